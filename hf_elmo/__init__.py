@@ -1,0 +1,54 @@
+"""ELMo (Peters et al. 2018) for the Hugging Face libraries."""
+
+from importlib import import_module
+
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+from .configuration_elmo import ElmoConfig
+from .tokenization_elmo import ElmoTokenizer
+
+__version__ = "0.1.0"
+
+# Importing a model class costs seconds, so each is imported when it is first used.
+_MODULE_OF = {
+    "ElmoForSequenceClassification": "modeling_elmo",
+    "ElmoModel": "modeling_elmo",
+    "ElmoPreTrainedModel": "modeling_elmo",
+    "embed": "embedding",
+}
+
+__all__ = ["ElmoConfig", "ElmoTokenizer", *_MODULE_OF]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Imported(type):
+    """The type of a stand-in for a model class, which imports the class when anything of it is used."""
+
+    def __getattr__(cls, name: str) -> object:
+        return getattr(__getattr__(cls.__name__), name)
+
+    def __call__(cls, *args: object, **kwargs: object) -> object:
+        return __getattr__(cls.__name__)(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, __getattr__(cls.__name__))
+
+
+def _on_use(name: str) -> type:
+    return _Imported(name, (), {"config_class": ElmoConfig, "__module__": __name__})
+
+
+AutoConfig.register("elmo", ElmoConfig)
+AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer)
+AutoModel.register(ElmoConfig, _on_use("ElmoModel"))
+AutoModelForSequenceClassification.register(ElmoConfig, _on_use("ElmoForSequenceClassification"))

@@ -1,0 +1,197 @@
+"""The configuration of an ELMo model."""
+
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+# The character filters of every model that was published: (width in characters, number of filters).
+PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+
+
+@strict
+class ElmoConfig(PreTrainedConfig):
+    r"""
+    The configuration of an [`ElmoModel`] (Peters et al. 2018, *Deep contextualized word representations*). The defaults
+    are those of the published "original" model; a field that cannot be right raises an error that names it.
+
+    Args:
+        char_vocab_size (`int`, defaults to 262):
+            Rows of the character embedding: 256 bytes, 5 markers (sentence begin and end, word begin and end, padding
+            inside a word) and row 0, which is zero and marks a padded position.
+        char_embedding_size (`int`, defaults to 16): Size of a character's vector.
+        char_filters (`list[list[int]]`): One `[width, number]` for each convolution over the characters of a word.
+        char_activation (`str`, defaults to `"relu"`): `"relu"` or `"tanh"`, applied after the maximum over positions.
+        num_highway_layers (`int`, defaults to 2): Highway layers between the convolutions and the projection.
+        char_projection (`bool`, *optional*):
+            Whether a projection to half of `hidden_size` follows. By default it does unless the number of filters
+            equals that size, as in the original code.
+        max_word_length (`int`, defaults to 50): Characters of a word, the two word markers included.
+        hidden_size (`int`, defaults to 1024):
+            Size of a word's vector, both directions together; one direction has half of it, the `projection_size`.
+        cell_size (`int`, defaults to 4096): Size of an LSTM's cell.
+        cell_projection (`bool`, *optional*):
+            Whether the LSTM projects its output to `projection_size`. By default it does unless `cell_size` equals it.
+        num_hidden_layers (`int`, defaults to 2): LSTM layers in each direction.
+        cell_clip (`float`, *optional*, defaults to 3.0): Bound on the absolute value of the cell; `None` for no bound.
+        proj_clip (`float`, *optional*, defaults to 3.0): Bound on the projected output; no effect without a projection.
+        use_skip_connections (`bool`, defaults to `True`): Whether a layer's input is added to its output from the
+            second layer on.
+        hidden_dropout (`float`, defaults to 0.0): Dropout on each LSTM layer's input while the biLM is trained.
+        layer_weights (`list[float]` or `int`, *optional*):
+            A scalar mix that is fixed: one weight for each of the `num_hidden_layers + 1` layers (used as they are, no
+            softmax), or the number of the only layer to take (negative from the top). `None` for a mix that is learned.
+        num_scalar_mixes (`int`, defaults to 1): Learned mixes made in one pass (the paper uses two for question
+            answering).
+        scalar_mix_layer_norm (`bool`, defaults to `False`): Whether each layer is normalised before it is mixed.
+        classifier_pooling (`str`, defaults to `"mean"`): `"mean"`, `"max"` or `"last"` (each direction's final state).
+        classifier_hidden_size (`int`, *optional*): Size of a hidden layer in front of the classifier; `None` for none.
+        classifier_dropout (`float`, defaults to 0.5): Dropout on the classifier's input (paper, section 3.3).
+        freeze_bilm (`bool`, defaults to `True`): Whether a task head leaves the biLM as it is and trains the mix and
+            itself only.
+        vocab_size (`int`, *optional*): Words of the language model's softmax; `None` for a biLM without one.
+        num_sampled (`int`, defaults to 8192): Negative words sampled for a training step of the language model.
+        pad_token_id (`int`, defaults to 0): The character that fills a padded position.
+        bos_token_id (`int`, defaults to 257): The character that stands for the sentence's begin, `<S>`.
+        eos_token_id (`int`, defaults to 258): The character that stands for the sentence's end, `</S>`.
+
+    Raises:
+        ValueError: a field has a value that no model can have.
+
+    Example:
+
+    ```python
+    >>> from hf_elmo import ElmoConfig, ElmoModel
+
+    >>> config = ElmoConfig(hidden_size=256, cell_size=1024, num_highway_layers=1)  # the published "small" model
+    >>> model = ElmoModel(config)
+    ```"""
+
+    model_type = "elmo"
+    keys_to_ignore_at_inference = ["hidden_states", "state", "scalar_mixes"]  # noqa: RUF012, transformers reads it so
+
+    char_vocab_size: int = 262
+    char_embedding_size: int = 16
+    char_filters: list | tuple = PUBLISHED_FILTERS
+    char_activation: str = "relu"
+    num_highway_layers: int = 2
+    char_projection: bool | None = None
+    max_word_length: int = 50
+    hidden_size: int = 1024
+    cell_size: int = 4096
+    cell_projection: bool | None = None
+    num_hidden_layers: int = 2
+    cell_clip: float | int | None = 3.0
+    proj_clip: float | int | None = 3.0
+    use_skip_connections: bool = True
+    hidden_dropout: float | int = 0.0
+    layer_weights: list | tuple | int | None = None
+    num_scalar_mixes: int = 1
+    scalar_mix_layer_norm: bool = False
+    classifier_pooling: str = "mean"
+    classifier_hidden_size: int | None = None
+    classifier_dropout: float | int = 0.5
+    freeze_bilm: bool = True
+    vocab_size: int | None = None
+    num_sampled: int = 8192
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 257
+    eos_token_id: int | None = 258
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.char_filters = [list(pair) if isinstance(pair, (list, tuple)) else pair for pair in self.char_filters]
+        self._require_integers()
+        self._require_filters()
+        self._require_floats()
+        self._require_choices()
+        if self.char_projection is None:
+            self.char_projection = self.num_filters != self.projection_size
+        if self.cell_projection is None:
+            self.cell_projection = self.cell_size != self.projection_size
+        self._require_sizes_that_fit()
+        self._require_layer_weights()
+        super().__post_init__(**kwargs)
+
+    @property
+    def projection_size(self) -> int:
+        """Size of a word's vector in one direction."""
+        return self.hidden_size // 2
+
+    @property
+    def num_filters(self) -> int:
+        """Character filters of all widths together."""
+        return sum(number for _, number in self.char_filters)
+
+    def validate_token_ids(self) -> None:
+        """Token ids are characters here, so `vocab_size` (words) says nothing about them."""
+
+    def _refuse(self, field: str, remedy: str) -> None:
+        raise ValueError(f"ElmoConfig: {field} is {getattr(self, field)!r}, but {remedy}.")
+
+    def _require_integers(self) -> None:
+        positive = ["char_vocab_size", "char_embedding_size", "max_word_length", "hidden_size", "cell_size"]
+        positive += ["num_hidden_layers", "num_scalar_mixes", "num_sampled"]
+        positive += [field for field in ("classifier_hidden_size", "vocab_size") if getattr(self, field) is not None]
+        for field in positive:
+            if getattr(self, field) < 1:
+                self._refuse(field, "must be 1 or more")
+        if self.num_highway_layers < 0:
+            self._refuse("num_highway_layers", "must be 0 or more")
+        if self.max_word_length < 3:
+            self._refuse("max_word_length", "must be 3 or more: two word markers and a byte")
+        if self.hidden_size % 2:
+            self._refuse("hidden_size", "must be even: it holds a forward and a backward half")
+
+    def _require_filters(self) -> None:
+        if not self.char_filters:
+            self._refuse("char_filters", "at least one [width, number] is needed")
+        for pair in self.char_filters:
+            if not (isinstance(pair, list) and len(pair) == 2 and all(type(n) is int and n > 0 for n in pair)):
+                self._refuse("char_filters", f"each entry must be [width, number], two positive integers, not {pair!r}")
+            if pair[0] > self.max_word_length:
+                self._refuse("char_filters", f"no width may be over max_word_length, {self.max_word_length}")
+
+    def _require_floats(self) -> None:
+        for field in ("cell_clip", "proj_clip"):
+            value = getattr(self, field)
+            if value is not None and not value > 0:
+                self._refuse(field, "must be over 0, or None for no clipping")
+        for field in ("hidden_dropout", "classifier_dropout"):
+            if not 0 <= getattr(self, field) < 1:
+                self._refuse(field, "must be a probability, 0 or more and less than 1")
+
+    def _require_choices(self) -> None:
+        if self.char_activation not in ("relu", "tanh"):
+            self._refuse("char_activation", 'must be "relu" or "tanh"')
+        if self.classifier_pooling not in ("mean", "max", "last"):
+            self._refuse("classifier_pooling", 'must be "mean", "max" or "last"')
+
+    def _require_sizes_that_fit(self) -> None:
+        if not self.char_projection and self.num_filters != self.projection_size:
+            self._refuse(
+                "char_projection",
+                f"the {self.num_filters} char_filters can go without a projection only where half of hidden_size, "
+                f"{self.projection_size}, is their number: use True or None",
+            )
+        if not self.cell_projection and self.cell_size != self.projection_size:
+            self._refuse(
+                "cell_projection",
+                f"a cell_size of {self.cell_size} can go without a projection only where half of hidden_size, "
+                f"{self.projection_size}, equals it: use True or None",
+            )
+
+    def _require_layer_weights(self) -> None:
+        if self.layer_weights is None:
+            return
+        layers = self.num_hidden_layers + 1
+        if isinstance(self.layer_weights, int):
+            if not -layers <= self.layer_weights < layers:
+                self._refuse("layer_weights", f"a single layer must be one of 0 to {layers - 1}")
+            self.layer_weights = [float(layer == self.layer_weights % layers) for layer in range(layers)]
+        if len(self.layer_weights) != layers:
+            self._refuse("layer_weights", f"one weight for each of the {layers} layers is needed")
+        if self.num_scalar_mixes != 1:
+            self._refuse("num_scalar_mixes", "only learned mixes come in numbers: use 1 with layer_weights")
+
+
+__all__ = ["ElmoConfig"]

@@ -1,0 +1,556 @@
+"""ELMo, from leaf to root: character CNN, biLM, scalar mix, model, task heads (Peters et al. 2018)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.utils import ModelOutput, can_return_tuple
+
+from .configuration_elmo import ElmoConfig
+from .lstm_elmo import lstm_layer
+from .packing_elmo import Packing, distinct_rows
+
+# Character ids that this file must know; the tokenizer makes them (tokenization_elmo.py).
+WORD_PADDING_ID = 261
+
+State = tuple[Tensor, Tensor]
+
+
+@dataclass
+class ElmoModelOutput(ModelOutput):
+    """What [`ElmoModel`] returns; padded positions are zero everywhere.
+
+    Args:
+        last_hidden_state: `[batch, words, 2P]`, the (first) scalar mix.
+        pooler_output: `[batch, 2P]`, its mean over the words, sentence boundaries and padding left out.
+        hidden_states: the `num_hidden_layers + 1` layers of the biLM, each `[batch, words, 2P]`; layer 0 is `[x; x]`,
+            the word's vector twice, layer j is `[forward_j; backward_j]`. With `output_hidden_states=True`.
+        state: `h [num_hidden_layers, 2, batch, P]` and `c [num_hidden_layers, 2, batch, C]` (axis 1: forward,
+            backward), for the next call's `state=`.
+        scalar_mixes: `num_scalar_mixes` mixes, each `[batch, words, 2P]`, where there are several.
+    """
+
+    last_hidden_state: Tensor | None = None
+    pooler_output: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    state: State | None = None
+    scalar_mixes: tuple[Tensor, ...] | None = None
+
+
+# -- the word's vector from its characters (paper, section 3.4; Kim et al. 2016) ---------------------------------------
+
+
+class ElmoHighway(nn.Module):
+    """`g * relu(transform(x)) + (1 - g) * x`, where `g = sigmoid(carry(x))` (Srivastava et al. 2015)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.carry = nn.Linear(size, size)
+        self.transform = nn.Linear(size, size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = torch.sigmoid(self.carry(x))
+        return gate * torch.relu(self.transform(x)) + (1 - gate) * x
+
+
+class ElmoCharacterEncoder(nn.Module):
+    """A word's vector from its characters: convolutions, maximum over positions, highway layers, projection."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(config.char_vocab_size, config.char_embedding_size, padding_idx=0)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(config.char_embedding_size, number, width) for width, number in config.char_filters
+        )
+        self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
+        self.projection = nn.Linear(config.num_filters, config.projection_size) if config.char_projection else None
+        self.activation = torch.relu if config.char_activation == "relu" else torch.tanh
+        self.size = config.projection_size
+        self.words_at_once = 4096  # bounds the memory of the convolutions; more at once are no faster
+
+    def forward(self, character_ids: Tensor) -> Tensor:
+        """`[..., characters]` to `[..., P]`; each distinct word is computed once."""
+        distinct, number = distinct_rows(character_ids.flatten(0, -2))
+        return self.encode(distinct).index_select(0, number).unflatten(0, character_ids.shape[:-1])
+
+    def encode(self, words: Tensor) -> Tensor:
+        """The vectors `[words, P]` of distinct words; short ones go together, so that few positions are in vain."""
+        if not len(words):
+            return self.embedding.weight.new_zeros(0, self.size)
+        lengths = ((words != WORD_PADDING_ID) * torch.arange(1, words.shape[1] + 1, device=words.device)).amax(1)
+        lengths, order = lengths.sort(stable=True)
+        parts = zip(words[order].split(self.words_at_once), lengths.split(self.words_at_once), strict=True)
+        vectors = torch.cat([self._convolve(part[:, : self._positions(int(longest[-1]))]) for part, longest in parts])
+        for highway in self.highways:
+            vectors = highway(vectors)
+        if self.projection is not None:
+            vectors = self.projection(vectors)
+        return vectors.index_select(0, order.argsort())
+
+    def _positions(self, longest: int) -> int:
+        # Padding characters have a learned vector and take part in the maximum. All windows of padding alone are
+        # equal, so one of them for each width is as good as all.
+        return longest + max(convolution.kernel_size[0] for convolution in self.convolutions)
+
+    def _convolve(self, words: Tensor) -> Tensor:
+        x = self.embedding(words).transpose(1, 2)  # [words, char_embedding_size, characters]
+        return self.activation(torch.cat([convolution(x).amax(2) for convolution in self.convolutions], dim=1))
+
+
+# -- the bidirectional language model (paper, section 3.1) -------------------------------------------------------------
+
+
+class ElmoLSTMLayer(GradientCheckpointingLayer):
+    """One direction of one layer: an LSTM with a projection (Sak et al. 2014), its cell and its output clipped."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        size, cell = config.projection_size, config.cell_size
+        self.weight_ih = nn.Parameter(torch.empty(4 * cell, size))
+        self.weight_hh = nn.Parameter(torch.empty(4 * cell, size))
+        self.bias = nn.Parameter(torch.empty(4 * cell))
+        self.weight_hr = nn.Parameter(torch.empty(size, cell)) if config.cell_projection else None
+        self.cell_clip, self.proj_clip = config.cell_clip, config.proj_clip
+
+    def forward(self, inputs: Tensor, batch_sizes: Sequence[int], state: State) -> tuple[Tensor, State]:
+        """Packed `[words, P]` to packed `[words, P]`, and the state after each row's last word."""
+        if not batch_sizes:
+            return inputs, state
+        weights = self.weight_ih, self.weight_hh, self.bias, self.weight_hr
+        return lstm_layer(inputs, batch_sizes, state, *weights, self.cell_clip, self.proj_clip)
+
+
+class ElmoBiLM(nn.Module):
+    """A forward and a backward stack of LSTM layers over the same word vectors; they share nothing else."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.forward_layers = nn.ModuleList(ElmoLSTMLayer(config) for _ in range(config.num_hidden_layers))
+        self.backward_layers = nn.ModuleList(ElmoLSTMLayer(config) for _ in range(config.num_hidden_layers))
+        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.use_skip_connections = config.use_skip_connections
+
+    def train(self, mode: bool = True) -> "ElmoBiLM":
+        """A frozen biLM is no part of the training: it stays without dropout."""
+        return super().train(mode and any(parameter.requires_grad for parameter in self.parameters()))
+
+    def forward(self, vectors: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
+        """
+        Args:
+            vectors: `[packed, P]`, the words' vectors.
+            packing: where they stand in the batch.
+            state: as in [`ElmoModelOutput`]; zeros when `None`.
+
+        Returns:
+            `num_hidden_layers + 1` layers, each `[packed, 2P]`, and the state after each row's last word; a row without
+            words keeps its state.
+        """
+        state = self.initial_state(packing.shape[0], vectors) if state is None else state
+        forward, forward_state = self._run_rows(0, vectors, packing, state)
+        backward, backward_state = self._run_rows(1, vectors[packing.reverse], packing, state)
+        layers = [torch.cat((vectors, vectors), dim=1)]
+        layers += [torch.cat((f, b[packing.reverse]), dim=1) for f, b in zip(forward, backward, strict=True)]
+        return layers, tuple(torch.stack(pair, dim=1) for pair in zip(forward_state, backward_state, strict=True))
+
+    def initial_state(self, batch: int, like: Tensor) -> State:
+        """Zeros, of the type and on the device of `like`."""
+        layer, layers = self.forward_layers[0], len(self.forward_layers)
+        hidden, cell = layer.weight_hh.shape[1], layer.weight_hh.shape[0] // 4
+        return like.new_zeros(layers, 2, batch, hidden), like.new_zeros(layers, 2, batch, cell)
+
+    def _run_rows(self, direction: int, x: Tensor, packing: Packing, state: State) -> tuple[list[Tensor], State]:
+        """`run_direction` for a batch: its state is that of all rows, `[layers, 2, batch, size]`."""
+        before = [part[:, direction] for part in state]
+        outputs, after = self.run_direction(
+            direction, x, packing.batch_sizes, tuple(part[:, packing.rows] for part in before)
+        )
+        return outputs, tuple(
+            old.index_copy(1, packing.rows, new.to(old.dtype)) for old, new in zip(before, after, strict=True)
+        )
+
+    def run_direction(
+        self, direction: int, x: Tensor, batch_sizes: Sequence[int], state: State | None = None
+    ) -> tuple[list[Tensor], State]:
+        """One of the two stacks alone.
+
+        Args:
+            direction: 0 forward, 1 backward.
+            x: `[packed, P]`, word vectors packed in the order in which this direction reads them.
+            batch_sizes: rows of each step.
+            state: `h [layers, rows, P]` and `c [layers, rows, C]` in packed order, longest row first; zeros when
+                `None`.
+
+        Returns:
+            each layer's output `[packed, P]`, in the same order as `x`, and the state after each row's last word.
+        """
+        if state is None:
+            state = tuple(part[:, direction] for part in self.initial_state(batch_sizes[0] if batch_sizes else 0, x))
+        outputs, after = [], []
+        for number, layer in enumerate(self.backward_layers if direction else self.forward_layers):
+            x = self.dropout(x)
+            output, layer_state = layer(x, batch_sizes, (state[0][number], state[1][number]))
+            # The recurrent state is the layer's own output; the sum goes up the stack only.
+            x = output + x if self.use_skip_connections and number > 0 else output
+            outputs.append(x)
+            after.append(layer_state)
+        return outputs, tuple(torch.stack(parts) for parts in zip(*after, strict=True))
+
+
+# -- the layers, weighed (paper, section 3.2) --------------------------------------------------------------------------
+
+
+class ElmoScalarMix(nn.Module):
+    """`gamma * sum_j softmax(scalars)_j * layer_j`, once for each mix; or with weights that are fixed."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.layer_norm, self.fixed = config.scalar_mix_layer_norm, config.layer_weights
+        if self.fixed is None:
+            self.scalars = nn.Parameter(torch.zeros(config.num_scalar_mixes, config.num_hidden_layers + 1))
+            self.gamma = nn.Parameter(torch.ones(config.num_scalar_mixes))
+
+    def forward(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Layers of `[packed, 2P]`, each word unpadded, to `num_scalar_mixes` mixes of that shape."""
+        if self.layer_norm:
+            layers = [self._normalise(layer) for layer in layers]
+        if self.fixed is not None:
+            return (sum(weight * layer for weight, layer in zip(self.fixed, layers, strict=True) if weight),)
+        weights = self.gamma[:, None] * torch.softmax(self.scalars.float(), dim=1).to(self.gamma.dtype)
+        return tuple(sum(w * layer for w, layer in zip(mix, layers, strict=True)) for mix in weights)
+
+    @staticmethod
+    def _normalise(layer: Tensor) -> Tensor:
+        # Over all unpadded positions of the batch, as in AllenNLP: the one option that makes a sentence's vectors
+        # depend on its batch.
+        values = layer.float()
+        return ((values - values.mean()) * (values.var(correction=0) + 1e-12).rsqrt()).to(layer.dtype)
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+class ElmoPreTrainedModel(PreTrainedModel):
+    """What all ELMo models share: the configuration, the initial weights, loading and saving."""
+
+    config_class = ElmoConfig
+    base_model_prefix = "elmo"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["ElmoCharacterEncoder", "ElmoLSTMLayer"]  # noqa: RUF012
+
+    @property
+    def dummy_inputs(self) -> dict[str, Tensor]:
+        """Two sentences of three words, the second padded."""
+        input_ids = torch.full((2, 3, self.config.max_word_length), WORD_PADDING_ID, device=self.device)
+        input_ids[:, :, 0] = 259
+        input_ids[:, :, 1] = torch.tensor([self.config.bos_token_id, 98, self.config.eos_token_id], device=self.device)
+        input_ids[:, :, 2] = 260
+        input_ids[1, 2] = 0
+        return {"input_ids": input_ids}
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """The initial weights of the original code (bilm-tf's training.py)."""
+        if isinstance(module, ElmoCharacterEncoder):
+            characters = torch.empty_like(module.embedding.weight).uniform_(-1.0, 1.0)
+            init.copy_(module.embedding.weight, characters.index_fill(0, torch.zeros(1, dtype=torch.int64), 0.0))
+            for convolution in module.convolutions:
+                if self.config.char_activation == "relu":
+                    init.uniform_(convolution.weight, -0.05, 0.05)
+                else:
+                    init.normal_(convolution.weight, std=math.sqrt(1 / convolution.weight[0].numel()))
+                init.zeros_(convolution.bias)
+            if module.projection is not None:
+                self._init_linear(module.projection)
+        elif isinstance(module, ElmoHighway):
+            self._init_linear(module.carry, bias=-2.0)
+            self._init_linear(module.transform)
+        elif isinstance(module, ElmoLSTMLayer):
+            self._init_lstm(module)
+        elif isinstance(module, ElmoScalarMix) and module.fixed is None:
+            init.zeros_(module.scalars)
+            init.ones_(module.gamma)
+        elif isinstance(module, nn.Linear):  # of a head: those above are set again by the module they belong to
+            init.xavier_uniform_(module.weight)
+            init.zeros_(module.bias)
+
+    @staticmethod
+    def _init_linear(linear: nn.Linear, bias: float = 0.0) -> None:
+        init.normal_(linear.weight, std=1 / math.sqrt(linear.in_features))
+        init.constant_(linear.bias, bias)
+
+    @staticmethod
+    def _init_lstm(layer: ElmoLSTMLayer) -> None:
+        # TensorFlow keeps both halves in one matrix, and its default (Glorot) looks at that matrix.
+        cell4, size = layer.weight_hh.shape
+        bound = math.sqrt(6 / (2 * size + cell4))
+        init.uniform_(layer.weight_ih, -bound, bound)
+        init.uniform_(layer.weight_hh, -bound, bound)
+        forget_gate = torch.zeros_like(layer.bias)
+        forget_gate[cell4 // 4 : cell4 // 2] = 1.0
+        init.copy_(layer.bias, forget_gate)
+        if layer.weight_hr is not None:
+            init.xavier_uniform_(layer.weight_hr)
+
+
+class ElmoModel(ElmoPreTrainedModel):
+    r"""
+    ELMo without a head: text, as character ids, to one vector a word (Peters et al. 2018).
+
+    A call starts from zero state unless `state=` is given, so the same input gives the same output whatever was read
+    before, alone or in a batch. (AllenNLP and TensorFlow carry the state from call to call: to get their numbers, hand
+    each output's `state` to the next call.)
+
+    Example:
+
+    ```python
+    >>> from hf_elmo import ElmoModel, ElmoTokenizer
+
+    >>> tokenizer, model = ElmoTokenizer.from_pretrained(folder), ElmoModel.from_pretrained(folder)
+    >>> output = model(**tokenizer(["A river bank.", "A savings bank."], padding=True, return_tensors="pt"))
+    >>> output.last_hidden_state.shape  # sentences, words with <S> and </S>, 2P
+    torch.Size([2, 6, 1024])
+    ```"""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        self.char_encoder = ElmoCharacterEncoder(config)
+        self.bilm = ElmoBiLM(config)
+        self.scalar_mix = ElmoScalarMix(config)
+        if config.layer_weights is not None:  # a checkpoint's learned mix has no place in a fixed one
+            self._keys_to_ignore_on_load_unexpected = [r"scalar_mix\.(scalars|gamma)"]
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The embedding of characters."""
+        return self.char_encoder.embedding
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        self.char_encoder.embedding = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        state: State | None = None,
+        special_tokens_mask: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: object,
+    ) -> ElmoModelOutput:
+        r"""
+        Args:
+            input_ids: `[batch, words, characters]` character ids, sentence boundaries included; a row of zeros is
+                padding.
+            attention_mask: `[batch, words]`, 1 for words and boundaries, 0 for padding, on either side. By default
+                every position whose `input_ids` are not all zero.
+            inputs_embeds: `[batch, words, P]`, word vectors in place of `input_ids`.
+            state: what the last call returned, to go on from there: long documents in pieces, or AllenNLP's numbers.
+            special_tokens_mask: `[batch, words]`, 1 for positions that `pooler_output` leaves out. By default the
+                sentence
+                boundaries: read from `input_ids`; with `inputs_embeds` each row's first and last position.
+            output_hidden_states: whether to return the biLM's layers.
+
+        Raises:
+            ValueError: an input is missing, given twice, or has a shape that does not fit.
+        """
+        mask = self._check_inputs(input_ids, attention_mask, inputs_embeds)
+        self._check_state(state, len(mask))
+        packing = Packing.of(mask)
+        if input_ids is not None:
+            vectors = self.char_encoder(input_ids.flatten(0, 1)[packing.positions])
+        else:
+            vectors = inputs_embeds.flatten(0, 1)[packing.positions].to(self.dtype)
+        layers, state = self.bilm(vectors, packing, state)
+        mixes = tuple(packing.pad(mix) for mix in self.scalar_mix(layers))
+        words = self.words(mask, input_ids, special_tokens_mask)
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        return ElmoModelOutput(
+            last_hidden_state=mixes[0],
+            pooler_output=mean_over(mixes[0], words),
+            hidden_states=tuple(packing.pad(layer) for layer in layers) if output_hidden_states else None,
+            state=state,
+            scalar_mixes=mixes if len(mixes) > 1 else None,
+        )
+
+    def _check_inputs(
+        self, input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None
+    ) -> Tensor:
+        """Refuses what does not fit; returns the mask `[batch, words]` of unpadded positions, bool."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("ElmoModel takes input_ids or inputs_embeds: give one of the two.")
+        name, given = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
+        last = self.config.max_word_length if inputs_embeds is None else self.config.projection_size
+        if given.dim() != 3 or given.shape[2] != last:
+            raise ValueError(
+                f"{name} has the shape {list(given.shape)}, but must be [batch, words, {last}]. ElmoTokenizer makes it "
+                'with padding=True, return_tensors="pt"; one sentence alone is a batch of one.'
+            )
+        if attention_mask is None:
+            return given.new_ones(given.shape[:2], dtype=torch.bool) if input_ids is None else (input_ids != 0).any(2)
+        if attention_mask.shape != given.shape[:2]:
+            shapes = f"{list(attention_mask.shape)}, but must be {list(given.shape[:2])}"
+            raise ValueError(f"attention_mask has the shape {shapes}: one number for each word of {name}.")
+        return attention_mask.bool()
+
+    def _check_state(self, state: State | None, batch: int) -> None:
+        layers, size, cell = self.config.num_hidden_layers, self.config.projection_size, self.config.cell_size
+        expected = [[layers, 2, batch, size], [layers, 2, batch, cell]]
+        if state is not None and [list(part.shape) for part in state] != expected:
+            raise ValueError(
+                f"state has the shapes {[list(part.shape) for part in state]}, but this batch needs {expected}: [layers, "
+                "2, batch, size] for h and c. A state goes with the rows it came from."
+            )
+
+    def words(self, mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tensor | None = None) -> Tensor:
+        """The positions `[batch, words]`, bool, of `mask` that are words and not sentence boundaries."""
+        if special_tokens_mask is not None:
+            return mask & ~special_tokens_mask.bool()
+        if input_ids is not None:
+            marker = input_ids[:, :, 1]
+            return mask & (marker != self.config.bos_token_id) & (marker != self.config.eos_token_id)
+        number = mask.cumsum(1)
+        return mask & (number > 1) & (number < number[:, -1:])
+
+    def train_bilm(self, trained: bool) -> None:
+        """Lets the character CNN and the biLM learn, or leaves them as they are; the scalar mix learns in any case."""
+        for module in (self.char_encoder, self.bilm):
+            module.requires_grad_(trained)
+            module.train(self.training)
+
+
+def mean_over(vectors: Tensor, mask: Tensor) -> Tensor:
+    """The mean `[batch, size]` of `[batch, words, size]` over `mask` `[batch, words]`; zero where it is empty."""
+    weights = mask.to(vectors.dtype)
+    return torch.einsum("bws,bw->bs", vectors, weights) / weights.sum(1, keepdim=True).clamp(min=1)
+
+
+class ElmoTaskModel(ElmoPreTrainedModel):
+    """An ELMo with a task's head on it, the biLM frozen while `config.freeze_bilm`."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        self.elmo = ElmoModel(config)
+
+    def post_init(self) -> None:
+        super().post_init()
+        self.elmo.train_bilm(not self.config.freeze_bilm)
+
+    @classmethod
+    def from_pretrained(cls, *args: object, **kwargs: object) -> "ElmoTaskModel":
+        """As in transformers; loading makes new parameters, so those of a frozen biLM are frozen again."""
+        loaded = super().from_pretrained(*args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        model.elmo.train_bilm(not model.config.freeze_bilm)
+        return loaded
+
+    def freeze_bilm(self) -> None:
+        """Trains the scalar mix and the head only, and says so in the configuration."""
+        self.config.freeze_bilm = True
+        self.elmo.train_bilm(False)
+
+    def unfreeze_bilm(self) -> None:
+        """Trains everything, and says so in the configuration."""
+        self.config.freeze_bilm = False
+        self.elmo.train_bilm(True)
+
+
+class ElmoForSequenceClassification(ElmoTaskModel):
+    """A label, several labels or a number for each text, from a pooled ELMo (`config.classifier_pooling`)."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        size = config.classifier_hidden_size
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.dense = nn.Linear(config.hidden_size, size) if size else None
+        self.classifier = nn.Linear(size or config.hidden_size, config.num_labels)
+        self.loss_function = sequence_classification_loss
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        state: State | None = None,
+        special_tokens_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: object,
+    ) -> SequenceClassifierOutput:
+        r"""
+        Args:
+            labels: `[batch]` class numbers, `[batch, num_labels]` zeros and ones for several labels at once, or floats
+                `[batch, num_labels]` floats for regression; `config.problem_type` says which, else it is read from
+                `labels`.
+
+        The others are those of [`ElmoModel`].
+
+        Returns:
+            `loss` (with `labels`), `logits [batch, num_labels]`, `hidden_states`.
+        """
+        output = self.elmo(
+            input_ids, attention_mask, inputs_embeds, state, special_tokens_mask, output_hidden_states, return_dict=True
+        )
+        mask = self.elmo._check_inputs(input_ids, attention_mask, inputs_embeds)
+        pooled = self._pool(output, mask, self.elmo.words(mask, input_ids, special_tokens_mask))
+        if self.dense is not None:
+            pooled = torch.relu(self.dense(self.dropout(pooled)))
+        logits = self.classifier(self.dropout(pooled))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels, logits, self.config, **kwargs)
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=output.hidden_states)
+
+    def _pool(self, output: ElmoModelOutput, mask: Tensor, words: Tensor) -> Tensor:
+        """`[batch, 2P]` as `config.classifier_pooling` says; zero for a text without words."""
+        vectors = output.last_hidden_state
+        if self.config.classifier_pooling == "mean":
+            return output.pooler_output
+        if self.config.classifier_pooling == "max":
+            lowest = torch.finfo(vectors.dtype).min
+            return vectors.masked_fill(~words[:, :, None], lowest).amax(1) * words.any(1, keepdim=True)
+        forward, backward = vectors.chunk(2, dim=2)
+        position = torch.arange(mask.shape[1], device=mask.device)
+        last, first = (mask * position).argmax(1), mask.int().argmax(1)
+        rows = torch.arange(len(mask), device=mask.device)
+        return torch.cat((forward[rows, last], backward[rows, first]), dim=1)
+
+
+def sequence_classification_loss(
+    labels: Tensor, logits: Tensor, config: ElmoConfig, num_items_in_batch: Tensor | int | None = None, **kwargs: object
+) -> Tensor:
+    """The loss that `config.problem_type` names (else the type of `labels`), exact under gradient accumulation.
+
+    transformers' own loss divides by `num_items_in_batch` for a single label only; here all three kinds do, so that the
+    steps that Trainer accumulates add up to one large batch.
+
+    Args:
+        labels: `[batch]` integers (single label), `[batch, num_labels]` zeros and ones (several), or floats
+            (regression).
+        logits: `[batch, num_labels]`.
+        num_items_in_batch: the labels of all accumulated steps; `None` for the mean over `labels`.
+    """
+    if config.problem_type is None:
+        several = "single_label_classification" if not labels.is_floating_point() else "multi_label_classification"
+        config.problem_type = "regression" if config.num_labels == 1 else several
+    labels = labels.to(logits.device)
+    if config.problem_type == "single_label_classification":
+        total = nn.functional.cross_entropy(logits, labels.view(-1), reduction="sum")
+    elif config.problem_type == "regression":
+        total = nn.functional.mse_loss(logits.view(-1), labels.view(-1).to(logits.dtype), reduction="sum")
+    else:
+        total = nn.functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
+    return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
+
+
+__all__ = ["ElmoForSequenceClassification", "ElmoModel", "ElmoModelOutput", "ElmoPreTrainedModel"]

@@ -1,0 +1,75 @@
+"""Which words of a batch are computed, and in which order: distinct ones once, padding never."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pack_padded_sequence
+
+
+def distinct_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct rows of `[n, width]` integers, and the number `[n]` of each row among them."""
+    # Sorting numbers is far cheaper than sorting rows, so rows are compared by a hash; two rows that share one are rare
+    # enough to pay for the exact way then.
+    factors = _hash_factors(rows.shape[1], rows.device)
+    _, number = torch.unique((rows * factors).sum(1), return_inverse=True)
+    some_row = torch.arange(len(rows), device=rows.device)
+    example = number.new_zeros(int(number.max()) + 1 if len(rows) else 0).scatter_(0, number, some_row)
+    distinct = rows[example]
+    if torch.equal(distinct[number], rows):
+        return distinct, number
+    return torch.unique(rows, dim=0, return_inverse=True)
+
+
+def _hash_factors(width: int, device: torch.device) -> Tensor:
+    # Powers of an odd constant modulo 2**64 (Knuth's multiplicative hashing), wrapped into int64.
+    powers, power = [], 1
+    for _ in range(width):
+        power = power * 6364136223846793005 % 2**64
+        powers.append(power - 2**64 if power >= 2**63 else power)
+    return torch.tensor(powers, dtype=torch.int64, device=device)
+
+
+@dataclass
+class Packing:
+    """Where the unpadded words of a batch `[batch, words]` stand when packed (see lstm_elmo.py).
+
+    Args:
+        positions: `[packed]`, each packed word's place in the flattened batch.
+        reverse: `[packed]`, for each packed word the one at the same distance from its sentence's other end.
+        batch_sizes: rows of each step.
+        rows: `[rows that have words]`, the batch's rows, longest first.
+        shape: `(batch, words)`.
+    """
+
+    positions: Tensor
+    reverse: Tensor
+    batch_sizes: list[int]
+    rows: Tensor
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, mask: Tensor) -> "Packing":
+        """The packing of the words that `mask` `[batch, words]` names, wherever padding stands."""
+        batch, words = mask.shape
+        lengths = mask.sum(1).cpu()
+        rows = lengths.sort(descending=True, stable=True).indices
+        rows = rows[lengths[rows] > 0]
+        if not len(rows):
+            nothing = torch.zeros(0, dtype=torch.int64, device=mask.device)
+            return cls(nothing, nothing, [], nothing, (batch, words))
+        lengths, rows_here = lengths[rows], rows.to(mask.device)
+        # The words of each row, moved to its left end and in order: their places in the flattened batch.
+        places = (~mask[rows_here]).to(torch.uint8).argsort(dim=1, stable=True) + rows_here[:, None] * words
+        packed = pack_padded_sequence(places, lengths, batch_first=True)
+        batch_sizes = packed.batch_sizes.tolist()
+        first = torch.cat((packed.batch_sizes.new_zeros(1), packed.batch_sizes.cumsum(0)))[:-1]
+        step = torch.repeat_interleave(torch.arange(len(batch_sizes)), packed.batch_sizes)
+        row = torch.arange(len(step)) - first[step]
+        reverse = first[lengths[row] - 1 - step] + row
+        return cls(packed.data, reverse.to(mask.device), batch_sizes, rows_here, (batch, words))
+
+    def pad(self, packed: Tensor) -> Tensor:
+        """`[packed, size]` laid out as `[batch, words, size]`, zeros where there is no word."""
+        padded = packed.new_zeros(self.shape[0] * self.shape[1], packed.shape[1])
+        return padded.index_copy(0, self.positions, packed).view(*self.shape, -1)

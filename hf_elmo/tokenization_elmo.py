@@ -1,0 +1,569 @@
+"""The tokenizer of ELMo: words, each a row of character ids."""
+
+import copy
+import json
+import shutil
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import BatchEncoding, TokenizersBackend
+from transformers.utils import PaddingStrategy, TensorType
+
+# The ids of a word's characters: a byte is itself, these stand beside the 256 bytes. All are raised by one in a row of
+# `input_ids`, so that 0 is left for padded positions.
+SENTENCE_BEGIN, SENTENCE_END, WORD_BEGIN, WORD_END, WORD_PADDING = 256, 257, 258, 259, 260
+
+# Words as the 1 Billion Word Benchmark writes them, on which the published English models were trained: case kept,
+# punctuation apart, clitics apart at the apostrophe ("don 't", "dog 's"), numbers, hyphenated words and abbreviations
+# whole.
+_LETTER = r"[\p{L}\p{M}\p{N}]"
+_TITLES = (
+    r"(?:Mrs?|Ms|Mme|Messrs|Drs?|Prof|Rev|Hon|St|Sts|Gen|Col|Maj|Capt|Lt|Sgt|Gov|Sen|Rep|Jr|Sr|Inc|Corp|Ltd|Co|Bros|vs)"
+)
+LM1B_PATTERN = "|".join(
+    (
+        rf"(?<!{_LETTER}){_TITLES}\.",
+        rf"(?<!{_LETTER})(?:\p{{L}}\.){{2,}}",  # U.S., e.g.
+        rf"(?<!{_LETTER})\p{{Lu}}\.(?=\s+\p{{Lu}})",  # J. Smith
+        rf"{_LETTER}+(?:(?:[.\-_]|(?<=\p{{N}}),(?=\p{{N}})){_LETTER}+)*",  # word, well-known, 3,000.50, 98th
+        rf"(?<={_LETTER})'\p{{L}}+",  # 's, 't
+        r"\.{2,}|-{2,}|\S",
+    )
+)
+LM1B_QUOTES = (("“", '"'), ("”", '"'), ("„", '"'), ("‘", "'"), ("’", "'"))
+WORD_SPLITTINGS = ("lm1b", "whitespace")
+
+# Stands for an empty word on its way through the backend, which would drop it; the word's place tells it from a real
+# one.
+_EMPTY_WORD = "\ufdd0"
+
+
+def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> np.ndarray:
+    """The character ids of words, as AllenNLP and bilm-tf number them.
+
+    A word is its UTF-8 bytes, cut to `max_word_length - 2`, between a begin and an end marker, padded to
+    `max_word_length`; every id is raised by one. What UTF-8 cannot write (lone surrogates) is dropped.
+
+    Args:
+        words: the words, each any string, the empty one included.
+        max_word_length: characters of a row, the two markers included.
+
+    Returns:
+        `[words, max_word_length]` int64.
+    """
+    encoded = [word.encode("utf-8", "ignore")[: max_word_length - 2] for word in words]
+    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+    ids = np.full((len(encoded), max_word_length), WORD_PADDING + 1, dtype=np.int64)
+    ids[:, 0] = WORD_BEGIN + 1
+    inside = np.arange(1, max_word_length - 1) <= lengths[:, None]
+    ids[:, 1:-1][inside] = np.frombuffer(b"".join(encoded), dtype=np.uint8).astype(np.int64) + 1
+    ids[np.arange(len(encoded)), lengths + 1] = WORD_END + 1
+    return ids
+
+
+def character_ids_to_word(row: Sequence[int]) -> str:
+    """The word that a row of character ids spells: the inverse of [`words_to_character_ids`].
+
+    A word that was cut inside a character shows U+FFFD there.
+    """
+    spelled = []
+    for character in row[1:]:
+        if character in (WORD_END + 1, WORD_PADDING + 1, 0):
+            break
+        if not 1 <= character <= 256:
+            raise ValueError(f"character id {character} stands inside a word, where only 1 to 256 (bytes) may stand")
+        spelled.append(character - 1)
+    return bytes(spelled).decode("utf-8", "replace")
+
+
+def _without_surrogates(text: Any) -> Any:
+    if isinstance(text, str):
+        return text.encode("utf-8", "ignore").decode("utf-8")
+    return type(text)(map(_without_surrogates, text)) if isinstance(text, (list, tuple)) else text
+
+
+class ElmoTokenizer(TokenizersBackend):
+    r"""
+    Splits text into words and spells each word with character ids, as ELMo reads them.
+
+    `input_ids` are `[batch, words, max_word_length]`, one row for each word, the sentence boundaries `<S>` and `</S>`
+    included; a padded position is a row of zeros. Any string is a word, so nothing is ever unknown.
+
+    Args:
+        word_splitting (`str`, defaults to `"lm1b"`):
+            How text becomes words. `"lm1b"`: as in the 1 Billion Word Benchmark, close to what the published English
+            models were trained on: case kept, punctuation apart, `don 't`, `dog 's`; typographic quotes become plain
+                ones.
+            `"whitespace"`: at whitespace only, for text that is tokenised already. Words already split
+            (`is_split_into_words=True`) are taken as they are with either.
+        max_word_length (`int`, defaults to 50): Characters of a word, the two word markers included.
+        split_special_tokens (`bool`, defaults to `True`):
+            Whether `<S>` and `</S>` in a text are words like any other; `False` makes them sentence boundaries.
+        vocab_file (`str`, *optional*): The words of the language model's softmax, one a line, most frequent first.
+
+    Raises:
+        ValueError: `word_splitting` is unknown, `max_word_length` is under 3, or the text has a wrong type or nesting.
+
+    Example:
+
+    ```python
+    >>> from hf_elmo import ElmoTokenizer
+
+    >>> tokenizer = ElmoTokenizer()
+    >>> encoded = tokenizer(["Don't panic!", "Mr. Smith's towel"], padding=True, return_tensors="pt")
+    >>> encoded["input_ids"].shape
+    torch.Size([2, 6, 50])
+    >>> tokenizer.batch_decode(encoded["input_ids"], skip_special_tokens=True)
+    ["Don 't panic !", "Mr. Smith 's towel"]
+    ```"""
+
+    vocab_files_names = {"tokenizer_file": "tokenizer.json", "vocab_file": "vocab.txt"}  # noqa: RUF012
+    model_input_names = ["input_ids", "attention_mask"]  # noqa: RUF012
+    model = models.Unigram
+
+    def __init__(
+        self,
+        word_splitting: str = "lm1b",
+        max_word_length: int = 50,
+        bos_token: str | AddedToken = "<S>",
+        eos_token: str | AddedToken = "</S>",
+        unk_token: str | AddedToken = "<UNK>",
+        pad_token: str | AddedToken = "<pad>",
+        split_special_tokens: bool = True,
+        tokenizer_object: Tokenizer | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if word_splitting not in WORD_SPLITTINGS:
+            raise ValueError(f"word_splitting is {word_splitting!r}, but must be one of {', '.join(WORD_SPLITTINGS)}.")
+        if max_word_length < 3:
+            raise ValueError(f"max_word_length is {max_word_length}, but must be 3 or more: two markers and a byte.")
+        self.word_splitting = word_splitting
+        self.max_word_length = max_word_length
+        super().__init__(
+            word_splitting=word_splitting,
+            max_word_length=max_word_length,
+            bos_token=bos_token,
+            eos_token=eos_token,
+            unk_token=unk_token,
+            pad_token=pad_token,
+            split_special_tokens=split_special_tokens,
+            tokenizer_object=_backend(word_splitting, tokenizer_object),
+            **kwargs,
+        )
+        self.update_post_processor()
+
+    @classmethod
+    def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
+        """The arguments of `__init__`, with the backend that a checkpoint's tokenizer.json holds."""
+        file = kwargs.pop("tokenizer_file", None)
+        if file is not None and Path(file).is_file():
+            kwargs["tokenizer_object"] = Tokenizer.from_file(str(file))
+        return kwargs
+
+    def update_post_processor(self) -> None:
+        """Puts `<S>` and `</S>` around each sentence, the second one of a pair included."""
+        bos, eos = str(self.bos_token), str(self.eos_token)
+        self._tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A {eos}",
+            pair=f"{bos} $A {eos} {bos}:1 $B:1 {eos}:1",
+            special_tokens=[(token, self._tokenizer.token_to_id(token)) for token in (bos, eos)],
+        )
+
+    # -- special tokens: as characters -------------------------------------------------------------------------------
+
+    @property
+    def pad_token_id(self) -> int:
+        """The id that fills a padded position, 0."""
+        return 0
+
+    @property
+    def bos_token_id(self) -> int:
+        """The character id inside the word `<S>`."""
+        return SENTENCE_BEGIN + 1
+
+    @property
+    def eos_token_id(self) -> int:
+        """The character id inside the word `</S>`."""
+        return SENTENCE_END + 1
+
+    @property
+    def unk_token_id(self) -> None:
+        """`None`: no word is unknown to a reader of characters."""
+        return None
+
+    @property
+    def all_special_ids(self) -> list[int]:
+        """The ids that stand for padding and sentence boundaries."""
+        return [self.pad_token_id, self.bos_token_id, self.eos_token_id]
+
+    def _special_row(self, token: str) -> np.ndarray | None:
+        """The row `[max_word_length]` of a boundary or of padding; `None` for an ordinary word."""
+        row = np.zeros(self.max_word_length, dtype=np.int64)
+        if token == self.pad_token:
+            return row
+        if token not in (self.bos_token, self.eos_token):
+            return None
+        row[:] = WORD_PADDING + 1
+        row[:3] = WORD_BEGIN + 1, self.bos_token_id if token == self.bos_token else self.eos_token_id, WORD_END + 1
+        return row
+
+    # -- text to ids -------------------------------------------------------------------------------------------------
+
+    def _encode_plus(
+        self,
+        text: str | Sequence,
+        text_pair: str | Sequence | None = None,
+        is_split_into_words: bool = False,
+        return_tensors: str | None = None,
+        return_overflowing_tokens: bool = False,
+        **kwargs: Any,
+    ) -> BatchEncoding:
+        for argument in (text, text_pair):
+            _require_text(argument, is_split_into_words)
+        batched = isinstance(text, (list, tuple)) and not (is_split_into_words and _is_sentence_of_words(text))
+        if batched and not text:
+            return BatchEncoding(
+                {
+                    "input_ids": np.zeros((0, 0, self.max_word_length), np.int64),
+                    "attention_mask": np.zeros((0, 0), np.int64),
+                }
+                if return_tensors
+                else {"input_ids": [], "attention_mask": []},
+                tensor_type=return_tensors,
+            )
+        empty_words: set[tuple[int, int, int]] = set()
+        backend = self
+        if is_split_into_words:
+            backend = self._for_words
+            text, text_pair = (
+                _mark_empty_words(argument, sequence, batched, empty_words)
+                for sequence, argument in enumerate((text, text_pair))
+            )
+        arguments = {**kwargs, "is_split_into_words": is_split_into_words, "return_tensors": None}
+        arguments |= {"return_overflowing_tokens": return_overflowing_tokens}
+        arguments |= {"padding_strategy": PaddingStrategy.DO_NOT_PAD, "return_attention_mask": False}
+        try:
+            encoded = TokenizersBackend._encode_plus(backend, text, text_pair, **arguments)
+        except (TypeError, UnicodeEncodeError):  # the backend takes no lone surrogates
+            text, text_pair = _without_surrogates(text), _without_surrogates(text_pair)
+            encoded = TokenizersBackend._encode_plus(backend, text, text_pair, **arguments)
+        one = not batched and not return_overflowing_tokens
+        data = {key: [value] if one else value for key, value in encoded.items()}
+        encodings, lengths = encoded.encodings, [len(encoding) for encoding in encoded.encodings]
+        rows = self._rows(encodings, data.get("overflow_to_sample_mapping", range(len(encodings))), empty_words)
+        length = self._padded_length(lengths, **kwargs)
+        if length is not None:
+            side = kwargs.get("padding_side") or self.padding_side
+            self._pad_encodings(encodings, data, length, side)
+        else:
+            side = "right"
+        data |= self._arrange(rows, lengths, length, side, return_tensors is not None)
+        if kwargs.get("return_attention_mask") is False:
+            del data["attention_mask"]
+        if one and return_tensors is None:
+            data = {key: value[0] for key, value in data.items()}
+        if return_tensors == TensorType.PYTORCH:
+            # Without a copy, which BatchEncoding would make.
+            data = {
+                key: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for key, value in data.items()
+            }
+        return BatchEncoding(data, encodings, tensor_type=return_tensors)
+
+    def _padded_length(
+        self,
+        lengths: list[int],
+        padding_strategy: PaddingStrategy = PaddingStrategy.DO_NOT_PAD,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        **kwargs: Any,
+    ) -> int | None:
+        """The length that all texts get, `None` where each keeps its own."""
+        if padding_strategy == PaddingStrategy.DO_NOT_PAD:
+            return None
+        length = max(lengths)
+        if padding_strategy == PaddingStrategy.MAX_LENGTH and max_length is not None:
+            length = max(length, max_length)
+        return -(-length // pad_to_multiple_of) * pad_to_multiple_of if pad_to_multiple_of else length
+
+    def _pad_encodings(self, encodings: list, data: dict[str, Any], length: int, side: str) -> None:
+        """Pads the backend's encodings, and what `data` holds of them besides `input_ids`."""
+        for encoding in encodings:
+            encoding.pad(
+                length,
+                direction=side,
+                pad_id=self._tokenizer.token_to_id(self.pad_token),
+                pad_type_id=self.pad_token_type_id,
+                pad_token=self.pad_token,
+            )
+        sources = {
+            "token_type_ids": "type_ids",
+            "special_tokens_mask": "special_tokens_mask",
+            "offset_mapping": "offsets",
+        }
+        for key in data.keys() & sources.keys():
+            data[key] = [getattr(encoding, sources[key]) for encoding in encodings]
+        if "length" in data:
+            data["length"] = [[length]] if isinstance(data["length"][0], list) else [length] * len(encodings)
+
+    @property
+    def _for_words(self) -> "ElmoTokenizer":
+        """This tokenizer with a backend that takes words as they are."""
+        other = copy.copy(self)
+        other._tokenizer = self._words_backend
+        self._words_backend.post_processor = self._tokenizer.post_processor
+        return other
+
+    @cached_property
+    def _words_backend(self) -> Tokenizer:
+        settings = json.loads(self._tokenizer.to_str())
+        return Tokenizer.from_str(json.dumps({**settings, "normalizer": None, "pre_tokenizer": None}))
+
+    def _rows(self, encodings: list, samples: Sequence[int], empty_words: set[tuple[int, int, int]]) -> np.ndarray:
+        """Character ids `[tokens of all encodings, max_word_length]`."""
+        tokens = [token for encoding in encodings for token in encoding.tokens]
+        rows = words_to_character_ids(tokens, self.max_word_length)
+        backend_ids = np.fromiter((i for encoding in encodings for i in encoding.ids), np.int64, count=len(tokens))
+        for token in (self.bos_token, self.eos_token, self.pad_token):
+            rows[backend_ids == self._tokenizer.token_to_id(token)] = self._special_row(token)
+        if empty_words:
+            places = [
+                (sample, *place)
+                for sample, encoding in zip(samples, encodings, strict=True)
+                for place in zip(encoding.sequence_ids, encoding.word_ids, strict=True)
+            ]
+            rows[[place in empty_words for place in places]] = words_to_character_ids([""], self.max_word_length)
+        return rows
+
+    def _arrange(
+        self, rows: np.ndarray, lengths: list[int], length: int | None, side: str, as_array: bool
+    ) -> dict[str, Any]:
+        """`input_ids` and `attention_mask` of all texts: arrays where they are of one length, else nested lists."""
+        if as_array and length is None and len(set(lengths)) == 1:
+            length = lengths[0]
+        if as_array and length is not None:
+            place = np.arange(length)
+            real = np.array(lengths)[:, None]
+            mask = place < real if side == "right" else place >= length - real
+            input_ids = np.zeros((*mask.shape, self.max_word_length), dtype=np.int64)
+            input_ids[mask] = rows
+            return {"input_ids": input_ids, "attention_mask": mask.astype(np.int64)}
+        sentences = [sentence.tolist() for sentence in np.split(rows, np.cumsum(lengths)[:-1])]
+        masks = [[1] * real for real in lengths]
+        for sentence, mask in zip(sentences, masks, strict=True) if length is not None else ():
+            missing = length - len(sentence)
+            at = len(sentence) if side == "right" else 0
+            sentence[at:at] = [[0] * self.max_word_length for _ in range(missing)]
+            mask[at:at] = [0] * missing
+        return {"input_ids": sentences, "attention_mask": masks}
+
+    def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> list[int] | list[list[int]]:
+        """Character ids of one word, `[max_word_length]`, or of several; `<S>`, `</S>` and `<pad>` are special."""
+        words = [tokens] if isinstance(tokens, str) else list(tokens)
+        rows = words_to_character_ids(words, self.max_word_length)
+        for row, word in zip(rows, words, strict=True):
+            special = self._special_row(word)
+            if special is not None:
+                row[:] = special
+        return rows[0].tolist() if isinstance(tokens, str) else rows.tolist()
+
+    def pad(self, encoded_inputs: Any, *args: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchEncoding:
+        """Pads encodings to one length, as every tokenizer of transformers does; `input_ids` get rows of zeros."""
+        if isinstance(encoded_inputs, (list, tuple)):
+            encoded_inputs = {key: [example[key] for example in encoded_inputs] for key in encoded_inputs[0]}
+        if "input_ids" not in encoded_inputs:
+            raise ValueError(f"pad needs input_ids, but was given {', '.join(encoded_inputs) or 'nothing'}.")
+        examples, one = _as_examples(encoded_inputs["input_ids"], self.max_word_length)
+        # transformers pads a list of integers: give it the number of each row, and lay the rows where the numbers are.
+        numbers = [list(range(1, len(example) + 1)) for example in examples]
+        padded = super().pad(
+            {**encoded_inputs, "input_ids": numbers[0] if one else numbers}, *args, return_tensors=None, **kwargs
+        )
+        zero = np.zeros((1, self.max_word_length), dtype=np.int64)
+        rows = [
+            np.concatenate((zero, example))[number]
+            for example, number in zip(examples, [padded["input_ids"]] if one else padded["input_ids"], strict=True)
+        ]
+        lengths = {len(row) for row in rows}
+        if return_tensors is None:
+            rows = [row.tolist() for row in rows]
+        elif len(lengths) == 1:
+            rows = np.stack(rows)
+        padded["input_ids"] = rows[0] if one else rows
+        return BatchEncoding(dict(padded), tensor_type=return_tensors)
+
+    # -- ids to text -------------------------------------------------------------------------------------------------
+
+    def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
+        """The word of a row of character ids, or the words of several rows `[words, max_word_length]`."""
+        ids = np.asarray(ids)
+        if ids.ndim == 0:
+            raise ValueError(f"{int(ids)} is one character: a word is a row of {self.max_word_length} character ids.")
+        if ids.ndim == 1 and ids.size:
+            return self._token_of(ids.tolist())
+        tokens = [(self._token_of(row), self._is_special(row)) for row in ids.tolist()]
+        return [token for token, special in tokens if not (special and skip_special_tokens)]
+
+    def _is_special(self, row: Sequence[int]) -> bool:
+        return row[0] == self.pad_token_id or row[1] in (self.bos_token_id, self.eos_token_id)
+
+    def _token_of(self, row: Sequence[int]) -> str:
+        if not self._is_special(row):
+            return character_ids_to_word(row)
+        if row[0] == self.pad_token_id:
+            return str(self.pad_token)
+        return str(self.bos_token if row[1] == self.bos_token_id else self.eos_token)
+
+    def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
+        """The words with blanks between them; how they were written together is not kept."""
+        return " ".join(tokens)
+
+    def decode(self, token_ids: Any, skip_special_tokens: bool = False, **kwargs: Any) -> str | list[str]:
+        """The text of a word `[characters]`, a sentence `[words, characters]`, or a batch of sentences."""
+        if isinstance(token_ids, (list, tuple)) and token_ids and np.ndim(token_ids[0]) == 2:
+            return [self.decode(sentence, skip_special_tokens) for sentence in token_ids]
+        ids = np.asarray(token_ids)
+        if ids.ndim == 3:
+            return [self.decode(sentence, skip_special_tokens) for sentence in ids]
+        words = self.convert_ids_to_tokens(ids.reshape(-1, self.max_word_length), skip_special_tokens)
+        return self.convert_tokens_to_string(words)
+
+    def get_special_tokens_mask(
+        self, token_ids_0: Any, token_ids_1: Any = None, already_has_special_tokens: bool = False
+    ) -> list[int]:
+        """1 for each boundary or padded row of `[words, max_word_length]`, 0 for each word."""
+        if already_has_special_tokens:
+            if token_ids_1 is not None:
+                raise ValueError("token_ids_1 must be None where the boundaries are in token_ids_0 already.")
+            return [int(self._is_special(row)) for row in np.asarray(token_ids_0).tolist()]
+        sentences = [token_ids_0] if token_ids_1 is None else [token_ids_0, token_ids_1]
+        return [flag for sentence in sentences for flag in [1, *[0] * len(sentence), 1]]
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def vocabulary(self) -> list[str] | None:
+        """The words of the language model's softmax in the order of its rows; `None` without a `vocab_file`."""
+        if getattr(self, "vocab_file", None) is None:
+            return None
+        return Path(self.vocab_file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+    def _save_pretrained(
+        self,
+        save_directory: str,
+        file_names: tuple[str, ...],
+        legacy_format: bool | None = None,
+        filename_prefix: str | None = None,
+    ) -> tuple[str, ...]:
+        self._tokenizer.no_truncation()  # what the last call asked for is not the tokenizer's own
+        self._tokenizer.no_padding()
+        file_names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
+        if getattr(self, "vocab_file", None) is not None:
+            file_names += self.save_vocabulary(save_directory, filename_prefix)
+        return file_names
+
+    def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str, ...]:
+        """Copies the language model's vocabulary, where there is one, into `save_directory`."""
+        if getattr(self, "vocab_file", None) is None:
+            return ()
+        target = Path(save_directory, (f"{filename_prefix}-" if filename_prefix else "") + "vocab.txt")
+        if not target.exists() or not target.samefile(self.vocab_file):
+            shutil.copyfile(self.vocab_file, target)
+        return (str(target),)
+
+
+def _backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
+    """The Rust tokenizer that carries words and offsets: everything is its unknown token, one for each word.
+
+    A splitting that came from a checkpoint and is none of `WORD_SPLITTINGS` is somebody's own, and is kept.
+    """
+    pre_tokenizer_of = {
+        "lm1b": pre_tokenizers.Split(Regex(LM1B_PATTERN), "removed", invert=True),
+        "whitespace": pre_tokenizers.WhitespaceSplit(),
+    }
+    backend = Tokenizer(models.Unigram([("", 0.0)], unk_id=0))  # no text holds the piece "", so a word is never cut
+    backend.pre_tokenizer = pre_tokenizer_of[word_splitting]
+    if word_splitting == "lm1b":
+        backend.normalizer = normalizers.Sequence([normalizers.Replace(*pair) for pair in LM1B_QUOTES])
+    if loaded is None:
+        return backend
+
+    def settings(part: Any) -> bytes:
+        return b"" if part is None else part.__getstate__()
+
+    if settings(loaded.pre_tokenizer) in map(settings, pre_tokenizer_of.values()):
+        loaded.pre_tokenizer, loaded.normalizer = backend.pre_tokenizer, backend.normalizer
+    return loaded
+
+
+def _is_sentence_of_words(text: Sequence) -> bool:
+    return not text or isinstance(text[0], str)
+
+
+def _require_text(text: Any, is_split_into_words: bool) -> None:
+    """Refuses what is no text, and nesting that could be taken for something else."""
+    if text is None:
+        return
+    if is_split_into_words:
+        if isinstance(text, str):
+            raise ValueError(
+                f"is_split_into_words=True takes a list of words, but the text is a string, {text[:40]!r}."
+            )
+        sentences = [text] if _is_sentence_of_words(text) else text
+        for sentence in sentences:
+            sequences = sentence if isinstance(sentence, tuple) and not _is_sentence_of_words(sentence) else [sentence]
+            for words in sequences:
+                if not isinstance(words, (list, tuple)):
+                    raise ValueError(f"each sentence must be a list of words, but one is {words!r:.80}.")
+                for word in words:
+                    if not isinstance(word, str):
+                        raise ValueError(f"each word must be a string, but one is {word!r:.80}.")
+        return
+    if not isinstance(text, (str, list, tuple)):
+        raise ValueError(f"text must be a string or a list of strings, but is {type(text).__name__}, {text!r:.80}.")
+    for element in [] if isinstance(text, str) else text:
+        if isinstance(element, list):
+            raise ValueError(
+                f"a text must be a string, but one is a list, {element!r:.80}. For words that are split already pass "
+                "is_split_into_words=True; for a pair of texts use a tuple, or text_pair."
+            )
+        pair = isinstance(element, tuple) and len(element) == 2 and all(isinstance(part, str) for part in element)
+        if not (isinstance(element, str) or pair):
+            raise ValueError(f"a text must be a string, or a pair of strings, but one is {element!r:.80}.")
+
+
+def _mark_empty_words(text: Any, sequence: int, batched: bool, empty_words: set[tuple[int, int, int]]) -> Any:
+    """Puts `_EMPTY_WORD` where a word is empty, and notes (sentence, sequence of a pair, word) in `empty_words`."""
+    if text is None:
+        return None
+
+    def mark(words: Sequence[str], sentence: int, sequence: int) -> list[str]:
+        empty_words.update((sentence, sequence, number) for number, word in enumerate(words) if not word)
+        return [word or _EMPTY_WORD for word in words]
+
+    if not batched:
+        return mark(text, 0, sequence)
+    return [
+        tuple(mark(words, number, i) for i, words in enumerate(sentence))
+        if isinstance(sentence, tuple) and not _is_sentence_of_words(sentence)
+        else mark(sentence, number, sequence)
+        for number, sentence in enumerate(text)
+    ]
+
+
+def _as_examples(input_ids: Any, max_word_length: int) -> tuple[list[np.ndarray], bool]:
+    """Each example of `input_ids` as `[words, max_word_length]`, and whether `input_ids` is one example only."""
+    if hasattr(input_ids, "numpy"):
+        input_ids = input_ids.numpy()
+    first = next((example for example in input_ids if len(example)), [])
+    one = len(first) > 0 and np.ndim(first[0]) == 0
+    examples = [input_ids] if one else input_ids
+    arrays = [np.asarray(example, dtype=np.int64).reshape(-1, max_word_length) for example in examples]
+    return arrays, one
+
+
+__all__ = ["ElmoTokenizer"]
