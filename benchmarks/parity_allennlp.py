@@ -1,0 +1,175 @@
+"""Compare every layer with AllenNLP's own ELMo: random weights, WikiText-2 and hostile Unicode, converted and exported.
+
+    python benchmarks/parity_allennlp.py --allennlp-python PATH [--sizes tiny small] [--sentences 200]
+
+PATH is the Python of an environment with AllenNLP 2.10.1; `peers/README.md` of the shared folder says how to make one.
+Needs `pip install "hf-elmo[convert]"`. Prints the largest absolute difference of each layer, and ends with status 1 if
+one is over 1e-5.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+import hf_elmo
+from hf_elmo.conversion import convert, export
+
+TOLERANCE = 1e-5
+ROOT = Path(__file__).resolve().parent.parent
+
+# One sentence a line, as both sides read it: words are what whitespace (Unicode's) leaves.
+HOSTILE = [
+    "naïve façade Ångström ﬁne ﬀ № ™ ½ Ⅷ ſ ẞ İstanbul ı",
+    "e\u0301 n\u0303 Z\u0351\u036b\u0343\u034fA\u0334\u0335L\u0323\u034e\u0330GO \u0301 \u200d \u200b \ufeff",
+    "日本語 中文字符 한국어 조선말 ไทยไม่มีช่องว่าง မြန်မာ ខ្មែរ བོད་ཡིག",
+    "שלום עולם مرحبا بالعالم \u202eright-to-left\u202c \u2066isolated\u2069 ‏mark",
+    "😀 👩\u200d👩\u200d👧\u200d👦 🏳\ufe0f\u200d🌈 🇫🇷 👍🏿 ☃\ufe0e ☃\ufe0f",
+    "𝔐𝔞𝔱𝔥 𝓢𝓬𝓻𝓲𝓹𝓽 𐍈 𒀀 𓀀 \U0010ffff \U000e0001 \ufffd \uffff \ufdd0",
+    "a\x00b \x00 \x01\x02\x03 \x7f \x80 \x9f tab\u00a0nbsp\u2003em",
+    "x" * 47
+    + " "
+    + "x" * 48
+    + " "
+    + "x" * 49
+    + " "
+    + "x" * 10_000
+    + " "
+    + "é" * 24
+    + " "
+    + "é" * 25
+    + " "
+    + "a"
+    + "日" * 16,
+    "<s> </s> <UNK> <unk> <pad> [CLS] &amp; &#0; %00 \\n \\u0000 ../../etc/passwd ' \" '' -- ' OR 1=1",
+    "i̇ ǅ ﷽ ㍿ ㎏ ٠١٢٣ 〇 ０１２ +-±∞ ∂²ψ/∂x² ≠≈ 10⁻³ H₂O",
+    "a",
+    ". . . . . . . . . . . . . . . . . . . . . . . . . . . . . . . . . . . . . . . .",
+]
+
+
+def shared_folder() -> Path:
+    """Where the peers' scripts and the data are: `$ELMO_SHARED`, by default beside the project."""
+    return Path(os.environ.get("ELMO_SHARED", ROOT / ".." / "shared")).resolve()
+
+
+def read_sentences(path: Path) -> list[list[str]]:
+    """The sentences of a file as AllenNLP's script reads them."""
+    with path.open(encoding="utf-8") as lines:
+        return [line.split() for line in lines if line.strip()]
+
+
+def write_wikitext(shared: Path, number: int, path: Path) -> Path:
+    """The first sentences of WikiText-2's test part; its paragraphs are cut after each " . "."""
+    text = (shared / "data" / "lm" / "other" / "wikitext-2" / "test.txt").read_text(encoding="utf-8")
+    paragraphs = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("=")]
+    sentences = [
+        sentence for paragraph in paragraphs for sentence in (paragraph + " ").replace(" . ", " .\n").splitlines()
+    ]
+    path.write_text("\n".join(sentence.strip() for sentence in sentences[:number]) + "\n", encoding="utf-8")
+    return path
+
+
+def write_hostile(path: Path) -> Path:
+    """The page of hostile Unicode."""
+    path.write_text("\n".join(HOSTILE) + "\n", encoding="utf-8")
+    return path
+
+
+def allennlp_layers(
+    python: str, shared: Path, files: Path, text: Path, batch_size: int, carried: bool
+) -> list[np.ndarray]:
+    """AllenNLP's layers of each sentence, `[num_layers + 1, words + 2, 2P]`, from its own code in its own process."""
+    with tempfile.TemporaryDirectory() as folder:
+        saved = Path(folder) / "layers.npz"
+        command = [python, str(shared / "peers" / "allennlp_elmo.py"), str(files / "options.json")]
+        command += [str(files / "weights.hdf5"), str(text), "--save", str(saved), "--batch-size", str(batch_size)]
+        command += ["--threads", "1"]  # two would wait for each other wherever something else runs
+        done = subprocess.run(command + ["--stateless"] * (not carried), capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"AllenNLP failed:\n{done.stderr}")
+        with np.load(saved) as arrays:
+            return [arrays[str(row)] for row in range(len(arrays.files))]
+
+
+def our_layers(checkpoint: Path, text: Path, batch_size: int, carried: bool) -> list[np.ndarray]:
+    """The same of a checkpoint here."""
+    model, tokenizer = AutoModel.from_pretrained(checkpoint), AutoTokenizer.from_pretrained(checkpoint)
+    sentences, layers, state = read_sentences(text), [], None
+    for start in range(0, len(sentences), batch_size):
+        batch = sentences[start : start + batch_size]
+        words = tokenizer(batch, is_split_into_words=True, padding=True, return_tensors="pt")
+        if state is not None:  # a last batch that is smaller goes on with the first rows
+            state = tuple(part[:, :, : len(batch)] for part in state)
+        with torch.no_grad():
+            output = model(**words, output_hidden_states=True, state=state if carried else None)
+        state = output.state
+        hidden = torch.stack(output.hidden_states).numpy()
+        layers += [hidden[:, row, : len(sentence) + 2] for row, sentence in enumerate(batch)]
+    return layers
+
+
+def differences(found: list[np.ndarray], expected: list[np.ndarray]) -> list[float]:
+    """The largest absolute difference of each layer."""
+    if [array.shape for array in found] != [array.shape for array in expected]:
+        raise ValueError("The two sides do not agree on the shapes.")
+    per_sentence = [np.abs(one - other).max(axis=(1, 2)) for one, other in zip(found, expected, strict=True)]
+    return np.max(per_sentence, axis=0).tolist()
+
+
+def compare(python: str, shared: Path, size: str, texts: dict[str, Path], folder: Path, batch_size: int) -> list[list]:
+    """The rows of the table for one size: AllenNLP on the source's files, and on our export of the checkpoint."""
+    source, checkpoint, exported = (folder / f"{size}-{kind}" for kind in ("source", "checkpoint", "exported"))
+    subprocess.run([sys.executable, shared / "peers" / "make_weights.py", source, "--size", size], check=True)
+    convert(source / "options.json", source / "weights.hdf5", checkpoint)
+    export(checkpoint, exported)
+    rows = []
+    for name, text in texts.items():
+        words = sum(map(len, read_sentences(text)))
+        for files, carried in ((source, False), (source, True), (exported, False)):
+            found = our_layers(checkpoint, text, batch_size, carried)
+            expected = allennlp_layers(python, shared, files, text, batch_size, carried)
+            kind = "exported" if files is exported else "original"
+            state = "carried" if carried else "zero"
+            rows.append([size, name, len(found), words, kind, state, *differences(found, expected)])
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--allennlp-python", required=True, help="Python of an environment with AllenNLP 2.10.1")
+    parser.add_argument("--shared", type=Path, default=shared_folder(), help="folder with peers/ and data/")
+    parser.add_argument(
+        "--sizes", nargs="+", default=["tiny", "small"], choices=["tiny", "small", "medium", "original"]
+    )
+    parser.add_argument("--sentences", type=int, default=200, help="sentences of WikiText-2")
+    parser.add_argument("--batch-size", type=int, default=32)
+    options = parser.parse_args()
+    print(f"hf_elmo {hf_elmo.__version__}, torch {torch.__version__}; largest absolute difference to AllenNLP\n")
+    print("| size | text | sentences | words | files | state | layer 0 | layer 1 | layer 2 |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    worst = 0.0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        texts = {
+            "WikiText-2": write_wikitext(options.shared, options.sentences, folder / "wikitext.txt"),
+            "hostile Unicode": write_hostile(folder / "hostile.txt"),
+        }
+        for size in options.sizes:
+            rows = compare(options.allennlp_python, options.shared, size, texts, folder, options.batch_size)
+            for row in rows:
+                cells = [f"{cell:.1e}" if isinstance(cell, float) else str(cell) for cell in row]
+                print("| " + " | ".join(cells) + " |", flush=True)
+                worst = max(worst, *row[6:])
+    print(f"\nlargest: {worst:.1e} (allowed: {TOLERANCE:.0e})")
+    return int(worst > TOLERANCE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,264 @@
+"""Folders that the Hub can hold: written in one piece or not at all, and read back before they are handed over."""
+
+import hashlib
+import inspect
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from huggingface_hub import ModelCard
+from transformers import PreTrainedModel
+
+from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.model_cards import make_card, published_card, write_card
+from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.tokenization_elmo import ElmoTokenizer
+
+from .allennlp import LEFT_OUT, import_h5py, read_weights, write_weights
+from .download import download_published, published_model
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+AUTO_MAP = {
+    "AutoConfig": "configuration_elmo.ElmoConfig",
+    "AutoModel": "modeling_elmo.ElmoModel",
+    "AutoModelForPreTraining": "modeling_pretraining_elmo.ElmoForPreTraining",
+    "AutoModelForSequenceClassification": "modeling_elmo.ElmoForSequenceClassification",
+}
+TOKENIZER_AUTO_MAP = {"AutoTokenizer": [None, "tokenization_elmo.ElmoTokenizer"]}  # no slow tokenizer, this fast one
+
+
+def load(options: str | Path, weights: str | Path, dtype: str = "float32") -> ElmoModel:
+    """
+    An ElmoModel in memory from AllenNLP's two files.
+
+    Args:
+        options: the `options.json`.
+        weights: the `weights.hdf5`.
+        dtype: `"float32"`, `"bfloat16"` or `"float16"`.
+
+    Raises:
+        FileNotFoundError: one of the files does not exist.
+        ValueError: a file is not what it should be (see `allennlp.read_weights`), or a weight is too large for `dtype`.
+        ImportError: h5py is not installed.
+    """
+    _require_dtype(dtype)
+    config, arrays = read_weights(options, weights)
+    model = ElmoModel(config)
+    start = model.state_dict()
+    tensors = {key: _cast(key, array, dtype) for key, array in arrays.items()}
+    model.load_state_dict(tensors | {key: start[key] for key in LEFT_OUT}, strict=True)
+    return model.to(DTYPES[dtype]).eval()
+
+
+def convert(
+    options: str | Path,
+    weights: str | Path,
+    out: str | Path,
+    *,
+    dtype: str = "float32",
+    word_splitting: str = "lm1b",
+    about: ModelCard | None = None,
+) -> Path:
+    """
+    Write AllenNLP's model as a folder for the Hub: safetensors, configuration, tokenizer, model card, and the code with
+    which it loads where hf_elmo is not installed. The folder is read back and compared with the source, tensor by
+    tensor.
+
+    Args:
+        options: the `options.json`.
+        weights: the `weights.hdf5`.
+        out: the folder to write; it must not exist. It appears when all is written and compared, not before.
+        dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the weights in the folder.
+        word_splitting: how the checkpoint's tokenizer splits text, an argument of [`ElmoTokenizer`].
+        about: a page about the model, whose text and metadata go into the model card.
+
+    Returns:
+        `out`.
+
+    Raises:
+        FileExistsError: `out` exists.
+        FileNotFoundError, ValueError, ImportError: as [`load`].
+    """
+    out = Path(out)
+    _require_absent(out)
+    model = load(options, weights, dtype)
+    tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=model.config.max_word_length)
+    with new_folder(out) as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        add_remote_code(folder)
+        card = make_card(
+            out.resolve().name,
+            about,
+            config=model.config,
+            parameters=sum(parameter.numel() for parameter in model.parameters()),
+            dtype=dtype,
+            sources=[(Path(file).name, _sha256(Path(file))) for file in (options, weights)],
+        )
+        write_card(folder, card)
+        _compare_with_source(folder, options, weights, dtype)
+    return out
+
+
+def convert_published(
+    model: str,
+    out: str | Path,
+    *,
+    dtype: str = "float32",
+    word_splitting: str = "lm1b",
+    cache_dir: str | Path | None = None,
+) -> Path:
+    """
+    Download one of AllenNLP's published models and convert it.
+
+    Args:
+        model: `"small"`, `"medium"`, `"original"`, `"original-5.5b"`, `"portuguese"` or `"pubmed"`.
+        out: the folder to write; it must not exist.
+        dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the weights in the folder.
+        word_splitting: how the checkpoint's tokenizer splits text, an argument of [`ElmoTokenizer`].
+        cache_dir: where the downloaded files are kept; by default huggingface_hub's assets folder.
+
+    Returns:
+        `out`.
+
+    Raises:
+        ValueError: there is no such model, or what was downloaded is not what it should be.
+        ConnectionError: the files cannot be downloaded.
+        FileExistsError, ImportError: as [`convert`].
+    """
+    published_model(model)  # what can be refused, before the download
+    import_h5py()
+    _require_dtype(dtype)
+    _require_absent(Path(out))
+    options, weights = download_published(model, cache_dir)
+    return convert(options, weights, out, dtype=dtype, word_splitting=word_splitting, about=published_card(model))
+
+
+def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
+    """
+    Write the biLM of a model as AllenNLP's `options.json` and `weights.hdf5`, which AllenNLP, bilm-tf and simple_elmo
+    read. Converted back, it gives the same tensors bit by bit (a model in half precision: the same values, as float32).
+
+    The scalar mix, task heads and the softmax of the language model have no place in the format and stay behind.
+    AllenNLP itself refuses a model without skip connections; bilm-tf takes it.
+
+    Args:
+        model: an ElmoModel or a model with a head over one, or the folder or Hub id of either.
+        out: the folder to write; it must not exist.
+
+    Returns:
+        `out`.
+
+    Raises:
+        FileExistsError: `out` exists.
+        ValueError: the model is no ELMo, or has something that the format cannot hold, such as other characters.
+        ImportError: h5py is not installed.
+    """
+    out = Path(out)
+    _require_absent(out)
+    if not isinstance(model, PreTrainedModel):
+        model = ElmoModel.from_pretrained(model)
+    if model.config.model_type != ElmoConfig.model_type:
+        raise ValueError(f"model is a {type(model).__name__}, but only ELMo models have AllenNLP's format.")
+    state = model.base_model.state_dict()
+    arrays = {key: tensor.float().cpu().numpy() for key, tensor in state.items() if key not in LEFT_OUT}
+    with new_folder(out) as folder:
+        write_weights(folder, model.config, arrays)
+        _, written = read_weights(folder / "options.json", folder / "weights.hdf5")
+        for key in arrays.keys() | written.keys():
+            _require_equal(key, arrays.get(key), written.get(key))
+    return out
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """
+    A folder beside `out` that takes its name when the block ends, and that is removed if the block raises.
+
+    Raises:
+        FileExistsError: `out` exists.
+    """
+    _require_absent(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    folder = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}.partial"
+    folder.mkdir()
+    try:
+        yield folder
+        os.replace(folder, out)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def add_remote_code(folder: str | Path) -> None:
+    """
+    Put the model's code into a saved checkpoint and name its classes in the configurations, so that it loads with
+    `trust_remote_code=True` where hf_elmo is not installed.
+
+    Args:
+        folder: what `save_pretrained` of a model, and of a tokenizer, has written.
+    """
+    folder = Path(folder)
+    for source in sorted(Path(inspect.getfile(ElmoModel)).parent.glob("*_elmo.py")):
+        shutil.copyfile(source, folder / source.name)
+    for name, auto_map in (("config.json", AUTO_MAP), ("tokenizer_config.json", TOKENIZER_AUTO_MAP)):
+        file = folder / name
+        if file.is_file():
+            settings = json.loads(file.read_text(encoding="utf-8")) | {"auto_map": auto_map}
+            file.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _require_absent(out: Path) -> None:
+    if os.path.lexists(out):
+        raise FileExistsError(f"{out} exists already: remove it, or give the name of a new folder.")
+
+
+def _require_dtype(dtype: str) -> None:
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype!r}, but must be one of {', '.join(DTYPES)}.")
+
+
+def _cast(key: str, array: np.ndarray, dtype: str) -> torch.Tensor:
+    tensor = torch.from_numpy(np.ascontiguousarray(array)).to(DTYPES[dtype])
+    if not torch.isfinite(tensor).all():
+        raise ValueError(f"{key} has a value of {np.abs(array).max():g}, too large for {dtype}: use bfloat16, float32.")
+    return tensor
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _compare_with_source(folder: Path, options: str | Path, weights: str | Path, dtype: str) -> None:
+    """Reload a checkpoint and compare it with the files it was made from, read again."""
+    config, arrays = read_weights(options, weights)
+    model = ElmoModel.from_pretrained(folder, dtype="auto")
+    for field in inspect.get_annotations(ElmoConfig):
+        _require_equal(f"config.{field}", getattr(config, field), getattr(model.config, field))
+    state = {key: tensor for key, tensor in model.state_dict().items() if key not in LEFT_OUT}
+    for key in state.keys() | arrays.keys():
+        source = _cast(key, arrays[key], dtype) if key in arrays else None
+        _require_equal(key, source, state.get(key))
+
+
+def _require_equal(key: str, source: Any, written: Any) -> None:
+    if isinstance(source, torch.Tensor) and isinstance(written, torch.Tensor):
+        equal = source.dtype == written.dtype and torch.equal(source, written)
+    elif isinstance(source, np.ndarray) and isinstance(written, np.ndarray):
+        equal = np.array_equal(source, written)
+    else:
+        equal = type(source) is type(written) and source == written
+    if not equal:
+        raise ValueError(f"The check after writing found {key} to differ from its source.")

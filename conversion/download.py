@@ -1,0 +1,205 @@
+"""AllenNLP's published models: where they are, and a download that survives a broken connection."""
+
+import http.client
+import json
+import re
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+from urllib.error import HTTPError
+
+from huggingface_hub import cached_assets_path
+from huggingface_hub.utils import WeakFileLock, tqdm
+
+# Both serve the same paths; the second is the older address of the same store.
+HOSTS = (
+    "https://allennlp.s3.amazonaws.com/models/elmo/",
+    "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/",
+)
+
+TIMEOUT_SECONDS = 30
+RETRIES = 5  # of a transfer that broke off; an address that does not answer or refuses is not tried twice
+RETRY_SECONDS = 1.0
+CHUNK_BYTES = 1 << 20
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+class PublishedModel(NamedTuple):
+    """A published model: its two files, as paths below a host."""
+
+    options: str
+    weights: str
+
+
+def _model(folder: str, name: str) -> PublishedModel:
+    return PublishedModel(f"{folder}/{name}_options.json", f"{folder}/{name}_weights.hdf5")
+
+
+PUBLISHED_MODELS = {
+    "small": _model("2x1024_128_2048cnn_1xhighway", "elmo_2x1024_128_2048cnn_1xhighway"),
+    "medium": _model("2x2048_256_2048cnn_1xhighway", "elmo_2x2048_256_2048cnn_1xhighway"),
+    "original": _model("2x4096_512_2048cnn_2xhighway", "elmo_2x4096_512_2048cnn_2xhighway"),
+    "original-5.5b": _model("2x4096_512_2048cnn_2xhighway_5.5B", "elmo_2x4096_512_2048cnn_2xhighway_5.5B"),
+    "portuguese": _model("contributed/pt", "elmo_pt"),
+    "pubmed": PublishedModel(
+        "contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_options.json",
+        "contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_weights_PubMed_only.hdf5",
+    ),
+}
+
+
+class _BrokenTransferError(OSError):
+    """A transfer that ended before its time; what has arrived is kept."""
+
+
+def published_model(name: str) -> PublishedModel:
+    """
+    The published model of a name.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if name not in PUBLISHED_MODELS:
+        raise ValueError(f"model is {name!r}, but the published ones are {', '.join(PUBLISHED_MODELS)}.")
+    return PUBLISHED_MODELS[name]
+
+
+def download_published(
+    name: str, cache_dir: str | Path | None = None, hosts: Sequence[str] = HOSTS
+) -> tuple[Path, Path]:
+    """
+    Download a published model, unless it is in the cache already.
+
+    Args:
+        name: a key of [`PUBLISHED_MODELS`].
+        cache_dir: where to keep the files; by default the assets folder of huggingface_hub's cache (`HF_HOME`).
+        hosts: addresses to try, one after the other, each ending in "/".
+
+    Returns:
+        The paths of the options and of the weights.
+
+    Raises:
+        ValueError: there is no model of that name.
+        ConnectionError: no host gives a file; the message says which file, and why for each host.
+    """
+    model = published_model(name)
+    folder = Path(cache_dir) if cache_dir is not None else cached_assets_path("hf_elmo", "allennlp", name)
+    options, weights = (download(path, folder / path.rpartition("/")[2], hosts) for path in model)
+    return options, weights
+
+
+def download(path: str, target: Path, hosts: Sequence[str] = HOSTS) -> Path:
+    """
+    Download one file from the first host that has it. What a broken download left in `<target>.part` is taken up again.
+
+    Args:
+        path: the path below a host's address.
+        target: where to put the file; a file that is there is not downloaded again.
+        hosts: addresses to try, one after the other.
+
+    Returns:
+        `target`.
+
+    Raises:
+        ConnectionError: no host gives the file.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + ".part")
+    problems = []
+    with WeakFileLock(target.with_name(target.name + ".lock")):
+        if target.is_file():
+            return target
+        for host in hosts:
+            try:
+                _fetch(host + path, part)
+                _require_content(part, target.suffix)
+            except (OSError, http.client.HTTPException) as error:
+                problems.append(f"  {host}{path}: {error or type(error).__name__}")
+                continue
+            part.replace(target)
+            _tag_file(part).unlink(missing_ok=True)
+            return target
+    raise ConnectionError(
+        "\n".join([f"{target.name} could not be downloaded:", *problems])
+        + "\nWith a copy of the model's two files from elsewhere: hf-elmo convert OPTIONS WEIGHTS OUT."
+    )
+
+
+def _fetch(url: str, part: Path) -> None:
+    """All of a file into `part`, in as many transfers as it takes."""
+    for attempt in range(RETRIES + 1):
+        try:
+            return _transfer(url, part)
+        except (_BrokenTransferError, http.client.IncompleteRead, ConnectionResetError, TimeoutError):
+            if attempt == RETRIES:
+                raise
+            time.sleep(RETRY_SECONDS * attempt)
+
+
+def _transfer(url: str, part: Path) -> None:
+    """One request: from where `part` ends, if the server still has the file that it came from, else from the start."""
+    have, tag = _kept(part)
+    headers = {"User-Agent": "hf-elmo", "Accept-Encoding": "identity"}
+    if have:
+        headers |= {"Range": f"bytes={have}-", "If-Range": tag}
+    try:
+        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS)
+    except HTTPError as error:
+        if error.code != 416:  # the server has less than what is kept: it is of another file
+            raise
+        part.unlink()
+        raise _BrokenTransferError("what was kept of an earlier download does not fit") from error
+    with response:
+        start, total = _extent(response, have)
+        version = response.headers["ETag"] or response.headers["Last-Modified"] or ""
+        _tag_file(part).write_text(version, encoding="utf-8")
+        name = url.rpartition("/")[2]
+        with (
+            part.open("ab" if start else "wb") as file,
+            tqdm(total=total, initial=start, unit="B", unit_scale=True, desc=name) as bar,
+        ):
+            while chunk := response.read(CHUNK_BYTES):
+                file.write(chunk)
+                bar.update(len(chunk))
+    size = part.stat().st_size
+    if total is not None and size != total:
+        raise _BrokenTransferError(f"the connection ended after {size} of {total} bytes")
+
+
+def _extent(response: http.client.HTTPResponse, have: int) -> tuple[int, int | None]:
+    """At which byte a response starts, and how many bytes the whole file has, if the server says so."""
+    if response.status == 206:
+        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers["Content-Range"] or "")
+        if match and int(match[1]) == have:
+            return have, int(match[2])
+        raise OSError(f"asked for the bytes from {have} on, the server sent {response.headers['Content-Range']!r}")
+    length = response.headers["Content-Length"]
+    return 0, int(length) if length else None
+
+
+def _tag_file(part: Path) -> Path:
+    """Holds what the server calls the version of the file (`ETag`), for pieces of two versions make no file."""
+    return part.with_name(part.name + ".etag")
+
+
+def _kept(part: Path) -> tuple[int, str]:
+    """How many bytes an earlier transfer left, and of which version; 0 without a version."""
+    tag = _tag_file(part).read_text(encoding="utf-8") if _tag_file(part).is_file() else ""
+    return (part.stat().st_size if tag and part.is_file() else 0), tag
+
+
+def _require_content(part: Path, suffix: str) -> None:
+    """Refuse, and do not keep, a page that some server on the way sent in the place of the file."""
+    with part.open("rb") as file:
+        start = file.read(24)
+    good = start.startswith(HDF5_SIGNATURE)
+    if suffix == ".json":
+        try:
+            good = isinstance(json.loads(part.read_bytes()), dict)
+        except ValueError:
+            good = False
+    if not good:
+        part.unlink()
+        raise OSError(f"the server sent something that is not {suffix[1:]}: it begins with {start!r}")

@@ -1,0 +1,76 @@
+"""Small models in AllenNLP's format, of any architecture, made by the tests that read them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+OPTIONS = {
+    "lstm": {
+        "use_skip_connections": True,
+        "projection_dim": 7,
+        "cell_clip": 3,
+        "proj_clip": 0.8,
+        "dim": 11,
+        "n_layers": 2,
+    },
+    "char_cnn": {
+        "activation": "relu",
+        "filters": [[1, 4], [2, 5], [3, 8]],
+        "n_highway": 2,
+        "embedding": {"dim": 3},
+        "n_characters": 262,
+        "max_characters_per_token": 50,
+    },
+}
+
+
+def make_options(
+    lstm: dict[str, Any] | None = None, char_cnn: dict[str, Any] | None = None, **top: Any
+) -> dict[str, Any]:
+    """`OPTIONS` with some entries replaced."""
+    return {"lstm": OPTIONS["lstm"] | (lstm or {}), "char_cnn": OPTIONS["char_cnn"] | (char_cnn or {}), **top}
+
+
+def make_arrays(
+    options: dict[str, Any], rows: int = 261, seed: int = 0, single_cell: bool = False
+) -> dict[str, np.ndarray]:
+    """Random datasets as TensorFlow's training would leave them: no projection where the sizes are equal."""
+    rng = np.random.default_rng(seed)
+    lstm, cnn = options["lstm"], options["char_cnn"]
+    cell, size, dim = lstm["dim"], lstm["projection_dim"], cnn["embedding"]["dim"]
+    filters = sum(number for _, number in cnn["filters"])
+
+    def normal(*shape: int) -> np.ndarray:
+        # Twice what keeps the size of a product's input, so that gates saturate and both clips take part.
+        fan_in = np.prod(shape[:-1])
+        return rng.standard_normal(shape).astype(np.float32) * np.float32(2 / np.sqrt(max(fan_in, 4)))
+
+    arrays = {"char_embed": normal(rows, dim)}
+    for i, (width, number) in enumerate(cnn["filters"]):
+        arrays |= {f"CNN/W_cnn_{i}": normal(1, width, dim, number), f"CNN/b_cnn_{i}": normal(number)}
+    for i in range(cnn.get("n_highway") or 0):
+        for gate in ("carry", "transform"):
+            arrays |= {f"CNN_high_{i}/W_{gate}": normal(filters, filters), f"CNN_high_{i}/b_{gate}": normal(filters)}
+    if filters != size:
+        arrays |= {"CNN_proj/W_proj": normal(filters, size), "CNN_proj/b_proj": normal(size)}
+    for direction in range(2):
+        for layer in range(lstm.get("n_layers", 1)):
+            path = f"RNN_{direction}/RNN/" + ("LSTMCell" if single_cell else f"MultiRNNCell/Cell{layer}/LSTMCell")
+            arrays |= {f"{path}/W_0": normal(2 * size, 4 * cell), f"{path}/B": normal(4 * cell)}
+            if cell != size:
+                arrays[f"{path}/W_P_0"] = normal(cell, size)
+    return arrays
+
+
+def write_files(folder: Path, options: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[Path, Path]:
+    """Write both files; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    options_path, weights_path = folder / "options.json", folder / "weights.hdf5"
+    options_path.write_text(json.dumps(options))
+    with h5py.File(weights_path, "w") as file:
+        for name, array in arrays.items():
+            file[name] = array
+    return options_path, weights_path

@@ -1,0 +1,220 @@
+"""The download against a server on this machine, with every way it can go wrong."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hf_elmo.conversion import download as downloads
+from hf_elmo.conversion.download import HDF5_SIGNATURE, PUBLISHED_MODELS, download, download_published
+
+WEIGHTS = HDF5_SIGNATURE + bytes(range(256)) * 37
+OPTIONS = b'{"lstm": {}}'
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves `files`; each `break_after` entry cuts one transfer after that many bytes of its body."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files: dict[str, bytes] = {}
+        self.break_after: list[int] = []
+        self.etag: str | None = '"one"'
+        self.ranges = True
+        self.status: int | None = None
+        self.requests: list[tuple[str, str | None]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/base/"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        wanted = self.headers["Range"]
+        self.server.requests.append((self.path, wanted))
+        body = self.server.files.get(self.path.removeprefix("/base/"))
+        if self.server.status or body is None:
+            self.send_error(self.server.status or 404)
+            return
+        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
+        if not self.server.ranges or self.headers["If-Range"] != self.server.etag:
+            start = 0
+        if start >= len(body):
+            self.send_error(416)
+            return
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+        if self.server.etag:
+            self.send_header("ETag", self.server.etag)
+        self.send_header("Content-Length", str(len(body) - start))
+        self.end_headers()
+        end = start + self.server.break_after.pop(0) if self.server.break_after else len(body)
+        self.wfile.write(body[start:end])
+
+    def log_message(self, *arguments: Any) -> None:
+        """Keeps the tests' output clean."""
+
+
+@pytest.fixture
+def make_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setattr(downloads, "RETRY_SECONDS", 0)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    servers = []
+
+    def make() -> Server:
+        server = Server()
+        server.files = {"a/weights.hdf5": WEIGHTS, "a/options.json": OPTIONS}
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        return server
+
+    yield make
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def server(make_server: Any) -> Server:
+    return make_server()
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "weights.hdf5"
+
+
+def fetch(target: Path, *servers: Server) -> bytes:
+    return download("a/weights.hdf5", target, [server.url for server in servers]).read_bytes()
+
+
+def leftovers(target: Path) -> set[str]:
+    return {path.name for path in target.parent.iterdir()} - {target.name, f"{target.name}.lock"}
+
+
+class TestTransfer:
+    def test_whole_file(self, server: Server, target: Path) -> None:
+        assert fetch(target, server) == WEIGHTS
+        assert leftovers(target) == set()
+
+    def test_file_in_the_cache_is_not_fetched_again(self, server: Server, target: Path) -> None:
+        fetch(target, server)
+        assert fetch(target, server) == WEIGHTS
+        assert len(server.requests) == 1
+
+    def test_progress_bar(self, server: Server, target: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        fetch(target, server)
+        assert "weights.hdf5: 100%" in capsys.readouterr().err
+
+    def test_broken_transfers_go_on_where_they_broke(self, server: Server, target: Path) -> None:
+        server.break_after = [1000, 500]
+        assert fetch(target, server) == WEIGHTS
+        assert [wanted for _, wanted in server.requests] == [None, "bytes=1000-", "bytes=1500-"]
+
+    def test_next_call_goes_on_where_the_last_one_gave_up(self, server: Server, target: Path) -> None:
+        server.break_after = [100] * (downloads.RETRIES + 1)
+        with pytest.raises(ConnectionError, match=r"the connection ended after 600 of \d+ bytes"):
+            fetch(target, server)
+        assert not target.exists()
+        assert fetch(target, server) == WEIGHTS
+        assert server.requests[-1][1] == "bytes=600-"
+
+    def test_server_that_ignores_ranges(self, server: Server, target: Path) -> None:
+        server.ranges, server.break_after = False, [1000]
+        assert fetch(target, server) == WEIGHTS
+        assert [wanted for _, wanted in server.requests] == [None, "bytes=1000-"]
+
+    def test_server_without_versions_starts_over(self, server: Server, target: Path) -> None:
+        server.etag, server.break_after = None, [1000]
+        assert fetch(target, server) == WEIGHTS
+        assert [wanted for _, wanted in server.requests] == [None, None]
+
+    def test_file_that_changed_meanwhile_starts_over(self, server: Server, target: Path) -> None:
+        server.break_after = [100] * (downloads.RETRIES + 1)
+        with pytest.raises(ConnectionError):
+            fetch(target, server)
+        server.etag, server.files["a/weights.hdf5"] = '"two"', WEIGHTS + b"new"
+        assert fetch(target, server) == WEIGHTS + b"new"
+
+    def test_longer_leftover_than_the_file(self, server: Server, target: Path) -> None:
+        target.parent.mkdir()
+        target.with_name("weights.hdf5.part").write_bytes(WEIGHTS + b"too long")
+        target.with_name("weights.hdf5.part.etag").write_text('"one"')
+        assert fetch(target, server) == WEIGHTS
+
+    def test_wrong_size_is_never_accepted(self, server: Server, target: Path) -> None:
+        server.etag, server.break_after = None, [len(WEIGHTS) - 1] * (downloads.RETRIES + 1)
+        with pytest.raises(ConnectionError, match=f"ended after {len(WEIGHTS) - 1} of {len(WEIGHTS)} bytes"):
+            fetch(target, server)
+        assert not target.exists()
+
+
+class TestHosts:
+    @pytest.mark.parametrize("status", [403, 404, 500])
+    def test_second_host_after_a_refusal(self, make_server: Any, target: Path, status: int) -> None:
+        first, second = make_server(), make_server()
+        first.status = status
+        assert fetch(target, first, second) == WEIGHTS
+        assert len(first.requests) == len(second.requests) == 1
+
+    def test_second_host_after_silence(self, make_server: Any, target: Path) -> None:
+        first, second = make_server(), make_server()
+        first.shutdown()
+        first.server_close()
+        assert fetch(target, first, second) == WEIGHTS
+
+    def test_second_host_goes_on_with_what_the_first_left(self, make_server: Any, target: Path) -> None:
+        first, second = make_server(), make_server()
+        first.break_after = [100] * (downloads.RETRIES + 1)
+        assert fetch(target, first, second) == WEIGHTS
+        assert [wanted for _, wanted in second.requests] == ["bytes=600-"]
+
+    def test_error_page_in_the_place_of_the_file(self, make_server: Any, target: Path) -> None:
+        first, second = make_server(), make_server()
+        first.files["a/weights.hdf5"] = b"<html>Log in to this network</html>"
+        assert fetch(target, first, second) == WEIGHTS
+        assert leftovers(target) == set()
+
+    def test_error_page_in_the_place_of_the_options(self, server: Server, tmp_path: Path) -> None:
+        server.files["a/options.json"] = b"<html>Log in to this network</html>"
+        with pytest.raises(ConnectionError, match=r"not json: it begins with b'<html>"):
+            download("a/options.json", tmp_path / "options.json", [server.url])
+
+    def test_no_host(self, make_server: Any, target: Path) -> None:
+        first, second = make_server(), make_server()
+        first.status, second.files = 403, {}
+        with pytest.raises(ConnectionError) as raised:
+            fetch(target, first, second)
+        message = str(raised.value)
+        assert message.startswith("weights.hdf5 could not be downloaded:")
+        assert f"{first.url}a/weights.hdf5: HTTP Error 403" in message
+        assert f"{second.url}a/weights.hdf5: HTTP Error 404" in message
+        assert "hf-elmo convert OPTIONS WEIGHTS OUT" in message
+
+
+class TestPublished:
+    def test_both_files_of_a_model(self, server: Server, tmp_path: Path) -> None:
+        server.files = dict(zip(PUBLISHED_MODELS["pubmed"], (OPTIONS, WEIGHTS), strict=True))
+        options, weights = download_published("pubmed", tmp_path, [server.url])
+        assert options.read_bytes() == OPTIONS
+        assert weights.read_bytes() == WEIGHTS
+        assert weights.name == "elmo_2x4096_512_2048cnn_2xhighway_weights_PubMed_only.hdf5"
+
+    def test_default_cache_is_huggingface_hubs(
+        self, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("huggingface_hub.utils._cache_assets.HF_ASSETS_CACHE", str(tmp_path))
+        server.files = dict(zip(PUBLISHED_MODELS["small"], (OPTIONS, WEIGHTS), strict=True))
+        options, _ = download_published("small", hosts=[server.url])
+        assert options.parent == tmp_path / "hf_elmo" / "allennlp" / "small"
+
+    def test_unknown_model(self) -> None:
+        with pytest.raises(ValueError, match="model is 'huge', but the published ones are small, medium, original"):
+            download_published("huge")
