@@ -1,0 +1,369 @@
+"""The command `hf-elmo`: each subcommand reads its options and calls one function of the Python interface."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand.
+
+    Args:
+        arguments: without the name of the program; by default those of the command line.
+
+    Returns:
+        The exit status: 0, 1 after an error (its message is on standard error), 130 after Ctrl-C.
+    """
+    parser = argparse.ArgumentParser(prog="hf-elmo", description="ELMo for the Hugging Face libraries.")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for add in (
+        _add_convert,
+        _add_export,
+        _add_embed,
+        _add_neighbors,
+        _add_vocab,
+        _add_pretrain,
+        _add_perplexity,
+        _add_substitutes,
+    ):
+        add(subparsers)
+    options = parser.parse_args(arguments)
+    logging.basicConfig(format="%(levelname)s: %(message)s")
+    try:
+        options.run(options)
+    except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
+        print(f"hf-elmo: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("hf-elmo: stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+# -- convert, export ---------------------------------------------------------------------------------------------------
+
+
+def _add_convert(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "convert",
+        help="make a checkpoint of AllenNLP's files",
+        usage="hf-elmo convert [options] OPTIONS WEIGHTS OUT\n       hf-elmo convert [options] --model NAME OUT",
+        description="Make a checkpoint that AutoModel loads, in the new folder OUT, of AllenNLP's files or of a "
+        "published model, which is downloaded. The checkpoint is read back and compared with its source.",
+    )
+    parser.add_argument(
+        "paths", nargs="+", metavar="OPTIONS WEIGHTS OUT", help="options.json, weights.hdf5, new folder"
+    )
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="small, medium, original, original-5.5b, portuguese or pubmed, instead of two files",
+    )
+    parser.add_argument("--dtype", default="float32", help="of the weights: float32 (default), bfloat16 or float16")
+    parser.add_argument(
+        "--word-splitting", default="lm1b", help="how its tokenizer splits: lm1b (default) or whitespace"
+    )
+    parser.add_argument("--cache-dir", metavar="DIR", help="where downloaded files are kept [huggingface_hub's cache]")
+    parser.set_defaults(run=_convert, error=parser.error)
+
+
+def _convert(options: argparse.Namespace) -> None:
+    wanted = 1 if options.model else 3
+    if len(options.paths) != wanted:
+        options.error(
+            f"{wanted} path{'s' * (wanted > 1)} expected, {len(options.paths)} given: {' '.join(options.paths)}"
+        )
+    from .conversion import convert, convert_published
+
+    how = {"dtype": options.dtype, "word_splitting": options.word_splitting}
+    if options.model:
+        out = convert_published(options.model, *options.paths, cache_dir=options.cache_dir, **how)
+    else:
+        out = convert(*options.paths, **how)
+    print(f"{out}: every tensor equals its source")
+
+
+def _add_export(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "export",
+        help="write AllenNLP's files of a model",
+        description="Write options.json and weights.hdf5, which AllenNLP, bilm-tf and simple_elmo read, into the new "
+        "folder OUT. The scalar mix, heads and the softmax have no place in that format.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an ELMo")
+    parser.add_argument("out", metavar="OUT", help="new folder")
+    parser.set_defaults(run=_export)
+
+
+def _export(options: argparse.Namespace) -> None:
+    from .conversion import export
+
+    print(f"{export(options.model, options.out)}: every tensor equals the model's")
+
+
+# -- embed -------------------------------------------------------------------------------------------------------------
+
+
+def _add_embed(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "embed",
+        help="embed a corpus",
+        description="Write the ELMo vectors of each row of INPUT into OUTPUT. Stopped and started again, it goes on.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an ELMo")
+    parser.add_argument(
+        "input",
+        metavar="INPUT",
+        help="one row a line or record: .txt, .jsonl, .csv, .tsv (also with .gz), .parquet, or - (standard input)",
+    )
+    parser.add_argument(
+        "output",
+        metavar="OUTPUT",
+        help=".safetensors, .npz, .hdf5 or .h5 (as bilm-tf wrote it), .parquet; rows are named by their number, from 0",
+    )
+    parser.add_argument("--layers", type=_layers, default="mix", help="mix (default), all, or one layer's number")
+    parser.add_argument("--pooling", choices=("none", "mean", "max"), default="none", help="one vector a row")
+    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="to compute in [the model's]")
+    parser.add_argument("--output-dtype", choices=("float32", "float16"), default="float32", help="to write")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... [a GPU if there is one]")
+    parser.add_argument("--batch-tokens", type=int, metavar="N", help="tokens in a batch [4096 on a CPU, else 16384]")
+    parser.add_argument("--window", type=int, metavar="N", help="tokens sorted by length together [16 batches]")
+    parser.add_argument(
+        "--input-format", choices=("text", "jsonl", "csv", "tsv", "parquet"), help="of INPUT [by its ending]"
+    )
+    parser.add_argument(
+        "--text-column",
+        type=_column,
+        metavar="NAME",
+        help="column or key of the text; a number is a position, from 0, in a CSV without a line of names",
+    )
+    parser.add_argument("--encoding", default="utf-8", help="of INPUT [utf-8]")
+    parser.add_argument(
+        "--words",
+        "--is-split-into-words",
+        dest="is_split_into_words",
+        action="store_true",
+        help="the text is tokenised already: whitespace parts its words",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace OUTPUT if it exists")
+    parser.add_argument("--restart", action="store_true", help="throw away what a stopped run left in OUTPUT.parts")
+    parser.set_defaults(run=_embed)
+
+
+def _layers(text: str) -> str | int:
+    return int(text) if text.isdecimal() else text
+
+
+def _column(text: str) -> str | int:
+    return int(text) if text.isdecimal() else text
+
+
+def _embed(options: argparse.Namespace) -> None:
+    from .embedding import embed
+
+    values = {name: value for name, value in vars(options).items() if name not in ("run", "model", "input", "output")}
+    written = embed(options.model, options.input, options.output, **values)
+    print(f"{written.path}: {written.rows:,} rows, {written.words:,} words, {written.hidden_size} numbers a word")
+
+
+# -- neighbors ---------------------------------------------------------------------------------------------------------
+
+
+def _add_neighbors(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "neighbors",
+        help="find where a corpus uses a word as a sentence does",
+        description="Print the words of CORPUS whose vectors are nearest to that of WORD in SENTENCE: in layer 0 words "
+        "of like spelling, in each layer above it places in the corpus, by their line.",
+    )
+    parser.add_argument("sentence", metavar="SENTENCE", help="a sentence with WORD in it")
+    parser.add_argument("word", metavar="WORD", help="the word asked about, where it first stands")
+    parser.add_argument("corpus", metavar="CORPUS", help="one sentence a line or record, as embed reads it")
+    parser.add_argument("--model", metavar="MODEL", help="folder or Hub name of an ELMo [the one that ships]")
+    parser.add_argument("--top", type=int, default=5, metavar="N", help="neighbours by each layer [5]")
+    parser.add_argument("--any-word", action="store_true", help="search all words in each layer, not only WORD")
+    parser.add_argument(
+        "--words", action="store_true", help="SENTENCE and CORPUS are tokenised already: whitespace parts their words"
+    )
+    parser.set_defaults(run=_neighbors)
+
+
+def _neighbors(options: argparse.Namespace) -> None:
+    from .neighbors import nearest_neighbors
+    from .shipped import load_model
+
+    model, tokenizer = load_model(options.model)
+    found = nearest_neighbors(
+        model,
+        tokenizer,
+        options.sentence,
+        options.word,
+        options.corpus,
+        top=options.top,
+        any_word=options.any_word,
+        pretokenized=options.words,
+    )
+    for layer, places in found.items():
+        for one in places:
+            where = f"{one.row + 1}: {one.in_context()}" if layer else one.word
+            print(f"layer {layer}  {one.similarity:.3f}  {where}")
+
+
+# -- vocab, pretrain, perplexity, substitutes --------------------------------------------------------------------------
+
+_TEXTS = "text files or glob patterns, one sentence a line, also .gz"
+_WORDS = "the text is tokenised already: whitespace parts its words"
+
+
+def _add_vocab(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "vocab",
+        help="count the words of a corpus for a language model's softmax",
+        description="Write the vocabulary file OUT: <S>, </S>, <UNK>, then the words of FILES by falling count.",
+    )
+    parser.add_argument("out", metavar="OUT", help="file to write")
+    parser.add_argument("files", nargs="+", metavar="FILES", help=_TEXTS)
+    parser.add_argument("--size", type=int, metavar="N", help="words to keep, the three special ones included [all]")
+    parser.add_argument("--min-count", type=int, default=1, metavar="N", help="leave rarer words out [1]")
+    parser.add_argument("--words", action="store_true", help=_WORDS)
+    parser.set_defaults(run=_vocab)
+
+
+def _vocab(options: argparse.Namespace) -> None:
+    from .pretraining_data import TextFiles, split_at_blanks, tokenizer_split
+    from .tokenization_elmo import ElmoTokenizer
+    from .vocabulary import build_vocabulary
+
+    source = TextFiles(options.files, split_at_blanks if options.words else tokenizer_split(ElmoTokenizer()))
+    sentences = (words for text in source.read() for words in text)
+    vocabulary = build_vocabulary(sentences, options.size, options.min_count)
+    vocabulary.save(options.out)
+    print(f"{options.out}: {len(vocabulary):,} words")
+
+
+def _add_pretrain(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "pretrain",
+        help="train the language models on text",
+        description="Train a new biLM on FILES, or with --init an old one on a domain's text, into the folder OUT. "
+        "torchrun starts it in several processes. Stopped, it goes on with --resume as if it had never stopped.",
+    )
+    parser.add_argument("out", metavar="OUT", help="folder of the checkpoint")
+    parser.add_argument("texts", nargs="+", metavar="FILES", help=_TEXTS)
+    parser.add_argument("--held-out", nargs="+", metavar="FILES", help="text to evaluate on [with --init: 1 in 20]")
+    parser.add_argument("--init", metavar="MODEL", help="folder or Hub name of the ELMo to go on from")
+    parser.add_argument("--vocab", dest="vocabulary", metavar="FILE", help="words of the softmax [counted in FILES]")
+    parser.add_argument("--vocab-size", dest="vocabulary_size", type=int, metavar="N", help="words to keep [all]")
+    parser.add_argument("--words", dest="pretokenized", action="store_true", help=_WORDS)
+    parser.add_argument("--word-splitting", default="lm1b", help="of the new tokenizer: lm1b (default) or whitespace")
+    parser.add_argument("--layout", default="windows", help="windows (default), sentences or documents")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="rows for each process [128, with --init 32]")
+    parser.add_argument("--window", type=int, default=20, metavar="N", help="words of a row in windows [20]")
+    parser.add_argument("--epochs", dest="num_train_epochs", type=float, metavar="N", help="passes [10, with --init 5]")
+    parser.add_argument("--steps", dest="max_steps", type=int, metavar="N", help="updates, instead of --epochs")
+    parser.add_argument("--optim", metavar="NAME", help="adagrad, adamw_torch, ... [adagrad, with --init adamw_torch]")
+    parser.add_argument("--learning-rate", type=float, metavar="X", help="[0.2, with --init 0.0005]")
+    parser.add_argument("--bf16", action="store_true", default=None, help="compute in bfloat16 where it does no harm")
+    parser.add_argument("--seed", type=int, metavar="N", help="[42]")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in OUT")
+    parser.add_argument(
+        "--config", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="a field of ElmoConfig"
+    )
+    parser.add_argument(
+        "--set", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="a TrainingArguments field"
+    )
+    parser.set_defaults(run=_pretrain)
+
+
+def _setting(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def _pretrain(options: argparse.Namespace) -> None:
+    from .pretraining_recipe import describe, pretrain
+
+    optional = ("num_train_epochs", "max_steps", "optim", "learning_rate", "bf16", "seed")
+    values = {name: value for name, value in vars(options).items() if name not in ("run", "out", "config", "set")}
+    values = {name: value for name, value in values.items() if name not in optional or value is not None}
+    result = pretrain(options.out, **values, config=dict(options.config), **dict(options.set))
+    for name, held_out in (("before", result.before), ("after", result.after)):
+        if held_out is not None:
+            print(f"held-out perplexity {name}: {describe(held_out)}")
+    print(f"{result.folder}: written")
+
+
+def _add_perplexity(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "perplexity",
+        help="measure how well the language models predict a text",
+        description="Print the perplexity of the forward and of the backward language model on FILES, and that of the "
+        "mean of both losses, by the full softmax.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an ELMo with its softmax")
+    parser.add_argument("files", nargs="+", metavar="FILES", help=_TEXTS)
+    parser.add_argument("--words", action="store_true", help=_WORDS)
+    parser.add_argument(
+        "--stateful",
+        action="store_true",
+        help="carry the state from sentence to sentence, as bilm-tf does [each sentence from zero state]",
+    )
+    parser.set_defaults(run=_perplexity)
+
+
+def _perplexity(options: argparse.Namespace) -> None:
+    from .pretraining_recipe import describe
+    from .scoring import perplexity
+
+    model, tokenizer = _language_model(options.model)
+    result = perplexity(model, tokenizer, options.files, pretokenized=options.words, stateful=options.stateful)
+    print(f"perplexity: {describe(result)}")
+
+
+def _add_substitutes(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "substitutes",
+        help="find words that fit in a word's place",
+        description="For each word of SENTENCE, or for WORD, print the words that are most probable in its place by "
+        "both language models together, with their probabilities.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an ELMo with its softmax")
+    parser.add_argument("sentence", metavar="SENTENCE", help="a sentence")
+    parser.add_argument("word", metavar="WORD", nargs="?", help="a word of it [all words]")
+    parser.add_argument("--top", type=int, default=10, metavar="N", help="words to print for each place [10]")
+    parser.add_argument("--words", action="store_true", help=_WORDS)
+    parser.set_defaults(run=_substitutes)
+
+
+def _substitutes(options: argparse.Namespace) -> None:
+    from .scoring import substitutes
+
+    model, tokenizer = _language_model(options.model)
+    sentence = options.sentence.split() if options.words else options.sentence
+    wanted = None if options.word is None else [options.word]
+    (places,) = substitutes(model, tokenizer, [sentence], top=options.top, words=wanted)
+    if not places:
+        raise ValueError(f"{options.word!r} is no word of the sentence as it is split: {options.sentence!r}.")
+    for place in places:
+        print(place.word, *(f"{word} {math.exp(value):.3f}" for word, value in place.candidates), sep="\t")
+
+
+def _language_model(name: str) -> tuple:
+    import torch
+
+    from .modeling_pretraining_elmo import ElmoForPreTraining
+    from .tokenization_elmo import ElmoTokenizer
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = ElmoForPreTraining.from_pretrained(name, dtype=torch.float32)
+    return model.to(device), ElmoTokenizer.from_pretrained(name)

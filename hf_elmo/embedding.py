@@ -1,0 +1,438 @@
+"""Embed a corpus: sentences or a file of them in, word vectors out, in memory or in a file."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from tqdm.auto import tqdm
+
+from . import __version__
+from .embedding_engine import BOUNDARIES, CorpusEncoder
+from .embedding_parts import PartsFolder, RowLayout, memory_window
+from .modeling_elmo import ElmoModel
+from .readers import Row, RowSource, Survey, check_row, survey
+from .tokenization_elmo import ElmoTokenizer
+from .writers import check_row_count, writer_for
+
+BATCH_TOKENS = {"cpu": 4096}  # enough rows side by side for full speed; other devices:
+BATCH_TOKENS_ACCELERATOR = 16384
+WINDOW_BATCHES = 16  # sorting by length within so many batches leaves little padding
+SPLIT_ROWS, SPLIT_CHARACTERS = 512, 1 << 20  # rows whose words are split at once
+OUTPUT_DTYPES = ("float32", "float16")  # numpy, hdf5 and Parquet have no bfloat16
+
+
+@dataclass(frozen=True)
+class EmbeddedCorpus:
+    """What [`embed`] wrote: the file, how many rows and words are in it, and the shape of a vector's axis, 2P."""
+
+    path: Path
+    rows: int
+    words: int
+    hidden_size: int
+
+
+def embed(
+    model: ElmoModel | str | os.PathLike,
+    inputs: str | os.PathLike | Iterable[str | list[str]],
+    output: str | os.PathLike | None = None,
+    *,
+    tokenizer: ElmoTokenizer | None = None,
+    layers: str | int = "mix",
+    pooling: str = "none",
+    dtype: str | torch.dtype | None = None,
+    output_dtype: str = "float32",
+    device: str | torch.device | None = None,
+    batch_tokens: int | None = None,
+    window: int | None = None,
+    input_format: str | None = None,
+    text_column: str | int | None = None,
+    encoding: str = "utf-8",
+    is_split_into_words: bool = False,
+    overwrite: bool = False,
+    restart: bool = False,
+    progress: bool | None = None,
+) -> list[np.ndarray] | np.ndarray | EmbeddedCorpus:
+    """Embed sentences, or a file of them.
+
+    A row's vectors depend on its own words only: the same line gives the same vectors wherever it stands (to the last
+    digits of the arithmetic, which may differ with the shape of a batch). Sentence boundaries take part and are left
+    out of the result. Rows keep their order; a blank row has no words, and pooled it is all zeros. With `output`,
+    memory does not grow with the number of rows, and of a long document only the words are held, not the vectors.
+
+    With `output`, finished work lies in the folder `OUTPUT.parts` until all is done. A run that was stopped goes on
+    from there when it is started again, to the same result; that folder needs about as much disk as the output.
+
+    Args:
+        model: an ELMo, or the name or folder of one. A model with a head on it is used without the head.
+        inputs: sentences, each a string or a list of words; or the path of a file, one row a line or record:
+            `.txt`, `.jsonl`, `.csv`, `.tsv` (all four also with `.gz`), `.parquet`; `"-"` is standard input.
+        output: the file to write, by its ending: `.safetensors`, `.npz`, `.hdf5` or `.h5` (as bilm-tf's
+            `dump_bilm_embeddings` lays it out), each with one array a row, named by the row's number (`"0"`, `"1"`,
+            ...), or pooled one array `embeddings` for all; or `.parquet` with the columns `row`, `words` and
+            `embedding`. `None`: return the vectors.
+        tokenizer: splits and spells words; by default the model's own (of its folder), else `ElmoTokenizer()`.
+        layers: `"mix"` (the scalar mix), `"all"` (every layer of the biLM, 0 first) or the number of one layer.
+        pooling: `"none"` (a vector for each word), or the `"mean"` or `"max"` over the words of a row.
+        dtype: what to compute in (`"float32"`, `"float16"`, `"bfloat16"`); by default the model's.
+        output_dtype: what to return or write, `"float32"` or `"float16"`.
+        device: where to compute; by default the model's, and for a name a GPU if there is one.
+        batch_tokens: words, boundaries and padding in one batch; by default 4,096 on a CPU, else 16,384. Halved, with a
+            warning, when memory runs out. A row with more is embedded in pieces, to the same result.
+        window: tokens among which rows are sorted by length, and after which work done is kept for a later run; by
+            default 16 batches.
+        input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`, where the ending does not tell.
+        text_column: the column or key that holds the text; for CSV without a line of names its position, from 0.
+        encoding: of the input file.
+        is_split_into_words: take a text's words as whitespace parts them, for text that is tokenised already. (A row
+            that is a list of words is never split again.)
+        overwrite: replace `output` if it exists.
+        restart: throw away what a stopped run of the same `output` left; without it, work goes on from there.
+        progress: show a progress bar; by default on a terminal only.
+
+    Returns:
+        With `output`, an [`EmbeddedCorpus`]. Else one array a row, `[words, 2P]`, with all layers `[layers, words,
+        2P]`; or, pooled, one array `[rows, 2P]` or `[rows, layers, 2P]`.
+
+    Raises:
+        FileNotFoundError, FileExistsError: no such input; the output exists.
+        ValueError: unknown layer, option or ending; malformed input; a stopped run that was a different one.
+        TypeError: a row is neither text nor a list of words.
+        ImportError: a library for the file format is not installed.
+        MemoryError: not even one word fits on the device.
+    """
+    _check_options(pooling, output_dtype, batch_tokens, window)
+    target = None if output is None else _check_output(Path(output), overwrite)
+    model, tokenizer = _prepare(model, tokenizer, dtype, device)
+    layers = _check_layers(layers, model.config.num_hidden_layers)
+    batch_tokens = batch_tokens or BATCH_TOKENS.get(model.device.type, BATCH_TOKENS_ACCELERATOR)
+    options = {
+        "layers": layers,
+        "pooling": pooling,
+        "output_dtype": output_dtype,
+        "batch_tokens": batch_tokens,
+        "window": window or WINDOW_BATCHES * batch_tokens,
+        "is_split_into_words": is_split_into_words,
+    }
+    reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
+    job = _Job(model, tokenizer, options, progress)
+    with _evaluation(model):
+        if target is None:
+            return _embed_in_memory(job, inputs, reading)
+        return _embed_to_file(job, inputs, reading, PartsFolder(target), restart)
+
+
+# -- checks and preparations -----------------------------------------------------------------------------------------
+
+
+def _check_options(pooling: str, output_dtype: str, batch_tokens: int | None, window: int | None) -> None:
+    if pooling not in ("none", "mean", "max"):
+        raise ValueError(f"pooling {pooling!r} is unknown; take 'none', 'mean' or 'max'")
+    if output_dtype not in OUTPUT_DTYPES:
+        raise ValueError(f"output_dtype {output_dtype!r} cannot be written; take one of {', '.join(OUTPUT_DTYPES)}")
+    for name, value in (("batch_tokens", batch_tokens), ("window", window)):
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ValueError(f"{name} is {value!r}, but must be a whole number of tokens, 1 or more")
+
+
+def _check_output(output: Path, overwrite: bool) -> Path:
+    writer_for(output)
+    if not output.parent.is_dir():
+        raise FileNotFoundError(f"the folder of output {str(output)!r} does not exist; make it first")
+    if output.is_dir():
+        raise IsADirectoryError(f"output {str(output)!r} is a folder; give the name of a file")
+    if output.exists() and not overwrite:
+        raise FileExistsError(f"output {str(output)!r} exists; choose another name, or overwrite=True (--overwrite)")
+    return output
+
+
+def _check_layers(layers: str | int, num_hidden_layers: int) -> str | int:
+    if layers in ("mix", "all"):
+        return layers
+    if isinstance(layers, int) and not isinstance(layers, bool) and 0 <= layers <= num_hidden_layers:
+        return layers
+    raise ValueError(
+        f"layers={layers!r} is unknown; take 'mix', 'all', or one layer's number, 0 to {num_hidden_layers}"
+    )
+
+
+def _prepare(
+    model: ElmoModel | str | os.PathLike,
+    tokenizer: ElmoTokenizer | None,
+    dtype: str | torch.dtype | None,
+    device: str | torch.device | None,
+) -> tuple[ElmoModel, ElmoTokenizer]:
+    """The base model in the type and on the device asked for, and the tokenizer; a model given is left as it is."""
+    dtype, device = _torch_dtype(dtype), _torch_device(device)
+    if isinstance(model, (str, os.PathLike)):
+        name = str(model)
+        model = ElmoModel.from_pretrained(name, dtype=dtype or "auto")
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        model = model.to(device)
+    else:
+        model = getattr(model, "base_model", model)
+        if not isinstance(model, ElmoModel):
+            raise TypeError(f"model must be an ElmoModel, or the name or folder of one, not {type(model).__name__}")
+        name = model.name_or_path
+        if dtype not in (None, model.dtype) or device is not None:
+            model = copy.deepcopy(model).to(device=device, dtype=dtype)
+    if tokenizer is None:
+        tokenizer = ElmoTokenizer.from_pretrained(name) if name else _default_tokenizer(model)
+    if tokenizer.max_word_length != model.config.max_word_length:
+        raise ValueError(
+            f"the tokenizer spells words with {tokenizer.max_word_length} characters, the model reads "
+            f"{model.config.max_word_length}; give the tokenizer that belongs to the model"
+        )
+    return model, tokenizer
+
+
+def _default_tokenizer(model: ElmoModel) -> ElmoTokenizer:
+    return ElmoTokenizer(max_word_length=model.config.max_word_length)
+
+
+def _torch_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
+    known = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+    if dtype is None or dtype in known.values():
+        return dtype
+    if dtype not in known:
+        raise ValueError(f"dtype {dtype!r} is unknown; take one of {', '.join(known)}")
+    return known[dtype]
+
+
+def _torch_device(device: str | torch.device | None) -> torch.device | None:
+    try:
+        device = None if device is None else torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device {device!r} is unknown; take cpu, cuda, cuda:1, ...") from error
+    if device is not None and device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {str(device)!r} is asked for, but torch finds no GPU; take 'cpu'")
+    return device
+
+
+@contextmanager
+def _evaluation(model: ElmoModel) -> Iterator[None]:
+    """No dropout inside the block; afterwards the modules train as before."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _rows_of(inputs: Any, reading: dict[str, Any], parts: PartsFolder) -> Iterable[Row]:
+    """The rows of `inputs`, made such that they can be read more than once."""
+    if isinstance(inputs, (str, os.PathLike)):
+        return _source(inputs, reading, parts.path)
+    if any(reading[name] is not None for name in ("file_format", "text_column")):
+        raise ValueError("input_format and text_column belong to an input file; inputs here are sentences")
+    rows = _Sentences(inputs)
+    return parts.spooled(rows) if iter(inputs) is inputs else rows
+
+
+def _source(path: str | os.PathLike, reading: dict[str, Any], folder: Path) -> RowSource:
+    if str(path) != "-":
+        return RowSource(Path(path), **reading)
+    file_format = reading["file_format"] or "text"
+    copy_of_input = folder / f"standard_input.{file_format}"
+    with open(copy_of_input, "wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return RowSource(copy_of_input, **{**reading, "file_format": file_format})
+
+
+class _Sentences:
+    """Sentences in memory, each checked when it is read."""
+
+    def __init__(self, sentences: Iterable[Any]) -> None:
+        self.sentences = sentences
+
+    def __iter__(self) -> Iterator[Row]:
+        for number, sentence in enumerate(self.sentences):
+            yield check_row(sentence, f"inputs, row {number}")
+
+
+@dataclass
+class _Job:
+    """What to compute: the model, how, and whether to show it."""
+
+    model: ElmoModel
+    tokenizer: ElmoTokenizer
+    options: dict[str, Any]
+    progress: bool | None
+
+    @property
+    def budget(self) -> int:
+        """Tokens in a batch, as asked for."""
+        return self.options["batch_tokens"]
+
+    @property
+    def layout(self) -> RowLayout:
+        """What belongs to one row of the result."""
+        config, layers = self.model.config, self.options["layers"]
+        kept = config.num_hidden_layers + 1 if layers == "all" else None
+        dtype = np.dtype(self.options["output_dtype"]).newbyteorder("<")
+        return RowLayout(kept, config.hidden_size, self.options["pooling"] != "none", dtype)
+
+    def encoder(self, scratch: Any, bar: tqdm, budget: int) -> CorpusEncoder:
+        """The engine, its progress shown on `bar`."""
+        words_done = 0
+
+        def advance(rows: int, words: float) -> None:
+            nonlocal words_done
+            words_done += words
+            elapsed = bar.format_dict["elapsed"]
+            bar.set_postfix_str(f"{words_done / elapsed:,.0f} words/s" if elapsed else "", refresh=not rows)
+            bar.update(rows)
+
+        chosen = self.options["layers"], self.options["pooling"]
+        return CorpusEncoder(self.model, self.tokenizer, *chosen, budget, scratch, advance)
+
+    def bar(self, rows: int | None, done: int = 0) -> tqdm:
+        disable = None if self.progress is None else not self.progress
+        """A progress bar; `progress=None` shows it on a terminal only."""
+        return tqdm(total=rows, initial=done, unit=" rows", desc="embedding", disable=disable)
+
+    def windows(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:
+        """The words of rows, so many rows at a time that they are a window; where one ends depends on its rows only."""
+        window, tokens = [], 0
+        for words in _split(rows, self.tokenizer, self.options["is_split_into_words"]):
+            window.append(words)
+            tokens += len(words) + BOUNDARIES
+            if tokens >= self.options["window"]:
+                yield window
+                window, tokens = [], 0
+        if window:
+            yield window
+
+
+def _split(rows: Iterable[Row], tokenizer: ElmoTokenizer, at_whitespace: bool) -> Iterator[list[str]]:
+    """The words of each row."""
+    backend = _splitting_backend(tokenizer)
+    rows = iter(rows)
+    for texts in iter(lambda: _some(rows), []):
+        if at_whitespace:
+            yield from (text.split() if isinstance(text, str) else text for text in texts)
+            continue
+        strings = [text.encode("utf-8", "ignore").decode() if isinstance(text, str) else "" for text in texts]
+        encodings = backend.encode_batch(strings, add_special_tokens=False)
+        yield from (
+            encoding.tokens if isinstance(text, str) else text for text, encoding in zip(texts, encodings, strict=True)
+        )
+
+
+def _some(rows: Iterator[Row]) -> list[Row]:
+    """The next rows, some hundred at most, fewer when they are long."""
+    taken, characters = [], 0
+    for row in islice(rows, SPLIT_ROWS):
+        taken.append(row)
+        characters += len(row) if isinstance(row, str) else 0
+        if characters > SPLIT_CHARACTERS:
+            break
+    return taken
+
+
+def _splitting_backend(tokenizer: ElmoTokenizer) -> Tokenizer:
+    # A copy: what a caller asked of the tokenizer last (truncation, padding) stays there and plays no part here.
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = tokenizer.split_special_tokens
+    return backend
+
+
+# -- the two ways out ------------------------------------------------------------------------------------------------
+
+
+def _embed_in_memory(job: _Job, inputs: Any, reading: dict[str, Any]) -> list[np.ndarray] | np.ndarray:
+    with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
+        if isinstance(inputs, (str, os.PathLike)):
+            rows = _source(inputs, reading, Path(folder))
+        else:
+            rows = list(_Sentences(inputs))
+        scratch = partial(tempfile.TemporaryFile, dir=folder)
+        arrays: list[np.ndarray] = []
+        with job.bar(len(rows) if isinstance(rows, list) else None) as bar:
+            encoder = job.encoder(scratch, bar, job.budget)
+            for words in job.windows(rows):
+                window = memory_window(job.layout, [len(row) for row in words])
+                encoder.encode(words, window)
+                arrays += [window.array(number) for number in range(len(words))]
+    if job.layout.pooled:
+        return np.stack(arrays) if arrays else np.zeros((0, *job.layout.shape(0)), job.layout.dtype)
+    return arrays
+
+
+def _embed_to_file(
+    job: _Job, inputs: Any, reading: dict[str, Any], parts: PartsFolder, restart: bool
+) -> EmbeddedCorpus:
+    with parts.prepared(restart):
+        rows = _rows_of(inputs, reading, parts)
+        known = survey(rows)  # a malformed row is met here, not after hours
+        check_row_count(parts.output, job.layout, known.rows)
+        parts.agree(_manifest(job, known))
+    done, before = sum(1 for _ in parts.word_counts()), parts.last_state()
+    with job.bar(known.rows, done) as bar:
+        encoder = job.encoder(parts.scratch, bar, before.get("budget", job.budget))
+        for number, words in enumerate(job.windows(islice(rows, done, None)), start=parts.finished()):
+            with parts.new_window(number, job.layout, words) as window:
+                encoder.encode(words, window)
+                window.state["budget"] = encoder.budget
+    corpus = _assemble(parts, job.layout)
+    parts.remove()
+    return corpus
+
+
+def _assemble(parts: PartsFolder, layout: RowLayout) -> EmbeddedCorpus:
+    draft = parts.path / f"whole{parts.output.suffix}"
+    writer_for(parts.output)(draft, parts, layout)
+    rows = words = 0
+    for count in parts.word_counts():
+        rows, words = rows + 1, words + count
+    os.replace(draft, parts.output)
+    return EmbeddedCorpus(parts.output, rows, words, layout.size)
+
+
+def _manifest(job: _Job, known: Survey) -> dict[str, Any]:
+    """All that the values depend on."""
+    tokenizer = {"words": _splitting_backend(job.tokenizer).to_str(), "length": job.tokenizer.max_word_length}
+    return {
+        "hf_elmo": __version__,
+        "torch": torch.__version__,
+        "model": _fingerprint(job.model),
+        "tokenizer": hashlib.sha256(json.dumps(tokenizer).encode()).hexdigest(),
+        "dtype": str(job.model.dtype).removeprefix("torch."),
+        "device": job.model.device.type,
+        **job.options,
+        "rows": known.rows,
+        "rows_sha256": known.sha256,
+    }
+
+
+def _fingerprint(model: ElmoModel) -> str:
+    digest = hashlib.sha256()
+    values = model.config.to_dict()
+    settings = {name: values[name] for name in values if not name.startswith(("_", "transformers"))}
+    digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()

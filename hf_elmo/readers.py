@@ -1,0 +1,284 @@
+"""Rows of text from files: plain text, JSON lines, CSV, TSV, Parquet and standard input, one row at a time.
+
+A row is a `str` (text still to be split into words) or a `list[str]` (words already split). A reader never holds more
+of a file than it needs for one row (Parquet: one batch of rows).
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+Row = str | list[str]
+
+FORMATS = {
+    ".txt": "text",
+    ".text": "text",
+    ".tokens": "text",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
+DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
+PARQUET_BATCH_ROWS = 256
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """A file of rows and how to read it; iterating reads it from the beginning, as often as wanted.
+
+    Args:
+        path: the file; a name ending in `.gz` is decompressed on the way (all formats but Parquet).
+        file_format: `"text"` (one row a line), `"jsonl"`, `"csv"` (quoted as Excel does), `"tsv"` (quotes are letters
+            like any other) or `"parquet"`; `None`: by the ending.
+        text_column: the column (CSV, Parquet) or key (JSON lines) that holds the text; an `int` is a position,
+            counted from 0, in a CSV without a line of names. `None`: `text`, `sentence`, `words` or `tokens`, or the
+            only column there is.
+        encoding: of text, JSON lines and CSV files.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: unknown ending or format, missing column, malformed line, bytes that are not of the encoding.
+    """
+
+    path: Path
+    file_format: str | None = None
+    text_column: str | int | None = None
+    encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        if not self.path.exists():
+            raise FileNotFoundError(
+                f"input {str(self.path)!r} does not exist; give the path of a file, '-' for standard input, or "
+                "(in Python) a list of sentences"
+            )
+        if self.path.is_dir():
+            raise IsADirectoryError(f"input {str(self.path)!r} is a folder; give one file")
+        if self.resolved_format == "text" and self.text_column is not None:
+            raise ValueError(f"text_column={self.text_column!r} has no meaning for a text file; leave it out")
+
+    @property
+    def resolved_format(self) -> str:
+        """The format asked for, or the one that the ending names (`.gz` set aside)."""
+        if self.file_format is not None:
+            if self.file_format not in FORMATS.values():
+                raise ValueError(f"input format {self.file_format!r} is unknown; take one of {_known_formats()}")
+            return self.file_format
+        endings = [ending.lower() for ending in self.path.suffixes]
+        ending = endings[-2] if endings[-1:] == [".gz"] and len(endings) > 1 else "".join(endings[-1:])
+        if ending not in FORMATS:
+            raise ValueError(
+                f"input {str(self.path)!r} has the unknown ending {ending!r}; known are {', '.join(FORMATS)}, each "
+                f"but .parquet also with .gz. Rename the file, or give its format: {_known_formats()}"
+            )
+        return FORMATS[ending]
+
+    def __iter__(self) -> Iterator[Row]:
+        return _READERS[self.resolved_format](self)
+
+    def open_text(self) -> IO[str]:
+        """The file as decoded text; a byte order mark at its beginning is skipped."""
+        encoding = "utf-8-sig" if self.encoding.lower().replace("_", "-") in ("utf-8", "utf8") else self.encoding
+        try:
+            "".encode(encoding)
+        except LookupError as error:
+            raise ValueError(f"encoding {self.encoding!r} is unknown; take utf-8, latin-1, cp1252, ...") from error
+        newline = "" if self.resolved_format in ("csv", "tsv") else None
+        return io.TextIOWrapper(_open_bytes(self.path), encoding=encoding, newline=newline)
+
+
+def _known_formats() -> str:
+    return ", ".join(sorted(set(FORMATS.values())))
+
+
+def _open_bytes(path: Path) -> IO[bytes]:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")
+
+
+def _decoded(source: RowSource, lines: Iterable[Any]) -> Iterator[Any]:
+    """Pass `lines` on; where the bytes are not of the encoding, or not gzip's, say which line and what to do."""
+    try:
+        yield from lines
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{source.path}, line {_first_bad_line(source)}: not {source.encoding} ({error.reason}); convert the file "
+            f"to {source.encoding}, or name the encoding it has (for example encoding='latin-1')"
+        ) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{source.path} is not a whole gzip file ({error}); fetch or compress it again") from error
+
+
+def _first_bad_line(source: RowSource) -> int:
+    with _open_bytes(source.path) as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                line.decode(source.encoding)
+            except UnicodeDecodeError:
+                return number
+    return number
+
+
+def _read_text(source: RowSource) -> Iterator[Row]:
+    with source.open_text() as lines:
+        for line in _decoded(source, lines):
+            yield line.rstrip("\n")
+
+
+def _read_json_lines(source: RowSource) -> Iterator[Row]:
+    with source.open_text() as lines:
+        for number, line in enumerate(_decoded(source, lines), start=1):
+            where = f"{source.path}, line {number}"
+            if not line.strip():
+                raise ValueError(f'{where}: empty; each line of a JSON lines file holds one value (a blank row is "")')
+            try:
+                value = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(
+                    f"{where}: malformed JSON at column {error.colno} ({error.msg}); each line must hold one whole "
+                    "value (one JSON document over several lines is not JSON lines)"
+                ) from error
+            if isinstance(value, dict):
+                value = value[_pick_column(list(value), source, where)]
+            yield check_row(value, where)
+
+
+def _read_csv(source: RowSource) -> Iterator[Row]:
+    dialect = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if source.resolved_format == "tsv" else {"strict": True}
+    old_limit = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # the default, 128 kB a field, is less than a book
+    try:
+        with source.open_text() as lines:
+            rows = csv.reader(_decoded(source, lines), **dialect)
+            yield from _csv_column(source, rows)
+    except csv.Error as error:
+        raise ValueError(f"{source.path}: malformed {source.resolved_format.upper()} ({error})") from error
+    finally:
+        csv.field_size_limit(old_limit)
+
+
+def _csv_column(source: RowSource, rows: Any) -> Iterator[Row]:
+    position = source.text_column
+    for fields in rows:
+        if not fields:  # csv's reading of a line without any field: no row
+            continue
+        if not isinstance(position, int):
+            position = fields.index(_pick_column(fields, source, str(source.path)))
+            continue
+        if not 0 <= position < len(fields):
+            raise ValueError(
+                f"{source.path}, line {rows.line_num}: {len(fields)} fields, none at position {position} (counted "
+                "from 0); mend the line, or choose another text_column"
+            )
+        yield fields[position]
+
+
+def _read_parquet(source: RowSource) -> Iterator[Row]:
+    parquet = import_pyarrow("reading Parquet").parquet
+    try:
+        file = parquet.ParquetFile(source.path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{source.path} is not a whole Parquet file ({error})") from error
+    with file:
+        column = _pick_column(file.schema_arrow.names, source, str(source.path))
+        number = 0
+        for batch in file.iter_batches(batch_size=PARQUET_BATCH_ROWS, columns=[column]):
+            for value in batch.column(0).to_pylist():
+                yield check_row(value, f"{source.path}, column {column!r}, row {number}")
+                number += 1
+
+
+def import_pyarrow(purpose: str) -> Any:
+    """The module pyarrow with pyarrow.parquet loaded.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(f"{purpose} needs pyarrow; install it with: pip install pyarrow") from error
+    return pyarrow
+
+
+def _pick_column(names: list[str], source: RowSource, where: str) -> str:
+    wanted = source.text_column
+    if wanted is None:
+        named = [name for name in DEFAULT_COLUMNS if name in names]
+        if named or len(names) == 1:
+            return (named or names)[0]
+        raise ValueError(f"{where}: which column holds the text? Choose text_column among {names}")
+    if wanted not in names:
+        raise ValueError(f"{where}: no column {wanted!r}; choose text_column among {names}")
+    return wanted
+
+
+def check_row(value: Any, where: str) -> Row:
+    """A row as `str` or `list[str]`; a null is a blank row.
+
+    Raises:
+        TypeError: `value` is neither text nor a list of words.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value):
+        return list(value)
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    raise TypeError(
+        f"{where}: expected text (str) or a list of words (list of str), got {type(value).__name__} {shown}; "
+        "choose another column, or convert the values"
+    )
+
+
+_READERS = {
+    "text": _read_text,
+    "jsonl": _read_json_lines,
+    "csv": _read_csv,
+    "tsv": _read_csv,
+    "parquet": _read_parquet,
+}
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one reading of a source tells: how many rows, and a fingerprint of all of them."""
+
+    rows: int
+    sha256: str
+
+
+def survey(rows: Iterable[Row]) -> Survey:
+    """Read all rows once: count them, fingerprint them, and meet every malformed one before work begins."""
+    digest, count = hashlib.sha256(), 0
+    for row in rows:
+        words = [row] if isinstance(row, str) else row
+        data = b"".join(_length_prefixed(word) for word in words)
+        digest.update(b"%s%d:" % (b"t" if isinstance(row, str) else b"w", len(words)) + data)
+        count += 1
+    return Survey(count, digest.hexdigest())
+
+
+def _length_prefixed(text: str) -> bytes:
+    data = text.encode("utf-8", "surrogatepass")
+    return b"%d:" % len(data) + data
+
+
+def spool(rows: Iterable[Row], path: Path) -> RowSource:
+    """Write rows that can be read only once (a generator) to `path`, so that they can be read again."""
+    with open(path, "w", encoding="ascii") as lines:
+        for row in rows:
+            lines.write(json.dumps(row) + "\n")
+    return RowSource(path, "jsonl")

@@ -1,0 +1,276 @@
+"""Files of word vectors, written without ever holding them in memory: safetensors, npz, hdf5 and Parquet.
+
+safetensors, npz and hdf5 hold one array for each row, named by its number (`"0"`, `"1"`, ...): `[words, 2P]`, with all
+layers `[layers, words, 2P]`; in hdf5 that is what bilm-tf's `dump_bilm_embeddings` writes, so its readers work. Pooled,
+there is one array `embeddings`, `[rows, 2P]` or `[rows, layers, 2P]`. Parquet has the columns `row`, `words` and
+`embedding` (nested lists of these shapes). A blank row has zero words (`[0, 2P]`); pooled it is all zeros.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import shutil
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, chain
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from .embedding_parts import CHUNK_BYTES, PartsFolder, RowLayout, StoredRow
+from .readers import import_pyarrow
+
+SAFETENSORS_HEADER_LIMIT = 100_000_000  # bytes; what the safetensors library itself accepts
+POOLED_NAME = "embeddings"
+ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # a row group is held in memory, and some copies of it
+
+
+def writer_for(output: Path) -> Callable[[Path, PartsFolder, RowLayout], None]:
+    """The function that writes a file of this ending; optional libraries that it needs are there.
+
+    Raises:
+        ValueError: unknown ending.
+        ImportError: h5py or pyarrow is needed and not installed.
+    """
+    ending = output.suffix.lower()
+    if ending not in _WRITERS:
+        raise ValueError(f"output {str(output)!r} has the unknown ending {ending!r}; take one of {', '.join(_WRITERS)}")
+    if ending in (".h5", ".hdf5"):
+        _import_h5py()
+    if ending == ".parquet":
+        import_pyarrow("writing Parquet")
+    return _WRITERS[ending]
+
+
+def _import_h5py() -> Any:
+    try:
+        import h5py
+    except ImportError as error:
+        raise ImportError("writing hdf5 needs h5py; install it with: pip install h5py") from error
+    return h5py
+
+
+def check_row_count(output: Path, layout: RowLayout, rows: int) -> None:
+    """Refuse before the work what could not be written after it.
+
+    Raises:
+        ValueError: so many rows, each an array of its own, that safetensors' header would be too large.
+    """
+    smallest_entry = len('"100000":{"dtype":"F32","shape":[9,999],"data_offsets":[10000000,10000000]},')
+    if (
+        output.suffix.lower() == ".safetensors"
+        and not layout.pooled
+        and rows * smallest_entry > SAFETENSORS_HEADER_LIMIT
+    ):
+        raise ValueError(
+            f"safetensors holds about {SAFETENSORS_HEADER_LIMIT // smallest_entry:,} arrays in one file (a header of "
+            f"at most 100 MB), not {rows:,}; take .hdf5, .npz or .parquet, pool each row, or split the input"
+        )
+
+
+def write_safetensors(path: Path, parts: PartsFolder, layout: RowLayout) -> None:
+    """Header first, with the place of each array, then the values as they lie in the parts."""
+    dtype = {4: "F32", 2: "F16"}[layout.dtype.itemsize]
+    with open(path, "wb") as file:
+        file.write(b"\0" * 8 + b"{")
+        length = 1
+        for entry in _safetensors_entries(parts, layout, dtype):
+            length += file.write(entry)
+        padding = b" " * (-(length + 1) % 8)
+        length += file.write(b"}" + padding)
+        if length > SAFETENSORS_HEADER_LIMIT:
+            raise ValueError(
+                f"the safetensors header takes {length:,} bytes, more than the {SAFETENSORS_HEADER_LIMIT:,} allowed: "
+                f"too many rows. Nothing is lost: rename {parts.path} to NAME.hdf5.parts, and run again with the "
+                "output NAME.hdf5"
+            )
+        for data in _all_bytes(parts):
+            file.write(data)
+        file.seek(0)
+        file.write(struct.pack("<Q", length))
+
+
+def _safetensors_entries(parts: PartsFolder, layout: RowLayout, dtype: str) -> Iterator[bytes]:
+    if layout.pooled:
+        shapes = iter([(POOLED_NAME, _pooled_shape(parts, layout))])
+    else:
+        shapes = ((str(number), layout.shape(count)) for number, count in enumerate(parts.word_counts()))
+    begin, separator = 0, ""
+    for name, shape in shapes:
+        end = begin + math.prod(shape) * layout.dtype.itemsize
+        value = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+        yield f'{separator}"{name}":{json.dumps(value, separators=(",", ":"))}'.encode()
+        begin, separator = end, ","
+
+
+def _pooled_shape(parts: PartsFolder, layout: RowLayout) -> tuple[int, ...]:
+    return (sum(1 for _ in parts.word_counts()), *layout.shape(0))
+
+
+def _all_bytes(parts: PartsFolder) -> Iterator[bytes]:
+    for path in parts.value_files():
+        with open(path, "rb") as file:
+            while data := file.read(CHUNK_BYTES):
+                yield data
+
+
+def write_npz(path: Path, parts: PartsFolder, layout: RowLayout) -> None:
+    """A zip file of `.npy` members, not compressed, as `numpy.savez` writes it."""
+    with open(path, "wb") as file, parts.scratch() as directory:
+        archive = _ZipStream(file, directory)
+        if layout.pooled:
+            _add_npy(archive, POOLED_NAME, _pooled_shape(parts, layout), layout, _all_bytes(parts))
+        else:
+            for row in parts.rows(layout):
+                _add_npy(archive, str(row.number), row.shape, layout, row.chunks())
+        archive.finish()
+
+
+def _add_npy(
+    archive: _ZipStream, name: str, shape: tuple[int, ...], layout: RowLayout, chunks: Iterator[bytes]
+) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": layout.dtype.str, "fortran_order": False, "shape": shape})
+    size = header.tell() + math.prod(shape) * layout.dtype.itemsize
+    archive.add(f"{name}.npy", size, chain([header.getvalue()], chunks))
+
+
+class _ZipStream:
+    """A zip file written member by member, uncompressed, with 64-bit sizes throughout.
+
+    `zipfile` of the standard library keeps some hundred bytes for each member until the end; here the directory of
+    members waits in a file of its own, so that a million members take no more memory than one. Names are ASCII, the
+    date is the earliest that there is: the same members give the same bytes. (PKWARE's APPNOTE.TXT, 4.3 and 4.5.3.)
+    """
+
+    VERSION, EARLIEST_DATE, ZIP64, IN_ZIP64 = 45, 0x21, 1, 0xFFFFFFFF
+
+    def __init__(self, file: IO[bytes], directory: IO[bytes]) -> None:
+        self.file, self.directory, self.members = file, directory, 0
+
+    def add(self, name: str, size: int, chunks: Iterable[bytes]) -> None:
+        """Write a member of `size` bytes; the checksum goes into its header when all have passed."""
+        encoded, start, checksum = name.encode("ascii"), self.file.tell(), 0
+        self._local_header(encoded, size, checksum)
+        for data in chunks:
+            checksum = zlib.crc32(data, checksum)
+            self.file.write(data)
+        end = self.file.tell()
+        self.file.seek(start)
+        self._local_header(encoded, size, checksum)
+        self.file.seek(end)
+        both = self.IN_ZIP64, self.IN_ZIP64
+        fixed = self.VERSION, self.VERSION, 0, 0, 0, self.EARLIEST_DATE, checksum, *both, len(encoded), 28
+        self.directory.write(struct.pack("<4s6H3I5H2I", b"PK\1\2", *fixed, 0, 0, 0, 0, self.IN_ZIP64))
+        self.directory.write(encoded + struct.pack("<2H3Q", self.ZIP64, 24, size, size, start))
+        self.members += 1
+
+    def _local_header(self, name: bytes, size: int, checksum: int) -> None:
+        both = self.IN_ZIP64, self.IN_ZIP64
+        fixed = self.VERSION, 0, 0, 0, self.EARLIEST_DATE, checksum, *both, len(name), 20
+        self.file.write(struct.pack("<4s5H3I2H", b"PK\3\4", *fixed))
+        self.file.write(name + struct.pack("<2H2Q", self.ZIP64, 16, size, size))
+
+    def finish(self) -> None:
+        """Write the directory of members, and where it is."""
+        if not self.members:  # numpy knows an empty archive by beginning with its last record
+            self.file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0, 0, 0, 0, 0))
+            return
+        start, length = self.file.tell(), self.directory.tell()
+        self.directory.seek(0)
+        shutil.copyfileobj(self.directory, self.file)
+        counts = self.members, self.members, length, start
+        self.file.write(struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, self.VERSION, self.VERSION, 0, 0, *counts))
+        self.file.write(struct.pack("<4sIQI", b"PK\6\7", 0, start + length, 1))
+        self.file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, self.IN_ZIP64, self.IN_ZIP64, 0))
+
+
+def write_hdf5(path: Path, parts: PartsFolder, layout: RowLayout) -> None:
+    """One data set for each row, as bilm-tf's `dump_bilm_embeddings` lays them out; pooled, one data set for all."""
+    h5py = _import_h5py()
+    # The layout that every HDF5 since 1.8 (2008) reads; with the oldest, memory grows with the number of data sets.
+    with h5py.File(path, "w", libver=("v108", "v108")) as file:
+        if not layout.pooled:
+            for row in parts.rows(layout):
+                file.create_dataset(str(row.number), data=row.array())
+            return
+        pooled = file.create_dataset(POOLED_NAME, _pooled_shape(parts, layout), layout.dtype)
+        at = 0
+        for data in map(_whole_rows(layout), parts.value_files()):
+            for block in data:
+                pooled[at : at + len(block)] = block
+                at += len(block)
+
+
+def _whole_rows(layout: RowLayout) -> Callable[[Path], Iterator[np.ndarray]]:
+    """A reader of a pooled part file, some `[rows, ...]` at a time."""
+    row_bytes = layout.nbytes(0)
+    rows_at_once = max(1, CHUNK_BYTES // row_bytes)
+
+    def read(path: Path) -> Iterator[np.ndarray]:
+        with open(path, "rb") as file:
+            while data := file.read(rows_at_once * row_bytes):
+                yield np.frombuffer(data, layout.dtype).reshape(-1, *layout.shape(0))
+
+    return read
+
+
+def write_parquet(path: Path, parts: PartsFolder, layout: RowLayout) -> None:
+    """Columns `row`, `words`, `embedding`; a row group holds at most about 32 MB or 10,000 rows, and at least one."""
+    pyarrow = import_pyarrow("writing Parquet")
+    schema = pyarrow.schema(
+        [
+            ("row", pyarrow.int64()),
+            ("words", pyarrow.list_(pyarrow.string())),
+            ("embedding", _parquet_type(pyarrow, layout)),
+        ]
+    )
+    with pyarrow.parquet.ParquetWriter(path, schema, use_dictionary=["words"], write_statistics=["row"]) as writer:
+        for group in _row_groups(parts.rows(layout)):
+            writer.write_batch(_record_batch(pyarrow, schema, group, layout))
+
+
+def _parquet_type(pyarrow: Any, layout: RowLayout) -> Any:
+    vector = pyarrow.list_(pyarrow.from_numpy_dtype(layout.dtype), layout.size)
+    of_words = vector if layout.pooled else pyarrow.list_(vector)
+    return of_words if layout.layers is None else pyarrow.list_(of_words, layout.layers)
+
+
+def _row_groups(rows: Iterator[StoredRow]) -> Iterator[list[tuple[int, list[str], np.ndarray]]]:
+    group, size = [], 0
+    for row in rows:
+        if group and (size + row.nbytes > ROW_GROUP_BYTES or len(group) == ROW_GROUP_ROWS):
+            yield group
+            group, size = [], 0
+        group.append((row.number, row.words, row.array()))
+        size += row.nbytes
+    if group:
+        yield group
+
+
+def _record_batch(pyarrow: Any, schema: Any, group: list[tuple[int, list[str], np.ndarray]], layout: RowLayout) -> Any:
+    numbers, words, arrays = zip(*group, strict=True)
+    # One long row stays mapped from its file; several short ones are joined.
+    flat = arrays[0].reshape(-1) if len(arrays) == 1 else np.concatenate([array.reshape(-1) for array in arrays])
+    values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(flat), layout.size)
+    if not layout.pooled:
+        lists_a_row = 1 if layout.layers is None else layout.layers
+        counts = chain.from_iterable([len(row)] * lists_a_row for row in words)
+        values = pyarrow.ListArray.from_arrays(np.array([0, *accumulate(counts)], np.int32), values)
+    if layout.layers is not None:
+        values = pyarrow.FixedSizeListArray.from_arrays(values, layout.layers)
+    columns = [pyarrow.array(numbers, pyarrow.int64()), pyarrow.array(words, schema.field("words").type), values]
+    return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+
+
+_WRITERS = {
+    ".safetensors": write_safetensors,
+    ".npz": write_npz,
+    ".hdf5": write_hdf5,
+    ".h5": write_hdf5,
+    ".parquet": write_parquet,
+}

@@ -1,0 +1,167 @@
+"""Rows of text out of files: every format, and every way in which a file can be wrong."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from hf_elmo.readers import RowSource, spool, survey
+
+ROWS = ["The cat sat .", "", 'Said "no", twice', "Ünïcödé 日本語 😀", "last , row"]
+
+
+def write(path: Path, rows: list[str]) -> Path:
+    """`rows` as a file of the format that the ending of `path` names."""
+    ending = path.name.removesuffix(".gz").rsplit(".", 1)[1]
+    if ending == "parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet.write_table(pyarrow.table({"id": list(range(len(rows))), "text": rows}), path, row_group_size=2)
+        return path
+    lines = {
+        "txt": rows,
+        "jsonl": [json.dumps({"id": number, "text": row}) for number, row in enumerate(rows)],
+        "csv": ["id,text"] + ['{},"{}"'.format(number, row.replace('"', '""')) for number, row in enumerate(rows)],
+        "tsv": ["id\ttext"] + [f"{number}\t{row}" for number, row in enumerate(rows)],
+    }[ending]
+    data = "".join(line + "\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.txt", "a.txt.gz", "a.jsonl", "a.jsonl.gz", "a.csv", "a.csv.gz", "a.tsv", "a.tsv.gz", "a.parquet", "A.TXT"],
+)
+def test_every_format_gives_the_rows(tmp_path, name):
+    source = RowSource(write(tmp_path / name.lower(), ROWS).rename(tmp_path / name))
+    assert list(source) == ROWS
+    assert list(source) == ROWS  # a second reading begins at the beginning
+
+
+def test_format_given_beats_the_ending(tmp_path):
+    path = write(tmp_path / "a.jsonl", ROWS).rename(tmp_path / "a.data")
+    assert list(RowSource(path, "jsonl")) == ROWS
+
+
+def test_last_line_without_a_newline_and_windows_line_ends(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfone two\r\n\r\nthree")
+    assert list(RowSource(path)) == ["one two", "", "three"]
+
+
+def test_unicode_line_separators_do_not_end_a_line(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("a\u2028b\x85c\x0cd\ne\n", encoding="utf-8")
+    assert list(RowSource(path)) == ["a\u2028b\x85c\x0cd", "e"]
+
+
+def test_json_lines_take_objects_strings_lists_of_words_and_null(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"sentence": "a b"}\n"c d"\n["New York", "e"]\n{"tokens": ["f", ""]}\nnull\n')
+    assert list(RowSource(path)) == ["a b", "c d", ["New York", "e"], ["f", ""], ""]
+
+
+def test_parquet_takes_lists_of_words_and_null(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"words": [["a", "b"], None, []]}), tmp_path / "a.parquet")
+    assert list(RowSource(tmp_path / "a.parquet")) == [["a", "b"], "", []]
+
+
+@pytest.mark.parametrize("column", ["body", 1])
+def test_csv_column_by_name_and_by_position(tmp_path, column):
+    path = tmp_path / "a.csv"
+    path.write_text(("" if column == 1 else "label,body\n") + 'ham,"two\nlines"\n\nspam,x\n')
+    assert list(RowSource(path, text_column=column)) == ["two\nlines", "x"]
+
+
+def test_tsv_quotes_are_letters(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text('text\tlabel\n"open\t1\nshut"\t0\n')
+    assert list(RowSource(path)) == ['"open', 'shut"']
+
+
+def test_csv_field_longer_than_the_modules_default_limit(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\n" + "word " * 50_000 + ",1\n")
+    assert len(next(iter(RowSource(path)))) == 250_000
+
+
+def test_encoding_is_used(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("naïve\n".encode("latin-1"))
+    assert list(RowSource(path, encoding="latin-1")) == ["naïve"]
+
+
+def test_sms_spam_is_latin_1(shared):
+    path = shared / "data/sms_spam/spam.csv"
+    assert survey(RowSource(path, text_column="v2", encoding="latin-1")).rows == 5572
+    with pytest.raises(ValueError, match=r"line \d+: not utf-8.*encoding='latin-1'"):
+        survey(RowSource(path, text_column="v2"))
+
+
+BAD_FILES = {
+    "not utf-8": ("a.txt", b"good\nfine\nna\xefve\n", {}, r"a\.txt, line 3: not utf-8"),
+    "json malformed": ("a.jsonl", b'{"text": "a"}\n{"text": \n', {}, r"line 2: malformed JSON at column \d+"),
+    "json empty line": ("a.jsonl", b'"a"\n\n"b"\n', {}, r"line 2: empty"),
+    "json column missing": ("a.jsonl", b'{"text": "a"}\n{"txt": "b", "n": 1}\n', {}, r"line 2: which column"),
+    "json named column missing": ("a.jsonl", b'{"text": "a"}\n', {"text_column": "body"}, r"no column 'body'.*'text'"),
+    "csv column missing": ("a.csv", b"id,body\n1,a\n", {"text_column": "text"}, r"no column 'text'.*'id', 'body'"),
+    "csv column unclear": ("a.csv", b"id,body\n1,a\n", {}, r"which column holds the text.*'id', 'body'"),
+    "csv short line": ("a.csv", b"id,text\n1,a\n2\n", {}, r"line 3: 1 fields, none at position 1"),
+    "csv quote never closed": ("a.csv", b'id,text\n1,"a\n2,b\n', {}, r"a\.csv: malformed CSV"),
+    "ending unknown": ("a.docx", b"", {}, r"unknown ending '\.docx'.*\.jsonl"),
+    "ending missing": ("corpus", b"", {}, r"unknown ending ''"),
+    "format unknown": ("a.txt", b"", {"file_format": "xml"}, r"format 'xml' is unknown.*parquet"),
+    "encoding unknown": ("a.txt", b"a", {"encoding": "utf-9"}, r"encoding 'utf-9' is unknown"),
+    "column of a text file": ("a.txt", b"a", {"text_column": "text"}, r"text_column='text' has no meaning"),
+    "gzip cut off": ("a.txt.gz", gzip.compress(b"some text " * 99)[:-12], {}, r"not a whole gzip file"),
+    "not gzip": ("a.txt.gz", b"plain", {}, r"not a whole gzip file"),
+    "not parquet": ("a.parquet", b"PAR1 no", {}, r"not a whole Parquet file"),
+}
+
+
+@pytest.mark.parametrize(("name", "data", "options", "message"), BAD_FILES.values(), ids=BAD_FILES)
+def test_bad_files_are_refused_with_a_remedy(tmp_path, name, data, options, message):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ValueError, match=message):
+        list(RowSource(tmp_path / name, **options))
+
+
+@pytest.mark.parametrize(("line", "shown"), [("17", "int 17"), ('{"text": 1.5}', "float 1.5"), ('["a", 3]', "list")])
+def test_values_that_are_no_text_are_refused(tmp_path, line, shown):
+    (tmp_path / "a.jsonl").write_text('"fine"\n' + line + "\n")
+    with pytest.raises(TypeError, match=rf"a\.jsonl, line 2: expected text .* got {shown}"):
+        list(RowSource(tmp_path / "a.jsonl"))
+
+
+def test_parquet_column_that_is_no_text_is_refused(tmp_path):
+    with pytest.raises(TypeError, match=r"column 'id', row 0: expected text"):
+        list(RowSource(write(tmp_path / "a.parquet", ROWS), text_column="id"))
+
+
+def test_missing_file_and_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"'The cat sat \.' does not exist.*a list of sentences"):
+        RowSource(Path("The cat sat ."))
+    with pytest.raises(IsADirectoryError, match="give one file"):
+        RowSource(tmp_path)
+
+
+def test_without_pyarrow_the_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    (tmp_path / "a.parquet").write_bytes(b"")
+    with pytest.raises(ImportError, match="pip install pyarrow"):
+        list(RowSource(tmp_path / "a.parquet"))
+
+
+def test_survey_counts_and_tells_rows_apart():
+    assert survey(ROWS).rows == len(ROWS)
+    different = [["a b"], [["a", "b"]], [["a b"]], ["a", "b"], ["b", "a"], ["a b", ""], [["a", "b", ""]]]
+    assert len({survey(rows).sha256 for rows in different}) == len(different)
+
+
+def test_spooled_rows_come_back(tmp_path):
+    rows = [*ROWS, ["New York", ""], "\ud800 lone"]
+    assert list(spool(iter(rows), tmp_path / "spool.jsonl")) == rows
