@@ -2,7 +2,13 @@
 
 from importlib import import_module
 
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForPreTraining,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
 
 from .configuration_elmo import ElmoConfig
 from .tokenization_elmo import ElmoTokenizer
@@ -11,10 +17,16 @@ __version__ = "0.1.0"
 
 # Importing a model class costs seconds, so each is imported when it is first used.
 _MODULE_OF = {
+    "ElmoForPreTraining": "modeling_pretraining_elmo",
     "ElmoForSequenceClassification": "modeling_elmo",
     "ElmoModel": "modeling_elmo",
     "ElmoPreTrainedModel": "modeling_elmo",
     "embed": "embedding",
+    "load_default": "shipped",
+    "nearest_neighbors": "neighbors",
+    "perplexity": "scoring",
+    "score": "scoring",
+    "substitutes": "scoring",
 }
 
 __all__ = ["ElmoConfig", "ElmoTokenizer", *_MODULE_OF]
@@ -51,4 +63,5 @@ def _on_use(name: str) -> type:
 AutoConfig.register("elmo", ElmoConfig)
 AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer)
 AutoModel.register(ElmoConfig, _on_use("ElmoModel"))
+AutoModelForPreTraining.register(ElmoConfig, _on_use("ElmoForPreTraining"))
 AutoModelForSequenceClassification.register(ElmoConfig, _on_use("ElmoForSequenceClassification"))

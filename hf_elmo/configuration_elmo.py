@@ -1,5 +1,7 @@
 """The configuration of an ELMo model."""
 
+import math
+from dataclasses import fields
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
@@ -56,7 +58,8 @@ class ElmoConfig(PreTrainedConfig):
         eos_token_id (`int`, defaults to 258): The character that stands for the sentence's end, `</S>`.
 
     Raises:
-        ValueError: a field has a value that no model can have.
+        ValueError: a field has a value that no model can have. (A value of a wrong type raises huggingface_hub's
+            `StrictDataclassFieldValidationError`, as in every configuration of transformers.)
 
     Example:
 
@@ -68,7 +71,7 @@ class ElmoConfig(PreTrainedConfig):
     ```"""
 
     model_type = "elmo"
-    keys_to_ignore_at_inference = ["hidden_states", "state", "scalar_mixes"]  # noqa: RUF012, transformers reads it so
+    keys_to_ignore_at_inference = ["hidden_states", "state"]  # noqa: RUF012, transformers reads it so
 
     char_vocab_size: int = 262
     char_embedding_size: int = 16
@@ -104,6 +107,7 @@ class ElmoConfig(PreTrainedConfig):
         self._require_filters()
         self._require_floats()
         self._require_choices()
+        self._require_characters()
         if self.char_projection is None:
             self.char_projection = self.num_filters != self.projection_size
         if self.cell_projection is None:
@@ -111,6 +115,12 @@ class ElmoConfig(PreTrainedConfig):
         self._require_sizes_that_fit()
         self._require_layer_weights()
         super().__post_init__(**kwargs)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """As in transformers; what `kwargs` change is checked and completed like the rest."""
+        changed = {field.name: kwargs.pop(field.name) for field in fields(cls) if field.name in kwargs}
+        return super().from_dict({**config_dict, **changed}, **kwargs)
 
     @property
     def projection_size(self) -> int:
@@ -141,6 +151,18 @@ class ElmoConfig(PreTrainedConfig):
             self._refuse("max_word_length", "must be 3 or more: two word markers and a byte")
         if self.hidden_size % 2:
             self._refuse("hidden_size", "must be even: it holds a forward and a backward half")
+
+    def _require_characters(self) -> None:
+        if self.char_vocab_size < 262:
+            self._refuse("char_vocab_size", "must be 262 or more: 256 bytes, 5 markers and a row for padded positions")
+        if self.pad_token_id != 0:
+            self._refuse("pad_token_id", "must be 0: a padded position is a row of zeros")
+        for field in ("bos_token_id", "eos_token_id"):
+            value = getattr(self, field)
+            if value is None or not 256 < value < self.char_vocab_size:
+                self._refuse(field, f"must be a character that is no byte: 257 to {self.char_vocab_size - 1}")
+        if self.eos_token_id == self.bos_token_id:
+            self._refuse("eos_token_id", "must not be the bos_token_id")
 
     def _require_filters(self) -> None:
         if not self.char_filters:
@@ -190,6 +212,9 @@ class ElmoConfig(PreTrainedConfig):
             self.layer_weights = [float(layer == self.layer_weights % layers) for layer in range(layers)]
         if len(self.layer_weights) != layers:
             self._refuse("layer_weights", f"one weight for each of the {layers} layers is needed")
+        numbers = all(type(weight) in (int, float) and math.isfinite(weight) for weight in self.layer_weights)
+        if not numbers or not any(self.layer_weights):
+            self._refuse("layer_weights", "the weights must be finite numbers, and not all 0")
         if self.num_scalar_mixes != 1:
             self._refuse("num_scalar_mixes", "only learned mixes come in numbers: use 1 with layer_weights")
 

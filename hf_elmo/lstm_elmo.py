@@ -3,12 +3,31 @@
 Packed words are the unpadded words of a batch, time-major, the rows sorted by falling length: step 0 of every row, then
 step 1 of the rows that have one, and so on, as in `torch.nn.utils.rnn.PackedSequence`. `batch_sizes[t]` rows take part in
 step t.
+
+`lstm_layer_reference` is the definition; `lstm_layer`, and `bilstm_layer` for both directions at once, compute the same faster.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from .lstm_c_elmo import c_cell
+from .lstm_cell_elmo import TORCH_CELL, Cell, clip, clip_backward_
+from .lstm_packed_elmo import Product, can_pack, pack, packed_product
+
+State = tuple[Tensor, Tensor]
+
+
+class LstmWeights(NamedTuple):
+    """The parameters of one direction of one layer, with gate order and names as in `torch.nn.LSTM`."""
+
+    weight_ih: Tensor  # [4C, input]
+    weight_hh: Tensor  # [4C, P]
+    bias: Tensor  # [4C]
+    weight_hr: Tensor | None  # [P, C]; None: no projection, P == C
 
 
 def lstm_layer_reference(
@@ -43,20 +62,302 @@ def lstm_layer_reference(
     for size in batch_sizes:
         gates = nn.functional.linear(inputs[first : first + size], weight_ih, bias)
         gates = gates + nn.functional.linear(hidden[:size], weight_hh)
-        i, f, g, o = gates.chunk(4, dim=1)
+        i, f, g, o = gates.to(cell.dtype).chunk(4, dim=1)
         new_cell = f.sigmoid() * cell[:size] + i.sigmoid() * g.tanh()
         if cell_clip is not None:
             new_cell = new_cell.clamp(-cell_clip, cell_clip)
-        new_hidden = o.sigmoid() * new_cell.tanh()
+        new_hidden = (o.sigmoid() * new_cell.tanh()).to(gates.dtype)
         if weight_hr is not None:
             new_hidden = nn.functional.linear(new_hidden, weight_hr)
             if proj_clip is not None:
                 new_hidden = new_hidden.clamp(-proj_clip, proj_clip)
         outputs.append(new_hidden)
-        hidden = torch.cat((new_hidden, hidden[size:]))
+        hidden = torch.cat((new_hidden, hidden[size:].to(new_hidden.dtype)))
         cell = torch.cat((new_cell, cell[size:]))
         first += size
     return torch.cat(outputs), (hidden, cell)
 
 
-lstm_layer = lstm_layer_reference
+def lstm_layer(
+    inputs: Tensor,
+    batch_sizes: Sequence[int],
+    state: State,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor,
+    weight_hr: Tensor | None = None,
+    cell_clip: float | None = None,
+    proj_clip: float | None = None,
+) -> tuple[Tensor, State]:
+    """`lstm_layer_reference`, faster: the same arguments, outputs, final state and gradients.
+
+    The products are computed in the type of `inputs`, or of autocast where it is on; the cell state is float32 at least.
+    """
+    hidden, cell = state
+    weights = LstmWeights(weight_ih, weight_hh, bias, weight_hr)
+    outputs, (hidden, cell) = bilstm_layer(
+        inputs.unsqueeze(0), batch_sizes, (hidden.unsqueeze(0), cell.unsqueeze(0)), (weights,), cell_clip, proj_clip
+    )
+    return outputs.squeeze(0), (hidden.squeeze(0), cell.squeeze(0))
+
+
+@torch.compiler.disable  # a graph would hold one list of batch sizes only, and run it slower
+def bilstm_layer(
+    inputs: Tensor,
+    batch_sizes: Sequence[int],
+    state: State,
+    weights: Sequence[LstmWeights],
+    cell_clip: float | None = None,
+    proj_clip: float | None = None,
+) -> tuple[Tensor, State]:
+    """Several independent LSTMs over words packed alike, side by side: the directions of one layer of a biLM.
+
+    Args:
+        inputs: `[directions, words, input]`, packed; the backward direction's words in the order that it reads them.
+        batch_sizes: rows of each step, never rising, the same for every direction.
+        state: `h [directions, rows, P]` and `c [directions, rows, C]` before the first step.
+        weights: one for each direction, of the same shapes.
+        cell_clip, proj_clip: as in [`lstm_layer_reference`].
+
+    Returns:
+        outputs `[directions, words, P]`, and the state after each row's last step.
+    """
+    dtype = _product_dtype(inputs)
+    inputs, hidden, cell = inputs.to(dtype), state[0].to(dtype), state[1].to(_state_dtype(dtype))
+    tensors = (inputs, hidden, cell, *(tensor for same in weights for tensor in same if tensor is not None))
+    if can_pack(inputs) and not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
+        return _infer(inputs, batch_sizes, (hidden, cell), weights, cell_clip, proj_clip)
+    if can_pack(inputs):  # one after the other, each with its own packed weights
+        parts = [slice(direction, direction + 1) for direction in range(len(weights))]
+    else:
+        parts = [slice(0, len(weights))]
+    layers = []
+    for part in parts:
+        own = (
+            None if same[0] is None else _stack([x.to(dtype) for x in same])
+            for same in zip(*weights[part], strict=True)
+        )
+        layers.append(
+            _PackedLSTM.apply(inputs[part], hidden[part], cell[part], *own, tuple(batch_sizes), cell_clip, proj_clip)
+        )
+    outputs, hidden, cell = (same[0] if len(same) == 1 else torch.cat(same) for same in zip(*layers, strict=True))
+    return outputs, (hidden, cell)
+
+
+def _stack(tensors: list[Tensor]) -> Tensor:
+    return tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(tensors)
+
+
+def _product_dtype(inputs: Tensor) -> torch.dtype:
+    kind = inputs.device.type
+    if torch.is_autocast_enabled(kind) and inputs.dtype != torch.float64:  # autocast leaves float64 alone
+        return torch.get_autocast_dtype(kind)
+    return inputs.dtype
+
+
+def _state_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
+
+
+def _choose_cell(gates: Tensor, state: Tensor) -> Cell:
+    return c_cell(gates, state) or TORCH_CELL
+
+
+# Rows of the input half of the gates that are computed at a time in inference: enough for a product at full speed, few enough
+# to stay in the cache until the step that reads them.
+CHUNK_ROWS = 256
+
+
+def _infer(
+    inputs: Tensor,
+    batch_sizes: Sequence[int],
+    state: State,
+    weights: Sequence[LstmWeights],
+    cell_clip: float | None,
+    proj_clip: float | None,
+) -> tuple[Tensor, State]:
+    """`bilstm_layer` without gradients: packed weights, one direction after the other, nothing kept but the outputs."""
+    steps = list(pairwise(accumulate(batch_sizes, initial=0)))
+    inputs, hidden = inputs.contiguous(), state[0].contiguous()
+    outputs = inputs.new_empty(*inputs.shape[:2], hidden.shape[-1])
+    cell = state[1].clone(memory_format=torch.contiguous_format)
+    with torch.autocast(inputs.device.type, enabled=False):
+        for direction, own in enumerate(weights):
+            part = slice(direction, direction + 1)
+            _infer_direction(
+                steps, inputs[direction], hidden[direction], cell[part], own, cell_clip, proj_clip, outputs[direction]
+            )
+    hidden = outputs.index_select(1, _last_words(steps, inputs.device))
+    return outputs, (hidden, clip(cell, cell_clip))
+
+
+def _infer_direction(steps, inputs, hidden, cell, weights, cell_clip, proj_clip, outputs) -> None:
+    """Write `outputs`; `cell [1, rows, C]` becomes that of each row's last step, before its clip."""
+    rows = steps[0][1]
+    input_half = packed_product(weights.weight_ih, inputs.dtype, min(CHUNK_ROWS, len(inputs)))
+    recurrent_half = packed_product(weights.weight_hh, inputs.dtype, rows)
+    project = None if weights.weight_hr is None else packed_product(weights.weight_hr, inputs.dtype, rows)
+    bias, before_clip = weights.bias.detach().to(inputs.dtype), None
+    forward_cell, cell_outputs = _choose_cell(inputs, cell).forward, inputs.new_empty(cell.shape)
+    for chunk in _chunks(steps):
+        first = chunk[0][0]
+        gates = input_half(inputs[first : chunk[-1][1]], bias).unsqueeze(0)
+        for start, end in chunk:
+            rows = slice(0, end - start)
+            recurrent = recurrent_half(hidden[rows]).unsqueeze(0)
+            now = gates[:, start - first : end - first]
+            forward_cell(
+                now, recurrent, cell[:, rows], before_clip, cell_clip, cell[:, rows], cell_outputs[:, rows], False
+            )
+            hidden, before_clip = cell_outputs[0, rows], cell_clip
+            if project is not None:
+                hidden = project(hidden)
+                if proj_clip is not None:
+                    hidden.clamp_(-proj_clip, proj_clip)
+            outputs[start:end] = hidden
+
+
+def _chunks(steps: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """The steps in pieces of about `CHUNK_ROWS` rows."""
+    chunk: list[tuple[int, int]] = []
+    for step in steps:
+        chunk.append(step)
+        if step[1] - chunk[0][0] >= CHUNK_ROWS:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+class _PackedLSTM(torch.autograd.Function):
+    """`bilstm_layer` on stacked weights, and its gradient.
+
+    Only what one step hands to the next is inside the loops over steps: the input half of the gates is one product before the loop,
+    the gradients of inputs and weights are one product each after it. Kept for the gradient, for each word: the gates before
+    activation, the cell before its clip, the cell's output, the projection before its clip.
+    """
+
+    @staticmethod
+    def forward(ctx, inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr, batch_sizes, cell_clip, proj_clip):
+        steps = list(pairwise(accumulate(batch_sizes, initial=0)))
+        gates = _product(weight_ih)(inputs, bias)
+        kept = _forward_steps(steps, gates, hidden, cell, weight_hh, weight_hr, cell_clip, proj_clip)
+        cells, cell_outputs, projected, outputs = kept
+        last = _last_words(steps, inputs.device)
+        ctx.save_for_backward(
+            inputs, hidden, cell, weight_ih, weight_hh, weight_hr, gates, cells, cell_outputs, projected, outputs
+        )
+        ctx.steps, ctx.cell_clip, ctx.proj_clip = steps, cell_clip, proj_clip
+        return outputs, outputs.index_select(1, last), clip(cells.index_select(1, last), cell_clip)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_outputs, grad_hidden, grad_cell):
+        inputs, hidden, cell, weight_ih, weight_hh, weight_hr, *kept, outputs = ctx.saved_tensors
+        cell_outputs = kept[2]
+        grad_outputs, grad_hidden, grad_cell = (
+            grad.clone(memory_format=torch.contiguous_format) for grad in (grad_outputs, grad_hidden, grad_cell)
+        )
+        grad_gates = _backward_steps(ctx, grad_outputs, grad_hidden, grad_cell, cell, weight_hh, weight_hr, *kept)
+        wanted = ctx.needs_input_grad
+        before = _words_before(outputs, hidden, ctx.steps) if wanted[4] else None
+        return (
+            torch.bmm(grad_gates, weight_ih) if wanted[0] else None,
+            grad_hidden,
+            grad_cell,
+            torch.bmm(grad_gates.mT, inputs) if wanted[3] else None,
+            torch.bmm(grad_gates.mT, before) if wanted[4] else None,
+            # The sum over words, as a product: several times as fast.
+            torch.bmm(grad_gates.new_ones(len(inputs), 1, inputs.shape[1]), grad_gates)[:, 0] if wanted[5] else None,
+            torch.bmm(grad_outputs.mT, cell_outputs) if weight_hr is not None and wanted[6] else None,
+            *(None, None, None),
+        )
+
+
+def _forward_steps(
+    steps: list[tuple[int, int]],
+    gates: Tensor,
+    hidden: Tensor,
+    cell: Tensor,
+    weight_hh: Tensor,
+    weight_hr: Tensor | None,
+    cell_clip: float | None,
+    proj_clip: float | None,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """Add the recurrent half to `gates` in place; the cells before their clip, the cell's outputs, the projections before their clip
+    (`None` without), and the outputs."""
+    directions, words, size = gates.shape[0], gates.shape[1], cell.shape[-1]
+    cells, cell_outputs = cell.new_empty(directions, words, size), gates.new_empty(directions, words, size)
+    projected = None if weight_hr is None else torch.empty_like(hidden[:, :1].expand(-1, words, -1))
+    outputs = cell_outputs if projected is None else projected if proj_clip is None else torch.empty_like(projected)
+    forward_cell, cell, before_clip = _choose_cell(gates, cell).forward, cell.contiguous(), None
+    recurrent_half, project = _product(weight_hh), None if weight_hr is None else _product(weight_hr)
+    for start, end in steps:
+        now, rows = slice(start, end), slice(0, end - start)
+        recurrent = recurrent_half(hidden[:, rows])
+        forward_cell(
+            gates[:, now], recurrent, cell[:, rows], before_clip, cell_clip, cells[:, now], cell_outputs[:, now]
+        )
+        if project is not None:
+            projected[:, now] = project(cell_outputs[:, now])
+            if proj_clip is not None:
+                torch.clamp(projected[:, now], -proj_clip, proj_clip, out=outputs[:, now])
+        hidden, cell, before_clip = outputs[:, now], cells[:, now], cell_clip
+    return cells, cell_outputs, projected, outputs
+
+
+def _backward_steps(
+    ctx, grad_outputs, grad_hidden, grad_cell, cell, weight_hh, weight_hr, gates, cells, cell_outputs, projected
+) -> Tensor:
+    """The gradient of the gates before activation. In place, the others become those of the projections before their clip, and of the
+    state before the first step."""
+    backward_cell, cell, steps = _choose_cell(gates, cell).backward, cell.contiguous(), ctx.steps
+    grad_gates = torch.empty_like(gates)
+    to_hidden, to_cell_outputs = _product(weight_hh.mT), None if weight_hr is None else _product(weight_hr.mT)
+    for (start, end), (start_before, end_before) in zip(reversed(steps), reversed([(0, 0), *steps[:-1]]), strict=True):
+        now, rows = slice(start, end), slice(0, end - start)
+        grad = grad_outputs[:, now].add_(grad_hidden[:, rows])
+        if to_cell_outputs is not None:
+            grad = to_cell_outputs(clip_backward_(grad, projected[:, now], ctx.proj_clip))
+        first = start == 0
+        before, before_clip = (cell, None) if first else (cells[:, start_before:end_before], ctx.cell_clip)
+        backward_cell(
+            gates[:, now],
+            before[:, rows],
+            before_clip,
+            ctx.cell_clip,
+            cells[:, now],
+            grad,
+            grad_cell[:, rows],
+            grad_gates[:, now],
+        )
+        grad_hidden[:, rows] = to_hidden(grad_gates[:, now])
+    return grad_gates
+
+
+def _product(weight: Tensor) -> Product:
+    """`(x [D, rows, in], bias [D, out] or None) -> x @ weight.mT + bias` for `weight [D, out, in]`."""
+    if len(weight) > 1 or not can_pack(weight):
+
+        def batched(x: Tensor, bias: Tensor | None = None) -> Tensor:
+            return torch.bmm(x, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
+
+        return batched
+    packed = pack(weight[0])
+    return lambda x, bias=None: packed(x[0], None if bias is None else bias[0]).unsqueeze(0)
+
+
+def _last_words(steps: list[tuple[int, int]], device: torch.device) -> Tensor:
+    """The place of each row's last word among the packed words."""
+    last: list[int] = []
+    for start, end in reversed(steps):
+        last.extend(range(start + len(last), end))
+    return torch.tensor(last, device=device)
+
+
+def _words_before(x: Tensor, first: Tensor, steps: list[tuple[int, int]]) -> Tensor:
+    """For each packed word the row of `x [D, N, n]` of the step before it, `first [D, rows, n]` for the first step."""
+    rows_after = [end - start for start, end in steps[1:]]
+    return torch.cat(
+        [first, *(x[:, start : start + rows] for (start, _), rows in zip(steps, rows_after, strict=False))], dim=1
+    )

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
-from .lstm_elmo import lstm_layer
+from .lstm_elmo import LstmWeights, bilstm_layer
 from .packing_elmo import Packing, distinct_rows
 
 # Character ids that this file must know; the tokenizer makes them (tokenization_elmo.py).
@@ -39,11 +40,20 @@ class ElmoModelOutput(ModelOutput):
     last_hidden_state: Tensor | None = None
     pooler_output: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
-    state: State | None = None
-    scalar_mixes: tuple[Tensor, ...] | None = None
+    # Attributes, but no items of the output and of its tuple: pipelines take every item apart by the batch's rows.
+    state: ClassVar[State | None] = None
+    scalar_mixes: ClassVar[tuple[Tensor, ...] | None] = None
 
 
 # -- the word's vector from its characters (paper, section 3.4; Kim et al. 2016) ---------------------------------------
+
+
+class ElmoLinear(nn.Linear):
+    """A linear layer of the biLM itself, whose initial weights are those of the original code."""
+
+    def __init__(self, in_features: int, out_features: int, initial_bias: float = 0.0) -> None:
+        super().__init__(in_features, out_features)
+        self.initial_bias = initial_bias
 
 
 class ElmoHighway(nn.Module):
@@ -51,8 +61,8 @@ class ElmoHighway(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.carry = nn.Linear(size, size)
-        self.transform = nn.Linear(size, size)
+        self.carry = ElmoLinear(size, size, initial_bias=-2.0)
+        self.transform = ElmoLinear(size, size)
 
     def forward(self, x: Tensor) -> Tensor:
         gate = torch.sigmoid(self.carry(x))
@@ -69,7 +79,7 @@ class ElmoCharacterEncoder(nn.Module):
             nn.Conv1d(config.char_embedding_size, number, width) for width, number in config.char_filters
         )
         self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
-        self.projection = nn.Linear(config.num_filters, config.projection_size) if config.char_projection else None
+        self.projection = ElmoLinear(config.num_filters, config.projection_size) if config.char_projection else None
         self.activation = torch.relu if config.char_activation == "relu" else torch.tanh
         self.size = config.projection_size
         self.words_at_once = 4096  # bounds the memory of the convolutions; more at once are no faster
@@ -118,12 +128,17 @@ class ElmoLSTMLayer(GradientCheckpointingLayer):
         self.weight_hr = nn.Parameter(torch.empty(size, cell)) if config.cell_projection else None
         self.cell_clip, self.proj_clip = config.cell_clip, config.proj_clip
 
-    def forward(self, inputs: Tensor, batch_sizes: Sequence[int], state: State) -> tuple[Tensor, State]:
-        """Packed `[words, P]` to packed `[words, P]`, and the state after each row's last word."""
+    def forward(
+        self, inputs: Tensor, batch_sizes: Sequence[int], state: State, beside: Sequence["ElmoLSTMLayer"] = ()
+    ) -> tuple[Tensor, State]:
+        """Packed words `[directions, packed, P]` to the same shape, and the state after each row's last word.
+
+        Layers that run `beside` this one, on the further directions of `inputs`, share its products.
+        """
         if not batch_sizes:
             return inputs, state
-        weights = self.weight_ih, self.weight_hh, self.bias, self.weight_hr
-        return lstm_layer(inputs, batch_sizes, state, *weights, self.cell_clip, self.proj_clip)
+        weights = [LstmWeights(x.weight_ih, x.weight_hh, x.bias, x.weight_hr) for x in (self, *beside)]
+        return bilstm_layer(inputs, batch_sizes, state, weights, self.cell_clip, self.proj_clip)
 
 
 class ElmoBiLM(nn.Module):
@@ -151,50 +166,68 @@ class ElmoBiLM(nn.Module):
             `num_hidden_layers + 1` layers, each `[packed, 2P]`, and the state after each row's last word; a row without
             words keeps its state.
         """
-        state = self.initial_state(packing.shape[0], vectors) if state is None else state
-        forward, forward_state = self._run_rows(0, vectors, packing, state)
-        backward, backward_state = self._run_rows(1, vectors[packing.reverse], packing, state)
+        words, state = self.run(torch.stack((vectors, vectors[packing.reverse])), packing, state)
         layers = [torch.cat((vectors, vectors), dim=1)]
-        layers += [torch.cat((f, b[packing.reverse]), dim=1) for f, b in zip(forward, backward, strict=True)]
-        return layers, tuple(torch.stack(pair, dim=1) for pair in zip(forward_state, backward_state, strict=True))
+        return layers + [torch.cat((forward, backward[packing.reverse]), dim=1) for forward, backward in words], state
 
-    def initial_state(self, batch: int, like: Tensor) -> State:
-        """Zeros, of the type and on the device of `like`."""
-        layer, layers = self.forward_layers[0], len(self.forward_layers)
-        hidden, cell = layer.weight_hh.shape[1], layer.weight_hh.shape[0] // 4
-        return like.new_zeros(layers, 2, batch, hidden), like.new_zeros(layers, 2, batch, cell)
+    def run(self, words: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
+        """Both directions of a batch, each over words of its own in the order in which it reads them.
 
-    def _run_rows(self, direction: int, x: Tensor, packing: Packing, state: State) -> tuple[list[Tensor], State]:
-        """`run_direction` for a batch: its state is that of all rows, `[layers, 2, batch, size]`."""
-        before = [part[:, direction] for part in state]
-        outputs, after = self.run_direction(
-            direction, x, packing.batch_sizes, tuple(part[:, packing.rows] for part in before)
+        Args:
+            words: `[2, packed, P]`, the forward direction's word vectors and the backward direction's.
+            packing: where words stand in the batch; the same for both.
+            state: as in [`ElmoModelOutput`]; zeros when `None`.
+
+        Returns:
+            each layer's output `[2, packed, P]`, and the state after each row's last word.
+        """
+        state = self.initial_state(packing.shape[0], words) if state is None else state
+        outputs, after = self._run(
+            (self.forward_layers, self.backward_layers),
+            words,
+            packing.batch_sizes,
+            tuple(part[:, :, packing.rows] for part in state),
         )
         return outputs, tuple(
-            old.index_copy(1, packing.rows, new.to(old.dtype)) for old, new in zip(before, after, strict=True)
+            old.index_copy(2, packing.rows, new.to(old.dtype)) for old, new in zip(state, after, strict=True)
         )
 
     def run_direction(
-        self, direction: int, x: Tensor, batch_sizes: Sequence[int], state: State | None = None
+        self, direction: int, words: Tensor, batch_sizes: Sequence[int], state: State | None = None
     ) -> tuple[list[Tensor], State]:
         """One of the two stacks alone.
 
         Args:
             direction: 0 forward, 1 backward.
-            x: `[packed, P]`, word vectors packed in the order in which this direction reads them.
+            words: `[packed, P]`, word vectors in the order in which this direction reads them.
             batch_sizes: rows of each step.
-            state: `h [layers, rows, P]` and `c [layers, rows, C]` in packed order, longest row first; zeros when
-                `None`.
+            state: `h [layers, rows, P]` and `c [layers, rows, C]`, the longest row first; zeros when `None`.
 
         Returns:
-            each layer's output `[packed, P]`, in the same order as `x`, and the state after each row's last word.
+            each layer's output `[packed, P]`, and the state after each row's last word.
         """
         if state is None:
-            state = tuple(part[:, direction] for part in self.initial_state(batch_sizes[0] if batch_sizes else 0, x))
+            rows = batch_sizes[0] if batch_sizes else 0
+            state = tuple(part[:, direction] for part in self.initial_state(rows, words))
+        stack = self.backward_layers if direction else self.forward_layers
+        outputs, after = self._run((stack,), words[None], batch_sizes, tuple(part[:, None] for part in state))
+        return [output[0] for output in outputs], tuple(part[:, 0] for part in after)
+
+    def initial_state(self, batch: int, like: Tensor) -> State:
+        """Zeros on the device of `like`: `h` of its type, `c` in float32 at least, as the recurrence keeps it."""
+        layer, layers = self.forward_layers[0], len(self.forward_layers)
+        hidden, cell = layer.weight_hh.shape[1], layer.weight_hh.shape[0] // 4
+        wide = torch.promote_types(like.dtype, torch.float32)
+        return like.new_zeros(layers, 2, batch, hidden), like.new_zeros(layers, 2, batch, cell, dtype=wide)
+
+    def _run(
+        self, stacks: Sequence[nn.ModuleList], x: Tensor, batch_sizes: Sequence[int], state: State
+    ) -> tuple[list[Tensor], State]:
+        """Stacks of layers side by side: `x [stacks, packed, P]`, `state` `[layers, stacks, rows, size]`."""
         outputs, after = [], []
-        for number, layer in enumerate(self.backward_layers if direction else self.forward_layers):
+        for number, (first, *others) in enumerate(zip(*stacks, strict=True)):
             x = self.dropout(x)
-            output, layer_state = layer(x, batch_sizes, (state[0][number], state[1][number]))
+            output, layer_state = first(x, batch_sizes, (state[0][number], state[1][number]), others)
             # The recurrent state is the layer's own output; the sum goes up the stack only.
             x = output + x if self.use_skip_connections and number > 0 else output
             outputs.append(x)
@@ -221,14 +254,15 @@ class ElmoScalarMix(nn.Module):
             layers = [self._normalise(layer) for layer in layers]
         if self.fixed is not None:
             return (sum(weight * layer for weight, layer in zip(self.fixed, layers, strict=True) if weight),)
-        weights = self.gamma[:, None] * torch.softmax(self.scalars.float(), dim=1).to(self.gamma.dtype)
+        wide = torch.promote_types(self.scalars.dtype, torch.float32)
+        weights = self.gamma[:, None] * torch.softmax(self.scalars, dim=1, dtype=wide).to(self.gamma.dtype)
         return tuple(sum(w * layer for w, layer in zip(mix, layers, strict=True)) for mix in weights)
 
     @staticmethod
     def _normalise(layer: Tensor) -> Tensor:
         # Over all unpadded positions of the batch, as in AllenNLP: the one option that makes a sentence's vectors
         # depend on its batch.
-        values = layer.float()
+        values = layer.to(torch.promote_types(layer.dtype, torch.float32))
         return ((values - values.mean()) * (values.var(correction=0) + 1e-12).rsqrt()).to(layer.dtype)
 
 
@@ -243,6 +277,37 @@ class ElmoPreTrainedModel(PreTrainedModel):
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
     _no_split_modules = ["ElmoCharacterEncoder", "ElmoLSTMLayer"]  # noqa: RUF012
+    _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]  # noqa: RUF012, a pretrained biLM may bring its softmax
+
+    def post_init(self) -> None:
+        super().post_init()
+        self.set_trainable()
+
+    @classmethod
+    def from_pretrained(cls, *args: object, **kwargs: object) -> "ElmoPreTrainedModel":
+        """As in transformers. Loading makes new parameters, so what is not to be trained is said again."""
+        loaded = super().from_pretrained(*args, **kwargs)
+        (loaded[0] if isinstance(loaded, tuple) else loaded).set_trainable()
+        return loaded
+
+    def set_trainable(self) -> None:
+        """Freezes the parameters that the configuration leaves out of the training: none of them here."""
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, *args: object, **kwargs: object
+    ) -> nn.Embedding:
+        """The embedding of characters, whose number is part of the format: any other is refused.
+
+        Raises:
+            ValueError: `new_num_tokens` is another number.
+        """
+        embedding = self.get_input_embeddings()
+        if new_num_tokens not in (None, embedding.num_embeddings):
+            raise ValueError(
+                f"new_num_tokens is {new_num_tokens}, but ELMo reads {embedding.num_embeddings} characters, whatever "
+                "the words: no word needs an embedding. Another softmax: ElmoForPreTraining.change_vocabulary."
+            )
+        return embedding
 
     @property
     def dummy_inputs(self) -> dict[str, Tensor]:
@@ -256,34 +321,28 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """The initial weights of the original code (bilm-tf's training.py)."""
-        if isinstance(module, ElmoCharacterEncoder):
-            characters = torch.empty_like(module.embedding.weight).uniform_(-1.0, 1.0)
-            init.copy_(module.embedding.weight, characters.index_fill(0, torch.zeros(1, dtype=torch.int64), 0.0))
-            for convolution in module.convolutions:
-                if self.config.char_activation == "relu":
-                    init.uniform_(convolution.weight, -0.05, 0.05)
-                else:
-                    init.normal_(convolution.weight, std=math.sqrt(1 / convolution.weight[0].numel()))
-                init.zeros_(convolution.bias)
-            if module.projection is not None:
-                self._init_linear(module.projection)
-        elif isinstance(module, ElmoHighway):
-            self._init_linear(module.carry, bias=-2.0)
-            self._init_linear(module.transform)
+        """The initial weights of the original code, bilm-tf's training.py. (transformers hands in leaves only.)"""
+        if isinstance(module, nn.Embedding):
+            characters = torch.empty_like(module.weight).uniform_(-1.0, 1.0)
+            characters[0] = 0.0  # padded positions
+            init.copy_(module.weight, characters)
+        elif isinstance(module, nn.Conv1d):
+            if self.config.char_activation == "relu":
+                init.uniform_(module.weight, -0.05, 0.05)
+            else:
+                init.normal_(module.weight, std=math.sqrt(1 / module.weight[0].numel()))
+            init.zeros_(module.bias)
+        elif isinstance(module, ElmoLinear):
+            init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
+            init.constant_(module.bias, module.initial_bias)
+        elif isinstance(module, nn.Linear):  # of a task's head
+            init.xavier_uniform_(module.weight)
+            init.zeros_(module.bias)
         elif isinstance(module, ElmoLSTMLayer):
             self._init_lstm(module)
         elif isinstance(module, ElmoScalarMix) and module.fixed is None:
             init.zeros_(module.scalars)
             init.ones_(module.gamma)
-        elif isinstance(module, nn.Linear):  # of a head: those above are set again by the module they belong to
-            init.xavier_uniform_(module.weight)
-            init.zeros_(module.bias)
-
-    @staticmethod
-    def _init_linear(linear: nn.Linear, bias: float = 0.0) -> None:
-        init.normal_(linear.weight, std=1 / math.sqrt(linear.in_features))
-        init.constant_(linear.bias, bias)
 
     @staticmethod
     def _init_lstm(layer: ElmoLSTMLayer) -> None:
@@ -324,7 +383,7 @@ class ElmoModel(ElmoPreTrainedModel):
         self.bilm = ElmoBiLM(config)
         self.scalar_mix = ElmoScalarMix(config)
         if config.layer_weights is not None:  # a checkpoint's learned mix has no place in a fixed one
-            self._keys_to_ignore_on_load_unexpected = [r"scalar_mix\.(scalars|gamma)"]
+            self._keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"scalar_mix\.(scalars|gamma)"]
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -354,34 +413,33 @@ class ElmoModel(ElmoPreTrainedModel):
             inputs_embeds: `[batch, words, P]`, word vectors in place of `input_ids`.
             state: what the last call returned, to go on from there: long documents in pieces, or AllenNLP's numbers.
             special_tokens_mask: `[batch, words]`, 1 for positions that `pooler_output` leaves out. By default the
-                sentence
-                boundaries: read from `input_ids`; with `inputs_embeds` each row's first and last position.
+                sentence boundaries: read from `input_ids`; with `inputs_embeds` each row's first and last position.
             output_hidden_states: whether to return the biLM's layers.
 
         Raises:
             ValueError: an input is missing, given twice, or has a shape that does not fit.
         """
-        mask = self._check_inputs(input_ids, attention_mask, inputs_embeds)
-        self._check_state(state, len(mask))
+        mask = self.check_inputs(input_ids, attention_mask, inputs_embeds)
+        self.check_state(state, len(mask))
         packing = Packing.of(mask)
         if input_ids is not None:
             vectors = self.char_encoder(input_ids.flatten(0, 1)[packing.positions])
         else:
             vectors = inputs_embeds.flatten(0, 1)[packing.positions].to(self.dtype)
         layers, state = self.bilm(vectors, packing, state)
+        hidden_states = None
+        if self.config.output_hidden_states if output_hidden_states is None else output_hidden_states:
+            hidden_states = tuple(packing.pad(layer) for layer in layers)
+            # Mixed from what is given back, so that a gradient on the way to the output is found there.
+            layers = [layer.flatten(0, 1)[packing.positions] for layer in hidden_states]
         mixes = tuple(packing.pad(mix) for mix in self.scalar_mix(layers))
-        words = self.words(mask, input_ids, special_tokens_mask)
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        return ElmoModelOutput(
-            last_hidden_state=mixes[0],
-            pooler_output=mean_over(mixes[0], words),
-            hidden_states=tuple(packing.pad(layer) for layer in layers) if output_hidden_states else None,
-            state=state,
-            scalar_mixes=mixes if len(mixes) > 1 else None,
-        )
+        words = self.words_of(mask, input_ids, special_tokens_mask)
+        output = ElmoModelOutput(mixes[0], mean_over(mixes[0], words), hidden_states)
+        output.state = state
+        output.scalar_mixes = mixes if len(mixes) > 1 else None
+        return output
 
-    def _check_inputs(
+    def check_inputs(
         self, input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None
     ) -> Tensor:
         """Refuses what does not fit; returns the mask `[batch, words]` of unpadded positions, bool."""
@@ -394,6 +452,10 @@ class ElmoModel(ElmoPreTrainedModel):
                 f"{name} has the shape {list(given.shape)}, but must be [batch, words, {last}]. ElmoTokenizer makes it "
                 'with padding=True, return_tensors="pt"; one sentence alone is a batch of one.'
             )
+        if input_ids is not None and input_ids.is_floating_point():
+            raise ValueError(
+                f"input_ids are {input_ids.dtype}, but must be integers; word vectors go to inputs_embeds."
+            )
         if attention_mask is None:
             return given.new_ones(given.shape[:2], dtype=torch.bool) if input_ids is None else (input_ids != 0).any(2)
         if attention_mask.shape != given.shape[:2]:
@@ -401,18 +463,21 @@ class ElmoModel(ElmoPreTrainedModel):
             raise ValueError(f"attention_mask has the shape {shapes}: one number for each word of {name}.")
         return attention_mask.bool()
 
-    def _check_state(self, state: State | None, batch: int) -> None:
+    def check_state(self, state: State | None, batch: int) -> None:
         layers, size, cell = self.config.num_hidden_layers, self.config.projection_size, self.config.cell_size
         expected = [[layers, 2, batch, size], [layers, 2, batch, cell]]
         if state is not None and [list(part.shape) for part in state] != expected:
             raise ValueError(
-                f"state has the shapes {[list(part.shape) for part in state]}, but this batch needs {expected}: [layers, "
-                "2, batch, size] for h and c. A state goes with the rows it came from."
+                f"state has the shapes {[list(part.shape) for part in state]}, but this batch needs {expected}: "
+                "[layers, 2, batch, size] for h and c. A state goes with the rows it came from."
             )
 
-    def words(self, mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tensor | None = None) -> Tensor:
+    def words_of(self, mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tensor | None = None) -> Tensor:
         """The positions `[batch, words]`, bool, of `mask` that are words and not sentence boundaries."""
         if special_tokens_mask is not None:
+            if special_tokens_mask.shape != mask.shape:
+                shapes = f"{list(special_tokens_mask.shape)}, but must be {list(mask.shape)}"
+                raise ValueError(f"special_tokens_mask has the shape {shapes}: one number for each position.")
             return mask & ~special_tokens_mask.bool()
         if input_ids is not None:
             marker = input_ids[:, :, 1]
@@ -440,27 +505,18 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         super().__init__(config)
         self.elmo = ElmoModel(config)
 
-    def post_init(self) -> None:
-        super().post_init()
+    def set_trainable(self) -> None:
         self.elmo.train_bilm(not self.config.freeze_bilm)
-
-    @classmethod
-    def from_pretrained(cls, *args: object, **kwargs: object) -> "ElmoTaskModel":
-        """As in transformers; loading makes new parameters, so those of a frozen biLM are frozen again."""
-        loaded = super().from_pretrained(*args, **kwargs)
-        model = loaded[0] if isinstance(loaded, tuple) else loaded
-        model.elmo.train_bilm(not model.config.freeze_bilm)
-        return loaded
 
     def freeze_bilm(self) -> None:
         """Trains the scalar mix and the head only, and says so in the configuration."""
         self.config.freeze_bilm = True
-        self.elmo.train_bilm(False)
+        self.set_trainable()
 
     def unfreeze_bilm(self) -> None:
         """Trains everything, and says so in the configuration."""
         self.config.freeze_bilm = False
-        self.elmo.train_bilm(True)
+        self.set_trainable()
 
 
 class ElmoForSequenceClassification(ElmoTaskModel):
@@ -501,8 +557,8 @@ class ElmoForSequenceClassification(ElmoTaskModel):
         output = self.elmo(
             input_ids, attention_mask, inputs_embeds, state, special_tokens_mask, output_hidden_states, return_dict=True
         )
-        mask = self.elmo._check_inputs(input_ids, attention_mask, inputs_embeds)
-        pooled = self._pool(output, mask, self.elmo.words(mask, input_ids, special_tokens_mask))
+        mask = self.elmo.check_inputs(input_ids, attention_mask, inputs_embeds)
+        pooled = self._pool(output, mask, self.elmo.words_of(mask, input_ids, special_tokens_mask))
         if self.dense is not None:
             pooled = torch.relu(self.dense(self.dropout(pooled)))
         logits = self.classifier(self.dropout(pooled))
@@ -514,7 +570,7 @@ class ElmoForSequenceClassification(ElmoTaskModel):
     def _pool(self, output: ElmoModelOutput, mask: Tensor, words: Tensor) -> Tensor:
         """`[batch, 2P]` as `config.classifier_pooling` says; zero for a text without words."""
         vectors = output.last_hidden_state
-        if self.config.classifier_pooling == "mean":
+        if self.config.classifier_pooling == "mean" or not vectors.shape[1]:
             return output.pooler_output
         if self.config.classifier_pooling == "max":
             lowest = torch.finfo(vectors.dtype).min
@@ -550,7 +606,7 @@ def sequence_classification_loss(
         total = nn.functional.mse_loss(logits.view(-1), labels.view(-1).to(logits.dtype), reduction="sum")
     else:
         total = nn.functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
-    return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
+    return total / ((labels != -100).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch)
 
 
 __all__ = ["ElmoForSequenceClassification", "ElmoModel", "ElmoModelOutput", "ElmoPreTrainedModel"]

@@ -2,7 +2,9 @@
 
 import copy
 import json
+import re
 import shutil
+import threading
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +14,7 @@ import numpy as np
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BatchEncoding, TokenizersBackend
-from transformers.utils import PaddingStrategy, TensorType
+from transformers.utils import PaddingStrategy, TensorType, to_py_obj
 
 # The ids of a word's characters: a byte is itself, these stand beside the 256 bytes. All are raised by one in a row of
 # `input_ids`, so that 0 is left for padded positions.
@@ -32,6 +34,7 @@ LM1B_PATTERN = "|".join(
         rf"(?<!{_LETTER})\p{{Lu}}\.(?=\s+\p{{Lu}})",  # J. Smith
         rf"{_LETTER}+(?:(?:[.\-_]|(?<=\p{{N}}),(?=\p{{N}})){_LETTER}+)*",  # word, well-known, 3,000.50, 98th
         rf"(?<={_LETTER})'\p{{L}}+",  # 's, 't
+        r"(?<!\S)'(?:[sdmtSDMT]|ll|re|ve|LL|RE|VE)(?![\p{L}\p{N}])",  # the same, apart already
         r"\.{2,}|-{2,}|\S",
     )
 )
@@ -41,6 +44,9 @@ WORD_SPLITTINGS = ("lm1b", "whitespace")
 # Stands for an empty word on its way through the backend, which would drop it; the word's place tells it from a real
 # one.
 _EMPTY_WORD = "\ufdd0"
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+# A call sets the backend's truncation before it encodes: threads take turns, so that none gets another's.
+_SETTINGS = threading.Lock()
 
 
 def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> np.ndarray:
@@ -81,10 +87,21 @@ def character_ids_to_word(row: Sequence[int]) -> str:
     return bytes(spelled).decode("utf-8", "replace")
 
 
-def _without_surrogates(text: Any) -> Any:
+def _replace_surrogates(text: Any, stand_in: str) -> Any:
     if isinstance(text, str):
-        return text.encode("utf-8", "ignore").decode("utf-8")
-    return type(text)(map(_without_surrogates, text)) if isinstance(text, (list, tuple)) else text
+        return _LONE_SURROGATE.sub(stand_in, text)
+    return None if text is None else type(text)(_replace_surrogates(part, stand_in) for part in text)
+
+
+def _unused_mark(*texts: Any) -> str:
+    """A combining mark, which no splitting parts from its word, that none of the texts holds."""
+    used = str(texts)
+    for code in range(0xE01EF, 0xE00FF, -1):
+        if chr(code) not in used and f"\\U{code:08x}" not in used:
+            return chr(code)
+    raise ValueError(
+        "the text holds lone surrogates and every variation selector from U+E0100 to U+E01EF: clean it first."
+    )
 
 
 class ElmoTokenizer(TokenizersBackend):
@@ -236,26 +253,30 @@ class ElmoTokenizer(TokenizersBackend):
                 else {"input_ids": [], "attention_mask": []},
                 tensor_type=return_tensors,
             )
+        if not batched:
+            text, text_pair = [text], None if text_pair is None else [text_pair]
         empty_words: set[tuple[int, int, int]] = set()
         backend = self
         if is_split_into_words:
             backend = self._for_words
             text, text_pair = (
-                _mark_empty_words(argument, sequence, batched, empty_words)
-                for sequence, argument in enumerate((text, text_pair))
+                _mark_empty_words(part, number, empty_words) for number, part in enumerate((text, text_pair))
             )
         arguments = {**kwargs, "is_split_into_words": is_split_into_words, "return_tensors": None}
         arguments |= {"return_overflowing_tokens": return_overflowing_tokens}
         arguments |= {"padding_strategy": PaddingStrategy.DO_NOT_PAD, "return_attention_mask": False}
-        try:
-            encoded = TokenizersBackend._encode_plus(backend, text, text_pair, **arguments)
-        except (TypeError, UnicodeEncodeError):  # the backend takes no lone surrogates
-            text, text_pair = _without_surrogates(text), _without_surrogates(text_pair)
-            encoded = TokenizersBackend._encode_plus(backend, text, text_pair, **arguments)
-        one = not batched and not return_overflowing_tokens
-        data = {key: [value] if one else value for key, value in encoded.items()}
+        stand_in = None
+        with _SETTINGS:
+            try:
+                encoded = TokenizersBackend._encode_plus(backend, text, text_pair, **arguments)
+            except (TypeError, UnicodeEncodeError):  # the backend takes no lone surrogates
+                stand_in = _unused_mark(text, text_pair)
+                text, text_pair = (_replace_surrogates(part, stand_in) for part in (text, text_pair))
+                encoded = TokenizersBackend._encode_plus(backend, text, text_pair, **arguments)
+        data, one = dict(encoded), not batched and not return_overflowing_tokens
         encodings, lengths = encoded.encodings, [len(encoding) for encoding in encoded.encodings]
-        rows = self._rows(encodings, data.get("overflow_to_sample_mapping", range(len(encodings))), empty_words)
+        samples = data.get("overflow_to_sample_mapping", range(len(encodings)))
+        rows = self._rows(encodings, samples, empty_words, stand_in)
         length = self._padded_length(lengths, **kwargs)
         if length is not None:
             side = kwargs.get("padding_side") or self.padding_side
@@ -266,7 +287,7 @@ class ElmoTokenizer(TokenizersBackend):
         if kwargs.get("return_attention_mask") is False:
             del data["attention_mask"]
         if one and return_tensors is None:
-            data = {key: value[0] for key, value in data.items()}
+            data = {key: value[0] if key != "length" else value for key, value in data.items()}
         if return_tensors == TensorType.PYTORCH:
             # Without a copy, which BatchEncoding would make.
             data = {
@@ -308,7 +329,7 @@ class ElmoTokenizer(TokenizersBackend):
         for key in data.keys() & sources.keys():
             data[key] = [getattr(encoding, sources[key]) for encoding in encodings]
         if "length" in data:
-            data["length"] = [[length]] if isinstance(data["length"][0], list) else [length] * len(encodings)
+            data["length"] = [length] * len(encodings)
 
     @property
     def _for_words(self) -> "ElmoTokenizer":
@@ -323,12 +344,16 @@ class ElmoTokenizer(TokenizersBackend):
         settings = json.loads(self._tokenizer.to_str())
         return Tokenizer.from_str(json.dumps({**settings, "normalizer": None, "pre_tokenizer": None}))
 
-    def _rows(self, encodings: list, samples: Sequence[int], empty_words: set[tuple[int, int, int]]) -> np.ndarray:
+    def _rows(
+        self, encodings: list, samples: Sequence[int], empty_words: set[tuple[int, int, int]], stand_in: str | None
+    ) -> np.ndarray:
         """Character ids `[tokens of all encodings, max_word_length]`."""
         tokens = [token for encoding in encodings for token in encoding.tokens]
+        if stand_in is not None:
+            tokens = [token.replace(stand_in, "") for token in tokens]
         rows = words_to_character_ids(tokens, self.max_word_length)
         backend_ids = np.fromiter((i for encoding in encodings for i in encoding.ids), np.int64, count=len(tokens))
-        for token in (self.bos_token, self.eos_token, self.pad_token):
+        for token in (self.bos_token, self.eos_token):
             rows[backend_ids == self._tokenizer.token_to_id(token)] = self._special_row(token)
         if empty_words:
             places = [
@@ -378,10 +403,11 @@ class ElmoTokenizer(TokenizersBackend):
         if "input_ids" not in encoded_inputs:
             raise ValueError(f"pad needs input_ids, but was given {', '.join(encoded_inputs) or 'nothing'}.")
         examples, one = _as_examples(encoded_inputs["input_ids"], self.max_word_length)
+        others = {key: to_py_obj(value) for key, value in encoded_inputs.items() if key != "input_ids"}
         # transformers pads a list of integers: give it the number of each row, and lay the rows where the numbers are.
         numbers = [list(range(1, len(example) + 1)) for example in examples]
         padded = super().pad(
-            {**encoded_inputs, "input_ids": numbers[0] if one else numbers}, *args, return_tensors=None, **kwargs
+            {**others, "input_ids": numbers[0] if one else numbers}, *args, return_tensors=None, **kwargs
         )
         zero = np.zeros((1, self.max_word_length), dtype=np.int64)
         rows = [
@@ -536,34 +562,37 @@ def _require_text(text: Any, is_split_into_words: bool) -> None:
             raise ValueError(f"a text must be a string, or a pair of strings, but one is {element!r:.80}.")
 
 
-def _mark_empty_words(text: Any, sequence: int, batched: bool, empty_words: set[tuple[int, int, int]]) -> Any:
+def _mark_empty_words(
+    batch: Sequence | None, sequence: int, empty_words: set[tuple[int, int, int]]
+) -> list[list[str] | tuple[list[str], ...]] | None:
     """Puts `_EMPTY_WORD` where a word is empty, and notes (sentence, sequence of a pair, word) in `empty_words`."""
-    if text is None:
+    if batch is None:
         return None
 
     def mark(words: Sequence[str], sentence: int, sequence: int) -> list[str]:
         empty_words.update((sentence, sequence, number) for number, word in enumerate(words) if not word)
         return [word or _EMPTY_WORD for word in words]
 
-    if not batched:
-        return mark(text, 0, sequence)
     return [
         tuple(mark(words, number, i) for i, words in enumerate(sentence))
         if isinstance(sentence, tuple) and not _is_sentence_of_words(sentence)
         else mark(sentence, number, sequence)
-        for number, sentence in enumerate(text)
+        for number, sentence in enumerate(batch)
     ]
 
 
 def _as_examples(input_ids: Any, max_word_length: int) -> tuple[list[np.ndarray], bool]:
     """Each example of `input_ids` as `[words, max_word_length]`, and whether `input_ids` is one example only."""
-    if hasattr(input_ids, "numpy"):
-        input_ids = input_ids.numpy()
-    first = next((example for example in input_ids if len(example)), [])
+    input_ids = to_py_obj(input_ids)
+    first = next((example for example in input_ids if np.ndim(example) and len(example)), [])
     one = len(first) > 0 and np.ndim(first[0]) == 0
-    examples = [input_ids] if one else input_ids
-    arrays = [np.asarray(example, dtype=np.int64).reshape(-1, max_word_length) for example in examples]
-    return arrays, one
+    examples = [np.asarray(example, dtype=np.int64) for example in ([input_ids] if one else input_ids)]
+    for example in examples:
+        if example.size and example.shape[1:] != (max_word_length,):
+            raise ValueError(
+                f"input_ids of one example must be [words, {max_word_length}], but one is {list(example.shape)}."
+            )
+    return [example.reshape(-1, max_word_length) for example in examples], one
 
 
 __all__ = ["ElmoTokenizer"]

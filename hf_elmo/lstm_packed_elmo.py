@@ -1,0 +1,77 @@
+"""Matrix products with weights laid out for oneDNN once, not at each product: the CPU.
+
+`torch.nn.functional.linear` brings the weight into the library's own layout at each call. In a recurrence that costs more
+than the product itself, since the same weight meets one small batch of rows after another.
+"""
+
+import threading
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+Product = Callable[..., Tensor]
+
+# oneDNN chooses its layout for this many rows; it multiplies any number.
+ROWS = 128
+# With fewer rows than this a float32 product is faster on the plain transposed weight.
+FEW_ROWS = 8
+# Numbers of a weight that are compared with those it was packed from.
+SAMPLES = 64
+
+_packed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+_lock = threading.Lock()
+
+
+def can_pack(x: Tensor) -> bool:
+    """Whether products with tensors like `x` gain from a packed weight here."""
+    if x.device.type != "cpu" or not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
+        return False
+    return x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def packed_product(weight: Tensor, dtype: torch.dtype, rows: int) -> Product:
+    """`(x [rows, in], bias [out] or None) -> x @ weight.T + bias` for `weight [out, in]`, computed in `dtype`.
+
+    What is packed is kept as long as `weight` lives, outside the module (so neither in a state dict nor in a copy), and is
+    packed again when the weight has changed.
+    """
+    layout = (dtype, dtype == torch.float32 and rows < FEW_ROWS)
+    with _lock:
+        made_from, layouts = _packed.get(weight, (None, None))
+        if not _is_unchanged(weight, made_from):
+            made_from, layouts = _identity(weight), {}
+            _packed[weight] = made_from, layouts
+        if layout not in layouts:
+            layouts[layout] = pack(weight.detach().to(dtype), few_rows=layout[1])
+        return layouts[layout]
+
+
+def pack(weight: Tensor, few_rows: bool = False) -> Product:
+    """As `packed_product`, in the type of `weight`, and kept by the caller alone."""
+    if few_rows:
+        transposed = weight.t().contiguous()
+        return lambda x, bias=None: torch.mm(x, transposed) if bias is None else torch.addmm(bias, x, transposed)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS)
+    linear = torch.ops.mkldnn._linear_pointwise
+    return lambda x, bias=None: linear(x, packed, bias, "none", [], "")
+
+
+def _sample(weight: Tensor) -> Tensor:
+    flat = weight.detach().flatten()
+    return flat[:: flat.numel() // SAMPLES | 1]  # odd, so not always the same column
+
+
+def _identity(weight: Tensor) -> tuple[int, int, Tensor]:
+    version = -1 if weight.is_inference() else weight._version
+    return weight.data_ptr(), version, _sample(weight).clone()
+
+
+def _is_unchanged(weight: Tensor, identity: tuple[int, int, Tensor] | None) -> bool:
+    """A write through `.data` does not count as a new version: a sample of the values catches it."""
+    if identity is None:
+        return False
+    place, version, sample = identity
+    same = weight.data_ptr() == place and version == (-1 if weight.is_inference() else weight._version)
+    return same and torch.equal(_sample(weight), sample)
