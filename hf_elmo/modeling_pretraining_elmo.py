@@ -1,0 +1,264 @@
+"""The two language models of ELMo with their shared softmax (Peters et al. 2018, section 3.1)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers.utils import ModelOutput, can_return_tuple
+
+from .configuration_elmo import ElmoConfig
+from .modeling_elmo import ElmoLinear, ElmoModel, ElmoPreTrainedModel, Packing, State
+from .softmax_elmo import full_softmax_nll, sample_words, sampled_softmax_nll
+
+IGNORED = -100  # a label that is no word
+
+
+@dataclass
+class ElmoForPreTrainingOutput(ModelOutput):
+    """What [`ElmoForPreTraining`] returns.
+
+    Args:
+        loss: (forward + backward) / 2, nats a word. With `labels`.
+        forward_loss, backward_loss: the mean over this call's words in each direction, nats a word. With `labels`.
+        forward_logits: `[batch, words, vocab_size]`, at each position for the word after it.
+        backward_logits: `[batch, words, vocab_size]`, at each position for the word before it.
+        hidden_states: the biLM's `num_hidden_layers + 1` layers, each `[batch, words, 2P]`. With
+            `output_hidden_states=True`.
+        state: `h [num_hidden_layers, 2, batch, P]`, `c [num_hidden_layers, 2, batch, C]`, for the next call's `state=`.
+    """
+
+    loss: Tensor | None = None
+    forward_loss: Tensor | None = None
+    backward_loss: Tensor | None = None
+    forward_logits: Tensor | None = None
+    backward_logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    state: State | None = None
+
+
+class ElmoForPreTraining(ElmoPreTrainedModel):
+    r"""
+    A forward and a backward language model over one character CNN, with one softmax over words for both.
+
+    The forward LM's output at position k predicts word k + 1 and has read the words up to k; the backward LM's predicts
+    word k - 1 and has read the words from k on. While training the softmax is sampled (`config.num_sampled` words, one
+    sample for all words of a step), elsewhere, or where the vocabulary is no larger than the sample, it is full.
+
+    Raises:
+        ValueError: `config.vocab_size` is `None`.
+
+    Example:
+
+    ```python
+    >>> from hf_elmo import ElmoForPreTraining, ElmoTokenizer, Vocabulary, neighbour_labels
+
+    >>> tokenizer, model = ElmoTokenizer.from_pretrained(folder), ElmoForPreTraining.from_pretrained(folder)
+    >>> inputs = tokenizer("A river bank .", return_tensors="pt")
+    >>> words = torch.from_numpy(Vocabulary.of(tokenizer).sentence_ids("A river bank .".split()))
+    >>> model(**inputs, labels=neighbour_labels(words[None])).loss.exp()  # perplexity
+    ```"""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        if config.vocab_size is None:
+            raise ValueError("ElmoConfig: vocab_size is None, but a language model needs the size of its vocabulary.")
+        self.elmo = ElmoModel(config)
+        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.lm_head = ElmoLinear(config.projection_size, config.vocab_size)
+        self.post_init()
+
+    def set_trainable(self) -> None:
+        # The language models do not read the mix, and a trainable parameter without a gradient would stop
+        # DistributedDataParallel.
+        self.elmo.scalar_mix.requires_grad_(False)
+
+    def get_output_embeddings(self) -> nn.Linear:
+        """The softmax over words (what goes in are characters: the two are never tied)."""
+        return self.lm_head
+
+    def set_output_embeddings(self, value: nn.Linear) -> None:
+        self.lm_head = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        state: State | None = None,
+        labels: Tensor | None = None,
+        backward_input_ids: Tensor | None = None,
+        output_logits: bool | None = None,
+        output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: object,
+    ) -> ElmoForPreTrainingOutput:
+        r"""
+        Args:
+            input_ids, attention_mask, inputs_embeds, state: as in [`ElmoModel`].
+            labels: `[batch, words, 2]`, at each position the number of the word after it, which the forward LM
+                predicts, and of the word before it, which the backward LM predicts; -100 where there is none.
+                [`neighbour_labels`] makes them.
+            backward_input_ids: `[batch, words, characters]`, where the backward LM reads other words than the forward
+                LM: its own in the order in which it reads them, as many in each row as there are in `input_ids`. Its
+                labels, logits and hidden states are then in that order too.
+            output_logits: whether to return the logits of the whole vocabulary; by default where there are no `labels`.
+            output_hidden_states: whether to return the biLM's layers.
+            num_items_in_batch: the labels that the loss is a mean of: those of all steps that are accumulated (Trainer
+                gives it); by default those of this call.
+
+        Raises:
+            ValueError: an input is missing, given twice, or has a shape that does not fit.
+        """
+        packing, layers, state = self._read(input_ids, attention_mask, inputs_embeds, state, backward_input_ids)
+        hidden_states = None
+        if self.config.output_hidden_states if output_hidden_states is None else output_hidden_states:
+            hidden_states = tuple(packing.pad(layer) for layer in layers)
+            # Read from what is given back, so that a gradient on the way to the loss is found there.
+            layers = [layer.flatten(0, 1)[packing.positions] for layer in hidden_states]
+        directions = layers[-1].chunk(2, dim=1)
+        losses = (None, None, None) if labels is None else self._losses(directions, labels, packing, num_items_in_batch)
+        logits = None, None
+        if output_logits or (output_logits is None and labels is None):
+            logits = tuple(packing.pad(self.lm_head(x)) for x in directions)
+        return ElmoForPreTrainingOutput(*losses, *logits, hidden_states=hidden_states, state=state)
+
+    def _losses(
+        self, directions: Sequence[Tensor], labels: Tensor, packing: Packing, num_items_in_batch: Tensor | int | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss to train on, and each direction's mean, without a gradient."""
+        total, (forward, backward) = self._total_nll(directions, self._pack_labels(labels, packing))
+        items = len(forward) + len(backward) if num_items_in_batch is None else num_items_in_batch
+        return total / items, forward.mean(), backward.mean()
+
+    @torch.no_grad()
+    def word_nll(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        state: State | None = None,
+        labels: Tensor | None = None,
+        backward_input_ids: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """The negative log-likelihood of each label in nats by the full softmax, `[batch, words, 2]` float32, 0 where
+        the label is -100; and the state. The arguments are those of `forward`."""
+        packing, layers, state = self._read(input_ids, attention_mask, None, state, backward_input_ids)
+        columns = []
+        for hidden, targets in zip(layers[-1].chunk(2, dim=1), self._pack_labels(labels, packing), strict=True):
+            kept = (targets != IGNORED).nonzero().squeeze(1)
+            nll = full_softmax_nll(hidden[kept], self.lm_head.weight, self.lm_head.bias, targets[kept])
+            columns.append(nll.new_zeros(len(targets)).index_copy(0, kept, nll))
+        return packing.pad(torch.stack(columns, dim=1)), state
+
+    @torch.no_grad()
+    def change_vocabulary(self, rows: Sequence[int], unk_id: int = 2) -> None:
+        """
+        Gives the softmax another vocabulary.
+
+        A word that it has already keeps its row. A new one was `<UNK>` until now: it gets that row, and a bias with
+        which `<UNK>` and the new words together are as probable as `<UNK>` was.
+
+        Args:
+            rows: for each word of the new vocabulary its row until now, -1 for a new word ([`Vocabulary.rows_in`] makes
+                them).
+            unk_id: the number of `<UNK>` in the new vocabulary.
+
+        Raises:
+            ValueError: a row does not exist, or `<UNK>` is new.
+        """
+        old, rows = self.lm_head, torch.as_tensor(rows, device=self.lm_head.weight.device)
+        if not 0 <= unk_id < len(rows) or int(rows.min()) < -1 or int(rows.max()) >= old.out_features:
+            raise ValueError(
+                f"rows must be -1 or 0 to {old.out_features - 1}, and unk_id {unk_id} one of its {len(rows)} places."
+            )
+        unknown = rows[unk_id]
+        if unknown < 0:
+            raise ValueError(f"rows[{unk_id}] is -1, but <UNK> must have a row already: new words are made of it.")
+        new = rows < 0
+        source = torch.where(new, unknown, rows)
+        bias = old.bias[source]
+        shared = new.clone()
+        shared[unk_id] = True
+        bias[shared] -= torch.log(shared.sum().to(bias.dtype))
+        self.lm_head = ElmoLinear(old.in_features, len(rows)).to(old.weight)
+        self.lm_head.weight.copy_(old.weight[source])
+        self.lm_head.bias.copy_(bias)
+        self.config.vocab_size = len(rows)
+
+    def _read(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        inputs_embeds: Tensor | None,
+        state: State | None,
+        backward_input_ids: Tensor | None,
+    ) -> tuple[Packing, list[Tensor], State]:
+        """The biLM's layers, each `[packed, 2P]`."""
+        elmo = self.elmo
+        mask = elmo.check_inputs(input_ids, attention_mask, inputs_embeds)
+        elmo.check_state(state, len(mask))
+        packing = Packing.of(mask)
+        if input_ids is None:
+            words = inputs_embeds.flatten(0, 1)[packing.positions].to(self.dtype)
+        else:
+            words = input_ids.flatten(0, 1)[packing.positions]
+        if backward_input_ids is None:
+            vectors = words if input_ids is None else elmo.char_encoder(words)
+            return packing, *elmo.bilm(vectors, packing, state)
+        if input_ids is None or backward_input_ids.shape != input_ids.shape:
+            raise ValueError(
+                f"backward_input_ids has the shape {list(backward_input_ids.shape)}: it goes with "
+                "input_ids of that shape."
+            )
+        # Both directions' words at once, so that a word that both read is computed once.
+        both = torch.stack((words, backward_input_ids.flatten(0, 1)[packing.positions]))
+        vectors = elmo.char_encoder(both)
+        layers, state = elmo.bilm.run(vectors, packing, state)
+        return packing, [torch.cat(tuple(layer), dim=1) for layer in (vectors, *layers)], state
+
+    def _pack_labels(self, labels: Tensor, packing: Packing) -> Sequence[Tensor]:
+        """Two tensors `[packed]`: what the forward and what the backward LM predicts."""
+        if labels.shape != (*packing.shape, 2):
+            raise ValueError(
+                f"labels has the shape {list(labels.shape)}, but must be {[*packing.shape, 2]}: at each position "
+                "the word after it and the word before it, as neighbour_labels(word_ids, attention_mask) makes them."
+            )
+        return labels.flatten(0, 1)[packing.positions].unbind(1)
+
+    def _total_nll(self, directions: Sequence[Tensor], labels: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor]]:
+        """The sum of the negative log-likelihoods, and each direction's one by one (without a gradient)."""
+        head = self.lm_head
+        sampled = None
+        if self.training and self.config.num_sampled < self.config.vocab_size:
+            sampled = sample_words(self.config.num_sampled, self.config.vocab_size, head.weight.device)
+        kept = [(targets != IGNORED).nonzero().squeeze(1) for targets in labels]
+        hidden = torch.cat([self.dropout(x)[rows] for x, rows in zip(directions, kept, strict=True)])
+        targets = torch.cat([targets[rows] for targets, rows in zip(labels, kept, strict=True)])
+        if sampled is None:
+            nll = full_softmax_nll(hidden, head.weight, head.bias, targets)
+            total = nll.sum()
+        else:
+            total, nll = sampled_softmax_nll(hidden, head.weight, head.bias, targets, sampled)
+        return total, nll.detach().split([len(rows) for rows in kept])
+
+
+def neighbour_labels(word_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    """
+    The labels of [`ElmoForPreTraining`] for sentences that both directions read.
+
+    Args:
+        word_ids: `[batch, words]`, the numbers of the words in the vocabulary, `<S>` and `</S>` included.
+        attention_mask: `[batch, words]`, 0 for padding, on either side.
+
+    Returns:
+        `[batch, words, 2]`: the word after each position and the word before it; -100 where there is none.
+    """
+    mask = torch.ones_like(word_ids) if attention_mask is None else attention_mask
+    known = torch.where((mask != 0) & (word_ids >= 0), word_ids, IGNORED)
+    none = known.new_full((len(known), 1), IGNORED)
+    labels = torch.stack((torch.cat((known[:, 1:], none), 1), torch.cat((none, known[:, :-1]), 1)), dim=2)
+    return labels.masked_fill((mask == 0)[:, :, None], IGNORED)
+
+
+__all__ = ["ElmoForPreTraining", "ElmoForPreTrainingOutput", "neighbour_labels"]

@@ -1,0 +1,529 @@
+"""Text for training the language models: sentences from files or `datasets`, in batches whose position can be saved."""
+
+import contextlib
+import glob
+import gzip
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset
+from tqdm.auto import tqdm
+from transformers.utils import logging
+
+from .tokenization_elmo import ElmoTokenizer, words_to_character_ids
+from .vocabulary import Vocabulary
+
+logger = logging.get_logger(__name__)
+
+Words = list[str]
+Text = list[Words]  # the sentences of one unit: a sentence alone, or a document's
+Row = tuple[Text, int, int]  # a text and which of its steps make a row of a batch
+
+# Boundaries in a list of words: objects of their own, so that no word of a text is taken for one.
+BEGIN, END = object(), object()
+SENTENCES_AT_ONCE = 1024  # lines split together: the tokenizer is faster on many
+
+
+class TextFiles:
+    """
+    The sentences of text files, one a line, blank lines left out; or documents, which blank lines part.
+
+    Args:
+        patterns: paths or glob patterns, each a file of UTF-8 text, gzip where the name ends in `.gz`; read in the
+            order given, a pattern's files in alphabetical order.
+        split: turns lines into words, many at a time; at blanks by default.
+        documents: whether a unit is a document instead of a sentence.
+
+    Raises:
+        FileNotFoundError: a pattern matches no file.
+    """
+
+    countable = True
+
+    def __init__(
+        self,
+        patterns: str | Path | Iterable[str | Path],
+        split: Callable[[list[str]], list[Words]] | None = None,
+        documents: bool = False,
+    ) -> None:
+        patterns = [patterns] if isinstance(patterns, (str, Path)) else list(patterns)
+        self.files = [file for pattern in patterns for file in _files(str(pattern))]
+        self.split = split or split_at_blanks
+        self.documents = documents
+
+    def read(self, start: int = 0) -> Iterator[Text]:
+        """The units from number `start` on; those before are passed over without being split into words."""
+        units = itertools.islice(self._units(), start, None)
+        while chunk := list(itertools.islice(units, SENTENCES_AT_ONCE)):
+            words = iter(self.split([line for unit in chunk for line in unit]))
+            for unit in chunk:
+                yield [next(words) for _ in unit]
+
+    def _units(self) -> Iterator[list[str]]:
+        for file in self.files:
+            document = []
+            with (
+                gzip.open(file, "rt", encoding="utf-8")
+                if file.endswith(".gz")
+                else open(file, encoding="utf-8") as text
+            ):
+                for line in text:
+                    line = line.strip()
+                    if line and self.documents:
+                        document.append(line)
+                    elif line:
+                        yield [line]
+                    elif document:
+                        yield document
+                        document = []
+            if document:
+                yield document
+
+
+class DatasetTexts:
+    """
+    The rows of a `datasets.Dataset`, of a streamed `datasets.IterableDataset`, or of a list of rows.
+
+    Args:
+        dataset: its rows are dictionaries; a list may also hold the texts themselves.
+        column: the column with the text: a string, which is split into words, a list of words, or a list of sentences
+            (strings or lists of words), which makes the row a document.
+        split: as in [`TextFiles`].
+
+    Raises:
+        ValueError: a row has no such column, or a value of it is none of these.
+    """
+
+    def __init__(self, dataset: Any, column: str = "text", split: Callable | None = None) -> None:
+        self.dataset = dataset
+        self.column = column
+        self.split = split or split_at_blanks
+        self.countable = hasattr(dataset, "__len__")
+
+    def read(self, start: int = 0) -> Iterator[Text]:
+        """The units from number `start` on."""
+        if hasattr(self.dataset, "skip"):
+            rows = iter(self.dataset.skip(start))
+        else:
+            rows = itertools.islice(iter(self.dataset), start, None)
+        for row in rows:
+            yield self._text(row)
+
+    def _text(self, row: Any) -> Text:
+        value = row
+        if isinstance(row, dict):
+            if self.column not in row:
+                raise ValueError(f"column is {self.column!r}, but the rows have {', '.join(map(repr, row))}: name one.")
+            value = row[self.column]
+        if isinstance(value, str):
+            return self.split([value])
+        if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
+            return [list(value)]
+        if isinstance(value, (list, tuple)) and all(isinstance(part, (list, tuple)) for part in value):
+            return [list(part) for part in value]
+        raise ValueError(f"a text must be a string, a list of words or a list of such lists, not {value!r:.100}.")
+
+
+def split_at_blanks(lines: list[str]) -> list[Words]:
+    """Words of text that is tokenised already."""
+    return [line.split() for line in lines]
+
+
+def tokenizer_split(tokenizer: ElmoTokenizer) -> Callable[[list[str]], list[Words]]:
+    """Splits raw text into words as `tokenizer` does."""
+
+    def split(lines: list[str]) -> list[Words]:
+        encodings = tokenizer.backend_tokenizer.encode_batch(lines, add_special_tokens=False)
+        return [encoding.tokens for encoding in encodings]
+
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    return split
+
+
+class _EndOfText(Exception):
+    """The text is at its end, and is not to begin again."""
+
+
+class _Batches(IterableDataset):
+    """Batches without an end: after the last text the first follows again, in another order. `len` says how many make
+    an epoch; iterating yields that many and goes on from there the next time."""
+
+    carries_state: bool
+
+    def __init__(
+        self,
+        source: TextFiles | DatasetTexts,
+        tokenizer: ElmoTokenizer,
+        batch_size: int,
+        seed: int = 0,
+        shuffle_block: int = 100_000,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        if batch_size < 1 or shuffle_block < 0 or not 0 <= rank < world_size:
+            raise ValueError(
+                f"batch_size {batch_size} must be 1 or more, shuffle_block {shuffle_block} 0 or more, "
+                f"and rank {rank} one of 0 to world_size - 1 = {world_size - 1}."
+            )
+        self.source = source
+        self.encoder = WordEncoder(tokenizer)
+        self.batch_size = batch_size
+        self.seed = seed
+        self.shuffle_block = shuffle_block
+        self.rank, self.world_size = rank, world_size
+        self._epoch, self._unit = 0, 0  # passes over the source begun before this one, units of this pass handed out
+        self._step = 0  # batches of the current epoch handed out
+        self._resumed_at = 0
+        self._ends = False
+        self._length: int | None = None
+        self._texts: Iterator[Text] | None = None
+
+    def __len__(self) -> int:
+        if self._length is None:
+            if not self.source.countable:
+                raise TypeError("a streamed dataset has no length: set max_steps.")
+            self._length = self._count()
+            if self._length == 0:
+                raise ValueError(
+                    f"the text does not fill one batch ({type(self).__name__}, batch_size {self.batch_size}, "
+                    f"{self.world_size} processes): give more text or use a smaller batch."
+                )
+        return self._length
+
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor] | None]:
+        # A Trainer that resumes passes over the batches of this epoch that were trained on: they cost nothing.
+        yield from itertools.repeat(None, self._resumed_at)
+        self._step, self._resumed_at = self._resumed_at, 0
+        length = len(self) if self.source.countable else None
+        while length is None or self._step < length:
+            self._step += 1
+            yield self._next_batch()
+        self._step = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the next batch begins, as JSON can hold it. The same for each of the processes."""
+        return {
+            "kind": type(self).__name__,
+            "batch_size": self.batch_size * self.world_size,
+            "seed": self.seed,
+            "shuffle_block": self.shuffle_block,
+            "epoch": self._epoch,
+            "unit": self._unit,
+            "step": 0 if self._length is not None and self._step == self._length else self._step,
+            "length": self._length,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes to the place that `state_dict` saved; ValueError where batches are made differently now."""
+        mine = self.state_dict()
+        for key in ("kind", "batch_size", "seed", "shuffle_block"):
+            if state[key] != mine[key]:
+                raise ValueError(
+                    f"the saved position has {key} {state[key]!r}, but this run has {mine[key]!r}: "
+                    "resume with what the run began with."
+                )
+        self._epoch, self._unit, self._length = state["epoch"], state["unit"], state["length"]
+        self._step = self._resumed_at = state["step"]
+        self._texts = None
+
+    def one_pass(self) -> Iterator[dict[str, torch.Tensor]]:
+        """The batches until the text ends for the first time, what does not fill a batch then left out."""
+        with contextlib.suppress(_EndOfText):
+            self._ends = True
+            while True:
+                yield self._next_batch()
+
+    def _next_text(self) -> Text:
+        if self._texts is None:
+            self._texts = self._pass(self._epoch, self._unit)
+        text = next(self._texts, None)
+        if text is None:
+            if self._unit == 0:
+                raise ValueError("there is no text to train on: the files or the dataset are empty.")
+            if self._ends:
+                raise _EndOfText
+            self._epoch, self._unit, self._texts = self._epoch + 1, 0, None
+            return self._next_text()
+        self._unit += 1
+        return text
+
+    def _pass(self, epoch: int, start: int) -> Iterator[Text]:
+        """One pass over the source from unit `start` of its shuffled order on. Blocks are shuffled one by one, so that
+        memory is bounded by a block."""
+        if not self.shuffle_block:
+            yield from self.source.read(start)
+            return
+        block, inside = divmod(start, self.shuffle_block)
+        texts = self.source.read(block * self.shuffle_block)
+        while chunk := list(itertools.islice(texts, self.shuffle_block)):
+            order = np.random.default_rng((self.seed, epoch, block)).permutation(len(chunk))
+            for place in order[inside:]:
+                yield chunk[place]
+            block, inside = block + 1, 0
+
+    def _count(self) -> int:
+        raise NotImplementedError
+
+    def _next_batch(self) -> dict[str, torch.Tensor]:
+        raise NotImplementedError
+
+
+class PackedWindows(_Batches):
+    """
+    Windows over packed sentences, as bilm-tf trains (the published models: 128 rows of 20 words).
+
+    Each row of the batch reads a stream of sentences of its own, from window to window, and the LSTM state is carried.
+    The forward LM reads `<S> w1 .. wn` of each sentence and predicts `w1 .. wn </S>`; the backward LM reads `</S> wn
+    .. w1` and predicts `wn .. w1 <S>`. Both streams cut a sentence after the same number of words, so a window holds
+    its first words in one direction and its last in the other. A row takes its next sentence when it needs one.
+
+    Yields dictionaries, rows of this process only:
+        input_ids `[batch_size, window, characters]`: what the forward LM reads.
+        backward_input_ids `[batch_size, window, characters]`: what the backward LM reads, in its reading order.
+        labels `[batch_size, window, 2]`: the words that the forward and the backward LM predict from there.
+
+    Args:
+        source: texts, taken sentence by sentence.
+        tokenizer: with the vocabulary.
+        batch_size: rows for each process.
+        window: words of a window.
+        seed: of the order of the sentences.
+        shuffle_block: sentences shuffled together; 0 keeps the source's order.
+        rank, world_size: this process and how many there are; all of them together make the batch that one process with
+            `world_size` times the rows would.
+    """
+
+    carries_state = True
+
+    def __init__(
+        self, source, tokenizer: ElmoTokenizer, batch_size: int = 128, window: int = 20, **kwargs: Any
+    ) -> None:
+        super().__init__(source, tokenizer, batch_size, **kwargs)
+        if window < 1:
+            raise ValueError(f"window is {window}, but must be 1 or more.")
+        self.window = window
+        self._rows: list[tuple[Words, int]] = [([], 1)] * (batch_size * self.world_size)  # sentence, words read of it
+        self._waiting: list[Words] = []  # the rest of a document whose first sentences went to rows
+
+    def state_dict(self) -> dict[str, Any]:
+        rows = [[list(words), position] for words, position in self._rows]
+        return {**super().state_dict(), "window": self.window, "rows": rows, "waiting": list(self._waiting)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        if state["window"] != self.window:
+            raise ValueError(f"the saved position has window {state['window']}, but this run has {self.window}.")
+        self._rows = [(list(words), position) for words, position in state["rows"]]
+        self._waiting = list(state["waiting"])
+
+    def _count(self) -> int:
+        steps = sum(map(_steps, _counted(self.source)))
+        return steps // (self.batch_size * self.world_size * self.window)
+
+    def _next_sentence(self) -> Words:
+        while not self._waiting:
+            self._waiting = [words for words in self._next_text() if words]
+        return self._waiting.pop(0)
+
+    def _next_batch(self) -> dict[str, torch.Tensor]:
+        mine = range(self.rank * self.batch_size, (self.rank + 1) * self.batch_size)
+        streams: tuple[list, ...] = ([], [], [], [])
+        for row in range(len(self._rows)):
+            pieces = self._advance(row)
+            if row in mine:
+                for stream, piece in zip(streams, pieces, strict=True):
+                    stream += piece
+        return self.encoder.batch(*streams, shape=(self.batch_size, self.window))
+
+    def _advance(self, row: int) -> tuple[list, list, list, list]:
+        """The next window of a row: forward words and targets, backward words and targets."""
+        reads, predicts, backward_reads, backward_predicts = [], [], [], []
+        words, position = self._rows[row]
+        while len(reads) < self.window:
+            if position > len(words):
+                words, position = self._next_sentence(), 0
+            tokens = [BEGIN, *words, END]
+            stop = min(position + self.window - len(reads), len(words) + 1)
+            reads += tokens[position:stop]
+            predicts += tokens[position + 1 : stop + 1]
+            tokens.reverse()
+            backward_reads += tokens[position:stop]
+            backward_predicts += tokens[position + 1 : stop + 1]
+            position = stop
+        self._rows[row] = words, position
+        return reads, predicts, backward_reads, backward_predicts
+
+
+class PaddedTexts(_Batches):
+    """
+    Sentences or documents, each a row from zero state, padded.
+
+    A unit longer than `max_words` makes several rows. A document is read sentence after sentence with their boundaries,
+    by the backward LM from its last sentence to its first. Rows of like length come together.
+
+    Yields dictionaries as [`PackedWindows`] does, `[batch_size, words of the longest]`, with an `attention_mask`;
+    `labels` are -100 at padded positions.
+
+    Args:
+        source, tokenizer, batch_size, seed, shuffle_block, rank, world_size: as in [`PackedWindows`].
+        max_words: words of a row at most, boundaries included.
+        sort_batches: batches that are made together out of rows sorted by length.
+    """
+
+    carries_state = False
+
+    def __init__(
+        self,
+        source,
+        tokenizer: ElmoTokenizer,
+        batch_size: int = 32,
+        max_words: int = 400,
+        sort_batches: int = 50,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(source, tokenizer, batch_size, **kwargs)
+        if max_words < 1 or sort_batches < 1:
+            raise ValueError(f"max_words {max_words} and sort_batches {sort_batches} must be 1 or more.")
+        self.max_words = max_words
+        self.sort_batches = sort_batches
+        self._rest: list[Row] = []  # rows read that have no batch yet
+        self._pool: list[list[Row]] = []  # batches made and not handed out yet
+        self._taken = 0
+        self._pool_start = self._position()
+
+    def state_dict(self) -> dict[str, Any]:
+        # The place where the pool of batches began: it is made again from there, and what was handed out is passed
+        # over.
+        own = {"taken": self._taken, "max_words": self.max_words, "sort_batches": self.sort_batches}
+        return {**super().state_dict(), **self._pool_start, **own}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        for key in ("max_words", "sort_batches"):
+            if state[key] != getattr(self, key):
+                raise ValueError(f"the saved position has {key} {state[key]}, but this run has {getattr(self, key)}.")
+        self._rest = [tuple(row) for row in state["rest"]]
+        self._pool, self._taken, self._pool_start = [], 0, self._position()
+        for _ in range(state["taken"]):
+            self._next_rows()
+
+    def _position(self) -> dict[str, Any]:
+        return {"epoch": self._epoch, "unit": self._unit, "rest": [list(row) for row in self._rest]}
+
+    def _count(self) -> int:
+        rows = sum(-(-_steps(text) // self.max_words) for text in _counted(self.source))
+        return rows // (self.batch_size * self.world_size)
+
+    def _next_rows(self) -> list[Row]:
+        """The rows of the next batch, of all processes."""
+        if not self._pool:
+            self._pool_start, self._taken = self._position(), 0
+            self._fill_pool(self.batch_size * self.world_size)
+        self._taken += 1
+        return self._pool.pop()
+
+    def _fill_pool(self, rows_of_batch: int) -> None:
+        order = np.random.default_rng((self.seed, self._epoch, self._unit))
+        rows = self._rest
+        while len(rows) < self.sort_batches * rows_of_batch:
+            try:
+                text = [words for words in self._next_text() if words]
+            except _EndOfText:
+                if len(rows) < rows_of_batch:
+                    raise
+                rows = rows[: len(rows) // rows_of_batch * rows_of_batch]
+                break
+            steps = _steps(text)
+            rows += [(text, start, min(start + self.max_words, steps)) for start in range(0, steps, self.max_words)]
+        rows, self._rest = rows[: self.sort_batches * rows_of_batch], rows[self.sort_batches * rows_of_batch :]
+        rows.sort(key=lambda row: row[2] - row[1])
+        batches = [rows[start : start + rows_of_batch] for start in range(0, len(rows), rows_of_batch)]
+        self._pool = [batches[place] for place in order.permutation(len(batches))]
+
+    def _next_batch(self) -> dict[str, torch.Tensor]:
+        rows = self._next_rows()[self.rank * self.batch_size : (self.rank + 1) * self.batch_size]
+        width = max(stop - start for _, start, stop in rows)
+        streams: tuple[list, ...] = ([], [], [], [])
+        for text, start, stop in rows:
+            padding = [None] * (width - (stop - start))
+            for stream, piece in zip(streams, _streams(text), strict=True):
+                stream += piece[start:stop] + padding
+        batch = self.encoder.batch(*streams, shape=(len(rows), width))
+        batch["attention_mask"] = (batch["labels"][..., 0] != -100).long()
+        return batch
+
+
+class WordEncoder:
+    """Turns words, boundaries (`BEGIN`, `END`) and padding (`None`) into what the model reads and predicts."""
+
+    def __init__(self, tokenizer: ElmoTokenizer) -> None:
+        self.vocabulary = Vocabulary.of(tokenizer)
+        self.max_word_length = tokenizer.max_word_length
+        rows = tokenizer.convert_tokens_to_ids([str(tokenizer.bos_token), str(tokenizer.eos_token)])
+        self._special_rows = {None: np.zeros(self.max_word_length, np.int64), BEGIN: rows[0], END: rows[1]}
+        self._special_labels = {None: -100, BEGIN: self.vocabulary.bos_id, END: self.vocabulary.eos_id}
+
+    def labels(self, tokens: list) -> np.ndarray:
+        """Rows of the vocabulary `[tokens]`; -100 for padding."""
+        ids = self.vocabulary.ids(tokens)
+        for special, label in self._special_labels.items():
+            ids[[place for place, token in enumerate(tokens) if token is special]] = label
+        return ids
+
+    def characters(self, tokens: list) -> np.ndarray:
+        """Character ids `[tokens, max_word_length]`, each distinct word spelled once."""
+        numbers: dict[Any, int] = {}
+        places = [numbers.setdefault(token, len(numbers)) for token in tokens]
+        rows = words_to_character_ids(
+            [token if isinstance(token, str) else "" for token in numbers], self.max_word_length
+        )
+        for special, row in self._special_rows.items():
+            if special in numbers:
+                rows[numbers[special]] = row
+        return rows[places]
+
+    def batch(self, reads: list, predicts: list, backward_reads: list, backward_predicts: list, shape: tuple[int, int]):
+        """The model's arguments from four lists of rows x words tokens; `shape` is (rows, words)."""
+        characters = torch.from_numpy(self.characters(reads + backward_reads)).view(2, *shape, -1)
+        labels = [torch.from_numpy(self.labels(tokens)).view(shape) for tokens in (predicts, backward_predicts)]
+        return {
+            "input_ids": characters[0],
+            "backward_input_ids": characters[1],
+            "labels": torch.stack(labels, dim=-1),
+        }
+
+
+def _streams(text: Text) -> tuple[list, list, list, list]:
+    """What the forward LM reads and predicts in a text, and what the backward LM does from the text's end."""
+    sentences = [[BEGIN, *words, END] for words in text]
+    backward = [sentence[::-1] for sentence in reversed(sentences)]
+    return (
+        [token for sentence in sentences for token in sentence[:-1]],
+        [token for sentence in sentences for token in sentence[1:]],
+        [token for sentence in backward for token in sentence[:-1]],
+        [token for sentence in backward for token in sentence[1:]],
+    )
+
+
+def _steps(text: Text) -> int:
+    """Words that each LM reads in a text, one boundary a sentence included."""
+    return sum(len(words) + 1 for words in text if words)
+
+
+def _counted(source: TextFiles | DatasetTexts) -> Iterator[Text]:
+    return tqdm(
+        source.read(), desc="Counting words", unit=" texts", leave=False, disable=not logging.is_progress_bar_enabled()
+    )
+
+
+def _files(pattern: str) -> list[str]:
+    found = [pattern] if Path(pattern).is_file() else sorted(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
+    if not found:
+        raise FileNotFoundError(f"no file matches {pattern!r}: give a text file, a .gz file or a glob pattern.")
+    return found

@@ -1,0 +1,239 @@
+"""One call from text files to trained language models: a new biLM, or an old one on a domain's text."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import EarlyStoppingCallback, set_seed
+from transformers.trainer_utils import get_last_checkpoint
+from transformers.utils import logging
+
+from .configuration_elmo import ElmoConfig
+from .modeling_pretraining_elmo import ElmoForPreTraining
+from .pretraining import ElmoPreTrainer, ElmoPreTrainingArguments
+from .pretraining_data import PackedWindows, PaddedTexts, Text, TextFiles, split_at_blanks, tokenizer_split
+from .scoring import Perplexity, perplexity
+from .tokenization_elmo import ElmoTokenizer
+from .vocabulary import Vocabulary, build_vocabulary
+
+logger = logging.get_logger(__name__)
+
+LAYOUTS = ("windows", "sentences", "documents")
+HELD_OUT_EVERY = 20  # of a domain's sentences without held-out files, one in so many is held out
+
+# What differs from the published recipe where an old biLM goes on with a domain's text: a small step that falls to
+# zero, small batches (10,000 words are 16 of them), a look at the held-out text four times in a pass, and an end when
+# it has not improved eight times in a row; the best of those models is kept.
+ADAPTATION = {
+    "optim": "adamw_torch",
+    "learning_rate": 5e-4,
+    "lr_scheduler_type": "linear",
+    "loss_scale": 1.0,
+    "max_grad_norm": 1.0,
+    "num_train_epochs": 5,
+    "reset_state": True,
+}
+ADAPTATION_BATCH_SIZE = 32
+LOOKS_PER_EPOCH, MOST_STEPS_BETWEEN_LOOKS, PATIENCE = 4, 1000, 8
+
+
+@dataclass
+class Pretrained:
+    """What [`pretrain`] made.
+
+    Args:
+        folder: the checkpoint.
+        before, after: held-out perplexity before and after; `None` without held-out text.
+    """
+
+    folder: Path
+    before: Perplexity | None
+    after: Perplexity | None
+
+
+@dataclass
+class _Share:
+    """The texts of a source that are held out, or the others."""
+
+    source: TextFiles
+    held_out: bool
+    countable: bool = True
+
+    def read(self, start: int = 0) -> Iterator[Text]:
+        chosen = (
+            text
+            for number, text in enumerate(self.source.read())
+            if (number % HELD_OUT_EVERY == HELD_OUT_EVERY - 1) == self.held_out
+        )
+        return itertools.islice(chosen, start, None)
+
+
+def pretrain(
+    output: str | Path,
+    texts: Any,
+    held_out: Any = None,
+    init: str | Path | None = None,
+    vocabulary: str | Path | None = None,
+    vocabulary_size: int | None = None,
+    config: Mapping[str, Any] | None = None,
+    word_splitting: str = "lm1b",
+    pretokenized: bool = False,
+    layout: str = "windows",
+    batch_size: int | None = None,
+    window: int = 20,
+    resume: bool = False,
+    **arguments: Any,
+) -> Pretrained:
+    """
+    Trains the forward and backward language models and writes a checkpoint with tokenizer and vocabulary.
+
+    Args:
+        output: folder of the checkpoint, and of those made on the way (`checkpoint-N`).
+        texts: files or glob patterns, one sentence a line.
+        held_out: files or glob patterns to evaluate on. With `init` and none given, every 20th text is held out.
+        init: a checkpoint (a language model, or any ELMo, which gets a new softmax) to go on from, on a domain's text.
+            Other defaults hold then (`ADAPTATION`): the model kept is the one with the lowest held-out perplexity, the
+            one before the training included.
+        vocabulary: file with the words of the softmax; by default those of `init`, else counted in `texts`. With a new
+            one for an old softmax the words that both have keep their rows.
+        vocabulary_size: words to keep when they are counted; all by default.
+        config: fields of [`ElmoConfig`] that differ from its defaults, `hidden_dropout` 0.1 among them.
+        word_splitting: of the tokenizer, where there is no `init`.
+        pretokenized: whether the files are tokenised already, words parted by blanks; else the tokenizer splits them.
+        layout: `"windows"` over packed sentences with the state carried, as the published models were trained;
+            `"sentences"` or `"documents"` (parted by blank lines), padded, each from zero state.
+        batch_size: rows of a batch for each process; 128, and 32 with `init`.
+        window: words of a row in `"windows"`.
+        resume: whether to go on from the last checkpoint in `output`.
+        **arguments: of [`ElmoPreTrainingArguments`].
+
+    Raises:
+        ValueError: an option is wrong, or there is too little text.
+        FileNotFoundError: a pattern matches no file.
+    """
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout is {layout!r}, but must be one of {', '.join(LAYOUTS)}.")
+    args = _arguments(output, init, batch_size, arguments)
+    set_seed(args.seed)
+    tokenizer = ElmoTokenizer.from_pretrained(init) if init else ElmoTokenizer(word_splitting=word_splitting)
+    split = split_at_blanks if pretokenized else tokenizer_split(tokenizer)
+    source = TextFiles(texts, split, documents=layout == "documents")
+    evaluated = TextFiles(held_out, split) if held_out else None
+    if init and evaluated is None:
+        source, evaluated = _Share(source, held_out=False), _Share(source, held_out=True)
+    model, tokenizer = _model(Path(output), source, init, tokenizer, vocabulary, vocabulary_size, config or {})
+    dataset = _dataset(source, tokenizer, layout, window, args)
+    trainer = _trainer(model, args, dataset, evaluated, tokenizer, adapting=init is not None)
+    return _run(trainer, tokenizer, evaluated, resume)
+
+
+def _arguments(
+    output: str | Path, init: str | Path | None, batch_size: int | None, arguments: dict[str, Any]
+) -> ElmoPreTrainingArguments:
+    known = {field.name for field in dataclasses.fields(ElmoPreTrainingArguments)}
+    if unknown := sorted(set(arguments) - known):
+        raise ValueError(f"{unknown[0]} is neither an option of pretrain nor of ElmoPreTrainingArguments.")
+    rows = batch_size or (ADAPTATION_BATCH_SIZE if init else 128)
+    defaults = {"per_device_train_batch_size": rows, "report_to": [], "use_cpu": not torch.accelerator.is_available()}
+    defaults |= ADAPTATION if init else {}
+    return ElmoPreTrainingArguments(output_dir=str(output), **{**defaults, **arguments})
+
+
+def _model(
+    output: Path,
+    source: TextFiles | _Share,
+    init: str | Path | None,
+    tokenizer: ElmoTokenizer,
+    vocabulary_file: str | Path | None,
+    vocabulary_size: int | None,
+    config: Mapping[str, Any],
+) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
+    """The model to train, and its tokenizer with the vocabulary."""
+    old = Vocabulary.of(tokenizer) if tokenizer.vocabulary is not None else None
+    if vocabulary_file is not None:
+        new = Vocabulary.load(vocabulary_file)
+    else:
+        new = old or build_vocabulary((words for text in source.read() for words in text), vocabulary_size)
+    if new is not old:
+        output.mkdir(parents=True, exist_ok=True)
+        new.save(output / "vocab.txt")
+        tokenizer = _with_vocabulary(tokenizer, output / "vocab.txt")
+    settings = {"hidden_dropout": 0.1, **config}
+    if not init:
+        return ElmoForPreTraining(ElmoConfig(**settings, vocab_size=len(new))), tokenizer
+    if old is None:
+        return ElmoForPreTraining.from_pretrained(init, **settings, vocab_size=len(new), dtype=torch.float32), tokenizer
+    model = ElmoForPreTraining.from_pretrained(init, **settings, dtype=torch.float32)
+    if new is not old:
+        model.change_vocabulary(new.rows_in(old), new.unk_id)
+    return model, tokenizer
+
+
+def _with_vocabulary(tokenizer: ElmoTokenizer, file: Path) -> ElmoTokenizer:
+    settings = {name: getattr(tokenizer, name) for name in ("word_splitting", "max_word_length")}
+    return ElmoTokenizer(**settings, vocab_file=str(file))
+
+
+def _dataset(
+    source: TextFiles | _Share, tokenizer: ElmoTokenizer, layout: str, window: int, args: ElmoPreTrainingArguments
+) -> PackedWindows | PaddedTexts:
+    how = {"seed": args.seed, "rank": args.process_index, "world_size": args.world_size}
+    rows = args.per_device_train_batch_size
+    if layout == "windows":
+        return PackedWindows(source, tokenizer, rows, window, **how)
+    return PaddedTexts(source, tokenizer, rows, **how)
+
+
+def _trainer(
+    model: ElmoForPreTraining,
+    args: ElmoPreTrainingArguments,
+    dataset: PackedWindows | PaddedTexts,
+    evaluated: TextFiles | _Share | None,
+    tokenizer: ElmoTokenizer,
+    adapting: bool,
+) -> ElmoPreTrainer:
+    callbacks = []
+    if adapting:
+        steps = max(
+            1, min(len(dataset) // args.gradient_accumulation_steps // LOOKS_PER_EPOCH, MOST_STEPS_BETWEEN_LOOKS)
+        )
+        args.eval_strategy = args.save_strategy = "steps"
+        args.eval_steps = args.save_steps = steps
+        args.save_total_limit = 2
+        args.load_best_model_at_end, args.metric_for_best_model, args.greater_is_better = True, "loss", False
+        callbacks.append(EarlyStoppingCallback(PATIENCE))
+    return ElmoPreTrainer(model, args, dataset, evaluated, tokenizer, callbacks=callbacks)
+
+
+def _run(
+    trainer: ElmoPreTrainer, tokenizer: ElmoTokenizer, evaluated: TextFiles | _Share | None, resume: bool
+) -> Pretrained:
+    args, model = trainer.args, trainer.model
+    before = after = None
+    adapting = args.load_best_model_at_end
+    if evaluated is not None:
+        before = perplexity(model, tokenizer, evaluated)
+    unchanged = {name: tensor.clone() for name, tensor in model.state_dict().items()} if adapting else None
+    trainer.train(resume_from_checkpoint=True if resume and get_last_checkpoint(args.output_dir) else None)
+    if evaluated is not None:
+        after = perplexity(model, tokenizer, evaluated)
+    if adapting and not after.mean < before.mean:
+        logger.warning("Held-out perplexity did not fall: the model is left as it was.")
+        model.load_state_dict(unchanged)
+        after = before
+    trainer.save_model()
+    trainer.save_state()
+    return Pretrained(Path(args.output_dir), before, after)
+
+
+def describe(result: Perplexity) -> str:
+    """One line for people."""
+    return (
+        f"forward {result.forward:.2f}, backward {result.backward:.2f}, mean {result.mean:.2f} "
+        f"(loss {math.log(result.mean):.4f} nats a word, {result.words:,} words, {result.unknown:.1%} unknown)"
+    )

@@ -1,0 +1,301 @@
+"""What the language models say of a text: perplexity, the probability of each word, substitutes for it."""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+from transformers.utils import logging
+
+from .modeling_pretraining_elmo import ElmoForPreTraining, neighbour_labels
+from .pretraining_data import (
+    BEGIN,
+    END,
+    DatasetTexts,
+    PackedWindows,
+    TextFiles,
+    WordEncoder,
+    Words,
+    split_at_blanks,
+    tokenizer_split,
+)
+from .tokenization_elmo import ElmoTokenizer
+
+SORTED_TOGETHER = 4096  # sentences that are sorted by length before they are batched
+
+
+@dataclass
+class Perplexity:
+    """Perplexities of a text: `exp` of the mean negative log-likelihood of its words, each sentence's end (forward) or
+    begin (backward) among them.
+
+    Args:
+        forward, backward: of either language model.
+        mean: `exp` of the mean of both models' losses, what bilm-tf reports.
+        words: predictions of each model, one boundary a sentence included.
+        sentences: how many there were; 0 where not counted (stateful).
+        unknown: share of the words that the vocabulary does not have; they count as the word `<UNK>`.
+    """
+
+    forward: float
+    backward: float
+    mean: float
+    words: int
+    sentences: int
+    unknown: float
+
+    @classmethod
+    def of(cls, totals: Sequence[float]) -> "Perplexity":
+        """From sums: forward NLL, backward NLL, predictions, sentences, unknown words."""
+        forward, backward, words, sentences, unknown = totals
+        if words == 0:
+            raise ValueError("there is no text to compute a perplexity of.")
+        losses = forward / words, backward / words
+        return cls(
+            *map(math.exp, losses), math.exp(sum(losses) / 2), int(words), int(sentences), float(unknown / words)
+        )
+
+
+def perplexity(
+    model: ElmoForPreTraining,
+    tokenizer: ElmoTokenizer,
+    texts: str | Path | Iterable[str | Path] | TextFiles | DatasetTexts,
+    pretokenized: bool = False,
+    stateful: bool = False,
+    words_per_batch: int = 4096,
+    batch_size: int = 256,
+) -> Perplexity:
+    """
+    The perplexity of both language models on a text, by the full softmax.
+
+    Args:
+        model: on the device where it is to run; put into evaluation mode while it does.
+        tokenizer: with the vocabulary.
+        texts: files or glob patterns, or a source of texts.
+        pretokenized: whether files are tokenised already, words parted by blanks; else the tokenizer splits them.
+        stateful: `False` reads each sentence from zero state: the result depends neither on the order of the sentences
+            nor on how they are batched. `True` does as bilm-tf's evaluation: the text is dealt out to `batch_size`
+            rows, the state is carried from sentence to sentence, and the words left when the text ends in one row are
+            not counted.
+        words_per_batch: words at a time (stateless).
+        batch_size: rows (stateful).
+
+    Raises:
+        ValueError: the tokenizer has no vocabulary, or there is no text.
+    """
+    source = texts
+    if not hasattr(texts, "read"):
+        source = TextFiles(texts, split_at_blanks if pretokenized else tokenizer_split(tokenizer))
+    with _evaluation(model):
+        if stateful:
+            return Perplexity.of(_stateful_totals(model, tokenizer, source, batch_size))
+        return Perplexity.of(nll_totals(model, WordEncoder(tokenizer), source.read(), words_per_batch))
+
+
+@torch.no_grad()
+def nll_totals(
+    model: ElmoForPreTraining, encoder: WordEncoder, texts: Iterable[list[Words]], words_per_batch: int = 4096
+) -> np.ndarray:
+    """Sums over the sentences of `texts`, each from zero state: forward NLL, backward NLL, predictions, sentences,
+    unknown
+    words: `[5]` float64."""
+    sentences = (words for text in texts for words in text if words)
+    totals = np.zeros(5)
+    with tqdm(desc="Perplexity", unit=" words", leave=False, disable=not logging.is_progress_bar_enabled()) as progress:
+        for batch in _sentence_batches(sentences, words_per_batch):
+            inputs = _inputs(encoder, [words for _, words in batch], model.device)
+            nll, _ = model.word_nll(**inputs)
+            totals[:2] += nll.double().sum((0, 1)).cpu().numpy()
+            totals[2:] += _counts(inputs["labels"], encoder.vocabulary.unk_id)
+            totals[3] += len(batch)
+            progress.update(sum(len(words) for _, words in batch))
+    return totals
+
+
+def _counts(labels: Tensor, unknown: int) -> np.ndarray:
+    forward = labels[..., 0]
+    return np.array([int((forward >= 0).sum()), 0, int((forward == unknown).sum())])
+
+
+@torch.no_grad()
+def _stateful_totals(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, source, batch_size: int) -> np.ndarray:
+    windows = PackedWindows(source, tokenizer, batch_size, window=1, shuffle_block=0)
+    totals, state = np.zeros(5), None
+    for batch in windows.one_pass():
+        batch = {key: tensor.to(model.device) for key, tensor in batch.items()}
+        nll, state = model.word_nll(**batch, state=state)
+        totals[:2] += nll.double().sum((0, 1)).cpu().numpy()
+        totals[2:] += _counts(batch["labels"], windows.encoder.vocabulary.unk_id)
+    return totals
+
+
+@dataclass
+class SentenceScore:
+    """Log-probabilities (nats) of the words of a sentence.
+
+    Args:
+        words: the sentence, `<S>` and `</S>` included.
+        forward: `[words]` float64, given the words before; NaN for `<S>`, which nothing predicts.
+        backward: `[words]` float64, given the words after; NaN for `</S>`.
+    """
+
+    words: list[str]
+    forward: np.ndarray
+    backward: np.ndarray
+
+
+@torch.no_grad()
+def score(
+    model: ElmoForPreTraining,
+    tokenizer: ElmoTokenizer,
+    sentences: Sequence[str | Sequence[str]],
+    words_per_batch: int = 4096,
+) -> list[SentenceScore]:
+    """
+    The log-probability of each word of each sentence in either direction, each sentence from zero state.
+
+    Args:
+        model, tokenizer: of a language model with its vocabulary.
+        sentences: texts, which the tokenizer splits, or lists of words. A word outside the vocabulary gets the
+            probability of `<UNK>`.
+        words_per_batch: words at a time.
+    """
+    encoder = WordEncoder(tokenizer)
+    sentences = _as_words(sentences, tokenizer)
+    scores: list[SentenceScore | None] = [None] * len(sentences)
+    with _evaluation(model):
+        for batch in _sentence_batches(sentences, words_per_batch):
+            nll, _ = model.word_nll(**_inputs(encoder, [words for _, words in batch], model.device))
+            for (number, words), rows in zip(batch, nll.double().cpu().numpy(), strict=True):
+                forward, backward = np.full((2, len(words) + 2), np.nan)
+                forward[1:] = -rows[: len(words) + 1, 0]
+                backward[:-1] = -rows[1 : len(words) + 2, 1]
+                scores[number] = SentenceScore(["<S>", *words, "</S>"], forward, backward)
+    return scores
+
+
+@dataclass
+class Substitutes:
+    """The words that fit best in the place of a word.
+
+    Args:
+        word: what stands there.
+        candidates: words and the log-probability of each by both language models together, best first: the product of
+            both distributions, normalised.
+        forward, backward: the best by either model alone, with their log-probabilities.
+    """
+
+    word: str
+    candidates: list[tuple[str, float]]
+    forward: list[tuple[str, float]]
+    backward: list[tuple[str, float]]
+
+
+@torch.no_grad()
+def substitutes(
+    model: ElmoForPreTraining,
+    tokenizer: ElmoTokenizer,
+    sentences: Sequence[str | Sequence[str]],
+    top: int = 10,
+    words: Iterable[str] | None = None,
+) -> list[list[Substitutes]]:
+    """
+    Lexical substitutes: for each word of each sentence the words of the vocabulary that are most probable there, given
+    the words before it and the words after it (simple_elmo's `get_elmo_substitutes`, without the state it carries from
+    one sentence to the next).
+
+    Args:
+        model, tokenizer: of a language model with its vocabulary.
+        sentences: texts, which the tokenizer splits, or lists of words.
+        top: candidates for each word. `<S>`, `</S>` and `<UNK>` are never among them.
+        words: only these words' places; all places by default.
+
+    Returns:
+        for each sentence the [`Substitutes`] of its words, in their order.
+    """
+    encoder = WordEncoder(tokenizer)
+    vocabulary = encoder.vocabulary
+    special = torch.tensor([vocabulary.bos_id, vocabulary.eos_id, vocabulary.unk_id], device=model.device)
+    if not 1 <= top <= len(vocabulary) - len(special):
+        raise ValueError(f"top is {top}, but must be 1 to {len(vocabulary) - len(special)}, the words there are.")
+    wanted = None if words is None else set(words)
+    results = []
+    with _evaluation(model):
+        for sentence in _as_words(sentences, tokenizer):
+            places = [place for place, word in enumerate(sentence) if wanted is None or word in wanted]
+            inputs = _inputs(encoder, [sentence], model.device)
+            forward, backward = _log_probabilities(model, inputs, places, special)
+            both = torch.log_softmax(forward + backward, dim=1)
+            columns = [_best(table, top, vocabulary.words) for table in (both, forward, backward)]
+            results.append([Substitutes(sentence[place], *best) for place, *best in zip(places, *columns, strict=True)])
+    return results
+
+
+def _log_probabilities(model, inputs: dict[str, Tensor], places: list[int], special: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probabilities `[places, vocab_size]` of what could stand at each place of one sentence, given the words
+    before it and given the words after it."""
+    hidden = model.elmo(inputs["input_ids"], output_hidden_states=True).hidden_states[-1][0]
+    place = torch.tensor(places, dtype=torch.int64, device=hidden.device)
+    before, after = hidden[place].chunk(2, dim=1)[0], hidden[place + 2].chunk(2, dim=1)[1]
+    tables = []
+    for context in (before, after):
+        logits = model.lm_head(context).float()
+        tables.append(torch.log_softmax(logits.index_fill(1, special, -math.inf), dim=1))
+    return tables[0], tables[1]
+
+
+def _best(table: Tensor, top: int, words: list[str]) -> list[list[tuple[str, float]]]:
+    values, numbers = table.topk(top, dim=1)
+    return [
+        [(words[number], value) for number, value in zip(*row, strict=True)]
+        for row in zip(numbers.tolist(), values.tolist(), strict=True)
+    ]
+
+
+def _as_words(sentences: Sequence[str | Sequence[str]], tokenizer: ElmoTokenizer) -> list[Words]:
+    if isinstance(sentences, str):
+        raise ValueError("sentences is one string: give a list of sentences.")
+    split = tokenizer_split(tokenizer)
+    return [split([sentence])[0] if isinstance(sentence, str) else list(sentence) for sentence in sentences]
+
+
+def _inputs(encoder: WordEncoder, sentences: list[Words], device: torch.device) -> dict[str, Tensor]:
+    """`input_ids`, `attention_mask` and `labels` of sentences, padded on the right."""
+    width = max(map(len, sentences)) + 2
+    tokens = [token for words in sentences for token in [BEGIN, *words, END, *[None] * (width - 2 - len(words))]]
+    characters = torch.from_numpy(encoder.characters(tokens)).view(len(sentences), width, -1)
+    word_ids = torch.from_numpy(encoder.labels(tokens)).view(len(sentences), width)
+    mask = (word_ids >= 0).long()
+    batch = {"input_ids": characters, "attention_mask": mask, "labels": neighbour_labels(word_ids, mask)}
+    return {key: tensor.to(device) for key, tensor in batch.items()}
+
+
+def _sentence_batches(sentences: Iterable[Words], words_per_batch: int) -> Iterator[list[tuple[int, Words]]]:
+    """Numbered sentences, those of like length together, `words_per_batch` words at a time, padding included."""
+    numbered = enumerate(sentences)
+    while pool := sorted(itertools.islice(numbered, SORTED_TOGETHER), key=lambda item: len(item[1])):
+        batch: list[tuple[int, Words]] = []
+        for item in pool:
+            if batch and (len(batch) + 1) * (len(item[1]) + 2) > words_per_batch:
+                yield batch
+                batch = []
+            batch.append(item)
+        yield batch
+
+
+class _evaluation:
+    """Evaluation mode inside the block, the mode before it afterwards."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model, self.training = model, model.training
+
+    def __enter__(self) -> None:
+        self.model.eval()
+
+    def __exit__(self, *error: object) -> None:
+        self.model.train(self.training)

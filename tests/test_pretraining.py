@@ -1,0 +1,301 @@
+"""Training the language models: the published recipe, exact resuming, several processes, evaluation."""
+
+import json
+import math
+import os
+import socket
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import set_seed
+
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
+from hf_elmo.pretraining import ElmoPreTrainer, ElmoPreTrainingArguments
+from hf_elmo.pretraining_data import DatasetTexts, PackedWindows, PaddedTexts
+from hf_elmo.scoring import perplexity
+from hf_elmo.vocabulary import build_vocabulary
+from tests.conftest import TINY
+
+TEXTS = [
+    "the cat sat on the mat and the dog sat on the cat",
+    "a dog saw a cat",
+    "rain fell all day and nobody went out to see it fall",
+    "nobody saw the rain",
+    "the dog and the cat went out",
+    "out in the rain sat a cat and saw the dog go in",
+    "all day it fell",
+]
+TEXTS += [" ".join(reversed(text.split())) for text in TEXTS]
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> ElmoTokenizer:
+    build_vocabulary(text.split() for text in TEXTS).save(tmp_path / "vocab.txt")
+    return ElmoTokenizer(word_splitting="whitespace", vocab_file=str(tmp_path / "vocab.txt"))
+
+
+def make_trainer(tokenizer: ElmoTokenizer, folder: Path, padded: bool = False, **arguments) -> ElmoPreTrainer:
+    """A trainer of two rows with windows of five words, every kind of randomness on."""
+    settings = {"max_steps": 9, "save_steps": 4, "logging_steps": 1, "report_to": [], "use_cpu": True, "seed": 5}
+    settings |= {"disable_tqdm": True, "per_device_train_batch_size": 2, **arguments}
+    args = ElmoPreTrainingArguments(output_dir=str(folder), **settings)
+    set_seed(args.seed)
+    config = ElmoConfig(**TINY, vocab_size=len(tokenizer.vocabulary), num_sampled=7, hidden_dropout=0.1)
+    data = {"batch_size": 2, "seed": 5, "shuffle_block": 3}
+    data |= {"rank": args.process_index, "world_size": args.world_size}
+    source = DatasetTexts(TEXTS)
+    dataset = (
+        PaddedTexts(source, tokenizer, max_words=6, sort_batches=2, **data)
+        if padded
+        else PackedWindows(source, tokenizer, window=5, **data)
+    )
+    return ElmoPreTrainer(ElmoForPreTraining(config), args, dataset, DatasetTexts(TEXTS[:3]), tokenizer)
+
+
+# -- the recipe --------------------------------------------------------------------------------------------------------
+
+
+def test_defaults_are_the_published_recipe(tokenizer, tmp_path):
+    trainer = make_trainer(tokenizer, tmp_path / "out")
+    trainer.create_optimizer()
+    assert isinstance(trainer.optimizer, torch.optim.Adagrad)
+    group = trainer.optimizer.param_groups[0]
+    assert (group["lr"], group["initial_accumulator_value"]) == (0.2, 1.0)
+    assert (trainer.args.max_grad_norm, trainer.args.lr_scheduler_type) == (10.0, "constant")
+
+
+def test_a_step_is_adagrad_on_the_loss_summed_over_a_window(tokenizer, tmp_path):
+    trainer = make_trainer(tokenizer, tmp_path / "out", max_steps=1, loss_scale=20.0, max_grad_norm=0.3)
+    trainer.model.config.num_sampled = trainer.model.config.vocab_size
+    trainer.model.dropout.p = trainer.model.elmo.bilm.dropout.p = 0.0
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters() if p.requires_grad}
+    batch = next(iter(PackedWindows(DatasetTexts(TEXTS), tokenizer, 2, 5, seed=5, shuffle_block=3)))
+    (trainer.model(**batch).loss * 20).backward()
+    gradients = {name: p.grad.clone() for name, p in trainer.model.named_parameters() if p.requires_grad}
+    trainer.model.zero_grad()
+    trainer.train()
+    norm = math.sqrt(sum(float(gradient.pow(2).sum()) for gradient in gradients.values()))
+    assert norm > 0.3, "nothing is clipped: the test would prove too little"
+    for name, parameter in trainer.model.named_parameters():
+        if name in before:
+            gradient = gradients[name] * (0.3 / norm)
+            expected = before[name] - 0.2 * gradient / (1.0 + gradient**2).sqrt()
+            torch.testing.assert_close(parameter.detach(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_loss_falls_and_is_logged_in_nats_a_word(tokenizer, tmp_path):
+    trainer = make_trainer(tokenizer, tmp_path / "out", max_steps=200, logging_steps=20, save_strategy="no")
+    trainer.model.config.num_sampled = trainer.model.config.vocab_size  # a sample of 7 words makes a noisy loss
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[0] == pytest.approx(math.log(len(tokenizer.vocabulary)), abs=1.0)
+    assert losses[-1] < 0.9 * losses[0]
+    assert all(entry["words_per_second"] > 0 for entry in trainer.state.log_history if "loss" in entry)
+
+
+@pytest.mark.parametrize("optim", ["adagrad", "adamw_torch"])
+def test_optimizers(tokenizer, tmp_path, optim):
+    trainer = make_trainer(tokenizer, tmp_path / "out", optim=optim, learning_rate=0.01, save_strategy="no")
+    trainer.train()
+    assert type(trainer.optimizer.optimizer).__name__ == {"adagrad": "Adagrad", "adamw_torch": "AdamW"}[optim]
+    assert trainer.optimizer.param_groups[0]["lr"] == 0.01
+
+
+def test_bf16(tokenizer, tmp_path):
+    trainer = make_trainer(tokenizer, tmp_path / "out", bf16=True, save_strategy="no")
+    trainer.train()
+    assert math.isfinite(trainer.state.log_history[0]["loss"])
+    assert trainer.model.lm_head.weight.dtype == torch.float32
+
+
+# -- state -------------------------------------------------------------------------------------------------------------
+
+
+def states_seen(trainer: ElmoPreTrainer, monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
+    """Each step's input characters and the state that the model was given and gave back."""
+    seen, forward = [], ElmoForPreTraining.forward
+
+    def record(self, *args, **kwargs):
+        output = forward(self, *args, **kwargs)
+        seen.append((kwargs["input_ids"], kwargs.get("state"), output.state))
+        return output
+
+    monkeypatch.setattr(ElmoForPreTraining, "forward", record)
+    trainer.train()
+    return seen
+
+
+def test_windows_begin_with_the_state_that_the_last_ended_with(tokenizer, tmp_path, monkeypatch):
+    seen = states_seen(make_trainer(tokenizer, tmp_path / "out", max_steps=3), monkeypatch)
+    assert seen[0][1] is None
+    for (_, _, before), (_, given, _) in pairwise(seen):
+        assert all(torch.equal(a, b) and not b.requires_grad for a, b in zip(before, given, strict=True))
+
+
+def test_padded_texts_begin_with_no_state(tokenizer, tmp_path, monkeypatch):
+    seen = states_seen(make_trainer(tokenizer, tmp_path / "out", padded=True, max_steps=3), monkeypatch)
+    assert [given for _, given, _ in seen] == [None] * 3
+
+
+def test_reset_state_begins_sentences_from_zero(tokenizer, tmp_path, monkeypatch):
+    seen = states_seen(make_trainer(tokenizer, tmp_path / "out", reset_state=True, max_steps=9), monkeypatch)
+    zeroed = 0
+    for (_, _, before), (characters, given, _) in pairwise(seen):
+        begins = characters[:, 0, 1] == tokenizer.bos_token_id
+        zeroed += int(begins.sum())
+        for old, new in zip(before, given, strict=True):
+            assert torch.equal(new[:, :, ~begins], old[:, :, ~begins])
+            assert (new[:, :, begins] == 0).all()
+    assert zeroed, "no window began with a sentence: the test would prove too little"
+
+
+# -- resuming ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["windows", "padded"])
+@pytest.mark.parametrize("accumulation", [1, 2], ids=["single", "accumulated"])
+def test_a_stopped_run_resumed_makes_the_same_updates(tokenizer, tmp_path, padded, accumulation):
+    settings = {"padded": padded, "gradient_accumulation_steps": accumulation, "num_train_epochs": 2, "max_steps": -1}
+    whole = make_trainer(tokenizer, tmp_path / "whole", **settings)
+    whole.train()
+    assert whole.state.global_step > 2 * 4, "the rest is too short: the test would prove too little"
+    first = make_trainer(tokenizer, tmp_path / "stopped", **settings)
+    first.train()
+    resumed = make_trainer(tokenizer, tmp_path / "stopped", **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "stopped" / "checkpoint-4"))
+    assert resumed.state.global_step == whole.state.global_step
+    for (name, expected), (_, actual) in zip(
+        whole.model.named_parameters(), resumed.model.named_parameters(), strict=True
+    ):
+        assert torch.equal(actual, expected), name
+    losses = [[entry["loss"] for entry in trainer.state.log_history if "loss" in entry] for trainer in (whole, resumed)]
+    assert losses[0] == losses[1]
+    assert resumed.state.epoch == whole.state.epoch
+
+
+def test_a_checkpoint_is_a_model_with_tokenizer_and_vocabulary(tokenizer, tmp_path):
+    make_trainer(tokenizer, tmp_path / "out", max_steps=4).train()
+    folder = tmp_path / "out" / "checkpoint-4"
+    assert isinstance(ElmoForPreTraining.from_pretrained(folder), ElmoForPreTraining)
+    assert ElmoTokenizer.from_pretrained(folder).vocabulary == tokenizer.vocabulary
+    assert json.loads((folder / "elmo_data.json").read_text())["step"] == 4
+
+
+def test_resuming_from_the_last_checkpoint(tokenizer, tmp_path):
+    make_trainer(tokenizer, tmp_path / "out", max_steps=4).train()
+    trainer = make_trainer(tokenizer, tmp_path / "out", max_steps=6)
+    trainer.train(resume_from_checkpoint=True)
+    assert trainer.state.global_step == 6
+
+
+@pytest.mark.parametrize("resume", [True, "checkpoint"])
+def test_nothing_to_resume_from_is_an_error(tokenizer, tmp_path, resume):
+    trainer = make_trainer(tokenizer, tmp_path / "out")
+    (tmp_path / "out").mkdir(exist_ok=True)
+    with pytest.raises(ValueError, match=r"no checkpoint|elmo_data\.json"):
+        trainer.train(resume_from_checkpoint=resume if resume is True else str(tmp_path))
+
+
+def test_the_wrong_process_is_refused(tokenizer, tmp_path):
+    args = ElmoPreTrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to=[])
+    data = PackedWindows(DatasetTexts(TEXTS), tokenizer, 2, 5, rank=1, world_size=3)
+    model = ElmoForPreTraining(ElmoConfig(**TINY, vocab_size=9))
+    with pytest.raises(ValueError, match="process 1 of 3, but this is process 0 of 1"):
+        ElmoPreTrainer(model, args, data)
+
+
+# -- evaluation --------------------------------------------------------------------------------------------------------
+
+
+def test_evaluation_is_the_perplexity_of_sentences(tokenizer, tmp_path):
+    trainer = make_trainer(tokenizer, tmp_path / "out")
+    metrics = trainer.evaluate()
+    expected = perplexity(trainer.model, tokenizer, DatasetTexts(TEXTS[:3]))
+    assert metrics["eval_perplexity"] == pytest.approx(expected.mean, rel=1e-5)
+    assert metrics["eval_forward_perplexity"] == pytest.approx(expected.forward, rel=1e-5)
+    assert metrics["eval_backward_perplexity"] == pytest.approx(expected.backward, rel=1e-5)
+    assert metrics["eval_loss"] == pytest.approx(math.log(expected.mean), rel=1e-5)
+
+
+def test_evaluation_does_not_disturb_the_training(tokenizer, tmp_path):
+    trainers = [
+        make_trainer(tokenizer, tmp_path / how, eval_strategy=how, eval_steps=2, save_strategy="no")
+        for how in ("no", "steps")
+    ]
+    for trainer in trainers:
+        set_seed(1)
+        trainer.train()
+    assert torch.equal(trainers[0].model.lm_head.weight, trainers[1].model.lm_head.weight)
+    assert sum("eval_perplexity" in entry for entry in trainers[1].state.log_history) == 5
+
+
+# -- several processes -------------------------------------------------------------------------------------------------
+
+WORKER = """
+import sys, torch
+from pathlib import Path
+from hf_elmo import ElmoTokenizer
+from hf_elmo.pretraining_data import PackedWindows, DatasetTexts
+from tests.test_pretraining import TEXTS, make_trainer
+
+folder, rows, accumulation = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+tokenizer = ElmoTokenizer(word_splitting="whitespace", vocab_file=str(folder / "vocab.txt"))
+trainer = make_trainer(tokenizer, folder / "out", max_steps=5, gradient_accumulation_steps=accumulation, save_steps=5)
+args = trainer.args
+trainer.train_dataset = PackedWindows(
+    DatasetTexts(TEXTS), tokenizer, rows, 5, seed=5, shuffle_block=3, rank=args.process_index,
+    world_size=args.world_size,
+)
+trainer.model.dropout.p = trainer.model.elmo.bilm.dropout.p = 0.0
+trainer.train()
+metrics = trainer.evaluate()
+if args.process_index == 0:
+    weights = {name: tensor for name, tensor in trainer.model.state_dict().items()}
+    torch.save((weights, metrics["eval_perplexity"]), sys.argv[4])
+"""
+
+
+def test_two_processes_make_the_updates_of_one_with_twice_the_rows(tokenizer, tmp_path):
+    results, accumulation = [], 2
+    for processes in (1, 2):
+        out = tmp_path / f"{processes}.pt"
+        arguments = [str(tmp_path), str(4 // processes), str(accumulation), str(out)]
+        _launch(tmp_path, processes, arguments)
+        results.append(torch.load(out))
+    (one, perplexity_of_one), (two, perplexity_of_two) = results
+    for name, tensor in one.items():
+        torch.testing.assert_close(two[name], tensor, rtol=1e-4, atol=1e-6, msg=lambda m, name=name: f"{name}: {m}")
+    assert perplexity_of_two == pytest.approx(perplexity_of_one, rel=1e-4)
+    assert {file.name for file in (tmp_path / "out" / "checkpoint-5").glob("elmo_state_*")} == {
+        "elmo_state_0.pt",
+        "elmo_state_1.pt",
+    }
+
+
+def _launch(folder: Path, processes: int, arguments: list[str]) -> None:
+    """Runs the worker in gloo processes as torchrun would."""
+    (folder / "worker.py").write_text(WORKER)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    root = str(Path(__file__).parent.parent)
+    environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if processes > 1:
+        environment |= {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        environment |= {"ACCELERATE_USE_CPU": "true"}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, str(folder / "worker.py"), *arguments],
+            env={**environment, **({"RANK": str(rank), "LOCAL_RANK": str(rank)} if processes > 1 else {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(processes)
+    ]
+    outputs = [worker.communicate(timeout=300)[0] for worker in workers]
+    assert all(worker.returncode == 0 for worker in workers), "\n".join(outputs)

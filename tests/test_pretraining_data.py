@@ -1,0 +1,322 @@
+"""Batches of text for the language models: what each row reads and predicts, and where they go on after a stop."""
+
+import gzip
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from hf_elmo import ElmoTokenizer
+from hf_elmo.pretraining_data import DatasetTexts, PackedWindows, PaddedTexts, TextFiles, tokenizer_split
+from hf_elmo.vocabulary import build_vocabulary
+
+TEXTS = [
+    "the cat sat on the mat",
+    "a dog",
+    "rain fell all day and nobody went out to see it fall",
+    "yes",
+    "the dog sat in the rain",
+    "who saw a cat that sat on a dog in all that rain",
+    "nobody",
+    "day and day it fell",
+    "out",
+]
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> ElmoTokenizer:
+    build_vocabulary(text.split() for text in TEXTS[:6]).save(tmp_path / "vocab.txt")
+    return ElmoTokenizer(word_splitting="whitespace", vocab_file=str(tmp_path / "vocab.txt"))
+
+
+def read_back(tokenizer: ElmoTokenizer, batch: dict[str, torch.Tensor], row: int) -> list[list[str]]:
+    """What the row reads and predicts forward, and backward, as words."""
+    words = tokenizer.vocabulary
+    inputs = [tokenizer.convert_ids_to_tokens(batch[name][row]) for name in ("input_ids", "backward_input_ids")]
+    labels = [[words[label] for label in batch["labels"][row, :, way].tolist() if label >= 0] for way in (0, 1)]
+    return [inputs[0], labels[0], inputs[1], labels[1]]
+
+
+def same(batches: list, others: list) -> bool:
+    return len(batches) == len(others) and all(
+        batch.keys() == other.keys() and all(torch.equal(batch[key], other[key]) for key in batch)
+        for batch, other in zip(batches, others, strict=True)
+    )
+
+
+def make(kind: type, tokenizer: ElmoTokenizer, **arguments) -> PackedWindows | PaddedTexts:
+    defaults = {"seed": 3, "shuffle_block": 4, "batch_size": 2}
+    defaults |= {"window": 5} if kind is PackedWindows else {"max_words": 8, "sort_batches": 3}
+    return kind(DatasetTexts(TEXTS), tokenizer, **{**defaults, **arguments})
+
+
+KINDS = pytest.mark.parametrize("kind", [PackedWindows, PaddedTexts], ids=["windows", "padded"])
+
+
+# -- windows -----------------------------------------------------------------------------------------------------------
+
+
+def test_windows_read_packed_sentences_as_bilm_tf_does(tokenizer):
+    windows = make(PackedWindows, tokenizer, shuffle_block=0, batch_size=1, window=6)
+    first, second = itertools.islice(windows.one_pass(), 2)
+    # "the cat sat on the mat" takes 7 steps, one more than the window; then "a dog", 3 steps, and so on.
+    assert read_back(tokenizer, first, 0) == [
+        ["<S>", "the", "cat", "sat", "on", "the"],
+        ["the", "cat", "sat", "on", "the", "mat"],
+        ["</S>", "mat", "the", "on", "sat", "cat"],
+        ["mat", "the", "on", "sat", "cat", "the"],
+    ]
+    assert read_back(tokenizer, second, 0) == [
+        ["mat", "<S>", "a", "dog", "<S>", "rain"],
+        ["</S>", "a", "dog", "</S>", "rain", "fell"],
+        ["the", "</S>", "dog", "a", "</S>", "fall"],
+        ["<S>", "dog", "a", "<S>", "fall", "it"],
+    ]
+
+
+def test_a_row_takes_the_next_sentence_when_it_needs_one(tokenizer):
+    batch = next(make(PackedWindows, tokenizer, shuffle_block=0, batch_size=3, window=4).one_pass())
+    assert [read_back(tokenizer, batch, row)[0] for row in range(3)] == [
+        ["<S>", "the", "cat", "sat"],
+        ["<S>", "a", "dog", "<S>"],
+        ["<S>", "yes", "<S>", "the"],
+    ]
+
+
+def test_shapes(tokenizer):
+    batch = next(iter(make(PackedWindows, tokenizer)))
+    assert {name: list(tensor.shape) for name, tensor in batch.items()} == {
+        "input_ids": [2, 5, 50],
+        "backward_input_ids": [2, 5, 50],
+        "labels": [2, 5, 2],
+    }
+
+
+def test_length_is_the_epoch_and_iterating_goes_on_into_the_next(tokenizer):
+    windows = make(PackedWindows, tokenizer)
+    steps = sum(len(text.split()) + 1 for text in TEXTS)
+    assert len(windows) == steps // 10
+    twice = list(windows) + list(windows)
+    assert len(twice) == 2 * len(windows)
+    predicted = torch.cat([batch["labels"][..., 0].flatten() for batch in twice])
+    assert (predicted == windows.encoder.vocabulary.eos_id).sum() > len(TEXTS)  # second pass
+
+
+def test_one_pass_ends_with_the_text(tokenizer):
+    batches = list(make(PackedWindows, tokenizer, shuffle_block=0, batch_size=1, window=1).one_pass())
+    assert len(batches) == sum(len(text.split()) + 1 for text in TEXTS)
+
+
+def test_words_that_read_like_boundaries_are_ordinary_unknown_words(tokenizer):
+    windows = PackedWindows(DatasetTexts(["x <S> y"]), tokenizer, batch_size=1, window=4, shuffle_block=0)
+    batch = next(windows.one_pass())
+    unknown = windows.encoder.vocabulary.unk_id
+    assert batch["labels"][0, :, 0].tolist() == [unknown, unknown, unknown, 1]
+    assert batch["input_ids"][0, 2, 1] == ord("<") + 1
+    assert batch["input_ids"][0, 0, 1] == tokenizer.bos_token_id
+
+
+def test_the_vocabulary_has_no_influence_on_the_characters(tokenizer):
+    batch = next(PackedWindows(DatasetTexts(["zebra"]), tokenizer, batch_size=1, window=2).one_pass())
+    assert tokenizer.convert_ids_to_tokens(batch["input_ids"][0]) == ["<S>", "zebra"]
+
+
+# -- padded ------------------------------------------------------------------------------------------------------------
+
+
+def test_padded_rows_start_at_their_text(tokenizer):
+    batch = next(make(PaddedTexts, tokenizer, shuffle_block=0, batch_size=2, sort_batches=1).one_pass())
+    # The two texts come sorted by length.
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 0, 0, 0, 0], [1] * 7]
+    assert read_back(tokenizer, batch, 0) == [
+        ["<S>", "a", "dog", *["<pad>"] * 4],
+        ["a", "dog", "</S>"],
+        ["</S>", "dog", "a", *["<pad>"] * 4],
+        ["dog", "a", "<S>"],
+    ]
+    assert (batch["labels"][0, 3:] == -100).all()
+    assert (batch["input_ids"][0, 3:] == 0).all()
+
+
+def test_a_document_is_read_from_its_end_by_the_backward_language_model(tokenizer):
+    document = DatasetTexts([{"text": [["a", "dog"], ["yes"]]}])
+    batch = next(PaddedTexts(document, tokenizer, batch_size=1, sort_batches=1).one_pass())
+    assert read_back(tokenizer, batch, 0) == [
+        ["<S>", "a", "dog", "<S>", "yes"],
+        ["a", "dog", "</S>", "yes", "</S>"],
+        ["</S>", "yes", "</S>", "dog", "a"],
+        ["yes", "<S>", "dog", "a", "<S>"],
+    ]
+
+
+def test_long_texts_make_several_rows(tokenizer):
+    source = DatasetTexts([TEXTS[2]])  # 13 steps
+    batches = list(PaddedTexts(source, tokenizer, batch_size=1, max_words=5, sort_batches=3).one_pass())
+    assert sorted(batch["labels"].shape[1] for batch in batches) == [3, 5, 5]
+
+
+# -- both --------------------------------------------------------------------------------------------------------------
+
+
+@KINDS
+def test_the_seed_fixes_the_order(tokenizer, kind):
+    batches = [list(make(kind, tokenizer, seed=seed)) for seed in (3, 3, 4)]
+    assert same(batches[0], batches[1])
+    assert not same(batches[0], batches[2])
+
+
+@KINDS
+@pytest.mark.parametrize("stop", [0, 1, 3, 4, 7])
+def test_a_saved_position_goes_on_with_the_same_batches(tokenizer, kind, stop):
+    def endless(data):
+        while True:
+            yield from (batch for batch in data if batch is not None)
+
+    data = make(kind, tokenizer)
+    batches = endless(data)
+    for _ in range(stop):
+        next(batches)
+    state = json.loads(json.dumps(data.state_dict()))
+    expected = list(itertools.islice(batches, 9))
+    resumed = make(kind, tokenizer)
+    resumed.load_state_dict(state)
+    assert same(list(itertools.islice(endless(resumed), 9)), expected)
+
+
+@KINDS
+def test_a_resumed_epoch_begins_with_nothing_for_each_batch_done(tokenizer, kind):
+    data = make(kind, tokenizer)
+    batches = iter(data)
+    for _ in range(2):
+        next(batches)
+    resumed = make(kind, tokenizer)
+    resumed.load_state_dict(data.state_dict())
+    epoch = list(resumed)
+    assert len(epoch) == len(data)
+    assert epoch[:2] == [None, None]
+    assert same(epoch[2:], list(batches))
+
+
+@KINDS
+def test_processes_together_make_the_batch_of_one(tokenizer, kind):
+    one = make(kind, tokenizer, batch_size=4)
+    parts = [make(kind, tokenizer, batch_size=2, rank=rank, world_size=2) for rank in (0, 1)]
+    assert len(one) == len(parts[0])
+    for whole, *halves in zip(one, *parts, strict=True):
+        width = max(half["labels"].shape[1] for half in halves)
+        assert whole["labels"].shape[1] == width
+        for rank, half in enumerate(halves):
+            rows = slice(2 * rank, 2 * rank + 2)
+            for name in whole:
+                torch.testing.assert_close(whole[name][rows, : half[name].shape[1]], half[name])
+
+
+@KINDS
+@pytest.mark.parametrize("way", [0, 1], ids=["forward", "backward"])
+def test_every_word_is_predicted_once_in_a_pass(tokenizer, kind, way):
+    data = make(kind, tokenizer, batch_size=1, **({"window": 1} if kind is PackedWindows else {}))
+    counted = torch.cat([batch["labels"][..., way].flatten() for batch in data.one_pass()])
+    vocabulary = data.encoder.vocabulary
+    ends = slice(1, None) if way == 0 else slice(None, -1)
+    expected = torch.cat([torch.from_numpy(vocabulary.sentence_ids(text.split())[ends]) for text in TEXTS])
+    assert counted[counted >= 0].sort().values.tolist() == expected.sort().values.tolist()
+
+
+@KINDS
+def test_a_different_run_is_refused(tokenizer, kind):
+    state = make(kind, tokenizer).state_dict()
+    with pytest.raises(ValueError, match="batch_size 2, but this run has 3"):
+        make(kind, tokenizer, batch_size=3).load_state_dict(state)
+
+
+def test_a_text_too_short_for_a_batch_is_refused(tokenizer):
+    with pytest.raises(ValueError, match="does not fill one batch"):
+        len(make(PackedWindows, tokenizer, batch_size=500))
+
+
+def test_no_text_is_refused(tokenizer):
+    with pytest.raises(ValueError, match="no text to train on"):
+        next(PackedWindows(DatasetTexts([]), tokenizer, batch_size=1).one_pass())
+
+
+# -- sources -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "b.txt").write_text("three four\n\n  \nfive\n", encoding="utf-8")
+    with gzip.open(folder / "c.txt.gz", "wt", encoding="utf-8") as file:
+        file.write("sechs süß\n\nsieben\nacht\n")
+    (folder / "a.txt").write_text("one\ntwo", encoding="utf-8")
+    return folder
+
+
+SENTENCES = [[["one"]], [["two"]], [["three", "four"]], [["five"]], [["sechs", "süß"]], [["sieben"]], [["acht"]]]
+
+
+def test_files_are_read_in_order_and_blank_lines_left_out(files):
+    assert list(TextFiles(f"{files}/*").read()) == SENTENCES
+    assert list(TextFiles([files / "a.txt", files / "c.txt.gz"]).read()) == SENTENCES[:2] + SENTENCES[4:]
+
+
+@pytest.mark.parametrize("start", [0, 1, 3, 7, 8])
+def test_files_are_read_from_any_sentence(files, start):
+    assert list(TextFiles(f"{files}/*").read(start)) == SENTENCES[start:]
+
+
+def test_blank_lines_and_files_part_documents(files):
+    documents = list(TextFiles(f"{files}/*", documents=True).read())
+    assert documents == [
+        [["one"], ["two"]],
+        [["three", "four"]],
+        [["five"]],
+        [["sechs", "süß"]],
+        [["sieben"], ["acht"]],
+    ]
+
+
+def test_a_pattern_without_files_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        TextFiles(tmp_path / "nothing*.txt")
+
+
+def test_the_tokenizer_splits_raw_text(files):
+    (files / "a.txt").write_text("Don't!\n", encoding="utf-8")
+    assert list(TextFiles(files / "a.txt", tokenizer_split(ElmoTokenizer())).read()) == [[["Don", "'t", "!"]]]
+
+
+def test_datasets_and_streamed_datasets_give_the_same(tokenizer):
+    datasets = pytest.importorskip("datasets")
+    dataset = datasets.Dataset.from_dict({"text": TEXTS})
+    streamed = dataset.to_iterable_dataset()
+    expected = list(DatasetTexts(TEXTS).read(2))
+    assert list(DatasetTexts(dataset).read(2)) == expected
+    assert list(DatasetTexts(streamed).read(2)) == expected
+    windows = PackedWindows(DatasetTexts(streamed), tokenizer, batch_size=2, window=5)
+    with pytest.raises(TypeError, match="set max_steps"):
+        len(windows)
+    assert next(iter(windows))["labels"].shape == (2, 5, 2)
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ({"text": "a b"}, [["a", "b"]]),
+        ({"text": ["a", "b c"]}, [["a", "b c"]]),
+        ({"text": [["a"], ["b"]]}, [["a"], ["b"]]),
+        ("a b", [["a", "b"]]),
+    ],
+    ids=["string", "words", "document", "bare"],
+)
+def test_rows_of_a_data_set(row, text):
+    assert list(DatasetTexts([row]).read()) == [text]
+
+
+@pytest.mark.parametrize(("row", "message"), [({"words": "a"}, "column is 'text'"), ({"text": 3}, "not 3")])
+def test_rows_that_are_no_text_are_refused(row, message):
+    with pytest.raises(ValueError, match=message):
+        list(DatasetTexts([row]).read())

@@ -1,0 +1,251 @@
+"""ElmoForPreTraining: nothing sees the word it predicts, the loss is what it says, and it is saved and loaded."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
+from hf_elmo.modeling_pretraining_elmo import neighbour_labels
+from hf_elmo.tokenization_elmo import words_to_character_ids
+from tests.conftest import SENTENCES, TINY, random_model
+
+VOCAB_SIZE = 37
+
+
+@pytest.fixture
+def config() -> ElmoConfig:
+    return ElmoConfig(**TINY, vocab_size=VOCAB_SIZE, num_sampled=11)
+
+
+@pytest.fixture
+def model(config: ElmoConfig) -> ElmoForPreTraining:
+    return random_model(config, ElmoForPreTraining)
+
+
+def encode(tokenizer: ElmoTokenizer, padding_side: str = "right") -> dict[str, torch.Tensor]:
+    return dict(tokenizer(SENTENCES, padding=True, return_tensors="pt", padding_side=padding_side))
+
+
+@pytest.fixture
+def batch(tokenizer: ElmoTokenizer) -> dict[str, torch.Tensor]:
+    """Four sentences with labels, padded on the right."""
+    inputs = encode(tokenizer)
+    generator = torch.Generator().manual_seed(1)
+    words = torch.randint(0, VOCAB_SIZE, inputs["attention_mask"].shape, generator=generator)
+    return {**inputs, "labels": neighbour_labels(words, inputs["attention_mask"])}
+
+
+# -- nothing sees the word it predicts ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("padding_side", ["right", "left"])
+@pytest.mark.parametrize("place", [1, 4, 7])
+def test_a_word_does_not_move_its_own_prediction(model, tokenizer, padding_side, place):
+    inputs = encode(tokenizer, padding_side)
+    row = 0  # 9 words with its boundaries, of 20 with padding
+    first = int(inputs["attention_mask"][row].argmax())
+    other = {**inputs, "input_ids": inputs["input_ids"].clone()}
+    other["input_ids"][row, first + place] = torch.from_numpy(words_to_character_ids(["zebra"])[0])
+    with torch.no_grad():
+        before, after = model(**inputs), model(**other)
+    moved = [
+        (a[row] - b[row]).abs().amax(1) > 0
+        for a, b in ((before.forward_logits, after.forward_logits), (before.backward_logits, after.backward_logits))
+    ]
+    length = int(inputs["attention_mask"][row].sum())
+    positions = torch.arange(len(moved[0])) - first
+    inside = (positions >= 0) & (positions < length)
+    # The forward LM predicts word k + 1 at k: what it says of words up to `place` stays, all later predictions move.
+    assert torch.equal(moved[0], inside & (positions >= place))
+    assert torch.equal(moved[1], inside & (positions <= place))
+
+
+def test_a_window_of_one_word_does_not_see_the_next(model, tokenizer):
+    """With words of its own for the backward LM, either direction predicts from what it has read only."""
+    inputs = encode(tokenizer)["input_ids"][:, :5]
+    backward = inputs.flip(1)
+    with torch.no_grad():
+        before = model(inputs, backward_input_ids=backward)
+        backward = backward.clone()
+        backward[:, 3] = inputs[:, 0]
+        after = model(inputs, backward_input_ids=backward)
+    assert torch.equal(before.forward_logits, after.forward_logits)
+    assert torch.equal(before.backward_logits[:, :3], after.backward_logits[:, :3])
+    assert not torch.equal(before.backward_logits[:, 3], after.backward_logits[:, 3])
+
+
+# -- losses ------------------------------------------------------------------------------------------------------------
+
+
+def test_loss_is_the_mean_of_both_directions_in_nats(model, batch):
+    output = model(**batch, output_logits=True)
+    means = []
+    for logits, labels in zip((output.forward_logits, output.backward_logits), batch["labels"].unbind(2), strict=True):
+        probability = logits.double().softmax(-1)
+        picked = [probability[place][label].log() for place, label in zip(*_labelled(labels), strict=True)]
+        means.append(-sum(picked) / len(picked))
+    assert output.forward_loss.item() == pytest.approx(means[0].item(), rel=1e-5)
+    assert output.backward_loss.item() == pytest.approx(means[1].item(), rel=1e-5)
+    assert output.loss.item() == pytest.approx((means[0] + means[1]).item() / 2, rel=1e-5)
+
+
+def _labelled(labels: torch.Tensor) -> tuple[list[tuple[int, ...]], list[int]]:
+    places = [tuple(place) for place in (labels != -100).nonzero().tolist()]
+    return places, [int(labels[place]) for place in places]
+
+
+def test_labels_are_the_neighbours():
+    words = torch.tensor([[0, 7, 8, 1], [0, 9, 1, 5]])
+    labels = neighbour_labels(words, torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]))
+    assert labels[..., 0].tolist() == [[7, 8, 1, -100], [9, 1, -100, -100]]
+    assert labels[..., 1].tolist() == [[-100, 0, 7, 8], [-100, 0, 9, -100]]
+    left = neighbour_labels(torch.tensor([[5, 0, 9, 1]]), torch.tensor([[0, 1, 1, 1]]))
+    assert left[..., 0].tolist() == [[-100, 9, 1, -100]]
+    assert left[..., 1].tolist() == [[-100, -100, 0, 9]]
+
+
+def test_a_new_model_knows_nothing(config, batch):
+    torch.manual_seed(0)
+    loss = ElmoForPreTraining(config).eval()(**batch).loss.item()
+    assert loss == pytest.approx(math.log(VOCAB_SIZE), abs=0.5)
+
+
+def test_padding_side_and_batch_do_not_matter(model, tokenizer, batch):
+    whole = model(**batch)
+    total, items = 0.0, 0
+    for row in range(len(SENTENCES)):
+        alone = {name: tensor[row : row + 1] for name, tensor in batch.items()}
+        count = int((alone["labels"] != -100).sum())
+        total, items = total + model(**alone).loss.item() * count, items + count
+    assert whole.loss.item() == pytest.approx(total / items, rel=1e-5)
+    turned = [torch.zeros_like(tensor) for tensor in batch.values()]
+    turned[2] -= 100
+    for row, mask in enumerate(batch["attention_mask"].bool()):
+        for tensor, new in zip(batch.values(), turned, strict=True):
+            new[row, len(mask) - int(mask.sum()) :] = tensor[row, mask]
+    assert model(*turned[:2], labels=turned[2]).loss.item() == pytest.approx(whole.loss.item(), rel=1e-5)
+
+
+def test_accumulated_steps_add_up_to_the_large_batch(model, batch):
+    items = (batch["labels"] != -100).sum()
+    model(**batch).loss.backward()
+    expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    for rows in (slice(0, 1), slice(1, 4)):
+        part = {name: tensor[rows] for name, tensor in batch.items()}
+        model(**part, num_items_in_batch=items).loss.backward()
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-4, atol=1e-6)
+
+
+def test_training_samples_the_softmax_and_evaluation_does_not(model, batch):
+    full = [model.eval()(**batch).loss.item() for _ in range(2)]
+    sampled = [model.train()(**batch).loss.item() for _ in range(2)]
+    assert full[0] == full[1]
+    assert sampled[0] != sampled[1]
+    model.config.num_sampled = VOCAB_SIZE
+    assert model(**batch).loss.item() == pytest.approx(full[0], rel=1e-5)
+
+
+def test_dropout_is_on_the_layers_input_and_on_the_output(config, batch):
+    config = replace(config, hidden_dropout=0.4, num_sampled=VOCAB_SIZE)
+    torch.manual_seed(0)
+    model = ElmoForPreTraining(config)
+    assert model.dropout.p == 0.4
+    assert model.elmo.bilm.dropout.p == 0.4
+    assert model.train()(**batch).loss.item() != model(**batch).loss.item()
+    model.elmo.bilm.dropout.p = 0.0
+    assert model(**batch).loss.item() != model(**batch).loss.item()
+    model.dropout.p = 0.0
+    assert model(**batch).loss.item() == model(**batch).loss.item()
+
+
+def test_every_trained_parameter_gets_a_gradient(model, batch):
+    model.train()(**batch).loss.backward()
+    missing = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert missing == []
+
+
+def test_carried_state_is_one_long_pass(model, tokenizer):
+    inputs = encode(tokenizer)["input_ids"][:1, :8]
+    with torch.no_grad():
+        whole = model(inputs, backward_input_ids=inputs)
+        first = model(inputs[:, :3], backward_input_ids=inputs[:, :3])
+        second = model(inputs[:, 3:], backward_input_ids=inputs[:, 3:], state=first.state)
+    for name in ("forward_logits", "backward_logits"):
+        torch.testing.assert_close(torch.cat((first[name], second[name]), 1), whole[name], rtol=1e-5, atol=1e-5)
+    for part, expected in zip(second.state, whole.state, strict=True):
+        torch.testing.assert_close(part, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_both_ways_of_giving_words_agree(model, batch):
+    """A sentence read by both directions, and its two reading orders given apart, cost the same."""
+    one = {name: tensor[:1, :9] for name, tensor in batch.items()}
+    labels = torch.stack((one["labels"][0, :, 0], one["labels"][0, :, 1].flip(0)), dim=1)[None]
+    apart = model(one["input_ids"], backward_input_ids=one["input_ids"].flip(1), labels=labels)
+    together = model(**one)
+    assert apart.forward_loss.item() == pytest.approx(together.forward_loss.item(), rel=1e-5)
+    assert apart.backward_loss.item() == pytest.approx(together.backward_loss.item(), rel=1e-5)
+
+
+def test_word_nll_adds_up_to_the_loss(model, batch):
+    nll, _ = model.word_nll(**batch)
+    assert nll.shape == batch["labels"].shape
+    assert (nll[batch["labels"] == -100] == 0).all()
+    assert (nll.sum() / (batch["labels"] != -100).sum()).item() == pytest.approx(model(**batch).loss.item(), rel=1e-5)
+
+
+# -- vocabulary, saving, errors ----------------------------------------------------------------------------------------
+
+
+def test_a_new_vocabulary_keeps_the_rows_of_shared_words(model, batch):
+    old = model.lm_head
+    model.change_vocabulary([0, 1, 2, 30, -1, 4, -1])
+    assert model.config.vocab_size == 7
+    assert torch.equal(model.lm_head.weight[[0, 1, 3, 5]], old.weight[[0, 1, 30, 4]])
+    assert torch.equal(model.lm_head.bias[[0, 1, 3, 5]], old.bias[[0, 1, 30, 4]])
+    assert torch.equal(model.lm_head.weight[4], old.weight[2])
+    # <UNK> and the two new words share what <UNK> had.
+    shared = model.lm_head.bias[[2, 4, 6]].exp().sum()
+    assert shared.item() == pytest.approx(old.bias[2].exp().item(), rel=1e-5)
+    assert model.lm_head.weight.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"), [([0, 1, 2, 99], "-1 or 0 to 36"), ([0, 1, -1], "<UNK> must have"), ([0, 1], "unk_id 2")]
+)
+def test_a_wrong_new_vocabulary_is_refused(model, rows, message):
+    with pytest.raises(ValueError, match=message):
+        model.change_vocabulary(rows)
+
+
+def test_saving_and_loading(model, batch, tmp_path):
+    model.save_pretrained(tmp_path)
+    loaded = ElmoForPreTraining.from_pretrained(tmp_path)
+    assert torch.equal(loaded(**batch).loss, model(**batch).loss)
+    assert set(loaded.state_dict()) == set(model.state_dict())
+    assert {"lm_head.weight", "lm_head.bias", "elmo.bilm.forward_layers.0.weight_ih"} <= set(loaded.state_dict())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_is_close(model, batch, dtype):
+    exact = model(**batch).loss.item()
+    assert model.to(dtype)(**batch).loss.item() == pytest.approx(exact, rel=0.02)
+
+
+def test_a_model_without_a_vocabulary_is_refused():
+    with pytest.raises(ValueError, match="vocab_size is None"):
+        ElmoForPreTraining(ElmoConfig(**TINY))
+
+
+def test_labels_of_another_shape_are_refused_with_the_remedy(model, batch):
+    with pytest.raises(ValueError, match="neighbour_labels"):
+        model(**{**batch, "labels": batch["labels"][..., 0]})
+
+
+def test_backward_words_of_another_shape_are_refused(model, batch):
+    with pytest.raises(ValueError, match="backward_input_ids has the shape"):
+        model(batch["input_ids"], backward_input_ids=batch["input_ids"][:, 1:])
