@@ -8,6 +8,8 @@ import torch
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 
+torch.set_num_threads(1)  # models this small are slower on several, and tests run side by side
+
 # Sizes that all differ, so that swapped axes fail.
 TINY = {
     "char_embedding_size": 5,

@@ -1,0 +1,79 @@
+"""Words a second of ElmoTokenizer on the test part of WikiText-2, in batches of lines.
+
+    python benchmarks/tokenizer_speed.py [FILE] [--batch 128] [--rounds 5]
+
+FILE is any text file, one text a line, gzipped or not; by default WikiText-2 of the data beside the project (the folder
+that $ELMO_SHARED names, else ../shared). The target is 0.4 million words a second for
+`tokenizer(texts, padding=True, return_tensors="pt")`.
+"""
+
+import argparse
+import gzip
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from hf_elmo import ElmoTokenizer
+
+TARGET = 0.4e6
+WIKITEXT = Path("data", "lm", "other", "wikitext-2")
+
+
+def default_file() -> Path:
+    root = Path(os.environ.get("ELMO_SHARED", Path(__file__).parent.parent / ".." / "shared"))
+    return next((root / WIKITEXT).resolve().glob("*test*"))
+
+
+def read_lines(file: Path) -> list[str]:
+    with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8") as opened:
+        return [line.strip() for line in opened if line.strip()]
+
+
+def seconds(call: Callable[[list[str]], object], batches: list[list[str]], rounds: int) -> tuple[float, float]:
+    """Wall and processor time (of all threads) of a pass over all batches: medians, after one pass that warms up."""
+    times = []
+    for _ in range(rounds + 1):
+        start, cpu = time.perf_counter(), time.process_time()
+        for batch in batches:
+            call(batch)
+        times.append((time.perf_counter() - start, time.process_time() - cpu))
+    wall, cpu = map(statistics.median, zip(*times[1:], strict=True))
+    return wall, cpu
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, nargs="?", help="text, one a line (default: WikiText-2's test part)")
+    parser.add_argument("--batch", type=int, default=128, help="lines in a batch (default: 128)")
+    parser.add_argument("--rounds", type=int, default=5, help="passes over the file (default: 5)")
+    options = parser.parse_args()
+    file = options.file or default_file()
+    lines = read_lines(file)
+    batches = [lines[first : first + options.batch] for first in range(0, len(lines), options.batch)]
+    print(f"{file.name}: {len(lines)} lines in batches of {options.batch}, median of {options.rounds} passes")
+    slowest = float("inf")
+    for splitting in ("lm1b", "whitespace"):
+        tokenizer = ElmoTokenizer(word_splitting=splitting)
+        words = sum(len(tokens) - 2 for batch in batches for tokens in tokenizer(batch)["attention_mask"])
+        calls = {
+            'tokenizer(texts, padding=True, return_tensors="pt")': lambda texts, tokenizer=tokenizer: tokenizer(
+                texts, padding=True, return_tensors="pt"
+            ),
+            "tokenizer(texts), to lists": lambda texts, tokenizer=tokenizer: tokenizer(texts),
+        }
+        for name, call in calls.items():
+            wall, cpu = (words / taken / 1e6 for taken in seconds(call, batches, options.rounds))
+            print(
+                f"{splitting:10} {words:7} words  {name:52} {wall:.2f} million words a second ({cpu:.2f} a second of "
+                "processor time)"
+            )
+            slowest = min(slowest, wall * 1e6) if "pt" in name else slowest
+    verdict = "reached" if slowest >= TARGET else "NOT reached"
+    print(f"target for tensors: {TARGET / 1e6:.1f} million words a second, {verdict}")
+    return int(slowest < TARGET)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,139 @@
+"""The text of elmo-mini-en: public-domain books, speeches and plays, one tokenised sentence a line, and its vocabulary.
+
+    python examples/pretrain_mini/prepare.py ../shared/data/lm/public_domain corpus
+
+writes train.txt, heldout.txt, dev.txt (words separated by one blank: read them with word_splitting="whitespace") and
+vocab.txt, and prints the counts; with --wikitext also WikiText-2's text in the same form, as wikitext2.txt. Needs nltk
+(its code only, no downloaded data).
+"""
+
+import argparse
+import gzip
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
+
+from hf_elmo import ElmoTokenizer
+from hf_elmo.vocabulary import build_vocabulary
+
+# Whole books, about 3 % of the words: two by authors of whom the training text has another book (Doyle, Burnett), two
+# by authors of whom it has none (Trollope, Wilde). One short book more, for the curve during training.
+HELD_OUT = ("Doyle_Hound_1902", "Burnett_Princess_1905", "Trollope_Warden_1855", "pg_174")
+DEV = ("pg_46",)
+
+# nltk's Punkt with this list cuts 2 million characters a second and takes closing quotes along. Trained on the books
+# themselves it is worse: half of them print "Mr" without the point, so it does not learn "mr" as an abbreviation.
+ABBREVIATIONS = (
+    "mr mrs ms messrs mme dr prof rev hon st gen col maj capt lieut lt sgt gov sen rep jr esq no vol viz i.e e.g"
+)
+
+# What the books hold beside their text: Project Gutenberg's insertions; headings inside a paragraph; the speaker in a
+# play; _italics_, numbers of pages and notes, rows of stars; a hyphenated word over two lines; a page that ends within
+# a sentence. Each is replaced before the text is cut into paragraphs.
+_NOISE = tuple(
+    (re.compile(pattern, re.MULTILINE), replacement)
+    for pattern, replacement in (
+        (r"\[(?:Illustration|Picture|Footnote|Sidenote|Transcriber|_?Copyright|Applause|Laughter)[^\]]*\]", ""),
+        (r"^[ \t]*(?:CHAPTER|BOOK|PART|VOLUME) (?:[IVXLC]+|\d+)\b.*$", "\n\n"),
+        (r"^[A-Z][A-Z .']+:$|^[A-Z]{4,}\.(?=\s)", ""),
+        (r"_|\{\d+\}|\[\d+\]|\[?\*[* \t]*\]?", ""),
+        (r"(?<=\w)-[ \t]*\n[ \t]*(?=\w)", "-"),
+        (r"(?<=[a-z,;])[ \t]*\n\s*\n\s*(?=[a-z])", " "),
+    )
+)
+_HEADING = re.compile(r"(?i:chapter|book|part|volume|vol|act|scene|contents)\b.*|[IVXLC\d]+\.?")
+_CLOSED = re.compile(r"[.!?:;,\-—\"')\]]$")
+
+
+def documents(source: Path) -> Iterator[tuple[str, str]]:
+    """(name without suffixes, text) of each file of the corpus, in the order of their names."""
+    for path in sorted([*source.glob("books/*.txt.gz"), *source.glob("*.txt.gz"), *source.glob("*.txt")]):
+        text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        name = path.name.split(".")[0]
+        # The addresses to Congress hold a paragraph a line.
+        text = text.decode("utf-8").replace("\r", "")
+        yield name, text.replace("\n", "\n\n") if name == "state_union" else text
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """The paragraphs of a text, each on one line; headings, tables of contents and title pages are left out."""
+    for pattern, replacement in _NOISE:
+        text = pattern.sub(replacement, text)
+    for paragraph in re.split(r"\n[ \t]*\n", text):
+        words = paragraph.split()
+        line = " ".join(words)
+        short = len(words) < 20 and (_HEADING.fullmatch(line) or not _CLOSED.search(line))
+        if not short and re.search("[a-z]", line):
+            yield line
+
+
+def sentences(text: str, tokenizer: ElmoTokenizer) -> Iterator[list[str]]:
+    """The sentences of a text as words, split as the tokenizer splits by default."""
+    splitter = PunktSentenceTokenizer(_punkt_parameters())
+    found: list[str] = []
+    for paragraph in paragraphs(tokenizer.backend_tokenizer.normalizer.normalize_str(text)):
+        start = len(found)
+        for sentence in splitter.tokenize(paragraph):
+            if len(found) > start and sentence[0].islower():  # "Never!" / said he.
+                found[-1] += " " + sentence
+            else:
+                found.append(sentence)
+    for encoding in tokenizer.backend_tokenizer.encode_batch(found, add_special_tokens=False):
+        if any(word[0].isalnum() for word in encoding.tokens):
+            yield encoding.tokens
+
+
+def _punkt_parameters() -> PunktParameters:
+    parameters = PunktParameters()
+    parameters.abbrev_types = {quote + word for word in ABBREVIATIONS.split() for quote in ("", "'", '"')}
+    return parameters
+
+
+def wikitext_sentences(text: str) -> Iterator[list[str]]:
+    """The sentences of a WikiText file in the form of the others.
+
+    Headings are left out, `@-@`, `@,@` and `@.@` are put back into their words, and a sentence ends at a point outside
+    quotation marks. `<unk>` stays: a word that no vocabulary has.
+    """
+    for line in re.sub(r" @([-,.])@ ", r"\1", text).split("\n"):
+        sentence: list[str] = []
+        for word in [] if line.startswith(" =") else line.split():
+            sentence.append(word)
+            if word in ".!?" and sentence.count('"') % 2 == 0:
+                yield sentence
+                sentence = []
+        if sentence:
+            yield sentence
+
+
+def main() -> None:
+    """Writes the files."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("source", type=Path, help="folder with books/*.txt.gz and further *.txt, *.txt.gz")
+    parser.add_argument("output", type=Path, help="folder for train.txt, heldout.txt, dev.txt and vocab.txt")
+    parser.add_argument(
+        "--vocab-size", type=int, default=40_000, help="words of the softmax, <S>, </S>, <UNK> included"
+    )
+    parser.add_argument("--wikitext", type=Path, help="WikiText-2's test.txt")
+    args = parser.parse_args()
+    args.output.mkdir(parents=True, exist_ok=True)
+    tokenizer = ElmoTokenizer()
+    parts: dict[str, list[list[str]]] = {"train": [], "heldout": [], "dev": []}
+    for name, text in documents(args.source):
+        part = "heldout" if name in HELD_OUT else "dev" if name in DEV else "train"
+        parts[part].extend(sentences(text, tokenizer))
+    if args.wikitext:
+        parts["wikitext2"] = list(wikitext_sentences(args.wikitext.read_text(encoding="utf-8")))
+    vocabulary = build_vocabulary(parts["train"], size=args.vocab_size)
+    vocabulary.save(args.output / "vocab.txt")
+    for part, lines in parts.items():
+        (args.output / f"{part}.txt").write_text("".join(f"{' '.join(words)}\n" for words in lines), encoding="utf-8")
+        count = sum(map(len, lines))
+        unknown = sum((vocabulary.ids(words) == vocabulary.unk_id).sum() for words in lines) / max(count, 1)
+        print(f"{part:10s} {len(lines):9,} sentences {count:11,} words {unknown:8.3%} outside the vocabulary")
+
+
+if __name__ == "__main__":
+    main()

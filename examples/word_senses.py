@@ -1,0 +1,100 @@
+"""Word senses by nearest neighbours: does a word's vector know which of its senses is meant?
+
+    python examples/word_senses.py ../shared/data/wsd/senseval/{line,interest}.pos.gz
+
+Each occurrence of a word gets the sense of the occurrence whose vector is nearest (1-NN, cosine), by each layer of the
+biLM and by means of layers, in 5 folds; the most frequent sense beside it. The same sentence never stands on both
+sides. Files are Senseval's as nltk packs them. Needs scikit-learn.
+"""
+
+import argparse
+import gzip
+import html
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from loading import add_model_option, load
+from sklearn.dummy import DummyClassifier
+from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
+from sklearn.neighbors import KNeighborsClassifier
+
+import hf_elmo
+
+FOLDS = 5
+SENTENCES_AT_ONCE = 500  # bounds the memory for vectors of words that are not asked about
+
+# The files are no well-formed XML.
+_INSTANCE = re.compile(r"<instance.*?senseid=\"([^\"]+)\".*?<context>(.*?)</context>", re.DOTALL)
+_WORD = re.compile(r"(<head>\s*)?<wf pos=(?:\"[^\"]*\"|'[^']*')>(.*?)</wf>")
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """A word in a sentence, and its sense."""
+
+    words: list[str]
+    place: int
+    sense: str
+
+
+def read_senseval(path: Path) -> Iterator[Occurrence]:
+    """The occurrences of a file, each with the one sentence that holds the word."""
+    text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode("utf-8")
+    for sense, context in _INSTANCE.findall(text):
+        sentence = next(line for line in context.split("\n") if "<head>" in line)
+        heads, words = zip(*_WORD.findall(sentence), strict=True)
+        place = next(number for number, head in enumerate(heads) if head)
+        yield Occurrence([html.unescape(word) for word in words], place, sense)
+
+
+def vectors_of(
+    model: hf_elmo.ElmoModel, tokenizer: hf_elmo.ElmoTokenizer, occurrences: Sequence[Occurrence]
+) -> np.ndarray:
+    """The vectors of the words asked about, `[layers, occurrences, 2P]`."""
+    found = []
+    for start in range(0, len(occurrences), SENTENCES_AT_ONCE):
+        part = occurrences[start : start + SENTENCES_AT_ONCE]
+        arrays = hf_elmo.embed(model, [one.words for one in part], tokenizer=tokenizer, layers="all", progress=False)
+        found += [array[:, one.place] for array, one in zip(arrays, part, strict=True)]
+    return np.stack(found, axis=1)
+
+
+def accuracies(vectors: np.ndarray, occurrences: Sequence[Occurrence]) -> dict[str, float]:
+    """Accuracy by the most frequent sense, each layer, and means of layers."""
+    senses = np.array([one.sense for one in occurrences])
+    _, sentence = np.unique([" ".join(one.words) for one in occurrences], return_inverse=True)
+    folds = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=0)
+    inputs = {f"layer {number}": layer for number, layer in enumerate(vectors)}
+    inputs |= {"mean of 1 up": vectors[1:].mean(0), "mean of all": vectors.mean(0)}
+    results = {}
+    for name, x in {"most frequent": vectors[0], **inputs}.items():
+        nearest = KNeighborsClassifier(1, metric="cosine")
+        method = DummyClassifier(strategy="most_frequent") if name == "most frequent" else nearest
+        results[name] = (cross_val_predict(method, x, senses, groups=sentence, cv=folds) == senses).mean()
+    return results
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "files", type=Path, nargs="+", help="Senseval files, one word each: line.pos.gz, interest.pos.gz"
+    )
+    add_model_option(parser)
+    args = parser.parse_args(arguments)
+    model, tokenizer = load(args.model)
+    for number, path in enumerate(args.files):
+        occurrences = list(read_senseval(path))
+        results = accuracies(vectors_of(model, tokenizer, occurrences), occurrences)
+        if number == 0:
+            print(f"{'word':10s} {'senses':>6s} {'times':>6s} " + " ".join(f"{name:>13s}" for name in results))
+        senses = len({one.sense for one in occurrences})
+        figures = " ".join(f"{value:13.1%}" for value in results.values())
+        print(f"{path.name.split('.')[0]:10s} {senses:6d} {len(occurrences):6d} {figures}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+"""ElmoConfig: its defaults, what it derives, what it refuses, and that it comes back from a file."""
+
+import json
+import math
+
+import pytest
+from huggingface_hub.errors import StrictDataclassError
+from transformers import PreTrainedConfig
+
+from hf_elmo import ElmoConfig
+from tests.conftest import TINY
+
+# The published "original" model: options.json of elmo_2x4096_512_2048cnn_2xhighway, in this configuration's words.
+ORIGINAL = {
+    "char_vocab_size": 262,
+    "char_embedding_size": 16,
+    "char_filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+    "char_activation": "relu",
+    "num_highway_layers": 2,
+    "char_projection": True,
+    "max_word_length": 50,
+    "hidden_size": 1024,
+    "cell_size": 4096,
+    "cell_projection": True,
+    "num_hidden_layers": 2,
+    "cell_clip": 3.0,
+    "proj_clip": 3.0,
+    "use_skip_connections": True,
+    "pad_token_id": 0,
+    "bos_token_id": 257,
+    "eos_token_id": 258,
+}
+
+REFUSED = [
+    ("char_vocab_size", 5),
+    ("char_vocab_size", 0),
+    ("char_embedding_size", 0),
+    ("char_filters", []),
+    ("char_filters", [[1]]),
+    ("char_filters", [[1, 4, 5]]),
+    ("char_filters", [[1, 0]]),
+    ("char_filters", [[0, 4]]),
+    ("char_filters", [["1", 4]]),
+    ("char_filters", [[True, 4]]),
+    ("char_filters", [7]),
+    ("char_filters", [[51, 4]]),
+    ("char_activation", "gelu"),
+    ("num_highway_layers", -1),
+    ("char_projection", False),
+    ("max_word_length", 2),
+    ("hidden_size", 0),
+    ("hidden_size", 21),
+    ("cell_size", 0),
+    ("cell_projection", False),
+    ("num_hidden_layers", 0),
+    ("cell_clip", 0),
+    ("cell_clip", -3.0),
+    ("cell_clip", math.nan),
+    ("proj_clip", 0.0),
+    ("proj_clip", -1),
+    ("proj_clip", math.nan),
+    ("hidden_dropout", -0.1),
+    ("hidden_dropout", 1.0),
+    ("hidden_dropout", math.nan),
+    ("layer_weights", []),
+    ("layer_weights", [0.5, 0.5]),
+    ("layer_weights", [0.1, 0.2, 0.3, 0.4]),
+    ("layer_weights", ["a", 1, 2]),
+    ("layer_weights", [math.nan, 1, 1]),
+    ("layer_weights", [math.inf, 1, 1]),
+    ("layer_weights", [0, 0, 0]),
+    ("layer_weights", 3),
+    ("layer_weights", -4),
+    ("num_scalar_mixes", 0),
+    ("classifier_pooling", "sum"),
+    ("classifier_hidden_size", 0),
+    ("classifier_dropout", -0.5),
+    ("classifier_dropout", 1),
+    ("vocab_size", 0),
+    ("num_sampled", 0),
+    ("pad_token_id", 5),
+    ("bos_token_id", 1000),
+    ("bos_token_id", -1),
+    ("eos_token_id", -4),
+    ("eos_token_id", 257),
+]
+
+OF_ANOTHER_TYPE = [
+    ("char_vocab_size", 262.0),
+    ("char_embedding_size", "16"),
+    ("char_filters", 5),
+    ("char_filters", None),
+    ("char_activation", None),
+    ("num_highway_layers", None),
+    ("char_projection", "yes"),
+    ("max_word_length", 50.5),
+    ("hidden_size", True),
+    ("cell_size", None),
+    ("cell_projection", 1),
+    ("num_hidden_layers", "2"),
+    ("cell_clip", "3"),
+    ("proj_clip", True),
+    ("use_skip_connections", "no"),
+    ("hidden_dropout", None),
+    ("layer_weights", True),
+    ("layer_weights", 0.5),
+    ("num_scalar_mixes", 1.5),
+    ("scalar_mix_layer_norm", 3),
+    ("classifier_pooling", None),
+    ("classifier_hidden_size", 8.0),
+    ("classifier_dropout", "0.5"),
+    ("freeze_bilm", None),
+    ("vocab_size", 31.0),
+    ("num_sampled", None),
+    ("pad_token_id", "0"),
+    ("bos_token_id", 257.5),
+    ("eos_token_id", "258"),
+]
+
+
+def name_of(pair: tuple[str, object]) -> str:
+    return f"{pair[0]}={pair[1]!r}"
+
+
+def test_the_defaults_are_the_published_original_model() -> None:
+    assert {name: getattr(ElmoConfig(), name) for name in ORIGINAL} == ORIGINAL
+
+
+def test_the_defaults_of_what_is_no_part_of_a_published_model() -> None:
+    config = ElmoConfig()
+    assert config.layer_weights is None
+    assert config.num_scalar_mixes == 1
+    assert config.scalar_mix_layer_norm is False
+    assert config.freeze_bilm is True
+    assert config.classifier_dropout == 0.5
+    assert config.classifier_pooling == "mean"
+    assert config.classifier_hidden_size is None
+    assert config.hidden_dropout == 0.0
+    assert config.vocab_size is None
+    assert config.num_sampled == 8192
+
+
+def test_sizes_that_follow_from_others() -> None:
+    config = ElmoConfig(**TINY)
+    assert (config.projection_size, config.num_filters) == (11, 37)
+    assert ElmoConfig().projection_size == 512
+    assert ElmoConfig().num_filters == 2048
+
+
+@pytest.mark.parametrize(("hidden_size", "projected"), [(74, False), (22, True)])
+def test_characters_are_projected_unless_the_filters_are_as_many(hidden_size: int, projected: bool) -> None:
+    assert ElmoConfig(**{**TINY, "hidden_size": hidden_size}).char_projection is projected
+
+
+@pytest.mark.parametrize(("cell_size", "projected"), [(11, False), (19, True)])
+def test_cells_are_projected_unless_they_have_that_size(cell_size: int, projected: bool) -> None:
+    assert ElmoConfig(**{**TINY, "cell_size": cell_size}).cell_projection is projected
+
+
+def test_a_projection_may_be_asked_for_where_none_is_needed() -> None:
+    config = ElmoConfig(**{**TINY, "hidden_size": 74, "cell_size": 37}, char_projection=True, cell_projection=True)
+    assert config.char_projection is True
+    assert config.cell_projection is True
+
+
+@pytest.mark.parametrize(
+    ("number", "weights"), [(0, [1.0, 0.0, 0.0]), (2, [0.0, 0.0, 1.0]), (-1, [0.0, 0.0, 1.0]), (-3, [1.0, 0.0, 0.0])]
+)
+def test_one_layer_is_a_mix_of_that_layer_alone(number: int, weights: list[float]) -> None:
+    assert ElmoConfig(**TINY, layer_weights=number).layer_weights == weights
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("cell_clip", None),
+        ("proj_clip", None),
+        ("cell_clip", 2),
+        ("num_highway_layers", 0),
+        ("num_hidden_layers", 1),
+        ("char_filters", ((1, 4), (3, 9))),
+        ("layer_weights", (0.0, 0.5, -0.5)),
+        ("classifier_hidden_size", 9),
+        ("vocab_size", 31),
+        ("max_word_length", 3),
+    ],
+    ids=str,
+)
+def test_values_that_are_allowed(field: str, value: object) -> None:
+    settings = {**TINY, field: value}
+    if field == "max_word_length":
+        settings["char_filters"] = [[1, 4], [3, 9]]
+    got = getattr(ElmoConfig(**settings), field)
+    assert got == ([list(pair) for pair in value] if field == "char_filters" else value)
+
+
+@pytest.mark.parametrize(("field", "value"), REFUSED, ids=map(name_of, REFUSED))
+def test_a_value_that_no_model_can_have_is_refused_by_name(field: str, value: object) -> None:
+    with pytest.raises(ValueError) as error:
+        ElmoConfig(**{**TINY, field: value})
+    assert f"{field} is {value!r}, but " in str(error.value)
+
+
+@pytest.mark.parametrize(("field", "value"), OF_ANOTHER_TYPE, ids=map(name_of, OF_ANOTHER_TYPE))
+def test_a_value_of_another_type_is_refused_by_name(field: str, value: object) -> None:
+    with pytest.raises((StrictDataclassError, TypeError, ValueError)) as error:
+        ElmoConfig(**{**TINY, field: value})
+    assert field in str(error.value)
+    assert repr(value) in str(error.value) or str(value) in str(error.value)
+
+
+def test_every_field_is_in_one_of_the_two_lists() -> None:
+    own = set(ElmoConfig().to_dict()) - set(PreTrainedConfig().to_dict()) - {"model_type"}
+    assert own <= {field for field, _ in OF_ANOTHER_TYPE}
+    assert own - {field for field, _ in REFUSED} == {"use_skip_connections", "scalar_mix_layer_norm", "freeze_bilm"}
+
+
+def test_fixed_weights_come_with_one_mix_only() -> None:
+    with pytest.raises(ValueError, match="num_scalar_mixes is 2"):
+        ElmoConfig(**TINY, layer_weights=[1, 0, 0], num_scalar_mixes=2)
+
+
+def test_a_filter_wider_than_a_word_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_word_length, 4"):
+        ElmoConfig(**{**TINY, "char_filters": [[1, 3], [5, 2]]}, max_word_length=4)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"layer_weights": -1},
+        {"layer_weights": [0.25, 0.5, 0.25]},
+        {"cell_clip": None, "proj_clip": 2},
+        {"num_scalar_mixes": 2, "scalar_mix_layer_norm": True},
+        {"classifier_hidden_size": 9, "num_labels": 5, "problem_type": "multi_label_classification"},
+        {"vocab_size": 31, "hidden_dropout": 0.1},
+    ],
+    ids=lambda changes: ", ".join(changes) or "as it is",
+)
+def test_a_configuration_comes_back_from_its_file(tmp_path, changes: dict) -> None:
+    config = ElmoConfig(**TINY, **changes)
+    config.save_pretrained(tmp_path)
+    again = ElmoConfig.from_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert again.to_dict() == config.to_dict()
+    assert saved["model_type"] == "elmo"
+    assert all(saved[name] == value for name, value in TINY.items())
+
+
+def test_a_field_changed_on_loading_is_completed(tmp_path) -> None:
+    ElmoConfig(**TINY).save_pretrained(tmp_path)
+    config = ElmoConfig.from_pretrained(tmp_path, layer_weights=-1, cell_clip=None, num_labels=5)
+    assert config.layer_weights == [0.0, 0.0, 1.0]
+    assert config.cell_clip is None
+    assert config.num_labels == 5
+    config, rest = ElmoConfig.from_pretrained(tmp_path, cell_clip=2.0, other=7, return_unused_kwargs=True)
+    assert config.cell_clip == 2.0
+    assert rest == {"other": 7}
+
+
+def test_a_field_changed_on_loading_is_validated(tmp_path) -> None:
+    ElmoConfig(**TINY).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="cell_clip is -1"):
+        ElmoConfig.from_pretrained(tmp_path, cell_clip=-1)
+
+
+def test_two_configurations_share_nothing() -> None:
+    one, other = ElmoConfig(), ElmoConfig()
+    one.char_filters.append([9, 9])
+    assert other.char_filters == ORIGINAL["char_filters"]
+
+
+def test_a_word_vocabulary_smaller_than_the_characters_is_no_error() -> None:
+    config = ElmoConfig(**TINY, vocab_size=7)
+    assert (config.vocab_size, config.eos_token_id) == (7, 258)
+
+
+def test_trainer_and_pipelines_are_told_what_to_leave_out_at_inference() -> None:
+    assert {"hidden_states", "state"} <= set(ElmoConfig.keys_to_ignore_at_inference)

@@ -1,0 +1,175 @@
+"""Each example script runs on tiny data and prints its table."""
+
+import csv
+import gzip
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import SENTENCES
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """Imports a script as `python examples/NAME.py` would."""
+    before = set(sys.modules)
+
+    def load(name: str):
+        path = EXAMPLES / f"{name}.py"
+        monkeypatch.syspath_prepend(str(path.parent))
+        return importlib.import_module(path.stem)
+
+    yield load
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(EXAMPLES)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def folder(model, tokenizer, tmp_path) -> str:
+    """A saved random model."""
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return str(tmp_path / "model")
+
+
+def _senseval(words: str, sense: str) -> str:
+    """An occurrence of *line*, written as Senseval's files are, flaws included."""
+    tagged = " ".join(
+        f'<head> <wf pos="NN">{word}</wf></head>' if word.startswith("line") else f"<wf pos='\"'>{word}</wf>"
+        for word in words.split()
+    )
+    return (
+        f'<instance id="line-n.1:">\n\n<answer instance="line-n.1:" senseid="{sense}"/>\n\n<context>\n'
+        f' <wf pos="DT">before</wf> \n {tagged} \n</context>\n\n</instance>\n'
+    )
+
+
+@pytest.fixture
+def senseval(tmp_path) -> Path:
+    cord = [f"they hung {number} shirts on the line &amp; left" for number in range(9)]
+    phone = [f"she called {number} times but the lines were < busy" for number in range(7)]
+    text = "".join(_senseval(words, "cord") for words in cord) + "".join(_senseval(words, "phone") for words in phone)
+    path = tmp_path / "line.pos.gz"
+    path.write_bytes(gzip.compress(f'<corpus lang="en">\n{text}</corpus>'.encode()))
+    return path
+
+
+def test_word_senses_prints_every_layer(example, folder, senseval, capsys):
+    example("word_senses").main([str(senseval), "--model", folder])
+    header, row = capsys.readouterr().out.splitlines()
+    assert all(name in header for name in ("most frequent", "layer 0", "layer 1", "layer 2", "mean of 1 up"))
+    assert row.split()[:4] == ["line", "2", "16", "56.2%"]  # 9 of 16
+
+
+def test_word_senses_reads_the_sentence_with_the_word(example, senseval):
+    first, *_, last = example("word_senses").read_senseval(senseval)
+    assert " ".join(first.words) == "they hung 0 shirts on the line & left"
+    assert (first.words[first.place], first.sense) == ("line", "cord")
+    assert (last.words[last.place], last.sense) == ("lines", "phone")
+
+
+def test_word_senses_tell_apart_what_the_vectors_tell_apart(example):
+    module = example("word_senses")
+    occurrences = [module.Occurrence(["line", str(number)], 0, "ab"[number % 2]) for number in range(40)]
+    apart = np.array([[1.0, 0.0], [0.0, 1.0]])[np.arange(40) % 2]
+    results = module.accuracies(np.stack([np.ones((40, 2)), apart, apart]), occurrences)
+    assert results["layer 1"] == results["layer 2"] == results["mean of 1 up"] == 1
+    assert results["most frequent"] == results["layer 0"] == 0.5
+
+
+def test_nearest_neighbors_prints_every_layer(example, folder, tmp_path, capsys):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join([*SENTENCES, "A match in the bank .", "They play on the bank ."]), encoding="utf-8")
+    module = example("nearest_neighbors")
+    module.main([str(corpus), "--model", folder, "--top", "2"])
+    out = capsys.readouterr().out
+    assert out.count("layer 0") == len(module.QUESTIONS)
+    assert "A match in the [bank] ." in out
+    assert "A [match] in the bank ." in out
+
+
+@pytest.fixture
+def spam(tmp_path) -> Path:
+    path = tmp_path / "spam.csv"
+    with path.open("w", encoding="latin-1", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["v1", "v2", "", "", ""])
+        for number in range(20):
+            spam = number % 3 == 0
+            rows.writerow(["spam" if spam else "ham", f"WIN £{number}" if spam else f"see you, {number}", "", "", ""])
+    return path
+
+
+def test_sms_spam_prints_accuracy_and_seconds(example, folder, spam, capsys):
+    example("sms_spam").main([str(spam), "--model", folder, "--train-rows", "14", "--starts", "2"])
+    baseline, *starts, mean = capsys.readouterr().out.splitlines()
+    assert baseline.split()[-1] == "66.67%"
+    accuracies = [float(line.split()[4].rstrip("%")) for line in starts]
+    assert len(accuracies) == 2
+    assert float(mean.split()[-1].rstrip("%")) == pytest.approx(np.mean(accuracies), abs=0.01)
+
+
+def test_sms_spam_classifier_learns(example):
+    random = torch.Generator().manual_seed(3)
+    vectors, labels = torch.randn(600, 7, generator=random), torch.arange(600) % 2
+    vectors[:, 4] += 4 * labels
+    classifier = example("sms_spam").train_classifier(vectors, labels, seed=1)
+    assert (classifier(vectors).argmax(1) == labels).double().mean() > 0.9
+
+
+BOOK = """CHAPTER I
+
+THE BEGINNING
+
+“Stop!” cried Mr. Smith; _he_ was not
+amused. He doesn’t sing the well-
+known song.
+
+[Illustration: a cat]
+
+* * * * *
+
+It rained.
+"""
+
+
+@pytest.fixture
+def corpus(tmp_path) -> Path:
+    (tmp_path / "source" / "books").mkdir(parents=True)
+    for name in ("A_book", "Doyle_Hound_1902", "pg_46"):
+        (tmp_path / "source" / "books" / f"{name}.txt.gz").write_bytes(gzip.compress(BOOK.encode()))
+    (tmp_path / "source" / "play.txt").write_text("FIRST LORD:\nTo be,\nor not.\n\nSECOND:\nNo!\n", encoding="utf-8")
+    return tmp_path / "source"
+
+
+def test_prepare_writes_sentences_of_whole_books(example, corpus, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("nltk")
+    wikitext = tmp_path / "wiki.txt"
+    wikitext.write_text(' \n = Head = \n \n A 3 @.@ 5 @-@ mile run . He said " Go ! " . End\n', encoding="utf-8")
+    out = tmp_path / "out"
+    arguments = ["prepare.py", str(corpus), str(out), "--vocab-size", "9", "--wikitext", str(wikitext)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    example("pretrain_mini/prepare").main()
+    book = [
+        '" Stop ! " cried Mr. Smith ; he was not amused .',
+        "He doesn 't sing the well-known song .",
+        "It rained .",
+    ]
+    assert (out / "heldout.txt").read_text(encoding="utf-8").splitlines() == book
+    assert (out / "dev.txt").read_text(encoding="utf-8").splitlines() == book
+    assert (out / "train.txt").read_text(encoding="utf-8").splitlines() == [*book, "To be , or not .", "No !"]
+    assert (out / "wikitext2.txt").read_text(encoding="utf-8").splitlines() == [
+        "A 3.5-mile run .",
+        'He said " Go ! " .',
+        "End",
+    ]
+    words = (out / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    assert (words[:4], len(words)) == (["<S>", "</S>", "<UNK>", "."], 9)
+    assert "3 sentences" in capsys.readouterr().out

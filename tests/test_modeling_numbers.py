@@ -1,0 +1,493 @@
+"""The numbers of ElmoModel: against a textbook ELMo, whatever the padding, the batch and the pieces."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer, packing_elmo
+from hf_elmo.packing_elmo import Packing, distinct_rows
+from tests.conftest import SENTENCES, TINY
+from tests.plain_elmo import sentence_layers, word_vector
+
+ARCHITECTURES = {
+    "as published": {},
+    "tanh": {"char_activation": "tanh"},
+    "no highway": {"num_highway_layers": 0},
+    "three highways": {"num_highway_layers": 3},
+    "filters as many as the projection": {"hidden_size": 74, "cell_size": 41},
+    "cells as many as the projection": {"cell_size": 11},
+    "cells as many, projected all the same": {"cell_size": 11, "cell_projection": True},
+    "filters as many, projected all the same": {"hidden_size": 74, "char_projection": True},
+    "no clips": {"cell_clip": None, "proj_clip": None},
+    "cell clip": {"cell_clip": 0.3, "proj_clip": None},
+    "projection clip": {"cell_clip": None, "proj_clip": 0.2},
+    "both clips": {"cell_clip": 0.4, "proj_clip": 0.3},
+    "no skip connections": {"use_skip_connections": False},
+    "one layer": {"num_hidden_layers": 1},
+    "four layers": {"num_hidden_layers": 4},
+    "long words": {"max_word_length": 61},
+    "words as short as the widest filter": {"max_word_length": 4, "char_filters": [[2, 5], [4, 6]]},
+}
+
+
+def make(size: float = 1.0, dtype: torch.dtype = torch.float32, **changes: object) -> tuple[ElmoModel, ElmoTokenizer]:
+    """A model whose matrices keep the size of what they multiply, so that rounding does not grow from step to step.
+
+    With a larger `size` the gates saturate and the clips take part.
+    """
+    model = ElmoModel(ElmoConfig(**{**TINY, **changes})).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in (*model.char_encoder.parameters(), *model.bilm.parameters()):
+            scale = 0.1 if parameter.dim() == 1 else parameter[0].numel() ** -0.5
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale * size)
+        model.char_encoder.embedding.weight[0] = 0
+    return model.to(dtype), ElmoTokenizer(word_splitting="whitespace", max_word_length=model.config.max_word_length)
+
+
+@pytest.fixture
+def inputs(tokenizer: ElmoTokenizer) -> dict[str, Tensor]:
+    return tokenizer(SENTENCES, padding=True, return_tensors="pt")
+
+
+def all_layers(model: ElmoModel, inputs: dict, **options: object) -> Tensor:
+    """`[layers + 1, batch, words, 2P]`."""
+    with torch.no_grad():
+        return torch.stack(model(**inputs, output_hidden_states=True, **options).hidden_states)
+
+
+def near(found: Tensor, expected: Tensor, tolerance: float = 1e-6) -> None:
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=0)
+
+
+# -- against the textbook ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", ARCHITECTURES.values(), ids=ARCHITECTURES)
+def test_every_architecture_equals_the_textbook(changes: dict) -> None:
+    model, tokenizer = make(3.0, torch.float64, **changes)
+    texts = ["Ünïcödé 日本語 😀 , too", "a", "extraordinarily " + "x" * 70]
+    inputs = tokenizer(texts, padding=True, return_tensors="pt")
+    output = model(**inputs, output_hidden_states=True)
+    for row, text in enumerate(texts):
+        ids = tokenizer(text, return_tensors="pt")["input_ids"][0]
+        layers, state = sentence_layers(model, ids)
+        near(torch.stack(output.hidden_states)[:, row, : len(ids)], layers, 1e-11)
+        near(output.last_hidden_state[row, : len(ids)], layers.mean(0), 1e-11)
+        near(output.pooler_output[row], layers.mean(0)[1:-1].mean(0), 1e-11)
+        near(output.state[0][:, :, row], state[0], 1e-11)
+        near(output.state[1][:, :, row], state[1], 1e-11)
+
+
+@pytest.mark.parametrize("clips", [(0.4, 0.3), (None, None)], ids=["clips", "no clips"])
+def test_the_clips_take_part_in_the_tests(clips: tuple) -> None:
+    model, tokenizer = make(3.0, cell_clip=clips[0], proj_clip=clips[1])
+    hidden, cell = model(**tokenizer(SENTENCES, padding=True, return_tensors="pt")).state
+    assert (hidden.abs().max() > 0.31) == (clips == (None, None))
+    assert (cell.abs().max() > 0.41) == (clips == (None, None))
+
+
+@pytest.mark.parametrize("name", ["as published", "both clips", "cells as many as the projection", "one layer"])
+def test_gradients_equal_the_textbooks(name: str) -> None:
+    model, tokenizer = make(3.0, torch.float64, **ARCHITECTURES[name])
+    texts = ["a river bank", "a bank"]
+    weights = torch.randn(22, dtype=torch.float64)
+    output = model(**tokenizer(texts, padding=True, padding_side="left", return_tensors="pt"))
+    (output.last_hidden_state @ weights).square().sum().backward()
+    found = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    mixes = [sentence_layers(model, tokenizer(text, return_tensors="pt")["input_ids"][0])[0] for text in texts]
+    weighed = [torch.einsum("l,lws->ws", model.scalar_mix.scalars[0].softmax(0), mix) for mix in mixes]
+    sum((model.scalar_mix.gamma * mix @ weights).square().sum() for mix in weighed).backward()
+    for name, parameter in model.named_parameters():
+        expected = parameter.grad
+        if name == "char_encoder.embedding.weight":
+            expected[0] = 0  # padding is part of no gradient
+        torch.testing.assert_close(found[name], expected, atol=1e-9, rtol=1e-9)
+
+
+def test_layer_zero_is_the_words_vector_twice(inputs: dict) -> None:
+    model, _ = make()
+    first = all_layers(model, inputs)[0]
+    vectors = model.char_encoder(inputs["input_ids"]) * inputs["attention_mask"][:, :, None]
+    near(first, torch.cat((vectors, vectors), dim=2))
+
+
+# -- padding and batches -----------------------------------------------------------------------------------------------
+
+
+def padded(inputs: dict, where: str) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """The batch with six more positions, its words moved, and where each row's words are."""
+    ids, mask = inputs["input_ids"], inputs["attention_mask"].bool()
+    batch, length = mask.shape[0], mask.shape[1] + 6
+    new_ids, new_mask = ids.new_zeros(batch, length, ids.shape[2]), mask.new_zeros(batch, length)
+    places = []
+    for row in range(batch):
+        words = int(mask[row].sum())
+        if where == "right":
+            place = torch.arange(words)
+        elif where == "left":
+            place = torch.arange(length - words, length)
+        else:
+            place = torch.randperm(length, generator=torch.Generator().manual_seed(row))[:words].sort().values
+        new_ids[row, place], new_mask[row, place] = ids[row, mask[row]], True
+        places.append(place)
+    return {"input_ids": new_ids, "attention_mask": new_mask.long()}, places
+
+
+@pytest.mark.parametrize("where", ["right", "left", "in the middle"])
+def test_a_batch_gives_what_each_sentence_gives_alone(tokenizer: ElmoTokenizer, inputs: dict, where: str) -> None:
+    model, _ = make()
+    batch, places = padded(inputs, where)
+    with torch.no_grad():
+        output = model(**batch, output_hidden_states=True)
+        for row, (sentence, place) in enumerate(zip(SENTENCES, places, strict=True)):
+            alone = model(**tokenizer(sentence, return_tensors="pt"), output_hidden_states=True)
+            near(output.last_hidden_state[row, place], alone.last_hidden_state[0])
+            near(output.pooler_output[row], alone.pooler_output[0])
+            for layer, layer_alone in zip(output.hidden_states, alone.hidden_states, strict=True):
+                near(layer[row, place], layer_alone[0])
+            for part, part_alone in zip(output.state, alone.state, strict=True):
+                near(part[:, :, row], part_alone[:, :, 0])
+
+
+@pytest.mark.parametrize("where", ["right", "left", "in the middle"])
+def test_padded_positions_are_zero_everywhere(inputs: dict, where: str) -> None:
+    model, _ = make()
+    batch, _ = padded(inputs, where)
+    output = model(**batch, output_hidden_states=True)
+    for tensor in (output.last_hidden_state, *output.hidden_states):
+        assert not tensor[batch["attention_mask"] == 0].any()
+        assert tensor[batch["attention_mask"] == 1].any(1).all()
+
+
+@pytest.mark.parametrize("where", ["right", "left", "in the middle"])
+def test_what_stands_in_padded_positions_does_not_matter(inputs: dict, where: str) -> None:
+    model, _ = make()
+    batch, _ = padded(inputs, where)
+    filled = torch.where(batch["attention_mask"][:, :, None] == 1, batch["input_ids"], 77)
+    assert torch.equal(all_layers(model, {**batch, "input_ids": filled}), all_layers(model, batch))
+
+
+def test_the_order_of_rows_does_not_matter(inputs: dict) -> None:
+    model, _ = make()
+    order = torch.tensor([2, 0, 3, 1])
+    expected = all_layers(model, inputs)[:, order]
+    near(all_layers(model, {key: value[order] for key, value in inputs.items()}), expected)
+
+
+def test_rows_without_words_are_zero_and_change_nothing(inputs: dict) -> None:
+    model, _ = make()
+    with_empty = {key: torch.cat((value[:1] * 0, value[:2], value[:1] * 0, value[2:])) for key, value in inputs.items()}
+    output = model(**with_empty, output_hidden_states=True)
+    real = torch.tensor([1, 2, 4, 5])
+    near(torch.stack(output.hidden_states)[:, real], all_layers(model, inputs))
+    for tensor in (output.last_hidden_state, output.pooler_output, output.state[0].transpose(0, 2)):
+        assert not tensor[[0, 3]].any()
+        assert tensor.isfinite().all()
+
+
+def test_a_batch_of_nothing_but_padding_is_zero(inputs: dict) -> None:
+    model, _ = make(scalar_mix_layer_norm=True)
+    output = model(inputs["input_ids"] * 0)
+    assert output.last_hidden_state.shape == (4, 21, 22)
+    assert not output.last_hidden_state.any()
+    assert not output.pooler_output.any()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.booleans(), min_size=7, max_size=7), min_size=1, max_size=5))
+def test_words_are_packed_by_length_wherever_padding_stands(rows: list[list[bool]]) -> None:
+    mask = torch.tensor(rows)
+    packing = Packing.of(mask)
+    lengths = sorted((sum(row) for row in rows), reverse=True)
+    assert packing.batch_sizes == [sum(length > step for length in lengths) for step in range(lengths[0])]
+    assert len(packing.positions) == sum(lengths)
+    numbers = torch.arange(1, mask.numel() + 1).view(mask.shape) * mask
+    packed = numbers.flatten()[packing.positions]
+    first = 0
+    for step, size in enumerate(packing.batch_sizes):
+        for place, row in enumerate(packing.rows[:size].tolist()):
+            words = numbers[row][mask[row]].tolist()
+            assert packed[first + place] == words[step]
+            assert packed[packing.reverse][first + place] == words[-1 - step]
+        first += size
+    assert torch.equal(packing.pad(packed[:, None].float())[:, :, 0], numbers.float())
+
+
+# -- the character CNN -------------------------------------------------------------------------------------------------
+
+
+def words_convolved(model: ElmoModel, inputs: dict) -> int:
+    seen = []
+    hook = model.char_encoder.embedding.register_forward_hook(lambda _, given, __: seen.append(len(given[0])))
+    model(**inputs)
+    hook.remove()
+    return sum(seen)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_each_distinct_word_is_convolved_once(side: str) -> None:
+    model, tokenizer = make()
+    texts = ["the cat and the dog", "the the the", "a dog", ""]
+    batch = tokenizer(texts, padding=True, padding_side=side, return_tensors="pt")
+    assert words_convolved(model, batch) == len({"<S>", "</S>", *" ".join(texts).split()})
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 4096])
+def test_words_go_through_in_parts_of_any_size(inputs: dict, at_once: int) -> None:
+    model, _ = make()
+    expected = all_layers(model, inputs)
+    model.char_encoder.words_at_once = at_once
+    near(all_layers(model, inputs), expected)
+    assert words_convolved(model, inputs) == len({"<S>", "</S>", *" ".join(SENTENCES).split()})
+
+
+@pytest.mark.parametrize("width", [1, 3, 7, 50])
+@pytest.mark.parametrize("length", [0, 1, 42, 43, 44, 47, 48, 60])
+def test_leaving_out_trailing_padding_changes_nothing(monkeypatch, width: int, length: int) -> None:
+    model, tokenizer = make(char_filters=[[width, 37]])
+    words = ["x" * length, "y" * (length // 2)]
+    ids = torch.tensor(tokenizer(words, is_split_into_words=True)["input_ids"])
+    trimmed = model.char_encoder(ids)
+    seen = []
+    model.char_encoder.embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[1]))
+    monkeypatch.setattr(type(model.char_encoder), "_positions", lambda *_: 50)
+    whole = model.char_encoder(ids)
+    assert seen == [50]
+    near(trimmed, whole, 1e-7)
+    near(trimmed, torch.stack([word_vector(model, row) for row in ids]))
+
+
+def test_short_words_are_convolved_over_few_positions() -> None:
+    model, tokenizer = make()
+    seen = []
+    model.char_encoder.embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[1]))
+    model(**tokenizer("a few short words", return_tensors="pt"))
+    assert seen == [len("words") + 2 + 3]
+
+
+def test_words_whose_hashes_collide_are_kept_apart(monkeypatch, inputs: dict) -> None:
+    model, _ = make()
+    expected = all_layers(model, inputs)
+    monkeypatch.setattr(packing_elmo, "_hash_factors", lambda width, device: torch.zeros(width, dtype=torch.int64))
+    near(all_layers(model, inputs), expected)
+
+
+@pytest.mark.parametrize("collide", [False, True])
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 2), min_size=3, max_size=3), max_size=12))
+def test_distinct_rows(collide: bool, rows: list[list[int]]) -> None:
+    ids = torch.tensor(rows, dtype=torch.int64).view(-1, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        if collide:
+            patch.setattr(packing_elmo, "_hash_factors", lambda width, device: torch.tensor([1, 0, 0]))
+        distinct, number = distinct_rows(ids)
+    assert torch.equal(distinct[number], ids)
+    assert len(distinct) == len({tuple(row) for row in rows})
+
+
+# -- state -------------------------------------------------------------------------------------------------------------
+
+
+def test_two_pieces_are_one_pass_for_the_forward_half(tokenizer: ElmoTokenizer) -> None:
+    model, _ = make()
+    whole = tokenizer(SENTENCES[3], return_tensors="pt")
+    pieces = [{key: value[:, part] for key, value in whole.items()} for part in (slice(0, 8), slice(8, None))]
+    first = model(**pieces[0], output_hidden_states=True)
+    second = model(**pieces[1], state=first.state, output_hidden_states=True)
+    expected = model(**whole, output_hidden_states=True)
+    found = torch.cat((torch.stack(first.hidden_states), torch.stack(second.hidden_states)), dim=2)
+    near(found[..., :11], torch.stack(expected.hidden_states)[..., :11])
+    for part, expected_part in zip(second.state, expected.state, strict=True):
+        near(part[:, 0], expected_part[:, 0])
+    assert not torch.allclose(found[1:, ..., 11:], torch.stack(expected.hidden_states)[1:, ..., 11:], atol=1e-3)
+
+
+def test_a_carried_state_equals_the_textbooks() -> None:
+    model, tokenizer = make(dtype=torch.float64)
+    texts = [["a river bank", "a bank", "the long way home again"], ["x", "and so on", ""]]
+    state, textbook = None, [None] * 3
+    for batch in texts:
+        output = model(**tokenizer(batch, padding=True, return_tensors="pt"), state=state, output_hidden_states=True)
+        state = output.state
+        for row, text in enumerate(batch):
+            ids = tokenizer(text, return_tensors="pt")["input_ids"][0]
+            layers, textbook[row] = sentence_layers(model, ids, textbook[row])
+            near(torch.stack(output.hidden_states)[:, row, : len(ids)], layers, 1e-11)
+
+
+def test_a_state_of_zeros_is_no_state(inputs: dict) -> None:
+    model, _ = make()
+    zeros = torch.zeros(2, 2, 4, 11), torch.zeros(2, 2, 4, 19)
+    assert torch.equal(all_layers(model, inputs, state=zeros), all_layers(model, inputs))
+
+
+def test_a_row_without_words_keeps_its_state(inputs: dict) -> None:
+    model, _ = make()
+    before = model(**inputs).state
+    mask = inputs["attention_mask"].clone()
+    mask[1] = 0
+    after = model(inputs["input_ids"], mask, state=before).state
+    for old, new in zip(before, after, strict=True):
+        assert torch.equal(old[:, :, 1], new[:, :, 1])
+        assert not torch.equal(old[:, :, 2], new[:, :, 2])
+    assert all(
+        torch.equal(old, new)
+        for old, new in zip(before, model(inputs["input_ids"], mask * 0, state=before).state, strict=True)
+    )
+
+
+def test_no_state_is_left_behind_and_none_is_changed(inputs: dict) -> None:
+    model, _ = make()
+    first = model(**inputs)
+    state = tuple(part.clone() for part in first.state)
+    model(**inputs, state=first.state)
+    assert all(torch.equal(old, new) for old, new in zip(state, first.state, strict=True))
+    assert torch.equal(model(**inputs).last_hidden_state, first.last_hidden_state)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_state_in_float32_goes_into_a_model_in_half(inputs: dict, dtype: torch.dtype) -> None:
+    model, _ = make()
+    state = model(**inputs).state
+    expected = model(**inputs, state=state).last_hidden_state
+    found = model.to(dtype)(**inputs, state=state).last_hidden_state
+    assert found.dtype == dtype
+    near(found.float(), expected, 0.05)
+
+
+def test_gradients_flow_back_through_the_state(inputs: dict) -> None:
+    model, _ = make()
+    state = model(**inputs).state
+    model(**inputs, state=state).last_hidden_state.sum().backward()
+    through = model.bilm.forward_layers[0].weight_ih.grad.clone()
+    model.zero_grad()
+    model(**inputs, state=tuple(part.detach() for part in state)).last_hidden_state.sum().backward()
+    assert not torch.allclose(through, model.bilm.forward_layers[0].weight_ih.grad)
+
+
+# -- the scalar mix ----------------------------------------------------------------------------------------------------
+
+
+def with_scalars(model: ElmoModel) -> ElmoModel:
+    mixes = model.config.num_scalar_mixes
+    with torch.no_grad():
+        model.scalar_mix.scalars.copy_(torch.tensor([[0.3, -1.2, 0.7], [2.0, 0.0, -0.5]])[:mixes])
+        model.scalar_mix.gamma.copy_(torch.tensor([1.7, -0.4])[:mixes])
+    return model
+
+
+@pytest.mark.parametrize("mixes", [1, 2])
+def test_learned_mixes(inputs: dict, mixes: int) -> None:
+    model = with_scalars(make(num_scalar_mixes=mixes)[0])
+    output = model(**inputs, output_hidden_states=True)
+    expected = []
+    for scalars, gamma in zip(model.scalar_mix.scalars, model.scalar_mix.gamma, strict=True):
+        weights = scalars.exp() / scalars.exp().sum()
+        expected.append(gamma * sum(w * layer for w, layer in zip(weights, output.hidden_states, strict=True)))
+    near(output.last_hidden_state, expected[0])
+    if mixes == 1:
+        assert output.scalar_mixes is None
+    else:
+        assert len(output.scalar_mixes) == 2
+        assert output.scalar_mixes[0] is output.last_hidden_state
+        near(output.scalar_mixes[1], expected[1])
+
+
+@pytest.mark.parametrize(
+    ("given_weights", "weights"),
+    [([0.2, 0.5, 0.3], [0.2, 0.5, 0.3]), ([1.0, -2.0, 0.0], [1.0, -2.0, 0.0]), (1, [0, 1, 0]), (-1, [0, 0, 1])],
+    ids=str,
+)
+def test_fixed_mixes(inputs: dict, given_weights: object, weights: list[float]) -> None:
+    model, _ = make(layer_weights=given_weights)
+    output = model(**inputs, output_hidden_states=True)
+    near(output.last_hidden_state, sum(w * layer for w, layer in zip(weights, output.hidden_states, strict=True)))
+    assert not list(model.scalar_mix.parameters())
+
+
+@pytest.mark.parametrize("where", ["right", "left", "in the middle"])
+def test_layers_are_normalised_over_the_unpadded_positions(inputs: dict, where: str) -> None:
+    model = with_scalars(make(scalar_mix_layer_norm=True)[0])
+    batch, _ = padded(inputs, where)
+    output = model(**batch, output_hidden_states=True)
+    real = batch["attention_mask"] == 1
+    normalised = []
+    for layer in output.hidden_states:
+        values = layer[real].double()
+        normalised.append((values - values.mean()) / values.var(correction=0).sqrt())
+    weights = model.scalar_mix.scalars[0].double().softmax(0)
+    expected = 1.7 * sum(w * layer for w, layer in zip(weights, normalised, strict=True))
+    near(output.last_hidden_state[real].double(), expected, 1e-5)
+    assert not output.last_hidden_state[~real].any()
+
+
+# -- the pooled vector -------------------------------------------------------------------------------------------------
+
+
+def test_boundaries_of_pairs_are_left_out_of_the_pooled_vector(tokenizer: ElmoTokenizer) -> None:
+    model, _ = make()
+    encoded = tokenizer(
+        ["a b c", "d"], ["e", "f g"], padding=True, return_special_tokens_mask=True, return_tensors="pt"
+    )
+    special = encoded.pop("special_tokens_mask")
+    output = model(**encoded)
+    words = output.last_hidden_state * (1 - special)[:, :, None]
+    near(output.pooler_output, words.sum(1) / (1 - special).sum(1, keepdim=True))
+    assert torch.equal(model(**encoded, special_tokens_mask=special).pooler_output, output.pooler_output)
+
+
+def test_other_positions_may_be_left_out_of_the_pooled_vector(inputs: dict) -> None:
+    model, _ = make()
+    special = torch.zeros_like(inputs["attention_mask"])
+    output = model(**inputs, special_tokens_mask=special)
+    lengths = inputs["attention_mask"].sum(1, keepdim=True)
+    near(output.pooler_output, output.last_hidden_state.sum(1) / lengths)
+
+
+def test_a_text_without_words_has_a_pooled_vector_of_zeros(tokenizer: ElmoTokenizer) -> None:
+    model, _ = make()
+    output = model(**tokenizer("", return_tensors="pt"))
+    assert output.last_hidden_state.any()
+    assert not output.pooler_output.any()
+
+
+def test_of_word_vectors_the_first_and_last_are_boundaries(inputs: dict) -> None:
+    model, _ = make()
+    batch, _ = padded(inputs, "in the middle")
+    vectors = {"inputs_embeds": model.char_encoder(batch["input_ids"]), "attention_mask": batch["attention_mask"]}
+    near(model(**vectors).pooler_output, model(**inputs).pooler_output)
+
+
+def test_word_vectors_without_a_mask_are_all_words(inputs: dict) -> None:
+    model, _ = make()
+    vectors = model.char_encoder(inputs["input_ids"][3:])
+    assert torch.equal(model(inputs_embeds=vectors).last_hidden_state, model(inputs["input_ids"][3:]).last_hidden_state)
+
+
+# -- types -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("mix", [{}, {"scalar_mix_layer_norm": True}, {"layer_weights": 1}], ids=str)
+def test_half_precision_is_near(inputs: dict, dtype: torch.dtype, mix: dict) -> None:
+    model, _ = make(**mix)
+    expected = model(**inputs, output_hidden_states=True)
+    found = model.to(dtype)(**inputs, output_hidden_states=True)
+    assert {layer.dtype for layer in found.hidden_states} == {dtype}
+    for name in ("last_hidden_state", "pooler_output"):
+        assert found[name].dtype == dtype
+        near(found[name].float(), expected[name], 0.1)
+
+
+def test_autocast_is_near(inputs: dict) -> None:
+    model, _ = make()
+    expected = model(**inputs).last_hidden_state
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model(**inputs).last_hidden_state
+        found.float().sum().backward()
+    near(found.float(), expected, 0.1)
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())

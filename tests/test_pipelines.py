@@ -1,0 +1,91 @@
+"""transformers' pipelines and sentence-transformers on a saved checkpoint."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from transformers import pipeline
+
+from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
+from tests.conftest import SENTENCES, TINY, random_model
+
+NAMES = {0: "ham", 1: "spam", 2: "neither"}
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    random_model(ElmoConfig(**TINY)).save_pretrained(tmp_path / "base")
+    ElmoTokenizer().save_pretrained(tmp_path / "base")
+    return tmp_path / "base"
+
+
+@pytest.fixture
+def classifier(tmp_path: Path) -> Path:
+    config = ElmoConfig(**TINY, id2label=NAMES, label2id={name: i for i, name in NAMES.items()})
+    random_model(config, ElmoForSequenceClassification).save_pretrained(tmp_path / "classifier")
+    ElmoTokenizer().save_pretrained(tmp_path / "classifier")
+    return tmp_path / "classifier"
+
+
+def load(folder: Path, model_class: type) -> tuple[torch.nn.Module, ElmoTokenizer]:
+    return model_class.from_pretrained(folder), ElmoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize("mixes", [1, 2], ids=["one mix", "two mixes"])
+def test_feature_extraction(base: Path, batch_size: int, mixes: int) -> None:
+    random_model(ElmoConfig(**TINY, num_scalar_mixes=mixes)).save_pretrained(base)
+    features = pipeline("feature-extraction", model=str(base))(SENTENCES, batch_size=batch_size)
+    model, tokenizer = load(base, ElmoModel)
+    for sentence, found in zip(SENTENCES, features, strict=True):
+        with torch.no_grad():
+            expected = model(**tokenizer(sentence, return_tensors="pt")).last_hidden_state[0]
+        found = np.array(found)[0]
+        np.testing.assert_allclose(found[: len(expected)], expected, atol=1e-5)
+        assert not found[len(expected) :].any()
+
+
+def test_feature_extraction_gives_tensors(base: Path) -> None:
+    found = pipeline("feature-extraction", model=str(base))(SENTENCES[0], return_tensors=True)
+    assert found.shape == (1, 9, 22)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize("paired", [False, True], ids=["texts", "pairs"])
+def test_text_classification(classifier: Path, batch_size: int, paired: bool) -> None:
+    texts = [{"text": one, "text_pair": one[::-1]} for one in SENTENCES] if paired else SENTENCES
+    classify = pipeline("text-classification", model=str(classifier), top_k=None)
+    results = classify(texts, batch_size=batch_size)
+    model, tokenizer = load(classifier, ElmoForSequenceClassification)
+    for sentence, result in zip(SENTENCES, results, strict=True):
+        pair = [sentence[::-1]] if paired else []
+        with torch.no_grad():
+            expected = model(**tokenizer(sentence, *pair, return_tensors="pt")).logits[0].softmax(0)
+        found = {entry["label"]: entry["score"] for entry in result}
+        assert found == pytest.approx(dict(zip(NAMES.values(), expected.tolist(), strict=True)), abs=1e-5)
+
+
+def test_text_classification_names_the_best_label(classifier: Path) -> None:
+    model, tokenizer = load(classifier, ElmoForSequenceClassification)
+    (found,) = pipeline("text-classification", model=model, tokenizer=tokenizer)(SENTENCES[0])
+    best = model(**tokenizer(SENTENCES[0], return_tensors="pt")).logits[0].argmax()
+    assert found["label"] == NAMES[int(best)]
+
+
+def test_a_sentence_transformer_is_built_saved_and_loaded(tmp_path: Path, base: Path) -> None:
+    words = Transformer(str(base))
+    sentences = SentenceTransformer(modules=[words, Pooling(22)], device="cpu")
+    embeddings = sentences.encode(SENTENCES, batch_size=3)
+    assert embeddings.shape == (4, 22)
+    model, tokenizer = load(base, ElmoModel)
+    for sentence, embedding in zip(SENTENCES, embeddings, strict=True):
+        with torch.no_grad():
+            expected = model(**tokenizer(sentence, return_tensors="pt")).last_hidden_state[0].mean(0)
+        np.testing.assert_allclose(embedding, expected, atol=1e-5)
+    sentences.save(str(tmp_path / "sentences"))
+    again = SentenceTransformer(str(tmp_path / "sentences"), device="cpu")
+    assert np.array_equal(again.encode(SENTENCES, batch_size=3), embeddings)
+    assert again.similarity(embeddings, embeddings).shape == (4, 4)

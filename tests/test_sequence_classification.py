@@ -1,0 +1,263 @@
+"""ElmoForSequenceClassification: pooling, the head, losses, what is trained, and exact gradient accumulation."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
+
+from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer
+from tests.conftest import SENTENCES, TINY, random_model
+
+LABELS = 3
+
+
+def make(**changes: object) -> ElmoForSequenceClassification:
+    return random_model(ElmoConfig(**{**TINY, "num_labels": LABELS, **changes}), ElmoForSequenceClassification)
+
+
+@pytest.fixture
+def inputs(tokenizer: ElmoTokenizer) -> dict[str, Tensor]:
+    return tokenizer(SENTENCES, padding=True, return_tensors="pt")
+
+
+# -- pooling and the head ----------------------------------------------------------------------------------------------
+
+
+def plain_pooling(vectors: Tensor, pooling: str) -> Tensor:
+    """The pooled vector of one sentence's `[words, 2P]`, boundaries included."""
+    if pooling == "mean":
+        return vectors[1:-1].mean(0)
+    if pooling == "max":
+        return vectors[1:-1].amax(0)
+    half = vectors.shape[1] // 2
+    return torch.cat((vectors[-1, :half], vectors[0, half:]))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "last"])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_pooling(tokenizer: ElmoTokenizer, pooling: str, side: str) -> None:
+    model = make(classifier_pooling=pooling).double()
+    logits = model(**tokenizer(SENTENCES, padding=True, padding_side=side, return_tensors="pt")).logits
+    assert logits.shape == (4, LABELS)
+    for row, sentence in enumerate(SENTENCES):
+        vectors = model.elmo(**tokenizer(sentence, return_tensors="pt")).last_hidden_state[0]
+        expected = model.classifier.weight @ plain_pooling(vectors, pooling) + model.classifier.bias
+        torch.testing.assert_close(logits[row], expected)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_a_text_without_words_has_the_logits_of_zeros(tokenizer: ElmoTokenizer, pooling: str) -> None:
+    model = make(classifier_pooling=pooling)
+    logits = model(**tokenizer(["", "a word"], padding=True, return_tensors="pt")).logits
+    assert torch.equal(logits[0], model.classifier.bias)
+    assert not torch.allclose(logits[1], model.classifier.bias)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "last"])
+def test_a_row_of_padding_has_the_logits_of_zeros(inputs: dict, pooling: str) -> None:
+    model = make(classifier_pooling=pooling)
+    inputs["attention_mask"][2] = 0
+    assert torch.equal(model(**inputs).logits[2], model.classifier.bias)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_positions_left_out_take_no_part(inputs: dict, pooling: str) -> None:
+    model = make(classifier_pooling=pooling)
+    only = torch.ones_like(inputs["attention_mask"])
+    only[:, 1] = 0
+    vectors = model.elmo(**inputs).last_hidden_state[:, 1]
+    expected = vectors @ model.classifier.weight.T + model.classifier.bias
+    torch.testing.assert_close(model(**inputs, special_tokens_mask=only).logits, expected)
+
+
+def test_a_hidden_layer(inputs: dict) -> None:
+    model = make(classifier_hidden_size=9)
+    pooled = model.elmo(**inputs).pooler_output
+    hidden = (pooled @ model.dense.weight.T + model.dense.bias).clamp(min=0)
+    expected = hidden @ model.classifier.weight.T + model.classifier.bias
+    torch.testing.assert_close(model(**inputs).logits, expected)
+    assert model.dense.weight.shape == (9, 22)
+
+
+def test_several_texts_pairs_and_states_go_to_the_model(tokenizer: ElmoTokenizer) -> None:
+    model = make()
+    pair = tokenizer(["a b", "c"], ["d", "e f"], padding=True, return_tensors="pt")
+    state = model.elmo(**pair).state
+    expected = model.elmo(**pair, state=state).pooler_output @ model.classifier.weight.T + model.classifier.bias
+    torch.testing.assert_close(model(**pair, state=state).logits, expected)
+
+
+@pytest.mark.parametrize("hidden", [None, 9])
+def test_dropout_of_the_head_acts_in_training_only(inputs: dict, hidden: int | None) -> None:
+    model = make(classifier_dropout=0.5, classifier_hidden_size=hidden)
+    expected = model(**inputs).logits
+    model.train()
+    torch.manual_seed(0)
+    drawn = torch.stack([model(**inputs).logits for _ in range(8)])
+    assert drawn.std(0).min() > 0
+    assert torch.equal(model.eval()(**inputs).logits, expected)
+
+
+# -- losses ------------------------------------------------------------------------------------------------------------
+
+PROBLEMS = {
+    "single_label_classification": torch.tensor([2, 0, 1, 2]),
+    "multi_label_classification": torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]]),
+    "regression": torch.tensor([[0.5, -1.0, 2.0], [0.0, 0.1, 0.2], [3.0, 2.0, 1.0], [-1.0, -1.5, 0.0]]),
+}
+
+
+def plain_loss(problem: str, logits: Tensor, labels: Tensor) -> Tensor:
+    if problem == "single_label_classification":
+        return -logits.log_softmax(1)[torch.arange(len(labels)), labels].mean()
+    if problem == "regression":
+        return (logits - labels).square().mean()
+    return -(labels * logits.sigmoid().log() + (1 - labels) * (1 - logits.sigmoid()).log()).mean()
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_the_loss_that_the_configuration_names(inputs: dict, problem: str) -> None:
+    model, labels = make(problem_type=problem), PROBLEMS[problem]
+    output = model(**inputs, labels=labels)
+    torch.testing.assert_close(output.loss, plain_loss(problem, output.logits, labels))
+    assert model(**inputs).loss is None
+
+
+@pytest.mark.parametrize(
+    ("problem", "labels"),
+    [
+        ("single_label_classification", PROBLEMS["single_label_classification"]),
+        ("multi_label_classification", PROBLEMS["multi_label_classification"]),
+        ("regression", torch.tensor([0.5, 1.0, -2.0, 0.0])),
+        ("regression", torch.tensor([[0.5], [1.0], [-2.0], [0.0]])),
+        ("regression", torch.tensor([3, 1, 2, 0])),
+    ],
+    ids=["integers", "zeros and ones", "numbers", "columns of one number", "whole numbers"],
+)
+def test_the_loss_that_the_labels_show(inputs: dict, problem: str, labels: Tensor) -> None:
+    model = make(num_labels=1 if problem == "regression" else LABELS)
+    output = model(**inputs, labels=labels)
+    logits = output.logits if problem != "regression" else output.logits.view(-1)
+    plain = labels.view(-1) if problem == "regression" else labels
+    torch.testing.assert_close(output.loss, plain_loss(problem, logits, plain))
+    assert model.config.problem_type == problem
+
+
+def test_a_label_of_minus_100_takes_no_part(inputs: dict) -> None:
+    model = make()
+    some = model(**{key: value[:2] for key, value in inputs.items()}, labels=torch.tensor([2, 0])).loss
+    torch.testing.assert_close(model(**inputs, labels=torch.tensor([2, 0, -100, -100])).loss, some)
+    nothing = model(**inputs, labels=torch.full((4,), -100)).loss
+    assert nothing == 0
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_parts_of_a_batch_add_up_to_the_whole(inputs: dict, problem: str) -> None:
+    model, labels = make(problem_type=problem, classifier_dropout=0.0), PROBLEMS[problem]
+    whole = model(**inputs, labels=labels).loss
+    parts = [
+        model(**{k: v[rows] for k, v in inputs.items()}, labels=labels[rows], num_items_in_batch=labels.numel()).loss
+        for rows in (slice(0, 1), slice(1, 4))
+    ]
+    torch.testing.assert_close(sum(parts), whole)
+
+
+# -- what is trained ---------------------------------------------------------------------------------------------------
+
+HEAD = {"elmo.scalar_mix.scalars", "elmo.scalar_mix.gamma", "classifier.weight", "classifier.bias"}
+
+
+def trained(model: torch.nn.Module) -> set[str]:
+    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def test_the_mix_and_the_head_alone_are_trained_by_default(inputs: dict) -> None:
+    model = make().train()
+    assert trained(model) == HEAD
+    model(**inputs, labels=PROBLEMS["single_label_classification"]).loss.backward()
+    assert {name for name, parameter in model.named_parameters() if parameter.grad is not None} == HEAD
+
+
+def test_the_bilm_can_be_unfrozen_and_frozen(inputs: dict) -> None:
+    model = make()
+    every = {name for name, _ in model.named_parameters()}
+    model.unfreeze_bilm()
+    assert trained(model) == every
+    assert model.config.freeze_bilm is False
+    model.freeze_bilm()
+    assert trained(model) == HEAD
+    assert model.config.freeze_bilm is True
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_what_is_trained_is_remembered_by_a_checkpoint(tmp_path: Path, frozen: bool) -> None:
+    model = make()
+    if not frozen:
+        model.unfreeze_bilm()
+    model.save_pretrained(tmp_path)
+    again = ElmoForSequenceClassification.from_pretrained(tmp_path)
+    assert trained(again) == trained(model)
+    assert (trained(again) == HEAD) == frozen
+    other = ElmoForSequenceClassification.from_pretrained(tmp_path, freeze_bilm=not frozen)
+    assert (trained(other) == HEAD) != frozen
+
+
+def test_a_frozen_bilm_has_no_dropout_in_training(inputs: dict) -> None:
+    model = make(hidden_dropout=0.5, classifier_dropout=0.0)
+    expected = model(**inputs).logits
+    assert torch.equal(model.train()(**inputs).logits, expected)
+    model.unfreeze_bilm()
+    assert not torch.equal(model(**inputs).logits, expected)
+    model.freeze_bilm()
+    assert torch.equal(model(**inputs).logits, expected)
+    assert model.training
+
+
+def test_a_fixed_mix_leaves_the_head_alone(inputs: dict) -> None:
+    model = make(layer_weights=[0.2, 0.3, 0.5])
+    assert trained(model) == {"classifier.weight", "classifier.bias"}
+    model(**inputs, labels=PROBLEMS["single_label_classification"]).loss.backward()
+
+
+# -- gradient accumulation ---------------------------------------------------------------------------------------------
+
+
+def rows_of(tokenizer: ElmoTokenizer, problem: str) -> list[dict]:
+    texts = ["a b c d e", "f", "g h", "i j k", "l m", "n o p q", "r", "s t u v w x", "y", "z a", "b c", "d e f g h"]
+    labels = PROBLEMS[problem].repeat(3, *[1] * (PROBLEMS[problem].dim() - 1))
+    return [{**tokenizer(text), "label": label.tolist()} for text, label in zip(texts, labels, strict=True)]
+
+
+def weights_after_training(
+    folder: Path, tokenizer: ElmoTokenizer, problem: str, batch: int, accumulated: int
+) -> dict[str, Tensor]:
+    model = make(problem_type=problem, classifier_dropout=0.0, freeze_bilm=False)
+    arguments = TrainingArguments(
+        folder,
+        max_steps=2,
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=accumulated,
+        learning_rate=0.05,
+        optim="sgd",
+        max_grad_norm=0.0,
+        train_sampling_strategy="sequential",
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    Trainer(model, arguments, DataCollatorWithPadding(tokenizer), rows_of(tokenizer, problem)).train()
+    return model.state_dict()
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_accumulated_steps_are_one_larger_batch(tmp_path: Path, tokenizer: ElmoTokenizer, problem: str) -> None:
+    start = make(problem_type=problem, freeze_bilm=False).state_dict()
+    large = weights_after_training(tmp_path, tokenizer, problem, batch=6, accumulated=1)
+    for batch, accumulated in ((2, 3), (1, 6)):
+        small = weights_after_training(tmp_path, tokenizer, problem, batch, accumulated)
+        for name, weight in large.items():
+            torch.testing.assert_close(small[name], weight, atol=1e-5, rtol=1e-5, msg=name)
+            assert not torch.equal(weight, start[name]), name

@@ -1,0 +1,406 @@
+"""ElmoTokenizer: what a user of transformers may hand it, ask of it, and do with it."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from transformers import BatchEncoding
+
+from hf_elmo import ElmoTokenizer
+from hf_elmo.tokenization_elmo import words_to_character_ids
+from tests.conftest import SENTENCES
+
+TEXTS = ["one two three", "four", "", "five six seven eight"]
+LENGTHS = [5, 3, 2, 6]  # with <S> and </S>
+
+
+def words_of(ids: list[list[int]], tokenizer: ElmoTokenizer) -> list[str]:
+    return tokenizer.convert_ids_to_tokens(ids)
+
+
+# -- text, lists of texts, words already split, pairs ------------------------------------------------------------------
+
+
+def test_a_text_is_its_words_between_boundaries(tokenizer: ElmoTokenizer) -> None:
+    encoded = tokenizer("one two")
+    assert list(encoded) == ["input_ids", "attention_mask"]
+    assert encoded["attention_mask"] == [1, 1, 1, 1]
+    assert encoded["input_ids"][1:3] == words_to_character_ids(["one", "two"]).tolist()
+    assert encoded.tokens() == ["<S>", "one", "two", "</S>"]
+
+
+@pytest.mark.parametrize("container", [list, tuple])
+def test_a_list_of_texts_is_each_text_alone(tokenizer: ElmoTokenizer, container: type) -> None:
+    encoded = tokenizer(container(TEXTS))
+    alone = [tokenizer(text) for text in TEXTS]
+    assert encoded["input_ids"] == [one["input_ids"] for one in alone]
+    assert encoded["attention_mask"] == [one["attention_mask"] for one in alone]
+    assert [len(ids) for ids in encoded["input_ids"]] == LENGTHS
+
+
+def test_words_already_split_are_the_same_as_their_text(tokenizer: ElmoTokenizer) -> None:
+    split = [text.split() for text in TEXTS]
+    assert tokenizer(split, is_split_into_words=True)["input_ids"] == tokenizer(TEXTS)["input_ids"]
+    assert tokenizer(split[0], is_split_into_words=True)["input_ids"] == tokenizer(TEXTS[0])["input_ids"]
+
+
+PAIRS = {
+    "two texts": (("a b", "c"), {}),
+    "lists of texts": ((["a b"], ["c"]), {}),
+    "tuples": (([("a b", "c")],), {}),
+    "words": ((["a", "b"], ["c"]), {"is_split_into_words": True}),
+    "lists of words": (([["a", "b"]], [["c"]]), {"is_split_into_words": True}),
+    "tuples of words": (([(["a", "b"], ["c"])],), {"is_split_into_words": True}),
+}
+
+
+@pytest.mark.parametrize(("arguments", "options"), PAIRS.values(), ids=PAIRS)
+def test_each_text_of_a_pair_has_its_boundaries(tokenizer: ElmoTokenizer, arguments: tuple, options: dict) -> None:
+    encoded = tokenizer(*arguments, **options, return_token_type_ids=True, return_tensors="np")
+    assert encoded.tokens() == ["<S>", "a", "b", "</S>", "<S>", "c", "</S>"]
+    assert encoded["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
+    assert encoded.sequence_ids() == [None, 0, 0, None, None, 1, None]
+    assert words_of(encoded["input_ids"][0], tokenizer) == encoded.tokens()
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["text", "words"])
+def test_a_pair_with_an_empty_second_text_is_the_same_alone_and_in_a_batch(
+    tokenizer: ElmoTokenizer, split: bool
+) -> None:
+    first, second = (["a"], []) if split else ("a", "")
+    alone = tokenizer(first, second, is_split_into_words=split)
+    assert tokenizer([first], [second], is_split_into_words=split)["input_ids"] == [alone["input_ids"]]
+    assert alone.tokens() == ["<S>", "a", "</S>", "<S>", "</S>"]
+
+
+def test_without_special_tokens_there_are_words_only(tokenizer: ElmoTokenizer) -> None:
+    encoded = tokenizer(TEXTS, add_special_tokens=False)
+    assert [words_of(ids, tokenizer) for ids in encoded["input_ids"]] == [text.split() for text in TEXTS]
+    assert tokenizer(["a", "b c"], is_split_into_words=True, add_special_tokens=False).tokens() == ["a", "b c"]
+
+
+# -- empty, odd and wrong input ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tensors", ["pt", "np"])
+def test_no_texts_are_an_empty_batch(tokenizer: ElmoTokenizer, tensors: str) -> None:
+    assert dict(tokenizer([])) == {"input_ids": [], "attention_mask": []}
+    encoded = tokenizer([], padding=True, return_tensors=tensors)
+    assert tuple(encoded["input_ids"].shape) == (0, 0, 50)
+    assert tuple(encoded["attention_mask"].shape) == (0, 0)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t"])
+def test_an_empty_text_is_two_boundaries(tokenizer: ElmoTokenizer, text: str) -> None:
+    assert tokenizer(text).tokens() == ["<S>", "</S>"]
+    assert tuple(tokenizer(text, return_tensors="pt")["input_ids"].shape) == (1, 2, 50)
+    assert tuple(tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"].shape) == (1, 0, 50)
+
+
+def test_empty_words_keep_their_place(tokenizer: ElmoTokenizer) -> None:
+    words = ["", "a", "", "b", ""]
+    encoded = tokenizer(words, is_split_into_words=True)
+    assert encoded.word_ids() == [None, 0, 1, 2, 3, 4, None]
+    assert encoded["input_ids"][1:-1] == words_to_character_ids(words).tolist()
+
+
+def test_empty_words_keep_their_place_in_batches_pairs_and_pieces(tokenizer: ElmoTokenizer) -> None:
+    empty, x = words_to_character_ids(["", "x"]).tolist()
+    pairs = tokenizer([["x", ""], ["x"]], [["", "x"], [""]], is_split_into_words=True)["input_ids"]
+    assert [pairs[0][i] for i in (1, 2, 5, 6)] == [x, empty, empty, x]
+    assert [pairs[1][i] for i in (1, 4)] == [x, empty]
+    pieces = tokenizer(
+        ["x", "x", "", "x"], is_split_into_words=True, truncation=True, max_length=4, return_overflowing_tokens=True
+    )["input_ids"]
+    assert [piece[1:-1] for piece in pieces] == [[x, x], [empty, x]]
+
+
+def test_an_empty_word_is_not_the_character_that_carries_it(tokenizer: ElmoTokenizer) -> None:
+    words = ["\N{VARIATION SELECTOR-17}", "", "\ufdd0", "\ufdd1", "\ufffe"]
+    ids = tokenizer(words, is_split_into_words=True)["input_ids"]
+    assert ids[1:-1] == words_to_character_ids(words).tolist()
+
+
+def test_nul_is_a_character_like_any_other(tokenizer: ElmoTokenizer) -> None:
+    words = ["a\0b", "\0", "\0\0"]
+    expected = words_to_character_ids(words).tolist()
+    assert tokenizer(words, is_split_into_words=True)["input_ids"][1:-1] == expected
+    assert tokenizer(" ".join(words))["input_ids"][1:-1] == expected
+
+
+@pytest.mark.parametrize("splitting", ["lm1b", "whitespace"])
+def test_lone_surrogates_are_dropped_and_offsets_stay(splitting: str) -> None:
+    tokenizer = ElmoTokenizer(word_splitting=splitting)
+    encoded = tokenizer("a\ud800b cd", return_offsets_mapping=True)
+    assert encoded["input_ids"][1:-1] == words_to_character_ids(["ab", "cd"]).tolist()
+    assert encoded["offset_mapping"] == [(0, 0), (0, 3), (4, 6), (0, 0)]
+    assert encoded.char_to_token(4) == 2
+
+
+def test_a_word_of_lone_surrogates_stays_as_an_empty_one(tokenizer: ElmoTokenizer) -> None:
+    words = ["a", "\ud800", "b\udc00", ""]
+    encoded = tokenizer(words, is_split_into_words=True)
+    assert encoded.word_ids() == [None, 0, 1, 2, 3, None]
+    assert encoded["input_ids"][1:-1] == words_to_character_ids(words).tolist()
+
+
+def test_lone_surrogates_in_one_text_leave_the_others_alone(tokenizer: ElmoTokenizer) -> None:
+    ids = tokenizer(["x\udfff y", "😀 ok"], ["second", "\ud83d"])["input_ids"]
+    assert ids[1][1:3] == words_to_character_ids(["😀", "ok"]).tolist()
+    assert ids[0][1:3] == words_to_character_ids(["x", "y"]).tolist()
+
+
+WRONG = {
+    "a number": (5, {}, "int, 5"),
+    "bytes": (b"text", {}, "bytes, b'text'"),
+    "a list of numbers": ([1, 2], {}, "one is 1"),
+    "a text that is missing": (["a", None], {}, "one is None"),
+    "words without saying so": ([["a", "b"]], {}, "is_split_into_words=True"),
+    "words of different sentences without saying so": ([["a", "b"], ["c"]], {}, "is_split_into_words=True"),
+    "three texts": ([("a", "b", "c")], {}, "pair of strings"),
+    "a text as words": ("a b", {"is_split_into_words": True}, "'a b'"),
+    "a number among words": (["a", 1], {"is_split_into_words": True}, "one is 1"),
+    "a missing word": ([["a"], ["b", None]], {"is_split_into_words": True}, "one is None"),
+    "texts among sentences of words": ([["a"], "b"], {"is_split_into_words": True}, "one is 'b'"),
+    "too deep": ([[["a"]]], {"is_split_into_words": True}, r"\['a'\]"),
+}
+
+
+@pytest.mark.parametrize(("text", "options", "message"), WRONG.values(), ids=WRONG)
+def test_what_is_no_text_is_refused(tokenizer: ElmoTokenizer, text: object, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        tokenizer(text, **options)
+
+
+def test_as_many_first_as_second_texts_are_needed(tokenizer: ElmoTokenizer) -> None:
+    with pytest.raises(ValueError, match="batch length"):
+        tokenizer(["a", "b"], ["c"])
+
+
+# -- padding -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("tensors", ["pt", "np", None])
+@pytest.mark.parametrize("where", ["tokenizer", "call"])
+def test_padding_is_rows_of_zeros(side: str, tensors: str | None, where: str) -> None:
+    made, called = ({"padding_side": side}, {}) if where == "tokenizer" else ({}, {"padding_side": side})
+    tokenizer = ElmoTokenizer(word_splitting="whitespace", **made)
+    encoded = tokenizer(TEXTS, padding=True, return_tensors=tensors, **called)
+    ids, mask = np.asarray(encoded["input_ids"]), np.asarray(encoded["attention_mask"])
+    assert ids.shape == (4, 6, 50)
+    for row, row_mask, text, length in zip(ids, mask, TEXTS, LENGTHS, strict=True):
+        real = slice(0, length) if side == "right" else slice(6 - length, 6)
+        assert row[real].tolist() == tokenizer(text)["input_ids"]
+        assert row_mask.sum() == row_mask[real].sum() == length
+        assert row.any(1).tolist() == row_mask.astype(bool).tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "length"),
+    [
+        ({"padding": "longest"}, 6),
+        ({"padding": "max_length", "max_length": 9}, 9),
+        ({"padding": True, "pad_to_multiple_of": 8}, 8),
+        ({"padding": "max_length", "max_length": 9, "pad_to_multiple_of": 4}, 12),
+        ({"padding": "max_length", "max_length": 4, "truncation": True}, 4),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("tensors", ["pt", "np", None])
+def test_every_way_to_pad(tokenizer: ElmoTokenizer, options: dict, length: int, tensors: str | None) -> None:
+    encoded = tokenizer(TEXTS, return_tensors=tensors, return_length=True, **options)
+    assert np.asarray(encoded["input_ids"]).shape == (4, length, 50)
+    assert np.asarray(encoded["attention_mask"]).shape == (4, length)
+    assert [len(encoding) for encoding in encoded.encodings] == [length] * 4
+    assert np.asarray(encoded["length"]).tolist() == [length] * 4
+
+
+@pytest.mark.parametrize("padding", [False, "do_not_pad"])
+def test_texts_of_different_lengths_make_no_tensor_without_padding(tokenizer: ElmoTokenizer, padding) -> None:
+    assert [len(ids) for ids in tokenizer(TEXTS, padding=padding)["input_ids"]] == LENGTHS
+    with pytest.raises(ValueError, match="padding=True"):
+        tokenizer(TEXTS, padding=padding, return_tensors="pt")
+
+
+@pytest.mark.parametrize("tensors", ["pt", "np"])
+def test_a_text_alone_becomes_a_batch_of_one_tensor(tokenizer: ElmoTokenizer, tensors: str) -> None:
+    encoded = tokenizer("one two", return_tensors=tensors)
+    kind = torch.Tensor if tensors == "pt" else np.ndarray
+    assert all(isinstance(value, kind) for value in encoded.values())
+    assert all(str(value.dtype).endswith("int64") for value in encoded.values())
+    assert tuple(encoded["input_ids"].shape) == (1, 4, 50)
+
+
+def test_tensors_of_both_kinds_and_lists_are_equal(tokenizer: ElmoTokenizer) -> None:
+    pt, array, lists = (tokenizer(SENTENCES, padding=True, return_tensors=kind) for kind in ("pt", "np", None))
+    for key in ("input_ids", "attention_mask"):
+        assert pt[key].tolist() == array[key].tolist() == lists[key]
+
+
+def test_the_mask_may_be_left_out(tokenizer: ElmoTokenizer) -> None:
+    assert list(tokenizer("a", return_attention_mask=False)) == ["input_ids"]
+
+
+# -- truncation --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("side", "words"), [("right", ["one", "two"]), ("left", ["two", "three"])])
+@pytest.mark.parametrize("split", [False, True], ids=["text", "words"])
+def test_truncation_keeps_the_boundaries(side: str, words: list[str], split: bool) -> None:
+    tokenizer = ElmoTokenizer(word_splitting="whitespace", truncation_side=side)
+    text = TEXTS[0].split() if split else TEXTS[0]
+    encoded = tokenizer(text, truncation=True, max_length=4, is_split_into_words=split)
+    assert words_of(encoded["input_ids"], tokenizer) == encoded.tokens() == ["<S>", *words, "</S>"]
+    assert encoded["attention_mask"] == [1] * 4
+
+
+def test_the_last_calls_truncation_is_not_the_next_calls(tokenizer: ElmoTokenizer) -> None:
+    tokenizer(TEXTS, truncation=True, max_length=3, padding=True)
+    assert [len(ids) for ids in tokenizer(TEXTS)["input_ids"]] == LENGTHS
+    tokenizer([TEXTS[0].split()], truncation=True, max_length=3, is_split_into_words=True)
+    assert len(tokenizer(TEXTS[0].split(), is_split_into_words=True)["input_ids"]) == LENGTHS[0]
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["text", "words"])
+def test_what_is_cut_off_overflows_with_a_stride(tokenizer: ElmoTokenizer, split: bool) -> None:
+    texts = ["a b c d e", "f", "g h i"]
+    encoded = tokenizer(
+        [text.split() for text in texts] if split else texts,
+        is_split_into_words=split,
+        truncation=True,
+        max_length=5,
+        stride=1,
+        return_overflowing_tokens=True,
+        padding=True,
+        return_tensors="np",
+    )
+    expected = ["a b c", "c d e", "f", "g h i"]
+    assert encoded["overflow_to_sample_mapping"].tolist() == [0, 0, 1, 2]
+    assert tokenizer.batch_decode(encoded["input_ids"], skip_special_tokens=True) == expected
+    assert encoded["attention_mask"].sum(1).tolist() == [5, 5, 3, 5]
+
+
+def test_one_text_that_overflows_is_a_batch(tokenizer: ElmoTokenizer) -> None:
+    encoded = tokenizer("a b c", truncation=True, max_length=4, return_overflowing_tokens=True)
+    assert encoded["overflow_to_sample_mapping"] == [0, 0]
+    assert tokenizer.batch_decode(encoded["input_ids"], skip_special_tokens=True) == ["a b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        ("only_second", ["<S>", "q", "r", "</S>", "<S>", "a", "b", "</S>"]),
+        ("only_first", ["<S>", "q", "</S>", "<S>", "a", "b", "c", "</S>"]),
+        ("longest_first", ["<S>", "q", "r", "</S>", "<S>", "a", "b", "</S>"]),
+    ],
+)
+def test_pairs_are_cut_where_asked(tokenizer: ElmoTokenizer, strategy: str, expected: list[str]) -> None:
+    encoded = tokenizer("q r", "a b c", truncation=strategy, max_length=8)
+    assert encoded.tokens() == words_of(encoded["input_ids"], tokenizer) == expected
+
+
+def test_long_answers_overflow_beside_their_question(tokenizer: ElmoTokenizer) -> None:
+    encoded = tokenizer(
+        "q r", "a b c d", truncation="only_second", max_length=9, stride=2, return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )  # fmt: skip
+    texts = tokenizer.batch_decode(encoded["input_ids"], skip_special_tokens=True)
+    assert texts == ["q r a b c", "q r b c d"]
+    assert encoded["offset_mapping"][1][5:8] == [(2, 3), (4, 5), (6, 7)]
+
+
+# -- where words stand -------------------------------------------------------------------------------------------------
+
+
+def test_positions_lead_from_text_to_words_and_back(tokenizer: ElmoTokenizer) -> None:
+    encoded = tokenizer("Ünï  😀 x", return_offsets_mapping=True)
+    assert encoded["offset_mapping"] == [(0, 0), (0, 3), (5, 6), (7, 8), (0, 0)]
+    assert [encoded.char_to_token(place) for place in (0, 2, 3, 5, 7)] == [1, 1, None, 2, 3]
+    assert tuple(encoded.token_to_chars(2)) == (5, 6)
+    assert encoded.word_ids() == [None, 0, 1, 2, None]
+    assert tuple(encoded.word_to_tokens(2)) == (3, 4)
+    assert encoded.token_to_word(1) == 0
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_positions_are_padded_with_their_words(tokenizer: ElmoTokenizer, side: str) -> None:
+    encoded = tokenizer(
+        ["one two", "x"],
+        padding=True,
+        padding_side=side,
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+        return_token_type_ids=True,
+        return_tensors="pt",
+    )
+    left = side == "left"
+    assert encoded["special_tokens_mask"].tolist() == [[1, 0, 0, 1], [1, 1, 0, 1] if left else [1, 0, 1, 1]]
+    assert encoded["offset_mapping"][1].tolist()[2 if left else 1] == [0, 1]
+    assert encoded.word_ids(1) == [None, None, 0, None] if left else [None, 0, None, None]
+    assert encoded["token_type_ids"].shape == encoded["attention_mask"].shape == (2, 4)
+
+
+def test_a_mask_of_boundaries_from_the_ids_alone(tokenizer: ElmoTokenizer) -> None:
+    encoded = tokenizer(["one two", "x"], padding=True, return_special_tokens_mask=True)
+    for ids, mask in zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True):
+        assert tokenizer.get_special_tokens_mask(ids, already_has_special_tokens=True) == mask
+    assert tokenizer.get_special_tokens_mask([[0] * 50] * 2, [[0] * 50]) == [1, 0, 0, 1, 1, 0, 1]
+    assert tokenizer.num_special_tokens_to_add() == 2
+    assert tokenizer.num_special_tokens_to_add(pair=True) == 4
+
+
+# -- back to words -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tensors", ["pt", "np", None])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_batch_comes_back_as_its_texts(tokenizer: ElmoTokenizer, tensors: str | None, side: str) -> None:
+    ids = tokenizer(SENTENCES, padding=True, padding_side=side, return_tensors=tensors)["input_ids"]
+    assert tokenizer.batch_decode(ids, skip_special_tokens=True) == SENTENCES
+    assert tokenizer.decode(ids, skip_special_tokens=True) == SENTENCES
+    assert tokenizer.decode(ids[0], skip_special_tokens=True) == SENTENCES[0]
+
+
+def test_boundaries_and_padding_show_unless_skipped(tokenizer: ElmoTokenizer) -> None:
+    ids = tokenizer(["a b", "c"], padding=True)["input_ids"]
+    assert tokenizer.batch_decode(ids) == ["<S> a b </S>", "<S> c </S> <pad>"]
+    assert tokenizer.batch_decode(tokenizer(["a b", "c"])["input_ids"]) == ["<S> a b </S>", "<S> c </S>"]
+    assert tokenizer.decode([]) == ""
+
+
+def test_words_to_ids_and_back(tokenizer: ElmoTokenizer) -> None:
+    words = ["a", "<S>", "😀", "</S>", "<pad>", ""]
+    ids = tokenizer.convert_tokens_to_ids(words)
+    assert tokenizer.convert_ids_to_tokens(ids) == words
+    assert tokenizer.convert_ids_to_tokens(ids, skip_special_tokens=True) == ["a", "😀", ""]
+    assert tokenizer.convert_ids_to_tokens(tokenizer.convert_tokens_to_ids("word")) == "word"
+    assert tokenizer.convert_ids_to_tokens(torch.tensor(ids)) == words
+    assert tokenizer.decode(ids[0]) == "a"
+
+
+def test_one_character_is_no_word(tokenizer: ElmoTokenizer) -> None:
+    with pytest.raises(ValueError, match="98 is one character"):
+        tokenizer.convert_ids_to_tokens(98)
+
+
+def test_tokenize_and_encode_are_the_call(tokenizer: ElmoTokenizer) -> None:
+    assert tokenizer.tokenize("one two") == ["one", "two"]
+    assert tokenizer.tokenize("one two", add_special_tokens=True) == ["<S>", "one", "two", "</S>"]
+    assert tokenizer.encode("one two") == tokenizer("one two")["input_ids"]
+    assert isinstance(tokenizer("one"), BatchEncoding)
+
+
+def test_many_threads_get_what_one_gets(tokenizer: ElmoTokenizer) -> None:
+    texts = [" ".join(f"w{i}" for i in range(n % 11 + 1)) for n in range(60)]
+
+    def cut(length: int) -> list:
+        words = [text.split() for text in texts]
+        truncated = tokenizer(texts, padding=True, truncation=True, max_length=length, return_tensors="np")
+        return [truncated["input_ids"].shape, tokenizer(words, is_split_into_words=True)["attention_mask"]]
+
+    lengths = [4 + i % 5 for i in range(40)]
+    expected = {length: cut(length) for length in set(lengths)}
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(cut, lengths)) == [expected[length] for length in lengths]

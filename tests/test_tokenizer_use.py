@@ -1,0 +1,219 @@
+"""ElmoTokenizer in the hands of others: pad and the collators, datasets, copies, files."""
+
+import copy
+import json
+import pickle
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer, DataCollatorForTokenClassification, DataCollatorWithPadding
+
+from hf_elmo import ElmoTokenizer
+from tests.conftest import SENTENCES
+
+LENGTHS = [len(sentence.split()) + 2 for sentence in SENTENCES]
+
+
+def as_lists(example: dict) -> dict:
+    return dict(example)
+
+
+def as_arrays(example: dict) -> dict:
+    return {key: np.array(value, dtype=np.int16) for key, value in example.items()}
+
+
+def as_tensors(example: dict) -> dict:
+    return {key: torch.tensor(value) for key, value in example.items()}
+
+
+# -- pad and the collators ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [as_lists, as_arrays, as_tensors])
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("tensors", ["pt", "np", None])
+def test_pad_gives_what_the_call_gives(tokenizer: ElmoTokenizer, kind, side: str, tensors: str | None) -> None:
+    examples = [kind(tokenizer(sentence)) for sentence in SENTENCES]
+    padded = tokenizer.pad(examples, padding_side=side, return_tensors=tensors)
+    expected = tokenizer(SENTENCES, padding=True, padding_side=side, return_tensors=tensors)
+    assert set(padded) == set(expected)
+    for key in expected:
+        assert type(padded[key]) is type(expected[key])
+        assert np.array_equal(np.asarray(padded[key]), np.asarray(expected[key]))
+
+
+def test_pad_takes_a_batch_and_one_example(tokenizer: ElmoTokenizer) -> None:
+    batch, one = tokenizer(SENTENCES), tokenizer(SENTENCES[0])
+    assert np.shape(tokenizer.pad(batch)["input_ids"]) == (4, max(LENGTHS), 50)
+    padded = tokenizer.pad(one, padding="max_length", max_length=11, return_tensors="pt")
+    assert padded["input_ids"].shape == (11, 50)
+    assert padded["attention_mask"].tolist() == [1] * LENGTHS[0] + [0] * (11 - LENGTHS[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "length"),
+    [
+        ({"padding": "max_length", "max_length": 31}, 31),
+        ({"pad_to_multiple_of": 8}, -(-max(LENGTHS) // 8) * 8),
+        ({"padding": "longest"}, max(LENGTHS)),
+    ],
+    ids=str,
+)
+def test_pad_to_a_length(tokenizer: ElmoTokenizer, options: dict, length: int) -> None:
+    padded = tokenizer.pad([tokenizer(sentence) for sentence in SENTENCES], return_tensors="np", **options)
+    assert padded["input_ids"].shape == (4, length, 50)
+    assert padded["attention_mask"].sum(1).tolist() == LENGTHS
+    assert not padded["input_ids"][padded["attention_mask"] == 0].any()
+
+
+def test_pad_without_padding_leaves_lengths(tokenizer: ElmoTokenizer) -> None:
+    assert [len(ids) for ids in tokenizer.pad(tokenizer(SENTENCES), padding=False)["input_ids"]] == LENGTHS
+
+
+def test_pad_takes_texts_without_words(tokenizer: ElmoTokenizer) -> None:
+    examples = [tokenizer(text, add_special_tokens=False) for text in ("", "a b", "")]
+    padded = tokenizer.pad(examples, return_tensors="pt")
+    assert padded["input_ids"].shape == (3, 2, 50)
+    assert padded["attention_mask"].tolist() == [[0, 0], [1, 1], [0, 0]]
+
+
+def test_pad_pads_the_other_masks_too(tokenizer: ElmoTokenizer) -> None:
+    options = {"return_special_tokens_mask": True, "return_token_type_ids": True}
+    padded = tokenizer.pad([tokenizer(text, **options) for text in ("a b", "c")])
+    assert padded["special_tokens_mask"] == [[1, 0, 0, 1], [1, 0, 1, 1]]
+    assert padded["token_type_ids"] == [[0] * 4] * 2
+
+
+def test_pad_refuses_what_are_no_words(tokenizer: ElmoTokenizer) -> None:
+    with pytest.raises(ValueError, match=r"input_ids .*\[words, 50\]"):
+        tokenizer.pad([{"input_ids": [1, 2, 3]}])
+    with pytest.raises(ValueError, match="needs input_ids, but was given words"):
+        tokenizer.pad([{"words": ["a"]}])
+
+
+@pytest.mark.parametrize("kind", [as_lists, as_arrays, as_tensors])
+def test_data_collator_with_padding(tokenizer: ElmoTokenizer, kind) -> None:
+    examples = [kind(tokenizer(sentence)) | {"label": i % 2} for i, sentence in enumerate(SENTENCES)]
+    batch = DataCollatorWithPadding(tokenizer)(examples)
+    assert batch["input_ids"].shape == (4, max(LENGTHS), 50)
+    assert batch["labels"].tolist() == [0, 1, 0, 1]
+    assert tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True) == SENTENCES
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_data_collator_for_token_classification(side: str) -> None:
+    tokenizer = ElmoTokenizer(word_splitting="whitespace", padding_side=side)
+    examples = []
+    for words in (["New York", "is", "big"], ["yes"]):
+        encoded = tokenizer(words, is_split_into_words=True)
+        labels = [-100 if word is None else word for word in encoded.word_ids()]
+        examples.append({**encoded, "labels": labels})
+    batch = DataCollatorForTokenClassification(tokenizer)(examples)
+    short = [-100, 0, -100]
+    assert batch["labels"].tolist() == [
+        [-100, 0, 1, 2, -100],
+        [*short, -100, -100] if side == "right" else [-100, -100, *short],
+    ]
+    assert batch["input_ids"].shape == (2, 5, 50)
+    assert batch["attention_mask"].sum(1).tolist() == [5, 3]
+
+
+# -- datasets ----------------------------------------------------------------------------------------------------------
+
+
+def test_datasets_map_and_a_collator(tokenizer: ElmoTokenizer) -> None:
+    rows = datasets.Dataset.from_dict({"text": SENTENCES, "label": [0, 1, 1, 0]})
+    rows = rows.map(lambda batch: tokenizer(batch["text"]), batched=True, remove_columns="text")
+    batch = DataCollatorWithPadding(tokenizer)([rows[i] for i in range(4)])
+    assert tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True) == SENTENCES
+    tensors = rows.with_format("torch")
+    assert torch.equal(
+        DataCollatorWithPadding(tokenizer)([tensors[i] for i in range(4)])["input_ids"], batch["input_ids"]
+    )
+
+
+def test_datasets_map_of_words_one_at_a_time(tokenizer: ElmoTokenizer) -> None:
+    rows = datasets.Dataset.from_dict({"words": [["New York", ""], ["x"]]})
+    rows = rows.map(lambda row: tokenizer(row["words"], is_split_into_words=True))
+    assert [len(ids) for ids in rows["input_ids"]] == [4, 3]
+
+
+# -- copies and files --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, copy.copy, lambda it: pickle.loads(pickle.dumps(it))])
+@pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
+def test_a_copy_is_the_same(duplicate, used: bool) -> None:
+    tokenizer = ElmoTokenizer(max_word_length=23, padding_side="left")
+    if used:
+        tokenizer(["a", "b c"], is_split_into_words=True, truncation=True, max_length=3)
+    other = duplicate(tokenizer)
+    for options in ({}, {"is_split_into_words": True}):
+        expected = tokenizer(SENTENCES[:3] if not options else [["a b", ""], ["c"]], padding=True, **options)
+        assert dict(other(SENTENCES[:3] if not options else [["a b", ""], ["c"]], padding=True, **options)) == dict(
+            expected
+        )
+
+
+SETTINGS = {
+    "as it comes": {},
+    "whitespace": {"word_splitting": "whitespace"},
+    "short words": {"max_word_length": 12},
+    "left": {"padding_side": "left", "truncation_side": "left"},
+    "boundaries in the text": {"split_special_tokens": False, "word_splitting": "whitespace"},
+    "a longest text": {"model_max_length": 4},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("loader", [ElmoTokenizer, AutoTokenizer])
+def test_a_tokenizer_comes_back_from_its_files(tmp_path: Path, settings: dict, loader: type) -> None:
+    tokenizer = ElmoTokenizer(**settings)
+    texts = ["<S> It isn't extraordinarily long. </S>", "Short"]
+    call = {"padding": True, "truncation": "model_max_length" in settings}
+    expected = tokenizer(texts, **call)
+    tokenizer.save_pretrained(tmp_path)
+    again = loader.from_pretrained(tmp_path)
+    assert type(again) is ElmoTokenizer
+    assert dict(again(texts, **call)) == dict(expected)
+    assert all(getattr(again, name) == value for name, value in settings.items())
+
+
+def test_saving_twice_writes_the_same_files(tmp_path: Path) -> None:
+    ElmoTokenizer(word_splitting="whitespace").save_pretrained(tmp_path / "once")
+    again = ElmoTokenizer.from_pretrained(tmp_path / "once")
+    again(["a b", "c"], padding="max_length", max_length=9, truncation=True)
+    again.save_pretrained(tmp_path / "twice")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        once, twice = (json.loads((tmp_path / folder / name).read_text()) for folder in ("once", "twice"))
+        where = {"is_local", "local_files_only"}  # transformers notes how the tokenizer was loaded
+        assert {key: once[key] for key in once.keys() - where} == {key: twice[key] for key in twice.keys() - where}
+
+
+def test_the_files_are_two(tmp_path: Path) -> None:
+    files = ElmoTokenizer().save_pretrained(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
+    assert {Path(file).name for file in files} >= {"tokenizer.json", "tokenizer_config.json"}
+    assert Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("a b").tokens == ["<S>", "a", "b", "</S>"]
+
+
+def test_the_language_models_vocabulary_travels_with_the_tokenizer(tmp_path: Path) -> None:
+    words = ["<S>", "</S>", "<UNK>", "the", "naïve", "#!"]
+    (tmp_path / "words.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    ElmoTokenizer(vocab_file=str(tmp_path / "words.txt")).save_pretrained(tmp_path / "saved")
+    again = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert (tmp_path / "saved" / "vocab.txt").read_bytes() == (tmp_path / "words.txt").read_bytes()
+    assert again.vocabulary == words
+    assert again("the naïve")["input_ids"] == ElmoTokenizer()("the naïve")["input_ids"]
+    assert ElmoTokenizer().vocabulary is None
+
+
+def test_saving_into_its_own_folder_keeps_the_vocabulary(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
+    ElmoTokenizer(vocab_file=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    ElmoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    assert ElmoTokenizer.from_pretrained(tmp_path).vocabulary == ["<S>", "</S>", "<UNK>"]

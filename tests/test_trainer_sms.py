@@ -1,0 +1,139 @@
+"""Trainer fine-tunes ElmoForSequenceClassification, saves it, and the Auto classes give the same predictions."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
+
+from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer
+from hf_elmo.conversion import convert
+from tests.conftest import TINY
+
+Examples = list[tuple[str, int]]
+
+
+class Texts(torch.utils.data.Dataset):
+    """Labelled texts, tokenized when asked for."""
+
+    def __init__(self, tokenizer: ElmoTokenizer, examples: Examples) -> None:
+        texts, self.labels = zip(*examples, strict=True)
+        self.encoded = tokenizer(list(texts), truncation=True, max_length=40)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, i: int) -> dict:
+        return {**{key: value[i] for key, value in self.encoded.items()}, "label": self.labels[i]}
+
+
+def messages(number: int) -> Examples:
+    """Texts that a reader of characters can tell apart: prizes are shouted, with digits."""
+    rng = np.random.default_rng(5)
+    words = ["see", "you", "at", "home", "tonight", "ok", "call", "me", "later"]
+    examples = []
+    for i in range(number):
+        text = " ".join(rng.choice(words, size=rng.integers(2, 9)))
+        examples.append((f"{text} {text.upper()} {rng.integers(10_000, 99_999)} !" if i % 2 else text, i % 2))
+    return examples
+
+
+def sms(folder: Path) -> Examples:
+    with (folder / "data" / "sms_spam" / "spam.csv").open(encoding="latin-1", newline="") as file:
+        return [(row[1], int(row[0] == "spam")) for row in list(csv.reader(file))[1:]]
+
+
+def train(
+    folder: Path, model: ElmoForSequenceClassification, tokenizer: ElmoTokenizer, examples: Examples, **changes: object
+) -> Trainer:
+    settings = {
+        "max_steps": 40,
+        "per_device_train_batch_size": 16,
+        "learning_rate": 0.03,
+        "logging_steps": 10,
+        "save_strategy": "no",
+        "seed": 3,
+        "report_to": [],
+        "use_cpu": True,
+        "disable_tqdm": True,
+    }
+    arguments = TrainingArguments(folder / "runs", **{**settings, **changes})
+    trainer = Trainer(model, arguments, train_dataset=Texts(tokenizer, examples), processing_class=tokenizer)
+    trainer.train()
+    return trainer
+
+
+def assert_reloaded_predicts_the_same(folder: Path, trainer: Trainer, examples: Examples) -> np.ndarray:
+    """Saves, loads with the Auto classes in another batch order and padding; returns the predicted labels."""
+    tokenizer = trainer.processing_class
+    predicted = trainer.predict(Texts(tokenizer, examples)).predictions
+    trainer.save_model(folder / "saved")
+    model = AutoModelForSequenceClassification.from_pretrained(folder / "saved")
+    again = AutoTokenizer.from_pretrained(folder / "saved")
+    assert type(model) is ElmoForSequenceClassification
+    assert not model.training
+    logits = []
+    with torch.no_grad():
+        for first in range(0, len(examples), 37):
+            texts = [text for text, _ in examples[first : first + 37]]
+            batch = again(texts, truncation=True, max_length=40, padding=True, padding_side="left", return_tensors="pt")
+            logits.append(model(**batch).logits)
+    np.testing.assert_allclose(torch.cat(logits).numpy(), predicted, atol=1e-5)
+    return predicted.argmax(1)
+
+
+@pytest.mark.parametrize("frozen", [True, False], ids=["frozen", "unfrozen"])
+def test_texts_that_the_test_makes_are_learned(tmp_path: Path, tokenizer: ElmoTokenizer, frozen: bool) -> None:
+    torch.manual_seed(0)
+    model = ElmoForSequenceClassification(ElmoConfig(**TINY, num_labels=2, freeze_bilm=frozen, classifier_dropout=0.1))
+    before = {name: parameter.clone() for name, parameter in model.elmo.bilm.named_parameters()}
+    examples = messages(160)
+    trainer = train(tmp_path, model, tokenizer, examples[:120])
+    found = assert_reloaded_predicts_the_same(tmp_path, trainer, examples[120:])
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert float(losses[-1]) < float(losses[0])
+    assert (found == [label for _, label in examples[120:]]).mean() > 0.9
+    unchanged = [torch.equal(before[name], parameter) for name, parameter in model.elmo.bilm.named_parameters()]
+    assert all(unchanged) if frozen else not any(unchanged)
+
+
+def test_an_interrupted_training_goes_on_to_the_same_model(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
+    def fresh() -> ElmoForSequenceClassification:
+        torch.manual_seed(0)
+        return ElmoForSequenceClassification(ElmoConfig(**TINY, num_labels=2))
+
+    options = {"max_steps": 6, "save_strategy": "steps", "save_steps": 3}
+    whole = train(tmp_path / "whole", fresh(), tokenizer, messages(60), **options)
+    checkpoint = tmp_path / "whole" / "runs" / "checkpoint-3"
+    arguments = TrainingArguments(**{**whole.args.to_dict(), "output_dir": tmp_path / "again", "report_to": []})
+    resumed = Trainer(
+        fresh(), arguments, train_dataset=Texts(tokenizer, messages(60)), processing_class=tokenizer
+    )  # fmt: skip
+    resumed.train(resume_from_checkpoint=str(checkpoint))
+    for name, weight in whole.model.state_dict().items():
+        assert torch.equal(resumed.model.state_dict()[name], weight), name
+
+
+def test_sms_spam_with_allennlps_test_model(tmp_path: Path, shared: Path) -> None:
+    fixture = shared / "data" / "elmo_fixture"
+    convert(fixture / "options.json", fixture / "lm_weights.hdf5", tmp_path / "elmo")
+    torch.manual_seed(0)
+    model = ElmoForSequenceClassification.from_pretrained(tmp_path / "elmo", num_labels=2)
+    tokenizer = ElmoTokenizer.from_pretrained(tmp_path / "elmo")
+    examples = sms(shared)
+    assert len(examples) == 5572
+    trainer = train(
+        tmp_path,
+        model,
+        tokenizer,
+        examples[:4457],
+        max_steps=40,
+        per_device_train_batch_size=32,
+        per_device_eval_batch_size=64,
+    )
+    found = assert_reloaded_predicts_the_same(tmp_path, trainer, examples[4457:])
+    assert set(found) <= {0, 1}
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert float(losses[-1]) < float(losses[0])
