@@ -1,5 +1,6 @@
 """Published ELMo formats, converted to checkpoints of this package and back."""
 
+from .bilm_tf import convert_bilm_tf
 from .checkpoint import add_remote_code, convert, convert_published, export, load
 
-__all__ = ["add_remote_code", "convert", "convert_published", "export", "load"]
+__all__ = ["add_remote_code", "convert", "convert_bilm_tf", "convert_published", "export", "load"]

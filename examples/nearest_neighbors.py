@@ -11,7 +11,7 @@ from pathlib import Path
 
 from loading import add_model_option, load
 
-from hf_elmo.neighbors import nearest_neighbors
+import hf_elmo
 
 QUESTIONS = (
     ("The old man sat down on the bank of the river and began to fish .", "bank"),
@@ -32,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     model, tokenizer = load(args.model)
     for sentence, word in QUESTIONS:
-        found = nearest_neighbors(model, tokenizer, sentence, word, args.corpus, top=args.top, pretokenized=True)
+        found = hf_elmo.nearest_neighbors(
+            model, tokenizer, sentence, word, args.corpus, top=args.top, pretokenized=True
+        )
         print(f"\n{sentence.replace(f' {word} ', f' [{word}] ')}")
         static = ", ".join(f"{neighbor.word} {neighbor.similarity:.2f}" for neighbor in found.pop(0))
         print(f"  layer 0  {static}")

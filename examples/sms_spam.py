@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import hf_elmo
 
 HIDDEN_UNITS = 256
-BATCH_SIZE = 16
+BATCH_SIZE = 8
 LABELS = ("ham", "spam")
 
 

@@ -21,10 +21,13 @@ _MODULE_OF = {
     "ElmoForSequenceClassification": "modeling_elmo",
     "ElmoModel": "modeling_elmo",
     "ElmoPreTrainedModel": "modeling_elmo",
+    "Vocabulary": "vocabulary",
     "embed": "embedding",
     "load_default": "shipped",
     "nearest_neighbors": "neighbors",
+    "neighbour_labels": "modeling_pretraining_elmo",
     "perplexity": "scoring",
+    "pretrain": "pretraining_recipe",
     "score": "scoring",
     "substitutes": "scoring",
 }

@@ -167,7 +167,11 @@ def _embed(options: argparse.Namespace) -> None:
     from .embedding import embed
 
     values = {name: value for name, value in vars(options).items() if name not in ("run", "model", "input", "output")}
-    written = embed(options.model, options.input, options.output, **values)
+    try:
+        written = embed(options.model, options.input, options.output, **values)
+    except KeyboardInterrupt:
+        print(f"{options.output}.parts keeps what is done; the same command goes on from there", file=sys.stderr)
+        raise
     print(f"{written.path}: {written.rows:,} rows, {written.words:,} words, {written.hidden_size} numbers a word")
 
 
@@ -235,7 +239,7 @@ def _add_vocab(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _vocab(options: argparse.Namespace) -> None:
-    from .pretraining_data import TextFiles, split_at_blanks, tokenizer_split
+    from .pretraining_text import TextFiles, split_at_blanks, tokenizer_split
     from .tokenization_elmo import ElmoTokenizer
     from .vocabulary import build_vocabulary
 

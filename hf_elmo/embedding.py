@@ -109,6 +109,18 @@ def embed(
         With `output`, an [`EmbeddedCorpus`]. Else one array a row, `[words, 2P]`, with all layers `[layers, words,
         2P]`; or, pooled, one array `[rows, 2P]` or `[rows, layers, 2P]`.
 
+    Example:
+
+    ```python
+    >>> import hf_elmo
+
+    >>> vectors = hf_elmo.embed("elmo-folder", ["A river bank.", "", "Don't panic!"])
+    >>> [array.shape for array in vectors]  # words, 2P
+    [(4, 1024), (0, 1024), (4, 1024)]
+    >>> hf_elmo.embed("elmo-folder", "corpus.txt", "corpus.hdf5", layers="all")
+    EmbeddedCorpus(path=PosixPath('corpus.hdf5'), rows=60000, words=1500000, hidden_size=1024)
+    ```
+
     Raises:
         FileNotFoundError, FileExistsError: no such input; the output exists.
         ValueError: unknown layer, option or ending; malformed input; a stopped run that was a different one.
@@ -256,7 +268,7 @@ def _source(path: str | os.PathLike, reading: dict[str, Any], folder: Path) -> R
     copy_of_input = folder / f"standard_input.{file_format}"
     with open(copy_of_input, "wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
-    return RowSource(copy_of_input, **{**reading, "file_format": file_format})
+    return RowSource(copy_of_input, **{**reading, "file_format": file_format}, name="standard input")
 
 
 class _Sentences:

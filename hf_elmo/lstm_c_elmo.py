@@ -1,7 +1,7 @@
 """The LSTM's cell in C, for the CPU: one pass over the gates instead of a dozen, two to four times as fast.
 
-The source below is compiled once a process, at the first call that is worth it, with the machine's own C compiler; where
-there is none, or with `HF_ELMO_C_CELL=0` in the environment, `load` returns `None` and PyTorch's operations do the work.
+The source below is compiled once a process, at the first call (half a second), with the machine's own C compiler. Where
+there is none, or with `HF_ELMO_C_CELL=0` in the environment, PyTorch's operations do the work.
 """
 
 import ctypes
@@ -46,8 +46,8 @@ static inline float clipped(float x, float bound) {
   return x < -bound ? -bound : x;
 }
 
-/* 1 + e^-x, the denominator of sigmoid(x). With e^-x = 2^n e^r, Cephes' polynomial for e^r. Beyond 28 a sigmoid is 1e-12 from
-   its limit, and the product of three such denominators still is a number. */
+/* 1 + e^-x, the denominator of sigmoid(x), with e^-x = 2^n e^r and Cephes' polynomial for e^r. Beyond 28 a sigmoid is
+   1e-12 from its limit, and the product of three such denominators still is a number. */
 static inline float sigmoid_below(float x) {
   x = clipped(-x, 28.f);
   float n = nearbyintf(x * 1.44269504f);
@@ -113,14 +113,15 @@ static inline __attribute__((always_inline)) void forward_row_NAME(
 }
 
 #define FORWARD(FUNCTION, KEEP_GATES) \
-void FUNCTION(TYPE *gates, long gates_d, const TYPE *recurrent, long recurrent_d, const float *before, long before_d, \
-              float *cells, long cells_d, TYPE *hidden, long hidden_d, float before_clip, float cell_clip, \
-              long directions, long rows, long size, int threads) { \
+void FUNCTION(TYPE *gates, long gates_d, const TYPE *recurrent, long recurrent_d, const float *before, \
+              long before_d, float *cells, long cells_d, TYPE *hidden, long hidden_d, float before_clip, \
+              float cell_clip, long directions, long rows, long size, int threads) { \
   _Pragma("omp parallel for num_threads(threads)") \
   for (long n = 0; n < directions * rows; n++) { \
     long d = n / rows, row = n % rows * size; \
-    forward_row_NAME(gates + d * gates_d + 4 * row, recurrent + d * recurrent_d + 4 * row, before + d * before_d + row, \
-                     cells + d * cells_d + row, hidden + d * hidden_d + row, before_clip, cell_clip, size, KEEP_GATES); \
+    forward_row_NAME(gates + d * gates_d + 4 * row, recurrent + d * recurrent_d + 4 * row, \
+                     before + d * before_d + row, cells + d * cells_d + row, hidden + d * hidden_d + row, \
+                     before_clip, cell_clip, size, KEEP_GATES); \
   } \
 }
 FORWARD(forward_NAME, 1)

@@ -1,8 +1,9 @@
 """One step of the LSTM's cell and its gradient, in PyTorch operations: every device and floating type.
 
-A backend of the cell is a pair of functions (`Cell`) with the signatures of `forward_cell` and `backward_cell` here. Tensors have the
-axes `[directions, rows, size]`; they may be slices along the rows. Gates are in the order i, f, g, o, before their activation;
-cells are before their clip (what the next step reads, and the gradient of the clip, both follow from that exactly).
+A backend of the cell is a pair of functions (`Cell`) with the signatures of `forward_cell` and `backward_cell` here.
+Tensors have the axes `[directions, rows, size]`; they may be slices along the rows. Gates are in the order i, f, g, o,
+before their activation; cells are before their clip: what the next step reads, and the gradient of the clip, both
+follow from that exactly.
 """
 
 import math
@@ -77,7 +78,7 @@ def backward_cell(
 
     Args:
         grad_hidden: `[D, B, C]`, the gradient of `hidden`.
-        grad_cell: `[D, B, C]`, that of the clipped `cells` by all later steps; replaced by that of the clipped `before`.
+        grad_cell: `[D, B, C]`, that of the clipped `cells` by all later steps; then that of the clipped `before`.
         grad_gates: `[D, B, 4C]`, written, in the type of `gates`.
     """
     sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward

@@ -1,10 +1,11 @@
 """The recurrence of ELMo: an LSTM with a projection and two clips, over packed words.
 
 Packed words are the unpadded words of a batch, time-major, the rows sorted by falling length: step 0 of every row, then
-step 1 of the rows that have one, and so on, as in `torch.nn.utils.rnn.PackedSequence`. `batch_sizes[t]` rows take part in
-step t.
+step 1 of the rows that have one, and so on, as in `torch.nn.utils.rnn.PackedSequence`. `batch_sizes[t]` rows take part
+in step t.
 
-`lstm_layer_reference` is the definition; `lstm_layer`, and `bilstm_layer` for both directions at once, compute the same faster.
+`lstm_layer_reference` is the definition; `lstm_layer`, and `bilstm_layer` for both directions of a layer, compute the
+same faster.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,9 +44,9 @@ def lstm_layer_reference(
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """One direction of one layer, step by step: the truth that every faster way is compared with.
 
-    `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))`, `h = clip(W_hr (sigmoid(o) * tanh(c)))`, each clip its own value; without a
-    projection `h` is not clipped, as in TensorFlow's `LSTMCell`. Gates in the order i, f, g, o of `torch.nn.LSTM`; the
-    forget bias of 1 that TensorFlow adds is part of `bias`. (Peters et al. 2018, section 3.1.)
+    `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))`, `h = clip(W_hr (sigmoid(o) * tanh(c)))`, each clip its own value;
+    without a projection `h` is not clipped, as in TensorFlow's `LSTMCell`. Gates in the order i, f, g, o of
+    `torch.nn.LSTM`; the forget bias of 1 that TensorFlow adds is part of `bias`. (Peters et al. 2018, section 3.1.)
 
     Args:
         inputs: `[words, input]`, packed.
@@ -91,7 +92,7 @@ def lstm_layer(
 ) -> tuple[Tensor, State]:
     """`lstm_layer_reference`, faster: the same arguments, outputs, final state and gradients.
 
-    The products are computed in the type of `inputs`, or of autocast where it is on; the cell state is float32 at least.
+    Products are computed in the type of `inputs`, or of autocast where it is on; the cell state is float32 at least.
     """
     hidden, cell = state
     weights = LstmWeights(weight_ih, weight_hh, bias, weight_hr)
@@ -160,10 +161,14 @@ def _state_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _choose_cell(gates: Tensor, state: Tensor) -> Cell:
+    if gates.is_cuda:
+        from .lstm_triton_elmo import triton_cell  # here, because importing Triton takes long
+
+        return triton_cell(gates, state) or TORCH_CELL
     return c_cell(gates, state) or TORCH_CELL
 
 
-# Rows of the input half of the gates that are computed at a time in inference: enough for a product at full speed, few enough
+# Rows of the input half of the gates that inference computes at a time: enough for a product at full speed, few enough
 # to stay in the cache until the step that reads them.
 CHUNK_ROWS = 256
 
@@ -232,9 +237,9 @@ def _chunks(steps: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
 class _PackedLSTM(torch.autograd.Function):
     """`bilstm_layer` on stacked weights, and its gradient.
 
-    Only what one step hands to the next is inside the loops over steps: the input half of the gates is one product before the loop,
-    the gradients of inputs and weights are one product each after it. Kept for the gradient, for each word: the gates before
-    activation, the cell before its clip, the cell's output, the projection before its clip.
+    Only what one step hands to the next is inside the loops over steps: the input half of the gates is one product
+    before the loop, the gradients of inputs and weights are one product each after it. Kept for the gradient, for each
+    word: the gates before activation, the cell before its clip, the cell's output, the projection before its clip.
     """
 
     @staticmethod
@@ -284,8 +289,11 @@ def _forward_steps(
     cell_clip: float | None,
     proj_clip: float | None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """Add the recurrent half to `gates` in place; the cells before their clip, the cell's outputs, the projections before their clip
-    (`None` without), and the outputs."""
+    """Add the recurrent half to `gates` in place.
+
+    Returns:
+        the cells before their clip, the cell's outputs, the projections before their clip or `None`, and the outputs.
+    """
     directions, words, size = gates.shape[0], gates.shape[1], cell.shape[-1]
     cells, cell_outputs = cell.new_empty(directions, words, size), gates.new_empty(directions, words, size)
     projected = None if weight_hr is None else torch.empty_like(hidden[:, :1].expand(-1, words, -1))
@@ -309,8 +317,11 @@ def _forward_steps(
 def _backward_steps(
     ctx, grad_outputs, grad_hidden, grad_cell, cell, weight_hh, weight_hr, gates, cells, cell_outputs, projected
 ) -> Tensor:
-    """The gradient of the gates before activation. In place, the others become those of the projections before their clip, and of the
-    state before the first step."""
+    """The gradient of the gates before activation.
+
+    In place, `grad_outputs` becomes that of the projections before their clip, `grad_hidden` and `grad_cell` that of
+    the state before the first step.
+    """
     backward_cell, cell, steps = _choose_cell(gates, cell).backward, cell.contiguous(), ctx.steps
     grad_gates = torch.empty_like(gates)
     to_hidden, to_cell_outputs = _product(weight_hh.mT), None if weight_hr is None else _product(weight_hr.mT)

@@ -1,7 +1,7 @@
 """Matrix products with weights laid out for oneDNN once, not at each product: the CPU.
 
-`torch.nn.functional.linear` brings the weight into the library's own layout at each call. In a recurrence that costs more
-than the product itself, since the same weight meets one small batch of rows after another.
+`torch.nn.functional.linear` brings the weight into the library's own layout at each call. In a recurrence, where the
+same weight meets one small batch of rows after another, that can cost as much as the product itself.
 """
 
 import threading
@@ -32,10 +32,10 @@ def can_pack(x: Tensor) -> bool:
 
 
 def packed_product(weight: Tensor, dtype: torch.dtype, rows: int) -> Product:
-    """`(x [rows, in], bias [out] or None) -> x @ weight.T + bias` for `weight [out, in]`, computed in `dtype`.
+    """`(x [rows, in], bias [out] or None) -> x @ weight.T + bias` for `weight [out, in]`, all in `dtype`.
 
-    What is packed is kept as long as `weight` lives, outside the module (so neither in a state dict nor in a copy), and is
-    packed again when the weight has changed.
+    What is packed is kept as long as `weight` lives, outside the module (so neither in a state dict nor in a copy), and
+    is packed again when the weight has changed.
     """
     layout = (dtype, dtype == torch.float32 and rows < FEW_ROWS)
     with _lock:

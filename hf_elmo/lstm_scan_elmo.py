@@ -1,4 +1,4 @@
-"""The recurrence as one `scan` over padded words: for `torch.export`, where a graph must hold for every number of rows and words."""
+"""The recurrence as one `scan` over padded words: for `torch.export`, whose graph must hold for any rows and words."""
 
 from collections.abc import Sequence
 
@@ -18,8 +18,8 @@ def bilstm_layer_padded(
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """`bilstm_layer` over padded words: the same numbers, in operations that a graph of any length can hold.
 
-    Padding may stand anywhere: the state passes it unchanged. So the backward direction's words are the sentence flipped, wherever
-    its padding is.
+    Padding may stand anywhere: the state passes it unchanged. So the backward direction's words are the sentence
+    flipped, wherever its padding is.
 
     Args:
         inputs: `[directions, rows, words, input]`, each direction's words in the order that it reads them.
@@ -31,7 +31,7 @@ def bilstm_layer_padded(
     Returns:
         outputs `[directions, rows, words, P]`, zero where there is no word, and the state after each row's last word.
     """
-    from torch._higher_order_ops.scan import scan
+    from torch._higher_order_ops.scan import scan  # here, because it is not public: only exporting depends on it
 
     directions, rows, words, size = inputs.shape
     stacked = (None if same[0] is None else torch.stack(tuple(same)) for same in zip(*weights, strict=True))

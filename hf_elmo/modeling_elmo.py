@@ -262,6 +262,8 @@ class ElmoScalarMix(nn.Module):
     def _normalise(layer: Tensor) -> Tensor:
         # Over all unpadded positions of the batch, as in AllenNLP: the one option that makes a sentence's vectors
         # depend on its batch.
+        if not len(layer):
+            return layer
         values = layer.to(torch.promote_types(layer.dtype, torch.float32))
         return ((values - values.mean()) * (values.var(correction=0) + 1e-12).rsqrt()).to(layer.dtype)
 
@@ -423,7 +425,7 @@ class ElmoModel(ElmoPreTrainedModel):
         self.check_state(state, len(mask))
         packing = Packing.of(mask)
         if input_ids is not None:
-            vectors = self.char_encoder(input_ids.flatten(0, 1)[packing.positions])
+            vectors = self.char_encoder(input_ids.flatten(0, 1)[packing.positions].long())
         else:
             vectors = inputs_embeds.flatten(0, 1)[packing.positions].to(self.dtype)
         layers, state = self.bilm(vectors, packing, state)

@@ -51,7 +51,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     Example:
 
     ```python
-    >>> from hf_elmo import ElmoForPreTraining, ElmoTokenizer, Vocabulary, neighbour_labels
+    >>> from hf_elmo import ElmoForPreTraining, ElmoTokenizer
+    >>> from hf_elmo.modeling_pretraining_elmo import neighbour_labels
+    >>> from hf_elmo.vocabulary import Vocabulary
 
     >>> tokenizer, model = ElmoTokenizer.from_pretrained(folder), ElmoForPreTraining.from_pretrained(folder)
     >>> inputs = tokenizer("A river bank .", return_tensors="pt")

@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 from .embedding import embed
 from .modeling_elmo import ElmoModel
-from .pretraining_data import split_at_blanks, tokenizer_split
+from .pretraining_text import split_at_blanks, tokenizer_split
 from .readers import Row, RowSource, check_row
 from .tokenization_elmo import ElmoTokenizer, words_to_character_ids
 

@@ -16,7 +16,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoin
 
 from .modeling_elmo import State
 from .modeling_pretraining_elmo import ElmoForPreTraining
-from .pretraining_data import DatasetTexts, PackedWindows, PaddedTexts, TextFiles, WordEncoder
+from .pretraining_data import PackedWindows, PaddedTexts, WordEncoder
+from .pretraining_text import DatasetTexts, TextFiles
 from .scoring import Perplexity, nll_totals
 from .tokenization_elmo import ElmoTokenizer
 

@@ -1,12 +1,9 @@
-"""Text for training the language models: sentences from files or `datasets`, in batches whose position can be saved."""
+"""Batches of text for training the language models, whose position in the text can be saved."""
 
 import contextlib
-import glob
-import gzip
 import itertools
-import os
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,135 +12,16 @@ from torch.utils.data import IterableDataset
 from tqdm.auto import tqdm
 from transformers.utils import logging
 
+from .pretraining_text import DatasetTexts, Text, TextFiles, Words
 from .tokenization_elmo import ElmoTokenizer, words_to_character_ids
 from .vocabulary import Vocabulary
 
 logger = logging.get_logger(__name__)
 
-Words = list[str]
-Text = list[Words]  # the sentences of one unit: a sentence alone, or a document's
 Row = tuple[Text, int, int]  # a text and which of its steps make a row of a batch
 
 # Boundaries in a list of words: objects of their own, so that no word of a text is taken for one.
 BEGIN, END = object(), object()
-SENTENCES_AT_ONCE = 1024  # lines split together: the tokenizer is faster on many
-
-
-class TextFiles:
-    """
-    The sentences of text files, one a line, blank lines left out; or documents, which blank lines part.
-
-    Args:
-        patterns: paths or glob patterns, each a file of UTF-8 text, gzip where the name ends in `.gz`; read in the
-            order given, a pattern's files in alphabetical order.
-        split: turns lines into words, many at a time; at blanks by default.
-        documents: whether a unit is a document instead of a sentence.
-
-    Raises:
-        FileNotFoundError: a pattern matches no file.
-    """
-
-    countable = True
-
-    def __init__(
-        self,
-        patterns: str | Path | Iterable[str | Path],
-        split: Callable[[list[str]], list[Words]] | None = None,
-        documents: bool = False,
-    ) -> None:
-        patterns = [patterns] if isinstance(patterns, (str, Path)) else list(patterns)
-        self.files = [file for pattern in patterns for file in _files(str(pattern))]
-        self.split = split or split_at_blanks
-        self.documents = documents
-
-    def read(self, start: int = 0) -> Iterator[Text]:
-        """The units from number `start` on; those before are passed over without being split into words."""
-        units = itertools.islice(self._units(), start, None)
-        while chunk := list(itertools.islice(units, SENTENCES_AT_ONCE)):
-            words = iter(self.split([line for unit in chunk for line in unit]))
-            for unit in chunk:
-                yield [next(words) for _ in unit]
-
-    def _units(self) -> Iterator[list[str]]:
-        for file in self.files:
-            document = []
-            with (
-                gzip.open(file, "rt", encoding="utf-8")
-                if file.endswith(".gz")
-                else open(file, encoding="utf-8") as text
-            ):
-                for line in text:
-                    line = line.strip()
-                    if line and self.documents:
-                        document.append(line)
-                    elif line:
-                        yield [line]
-                    elif document:
-                        yield document
-                        document = []
-            if document:
-                yield document
-
-
-class DatasetTexts:
-    """
-    The rows of a `datasets.Dataset`, of a streamed `datasets.IterableDataset`, or of a list of rows.
-
-    Args:
-        dataset: its rows are dictionaries; a list may also hold the texts themselves.
-        column: the column with the text: a string, which is split into words, a list of words, or a list of sentences
-            (strings or lists of words), which makes the row a document.
-        split: as in [`TextFiles`].
-
-    Raises:
-        ValueError: a row has no such column, or a value of it is none of these.
-    """
-
-    def __init__(self, dataset: Any, column: str = "text", split: Callable | None = None) -> None:
-        self.dataset = dataset
-        self.column = column
-        self.split = split or split_at_blanks
-        self.countable = hasattr(dataset, "__len__")
-
-    def read(self, start: int = 0) -> Iterator[Text]:
-        """The units from number `start` on."""
-        if hasattr(self.dataset, "skip"):
-            rows = iter(self.dataset.skip(start))
-        else:
-            rows = itertools.islice(iter(self.dataset), start, None)
-        for row in rows:
-            yield self._text(row)
-
-    def _text(self, row: Any) -> Text:
-        value = row
-        if isinstance(row, dict):
-            if self.column not in row:
-                raise ValueError(f"column is {self.column!r}, but the rows have {', '.join(map(repr, row))}: name one.")
-            value = row[self.column]
-        if isinstance(value, str):
-            return self.split([value])
-        if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
-            return [list(value)]
-        if isinstance(value, (list, tuple)) and all(isinstance(part, (list, tuple)) for part in value):
-            return [list(part) for part in value]
-        raise ValueError(f"a text must be a string, a list of words or a list of such lists, not {value!r:.100}.")
-
-
-def split_at_blanks(lines: list[str]) -> list[Words]:
-    """Words of text that is tokenised already."""
-    return [line.split() for line in lines]
-
-
-def tokenizer_split(tokenizer: ElmoTokenizer) -> Callable[[list[str]], list[Words]]:
-    """Splits raw text into words as `tokenizer` does."""
-
-    def split(lines: list[str]) -> list[Words]:
-        encodings = tokenizer.backend_tokenizer.encode_batch(lines, add_special_tokens=False)
-        return [encoding.tokens for encoding in encodings]
-
-    tokenizer.backend_tokenizer.no_truncation()
-    tokenizer.backend_tokenizer.no_padding()
-    return split
 
 
 class _EndOfText(Exception):
@@ -162,7 +40,7 @@ class _Batches(IterableDataset):
         tokenizer: ElmoTokenizer,
         batch_size: int,
         seed: int = 0,
-        shuffle_block: int = 100_000,
+        shuffle_block: int = 1_000_000,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
@@ -261,7 +139,7 @@ class _Batches(IterableDataset):
             return
         block, inside = divmod(start, self.shuffle_block)
         texts = self.source.read(block * self.shuffle_block)
-        while chunk := list(itertools.islice(texts, self.shuffle_block)):
+        while chunk := [_interned(text) for text in itertools.islice(texts, self.shuffle_block)]:
             order = np.random.default_rng((self.seed, epoch, block)).permutation(len(chunk))
             for place in order[inside:]:
                 yield chunk[place]
@@ -294,7 +172,8 @@ class PackedWindows(_Batches):
         batch_size: rows for each process.
         window: words of a window.
         seed: of the order of the sentences.
-        shuffle_block: sentences shuffled together; 0 keeps the source's order.
+        shuffle_block: texts shuffled together, in memory; 0 keeps the source's order. Smaller than the corpus, the
+            loss jumps from block to block where the source goes from subject to subject.
         rank, world_size: this process and how many there are; all of them together make the batch that one process with
             `world_size` times the rows would.
     """
@@ -511,6 +390,11 @@ def _streams(text: Text) -> tuple[list, list, list, list]:
     )
 
 
+def _interned(text: Text) -> Text:
+    """The same words, each distinct one in memory once: a block takes about 10 bytes a word."""
+    return [list(map(sys.intern, words)) for words in text]
+
+
 def _steps(text: Text) -> int:
     """Words that each LM reads in a text, one boundary a sentence included."""
     return sum(len(words) + 1 for words in text if words)
@@ -520,10 +404,3 @@ def _counted(source: TextFiles | DatasetTexts) -> Iterator[Text]:
     return tqdm(
         source.read(), desc="Counting words", unit=" texts", leave=False, disable=not logging.is_progress_bar_enabled()
     )
-
-
-def _files(pattern: str) -> list[str]:
-    found = [pattern] if Path(pattern).is_file() else sorted(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
-    if not found:
-        raise FileNotFoundError(f"no file matches {pattern!r}: give a text file, a .gz file or a glob pattern.")
-    return found

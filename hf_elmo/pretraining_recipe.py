@@ -14,9 +14,11 @@ from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging
 
 from .configuration_elmo import ElmoConfig
+from .conversion import add_remote_code
 from .modeling_pretraining_elmo import ElmoForPreTraining
 from .pretraining import ElmoPreTrainer, ElmoPreTrainingArguments
-from .pretraining_data import PackedWindows, PaddedTexts, Text, TextFiles, split_at_blanks, tokenizer_split
+from .pretraining_data import PackedWindows, PaddedTexts
+from .pretraining_text import Text, TextFiles, split_at_blanks, tokenizer_split
 from .scoring import Perplexity, perplexity
 from .tokenization_elmo import ElmoTokenizer
 from .vocabulary import Vocabulary, build_vocabulary
@@ -126,7 +128,7 @@ def pretrain(
     evaluated = TextFiles(held_out, split) if held_out else None
     if init and evaluated is None:
         source, evaluated = _Share(source, held_out=False), _Share(source, held_out=True)
-    model, tokenizer = _model(Path(output), source, init, tokenizer, vocabulary, vocabulary_size, config or {})
+    model, tokenizer = _model(args, source, init, tokenizer, vocabulary, vocabulary_size, config or {})
     dataset = _dataset(source, tokenizer, layout, window, args)
     trainer = _trainer(model, args, dataset, evaluated, tokenizer, adapting=init is not None)
     return _run(trainer, tokenizer, evaluated, resume)
@@ -145,7 +147,7 @@ def _arguments(
 
 
 def _model(
-    output: Path,
+    args: ElmoPreTrainingArguments,
     source: TextFiles | _Share,
     init: str | Path | None,
     tokenizer: ElmoTokenizer,
@@ -160,9 +162,12 @@ def _model(
     else:
         new = old or build_vocabulary((words for text in source.read() for words in text), vocabulary_size)
     if new is not old:
-        output.mkdir(parents=True, exist_ok=True)
-        new.save(output / "vocab.txt")
-        tokenizer = _with_vocabulary(tokenizer, output / "vocab.txt")
+        file = Path(args.output_dir, "vocab.txt")
+        with args.main_process_first(local=False):
+            if args.process_index == 0:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                new.save(file)
+        tokenizer = _with_vocabulary(tokenizer, file)
     settings = {"hidden_dropout": 0.1, **config}
     if not init:
         return ElmoForPreTraining(ElmoConfig(**settings, vocab_size=len(new))), tokenizer
@@ -228,6 +233,8 @@ def _run(
         after = before
     trainer.save_model()
     trainer.save_state()
+    if args.should_save:
+        add_remote_code(args.output_dir)
     return Pretrained(Path(args.output_dir), before, after)
 
 

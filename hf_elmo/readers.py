@@ -47,6 +47,7 @@ class RowSource:
             counted from 0, in a CSV without a line of names. `None`: `text`, `sentence`, `words` or `tokens`, or the
             only column there is.
         encoding: of text, JSON lines and CSV files.
+        name: what errors call it; by default the path.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -57,6 +58,7 @@ class RowSource:
     file_format: str | None = None
     text_column: str | int | None = None
     encoding: str = "utf-8"
+    name: str = ""
 
     def __post_init__(self) -> None:
         if not self.path.exists():
@@ -68,6 +70,9 @@ class RowSource:
             raise IsADirectoryError(f"input {str(self.path)!r} is a folder; give one file")
         if self.resolved_format == "text" and self.text_column is not None:
             raise ValueError(f"text_column={self.text_column!r} has no meaning for a text file; leave it out")
+
+    def __str__(self) -> str:
+        return self.name or str(self.path)
 
     @property
     def resolved_format(self) -> str:
@@ -113,11 +118,11 @@ def _decoded(source: RowSource, lines: Iterable[Any]) -> Iterator[Any]:
         yield from lines
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{source.path}, line {_first_bad_line(source)}: not {source.encoding} ({error.reason}); convert the file "
+            f"{source}, line {_first_bad_line(source)}: not {source.encoding} ({error.reason}); convert the file "
             f"to {source.encoding}, or name the encoding it has (for example encoding='latin-1')"
         ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{source.path} is not a whole gzip file ({error}); fetch or compress it again") from error
+        raise ValueError(f"{source} is not a whole gzip file ({error}); fetch or compress it again") from error
 
 
 def _first_bad_line(source: RowSource) -> int:
@@ -139,7 +144,7 @@ def _read_text(source: RowSource) -> Iterator[Row]:
 def _read_json_lines(source: RowSource) -> Iterator[Row]:
     with source.open_text() as lines:
         for number, line in enumerate(_decoded(source, lines), start=1):
-            where = f"{source.path}, line {number}"
+            where = f"{source}, line {number}"
             if not line.strip():
                 raise ValueError(f'{where}: empty; each line of a JSON lines file holds one value (a blank row is "")')
             try:
@@ -162,7 +167,7 @@ def _read_csv(source: RowSource) -> Iterator[Row]:
             rows = csv.reader(_decoded(source, lines), **dialect)
             yield from _csv_column(source, rows)
     except csv.Error as error:
-        raise ValueError(f"{source.path}: malformed {source.resolved_format.upper()} ({error})") from error
+        raise ValueError(f"{source}: malformed {source.resolved_format.upper()} ({error})") from error
     finally:
         csv.field_size_limit(old_limit)
 
@@ -173,11 +178,11 @@ def _csv_column(source: RowSource, rows: Any) -> Iterator[Row]:
         if not fields:  # csv's reading of a line without any field: no row
             continue
         if not isinstance(position, int):
-            position = fields.index(_pick_column(fields, source, str(source.path)))
+            position = fields.index(_pick_column(fields, source, str(source)))
             continue
         if not 0 <= position < len(fields):
             raise ValueError(
-                f"{source.path}, line {rows.line_num}: {len(fields)} fields, none at position {position} (counted "
+                f"{source}, line {rows.line_num}: {len(fields)} fields, none at position {position} (counted "
                 "from 0); mend the line, or choose another text_column"
             )
         yield fields[position]
@@ -188,13 +193,13 @@ def _read_parquet(source: RowSource) -> Iterator[Row]:
     try:
         file = parquet.ParquetFile(source.path)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{source.path} is not a whole Parquet file ({error})") from error
+        raise ValueError(f"{source} is not a whole Parquet file ({error})") from error
     with file:
-        column = _pick_column(file.schema_arrow.names, source, str(source.path))
+        column = _pick_column(file.schema_arrow.names, source, str(source))
         number = 0
         for batch in file.iter_batches(batch_size=PARQUET_BATCH_ROWS, columns=[column]):
             for value in batch.column(0).to_pylist():
-                yield check_row(value, f"{source.path}, column {column!r}, row {number}")
+                yield check_row(value, f"{source}, column {column!r}, row {number}")
                 number += 1
 
 

@@ -13,17 +13,8 @@ from tqdm.auto import tqdm
 from transformers.utils import logging
 
 from .modeling_pretraining_elmo import ElmoForPreTraining, neighbour_labels
-from .pretraining_data import (
-    BEGIN,
-    END,
-    DatasetTexts,
-    PackedWindows,
-    TextFiles,
-    WordEncoder,
-    Words,
-    split_at_blanks,
-    tokenizer_split,
-)
+from .pretraining_data import BEGIN, END, PackedWindows, WordEncoder
+from .pretraining_text import DatasetTexts, TextFiles, Words, split_at_blanks, tokenizer_split
 from .tokenization_elmo import ElmoTokenizer
 
 SORTED_TOGETHER = 4096  # sentences that are sorted by length before they are batched
@@ -55,10 +46,12 @@ class Perplexity:
         forward, backward, words, sentences, unknown = totals
         if words == 0:
             raise ValueError("there is no text to compute a perplexity of.")
-        losses = forward / words, backward / words
-        return cls(
-            *map(math.exp, losses), math.exp(sum(losses) / 2), int(words), int(sentences), float(unknown / words)
-        )
+        losses = forward / words, backward / words, (forward + backward) / words / 2
+        return cls(*map(_exp, losses), int(words), int(sentences), float(unknown / words))
+
+
+def _exp(loss: float) -> float:
+    return math.exp(loss) if loss < 709 else math.inf  # what a float holds; a model that diverged may go beyond
 
 
 def perplexity(

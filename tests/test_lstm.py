@@ -1,5 +1,8 @@
 """The recurrence: every faster way against `lstm_layer_reference`, in outputs, final state and gradients."""
 
+import copy
+import gc
+import pickle
 import threading
 from itertools import accumulate, pairwise
 
@@ -8,7 +11,7 @@ import torch
 import torch._dynamo.testing
 from torch.utils.checkpoint import checkpoint
 
-from hf_elmo import lstm_c_elmo, lstm_elmo
+from hf_elmo import lstm_c_elmo, lstm_elmo, lstm_packed_elmo
 from hf_elmo.lstm_c_elmo import c_cell
 from hf_elmo.lstm_cell_elmo import TORCH_CELL
 from hf_elmo.lstm_elmo import LstmWeights, bilstm_layer, lstm_layer, lstm_layer_reference
@@ -23,8 +26,8 @@ BATCHES = {
     "window": [4, 4, 4],
 }
 CLIPS = {"no clip": (None, None), "both clips": (0.5, 0.4), "cell clip": (0.5, None), "projection clip": (None, 0.3)}
-# Relative to the largest value of a tensor: a few roundings of the type. A bfloat16 has 8 bits, and a value that it puts on the
-# other side of a clip changes a gradient altogether, so bfloat16 is compared without clips, float32 for them.
+# Relative to the largest value of a tensor: a few roundings of the type. A bfloat16 has 8 bits, and a value that it puts
+# on the other side of a clip changes a gradient altogether, so bfloat16 is compared without clips, float32 for them.
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.bfloat16: 4e-2}
 
 needs_c = pytest.mark.skipif(lstm_c_elmo.load() is None, reason="no C compiler here")
@@ -299,6 +302,57 @@ def test_works_without_c(monkeypatch, setting):
     assert c_cell(inputs, state[1]) is None
     found, _ = bilstm_layer(inputs, [3, 2], state, weights)
     torch.testing.assert_close(found, reference(inputs, [3, 2], state, weights)[0], rtol=0, atol=1e-6)
+
+
+def changed_in_place(weight):
+    with torch.no_grad():
+        weight.mul_(0.5)
+
+
+def changed_through_data(weight):
+    weight.data.mul_(0.5)
+
+
+def given_new_data(weight):
+    weight.data = weight.data * 0.5
+
+
+@pytest.mark.parametrize("rows", [3, 20], ids=["few rows", "many rows"])
+@pytest.mark.parametrize("change", [changed_in_place, changed_through_data, given_new_data])
+@pytest.mark.parametrize("name", ["weight_ih", "weight_hh", "bias", "weight_hr"])
+def test_packed_weights_follow_the_weight(name, change, rows):
+    inputs, state, weights = random_layer([rows] * 4)
+    before = bilstm_layer(inputs, [rows] * 4, state, weights)[0]
+    change(getattr(weights[1], name))
+    after = bilstm_layer(inputs, [rows] * 4, state, weights)[0]
+    torch.testing.assert_close(after, reference(inputs, [rows] * 4, state, weights)[0], rtol=0, atol=1e-6)
+    assert torch.equal(after[0], before[0])
+    assert not torch.allclose(after[1], before[1], atol=1e-3)
+
+
+def test_packed_weights_live_as_long_as_the_weight_and_stay_out_of_copies():
+    inputs, state, weights = random_layer([3] * 4)
+    module = torch.nn.ParameterList([torch.nn.Parameter(tensor) for tensor in weights[0]])
+    kept = len(lstm_packed_elmo._packed)
+    with torch.no_grad():
+        outputs, _ = lstm_layer(inputs[0], [3] * 4, (state[0][0], state[1][0]), *module, 0.5, 0.4)
+        assert len(lstm_packed_elmo._packed) == kept + 3
+        for copied in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+            again, _ = lstm_layer(inputs[0], [3] * 4, (state[0][0], state[1][0]), *copied, 0.5, 0.4)
+            assert torch.equal(again, outputs)
+    assert set(module.state_dict()) == {"0", "1", "2", "3"}
+    del module, copied
+    gc.collect()
+    assert len(lstm_packed_elmo._packed) == kept
+
+
+def test_inference_mode():
+    inputs, state, weights = random_layer([3] * 4)
+    expected = reference(inputs, [3] * 4, state, weights)[0]
+    with torch.inference_mode():
+        made_here = [LstmWeights(*(tensor.clone() for tensor in w)) for w in weights]
+        for own in (weights, made_here):
+            torch.testing.assert_close(bilstm_layer(inputs, [3] * 4, state, own)[0], expected, rtol=0, atol=1e-6)
 
 
 class Padded(torch.nn.Module):

@@ -171,6 +171,19 @@ def test_what_stands_in_padded_positions_does_not_matter(inputs: dict, where: st
     assert torch.equal(all_layers(model, {**batch, "input_ids": filled}), all_layers(model, batch))
 
 
+def test_other_types_and_strides_of_the_inputs_do_not_matter(inputs: dict) -> None:
+    model, _ = make()
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    expected = all_layers(model, inputs)
+    for other_ids, other_mask in (
+        (ids.int(), mask),
+        (ids, mask.bool()),
+        (ids, mask.float()),
+        (ids.mT.contiguous().mT, mask),
+    ):
+        assert torch.equal(all_layers(model, {"input_ids": other_ids, "attention_mask": other_mask}), expected)
+
+
 def test_the_order_of_rows_does_not_matter(inputs: dict) -> None:
     model, _ = make()
     order = torch.tensor([2, 0, 3, 1])

@@ -15,7 +15,8 @@ from transformers import set_seed
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.pretraining import ElmoPreTrainer, ElmoPreTrainingArguments
-from hf_elmo.pretraining_data import DatasetTexts, PackedWindows, PaddedTexts
+from hf_elmo.pretraining_data import PackedWindows, PaddedTexts
+from hf_elmo.pretraining_text import DatasetTexts
 from hf_elmo.scoring import perplexity
 from hf_elmo.vocabulary import build_vocabulary
 from tests.conftest import TINY

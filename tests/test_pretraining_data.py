@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.pretraining_data import DatasetTexts, PackedWindows, PaddedTexts, TextFiles, tokenizer_split
+from hf_elmo.pretraining_data import PackedWindows, PaddedTexts
+from hf_elmo.pretraining_text import DatasetTexts, TextFiles, tokenizer_split
 from hf_elmo.vocabulary import build_vocabulary
 
 TEXTS = [

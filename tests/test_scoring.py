@@ -10,7 +10,7 @@ import torch
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo import scoring as scoring_module
 from hf_elmo.modeling_pretraining_elmo import neighbour_labels
-from hf_elmo.pretraining_data import DatasetTexts
+from hf_elmo.pretraining_text import DatasetTexts
 from hf_elmo.scoring import perplexity, score, substitutes
 from hf_elmo.vocabulary import Vocabulary, build_vocabulary
 from tests.conftest import TINY, random_model

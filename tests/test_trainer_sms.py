@@ -99,6 +99,18 @@ def test_texts_that_the_test_makes_are_learned(tmp_path: Path, tokenizer: ElmoTo
     assert all(unchanged) if frozen else not any(unchanged)
 
 
+def test_training_in_bfloat16_with_checkpointing(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
+    torch.manual_seed(0)
+    model = ElmoForSequenceClassification(ElmoConfig(**TINY, num_labels=2, freeze_bilm=False, classifier_dropout=0.0))
+    trainer = train(
+        tmp_path, model, tokenizer, messages(48), max_steps=12, logging_steps=4, bf16=True, gradient_checkpointing=True
+    )
+    losses = [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[-1] < losses[0]
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
 def test_an_interrupted_training_goes_on_to_the_same_model(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
     def fresh() -> ElmoForSequenceClassification:
         torch.manual_seed(0)

@@ -1,0 +1,203 @@
+"""
+bilm-tf's training checkpoints (TensorFlow's format, with the softmax over words), also those of simple_elmo, read into
+our tensors.
+
+The variables are those of the hdf5 format under other names, so the table is that of [`allennlp.key_table`] with two
+rows more for the softmax. TensorFlow itself reads the files and is imported only for that.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining
+from hf_elmo.tokenization_elmo import ElmoTokenizer
+from hf_elmo.vocabulary import Vocabulary
+
+from .allennlp import COPY, Dataset, Row, key_table
+from .allennlp_options import config_from_options, read_options
+from .checkpoint import add_remote_code, new_folder
+
+PREFIX = "lm/"
+# What the training keeps beside the weights: counters, and the optimizer's sums for each variable.
+NOT_WEIGHTS = re.compile(r"(^|/)(global_step|train_perplexity|beta[12]_power)$|/(Adagrad|Adam(_1)?|Momentum)$")
+BASE = "elmo."  # of the biLM's keys in an ElmoForPreTraining
+
+
+def variable_name(dataset: str) -> str:
+    """The TensorFlow variable of a dataset of the hdf5 format (the inverse of bilm-tf's `dump_weights`)."""
+    if "/RNN/" in dataset:
+        for hdf5, tensorflow in (
+            ("/RNN/", "/rnn/"),
+            ("/MultiRNNCell/Cell", "/multi_rnn_cell/cell_"),
+            ("/LSTMCell/", "/lstm_cell/"),
+            ("/W_P_0", "/projection/kernel"),
+            ("/W_0", "/kernel"),
+            ("/B", "/bias"),
+        ):
+            dataset = dataset.replace(hdf5, tensorflow)
+    return PREFIX + dataset
+
+
+def variable_table(config: ElmoConfig, multi_rnn_cell: bool = True) -> list[Row]:
+    """The table of a checkpoint: TensorFlow's variables, the keys of an [`ElmoForPreTraining`], and how one becomes the
+    other. An optional dataset of the hdf5 format, which bilm-tf's training never has, is none of the variables."""
+    rows = []
+    for row in key_table(config, multi_rnn_cell):
+        datasets = tuple(dataset._replace(name=variable_name(dataset.name)) for dataset in row.datasets)
+        rows.append(Row(datasets, tuple(BASE + key for key in row.targets), row.transform))
+    shape = (config.vocab_size, config.projection_size)
+    rows.append(Row((Dataset(f"{PREFIX}softmax/W", shape),), ("lm_head.weight",), COPY))
+    rows.append(Row((Dataset(f"{PREFIX}softmax/b", shape[:1]),), ("lm_head.bias",), COPY))
+    return rows
+
+
+def tensors_from_variables(
+    options: Mapping[str, Any], variables: Mapping[str, np.ndarray]
+) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
+    """
+    The configuration and the tensors of a checkpoint's variables.
+
+    Args:
+        options: as `read_options` returns them.
+        variables: all of the checkpoint, by name.
+
+    Returns:
+        The configuration and float32 arrays by state-dict key: all of an [`ElmoForPreTraining`] but the scalar mix.
+
+    Raises:
+        ValueError: a variable is missing, unknown, of another shape than the options say, or not finite.
+    """
+    weights = {name: array for name, array in variables.items() if not NOT_WEIGHTS.search(name)}
+    for name in (f"{PREFIX}char_embed", f"{PREFIX}softmax/W"):
+        if weights.get(name, np.zeros(0)).ndim != 2:
+            raise ValueError(f"the checkpoint has no matrix {name!r}: it is none of bilm-tf's character models.")
+    sizes = {
+        "char_vocab_size": len(weights[f"{PREFIX}char_embed"]) + 1,
+        "vocab_size": len(weights[f"{PREFIX}softmax/W"]),
+        "num_sampled": options.get("n_negative_samples_batch", 8192),
+        "hidden_dropout": options.get("dropout", 0.0),
+    }
+    config = config_from_options(options, **sizes)
+    single_cell = f"{PREFIX}RNN_0/rnn/lstm_cell/kernel" in weights
+    tensors: dict[str, np.ndarray] = {}
+    for row in variable_table(config, multi_rnn_cell=not single_cell):
+        arrays = [_take(weights, dataset) for dataset in row.datasets]
+        tensors.update(zip(row.targets, row.transform.read(*arrays), strict=True))
+    if weights:
+        raise ValueError(f"nothing reads variable {min(weights)!r} ({len(weights)} such): wrong options?")
+    return config, tensors
+
+
+def _take(weights: dict[str, np.ndarray], dataset: Dataset) -> np.ndarray | None:
+    """Removes a variable from `weights`, as float32; None where an optional one is absent."""
+    array = weights.pop(dataset.name, None)
+    if array is None and dataset.optional:
+        return None
+    if array is None:
+        raise ValueError(f"variable {dataset.name!r} is missing; the options ask for one of shape {dataset.shape}.")
+    if array.shape != dataset.shape:
+        raise ValueError(f"variable {dataset.name!r} has shape {array.shape}, the options ask for {dataset.shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"variable {dataset.name!r} has values that are NaN or infinite.")
+    return array.astype(np.float32)
+
+
+def read_variables(checkpoint: str | Path) -> dict[str, np.ndarray]:
+    """
+    All variables of a TensorFlow checkpoint.
+
+    Args:
+        checkpoint: the folder of a training, whose latest checkpoint is taken, or the prefix of one's files
+            (`model.ckpt-2500`).
+
+    Raises:
+        FileNotFoundError: there is no checkpoint.
+        ImportError: tensorflow is not installed.
+    """
+    try:
+        import tensorflow
+    except ImportError as error:
+        raise ImportError(
+            "TensorFlow checkpoints are read by tensorflow: pip install 'hf-elmo[tensorflow]'."
+        ) from error
+    prefix = str(checkpoint)
+    if Path(checkpoint).is_dir():
+        prefix = tensorflow.train.latest_checkpoint(prefix)
+        if prefix is None:
+            raise FileNotFoundError(f"{checkpoint} holds no TensorFlow checkpoint: give the folder with model.ckpt-*.")
+    elif not Path(f"{prefix}.index").is_file():
+        raise FileNotFoundError(f"{prefix}.index does not exist: give a training's folder or a checkpoint's prefix.")
+    reader = tensorflow.train.load_checkpoint(prefix)
+    return {name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()}
+
+
+def load_bilm_tf(checkpoint: str | Path, options: str | Path | None = None) -> ElmoForPreTraining:
+    """
+    The language models of a training checkpoint of bilm-tf or simple_elmo.
+
+    Args:
+        checkpoint: as in [`read_variables`].
+        options: the training's `options.json`; by default the one in the checkpoint's folder.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        ValueError: the options or the variables are not what they should be.
+        ImportError: tensorflow is not installed.
+    """
+    folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
+    settings = read_options(folder / "options.json" if options is None else options)
+    config, arrays = tensors_from_variables(settings, read_variables(checkpoint))
+    model = ElmoForPreTraining(config)
+    start = model.state_dict()
+    tensors = {key: torch.from_numpy(np.ascontiguousarray(array)) for key, array in arrays.items()}
+    mix = {key: tensor for key, tensor in start.items() if key.startswith(f"{BASE}scalar_mix.")}
+    model.load_state_dict(tensors | mix, strict=True)
+    return model.eval()
+
+
+def convert_bilm_tf(
+    checkpoint: str | Path,
+    vocabulary: str | Path,
+    out: str | Path,
+    options: str | Path | None = None,
+    word_splitting: str = "whitespace",
+) -> Path:
+    """
+    Writes a training checkpoint of bilm-tf as a folder for the Hub, with its softmax and vocabulary.
+
+    Args:
+        checkpoint: as in [`read_variables`].
+        vocabulary: the training's vocabulary file, a word for each row of the softmax.
+        out: the folder to write; it must not exist.
+        options: the training's `options.json`; by default the one in the checkpoint's folder.
+        word_splitting: of the tokenizer; bilm-tf itself splits at whitespace.
+
+    Raises:
+        FileExistsError: `out` exists.
+        ValueError: the vocabulary has not as many words as the softmax has rows, or as [`load_bilm_tf`].
+        FileNotFoundError, ImportError: as [`load_bilm_tf`].
+    """
+    model, words = load_bilm_tf(checkpoint, options), Vocabulary.load(vocabulary)
+    if len(words) != model.config.vocab_size:
+        raise ValueError(
+            f"{vocabulary} has {len(words)} words, but the softmax has {model.config.vocab_size}: give the vocabulary "
+            "that the model was trained with."
+        )
+    tokenizer = ElmoTokenizer(
+        word_splitting=word_splitting, max_word_length=model.config.max_word_length, vocab_file=str(vocabulary)
+    )
+    with new_folder(Path(out)) as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        add_remote_code(folder)
+        written = ElmoForPreTraining.from_pretrained(folder).state_dict()
+        for key, tensor in model.state_dict().items():
+            if not torch.equal(tensor, written[key]):
+                raise ValueError(f"The check after writing found {key} to differ from its source.")
+    return Path(out)

@@ -1,0 +1,73 @@
+"""Makes the folder that ships out of a trained checkpoint: 16-bit weights, tokenizer, vocabulary, curve.
+
+    python examples/pretrain_mini/publish.py outputs/mini hf_elmo/checkpoints/elmo-mini-en
+
+The checkpoint is the last one in the folder of the training run, whose `trainer_state.json` holds the curve. The card
+(README.md) is written by hand and left as it is. Needs matplotlib.
+"""
+
+import argparse
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from transformers.trainer_utils import get_last_checkpoint
+
+from hf_elmo import ElmoForPreTraining, ElmoTokenizer
+
+
+def save_in_half(checkpoint: str, folder: Path) -> int:
+    """The model and its tokenizer into `folder`, in float16; returns the bytes of all files."""
+    model = ElmoForPreTraining.from_pretrained(checkpoint, dtype=torch.float32)
+    largest = max(parameter.abs().max().item() for parameter in model.parameters())
+    if largest > torch.finfo(torch.float16).max:
+        raise ValueError(f"a weight of {largest:g} does not fit into float16")
+    model.half().save_pretrained(folder)
+    ElmoTokenizer.from_pretrained(checkpoint).save_pretrained(folder)
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def plot_curve(history: Sequence[dict], words_per_pass: int, picture: Path) -> None:
+    """The sampled loss of the training and the held-out perplexities over millions of words."""
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    import matplotlib.pyplot as plt
+
+    def series(key: str) -> tuple[list[float], list[float]]:
+        points = [(one["epoch"] * words_per_pass / 1e6, one[key]) for one in history if key in one]
+        return [x for x, _ in points], [y for _, y in points]
+
+    figure, left = plt.subplots(figsize=(7, 4), layout="constrained")
+    left.plot(*series("loss"), color="tab:gray", linewidth=1, label="training loss, sampled softmax")
+    left.set(xlabel="million words read", ylabel="nats a word")
+    left.legend(loc="upper center")
+    right = left.twinx()
+    for direction, marker in (("forward", "o"), ("backward", "s")):
+        right.plot(*series(f"eval_{direction}_perplexity"), marker=marker, label=f"{direction}, A Christmas Carol")
+    right.set(ylabel="perplexity", ylim=(0, None))
+    right.legend(loc="upper right")
+    figure.savefig(picture, dpi=120)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads the options, and writes the folder."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("run", help="folder of the training run")
+    parser.add_argument("folder", type=Path, help="folder to write")
+    parser.add_argument("--words-per-pass", type=int, default=10_727_000, help="words of the corpus with boundaries")
+    options = parser.parse_args(arguments)
+    checkpoint = get_last_checkpoint(options.run)
+    if checkpoint is None:
+        raise SystemExit(f"{options.run} holds no checkpoint")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    size = save_in_half(checkpoint, options.folder)
+    state = json.loads(Path(checkpoint, "trainer_state.json").read_text(encoding="utf-8"))
+    plot_curve(state["log_history"], options.words_per_pass, options.folder / "curve.png")
+    step = re.search(r"\d+$", checkpoint).group()
+    print(f"{options.folder}: step {step}, {size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""The LSTM's cell in Triton, for CUDA: one kernel a step instead of a dozen; the arithmetic is in float32.
+
+`TRITON_INTERPRET=1` in the environment runs the same kernels on the CPU, which is how they are tested without a GPU.
+"""
+
+import os
+
+import torch
+from torch import Tensor
+
+from .lstm_cell_elmo import Cell
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:
+    triton = None
+
+TYPES = (torch.float32, torch.bfloat16, torch.float16)
+BLOCK = 256
+
+if triton is not None:
+
+    @triton.jit
+    def _tanh(x):
+        # From e^-2|x|, which cannot overflow; near zero, where that loses digits, the series.
+        square = x * x
+        near = x * (1 - square * (1 / 3 - square * (2 / 15 - square * (17 / 315))))
+        power = tl.exp(-2 * tl.abs(x))
+        far = (1 - power) / (1 + power)
+        return tl.where(tl.abs(x) < 0.15, near, tl.where(x < 0, -far, far))
+
+    @triton.jit
+    def _clipped(x, bound):
+        # Comparisons, not minimum and maximum, so that what is not a number stays so.
+        return tl.where(x > bound, bound, tl.where(x < -bound, -bound, x))
+
+    @triton.jit
+    def _gate(gates, place, number, size, inside):
+        return tl.load(gates + place + number * size, mask=inside, other=0.0).to(tl.float32)
+
+    @triton.jit
+    def _forward_kernel(
+        gates, gates_d, recurrent, recurrent_d, before, before_d, cells, cells_d, hidden, hidden_d,
+        before_clip, cell_clip, rows, size, KEEP_GATES: tl.constexpr, BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        row, direction = tl.program_id(0) % rows, tl.program_id(0) // rows
+        k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+        inside = k < size
+        gate = direction * gates_d + row * 4 * size + k
+        more = direction * recurrent_d + row * 4 * size + k
+        i = _gate(gates, gate, 0, size, inside) + _gate(recurrent, more, 0, size, inside)
+        f = _gate(gates, gate, 1, size, inside) + _gate(recurrent, more, 1, size, inside)
+        g = _gate(gates, gate, 2, size, inside) + _gate(recurrent, more, 2, size, inside)
+        o = _gate(gates, gate, 3, size, inside) + _gate(recurrent, more, 3, size, inside)
+        if KEEP_GATES:
+            tl.store(gates + gate, i.to(gates.dtype.element_ty), mask=inside)
+            tl.store(gates + gate + size, f.to(gates.dtype.element_ty), mask=inside)
+            tl.store(gates + gate + 2 * size, g.to(gates.dtype.element_ty), mask=inside)
+            tl.store(gates + gate + 3 * size, o.to(gates.dtype.element_ty), mask=inside)
+        place = row * size + k
+        previous = _clipped(tl.load(before + direction * before_d + place, mask=inside, other=0.0), before_clip)
+        c = tl.sigmoid(f) * previous + tl.sigmoid(i) * _tanh(g)
+        tl.store(cells + direction * cells_d + place, c, mask=inside)
+        out = tl.sigmoid(o) * _tanh(_clipped(c, cell_clip))
+        tl.store(hidden + direction * hidden_d + place, out.to(hidden.dtype.element_ty), mask=inside)
+
+    @triton.jit
+    def _backward_kernel(
+        gates, gates_d, before, before_d, cells, cells_d, grad_hidden, grad_hidden_d, grad_cell, grad_cell_d,
+        grad_gates, grad_gates_d, before_clip, cell_clip, rows, size, BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        row, direction = tl.program_id(0) % rows, tl.program_id(0) // rows
+        k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+        inside = k < size
+        gate = direction * gates_d + row * 4 * size + k
+        i = tl.sigmoid(_gate(gates, gate, 0, size, inside))
+        f = tl.sigmoid(_gate(gates, gate, 1, size, inside))
+        g = _tanh(_gate(gates, gate, 2, size, inside))
+        o = tl.sigmoid(_gate(gates, gate, 3, size, inside))
+        place = row * size + k
+        c = tl.load(cells + direction * cells_d + place, mask=inside, other=0.0)
+        t = _tanh(_clipped(c, cell_clip))
+        from_h = tl.load(grad_hidden + direction * grad_hidden_d + place, mask=inside, other=0.0).to(tl.float32)
+        grad = tl.load(grad_cell + direction * grad_cell_d + place, mask=inside, other=0.0) + from_h * o * (1 - t * t)
+        grad = tl.where(tl.abs(c) > cell_clip, 0.0, grad)
+        previous = _clipped(tl.load(before + direction * before_d + place, mask=inside, other=0.0), before_clip)
+        to = grad_gates + direction * grad_gates_d + row * 4 * size + k
+        kind = grad_gates.dtype.element_ty
+        tl.store(to, (grad * g * i * (1 - i)).to(kind), mask=inside)
+        tl.store(to + size, (grad * previous * f * (1 - f)).to(kind), mask=inside)
+        tl.store(to + 2 * size, (grad * i * (1 - g * g)).to(kind), mask=inside)
+        tl.store(to + 3 * size, (from_h * t * o * (1 - o)).to(kind), mask=inside)
+        tl.store(grad_cell + direction * grad_cell_d + place, grad * f, mask=inside)
+
+
+def triton_cell(gates: Tensor, state: Tensor) -> Cell | None:
+    """The cell in Triton where it can work on tensors like these, else `None`."""
+    runs = triton is not None and (gates.is_cuda or os.environ.get("TRITON_INTERPRET") == "1")
+    fits = runs and gates.dtype in TYPES and state.dtype == torch.float32
+    return Cell(forward_cell, backward_cell) if fits else None
+
+
+def forward_cell(
+    gates: Tensor,
+    recurrent: Tensor,
+    before: Tensor,
+    before_clip: float | None,
+    cell_clip: float | None,
+    cells: Tensor,
+    hidden: Tensor,
+    keep_gates: bool = True,
+) -> None:
+    """As `lstm_cell_elmo.forward_cell`, with a float32 state."""
+    tensors = gates, recurrent, before, cells, hidden
+    _launch(_forward_kernel, tensors, before_clip, cell_clip, cells, KEEP_GATES=keep_gates)
+
+
+def backward_cell(
+    gates: Tensor,
+    before: Tensor,
+    before_clip: float | None,
+    cell_clip: float | None,
+    cells: Tensor,
+    grad_hidden: Tensor,
+    grad_cell: Tensor,
+    grad_gates: Tensor,
+) -> None:
+    """As `lstm_cell_elmo.backward_cell`, with a float32 state."""
+    tensors = gates, before, cells, grad_hidden, grad_cell, grad_gates
+    _launch(_backward_kernel, tensors, before_clip, cell_clip, cells)
+
+
+def _launch(kernel, tensors, before_clip, cell_clip, cells, **constants) -> None:
+    directions, rows, size = cells.shape
+    slices = [argument for tensor in tensors for argument in (tensor, tensor.stride(0))]
+    clips = [float("inf") if bound is None else float(bound) for bound in (before_clip, cell_clip)]
+    kernel[(directions * rows, triton.cdiv(size, BLOCK))](*slices, *clips, rows, size, **constants, BLOCK=BLOCK)

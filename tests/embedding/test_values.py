@@ -1,0 +1,138 @@
+"""The vectors are the model's own, whatever the batches, and however long a document is."""
+
+import numpy as np
+import pytest
+import torch
+
+from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer, embed
+from hf_elmo.embedding_engine import CorpusEncoder
+
+from ..conftest import TINY, random_model
+from .helpers import ROWS, close, expected, initial_model
+
+
+@pytest.mark.parametrize("pooling", ["none", "mean", "max"])
+@pytest.mark.parametrize("layers", ["mix", "all", 0, 3])
+@pytest.mark.parametrize("batch_tokens", [None, 60, 11], ids=["one-batch", "batches", "pieces"])
+def test_vectors_are_those_of_one_pass_over_each_row(model, tokenizer, layers, pooling, batch_tokens):
+    found = embed(model, ROWS, tokenizer=tokenizer, layers=layers, pooling=pooling, batch_tokens=batch_tokens)
+    assert isinstance(found, list if pooling == "none" else np.ndarray)
+    close(found, [expected(model, tokenizer, row, layers, pooling) for row in ROWS])
+
+
+def test_shapes_of_blank_rows(model):
+    assert [array.shape for array in embed(model, ["", " "])] == [(0, 22), (0, 22)]
+    assert embed(model, ["", " "], layers="all")[0].shape == (4, 0, 22)
+    pooled = embed(model, ["", "a"], pooling="max", layers="all")
+    assert pooled.shape == (2, 4, 22)
+    assert not pooled[0].any()
+    assert pooled[1].any()
+
+
+def test_no_rows(model):
+    assert embed(model, []) == []
+    assert embed(model, [], pooling="mean").shape == (0, 22)
+
+
+def test_a_repeated_line_has_the_same_vectors(model, tokenizer):
+    first, second = (number for number, row in enumerate(ROWS) if row == "Don't panic!")
+    for batch_tokens in (None, 12):
+        found = embed(model, ROWS, tokenizer=tokenizer, batch_tokens=batch_tokens)
+        close([found[first]], [found[second]])
+
+
+def test_twice_the_same_is_bit_equal(model):
+    for one, other in zip(embed(model, ROWS, batch_tokens=30), embed(model, ROWS, batch_tokens=30), strict=True):
+        np.testing.assert_array_equal(one, other, strict=True)
+
+
+def test_words_already_split_are_never_split_again(model, tokenizer):
+    rows = [["New York", "isn't", "", "<S>"], []]
+    found = embed(model, rows, tokenizer=tokenizer)
+    assert found[0].shape == (4, 22)
+    close(found, [expected(model, tokenizer, row) for row in rows])
+
+
+def test_is_split_into_words_parts_text_at_whitespace_only(model, tokenizer):
+    found = embed(model, ["isn't  split\u2003up."], is_split_into_words=True)
+    close(found, [expected(model, tokenizer, ["isn't", "split", "up."])])
+
+
+def test_boundaries_in_the_text_count_where_the_tokenizer_allows_them(model):
+    asked = ElmoTokenizer(word_splitting="whitespace", split_special_tokens=False)
+    plain = ElmoTokenizer(word_splitting="whitespace")
+    row = "one </S> <S> two"
+    for tokenizer in (asked, plain):
+        close(embed(model, [row], tokenizer=tokenizer), [expected(model, tokenizer, row)])
+    assert not np.allclose(embed(model, [row], tokenizer=asked)[0], embed(model, [row], tokenizer=plain)[0])
+
+
+def test_an_earlier_truncation_of_the_tokenizer_plays_no_part(model):
+    tokenizer = ElmoTokenizer()
+    tokenizer(ROWS, truncation=True, max_length=4, padding="max_length")
+    assert [len(row) for row in embed(model, ROWS, tokenizer=tokenizer)] == [len(row) for row in embed(model, ROWS)]
+
+
+def test_lone_surrogates_are_dropped_as_the_tokenizer_does(model, tokenizer):
+    close(embed(model, ["a\ud800b c"]), [expected(model, tokenizer, "ab c")])
+
+
+def test_output_dtype_and_compute_dtype(model):
+    half = embed(model, ROWS, output_dtype="float16")
+    assert {array.dtype for array in half} == {np.dtype("float16")}
+    brain = embed(model, ROWS, dtype="bfloat16")
+    assert {array.dtype for array in brain} == {np.dtype("float32")}
+    assert model.dtype == torch.float32  # the caller's model stays as it was
+    exact = embed(model, ROWS)
+    close(half, exact, 5e-3)
+    assert 0 < abs(brain[0] - exact[0]).max() < 0.2
+
+
+def test_a_model_in_training_gives_the_same_and_goes_on_training(tokenizer):
+    model = initial_model(hidden_dropout=0.5)
+    calm = embed(model, ROWS, tokenizer=tokenizer)
+    model.train()
+    modes = {name: module.training for name, module in model.named_modules()}
+    close(embed(model, ROWS, tokenizer=tokenizer), calm)
+    assert {name: module.training for name, module in model.named_modules()} == modes
+    assert modes["bilm.dropout"]
+
+
+def test_a_model_with_a_head_is_used_without_it(tokenizer):
+    model = ElmoForSequenceClassification(ElmoConfig(**TINY)).eval()
+    close(embed(model, ROWS), [expected(model.elmo, tokenizer, row) for row in ROWS])
+
+
+def test_mix_with_layer_norm_is_that_of_each_row_alone(tokenizer):
+    model = initial_model(scalar_mix_layer_norm=True)
+    close(embed(model, ROWS), [expected(model, tokenizer, row) for row in ROWS])
+    with pytest.raises(ValueError, match=r"longer than batch_tokens=11.*layers='all'"):
+        embed(model, ROWS, batch_tokens=11)
+
+
+def test_fixed_weights_and_no_skip_connections_in_pieces(tokenizer):
+    model = initial_model(layer_weights=[0.5, 0.0, 2.0], use_skip_connections=False, cell_clip=None)
+    close(embed(model, ROWS, batch_tokens=9), [expected(model, tokenizer, row) for row in ROWS])
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 7, 40])
+def test_long_documents_side_by_side_equal_one_pass(tokenizer, batch_tokens):
+    model = random_model(ElmoConfig(**TINY)).double()  # clips take part; in float64 nothing hides behind rounding
+    rows = [[f"w{n * n % 17}" for n in range(length)] for length in (9, 33, 1, 20, 9)]
+    found = embed(model, rows, batch_tokens=batch_tokens, layers="all")
+    close(found, [expected(model, tokenizer, row, "all").astype(np.float32) for row in rows])
+
+
+def test_long_rows_go_side_by_side_only_where_that_is_faster(model, tokenizer, monkeypatch):
+    groups, encode = [], CorpusEncoder._encode_long
+
+    def noting(self, group, rows, window):
+        groups.append(group)
+        encode(self, group, rows, window)
+
+    monkeypatch.setattr(CorpusEncoder, "_encode_long", noting)
+    rows = ["a b c d e f g h", "i", *["k l m n o p q r"] * 4]
+    for batch_tokens, expected_groups in [(9, [[0, 2, 3, 4, 5, 1]]), (21, [[0, 2, 3, 4, 5, 1]]), (30, []), (None, [])]:
+        groups.clear()
+        close(embed(model, rows, batch_tokens=batch_tokens), [expected(model, tokenizer, row) for row in rows])
+        assert groups == expected_groups

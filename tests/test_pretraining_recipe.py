@@ -1,0 +1,153 @@
+"""From text files to trained language models in one call, and the commands over it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from hf_elmo.cli import main
+from hf_elmo.pretraining_recipe import HELD_OUT_EVERY, pretrain
+from hf_elmo.pretraining_text import TextFiles
+from hf_elmo.scoring import perplexity
+from hf_elmo.vocabulary import Vocabulary
+from tests.conftest import TINY, random_model
+
+GENERAL = ["the cat sat on the mat", "a dog saw the cat", "rain fell all day", "the dog sat on a mat all day"] * 12
+DOMAIN = ["the assay was run on a mat", "the assay fell", "a second assay was run all day"] * 14
+SMALL = {"config": TINY, "batch_size": 3, "window": 5, "pretokenized": True, "use_cpu": True, "disable_tqdm": True}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    files = {}
+    for name, lines in (("general", GENERAL), ("held_out", GENERAL[:4]), ("domain", DOMAIN)):
+        files[name] = tmp_path / f"{name}.txt"
+        files[name].write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return files
+
+
+@pytest.fixture
+def general(files: dict[str, Path], tmp_path: Path) -> Path:
+    """A language model trained on the general text for a while."""
+    how = {"max_steps": 30, "optim": "adamw_torch", "learning_rate": 0.02, "loss_scale": 1.0, "save_strategy": "no"}
+    return pretrain(tmp_path / "general", files["general"], **SMALL, **how).folder
+
+
+def test_a_new_model_with_the_vocabulary_counted(files, tmp_path):
+    result = pretrain(tmp_path / "out", files["general"], files["held_out"], max_steps=12, save_steps=5, **SMALL)
+    assert result.after.mean < result.before.mean
+    tokenizer, model = ElmoTokenizer.from_pretrained(result.folder), ElmoForPreTraining.from_pretrained(result.folder)
+    assert tokenizer.vocabulary[:5] == ["<S>", "</S>", "<UNK>", "the", "a"]
+    assert model.config.vocab_size == len(tokenizer.vocabulary)
+    assert model.config.hidden_dropout == 0.1
+    again = perplexity(model, tokenizer, files["held_out"], pretokenized=True)
+    assert again.mean == pytest.approx(result.after.mean, rel=1e-5)
+    assert (tmp_path / "out" / "checkpoint-10" / "elmo_data.json").is_file()
+
+
+@pytest.mark.parametrize("layout", ["sentences", "documents"])
+def test_other_layouts(files, tmp_path, layout):
+    if layout == "documents":
+        files["general"].write_text("\n\n".join("\n".join(GENERAL[i : i + 4]) for i in range(0, 48, 4)))
+    result = pretrain(tmp_path / "out", files["general"], layout=layout, max_steps=2, save_strategy="no", **SMALL)
+    assert (result.folder / "model.safetensors").is_file()
+    assert result.before is None
+
+
+def test_resuming_gives_the_same_model(files, tmp_path):
+    how = {**SMALL, "save_steps": 2, "seed": 8}
+    whole = pretrain(tmp_path / "whole", files["general"], max_steps=5, **how)
+    pretrain(tmp_path / "stopped", files["general"], max_steps=2, **how)
+    resumed = pretrain(tmp_path / "stopped", files["general"], max_steps=5, resume=True, **how)
+    models = [ElmoForPreTraining.from_pretrained(result.folder) for result in (whole, resumed)]
+    for expected, actual in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(actual, expected)
+
+
+def test_a_domain_lowers_the_perplexity_of_its_held_out_text(general, files, tmp_path):
+    result = pretrain(tmp_path / "out", files["domain"], init=general, **{**SMALL, "config": None})
+    assert result.before.sentences == len(DOMAIN) // HELD_OUT_EVERY
+    assert result.after.mean < 0.95 * result.before.mean
+    # Without a vocabulary of its own the domain is read with the old one.
+    assert ElmoTokenizer.from_pretrained(result.folder).vocabulary == ElmoTokenizer.from_pretrained(general).vocabulary
+
+
+def test_a_model_that_gets_worse_is_left_as_it_was(general, files, tmp_path):
+    harmful = {"learning_rate": 50.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "max_steps": 3}
+    result = pretrain(tmp_path / "out", files["domain"], init=general, **{**SMALL, "config": None}, **harmful)
+    assert result.after == result.before
+    before, after = (ElmoForPreTraining.from_pretrained(folder) for folder in (general, result.folder))
+    for expected, actual in zip(before.parameters(), after.parameters(), strict=True):
+        assert torch.equal(actual, expected)
+
+
+def test_a_new_vocabulary_for_an_old_model(general, files, tmp_path):
+    words = ["<S>", "</S>", "<UNK>", "assay", "the", "run"]
+    Vocabulary(words).save(tmp_path / "words.txt")
+    how = {**SMALL, "config": None, "max_steps": 1, "learning_rate": 0.0}
+    result = pretrain(tmp_path / "out", files["domain"], init=general, vocabulary=tmp_path / "words.txt", **how)
+    tokenizer = ElmoTokenizer.from_pretrained(result.folder)
+    old, new = (ElmoForPreTraining.from_pretrained(folder).lm_head for folder in (general, result.folder))
+    assert tokenizer.vocabulary == words
+    row = ElmoTokenizer.from_pretrained(general).vocabulary.index("the")
+    assert torch.equal(new.weight[4], old.weight[row])
+    assert torch.equal(new.weight[3], old.weight[2])
+
+
+def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
+    model = random_model(ElmoConfig(**TINY))
+    model.save_pretrained(tmp_path / "elmo")
+    ElmoTokenizer(word_splitting="whitespace").save_pretrained(tmp_path / "elmo")
+    how = {**SMALL, "config": None, "max_steps": 1, "learning_rate": 0.0}
+    result = pretrain(tmp_path / "out", files["domain"], init=tmp_path / "elmo", **how)
+    language_model = ElmoForPreTraining.from_pretrained(result.folder)
+    assert language_model.config.vocab_size == len(set(" ".join(DOMAIN).split())) + 3
+    for name, tensor in ElmoModel.from_pretrained(result.folder).state_dict().items():
+        assert torch.equal(tensor, model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"layout": "lines"}, "layout is 'lines'"), ({"learnin_rate": 1}, "learnin_rate is neither")],
+)
+def test_wrong_options_are_named(files, tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        pretrain(tmp_path / "out", files["general"], **arguments)
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+def test_vocab_command(files, tmp_path, capsys):
+    assert main(["vocab", str(tmp_path / "v.txt"), str(files["general"]), "--words", "--size", "6"]) == 0
+    assert Vocabulary.load(tmp_path / "v.txt").words == ["<S>", "</S>", "<UNK>", "the", "a", "all"]
+    assert "6 words" in capsys.readouterr().out
+
+
+def test_pretrain_command(files, tmp_path, capsys):
+    config = [f"--config={name}={json.dumps(value)}" for name, value in TINY.items()]
+    arguments = [str(tmp_path / "out"), str(files["general"]), "--words", "--steps", "4", "--batch-size", "3"]
+    arguments += ["--held-out", str(files["held_out"]), "--set", "use_cpu=true", "--set", "save_steps=3"]
+    assert main(["pretrain", *arguments, "--learning-rate", "0.1", "--optim", "adagrad", *config]) == 0
+    printed = capsys.readouterr().out
+    assert "held-out perplexity before: forward" in printed
+    assert "held-out perplexity after: forward" in printed
+    assert (tmp_path / "out" / "checkpoint-3").is_dir()
+
+
+def test_perplexity_command(general, files, capsys):
+    assert main(["perplexity", str(general), str(files["held_out"]), "--words"]) == 0
+    tokenizer, model = ElmoTokenizer.from_pretrained(general), ElmoForPreTraining.from_pretrained(general)
+    result = perplexity(model, tokenizer, TextFiles(files["held_out"]))
+    assert f"forward {result.forward:.2f}, backward {result.backward:.2f}" in capsys.readouterr().out
+
+
+def test_substitutes_command(general, capsys):
+    assert main(["substitutes", str(general), "the cat sat", "cat", "--top", "2"]) == 0
+    word, *candidates = capsys.readouterr().out.strip().split("\t")
+    assert word == "cat"
+    assert len(candidates) == 2
+    assert main(["substitutes", str(general), "the cat sat", "dog"]) == 1
+    assert "'dog' is no word of the sentence" in capsys.readouterr().err

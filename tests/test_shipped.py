@@ -1,0 +1,53 @@
+"""The model that ships: how it is loaded, whatever its weights."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import hf_elmo
+from hf_elmo import shipped
+from tests.conftest import random_model
+
+
+@pytest.fixture
+def folder(config, tmp_path, monkeypatch) -> Path:
+    """A random language model in bfloat16 in the place of the one that ships."""
+    vocabulary = tmp_path / "words.txt"
+    vocabulary.write_text("<S>\n</S>\n<UNK>\nthe\nriver\n", encoding="utf-8")
+    config.vocab_size = 5
+    place = tmp_path / "checkpoint"
+    random_model(config, hf_elmo.ElmoForPreTraining).to(torch.bfloat16).save_pretrained(place)
+    hf_elmo.ElmoTokenizer(vocab_file=str(vocabulary)).save_pretrained(place)
+    monkeypatch.setattr(shipped, "FOLDER", place)
+    return place
+
+
+def test_default_is_a_model_and_its_tokenizer(folder):
+    model, tokenizer = hf_elmo.load_default()
+    assert type(model) is hf_elmo.ElmoModel
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    expected = hf_elmo.ElmoModel.from_pretrained(folder, dtype=torch.float32)
+    inputs = tokenizer("the river", return_tensors="pt")
+    assert torch.equal(model(**inputs).last_hidden_state, expected(**inputs).last_hidden_state)
+
+
+def test_default_as_language_model_has_its_softmax_and_vocabulary(folder):
+    model, tokenizer = hf_elmo.load_default(language_model=True)
+    assert model.lm_head.weight.shape == (5, 11)
+    assert model.lm_head.weight.dtype == torch.float32
+    (score,) = hf_elmo.score(model, tokenizer, ["the river"])
+    assert score.words == ["<S>", "the", "river", "</S>"]
+
+
+@pytest.mark.parametrize("name", [None, "a folder"])
+def test_a_name_or_none_loads_what_it_says(folder, name):
+    model, tokenizer = shipped.load_model(folder if name else None)
+    assert model.dtype == (torch.bfloat16 if name else torch.float32)
+    assert tokenizer.vocabulary == ["<S>", "</S>", "<UNK>", "the", "river"]
+
+
+def test_a_package_without_its_checkpoint_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "nothing")
+    with pytest.raises(OSError, match="install it again"):
+        hf_elmo.load_default()
