@@ -113,18 +113,17 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "embed",
         help="embed a corpus",
-        description="Write the ELMo vectors of each row of INPUT into OUTPUT. Stopped and started again, it goes on.",
-    )
-    parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an ELMo")
-    parser.add_argument(
-        "input",
-        metavar="INPUT",
-        help="one row a line or record: .txt, .jsonl, .csv, .tsv (also with .gz), .parquet, or - (standard input)",
+        usage="hf-elmo embed [options] [MODEL] INPUT OUTPUT",
+        description="Write the ELMo vectors of each row of INPUT into OUTPUT. Stopped and started again, it goes on. "
+        "INPUT has one row a line or record: .txt, .jsonl, .csv, .tsv (also .gz), .parquet, or - (standard input). "
+        "OUTPUT is .safetensors, .npz, .hdf5 or .h5 (as bilm-tf wrote it) or .parquet; rows are named by their number, "
+        "from 0.",
     )
     parser.add_argument(
-        "output",
-        metavar="OUTPUT",
-        help=".safetensors, .npz, .hdf5 or .h5 (as bilm-tf wrote it), .parquet; rows are named by their number, from 0",
+        "paths",
+        nargs="+",
+        metavar="[MODEL] INPUT OUTPUT",
+        help="folder or Hub name of an ELMo [the one that ships], file to read, file to write",
     )
     parser.add_argument("--layers", type=_layers, default="mix", help="mix (default), all, or one layer's number")
     parser.add_argument("--pooling", choices=("none", "mean", "max"), default="none", help="one vector a row")
@@ -152,7 +151,7 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace OUTPUT if it exists")
     parser.add_argument("--restart", action="store_true", help="throw away what a stopped run left in OUTPUT.parts")
-    parser.set_defaults(run=_embed)
+    parser.set_defaults(run=_embed, error=parser.error)
 
 
 def _layers(text: str) -> str | int:
@@ -164,13 +163,16 @@ def _column(text: str) -> str | int:
 
 
 def _embed(options: argparse.Namespace) -> None:
+    if len(options.paths) not in (2, 3):
+        options.error(f"[MODEL] INPUT OUTPUT expected, {len(options.paths)} given: {' '.join(options.paths)}")
     from .embedding import embed
 
-    values = {name: value for name, value in vars(options).items() if name not in ("run", "model", "input", "output")}
+    *model, source, output = options.paths
+    values = {name: value for name, value in vars(options).items() if name not in ("run", "error", "paths")}
     try:
-        written = embed(options.model, options.input, options.output, **values)
+        written = embed(model[0] if model else None, source, output, **values)
     except KeyboardInterrupt:
-        print(f"{options.output}.parts keeps what is done; the same command goes on from there", file=sys.stderr)
+        print(f"{output}.parts keeps what is done; the same command goes on from there", file=sys.stderr)
         raise
     print(f"{written.path}: {written.rows:,} rows, {written.words:,} words, {written.hidden_size} numbers a word")
 

@@ -27,6 +27,7 @@ from .embedding_engine import BOUNDARIES, CorpusEncoder
 from .embedding_parts import PartsFolder, RowLayout, memory_window
 from .modeling_elmo import ElmoModel
 from .readers import Row, RowSource, Survey, check_row, survey
+from .shipped import FOLDER
 from .tokenization_elmo import ElmoTokenizer
 from .writers import check_row_count, writer_for
 
@@ -48,7 +49,7 @@ class EmbeddedCorpus:
 
 
 def embed(
-    model: ElmoModel | str | os.PathLike,
+    model: ElmoModel | str | os.PathLike | None,
     inputs: str | os.PathLike | Iterable[str | list[str]],
     output: str | os.PathLike | None = None,
     *,
@@ -79,7 +80,8 @@ def embed(
     from there when it is started again, to the same result; that folder needs about as much disk as the output.
 
     Args:
-        model: an ELMo, or the name or folder of one. A model with a head on it is used without the head.
+        model: an ELMo, or the name or folder of one, or `None` for the one that ships. A model with a head on it is
+            used without the head.
         inputs: sentences, each a string or a list of words; or the path of a file, one row a line or record:
             `.txt`, `.jsonl`, `.csv`, `.tsv` (all four also with `.gz`), `.parquet`; `"-"` is standard input.
         output: the file to write, by its ending: `.safetensors`, `.npz`, `.hdf5` or `.h5` (as bilm-tf's
@@ -184,13 +186,15 @@ def _check_layers(layers: str | int, num_hidden_layers: int) -> str | int:
 
 
 def _prepare(
-    model: ElmoModel | str | os.PathLike,
+    model: ElmoModel | str | os.PathLike | None,
     tokenizer: ElmoTokenizer | None,
     dtype: str | torch.dtype | None,
     device: str | torch.device | None,
 ) -> tuple[ElmoModel, ElmoTokenizer]:
     """The base model in the type and on the device asked for, and the tokenizer; a model given is left as it is."""
     dtype, device = _torch_dtype(dtype), _torch_device(device)
+    if model is None:
+        model, dtype = FOLDER, dtype or torch.float32
     if isinstance(model, (str, os.PathLike)):
         name = str(model)
         model = ElmoModel.from_pretrained(name, dtype=dtype or "auto")
@@ -319,8 +323,8 @@ class _Job:
         return CorpusEncoder(self.model, self.tokenizer, *chosen, budget, scratch, advance)
 
     def bar(self, rows: int | None, done: int = 0) -> tqdm:
-        disable = None if self.progress is None else not self.progress
         """A progress bar; `progress=None` shows it on a terminal only."""
+        disable = None if self.progress is None else not self.progress
         return tqdm(total=rows, initial=done, unit=" rows", desc="embedding", disable=disable)
 
     def windows(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:

@@ -85,7 +85,7 @@ static inline float tanh_below(float x) {
 }
 """
 
-# For each type of the matrix products. Divisions are what the loops spend their time on: several quotients share one.
+# For each type of the matrix products. A division takes as long as ten other operations: several quotients share one.
 # `..._d` is the distance from one direction to the next; rows follow one another.
 CELL = r"""
 static inline __attribute__((always_inline)) void forward_row_NAME(
@@ -128,8 +128,8 @@ FORWARD(forward_NAME, 1)
 FORWARD(infer_NAME, 0)
 #undef FORWARD
 
-void backward_NAME(const TYPE *gates, long gates_d, const float *before, long before_d, const float *cells, long cells_d,
-                   const TYPE *grad_hidden, long grad_hidden_d, float *grad_cell, long grad_cell_d,
+void backward_NAME(const TYPE *gates, long gates_d, const float *before, long before_d, const float *cells,
+                   long cells_d, const TYPE *grad_hidden, long grad_hidden_d, float *grad_cell, long grad_cell_d,
                    TYPE *grad_gates, long grad_gates_d, float before_clip, float cell_clip,
                    long directions, long rows, long size, int threads) {
   #pragma omp parallel for num_threads(threads)
@@ -173,18 +173,15 @@ def load() -> ctypes.CDLL | None:
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if os.environ.get("HF_ELMO_C_CELL") == "0" or compiler is None:
         return None
-    with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder, "cell.c"), Path(folder, "cell.so")
-        source.write_text(SOURCE)
-        try:
-            subprocess.run(
-                [*compiler.split(), *FLAGS, "-shared", str(source), "-o", str(library), "-lm"],
-                check=True,
-                capture_output=True,
-            )
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            source, library = Path(folder, "cell.c"), Path(folder, "cell.so")
+            source.write_text(SOURCE)
+            command = [*compiler.split(), *FLAGS, "-shared", str(source), "-o", str(library), "-lm"]
+            subprocess.run(command, check=True, capture_output=True, timeout=60)
             return _declare(ctypes.CDLL(str(library)))
-        except (OSError, subprocess.CalledProcessError):
-            return None
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def c_cell(gates: Tensor, state: Tensor) -> Cell | None:

@@ -122,7 +122,11 @@ def bilstm_layer(
 
     Returns:
         outputs `[directions, words, P]`, and the state after each row's last step.
+
+    Raises:
+        ValueError: `batch_sizes` is empty, rises, or does not fit the number of words or of the state's rows.
     """
+    _check_sizes(batch_sizes, words=inputs.shape[1], rows=state[0].shape[1])
     dtype = _product_dtype(inputs)
     inputs, hidden, cell = inputs.to(dtype), state[0].to(dtype), state[1].to(_state_dtype(dtype))
     tensors = (inputs, hidden, cell, *(tensor for same in weights for tensor in same if tensor is not None))
@@ -143,6 +147,15 @@ def bilstm_layer(
         )
     outputs, hidden, cell = (same[0] if len(same) == 1 else torch.cat(same) for same in zip(*layers, strict=True))
     return outputs, (hidden, cell)
+
+
+def _check_sizes(batch_sizes: Sequence[int], words: int, rows: int) -> None:
+    falling = all(size >= after >= 1 for size, after in pairwise(batch_sizes))
+    if not (batch_sizes and falling and sum(batch_sizes) == words and batch_sizes[0] == rows > 0):
+        raise ValueError(
+            f"batch_sizes {list(batch_sizes)} must never rise, add up to the {words} words of `inputs` and begin with "
+            f"the {rows} rows of `state`; a batch without words needs no call"
+        )
 
 
 def _stack(tensors: list[Tensor]) -> Tensor:
@@ -196,7 +209,16 @@ def _infer(
     return outputs, (hidden, clip(cell, cell_clip))
 
 
-def _infer_direction(steps, inputs, hidden, cell, weights, cell_clip, proj_clip, outputs) -> None:
+def _infer_direction(
+    steps: list[tuple[int, int]],
+    inputs: Tensor,
+    hidden: Tensor,
+    cell: Tensor,
+    weights: LstmWeights,
+    cell_clip: float | None,
+    proj_clip: float | None,
+    outputs: Tensor,
+) -> None:
     """Write `outputs`; `cell [1, rows, C]` becomes that of each row's last step, before its clip."""
     rows = steps[0][1]
     input_half = packed_product(weights.weight_ih, inputs.dtype, min(CHUNK_ROWS, len(inputs)))
@@ -208,13 +230,13 @@ def _infer_direction(steps, inputs, hidden, cell, weights, cell_clip, proj_clip,
         first = chunk[0][0]
         gates = input_half(inputs[first : chunk[-1][1]], bias).unsqueeze(0)
         for start, end in chunk:
-            rows = slice(0, end - start)
-            recurrent = recurrent_half(hidden[rows]).unsqueeze(0)
+            if end - start < rows:
+                rows = end - start
+                hidden, cell, cell_outputs = hidden[:rows], cell[:, :rows], cell_outputs[:, :rows]
+            recurrent = recurrent_half(hidden).unsqueeze(0)
             now = gates[:, start - first : end - first]
-            forward_cell(
-                now, recurrent, cell[:, rows], before_clip, cell_clip, cell[:, rows], cell_outputs[:, rows], False
-            )
-            hidden, before_clip = cell_outputs[0, rows], cell_clip
+            forward_cell(now, recurrent, cell, before_clip, cell_clip, cell, cell_outputs, keep_gates=False)
+            hidden, before_clip = cell_outputs[0], cell_clip
             if project is not None:
                 hidden = project(hidden)
                 if proj_clip is not None:
@@ -250,7 +272,7 @@ class _PackedLSTM(torch.autograd.Function):
         cells, cell_outputs, projected, outputs = kept
         last = _last_words(steps, inputs.device)
         ctx.save_for_backward(
-            inputs, hidden, cell, weight_ih, weight_hh, weight_hr, gates, cells, cell_outputs, projected, outputs
+            inputs, hidden, cell, weight_ih, weight_hh, weight_hr, gates, cells, projected, cell_outputs, outputs
         )
         ctx.steps, ctx.cell_clip, ctx.proj_clip = steps, cell_clip, proj_clip
         return outputs, outputs.index_select(1, last), clip(cells.index_select(1, last), cell_clip)
@@ -258,25 +280,32 @@ class _PackedLSTM(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_outputs, grad_hidden, grad_cell):
-        inputs, hidden, cell, weight_ih, weight_hh, weight_hr, *kept, outputs = ctx.saved_tensors
-        cell_outputs = kept[2]
+        inputs, hidden, cell, weight_ih, weight_hh, weight_hr, *kept, cell_outputs, outputs = ctx.saved_tensors
         grad_outputs, grad_hidden, grad_cell = (
             grad.clone(memory_format=torch.contiguous_format) for grad in (grad_outputs, grad_hidden, grad_cell)
         )
         grad_gates = _backward_steps(ctx, grad_outputs, grad_hidden, grad_cell, cell, weight_hh, weight_hr, *kept)
         wanted = ctx.needs_input_grad
-        before = _words_before(outputs, hidden, ctx.steps) if wanted[4] else None
+        grad_weights: tuple[Tensor | None, ...] = (None, None, None)
+        if any(wanted[3:6]):
+            grad_weights = _weight_gradients(grad_gates, inputs, _words_before(outputs, hidden, ctx.steps))
         return (
             torch.bmm(grad_gates, weight_ih) if wanted[0] else None,
             grad_hidden,
             grad_cell,
-            torch.bmm(grad_gates.mT, inputs) if wanted[3] else None,
-            torch.bmm(grad_gates.mT, before) if wanted[4] else None,
-            # The sum over words, as a product: several times as fast.
-            torch.bmm(grad_gates.new_ones(len(inputs), 1, inputs.shape[1]), grad_gates)[:, 0] if wanted[5] else None,
+            *grad_weights,
             torch.bmm(grad_outputs.mT, cell_outputs) if weight_hr is not None and wanted[6] else None,
             *(None, None, None),
         )
+
+
+def _weight_gradients(grad_gates: Tensor, inputs: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of `weight_ih`, `weight_hh` and `bias`: one product, which takes half the time of three."""
+    ones = inputs.new_ones(*inputs.shape[:2], 1)
+    sources = torch.cat((inputs, before, ones), dim=2).mT.contiguous()
+    sizes = inputs.shape[2], before.shape[2], 1
+    grad_ih, grad_hh, grad_bias = torch.bmm(sources, grad_gates).split(sizes, dim=1)
+    return grad_ih.mT.contiguous(), grad_hh.mT.contiguous(), grad_bias[:, 0]
 
 
 def _forward_steps(
@@ -315,7 +344,16 @@ def _forward_steps(
 
 
 def _backward_steps(
-    ctx, grad_outputs, grad_hidden, grad_cell, cell, weight_hh, weight_hr, gates, cells, cell_outputs, projected
+    ctx: torch.autograd.function.FunctionCtx,
+    grad_outputs: Tensor,
+    grad_hidden: Tensor,
+    grad_cell: Tensor,
+    cell: Tensor,
+    weight_hh: Tensor,
+    weight_hr: Tensor | None,
+    gates: Tensor,
+    cells: Tensor,
+    projected: Tensor | None,
 ) -> Tensor:
     """The gradient of the gates before activation.
 

@@ -61,6 +61,24 @@ def senseval(tmp_path) -> Path:
     return path
 
 
+def test_two_senses_prints_each_layers_similarities(example, folder, capsys):
+    script = example("two_senses")
+    script.main(["--model", folder])
+    first, *rows = capsys.readouterr().out.splitlines()
+    assert first == f"'bank' in: {script.SENTENCES[0]}"
+    assert [row.split("  ")[-1] for row in rows] == list(script.SENTENCES[1:])
+    assert all(row.startswith("layer 0 1.00  layer 1 ") for row in rows)  # layer 0 knows the word only
+
+
+def test_two_senses_similarity_is_the_cosine(example):
+    vectors = [
+        np.array([[3.0, 4.0], [1.0, 0.0]]),
+        np.array([[6.0, 8.0], [0.0, 2.0]]),
+        np.array([[4.0, -3.0], [-5.0, 0.0]]),
+    ]
+    np.testing.assert_allclose(example("two_senses").similarities(vectors), [[1.0, 0.0], [0.0, -1.0]], atol=1e-15)
+
+
 def test_word_senses_prints_every_layer(example, folder, senseval, capsys):
     example("word_senses").main([str(senseval), "--model", folder])
     header, row = capsys.readouterr().out.splitlines()

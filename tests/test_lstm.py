@@ -26,8 +26,8 @@ BATCHES = {
     "window": [4, 4, 4],
 }
 CLIPS = {"no clip": (None, None), "both clips": (0.5, 0.4), "cell clip": (0.5, None), "projection clip": (None, 0.3)}
-# Relative to the largest value of a tensor: a few roundings of the type. A bfloat16 has 8 bits, and a value that it puts
-# on the other side of a clip changes a gradient altogether, so bfloat16 is compared without clips, float32 for them.
+# Relative to the largest value of a tensor: a few roundings of the type. A bfloat16 has 8 bits, and a value that it
+# puts on the other side of a clip changes a gradient altogether: it is compared without clips, float32 with them.
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.bfloat16: 4e-2}
 
 needs_c = pytest.mark.skipif(lstm_c_elmo.load() is None, reason="no C compiler here")
@@ -293,6 +293,18 @@ def test_callers_in_threads(cell):
     assert all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("words", "rows", "batch_sizes"),
+    [(4, 3, [3, 2]), (5, 2, [3, 2]), (5, 2, [2, 3]), (0, 0, [])],
+    ids=["words", "state", "rising", "empty"],
+)
+def test_sizes_that_do_not_fit_are_refused(words, rows, batch_sizes):
+    _, _, weights = random_layer([3])
+    state = torch.zeros(2, rows, PROJECTED), torch.zeros(2, rows, CELL)
+    with pytest.raises(ValueError, match="batch_sizes"):
+        bilstm_layer(torch.zeros(2, words, INPUT), batch_sizes, state, weights)
+
+
 @pytest.mark.parametrize("setting", [{"HF_ELMO_C_CELL": "0"}, {"CC": "no-such-compiler"}], ids=["off", "no compiler"])
 def test_works_without_c(monkeypatch, setting):
     for name, value in setting.items():
@@ -333,6 +345,7 @@ def test_packed_weights_follow_the_weight(name, change, rows):
 def test_packed_weights_live_as_long_as_the_weight_and_stay_out_of_copies():
     inputs, state, weights = random_layer([3] * 4)
     module = torch.nn.ParameterList([torch.nn.Parameter(tensor) for tensor in weights[0]])
+    gc.collect()  # weights of models that are gone already
     kept = len(lstm_packed_elmo._packed)
     with torch.no_grad():
         outputs, _ = lstm_layer(inputs[0], [3] * 4, (state[0][0], state[1][0]), *module, 0.5, 0.4)

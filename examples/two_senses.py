@@ -1,0 +1,45 @@
+"""One word in two senses: its vector moves with the sentence that it stands in.
+
+    python examples/two_senses.py
+
+Prints, for each layer, the cosine similarity of the word's vector in the first sentence with that in the others.
+"""
+
+import argparse
+from collections.abc import Sequence
+
+import numpy as np
+from loading import add_model_option, load
+
+import hf_elmo
+
+WORD = "bank"
+SENTENCES = (
+    "They pulled the boat up on the bank of the river .",
+    "The children sat upon the bank and watched the stream .",
+    "She had left all her money in the bank in London .",
+)
+
+
+def similarities(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """Cosines `[layers, sentences - 1]` of the first sentence's vectors `[layers, 2P]` with those of the others."""
+    unit = [vector / np.linalg.norm(vector, axis=1, keepdims=True) for vector in vectors]
+    return np.stack([(unit[0] * other).sum(axis=1) for other in unit[1:]], axis=1)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads the options, and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    add_model_option(parser)
+    model, tokenizer = load(parser.parse_args(arguments).model)
+    words = [sentence.split() for sentence in SENTENCES]
+    layers = hf_elmo.embed(model, words, tokenizer=tokenizer, layers="all", progress=False)
+    table = similarities([layer[:, line.index(WORD)] for layer, line in zip(layers, words, strict=True)])
+    print(f"{WORD!r} in: {SENTENCES[0]}")
+    for number, sentence in enumerate(SENTENCES[1:]):
+        cosines = "  ".join(f"layer {layer} {row[number]:.2f}" for layer, row in enumerate(table))
+        print(f"{cosines}  {sentence}")
+
+
+if __name__ == "__main__":
+    main()
