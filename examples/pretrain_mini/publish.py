@@ -31,7 +31,7 @@ def save_in_half(checkpoint: str, folder: Path) -> int:
 
 
 def plot_curve(history: Sequence[dict], words_per_pass: int, picture: Path) -> None:
-    """The sampled loss of the training and the held-out perplexities over millions of words."""
+    """The training's loss (of the sampled softmax) and the perplexities of dev.txt over millions of words."""
     os.environ.setdefault("MPLBACKEND", "Agg")
     import matplotlib.pyplot as plt
 
@@ -40,14 +40,13 @@ def plot_curve(history: Sequence[dict], words_per_pass: int, picture: Path) -> N
         return [x for x, _ in points], [y for _, y in points]
 
     figure, left = plt.subplots(figsize=(7, 4), layout="constrained")
-    left.plot(*series("loss"), color="tab:gray", linewidth=1, label="training loss, sampled softmax")
-    left.set(xlabel="million words read", ylabel="nats a word")
-    left.legend(loc="upper center")
+    left.plot(*series("loss"), color="tab:gray", linewidth=1, label="training loss")
+    left.set(xlabel="million words read", ylabel="nats a word", ylim=(0, None))
     right = left.twinx()
     for direction, marker in (("forward", "o"), ("backward", "s")):
-        right.plot(*series(f"eval_{direction}_perplexity"), marker=marker, label=f"{direction}, A Christmas Carol")
+        right.plot(*series(f"eval_{direction}_perplexity"), marker=marker, label=f"{direction} perplexity")
     right.set(ylabel="perplexity", ylim=(0, None))
-    right.legend(loc="upper right")
+    figure.legend(loc="outside upper center", ncols=3, frameon=False)
     figure.savefig(picture, dpi=120)
 
 
