@@ -166,8 +166,6 @@ def _check_options(pooling: str, output_dtype: str, batch_tokens: int | None, wi
 
 def _check_output(output: Path, overwrite: bool) -> Path:
     writer_for(output)
-    if not output.parent.is_dir():
-        raise FileNotFoundError(f"the folder of output {str(output)!r} does not exist; make it first")
     if output.is_dir():
         raise IsADirectoryError(f"output {str(output)!r} is a folder; give the name of a file")
     if output.exists() and not overwrite:

@@ -157,7 +157,7 @@ class PartsFolder:
             self.remove()
         new = not self.manifest_path.exists()
         if new:
-            self.path.mkdir(exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
             self._write_manifest({})
         try:
             yield

@@ -104,7 +104,6 @@ BAD_OPTIONS = {
     "batch tokens": ({"batch_tokens": 0}, ValueError, "batch_tokens is 0"),
     "window": ({"window": 2.5}, ValueError, "window is 2.5"),
     "ending": ({"output": "out.pt"}, ValueError, r"unknown ending '\.pt'"),
-    "folder": ({"output": "no/such/out.npz"}, FileNotFoundError, "does not exist; make it first"),
     "sentence as path": ({"inputs": "The cat sat."}, FileNotFoundError, "a list of sentences"),
     "row type": ({"inputs": ["a", 3]}, TypeError, "inputs, row 1: expected text .* got int 3"),
     "column of sentences": ({"text_column": "text", "output": "out.npz"}, ValueError, "inputs here are sentences"),
@@ -119,6 +118,12 @@ def test_bad_options_are_refused(tmp_path, monkeypatch, model, options, error, m
     with pytest.raises(error, match=message):
         embed(**{"model": model, "inputs": ROWS, **options})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_outputs_folder_is_made(tmp_path, model):
+    written = embed(model, ROWS, tmp_path / "new" / "folder" / "out.npz")
+    assert written.path.is_file()
+    assert list((tmp_path / "new" / "folder").iterdir()) == [written.path]
 
 
 # -- command line ------------------------------------------------------------------------------------------------------
