@@ -15,6 +15,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
 from .lstm_elmo import LstmWeights, bilstm_layer
+from .lstm_scan_elmo import bilstm_layer_padded
 from .packing_elmo import Packing, distinct_rows
 
 # Character ids that this file must know; the tokenizer makes them (tokenization_elmo.py).
@@ -97,11 +98,17 @@ class ElmoCharacterEncoder(nn.Module):
         lengths, order = lengths.sort(stable=True)
         parts = zip(words[order].split(self.words_at_once), lengths.split(self.words_at_once), strict=True)
         vectors = torch.cat([self._convolve(part[:, : self._positions(int(longest[-1]))]) for part, longest in parts])
+        return self._mix_filters(vectors).index_select(0, order.argsort())
+
+    def encode_all(self, character_ids: Tensor) -> Tensor:
+        """As `forward`, each word by itself: for `torch.export`, whose graph must not depend on the words."""
+        vectors = self._mix_filters(self._convolve(character_ids.flatten(0, -2)))
+        return vectors.unflatten(0, character_ids.shape[:-1])
+
+    def _mix_filters(self, vectors: Tensor) -> Tensor:
         for highway in self.highways:
             vectors = highway(vectors)
-        if self.projection is not None:
-            vectors = self.projection(vectors)
-        return vectors.index_select(0, order.argsort())
+        return vectors if self.projection is None else self.projection(vectors)
 
     def _positions(self, longest: int) -> int:
         # Padding characters have a learned vector and take part in the maximum. All windows of padding alone are
@@ -191,6 +198,26 @@ class ElmoBiLM(nn.Module):
         return outputs, tuple(
             old.index_copy(2, packing.rows, new.to(old.dtype)) for old, new in zip(state, after, strict=True)
         )
+
+    def run_padded(self, vectors: Tensor, mask: Tensor, state: State | None = None) -> tuple[list[Tensor], State]:
+        """As `forward`, over padded words `[batch, words, P]` and their mask `[batch, words]`: for `torch.export`.
+
+        Returns:
+            `num_hidden_layers + 1` layers, each `[batch, words, 2P]`, zero where there is no word, and the state.
+        """
+        state = self.initial_state(vectors.shape[0], vectors) if state is None else state
+        vectors = vectors * mask[:, :, None]
+        x, masks = torch.stack((vectors, vectors.flip(1))), torch.stack((mask, mask.flip(1)))
+        layers, after = [torch.cat((vectors, vectors), dim=2)], []
+        for number, pair in enumerate(zip(self.forward_layers, self.backward_layers, strict=True)):
+            weights = [(layer.weight_ih, layer.weight_hh, layer.bias, layer.weight_hr) for layer in pair]
+            proj_clip = pair[0].proj_clip if pair[0].weight_hr is not None else None
+            before = state[0][number].to(x.dtype), state[1][number]
+            output, layer_state = bilstm_layer_padded(x, masks, before, weights, pair[0].cell_clip, proj_clip)
+            x = output + x if self.use_skip_connections and number > 0 else output
+            layers.append(torch.cat((x[0], x[1].flip(1)), dim=2))
+            after.append(layer_state)
+        return layers, tuple(torch.stack(parts) for parts in zip(*after, strict=True))
 
     def run_direction(
         self, direction: int, words: Tensor, batch_sizes: Sequence[int], state: State | None = None
@@ -422,7 +449,9 @@ class ElmoModel(ElmoPreTrainedModel):
             ValueError: an input is missing, given twice, or has a shape that does not fit.
         """
         mask = self.check_inputs(input_ids, attention_mask, inputs_embeds)
-        self.check_state(state, len(mask))
+        self.check_state(state, mask.shape[0])
+        if torch.compiler.is_exporting():
+            return self._forward_padded(input_ids, inputs_embeds, mask, state, special_tokens_mask)
         packing = Packing.of(mask)
         if input_ids is not None:
             vectors = self.char_encoder(input_ids.flatten(0, 1)[packing.positions].long())
@@ -440,6 +469,23 @@ class ElmoModel(ElmoPreTrainedModel):
         output.state = state
         output.scalar_mixes = mixes if len(mixes) > 1 else None
         return output
+
+    def _forward_padded(
+        self,
+        input_ids: Tensor | None,
+        inputs_embeds: Tensor | None,
+        mask: Tensor,
+        state: State | None,
+        special_tokens_mask: Tensor | None,
+    ) -> ElmoModelOutput:
+        """`forward` in a graph for any batch and length: every position is computed, padding included."""
+        if self.config.scalar_mix_layer_norm:
+            raise ValueError("scalar_mix_layer_norm is on, but a mix that depends on its batch is not exported.")
+        vectors = inputs_embeds if input_ids is None else self.char_encoder.encode_all(input_ids)
+        layers, _ = self.bilm.run_padded(vectors, mask, state)
+        mix = self.scalar_mix(layers)[0]
+        words = self.words_of(mask, input_ids, special_tokens_mask)
+        return ElmoModelOutput(mix, mean_over(mix, words), tuple(layers) if self.config.output_hidden_states else None)
 
     def check_inputs(
         self, input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None
