@@ -244,45 +244,15 @@ class ElmoTokenizer(TokenizersBackend):
             _require_text(argument, is_split_into_words)
         batched = isinstance(text, (list, tuple)) and not (is_split_into_words and _is_sentence_of_words(text))
         if batched and not text:
-            return BatchEncoding(
-                {
-                    "input_ids": np.zeros((0, 0, self.max_word_length), np.int64),
-                    "attention_mask": np.zeros((0, 0), np.int64),
-                }
-                if return_tensors
-                else {"input_ids": [], "attention_mask": []},
-                tensor_type=return_tensors,
-            )
+            return self._empty_batch(return_tensors)
         if not batched:
             text, text_pair = [text], None if text_pair is None else [text_pair]
-        empty_words: set[tuple[int, int, int]] = set()
-        backend = self
-        if is_split_into_words:
-            backend = self._for_words
-            text, text_pair = (
-                _mark_empty_words(part, number, empty_words) for number, part in enumerate((text, text_pair))
-            )
-        arguments = {**kwargs, "is_split_into_words": is_split_into_words, "return_tensors": None}
-        arguments |= {"return_overflowing_tokens": return_overflowing_tokens}
-        arguments |= {"padding_strategy": PaddingStrategy.DO_NOT_PAD, "return_attention_mask": False}
-        stand_in = None
-        with _SETTINGS:
-            try:
-                encoded = TokenizersBackend._encode_plus(backend, text, text_pair, **arguments)
-            except (TypeError, UnicodeEncodeError):  # the backend takes no lone surrogates
-                stand_in = _unused_mark(text, text_pair)
-                text, text_pair = (_replace_surrogates(part, stand_in) for part in (text, text_pair))
-                encoded = TokenizersBackend._encode_plus(backend, text, text_pair, **arguments)
-        data, one = dict(encoded), not batched and not return_overflowing_tokens
-        encodings, lengths = encoded.encodings, [len(encoding) for encoding in encoded.encodings]
-        samples = data.get("overflow_to_sample_mapping", range(len(encodings)))
-        rows = self._rows(encodings, samples, empty_words, stand_in)
-        length = self._padded_length(lengths, **kwargs)
+        one = not batched and not return_overflowing_tokens
+        encoded, rows = self._encode_batch(text, text_pair, is_split_into_words, return_overflowing_tokens, **kwargs)
+        data, encodings, lengths = dict(encoded), encoded.encodings, [len(encoding) for encoding in encoded.encodings]
+        length, side = self._padded_length(lengths, **kwargs), kwargs.get("padding_side") or self.padding_side
         if length is not None:
-            side = kwargs.get("padding_side") or self.padding_side
             self._pad_encodings(encodings, data, length, side)
-        else:
-            side = "right"
         data |= self._arrange(rows, lengths, length, side, return_tensors is not None)
         if kwargs.get("return_attention_mask") is False:
             del data["attention_mask"]
@@ -294,6 +264,38 @@ class ElmoTokenizer(TokenizersBackend):
                 key: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for key, value in data.items()
             }
         return BatchEncoding(data, encodings, tensor_type=return_tensors)
+
+    def _empty_batch(self, return_tensors: str | None) -> BatchEncoding:
+        if not return_tensors:
+            return BatchEncoding({"input_ids": [], "attention_mask": []})
+        shape = 0, 0, self.max_word_length
+        data = {"input_ids": np.zeros(shape, np.int64), "attention_mask": np.zeros(shape[:2], np.int64)}
+        return BatchEncoding(data, tensor_type=return_tensors)
+
+    def _encode_batch(
+        self, text: Sequence, text_pair: Sequence | None, is_split_into_words: bool, overflowing: bool, **kwargs: Any
+    ) -> tuple[BatchEncoding, np.ndarray]:
+        """The backend's encodings of a batch, unpadded, and the character ids of all their tokens."""
+        empty_words: set[tuple[int, int, int]] = set()
+        backend = self
+        if is_split_into_words:
+            backend = self._for_words
+            text, text_pair = (
+                _mark_empty_words(part, number, empty_words) for number, part in enumerate((text, text_pair))
+            )
+        arguments = {**kwargs, "is_split_into_words": is_split_into_words, "return_tensors": None}
+        arguments |= {"return_overflowing_tokens": overflowing, "return_attention_mask": False}
+        arguments |= {"padding_strategy": PaddingStrategy.DO_NOT_PAD}
+        stand_in = None
+        with _SETTINGS:
+            try:
+                encoded = TokenizersBackend._encode_plus(backend, text, text_pair, **arguments)
+            except (TypeError, UnicodeEncodeError):  # the backend takes no lone surrogates
+                stand_in = _unused_mark(text, text_pair)
+                text, text_pair = (_replace_surrogates(part, stand_in) for part in (text, text_pair))
+                encoded = TokenizersBackend._encode_plus(backend, text, text_pair, **arguments)
+        samples = encoded.get("overflow_to_sample_mapping", range(len(encoded.encodings)))
+        return encoded, self._rows(encoded.encodings, samples, empty_words, stand_in)
 
     def _padded_length(
         self,
