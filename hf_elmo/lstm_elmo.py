@@ -9,6 +9,7 @@ same faster.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -130,21 +131,21 @@ def bilstm_layer(
     dtype = _product_dtype(inputs)
     inputs, hidden, cell = inputs.to(dtype), state[0].to(dtype), state[1].to(_state_dtype(dtype))
     tensors = (inputs, hidden, cell, *(tensor for same in weights for tensor in same if tensor is not None))
-    if can_pack(inputs) and not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
+    trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if can_pack(inputs) and not trained:
         return _infer(inputs, batch_sizes, (hidden, cell), weights, cell_clip, proj_clip)
     if can_pack(inputs):  # one after the other, each with its own packed weights
         parts = [slice(direction, direction + 1) for direction in range(len(weights))]
     else:
         parts = [slice(0, len(weights))]
+    run = _infer_cuda if inputs.is_cuda and not trained else _PackedLSTM.apply
     layers = []
     for part in parts:
         own = (
             None if same[0] is None else _stack([x.to(dtype) for x in same])
             for same in zip(*weights[part], strict=True)
         )
-        layers.append(
-            _PackedLSTM.apply(inputs[part], hidden[part], cell[part], *own, tuple(batch_sizes), cell_clip, proj_clip)
-        )
+        layers.append(run(inputs[part], hidden[part], cell[part], *own, tuple(batch_sizes), cell_clip, proj_clip))
     outputs, hidden, cell = (same[0] if len(same) == 1 else torch.cat(same) for same in zip(*layers, strict=True))
     return outputs, (hidden, cell)
 
@@ -244,6 +245,16 @@ def _infer_direction(
             outputs[start:end] = hidden
 
 
+def _infer_cuda(inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr, batch_sizes, cell_clip, proj_clip):
+    """`bilstm_layer` without gradients on CUDA, on stacked weights."""
+    from .lstm_cuda_elmo import infer
+
+    steps = list(pairwise(accumulate(batch_sizes, initial=0)))
+    weights = weight_ih, weight_hh, bias, weight_hr
+    outputs, cell = infer(steps, inputs, (hidden, cell), weights, cell_clip, proj_clip, _choose_cell)
+    return outputs, outputs.index_select(1, _last_words(steps, inputs.device)), cell
+
+
 def _chunks(steps: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
     """The steps in pieces of about `CHUNK_ROWS` rows."""
     chunk: list[tuple[int, int]] = []
@@ -266,41 +277,57 @@ class _PackedLSTM(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr, batch_sizes, cell_clip, proj_clip):
-        steps = list(pairwise(accumulate(batch_sizes, initial=0)))
-        gates = _product(weight_ih)(inputs, bias)
-        kept = _forward_steps(steps, gates, hidden, cell, weight_hh, weight_hr, cell_clip, proj_clip)
-        cells, cell_outputs, projected, outputs = kept
+        steps, clips = list(pairwise(accumulate(batch_sizes, initial=0))), (cell_clip, proj_clip)
+        own = inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr
+        forward, backward = partial(_forward_loop, steps, clips), partial(_backward_loop, steps, clips)
+        taken, ctx.graph = torch.empty(0), None  # `taken` lives as long as what is kept for the gradient
+        if inputs.is_cuda:
+            from .lstm_cuda_elmo import take_graph
+
+            ctx.graph = take_graph(forward, backward, own, (batch_sizes, clips), taken)
+        if ctx.graph is None:
+            kept = forward(*own)
+            outputs = kept[-1]
+        else:
+            kept = ctx.graph.forward(own)
+            own, outputs = ctx.graph.inputs, kept[-1].clone()
         last = _last_words(steps, inputs.device)
-        ctx.save_for_backward(
-            inputs, hidden, cell, weight_ih, weight_hh, weight_hr, gates, cells, projected, cell_outputs, outputs
-        )
-        ctx.steps, ctx.cell_clip, ctx.proj_clip = steps, cell_clip, proj_clip
-        return outputs, outputs.index_select(1, last), clip(cells.index_select(1, last), cell_clip)
+        ctx.save_for_backward(taken, *own, *kept)
+        ctx.steps, ctx.backward_loop = steps, backward
+        return outputs, outputs.index_select(1, last), clip(kept[1].index_select(1, last), cell_clip)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_outputs, grad_hidden, grad_cell):
-        inputs, hidden, cell, weight_ih, weight_hh, weight_hr, *kept, cell_outputs, outputs = ctx.saved_tensors
-        grad_outputs, grad_hidden, grad_cell = (
-            grad.clone(memory_format=torch.contiguous_format) for grad in (grad_outputs, grad_hidden, grad_cell)
-        )
-        grad_gates = _backward_steps(ctx, grad_outputs, grad_hidden, grad_cell, cell, weight_hh, weight_hr, *kept)
+    def backward(ctx, *grads):
+        _, *saved = ctx.saved_tensors
+        own, kept = tuple(saved[:7]), tuple(saved[7:])
+        inputs, hidden, _, weight_ih, _, _, weight_hr = own
+        if ctx.graph is None:
+            grads = [grad.clone(memory_format=torch.contiguous_format) for grad in grads]
+            grad_gates = ctx.backward_loop(own, kept, *grads)
+            grad_outputs, grad_hidden, grad_cell = grads
+        else:
+            grad_gates, (grad_outputs, grad_hidden, grad_cell) = ctx.graph.backward(grads)
+            grad_hidden, grad_cell = grad_hidden.clone(), grad_cell.clone()
         wanted = ctx.needs_input_grad
         grad_weights: tuple[Tensor | None, ...] = (None, None, None)
         if any(wanted[3:6]):
-            grad_weights = _weight_gradients(grad_gates, inputs, _words_before(outputs, hidden, ctx.steps))
+            grad_weights = _weight_gradients(grad_gates, inputs, _words_before(kept[-1], hidden, ctx.steps))
         return (
             torch.bmm(grad_gates, weight_ih) if wanted[0] else None,
             grad_hidden,
             grad_cell,
             *grad_weights,
-            torch.bmm(grad_outputs.mT, cell_outputs) if weight_hr is not None and wanted[6] else None,
+            torch.bmm(grad_outputs.mT, kept[2]) if weight_hr is not None and wanted[6] else None,
             *(None, None, None),
         )
 
 
 def _weight_gradients(grad_gates: Tensor, inputs: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of `weight_ih`, `weight_hh` and `bias`: one product, which takes half the time of three."""
+    """The gradients of `weight_ih`, `weight_hh` and `bias`."""
+    if grad_gates.is_cuda:
+        return torch.bmm(grad_gates.mT, inputs), torch.bmm(grad_gates.mT, before), grad_gates.sum(1)
+    # One product, which takes half the time of three.
     ones = inputs.new_ones(*inputs.shape[:2], 1)
     sources = torch.cat((inputs, before, ones), dim=2).mT.contiguous()
     sizes = inputs.shape[2], before.shape[2], 1
@@ -308,22 +335,22 @@ def _weight_gradients(grad_gates: Tensor, inputs: Tensor, before: Tensor) -> tup
     return grad_ih.mT.contiguous(), grad_hh.mT.contiguous(), grad_bias[:, 0]
 
 
-def _forward_steps(
+def _forward_loop(
     steps: list[tuple[int, int]],
-    gates: Tensor,
+    clips: tuple[float | None, float | None],
+    inputs: Tensor,
     hidden: Tensor,
     cell: Tensor,
+    weight_ih: Tensor,
     weight_hh: Tensor,
+    bias: Tensor,
     weight_hr: Tensor | None,
-    cell_clip: float | None,
-    proj_clip: float | None,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """Add the recurrent half to `gates` in place.
-
-    Returns:
-        the cells before their clip, the cell's outputs, the projections before their clip or `None`, and the outputs.
-    """
-    directions, words, size = gates.shape[0], gates.shape[1], cell.shape[-1]
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]:
+    """What the gradient needs: the gates before activation, the cells before their clip, the cell's outputs, the
+    projections before their clip or `None`, and the outputs."""
+    cell_clip, proj_clip = clips
+    gates = _product(weight_ih)(inputs, bias)
+    directions, words, size = *inputs.shape[:2], cell.shape[-1]
     cells, cell_outputs = cell.new_empty(directions, words, size), gates.new_empty(directions, words, size)
     projected = None if weight_hr is None else torch.empty_like(hidden[:, :1].expand(-1, words, -1))
     outputs = cell_outputs if projected is None else projected if proj_clip is None else torch.empty_like(projected)
@@ -340,41 +367,40 @@ def _forward_steps(
             if proj_clip is not None:
                 torch.clamp(projected[:, now], -proj_clip, proj_clip, out=outputs[:, now])
         hidden, cell, before_clip = outputs[:, now], cells[:, now], cell_clip
-    return cells, cell_outputs, projected, outputs
+    return gates, cells, cell_outputs, projected, outputs
 
 
-def _backward_steps(
-    ctx: torch.autograd.function.FunctionCtx,
+def _backward_loop(
+    steps: list[tuple[int, int]],
+    clips: tuple[float | None, float | None],
+    inputs: Sequence[Tensor | None],
+    kept: Sequence[Tensor | None],
     grad_outputs: Tensor,
     grad_hidden: Tensor,
     grad_cell: Tensor,
-    cell: Tensor,
-    weight_hh: Tensor,
-    weight_hr: Tensor | None,
-    gates: Tensor,
-    cells: Tensor,
-    projected: Tensor | None,
 ) -> Tensor:
-    """The gradient of the gates before activation.
+    """The gradient of the gates before activation, from the arguments of `_forward_loop` and what it returned.
 
     In place, `grad_outputs` becomes that of the projections before their clip, `grad_hidden` and `grad_cell` that of
     the state before the first step.
     """
-    backward_cell, cell, steps = _choose_cell(gates, cell).backward, cell.contiguous(), ctx.steps
+    (_, _, cell, _, weight_hh, _, weight_hr), (gates, cells, _, projected, _) = inputs, kept
+    cell_clip, proj_clip = clips
+    backward_cell, cell = _choose_cell(gates, cell).backward, cell.contiguous()
     grad_gates = torch.empty_like(gates)
     to_hidden, to_cell_outputs = _product(weight_hh.mT), None if weight_hr is None else _product(weight_hr.mT)
     for (start, end), (start_before, end_before) in zip(reversed(steps), reversed([(0, 0), *steps[:-1]]), strict=True):
         now, rows = slice(start, end), slice(0, end - start)
         grad = grad_outputs[:, now].add_(grad_hidden[:, rows])
         if to_cell_outputs is not None:
-            grad = to_cell_outputs(clip_backward_(grad, projected[:, now], ctx.proj_clip))
+            grad = to_cell_outputs(clip_backward_(grad, projected[:, now], proj_clip))
         first = start == 0
-        before, before_clip = (cell, None) if first else (cells[:, start_before:end_before], ctx.cell_clip)
+        before, before_clip = (cell, None) if first else (cells[:, start_before:end_before], cell_clip)
         backward_cell(
             gates[:, now],
             before[:, rows],
             before_clip,
-            ctx.cell_clip,
+            cell_clip,
             cells[:, now],
             grad,
             grad_cell[:, rows],
@@ -401,7 +427,7 @@ def _last_words(steps: list[tuple[int, int]], device: torch.device) -> Tensor:
     last: list[int] = []
     for start, end in reversed(steps):
         last.extend(range(start + len(last), end))
-    return torch.tensor(last, device=device)
+    return torch.tensor(last).to(device, non_blocking=True)
 
 
 def _words_before(x: Tensor, first: Tensor, steps: list[tuple[int, int]]) -> Tensor:

@@ -41,14 +41,15 @@ if triton is not None:
 
     @triton.jit
     def _forward_kernel(
-        gates, gates_d, recurrent, recurrent_d, before, before_d, cells, cells_d, hidden, hidden_d,
+        gates, gates_d, gates_r, recurrent, recurrent_d, recurrent_r, before, before_d, before_r,
+        cells, cells_d, cells_r, hidden, hidden_d, hidden_r,
         before_clip, cell_clip, rows, size, KEEP_GATES: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
         row, direction = tl.program_id(0) % rows, tl.program_id(0) // rows
         k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
         inside = k < size
-        gate = direction * gates_d + row * 4 * size + k
-        more = direction * recurrent_d + row * 4 * size + k
+        gate = direction * gates_d + row * gates_r + k
+        more = direction * recurrent_d + row * recurrent_r + k
         i = _gate(gates, gate, 0, size, inside) + _gate(recurrent, more, 0, size, inside)
         f = _gate(gates, gate, 1, size, inside) + _gate(recurrent, more, 1, size, inside)
         g = _gate(gates, gate, 2, size, inside) + _gate(recurrent, more, 2, size, inside)
@@ -58,40 +59,43 @@ if triton is not None:
             tl.store(gates + gate + size, f.to(gates.dtype.element_ty), mask=inside)
             tl.store(gates + gate + 2 * size, g.to(gates.dtype.element_ty), mask=inside)
             tl.store(gates + gate + 3 * size, o.to(gates.dtype.element_ty), mask=inside)
-        place = row * size + k
-        previous = _clipped(tl.load(before + direction * before_d + place, mask=inside, other=0.0), before_clip)
+        old = before + direction * before_d + row * before_r + k
+        previous = _clipped(tl.load(old, mask=inside, other=0.0), before_clip)
         c = tl.sigmoid(f) * previous + tl.sigmoid(i) * _tanh(g)
-        tl.store(cells + direction * cells_d + place, c, mask=inside)
+        tl.store(cells + direction * cells_d + row * cells_r + k, c, mask=inside)
         out = tl.sigmoid(o) * _tanh(_clipped(c, cell_clip))
-        tl.store(hidden + direction * hidden_d + place, out.to(hidden.dtype.element_ty), mask=inside)
+        tl.store(hidden + direction * hidden_d + row * hidden_r + k, out.to(hidden.dtype.element_ty), mask=inside)
 
     @triton.jit
     def _backward_kernel(
-        gates, gates_d, before, before_d, cells, cells_d, grad_hidden, grad_hidden_d, grad_cell, grad_cell_d,
-        grad_gates, grad_gates_d, before_clip, cell_clip, rows, size, BLOCK: tl.constexpr,
+        gates, gates_d, gates_r, before, before_d, before_r, cells, cells_d, cells_r,
+        grad_hidden, grad_hidden_d, grad_hidden_r, grad_cell, grad_cell_d, grad_cell_r,
+        grad_gates, grad_gates_d, grad_gates_r, before_clip, cell_clip, rows, size, BLOCK: tl.constexpr,
     ):  # fmt: skip
         row, direction = tl.program_id(0) % rows, tl.program_id(0) // rows
         k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
         inside = k < size
-        gate = direction * gates_d + row * 4 * size + k
+        gate = direction * gates_d + row * gates_r + k
         i = tl.sigmoid(_gate(gates, gate, 0, size, inside))
         f = tl.sigmoid(_gate(gates, gate, 1, size, inside))
         g = _tanh(_gate(gates, gate, 2, size, inside))
         o = tl.sigmoid(_gate(gates, gate, 3, size, inside))
-        place = row * size + k
-        c = tl.load(cells + direction * cells_d + place, mask=inside, other=0.0)
+        c = tl.load(cells + direction * cells_d + row * cells_r + k, mask=inside, other=0.0)
         t = _tanh(_clipped(c, cell_clip))
-        from_h = tl.load(grad_hidden + direction * grad_hidden_d + place, mask=inside, other=0.0).to(tl.float32)
-        grad = tl.load(grad_cell + direction * grad_cell_d + place, mask=inside, other=0.0) + from_h * o * (1 - t * t)
+        from_h = tl.load(grad_hidden + direction * grad_hidden_d + row * grad_hidden_r + k, mask=inside, other=0.0)
+        from_h = from_h.to(tl.float32)
+        carried = grad_cell + direction * grad_cell_d + row * grad_cell_r + k
+        grad = tl.load(carried, mask=inside, other=0.0) + from_h * o * (1 - t * t)
         grad = tl.where(tl.abs(c) > cell_clip, 0.0, grad)
-        previous = _clipped(tl.load(before + direction * before_d + place, mask=inside, other=0.0), before_clip)
-        to = grad_gates + direction * grad_gates_d + row * 4 * size + k
+        old = before + direction * before_d + row * before_r + k
+        previous = _clipped(tl.load(old, mask=inside, other=0.0), before_clip)
+        to = grad_gates + direction * grad_gates_d + row * grad_gates_r + k
         kind = grad_gates.dtype.element_ty
         tl.store(to, (grad * g * i * (1 - i)).to(kind), mask=inside)
         tl.store(to + size, (grad * previous * f * (1 - f)).to(kind), mask=inside)
         tl.store(to + 2 * size, (grad * i * (1 - g * g)).to(kind), mask=inside)
         tl.store(to + 3 * size, (from_h * t * o * (1 - o)).to(kind), mask=inside)
-        tl.store(grad_cell + direction * grad_cell_d + place, grad * f, mask=inside)
+        tl.store(carried, grad * f, mask=inside)
 
 
 def triton_cell(gates: Tensor, state: Tensor) -> Cell | None:
@@ -133,6 +137,6 @@ def backward_cell(
 
 def _launch(kernel, tensors, before_clip, cell_clip, cells, **constants) -> None:
     directions, rows, size = cells.shape
-    slices = [argument for tensor in tensors for argument in (tensor, tensor.stride(0))]
+    slices = [argument for tensor in tensors for argument in (tensor, *tensor.stride()[:2])]
     clips = [float("inf") if bound is None else float(bound) for bound in (before_clip, cell_clip)]
     kernel[(directions * rows, triton.cdiv(size, BLOCK))](*slices, *clips, rows, size, **constants, BLOCK=BLOCK)

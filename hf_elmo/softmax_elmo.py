@@ -6,7 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-ROWS_AT_ONCE = 256  # hidden vectors whose logits are in memory together
+# Hidden vectors whose logits are in memory together: few stay in a processor's cache, a GPU wants many at a time.
+ROWS_AT_ONCE = {"cpu": 256, "cuda": 16384}
 WORDS_AT_ONCE = 8192  # words of the vocabulary whose logits are in memory together
 
 
@@ -99,11 +100,11 @@ class _SampledSoftmax(torch.autograd.Function):
         nll, grad_true = torch.empty_like(true_logits), torch.empty_like(true_logits)
         grad_hidden = torch.empty_like(hidden32)
         grad_keys = torch.zeros_like(keys, dtype=torch.float32)
-        for start in range(0, len(hidden), ROWS_AT_ONCE):
-            rows = slice(start, start + ROWS_AT_ONCE)
+        at_once = _rows_at_once(hidden)
+        for start in range(0, len(hidden), at_once):
+            rows = slice(start, start + at_once)
             logits = torch.mm(queries[rows], keys.t())
-            hit_rows = (hits[rows] >= 0).nonzero().squeeze(1)
-            logits[hit_rows, hits[rows][hit_rows]] = -math.inf  # a row's target is none of its negatives
+            _mask_hits_(logits, hits[rows, None])
             top = torch.maximum(logits.amax(1).float(), true_logits[rows])
             odds = logits.sub_(top.to(dtype)[:, None]).exp_()
             top = top.to(dtype).float()
@@ -170,7 +171,7 @@ class _FullSoftmax(torch.autograd.Function):
         low_hidden, low_weight = hidden.to(dtype), weight.to(dtype)
         true_logits = (low_hidden.float() * low_weight[targets].float()).sum(1) + bias[targets].float()
         log_total = torch.full_like(true_logits, -math.inf)
-        for rows, words in _blocks(len(hidden), len(weight)):
+        for rows, words in _blocks(len(hidden), len(weight), _rows_at_once(hidden)):
             logits = torch.mm(low_hidden[rows], low_weight[words].t()).float().add_(bias[words])
             log_total[rows] = torch.logaddexp(log_total[rows], logits.logsumexp(1))
         ctx.save_for_backward(hidden, weight, bias, targets, log_total)
@@ -184,7 +185,7 @@ class _FullSoftmax(torch.autograd.Function):
         grad_hidden = torch.zeros_like(hidden, dtype=torch.float32)
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
         grad_bias = torch.zeros_like(bias, dtype=torch.float32)
-        for rows, words in _blocks(len(hidden), len(weight)):
+        for rows, words in _blocks(len(hidden), len(weight), _rows_at_once(hidden)):
             logits = torch.mm(low_hidden[rows], low_weight[words].t()).float().add_(bias[words])
             grad_logits = logits.sub_(log_total[rows, None]).exp_()
             inside = (targets[rows] >= words.start) & (targets[rows] < words.stop)
@@ -211,10 +212,25 @@ def full_softmax_nll(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tens
     return _FullSoftmax.apply(hidden, weight, bias, targets, _product_dtype(hidden))
 
 
-def _blocks(rows: int, words: int):
-    for row in range(0, rows, ROWS_AT_ONCE):
+def _blocks(rows: int, words: int, at_once: int):
+    for row in range(0, rows, at_once):
         for word in range(0, words, WORDS_AT_ONCE):
-            yield slice(row, min(row + ROWS_AT_ONCE, rows)), slice(word, min(word + WORDS_AT_ONCE, words))
+            yield slice(row, min(row + at_once, rows)), slice(word, min(word + WORDS_AT_ONCE, words))
+
+
+def _rows_at_once(hidden: Tensor) -> int:
+    return ROWS_AT_ONCE["cpu" if hidden.device.type == "cpu" else "cuda"]
+
+
+def _mask_hits_(logits: Tensor, hits: Tensor) -> None:
+    """A row's target is none of its negatives: its logit becomes -inf.
+
+    Args:
+        logits: `[rows, sampled]`.
+        hits: `[rows, 1]`, the place of each row's target in the sample, -1 where it is not in it.
+    """
+    place = hits.clamp(min=0)  # written back unchanged where there is no hit, so that a GPU need not be waited for
+    logits.scatter_(1, place, logits.gather(1, place).masked_fill_(hits >= 0, -math.inf))
 
 
 def _product_dtype(hidden: Tensor) -> torch.dtype:

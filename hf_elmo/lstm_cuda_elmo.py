@@ -1,0 +1,233 @@
+"""The recurrence on CUDA: what costs time there is starting kernels, not running them.
+
+A step of the recurrence is a handful of kernels of a few microseconds each, and Python needs longer than that to start
+one. So training, whose batches all have the same shape, records its loops as CUDA graphs and replays them
+(`GraphPool`); inference, whose batches differ, computes both halves of the gates as one product (`infer`) and pays for
+itself with many rows.
+"""
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .lstm_cell_elmo import Cell, clip
+
+Tensors = tuple[Tensor | None, ...]
+
+# Of the device's memory, how much recorded graphs may hold.
+SHARE_OF_MEMORY = 1 / 8
+# With more rows than this a step's kernels run longer than it takes to start them.
+MOST_ROWS = 1024
+# Shapes that are remembered as having come once.
+SHAPES_REMEMBERED = 256
+
+
+class Graph:
+    """A function of fixed tensors, recorded once and replayed on whatever they hold then.
+
+    Args:
+        function: works on CUDA tensors that stay where they are, without waiting for the device.
+    """
+
+    def __init__(self, function: Callable[[], Tensors]) -> None:
+        here, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+        aside.wait_stream(here)
+        with torch.cuda.stream(aside):  # compiles kernels and makes workspaces, neither of which can be recorded
+            function()
+        here.wait_stream(aside)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            self.outputs = function()
+
+    def replay(self) -> Tensors:
+        """The outputs, always the same tensors, with what the function makes of the inputs as they are now."""
+        self._graph.replay()
+        return self.outputs
+
+
+class GraphedLoops:
+    """The loops of one layer's forward and backward pass on tensors of their own.
+
+    Args:
+        forward: `(*inputs) -> kept`, everything that the backward pass needs.
+        backward: `(inputs, kept, *grads) -> grad_gates`, writing to `grads`.
+        inputs: tensors like those to come.
+    """
+
+    def __init__(
+        self, forward: Callable[..., Tensors], backward: Callable[..., Tensor], inputs: Tensors, make: type = Graph
+    ) -> None:
+        self.inputs = tuple(None if x is None else torch.empty_like(x, requires_grad=False) for x in inputs)
+        self._make, self._backward = make, backward
+        self._forward_graph = make(lambda: forward(*self.inputs))
+        self._grads: Tensors = ()
+        self._backward_graph: Graph | None = None
+
+    def forward(self, inputs: Tensors) -> Tensors:
+        """What `forward` keeps, in this object's own tensors: the next call overwrites them."""
+        _fill(self.inputs, inputs)
+        return self._forward_graph.replay()
+
+    def backward(self, grads: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The gradient of the gates, and `grads` as `backward` left them."""
+        if self._backward_graph is None:
+            self._grads = tuple(torch.empty_like(grad) for grad in grads)
+            kept = self._forward_graph.outputs
+            self._backward_graph = self._make(lambda: (self._backward(self.inputs, kept, *self._grads),))
+        _fill(self._grads, grads)
+        (grad_gates,) = self._backward_graph.replay()
+        return grad_gates, self._grads
+
+
+class GraphPool:
+    """Graphed loops by the shape of their tensors.
+
+    One is taken from the forward pass to the end of the backward pass, as its tensors hold what was kept in between;
+    as many are made of a shape as are in use at the same time: one for each layer of a biLM. A shape that comes for
+    the first time gets none, so that batches which all differ record nothing.
+
+    Args:
+        make: what records a function.
+    """
+
+    def __init__(self, make: type = Graph) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._seen: OrderedDict[Hashable, None] = OrderedDict()
+        self._free: OrderedDict[Hashable, list[tuple[GraphedLoops, int]]] = OrderedDict()  # what was used last, last
+        self._bytes = 0
+
+    def take(
+        self, key: Hashable, size: int, limit: int, until: Tensor, *arguments: Any
+    ) -> GraphedLoops | None:
+        """Loops for tensors of the shapes that `key` names, or `None` where there are none.
+
+        Args:
+            key: everything that a recorded loop depends on.
+            size: bytes that the loops' tensors take.
+            limit: bytes that all may take together.
+            until: the loops are free again when this tensor is no more.
+            *arguments: those of [`GraphedLoops`].
+        """
+        with self._lock:
+            if key not in self._seen:
+                self._seen[key] = None
+                if len(self._seen) > SHAPES_REMEMBERED:
+                    self._seen.popitem(last=False)
+                return None
+            self._seen.move_to_end(key)
+            loops = self._free[key].pop()[0] if self._free.get(key) else None
+            if loops is None and not self._make_room(size, limit):
+                return None
+        if loops is None:
+            loops = GraphedLoops(*arguments, make=self._make)
+        weakref.finalize(until, self._give_back, key, loops, size).atexit = False
+        return loops
+
+    def _make_room(self, size: int, limit: int) -> bool:
+        while self._bytes + size > limit:
+            key = next((key for key, free in self._free.items() if free), None)
+            if key is None:
+                return False
+            self._bytes -= self._free[key].pop(0)[1]
+        self._bytes += size
+        return True
+
+    def _give_back(self, key: Hashable, loops: GraphedLoops, size: int) -> None:
+        with self._lock:
+            self._free.setdefault(key, []).append((loops, size))
+            self._free.move_to_end(key)
+
+
+_pool = GraphPool()
+
+
+def take_graph(
+    forward: Callable[..., Tensors],
+    backward: Callable[..., Tensor],
+    inputs: Tensors,
+    settings: Hashable,
+    until: Tensor,
+) -> GraphedLoops | None:
+    """Recorded loops for `inputs`, or `None` where the loops are better run as they are.
+
+    Args:
+        forward, backward: as in [`GraphedLoops`].
+        inputs: `inputs [D, words, in]`, `hidden`, `cell`, and the weights.
+        settings: what else the loops depend on: the batch sizes and the clips.
+        until: the loops are free again when this tensor is no more.
+    """
+    x, cell = inputs[0], inputs[2]
+    if cell.shape[1] > MOST_ROWS or torch.cuda.is_current_stream_capturing():
+        return None
+    shapes = tuple(None if tensor is None else (tensor.shape, tensor.dtype) for tensor in inputs)
+    key = (x.device, torch.cuda.current_stream(x.device).cuda_stream, shapes, settings)
+    words, cells = x.shape[0] * x.shape[1], cell.shape[-1]
+    own = sum(tensor.nbytes for tensor in inputs if tensor is not None)
+    size = own + words * cells * (9 * x.itemsize + cell.itemsize)  # gates, their gradient, the cell's outputs, the cells
+    limit = int(torch.cuda.get_device_properties(x.device).total_memory * SHARE_OF_MEMORY)
+    return _pool.take(key, size, limit, until, forward, backward, inputs)
+
+
+def _fill(own: Tensors, given: Tensors) -> None:
+    for mine, tensor in zip(own, given, strict=True):
+        if mine is not None:
+            mine.copy_(tensor)
+
+
+def infer(
+    steps: Sequence[tuple[int, int]],
+    inputs: Tensor,
+    state: tuple[Tensor, Tensor],
+    weights: Tensors,
+    cell_clip: float | None,
+    proj_clip: float | None,
+    choose_cell: Callable[[Tensor, Tensor], Cell],
+) -> tuple[Tensor, Tensor]:
+    """The outputs `[D, words, P]`, and the cells of each row's last step; nothing else is kept.
+
+    Args:
+        steps: where each step's words begin and end.
+        inputs: `[D, words, input]`, packed.
+        state: `h [D, rows, P]` and `c [D, rows, C]` before the first step.
+        weights: `weight_ih, weight_hh, bias, weight_hr` of all directions, stacked.
+    """
+    weight_ih, weight_hh, bias, weight_hr = weights
+    (hidden, cell), size = state, inputs.shape[2]
+    cell = cell.clone(memory_format=torch.contiguous_format)
+    rows, weight = cell.shape[1], torch.cat((weight_ih, weight_hh), dim=2).mT
+    # What a step multiplies, the word beside the output of the step before, lies ready for every step.
+    both = torch.cat((inputs, inputs.new_empty(*inputs.shape[:2], hidden.shape[2])), dim=2)
+    both[:, :rows, size:] = hidden
+    outputs = torch.empty_like(both[:, :, size:], memory_format=torch.contiguous_format)
+    gates, cell_outputs = inputs.new_empty(len(cell), rows, len(bias[0])), inputs.new_empty(cell.shape)
+    forward_cell, before_clip, bias = choose_cell(gates, cell).forward, None, bias.unsqueeze(1)
+    for number, (start, end) in enumerate(steps):
+        now, words = slice(0, end - start), slice(start, end)
+        torch.bmm(both[:, words], weight, out=gates[:, now])
+        forward_cell(
+            gates[:, now],
+            bias.expand(-1, end - start, -1),
+            cell[:, now],
+            before_clip,
+            cell_clip,
+            cell[:, now],
+            cell_outputs[:, now],
+            keep_gates=False,
+        )
+        before_clip = cell_clip
+        if weight_hr is None:
+            outputs[:, words] = cell_outputs[:, now]
+        else:
+            torch.bmm(cell_outputs[:, now], weight_hr.mT, out=outputs[:, words])
+            if proj_clip is not None:
+                outputs[:, words].clamp_(-proj_clip, proj_clip)
+        if number + 1 < len(steps):
+            after = slice(*steps[number + 1])
+            both[:, after, size:] = outputs[:, start : start + after.stop - after.start]
+    return outputs, clip(cell, cell_clip)
