@@ -84,6 +84,7 @@ class ElmoCharacterEncoder(nn.Module):
         self.activation = torch.relu if config.char_activation == "relu" else torch.tanh
         self.size = config.projection_size
         self.words_at_once = 4096  # bounds the memory of the convolutions; more at once are no faster
+        self.lengths_together = 4  # words whose lengths differ by less are padded to the same length
 
     def forward(self, character_ids: Tensor) -> Tensor:
         """`[..., characters]` to `[..., P]`; each distinct word is computed once."""
@@ -95,9 +96,16 @@ class ElmoCharacterEncoder(nn.Module):
         if not len(words):
             return self.embedding.weight.new_zeros(0, self.size)
         lengths = ((words != WORD_PADDING_ID) * torch.arange(1, words.shape[1] + 1, device=words.device)).amax(1)
-        lengths, order = lengths.sort(stable=True)
-        parts = zip(words[order].split(self.words_at_once), lengths.split(self.words_at_once), strict=True)
-        vectors = torch.cat([self._convolve(part[:, : self._positions(int(longest[-1]))]) for part, longest in parts])
+        group, order = (lengths // self.lengths_together).sort(stable=True)
+        parts = words[order].split(torch.bincount(group).tolist())
+        vectors = torch.cat(
+            [
+                self._convolve(some[:, : self._positions((number + 1) * self.lengths_together - 1)])
+                for number, part in enumerate(parts)
+                for some in part.split(self.words_at_once)
+                if len(some)
+            ]
+        )
         return self._mix_filters(vectors).index_select(0, order.argsort())
 
     def encode_all(self, character_ids: Tensor) -> Tensor:
@@ -117,7 +125,13 @@ class ElmoCharacterEncoder(nn.Module):
 
     def _convolve(self, words: Tensor) -> Tensor:
         x = self.embedding(words).transpose(1, 2)  # [words, char_embedding_size, characters]
-        return self.activation(torch.cat([convolution(x).amax(2) for convolution in self.convolutions], dim=1))
+        return self.activation(torch.cat([_maximum(convolution(x)) for convolution in self.convolutions], dim=1))
+
+
+def _maximum(x: Tensor) -> Tensor:
+    """The maximum `[n, m]` of `[n, m, positions]`; its gradient goes to the first of equals, as TensorFlow's pooling."""
+    # amax is the faster one, but not its gradient, which is shared among equals.
+    return x.max(2).values if x.requires_grad else x.amax(2)
 
 
 # -- the bidirectional language model (paper, section 3.1) -------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The language models' softmax over words: sampled while training, full elsewhere, neither as one large matrix."""
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -82,6 +83,17 @@ def sample_words(
         drawn = draws  # doubles the draws
 
 
+def _without_autocast(forward):
+    """Each type is chosen here: autocast would copy the odds to float32 in order to add them up."""
+
+    @functools.wraps(forward)
+    def inside(ctx, hidden, *arguments):
+        with torch.autocast(hidden.device.type, enabled=False):
+            return forward(ctx, hidden, *arguments)
+
+    return inside
+
+
 class _SampledSoftmax(torch.autograd.Function):
     """Sum of the negative log-likelihoods, and its gradients, chunk by chunk over the rows.
 
@@ -90,6 +102,7 @@ class _SampledSoftmax(torch.autograd.Function):
     """
 
     @staticmethod
+    @_without_autocast
     def forward(ctx, hidden, weight, bias, targets, sampled, dtype):
         ids, column = sampled.ids, sampled.columns()
         hidden32, true_weight = hidden.float(), weight[targets].float()
@@ -104,7 +117,8 @@ class _SampledSoftmax(torch.autograd.Function):
         for start in range(0, len(hidden), at_once):
             rows = slice(start, start + at_once)
             logits = torch.mm(queries[rows], keys.t())
-            _mask_hits_(logits, hits[rows, None])
+            hit_rows = (hits[rows] >= 0).nonzero().squeeze(1)
+            logits[hit_rows, hits[rows][hit_rows]] = -math.inf  # a row's target is none of its negatives
             top = torch.maximum(logits.amax(1).float(), true_logits[rows])
             odds = logits.sub_(top.to(dtype)[:, None]).exp_()
             top = top.to(dtype).float()
@@ -167,6 +181,7 @@ class _FullSoftmax(torch.autograd.Function):
     makes them again."""
 
     @staticmethod
+    @_without_autocast
     def forward(ctx, hidden, weight, bias, targets, dtype):
         low_hidden, low_weight = hidden.to(dtype), weight.to(dtype)
         true_logits = (low_hidden.float() * low_weight[targets].float()).sum(1) + bias[targets].float()
@@ -220,17 +235,6 @@ def _blocks(rows: int, words: int, at_once: int):
 
 def _rows_at_once(hidden: Tensor) -> int:
     return ROWS_AT_ONCE["cpu" if hidden.device.type == "cpu" else "cuda"]
-
-
-def _mask_hits_(logits: Tensor, hits: Tensor) -> None:
-    """A row's target is none of its negatives: its logit becomes -inf.
-
-    Args:
-        logits: `[rows, sampled]`.
-        hits: `[rows, 1]`, the place of each row's target in the sample, -1 where it is not in it.
-    """
-    place = hits.clamp(min=0)  # written back unchanged where there is no hit, so that a GPU need not be waited for
-    logits.scatter_(1, place, logits.gather(1, place).masked_fill_(hits >= 0, -math.inf))
 
 
 def _product_dtype(hidden: Tensor) -> torch.dtype:

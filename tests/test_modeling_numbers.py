@@ -269,7 +269,7 @@ def test_leaving_out_trailing_padding_changes_nothing(monkeypatch, width: int, l
     model.char_encoder.embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[1]))
     monkeypatch.setattr(type(model.char_encoder), "_positions", lambda *_: 50)
     whole = model.char_encoder(ids)
-    assert seen == [50]
+    assert set(seen) == {50}
     near(trimmed, whole, 1e-7)
     near(trimmed, torch.stack([word_vector(model, row) for row in ids]))
 
@@ -279,7 +279,7 @@ def test_short_words_are_convolved_over_few_positions() -> None:
     seen = []
     model.char_encoder.embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[1]))
     model(**tokenizer("a few short words", return_tensors="pt"))
-    assert seen == [len("words") + 2 + 3]
+    assert seen == [len("a") + 2 + 3, len("words") + 2 + 3]  # "few" goes with the longer ones
 
 
 def test_words_whose_hashes_collide_are_kept_apart(monkeypatch, inputs: dict) -> None:
