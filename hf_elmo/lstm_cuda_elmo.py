@@ -14,8 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.utils import logging
 
 from .lstm_cell_elmo import Cell, clip
+
+logger = logging.get_logger(__name__)
 
 Tensors = tuple[Tensor | None, ...]
 
@@ -54,33 +57,31 @@ class GraphedLoops:
     """The loops of one layer's forward and backward pass on tensors of their own.
 
     Args:
-        forward: `(*inputs) -> kept`, everything that the backward pass needs.
-        backward: `(inputs, kept, *grads) -> grad_gates`, writing to `grads`.
-        inputs: tensors like those to come.
+        forward: `(*inputs) -> kept`, everything that the backward pass needs, the outputs last.
+        backward: `(inputs, kept, *grads) -> grad_gates`, for the gradients of outputs, hidden and cell, which it
+            writes to.
+        inputs: tensors like those to come; the second and third are hidden and cell.
+        make: what records a function.
     """
 
     def __init__(
         self, forward: Callable[..., Tensors], backward: Callable[..., Tensor], inputs: Tensors, make: type = Graph
     ) -> None:
         self.inputs = tuple(None if x is None else torch.empty_like(x, requires_grad=False) for x in inputs)
-        self._make, self._backward = make, backward
-        self._forward_graph = make(lambda: forward(*self.inputs))
-        self._grads: Tensors = ()
-        self._backward_graph: Graph | None = None
+        self._forward = make(lambda: forward(*self.inputs))
+        kept = self._forward.outputs
+        self._grads = tuple(torch.empty_like(x) for x in (kept[-1], *self.inputs[1:3]))
+        self._backward = make(lambda: (backward(self.inputs, kept, *self._grads),))
 
     def forward(self, inputs: Tensors) -> Tensors:
         """What `forward` keeps, in this object's own tensors: the next call overwrites them."""
         _fill(self.inputs, inputs)
-        return self._forward_graph.replay()
+        return self._forward.replay()
 
     def backward(self, grads: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The gradient of the gates, and `grads` as `backward` left them."""
-        if self._backward_graph is None:
-            self._grads = tuple(torch.empty_like(grad) for grad in grads)
-            kept = self._forward_graph.outputs
-            self._backward_graph = self._make(lambda: (self._backward(self.inputs, kept, *self._grads),))
+        """The gradient of the gates, and `grads` as `backward` leaves them, in this object's own tensors."""
         _fill(self._grads, grads)
-        (grad_gates,) = self._backward_graph.replay()
+        (grad_gates,) = self._backward.replay()
         return grad_gates, self._grads
 
 
@@ -89,7 +90,8 @@ class GraphPool:
 
     One is taken from the forward pass to the end of the backward pass, as its tensors hold what was kept in between;
     as many are made of a shape as are in use at the same time: one for each layer of a biLM. A shape that comes for
-    the first time gets none, so that batches which all differ record nothing.
+    the first time gets none, so that batches which all differ record nothing. Where recording fails, nothing is
+    recorded any more.
 
     Args:
         make: what records a function.
@@ -101,6 +103,7 @@ class GraphPool:
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
         self._free: OrderedDict[Hashable, list[tuple[GraphedLoops, int]]] = OrderedDict()  # what was used last, last
         self._bytes = 0
+        self._failed = False
 
     def take(
         self, key: Hashable, size: int, limit: int, until: Tensor, *arguments: Any
@@ -115,6 +118,8 @@ class GraphPool:
             *arguments: those of [`GraphedLoops`].
         """
         with self._lock:
+            if self._failed:
+                return None
             if key not in self._seen:
                 self._seen[key] = None
                 if len(self._seen) > SHAPES_REMEMBERED:
@@ -125,7 +130,13 @@ class GraphPool:
             if loops is None and not self._make_room(size, limit):
                 return None
         if loops is None:
-            loops = GraphedLoops(*arguments, make=self._make)
+            try:
+                loops = GraphedLoops(*arguments, make=self._make)
+            except RuntimeError as error:  # among them: the device's memory is full
+                self._failed = True
+                self._free.clear()
+                logger.warning("The training loop cannot be recorded as a CUDA graph and runs without: %s", error)
+                return None
         weakref.finalize(until, self._give_back, key, loops, size).atexit = False
         return loops
 

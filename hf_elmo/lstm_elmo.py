@@ -280,11 +280,8 @@ class _PackedLSTM(torch.autograd.Function):
         steps, clips = list(pairwise(accumulate(batch_sizes, initial=0))), (cell_clip, proj_clip)
         own = inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr
         forward, backward = partial(_forward_loop, steps, clips), partial(_backward_loop, steps, clips)
-        taken, ctx.graph = torch.empty(0), None  # `taken` lives as long as what is kept for the gradient
-        if inputs.is_cuda:
-            from .lstm_cuda_elmo import take_graph
-
-            ctx.graph = take_graph(forward, backward, own, (batch_sizes, clips), taken)
+        taken = torch.empty(0)  # lives as long as what is kept for the gradient
+        ctx.graph = _take_graph(forward, backward, own, (batch_sizes, clips), taken)
         if ctx.graph is None:
             kept = forward(*own)
             outputs = kept[-1]
@@ -321,6 +318,15 @@ class _PackedLSTM(torch.autograd.Function):
             torch.bmm(grad_outputs.mT, kept[2]) if weight_hr is not None and wanted[6] else None,
             *(None, None, None),
         )
+
+
+def _take_graph(forward, backward, inputs: tuple[Tensor | None, ...], settings: object, until: Tensor):
+    """The loops recorded as a CUDA graph, or `None` where they run as they are; see lstm_cuda_elmo.py."""
+    if not inputs[0].is_cuda:
+        return None
+    from .lstm_cuda_elmo import take_graph
+
+    return take_graph(forward, backward, inputs, settings, until)
 
 
 def _weight_gradients(grad_gates: Tensor, inputs: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,0 +1,174 @@
+"""The recurrence's ways on CUDA: their arithmetic on the CPU, and all of it on a GPU where there is one.
+
+CUDA graphs need a GPU. On the CPU a stand-in that runs the function again, into the same tensors, shows that loops are
+taken, filled, kept apart and given back as they must be.
+"""
+
+import gc
+
+import pytest
+import torch
+
+from hf_elmo import lstm_elmo
+from hf_elmo.lstm_cuda_elmo import GraphPool
+from hf_elmo.lstm_elmo import LstmWeights, bilstm_layer
+from tests.test_lstm import BATCHES, CLIPS, TOLERANCE, assert_near, everything, random_layer, reference
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+
+
+class Again:
+    """A graph's interface on the CPU: the same output tensors at each replay."""
+
+    recorded = 0
+
+    def __init__(self, function) -> None:
+        Again.recorded += 1
+        self.function, self.outputs = function, function()
+
+    def replay(self):
+        for mine, new in zip(self.outputs, self.function(), strict=True):
+            if mine is not None:
+                mine.copy_(new)
+        return self.outputs
+
+
+@pytest.fixture
+def pool(monkeypatch) -> GraphPool:
+    """Graphs on the CPU, each of size 1, three at most."""
+    pool = GraphPool(Again)
+    monkeypatch.setattr(Again, "recorded", 0)
+
+    def take(forward, backward, inputs, settings, until):
+        key = tuple(None if x is None else (x.shape, x.dtype) for x in inputs), settings
+        return pool.take(key, 1, 3, until, forward, backward, inputs)
+
+    monkeypatch.setattr(lstm_elmo, "_take_graph", take)
+    return pool
+
+
+@pytest.mark.parametrize("projected", [True, False], ids=["projected", "not projected"])
+@pytest.mark.parametrize("clips", CLIPS.values(), ids=CLIPS.keys())
+@pytest.mark.parametrize("batch_sizes", BATCHES.values(), ids=BATCHES.keys())
+def test_inference_equals_reference(batch_sizes, clips, projected):
+    inputs, state, weights = random_layer(batch_sizes, torch.float64, projected=projected)
+    stacked = [None if same[0] is None else torch.stack(same) for same in zip(*weights, strict=True)]
+    outputs, hidden, cell = lstm_elmo._infer_cuda(inputs, *state, *stacked, tuple(batch_sizes), *clips)
+    expected, (hidden_after, cell_after) = reference(inputs, batch_sizes, state, weights, *clips)
+    assert_near([outputs, hidden, cell], [expected, hidden_after, cell_after], TOLERANCE[torch.float64])
+
+
+@pytest.mark.parametrize("projected", [True, False], ids=["projected", "not projected"])
+@pytest.mark.parametrize("clips", CLIPS.values(), ids=CLIPS.keys())
+def test_recorded_loops_equal_reference(pool, clips, projected):
+    for seed in range(3):
+        layer = random_layer([4, 4, 2], torch.float64, projected=projected, seed=seed)
+        arguments = layer[0], [4, 4, 2], *layer[1:], *clips
+        assert_near(everything(bilstm_layer, *arguments), everything(reference, *arguments), TOLERANCE[torch.float64])
+    assert Again.recorded == 2  # forward and backward, at the second of the three
+
+
+def two_layers(x, state, weights):
+    first, _ = bilstm_layer(x, [3, 3], state, weights, 0.5, 0.4)
+    return bilstm_layer(first, [3, 3], state, weights, 0.5, 0.4)[0]
+
+
+def square_layer():
+    torch.manual_seed(0)
+    weights = [
+        LstmWeights(*(torch.randn(shape, dtype=torch.float64) for shape in ((44, 5), (44, 5), (44,), (5, 11))))
+        for _ in range(2)
+    ]
+    state = torch.randn(2, 3, 5, dtype=torch.float64), torch.randn(2, 3, 11, dtype=torch.float64)
+    return torch.randn(2, 6, 5, dtype=torch.float64), state, weights
+
+
+def gradients(state, weights, *inputs):
+    """Each input's gradient, all their forward passes before the first backward pass, one of which comes twice."""
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    sums = [two_layers(x, state, weights).square().sum() for x in leaves]
+    sums[0].backward(retain_graph=True)
+    for loss in sums:
+        loss.backward()
+    return [x.grad for x in leaves]
+
+
+def test_what_a_backward_pass_needs_is_not_overwritten(pool, monkeypatch):
+    x, state, weights = square_layer()
+    found = [gradients(state, weights, x, 2 * x, 3 * x) for _ in range(2)]
+    monkeypatch.setattr(lstm_elmo, "_take_graph", lambda *_: None)
+    expected = gradients(state, weights, x, 2 * x, 3 * x)
+    for some in found:
+        assert_near(some, expected, TOLERANCE[torch.float64])
+    assert Again.recorded == 2 * 3  # no more than the limit allows
+
+
+def test_loops_are_free_again_after_the_backward_pass_or_without_one(pool):
+    x, state, weights = square_layer()
+    for _ in range(4):
+        gradients(state, weights, x)
+        two_layers(x.clone().requires_grad_(), state, weights)
+        gc.collect()
+    assert Again.recorded == 2 * 2  # one for each layer
+
+
+def test_loops_of_another_shape_make_room(pool):
+    for rows in (2, 3, 4, 5, 2):
+        layer = random_layer([rows] * 3, torch.float64)
+        for _ in range(2):
+            everything(bilstm_layer, layer[0], [rows] * 3, *layer[1:], None, None)
+    assert pool._bytes <= 3
+    assert Again.recorded > 2 * 3
+
+
+def test_where_recording_fails_the_loops_run_as_they_are(pool, monkeypatch):
+    def fail(self, function):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(Again, "__init__", fail)
+    layer = random_layer([4, 4, 2], torch.float64)
+    arguments = layer[0], [4, 4, 2], *layer[1:], 0.5, 0.4
+    expected = everything(reference, *arguments)
+    for _ in range(3):
+        assert_near(everything(bilstm_layer, *arguments), expected, TOLERANCE[torch.float64])
+
+
+# -- on a GPU ----------------------------------------------------------------------------------------------------------
+
+
+def on_gpu(function):
+    """`function` with its tensors on the GPU, what it returns back on the CPU."""
+
+    def moved(inputs, batch_sizes, state, weights, cell_clip, proj_clip):
+        weights = [LstmWeights(*(None if x is None else x.cuda() for x in one)) for one in weights]
+        outputs, after = function(
+            inputs.cuda(), batch_sizes, tuple(part.cuda() for part in state), weights, cell_clip, proj_clip
+        )
+        return outputs.cpu(), tuple(part.cpu() for part in after)
+
+    return moved
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("batch_sizes", BATCHES.values(), ids=BATCHES.keys())
+def test_gpu_equals_reference(batch_sizes, dtype):
+    for seed in range(3):  # the first as it is, then recorded
+        layer = random_layer(batch_sizes, dtype, seed=seed)
+        arguments = layer[0], batch_sizes, *layer[1:], None, None
+        found = everything(on_gpu(bilstm_layer), *arguments)
+        assert_near(found, everything(reference, *arguments), TOLERANCE.get(dtype, 1e-2))
+        with torch.no_grad():
+            outputs, state = on_gpu(bilstm_layer)(*arguments)
+        assert_near([outputs, *state], found[:3], TOLERANCE.get(dtype, 1e-2))
+
+
+@needs_gpu
+def test_gpu_keeps_what_a_backward_pass_needs(monkeypatch):
+    x, state, weights = square_layer()
+    x, state = x.float().cuda(), tuple(part.float().cuda() for part in state)
+    weights = [LstmWeights(*(part.float().cuda() for part in one)) for one in weights]
+    found = [gradients(state, weights, x, 2 * x, 3 * x) for _ in range(2)]
+    monkeypatch.setattr(lstm_elmo, "_take_graph", lambda *_: None)
+    for some in found:
+        assert_near(some, gradients(state, weights, x, 2 * x, 3 * x), TOLERANCE[torch.float32])
