@@ -105,9 +105,7 @@ class GraphPool:
         self._bytes = 0
         self._failed = False
 
-    def take(
-        self, key: Hashable, size: int, limit: int, until: Tensor, *arguments: Any
-    ) -> GraphedLoops | None:
+    def take(self, key: Hashable, size: int, limit: int, until: Tensor, *arguments: Any) -> GraphedLoops | None:
         """Loops for tensors of the shapes that `key` names, or `None` where there are none.
 
         Args:
@@ -180,7 +178,8 @@ def take_graph(
     key = (x.device, torch.cuda.current_stream(x.device).cuda_stream, shapes, settings)
     words, cells = x.shape[0] * x.shape[1], cell.shape[-1]
     own = sum(tensor.nbytes for tensor in inputs if tensor is not None)
-    size = own + words * cells * (9 * x.itemsize + cell.itemsize)  # gates, their gradient, the cell's outputs, the cells
+    # The gates and their gradient (4 cells each), the cell's outputs; the cells, in a type of their own.
+    size = own + words * cells * (9 * x.itemsize + cell.itemsize)
     limit = int(torch.cuda.get_device_properties(x.device).total_memory * SHARE_OF_MEMORY)
     return _pool.take(key, size, limit, until, forward, backward, inputs)
 

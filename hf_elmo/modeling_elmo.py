@@ -129,7 +129,7 @@ class ElmoCharacterEncoder(nn.Module):
 
 
 def _maximum(x: Tensor) -> Tensor:
-    """The maximum `[n, m]` of `[n, m, positions]`; its gradient goes to the first of equals, as TensorFlow's pooling."""
+    """`[n, m, positions]` to `[n, m]`; the gradient goes to the first of equals, as in TensorFlow's pooling."""
     # amax is the faster one, but not its gradient, which is shared among equals.
     return x.max(2).values if x.requires_grad else x.amax(2)
 
