@@ -162,6 +162,14 @@ def test_the_installed_wheel_runs_outside_of_the_checkout(wheel: Path, tmp_path:
     )
     lines = subprocess.run([python, "-c", code], **options).stdout.splitlines()
     assert lines == [f"{site / 'hf_elmo' / '__init__.py'} convert {hf_elmo.__version__}", "True"]
+    environment |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "no cache")}
+    code = (
+        "import hf_elmo; model, tokenizer = hf_elmo.load_default();"
+        "output = model(**tokenizer('A river bank.', return_tensors='pt'));"
+        "print(model.config._name_or_path, list(output.last_hidden_state.shape))"
+    )
+    printed = subprocess.run([python, "-c", code], **options).stdout
+    assert printed == f"{site / 'hf_elmo' / 'checkpoints' / 'elmo-mini-en'} [1, 6, 256]\n"
 
 
 def test_the_version_is_the_projects() -> None:
