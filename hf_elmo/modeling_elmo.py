@@ -85,6 +85,7 @@ class ElmoCharacterEncoder(nn.Module):
         self.size = config.projection_size
         self.words_at_once = 4096  # bounds the memory of the convolutions; more at once are no faster
 
+    @torch.compiler.disable  # its shapes follow from the words, which differ from batch to batch
     def forward(self, character_ids: Tensor) -> Tensor:
         """`[..., characters]` to `[..., P]`; each distinct word is computed once."""
         distinct, number = distinct_rows(character_ids.flatten(0, -2))
@@ -162,6 +163,7 @@ class ElmoBiLM(nn.Module):
         """A frozen biLM is no part of the training: it stays without dropout."""
         return super().train(mode and any(parameter.requires_grad for parameter in self.parameters()))
 
+    @torch.compiler.disable  # as bilstm_layer: a graph would hold one list of batch sizes only
     def forward(self, vectors: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
         """
         Args:
@@ -177,6 +179,7 @@ class ElmoBiLM(nn.Module):
         layers = [torch.cat((vectors, vectors), dim=1)]
         return layers + [torch.cat((forward, backward[packing.reverse]), dim=1) for forward, backward in words], state
 
+    @torch.compiler.disable  # as forward
     def run(self, words: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
         """Both directions of a batch, each over words of its own in the order in which it reads them.
 
