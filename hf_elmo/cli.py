@@ -91,19 +91,27 @@ def _convert(options: argparse.Namespace) -> None:
 def _add_export(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "export",
-        help="write AllenNLP's files of a model",
+        help="write a model as AllenNLP's files, or for ONNX",
         description="Write options.json and weights.hdf5, which AllenNLP, bilm-tf and simple_elmo read, into the new "
-        "folder OUT. The scalar mix, heads and the softmax have no place in that format.",
+        "folder OUT; the scalar mix, heads and the softmax have no place in that format. With --onnx write the file "
+        "OUT for ONNX runtimes, the scalar mix and a classifier's head included, for any batch and length.",
     )
     parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an ELMo")
-    parser.add_argument("out", metavar="OUT", help="new folder")
-    parser.set_defaults(run=_export)
+    parser.add_argument("out", metavar="OUT", help="new folder, or with --onnx new file")
+    parser.add_argument("--onnx", action="store_true", help="write an ONNX file")
+    parser.add_argument("--hidden-states", action="store_true", help="with --onnx: the biLM's layers are outputs, too")
+    parser.set_defaults(run=_export, error=parser.error)
 
 
 def _export(options: argparse.Namespace) -> None:
-    from .conversion import export
+    if options.hidden_states and not options.onnx:
+        options.error("--hidden-states goes with --onnx")
+    from .conversion import export, export_onnx
 
-    print(f"{export(options.model, options.out)}: every tensor equals the model's")
+    if options.onnx:
+        print(f"{export_onnx(options.model, options.out, output_hidden_states=options.hidden_states)}: written")
+    else:
+        print(f"{export(options.model, options.out)}: every tensor equals the model's")
 
 
 # -- embed -------------------------------------------------------------------------------------------------------------
