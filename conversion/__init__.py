@@ -1,6 +1,16 @@
-"""Published ELMo formats, converted to checkpoints of this package and back."""
+"""Published ELMo formats, converted to checkpoints of this package and back; and ONNX."""
 
-from .bilm_tf import convert_bilm_tf
+from .bilm_tf import convert_bilm_tf, find_checkpoint
 from .checkpoint import add_remote_code, convert, convert_published, export, load
+from .onnx import export_onnx
 
-__all__ = ["add_remote_code", "convert", "convert_bilm_tf", "convert_published", "export", "load"]
+__all__ = [
+    "add_remote_code",
+    "convert",
+    "convert_bilm_tf",
+    "convert_published",
+    "export",
+    "export_onnx",
+    "find_checkpoint",
+    "load",
+]

@@ -26,6 +26,7 @@ from .checkpoint import add_remote_code, new_folder
 PREFIX = "lm/"
 # What the training keeps beside the weights: counters, and the optimizer's sums for each variable.
 NOT_WEIGHTS = re.compile(r"(^|/)(global_step|train_perplexity|beta[12]_power)$|/(Adagrad|Adam(_1)?|Momentum)$")
+FILE_ENDING = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")  # of the files that a checkpoint consists of
 BASE = "elmo."  # of the biLM's keys in an ElmoForPreTraining
 
 
@@ -108,6 +109,23 @@ def _take(weights: dict[str, np.ndarray], dataset: Dataset) -> np.ndarray | None
     return array.astype(np.float32)
 
 
+def find_checkpoint(path: str | Path) -> Path | None:
+    """
+    The TensorFlow checkpoint that a path means, in the form that [`read_variables`] takes.
+
+    Args:
+        path: a folder, the prefix of a checkpoint's files, or one of them.
+
+    Returns:
+        The folder, the prefix, or None: there is none.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return path if any(path.glob("*.index")) else None
+    prefix = path.with_name(FILE_ENDING.sub("", path.name))
+    return prefix if prefix.with_name(f"{prefix.name}.index").is_file() else None
+
+
 def read_variables(checkpoint: str | Path) -> dict[str, np.ndarray]:
     """
     All variables of a TensorFlow checkpoint.
@@ -183,7 +201,8 @@ def convert_bilm_tf(
         ValueError: the vocabulary has not as many words as the softmax has rows, or as [`load_bilm_tf`].
         FileNotFoundError, ImportError: as [`load_bilm_tf`].
     """
-    model, words = load_bilm_tf(checkpoint, options), Vocabulary.load(vocabulary)
+    words = Vocabulary.load(vocabulary)  # first, because it is soon refused
+    model = load_bilm_tf(checkpoint, options)
     if len(words) != model.config.vocab_size:
         raise ValueError(
             f"{vocabulary} has {len(words)} words, but the softmax has {model.config.vocab_size}: give the vocabulary "

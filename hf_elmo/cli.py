@@ -51,59 +51,82 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _add_convert(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "convert",
-        help="make a checkpoint of AllenNLP's files",
-        usage="hf-elmo convert [options] OPTIONS WEIGHTS OUT\n       hf-elmo convert [options] --model NAME OUT",
-        description="Make a checkpoint that AutoModel loads, in the new folder OUT, of AllenNLP's files or of a "
-        "published model, which is downloaded. The checkpoint is read back and compared with its source.",
+        help="make a checkpoint of AllenNLP's or bilm-tf's files",
+        usage="hf-elmo convert [options] OPTIONS WEIGHTS OUT\n       hf-elmo convert [options] --model NAME OUT\n"
+        "       hf-elmo convert [options] TRAINING [VOCABULARY] OUT",
+        description="Make a checkpoint that AutoModel loads, in the new folder OUT: of AllenNLP's files, of a model by "
+        "its name, which is downloaded, or of a training by bilm-tf or simple_elmo in TensorFlow's format, softmax "
+        "included. The checkpoint is read back and compared with its source.",
     )
     parser.add_argument(
-        "paths", nargs="+", metavar="OPTIONS WEIGHTS OUT", help="options.json, weights.hdf5, new folder"
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="OPTIONS, WEIGHTS: options.json and weights.hdf5; TRAINING: folder of a TensorFlow checkpoint and its "
+        "options.json, or the checkpoint's prefix in it; VOCABULARY: its words [vocab.txt in that folder]; OUT: new "
+        "folder",
     )
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="small, medium, original, original-5.5b, portuguese or pubmed, instead of two files",
+        help="small, medium, original, original-5.5b, portuguese or pubmed, instead of files",
     )
-    parser.add_argument("--dtype", default="float32", help="of the weights: float32 (default), bfloat16 or float16")
     parser.add_argument(
-        "--word-splitting", default="lm1b", help="how its tokenizer splits: lm1b (default) or whitespace"
+        "--dtype", help="of the weights: float32 (default), bfloat16 or float16; of a TRAINING float32 only"
+    )
+    parser.add_argument(
+        "--word-splitting", help="how its tokenizer splits: lm1b (default) or whitespace (default of a TRAINING)"
     )
     parser.add_argument("--cache-dir", metavar="DIR", help="where downloaded files are kept [huggingface_hub's cache]")
     parser.set_defaults(run=_convert, error=parser.error)
 
 
 def _convert(options: argparse.Namespace) -> None:
-    wanted = 1 if options.model else 3
-    if len(options.paths) != wanted:
-        options.error(
-            f"{wanted} path{'s' * (wanted > 1)} expected, {len(options.paths)} given: {' '.join(options.paths)}"
-        )
-    from .conversion import convert, convert_published
+    from .conversion import convert, convert_bilm_tf, convert_published, find_checkpoint
 
-    how = {"dtype": options.dtype, "word_splitting": options.word_splitting}
+    training = None if options.model else find_checkpoint(options.paths[0])
+    wanted = (1,) if options.model else (3,) if training is None else (2, 3)
+    if len(options.paths) not in wanted:
+        expected = " or ".join(map(str, wanted)) + (" path" if wanted == (1,) else " paths")
+        options.error(f"{expected} expected, {len(options.paths)} given: {' '.join(options.paths)}")
+    how = {name: getattr(options, name) for name in ("dtype", "word_splitting") if getattr(options, name) is not None}
     if options.model:
         out = convert_published(options.model, *options.paths, cache_dir=options.cache_dir, **how)
-    else:
+    elif training is None:
         out = convert(*options.paths, **how)
+    elif how.pop("dtype", "float32") != "float32":
+        options.error(f"--dtype {options.dtype} is given, but a TensorFlow training is converted in float32")
+    else:
+        _, *vocabulary, out = options.paths
+        folder = training if training.is_dir() else training.parent
+        out = convert_bilm_tf(training, *(vocabulary or [folder / "vocab.txt"]), out, **how)
     print(f"{out}: every tensor equals its source")
 
 
 def _add_export(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "export",
-        help="write AllenNLP's files of a model",
+        help="write a model as AllenNLP's files, or for ONNX",
         description="Write options.json and weights.hdf5, which AllenNLP, bilm-tf and simple_elmo read, into the new "
-        "folder OUT. The scalar mix, heads and the softmax have no place in that format.",
+        "folder OUT; the scalar mix, heads and the softmax have no place in that format. With --onnx write the file "
+        "OUT for ONNX runtimes, the scalar mix and a classifier's head included, for any batch and length.",
     )
     parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an ELMo")
-    parser.add_argument("out", metavar="OUT", help="new folder")
-    parser.set_defaults(run=_export)
+    parser.add_argument("out", metavar="OUT", help="new folder, or with --onnx new file")
+    parser.add_argument("--onnx", action="store_true", help="write an ONNX file")
+    parser.add_argument("--hidden-states", action="store_true", help="with --onnx: the biLM's layers are outputs, too")
+    parser.set_defaults(run=_export, error=parser.error)
 
 
 def _export(options: argparse.Namespace) -> None:
-    from .conversion import export
+    if options.hidden_states and not options.onnx:
+        options.error("--hidden-states goes with --onnx")
+    from .conversion import export, export_onnx
 
-    print(f"{export(options.model, options.out)}: every tensor equals the model's")
+    if options.onnx:
+        print(f"{export_onnx(options.model, options.out, output_hidden_states=options.hidden_states)}: written")
+    else:
+        print(f"{export(options.model, options.out)}: every tensor equals the model's")
 
 
 # -- embed -------------------------------------------------------------------------------------------------------------

@@ -86,6 +86,7 @@ class ElmoCharacterEncoder(nn.Module):
         self.words_at_once = 4096  # bounds the memory of the convolutions; more at once are no faster
         self.lengths_together = 4  # words whose lengths differ by less are padded to the same length
 
+    @torch.compiler.disable  # its shapes follow from the words, which differ from batch to batch
     def forward(self, character_ids: Tensor) -> Tensor:
         """`[..., characters]` to `[..., P]`; each distinct word is computed once."""
         distinct, number = distinct_rows(character_ids.flatten(0, -2))
@@ -109,9 +110,10 @@ class ElmoCharacterEncoder(nn.Module):
         return self._mix_filters(vectors).index_select(0, order.argsort())
 
     def encode_all(self, character_ids: Tensor) -> Tensor:
-        """As `forward`, each word by itself: for `torch.export`, whose graph must not depend on the words."""
-        vectors = self._mix_filters(self._convolve(character_ids.flatten(0, -2)))
-        return vectors.unflatten(0, character_ids.shape[:-1])
+        """As `forward`, over all characters at once: for `torch.export`, whose graph must not depend on the words."""
+        distinct, number = torch.unique(character_ids.flatten(0, -2), dim=0, return_inverse=True)
+        vectors = self._mix_filters(self._convolve(distinct))
+        return vectors.index_select(0, number).unflatten(0, character_ids.shape[:-1])
 
     def _mix_filters(self, vectors: Tensor) -> Tensor:
         for highway in self.highways:
@@ -176,6 +178,7 @@ class ElmoBiLM(nn.Module):
         """A frozen biLM is no part of the training: it stays without dropout."""
         return super().train(mode and any(parameter.requires_grad for parameter in self.parameters()))
 
+    @torch.compiler.disable  # as bilstm_layer: a graph would hold one list of batch sizes only
     def forward(self, vectors: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
         """
         Args:
@@ -191,6 +194,7 @@ class ElmoBiLM(nn.Module):
         layers = [torch.cat((vectors, vectors), dim=1)]
         return layers + [torch.cat((forward, backward[packing.reverse]), dim=1) for forward, backward in words], state
 
+    @torch.compiler.disable  # as forward
     def run(self, words: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
         """Both directions of a batch, each over words of its own in the order in which it reads them.
 
@@ -464,8 +468,10 @@ class ElmoModel(ElmoPreTrainedModel):
         """
         mask = self.check_inputs(input_ids, attention_mask, inputs_embeds)
         self.check_state(state, mask.shape[0])
+        words = self.words_of(mask, input_ids, special_tokens_mask)
+        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         if torch.compiler.is_exporting():
-            return self._forward_padded(input_ids, inputs_embeds, mask, state, special_tokens_mask)
+            return self._forward_padded(input_ids, inputs_embeds, mask, state, words, wanted)
         packing = Packing.of(mask)
         if input_ids is not None:
             vectors = self.char_encoder(input_ids.flatten(0, 1)[packing.positions].long())
@@ -473,16 +479,12 @@ class ElmoModel(ElmoPreTrainedModel):
             vectors = inputs_embeds.flatten(0, 1)[packing.positions].to(self.dtype)
         layers, state = self.bilm(vectors, packing, state)
         hidden_states = None
-        if self.config.output_hidden_states if output_hidden_states is None else output_hidden_states:
+        if wanted:
             hidden_states = tuple(packing.pad(layer) for layer in layers)
             # Mixed from what is given back, so that a gradient on the way to the output is found there.
             layers = [layer.flatten(0, 1)[packing.positions] for layer in hidden_states]
         mixes = tuple(packing.pad(mix) for mix in self.scalar_mix(layers))
-        words = self.words_of(mask, input_ids, special_tokens_mask)
-        output = ElmoModelOutput(mixes[0], mean_over(mixes[0], words), hidden_states)
-        output.state = state
-        output.scalar_mixes = mixes if len(mixes) > 1 else None
-        return output
+        return self._output(mixes, words, hidden_states, state)
 
     def _forward_padded(
         self,
@@ -490,16 +492,25 @@ class ElmoModel(ElmoPreTrainedModel):
         inputs_embeds: Tensor | None,
         mask: Tensor,
         state: State | None,
-        special_tokens_mask: Tensor | None,
+        words: Tensor,
+        output_hidden_states: bool,
     ) -> ElmoModelOutput:
         """`forward` in a graph for any batch and length: every position is computed, padding included."""
         if self.config.scalar_mix_layer_norm:
             raise ValueError("scalar_mix_layer_norm is on, but a mix that depends on its batch is not exported.")
         vectors = inputs_embeds if input_ids is None else self.char_encoder.encode_all(input_ids)
-        layers, _ = self.bilm.run_padded(vectors, mask, state)
-        mix = self.scalar_mix(layers)[0]
-        words = self.words_of(mask, input_ids, special_tokens_mask)
-        return ElmoModelOutput(mix, mean_over(mix, words), tuple(layers) if self.config.output_hidden_states else None)
+        layers, state = self.bilm.run_padded(vectors, mask, state)
+        hidden_states = tuple(layers) if output_hidden_states else None
+        return self._output(self.scalar_mix(layers), words, hidden_states, state)
+
+    @staticmethod
+    def _output(
+        mixes: tuple[Tensor, ...], words: Tensor, hidden_states: tuple[Tensor, ...] | None, state: State
+    ) -> ElmoModelOutput:
+        output = ElmoModelOutput(mixes[0], mean_over(mixes[0], words), hidden_states)
+        output.state = state
+        output.scalar_mixes = mixes if len(mixes) > 1 else None
+        return output
 
     def check_inputs(
         self, input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None
@@ -640,7 +651,7 @@ class ElmoForSequenceClassification(ElmoTaskModel):
         forward, backward = vectors.chunk(2, dim=2)
         position = torch.arange(mask.shape[1], device=mask.device)
         last, first = (mask * position).argmax(1), mask.int().argmax(1)
-        rows = torch.arange(len(mask), device=mask.device)
+        rows = torch.arange(mask.shape[0], device=mask.device)
         return torch.cat((forward[rows, last], backward[rows, first]), dim=1)
 
 

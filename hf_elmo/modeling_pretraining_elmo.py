@@ -228,6 +228,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             )
         return labels.flatten(0, 1)[packing.positions].unbind(1)
 
+    @torch.compiler.disable  # how many words it samples and predicts differs from step to step
     def _total_nll(self, directions: Sequence[Tensor], labels: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor]]:
         """The sum of the negative log-likelihoods, and each direction's one by one (without a gradient)."""
         head = self.lm_head

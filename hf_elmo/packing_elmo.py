@@ -49,6 +49,7 @@ class Packing:
     shape: tuple[int, int]
 
     @classmethod
+    @torch.compiler.disable  # the number of words is known from the mask's values alone
     def of(cls, mask: Tensor) -> "Packing":
         """The packing of the words that `mask` `[batch, words]` names, wherever padding stands."""
         batch, words = mask.shape

@@ -1,6 +1,7 @@
 """bilm-tf's training checkpoints: the table without TensorFlow, and a checkpoint that TensorFlow writes."""
 
 import json
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 import torch
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
-from hf_elmo.conversion.bilm_tf import convert_bilm_tf, load_bilm_tf, tensors_from_variables
+from hf_elmo.cli import main
+from hf_elmo.conversion.bilm_tf import convert_bilm_tf, find_checkpoint, load_bilm_tf, tensors_from_variables
 from hf_elmo.modeling_pretraining_elmo import neighbour_labels
 from tests.allennlp_files import make_options
 
@@ -187,6 +189,70 @@ def test_a_checkpoint_that_does_not_fit_is_refused(change, message):
         tensors_from_variables(options, change(make_variables(options)))
 
 
+# -- the command, without TensorFlow -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Path:
+    """A training's folder whose checkpoint nothing but TensorFlow could read."""
+    folder = tmp_path / "training"
+    folder.mkdir()
+    (folder / "options.json").write_text(json.dumps(training_options("projection")))
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    for ending in ("index", "meta", "data-00000-of-00001"):
+        (folder / f"model.ckpt-70.{ending}").write_bytes(b"")
+    return folder
+
+
+@pytest.mark.parametrize("ending", ["", ".index", ".meta", ".data-00000-of-00001"])
+def test_a_checkpoint_is_found_by_its_prefix_and_by_each_of_its_files(training, ending):
+    assert find_checkpoint(training / f"model.ckpt-70{ending}") == training / "model.ckpt-70"
+
+
+def test_a_checkpoint_is_found_in_a_folder_and_nowhere_else(training, tmp_path):
+    assert find_checkpoint(training) == training
+    for other in (tmp_path, tmp_path / "nothing", training / "options.json", training / "model.ckpt-71"):
+        assert find_checkpoint(other) is None
+
+
+@pytest.mark.parametrize("arguments", [[""], ["model.ckpt-70.index", "vocab.txt"]], ids=["folder", "file, vocabulary"])
+def test_the_command_converts_a_training(training, tmp_path, monkeypatch, capsys, arguments):
+    options = training_options("projection")
+    variables = make_variables(options)
+    monkeypatch.setattr("hf_elmo.conversion.bilm_tf.read_variables", lambda checkpoint: variables)
+    out = tmp_path / "out"
+    assert main(["convert", *(str(training / name) for name in arguments), str(out)]) == 0
+    assert capsys.readouterr().out == f"{out}: every tensor equals its source\n"
+    model, tokenizer = ElmoForPreTraining.from_pretrained(out), ElmoTokenizer.from_pretrained(out)
+    assert our_loss(model) == pytest.approx(expected_loss(options, variables), rel=1e-5)
+    assert (tokenizer.vocabulary, tokenizer.word_splitting) == (WORDS, "whitespace")
+
+
+def test_the_command_says_that_tensorflow_is_missing(training, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    assert main(["convert", str(training), str(tmp_path / "out")]) == 1
+    message = "TensorFlow checkpoints are read by tensorflow: pip install 'hf-elmo[tensorflow]'."
+    assert capsys.readouterr().err == f"hf-elmo: error: {message}\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_names_a_vocabulary_that_is_missing(training, tmp_path, capsys):
+    (training / "vocab.txt").unlink()
+    assert main(["convert", str(training), str(tmp_path / "out")]) == 1
+    assert f"'{training / 'vocab.txt'}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["out", "--dtype", "bfloat16"], "converted in float32"), (["a", "b", "c"], "2 or 3 paths expected, 4 given")],
+    ids=["dtype", "paths"],
+)
+def test_the_command_refuses_what_a_training_has_not(training, capsys, arguments, message):
+    with pytest.raises(SystemExit):
+        main(["convert", str(training), *arguments])
+    assert message in capsys.readouterr().err
+
+
 # -- with TensorFlow ---------------------------------------------------------------------------------------------------
 
 
@@ -222,6 +288,13 @@ def test_conversion_keeps_the_softmax_and_the_vocabulary(tmp_path):
     assert our_loss(model) == pytest.approx(expected_loss(options, variables), rel=1e-5)
     assert tokenizer.vocabulary == WORDS
     assert (out / "modeling_pretraining_elmo.py").is_file()
+
+
+def test_the_command_converts_a_checkpoint_of_tensorflow(tmp_path):
+    options, variables = write_checkpoint(tmp_path / "training", "one layer")
+    assert main(["convert", str(tmp_path / "training"), str(tmp_path / "out")]) == 0
+    found = our_loss(ElmoForPreTraining.from_pretrained(tmp_path / "out"))
+    assert found == pytest.approx(expected_loss(options, variables), rel=1e-5)
 
 
 def test_a_vocabulary_of_another_size_is_refused(tmp_path):

@@ -1,0 +1,148 @@
+"""A model as an ONNX graph for any batch and length, from `torch.export`'s program; its recurrence is ONNX's `Scan`."""
+
+import contextlib
+import copy
+import logging
+import os
+import uuid
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, PreTrainedModel
+
+from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.modeling_elmo import ElmoForSequenceClassification, ElmoModel
+
+INPUTS = ("input_ids", "attention_mask")
+
+
+def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_hidden_states: bool = False) -> Path:
+    """
+    Write a model as one ONNX file (opset 20), in float32. Its batch and its length are free, padding may stand on
+    either side, and its numbers are those of the model.
+
+    Inputs: `input_ids` `[batch, words, characters]` and `attention_mask` `[batch, words]`, int64, as the tokenizer
+    makes them; at least one word. Outputs, with names and shapes as in the model's own output: `last_hidden_state` and
+    `pooler_output` of an ElmoModel, and `scalar_mixes.0`, ... where it has several mixes; `logits` of an
+    ElmoForSequenceClassification. Of an ElmoForPreTraining the ElmoModel in it is written. Each call starts from zero
+    state.
+
+    Args:
+        model: an ElmoModel, a model with a head over one, or the folder or Hub id of either.
+        out: the file to write; it must not exist. It appears when all is written and checked, not before.
+        output_hidden_states: whether the layers are outputs, too: `hidden_states.0`, ...
+
+    Returns:
+        `out`.
+
+    Raises:
+        FileExistsError: `out` exists.
+        ValueError: the model is no ELMo, or its mix depends on the batch (`scalar_mix_layer_norm`).
+        ImportError: onnx or onnxscript is not installed.
+    """
+    out = Path(out)
+    onnx = import_onnx()
+    if os.path.lexists(out):
+        raise FileExistsError(f"{out} exists already: remove it, or give the name of a new file.")
+    graph = _Graph(_exportable(model), output_hidden_states)
+    program = _translate(graph)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    file = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}.partial"
+    try:
+        program.save(file, external_data=False)
+        onnx.checker.check_model(str(file), full_check=True)
+        os.replace(file, out)
+    finally:
+        file.unlink(missing_ok=True)
+    return out
+
+
+def import_onnx() -> ModuleType:
+    """
+    The module onnx, and onnxscript with it.
+
+    Raises:
+        ImportError: one of them is not installed.
+    """
+    try:
+        import onnx
+        import onnxscript  # noqa: F401, torch.onnx needs it
+    except ImportError as error:
+        raise ImportError(f"{error.name} is not installed: pip install 'hf-elmo[onnx]'.") from error
+    return onnx
+
+
+def _exportable(model: str | Path | PreTrainedModel) -> ElmoModel | ElmoForSequenceClassification:
+    """The part of a model that has an ONNX form: a copy of it in float32, on the CPU, as it is after training."""
+    if not isinstance(model, PreTrainedModel):
+        architectures = AutoConfig.from_pretrained(model).architectures or ()
+        has_head = ElmoForSequenceClassification.__name__ in architectures
+        model_class = ElmoForSequenceClassification if has_head else ElmoModel
+        model = model_class.from_pretrained(model, dtype=torch.float32)
+    if model.config.model_type != ElmoConfig.model_type:
+        raise ValueError(f"model is a {type(model).__name__}, but only ELMo models are written by this function.")
+    if type(model).__name__ != ElmoForSequenceClassification.__name__:
+        model = model.base_model
+    return copy.deepcopy(model).to("cpu", torch.float32).eval()
+
+
+class _Graph(nn.Module):
+    """A model whose output is a tuple of tensors, those that `names` lists."""
+
+    def __init__(self, model: ElmoModel | ElmoForSequenceClassification, output_hidden_states: bool) -> None:
+        super().__init__()
+        self.model, self.output_hidden_states = model, output_hidden_states
+        config = model.config
+        mixes = config.num_scalar_mixes if config.num_scalar_mixes > 1 and model is model.base_model else 0
+        layers = config.num_hidden_layers + 1 if output_hidden_states else 0
+        self.names = ["last_hidden_state", "pooler_output"] if model is model.base_model else ["logits"]
+        self.names += [f"scalar_mixes.{number}" for number in range(mixes)]
+        self.names += [f"hidden_states.{number}" for number in range(layers)]
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
+        output = self.model(input_ids, attention_mask, output_hidden_states=self.output_hidden_states)
+        tensors = []
+        for name in self.names:
+            field, _, number = name.partition(".")
+            value = getattr(output, field)
+            tensors.append(value[int(number)] if number else value)
+        return tuple(tensors)
+
+
+def _translate(graph: _Graph) -> torch.onnx.ONNXProgram:
+    sentence = graph.model.dummy_inputs["input_ids"]  # 2 sentences of 3 words: no size is 1, or that of another axis
+    mask = (sentence != 0).any(2).long()
+    batch, words = torch.export.Dim("batch"), torch.export.Dim("words")
+    shapes = {name: {0: batch, 1: words} for name in INPUTS}
+    with torch.no_grad(), _quiet():
+        exported = torch.export.export(graph, (sentence, mask), dynamic_shapes=shapes)
+        program = torch.onnx.export(
+            exported,
+            dynamo=True,
+            input_names=list(INPUTS),
+            output_names=graph.names,
+            dynamic_shapes=shapes,
+            opset_version=20,
+            verbose=False,
+        )
+    for node in program.model.graph.all_nodes():
+        node.metadata_props.clear()  # where in the source code it comes from, with the folders of this machine
+    return program
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the exporter says of itself: that torchvision is not there, and how axes are named."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
