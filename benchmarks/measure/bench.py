@@ -28,8 +28,9 @@ class Plan:
         threads: the first is the one that targets are measured with.
         sentences: sizes of the corpora.
         largest: with each shape and number of threads the largest corpus, where it is not all of them.
-        rounds: of all engines in turn; the best counts.
+        rounds: of all engines in turn, on the first number of threads; one round on the others.
         peer_words: how many words a peer embeds for a rate, by shape.
+        finetuning: shapes, and whether the biLM is trained.
         seconds: for each engine, round and cell of a repeated call.
         latency_words: lengths of single sentences.
         lines: sizes of the corpora of "Size of the corpus".
@@ -42,13 +43,18 @@ class Plan:
     sentences: tuple[int, ...] = (512, 4096)
     largest: tuple[tuple[str, int, int], ...] = (("original", 1, 512),)
     rounds: int = 2
-    peer_words: tuple[tuple[str, int], ...] = (("small", 6400), ("original", 3200))
+    peer_words: tuple[tuple[str, int], ...] = (("small", 3200), ("original", 3200))
+    finetuning: tuple[tuple[str, bool], ...] = (("small", False), ("small", True), ("original", False))
     seconds: float = 0.7
     latency_words: tuple[int, ...] = (5, 25, 100)
-    lines: tuple[int, ...] = (1_000, 3_000, 10_000, 30_000, 100_000)
+    lines: tuple[int, ...] = (1_000, 10_000, 100_000)
     repeated: int = 2048
     memory_lines: tuple[int, ...] = (10_000, 1_000_000)
     memory_words: tuple[int, ...] = (2_000, 200_000)
+
+    def rounds_with(self, threads: int) -> int:
+        """How many rounds there are on a number of threads."""
+        return self.rounds if threads == self.threads[0] else 1
 
     def corpora(self, shape: str, threads: int) -> list[int]:
         """The sizes of the corpora for a shape and a number of threads."""
@@ -63,6 +69,7 @@ QUICK = Plan(
     sentences=(24,),
     rounds=1,
     peer_words=(("small", 100),),
+    finetuning=(("small", False), ("small", True)),
     seconds=0.01,
     latency_words=(5, 25),
     lines=(100, 300),

@@ -88,9 +88,8 @@ def measure(bench: Bench) -> Iterator[Row]:
             with bench.workers(engines, shape, threads) as workers:
                 for sentences in bench.plan.corpora(shape, threads):
                     yield from _corpus(bench, workers, shape, threads, sentences, best)
-                ours = [worker for worker in workers if worker.engine.is_ours]
-                yield from _inside(bench, ours, shape, threads)
                 if threads == bench.plan.threads[0]:
+                    yield from _inside(bench, [worker for worker in workers if worker.engine.is_ours], shape, threads)
                     yield from _agreement(bench, workers, shape)
     yield _precision(bench)
 
@@ -99,19 +98,21 @@ def _corpus(
     bench: Bench, workers: list[Worker], shape: str, threads: int, sentences: int, best: dict[str, list[Arrangement]]
 ) -> Iterator[EmbeddingRow]:
     """A row for each engine and arrangement; `best` gets the peers' best ones, which are all that is tried later."""
-    text, words = bench.sentences(sentences), dict(bench.plan.peer_words)[shape]
+    plan = bench.plan
+    text, words = bench.sentences(sentences), dict(plan.peer_words)[shape]
     cells = []
     for worker in workers:
         if worker.engine.is_ours:
             cells.append(Cell(worker, None, [text]))
             continue
-        for arrangement in best.get(worker.engine.name, ARRANGEMENTS):
+        arrangements = best.get(worker.engine.name, ARRANGEMENTS)
+        for arrangement in arrangements if sentences == plan.sentences[0] else arrangements[:1]:
             batches = make_batches(text, arrangement.batch_size, arrangement.by_length)
             cells.append(Cell(worker, arrangement, spread(batches, words)))
     for cell in cells:
         cell.run()
     chosen = _best_of_each_order(cells)
-    for _ in range(bench.plan.rounds - 1):
+    for _ in range(plan.rounds_with(threads) - 1 if sentences == plan.sentences[0] else 0):
         for cell in chosen:
             cell.run()
     for worker in workers:

@@ -14,19 +14,14 @@ BATCH = 32
 def measure(bench: Bench) -> Iterator[Row]:
     """A row for each shape, kind of training and engine."""
     plan, threads, text = bench.plan, bench.plan.threads[0], bench.sentences(BATCH)
-    for shape in plan.shapes:
+    for shape, unfrozen in plan.finetuning:
         with bench.workers([*bench.ours, *bench.allennlp], shape, threads) as workers:
-            for unfrozen in (False, True):
-                for answers in ask_in_turn(
-                    workers, plan.rounds, "finetuning", sentences=text, unfrozen=unfrozen, seconds=2 * plan.seconds
-                ):
-                    row = FinetuningRow(
-                        shape=shape,
-                        bilm="trained" if unfrozen else "frozen",
-                        engine=answers.engine.name,
-                        threads=threads,
-                    )
-                    yield bench.fill(row, lambda answers=answers: _rates(answers, count_words(text)))
+            for answers in ask_in_turn(
+                workers, plan.rounds, "finetuning", sentences=text, unfrozen=unfrozen, seconds=2 * plan.seconds
+            ):
+                bilm, engine = "trained" if unfrozen else "frozen", answers.engine.name
+                row = FinetuningRow(shape=shape, bilm=bilm, engine=engine, threads=threads)
+                yield bench.fill(row, lambda answers=answers: _rates(answers, count_words(text)))
 
 
 def _rates(answers: Answers, words: int) -> dict[str, float]:

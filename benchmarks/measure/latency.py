@@ -21,7 +21,7 @@ def measure(bench: Bench) -> Iterator[Row]:
                 for words in plan.latency_words:
                     sentence = running_text(bench.all_sentences, words)
                     for answers in ask_in_turn(
-                        workers, plan.rounds, "latency", sentence=sentence, seconds=plan.seconds
+                        workers, plan.rounds_with(threads), "latency", sentence=sentence, seconds=plan.seconds
                     ):
                         engine = answers.engine.name
                         row = LatencyRow(shape=shape, threads=threads, words=words, engine=engine)

@@ -38,8 +38,9 @@ class EmbeddingRow(Row):
         "Text in, arrays of every layer out (AllenNLP's `batch_to_ids` and simple_elmo's own batching included). "
         "hf_elmo embeds all sentences with `hf_elmo.embed`; the peers are slow, so their rate is that of evenly spaced "
         "batches of the same sentences in the same order, as many words as the column says. Peak memory is of the "
-        "whole process, corpora of this table that it embedded before included. Best of the rounds, all engines in "
-        "turn in each; what took longer than 30 s ran once."
+        "whole process, corpora of this table that it embedded before included. The smallest corpus on the first "
+        "number of threads ran in several rounds, all engines in turn in each, and the best counts (what took longer "
+        "than 30 s, and the peers' slower batch sizes, ran once); the others ran once, peers as was best for them there."
     )
     shape: str = column("shape")
     sentences: int = column("sentences", ",")
