@@ -111,7 +111,7 @@ def test_a_worker_answers_and_says_what_memory_it_took(engine: Engine) -> None:
     with Worker(engine, threads=3) as worker:
         assert worker.call("load", folder="whole", threads=3) == {"threads": 3}
         assert worker.call("add", first=2, second=5) == 7
-        assert worker.peak_mb > 1
+        assert 1 < worker.peak_mb < 100  # its own: the process that started it holds torch
 
 
 def test_a_call_that_fails_leaves_the_worker_at_work(engine: Engine) -> None:
@@ -367,5 +367,6 @@ def test_the_page_holds_every_table_every_plot_and_the_prose(measured: Results, 
     assert all(f"## {kind.TITLE}\n" in page for kind in kinds)
     assert "![latency](results/latency.png)\n\n## One sentence\n" in page
     assert "a machine: embedding (2026-11-20" in page
+    assert "trial run" not in page
     assert "[`speed.py`](speed.py)" in page
     assert (Path(__file__).parent.parent / "benchmarks" / "limits.md").read_text(encoding="utf-8") in page

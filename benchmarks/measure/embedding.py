@@ -13,7 +13,7 @@ from .processes import Answers, Worker
 from .rows import AgreementRow, ArithmeticRow, EmbeddingRow, Row, SplitRow
 from .text import Batch, count_words, make_batches, spread
 
-MINUTES = 13
+MINUTES = 14
 OWN = "its own"
 TOO_LONG = 30  # seconds, after which a cell is not repeated
 AGREEMENT_SENTENCES = 16

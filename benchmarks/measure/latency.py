@@ -9,7 +9,7 @@ from .processes import Answers, ask_in_turn
 from .rows import LatencyRow, Row
 from .text import running_text
 
-MINUTES = 3
+MINUTES = 4
 
 
 def measure(bench: Bench) -> Iterator[Row]:

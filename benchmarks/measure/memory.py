@@ -9,7 +9,7 @@ from .processes import Worker
 from .rows import MemoryRow, Row
 from .text import running_text
 
-MINUTES = 3
+MINUTES = 4
 LINES, DOCUMENT = "lines of 5 words", "words of one document"
 WORDS_OF_A_LINE = 5
 

@@ -22,6 +22,8 @@ sentences, weights (random, of the published sizes; `elmo-mini-en` is the model 
 def write_readme(results: Results, plots: Mapping[str, Path], path: Path) -> None:
     """Write the page; `plots` are the images of sections, in a folder beside it or below."""
     parts = [HEADER, _commands(), _machines(results), "## Targets\n", _targets(results)]
+    if any(section.quick for section in results.sections.values()):
+        parts.append("Sections that are a trial run (above) measured very little: their figures say nothing.\n")
     for name, section in results.sections.items():
         if name in plots:
             parts.append(f"![{name}]({plots[name].relative_to(path.parent).as_posix()})\n")

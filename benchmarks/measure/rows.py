@@ -40,7 +40,7 @@ class EmbeddingRow(Row):
         "batches of the same sentences in the same order, as many words as the column says. Peak memory is of the "
         "whole process, corpora of this table that it embedded before included. The smallest corpus on the first "
         "number of threads ran in several rounds, all engines in turn in each, and the best counts (what took longer "
-        "than 30 s, and the peers' slower batch sizes, ran once); the others ran once, peers as was best for them there."
+        "than 30 s, and the peers' slower batch sizes, ran once); the others ran once, peers as was best there."
     )
     shape: str = column("shape")
     sentences: int = column("sentences", ",")

@@ -7,7 +7,7 @@ from .processes import Worker
 from .rows import RepetitionRow, Row, ScalingRow
 from .text import count_words, repeat_to
 
-MINUTES = 4
+MINUTES = 3
 REPETITIONS = (1, 4, 16)
 
 
