@@ -8,7 +8,6 @@ one is over 1e-5.
 """
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -20,9 +19,9 @@ from transformers import AutoModel, AutoTokenizer
 
 import hf_elmo
 from hf_elmo.conversion import convert, export
+from measure.text import WIKITEXT, cut_sentences, shared_folder
 
 TOLERANCE = 1e-5
-ROOT = Path(__file__).resolve().parent.parent
 
 # One sentence a line, as both sides read it: words are what whitespace (Unicode's) leaves.
 HOSTILE = [
@@ -54,11 +53,6 @@ HOSTILE = [
 ]
 
 
-def shared_folder() -> Path:
-    """Where the peers' scripts and the data are: `$ELMO_SHARED`, by default beside the project."""
-    return Path(os.environ.get("ELMO_SHARED", ROOT / ".." / "shared")).resolve()
-
-
 def read_sentences(path: Path) -> list[list[str]]:
     """The sentences of a file as AllenNLP's script reads them."""
     with path.open(encoding="utf-8") as lines:
@@ -67,12 +61,8 @@ def read_sentences(path: Path) -> list[list[str]]:
 
 def write_wikitext(shared: Path, number: int, path: Path) -> Path:
     """The first sentences of WikiText-2's test part; its paragraphs are cut after each " . "."""
-    text = (shared / "data" / "lm" / "other" / "wikitext-2" / "test.txt").read_text(encoding="utf-8")
-    paragraphs = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("=")]
-    sentences = [
-        sentence for paragraph in paragraphs for sentence in (paragraph + " ").replace(" . ", " .\n").splitlines()
-    ]
-    path.write_text("\n".join(sentence.strip() for sentence in sentences[:number]) + "\n", encoding="utf-8")
+    sentences = cut_sentences((shared / WIKITEXT).read_text(encoding="utf-8").splitlines())
+    path.write_text("\n".join(sentences[:number]) + "\n", encoding="utf-8")
     return path
 
 

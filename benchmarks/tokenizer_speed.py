@@ -9,21 +9,15 @@ that $ELMO_SHARED names, else ../shared). The target is 0.4 million words a seco
 
 import argparse
 import gzip
-import os
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from hf_elmo import ElmoTokenizer
+from measure.text import WIKITEXT, shared_folder
 
 TARGET = 0.4e6
-WIKITEXT = Path("data", "lm", "other", "wikitext-2")
-
-
-def default_file() -> Path:
-    root = Path(os.environ.get("ELMO_SHARED", Path(__file__).parent.parent / ".." / "shared"))
-    return next((root / WIKITEXT).resolve().glob("*test*"))
 
 
 def read_lines(file: Path) -> list[str]:
@@ -49,7 +43,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=128, help="lines in a batch (default: 128)")
     parser.add_argument("--rounds", type=int, default=5, help="passes over the file (default: 5)")
     options = parser.parse_args()
-    file = options.file or default_file()
+    file = options.file or shared_folder() / WIKITEXT
     lines = read_lines(file)
     batches = [lines[first : first + options.batch] for first in range(0, len(lines), options.batch)]
     print(f"{file.name}: {len(lines)} lines in batches of {options.batch}, median of {options.rounds} passes")

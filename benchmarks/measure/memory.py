@@ -1,0 +1,53 @@
+"""The most memory that embedding from file to file takes: a small and a large corpus, a short and a long row."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from .bench import Bench
+from .processes import Worker
+from .rows import MemoryRow, Row
+from .text import running_text
+
+MINUTES = 4
+LINES, DOCUMENT = "lines of 5 words", "words of one document"
+WORDS_OF_A_LINE = 5
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    """A row for each size, each in a process of its own."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with Worker(bench.ours[0], threads=bench.plan.threads[0]) as worker:
+            worker.call("make_tiny_model", folder=str(folder / "model"))
+        for size in bench.plan.memory_lines:
+            row = MemoryRow(what=LINES, size=size)
+            yield bench.fill(row, lambda size=size: _embed(bench, folder, size, _write_lines, pooling="mean"))
+        for size in bench.plan.memory_words:
+            row = MemoryRow(what=DOCUMENT, size=size)
+            yield bench.fill(row, lambda size=size: _embed(bench, folder, size, _write_document, pooling="none"))
+
+
+def _embed(
+    bench: Bench, folder: Path, size: int, write: Callable[[Bench, int, Path], None], pooling: str
+) -> dict[str, float]:
+    files = {"folder": folder / "model", "source": folder / "text.txt", "output": folder / "vectors.safetensors"}
+    write(bench, size, files["source"])
+    paths, threads = {name: str(path) for name, path in files.items()}, bench.plan.threads[0]
+    with Worker(bench.ours[0], threads) as worker:
+        answer = worker.call("embed_file", **paths, threads=threads, pooling=pooling)
+        return {**answer, "peak_mb": worker.peak_mb}
+
+
+def _write_lines(bench: Bench, number: int, path: Path) -> None:
+    """The text in lines of so many words, again and again."""
+    words = " ".join(bench.all_sentences).split()
+    starts = range(0, len(words) - WORDS_OF_A_LINE, WORDS_OF_A_LINE)
+    lines = [" ".join(words[start : start + WORDS_OF_A_LINE]) for start in starts]
+    with path.open("w", encoding="utf-8") as file:
+        for place in range(number):
+            file.write(f"{lines[place % len(lines)]}\n")
+
+
+def _write_document(bench: Bench, number: int, path: Path) -> None:
+    path.write_text(running_text(bench.all_sentences, number) + "\n", encoding="utf-8")

@@ -1,0 +1,101 @@
+"""AllenNLP's ELMo behind the calls of `protocol.py`, in an environment that has AllenNLP 2.10.1."""
+
+import importlib.util
+import time
+from pathlib import Path
+
+import numpy as np
+from protocol import median_of, seconds_of, serve, times_of
+
+STATE = {}
+
+
+def load(folder: str, threads: int, peers: str) -> dict:
+    """Read `options.json` and `weights.hdf5`; a script in `peers` makes AllenNLP run on present libraries."""
+    start = time.perf_counter()
+    spec = importlib.util.spec_from_file_location("allennlp_elmo", Path(peers, "allennlp_elmo.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.fill_in_removed_names()
+    import torch
+    from allennlp.modules.elmo import _ElmoBiLm
+
+    imported = time.perf_counter()
+    torch.set_num_threads(threads)
+    files = str(Path(folder, "options.json")), str(Path(folder, "weights.hdf5"))
+    STATE.update(files=files, bilm=_ElmoBiLm(*files).eval())
+    return {"import_seconds": imported - start, "load_seconds": time.perf_counter() - imported}
+
+
+def _layers(batch: list[list[str]]) -> np.ndarray:
+    """`[layers, sentences, words with boundaries, 2P]`."""
+    import torch
+    from allennlp.modules.elmo import batch_to_ids
+
+    with torch.inference_mode():
+        return torch.stack(STATE["bilm"](batch_to_ids(batch))["activations"]).numpy()
+
+
+def embed(batches: list[list[str]]) -> dict:
+    """Text in, arrays of every layer out, a batch at a time."""
+
+    def run() -> None:
+        for batch in batches:
+            _layers([sentence.split() for sentence in batch])
+
+    _layers([batches[0][0].split()])
+    return {"seconds": seconds_of(run)}
+
+
+def latency(sentence: str, seconds: float) -> list[float]:
+    """The times of one sentence, text in, arrays out."""
+    return times_of(lambda: _layers([sentence.split()]), seconds)
+
+
+def save_layers(sentences: list[str], path: str) -> None:
+    """Write the layers of each sentence by itself, from zero state: arrays `0`, `1`, ... `[layers, words, 2P]`."""
+    arrays = {}
+    for number, sentence in enumerate(sentences):
+        STATE["bilm"]._elmo_lstm.reset_states()
+        arrays[str(number)] = _layers([sentence.split()])[:, 0, 1:-1]
+    np.savez(path, **arrays)
+
+
+def finetuning(sentences: list[str], unfrozen: bool, seconds: float) -> dict:
+    """One step of a classifier on the mean of the mixed layers: forward, backward, AdamW."""
+    import torch
+    from allennlp.modules.elmo import Elmo, batch_to_ids
+
+    elmo = Elmo(*STATE["files"], num_output_representations=1, dropout=0.5, requires_grad=unfrozen)
+    head = torch.nn.Linear(elmo.get_output_dim(), 2)
+    parameters = [*elmo.parameters(), *head.parameters()]
+    optimizer = torch.optim.AdamW(parameter for parameter in parameters if parameter.requires_grad)
+    ids = batch_to_ids([sentence.split() for sentence in sentences])
+    labels = torch.arange(len(sentences)) % 2
+
+    def step() -> None:
+        optimizer.zero_grad()
+        output = elmo(ids)
+        mask = output["mask"].unsqueeze(-1)
+        mean = (output["elmo_representations"][0] * mask).sum(1) / mask.sum(1)
+        torch.nn.functional.cross_entropy(head(mean), labels).backward()
+        optimizer.step()
+
+    return {"seconds": median_of(step, seconds, least=2)}
+
+
+def bilm_step(windows: list[list[str]], seconds: float) -> dict:
+    """The biLM alone, forward and backward, without softmax and optimizer. AllenNLP adds two boundaries a window."""
+    from allennlp.modules.elmo import _ElmoBiLm, batch_to_ids
+
+    bilm, ids = _ElmoBiLm(*STATE["files"], requires_grad=True).train(), batch_to_ids(windows)
+
+    def step() -> None:
+        bilm.zero_grad()
+        sum(layer.sum() for layer in bilm(ids)["activations"]).backward()
+
+    return {"seconds": median_of(step, seconds, least=2)}
+
+
+if __name__ == "__main__":
+    serve({call.__name__: call for call in (load, embed, latency, save_layers, finetuning, bilm_step)})
