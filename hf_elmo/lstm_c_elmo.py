@@ -1,26 +1,17 @@
 """The LSTM's cell in C, for the CPU: one pass over the gates instead of a dozen, two to four times as fast.
 
-The source below is compiled once a process, at the first call (half a second), with the machine's own C compiler. Where
-there is none, or with `HF_ELMO_C_CELL=0` in the environment, PyTorch's operations do the work.
+Compiled as c_library_elmo.py says; where that is not possible, PyTorch's operations do the work.
 """
 
 import ctypes
 import functools
 import math
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from .c_library_elmo import compile_library
 from .lstm_cell_elmo import Cell
-
-FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fopenmp", "-fPIC"]
-FLAGS += ["-mprefer-vector-width=512"] if platform.machine() in ("x86_64", "AMD64") else []
 
 COMMON = r"""
 #include <math.h>
@@ -170,18 +161,8 @@ CELLS_PER_THREAD = 8192
 @functools.cache
 def load() -> ctypes.CDLL | None:
     """The compiled cell, or `None` where it cannot be compiled."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if os.environ.get("HF_ELMO_C_CELL") == "0" or compiler is None:
-        return None
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            source, library = Path(folder, "cell.c"), Path(folder, "cell.so")
-            source.write_text(SOURCE)
-            command = [*compiler.split(), *FLAGS, "-shared", str(source), "-o", str(library), "-lm"]
-            subprocess.run(command, check=True, capture_output=True, timeout=60)
-            return _declare(ctypes.CDLL(str(library)))
-    except (OSError, subprocess.SubprocessError):
-        return None
+    library = compile_library(SOURCE)
+    return library and _declare(library)
 
 
 def c_cell(gates: Tensor, state: Tensor) -> Cell | None:

@@ -5,7 +5,7 @@ same weight meets one small batch of rows after another, that can cost as much a
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -40,8 +40,8 @@ def packed_product(weight: Tensor, dtype: torch.dtype, rows: int) -> Product:
     layout = (dtype, dtype == torch.float32 and rows < FEW_ROWS)
     with _lock:
         made_from, layouts = _packed.get(weight, (None, None))
-        if not _is_unchanged(weight, made_from):
-            made_from, layouts = _identity(weight), {}
+        if made_from is None or not is_unchanged((weight,), made_from):
+            made_from, layouts = identity((weight,)), {}
             _packed[weight] = made_from, layouts
         if layout not in layouts:
             layouts[layout] = pack(weight.detach().to(dtype), few_rows=layout[1])
@@ -58,20 +58,21 @@ def pack(weight: Tensor, few_rows: bool = False) -> Product:
     return lambda x, bias=None: linear(x, packed, bias, "none", [], "")
 
 
-def _sample(weight: Tensor) -> Tensor:
-    flat = weight.detach().flatten()
-    return flat[:: flat.numel() // SAMPLES | 1]  # odd, so not always the same column
+def identity(weights: Sequence[Tensor]) -> tuple[list[tuple[int, int]], Tensor]:
+    """What tells whether weights of one type are still those they were: see [`is_unchanged`]."""
+    return _versions(weights), _samples(weights)
 
 
-def _identity(weight: Tensor) -> tuple[int, int, Tensor]:
-    version = -1 if weight.is_inference() else weight._version
-    return weight.data_ptr(), version, _sample(weight).clone()
-
-
-def _is_unchanged(weight: Tensor, identity: tuple[int, int, Tensor] | None) -> bool:
+def is_unchanged(weights: Sequence[Tensor], made_from: tuple[list[tuple[int, int]], Tensor]) -> bool:
     """A write through `.data` does not count as a new version: a sample of the values catches it."""
-    if identity is None:
-        return False
-    place, version, sample = identity
-    same = weight.data_ptr() == place and version == (-1 if weight.is_inference() else weight._version)
-    return same and torch.equal(_sample(weight), sample)
+    versions, samples = made_from
+    return versions == _versions(weights) and torch.equal(samples, _samples(weights))
+
+
+def _versions(weights: Sequence[Tensor]) -> list[tuple[int, int]]:
+    return [(weight.data_ptr(), -1 if weight.is_inference() else weight._version) for weight in weights]
+
+
+def _samples(weights: Sequence[Tensor]) -> Tensor:
+    flat = [weight.detach().flatten() for weight in weights]
+    return torch.cat([x[:: x.numel() // SAMPLES | 1] for x in flat])  # odd, so not always the same column
