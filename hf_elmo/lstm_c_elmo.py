@@ -81,14 +81,16 @@ static inline float tanh_below(float x) {
 CELL = r"""
 static inline __attribute__((always_inline)) void forward_row_NAME(
     TYPE *gates, const TYPE *recurrent, const float *before, float *cells, TYPE *hidden,
-    float before_clip, float cell_clip, long size, int keep_gates) {
+    float before_clip, float cell_clip, long size, int add) {
   #pragma omp simd
   for (long k = 0; k < size; k++) {
-    float i = widen_NAME(gates[k]) + widen_NAME(recurrent[k]);
-    float f = widen_NAME(gates[k + size]) + widen_NAME(recurrent[k + size]);
-    float g = widen_NAME(gates[k + 2 * size]) + widen_NAME(recurrent[k + 2 * size]);
-    float o = widen_NAME(gates[k + 3 * size]) + widen_NAME(recurrent[k + 3 * size]);
-    if (keep_gates) {
+    float i = widen_NAME(gates[k]), f = widen_NAME(gates[k + size]);
+    float g = widen_NAME(gates[k + 2 * size]), o = widen_NAME(gates[k + 3 * size]);
+    if (add) {
+      i += widen_NAME(recurrent[k]);
+      f += widen_NAME(recurrent[k + size]);
+      g += widen_NAME(recurrent[k + 2 * size]);
+      o += widen_NAME(recurrent[k + 3 * size]);
       gates[k] = narrow_NAME(i);
       gates[k + size] = narrow_NAME(f);
       gates[k + 2 * size] = narrow_NAME(g);
@@ -103,7 +105,7 @@ static inline __attribute__((always_inline)) void forward_row_NAME(
   }
 }
 
-#define FORWARD(FUNCTION, KEEP_GATES) \
+#define FORWARD(FUNCTION, ADD) \
 void FUNCTION(TYPE *gates, long gates_d, const TYPE *recurrent, long recurrent_d, const float *before, \
               long before_d, float *cells, long cells_d, TYPE *hidden, long hidden_d, float before_clip, \
               float cell_clip, long directions, long rows, long size, int threads) { \
@@ -112,7 +114,7 @@ void FUNCTION(TYPE *gates, long gates_d, const TYPE *recurrent, long recurrent_d
     long d = n / rows, row = n % rows * size; \
     forward_row_NAME(gates + d * gates_d + 4 * row, recurrent + d * recurrent_d + 4 * row, \
                      before + d * before_d + row, cells + d * cells_d + row, hidden + d * hidden_d + row, \
-                     before_clip, cell_clip, size, KEEP_GATES); \
+                     before_clip, cell_clip, size, ADD); \
   } \
 }
 FORWARD(forward_NAME, 1)
@@ -185,7 +187,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
 
 def forward_cell(
     gates: Tensor,
-    recurrent: Tensor,
+    recurrent: Tensor | None,
     before: Tensor,
     before_clip: float | None,
     cell_clip: float | None,
@@ -194,9 +196,9 @@ def forward_cell(
     keep_gates: bool = True,
 ) -> None:
     """As `lstm_cell_elmo.forward_cell`, for float32 and bfloat16 on the CPU with a float32 state."""
-    _call(
-        "forward" if keep_gates else "infer", (gates, recurrent, before, cells, hidden), before_clip, cell_clip, cells
-    )
+    # Only a sum that is computed here is written back.
+    name, recurrent = ("infer", gates) if recurrent is None else ("forward", recurrent)
+    _call(name, (gates, recurrent, before, cells, hidden), before_clip, cell_clip, cells)
 
 
 def backward_cell(

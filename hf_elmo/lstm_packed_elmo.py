@@ -31,31 +31,40 @@ def can_pack(x: Tensor) -> bool:
     return x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def packed_product(weight: Tensor, dtype: torch.dtype, rows: int) -> Product:
-    """`(x [rows, in], bias [out] or None) -> x @ weight.T + bias` for `weight [out, in]`, all in `dtype`.
+def packed_product(weights: tuple[Tensor, ...], dtype: torch.dtype, rows: int) -> Product:
+    """A product with weights `[out, in]` side by side, `[out, sum of in]`, in `dtype`: as [`pack`] returns.
 
-    What is packed is kept as long as `weight` lives, outside the module (so neither in a state dict nor in a copy), and
-    is packed again when the weight has changed.
+    What is packed is kept as long as the first of the weights lives, outside the module (so neither in a state dict nor
+    in a copy), and is packed again when one of them has changed.
     """
     layout = (dtype, dtype == torch.float32 and rows < FEW_ROWS)
     with _lock:
-        made_from, layouts = _packed.get(weight, (None, None))
-        if made_from is None or not is_unchanged((weight,), made_from):
-            made_from, layouts = identity((weight,)), {}
-            _packed[weight] = made_from, layouts
+        packings = _packed.setdefault(weights[0], {})
+        made_from, layouts = packings.get(len(weights), (None, None))
+        if made_from is None or not is_unchanged(weights, made_from):
+            packings[len(weights)] = made_from, layouts = identity(weights), {}
         if layout not in layouts:
-            layouts[layout] = pack(weight.detach().to(dtype), few_rows=layout[1])
+            layouts[layout] = pack(torch.cat([w.detach().to(dtype) for w in weights], dim=1), few_rows=layout[1])
         return layouts[layout]
 
 
 def pack(weight: Tensor, few_rows: bool = False) -> Product:
-    """As `packed_product`, in the type of `weight`, and kept by the caller alone."""
+    """`(x [rows, in], added [out] or [rows, out] or None) -> x @ weight.T + added`, in the type of `weight`.
+
+    `few_rows`: in the layout that is faster for these.
+    """
     if few_rows:
         transposed = weight.t().contiguous()
-        return lambda x, bias=None: torch.mm(x, transposed) if bias is None else torch.addmm(bias, x, transposed)
+        return lambda x, added=None: torch.mm(x, transposed) if added is None else torch.addmm(added, x, transposed)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS)
-    linear = torch.ops.mkldnn._linear_pointwise
-    return lambda x, bias=None: linear(x, packed, bias, "none", [], "")
+    linear, linear_add = torch.ops.mkldnn._linear_pointwise, torch.ops.mkldnn._linear_pointwise.binary
+
+    def product(x: Tensor, added: Tensor | None = None) -> Tensor:
+        if added is None or added.dim() == 1:
+            return linear(x, packed, added, "none", [], "")
+        return linear_add(x, added, packed, None, "add")
+
+    return product
 
 
 def identity(weights: Sequence[Tensor]) -> tuple[list[tuple[int, int]], Tensor]:
