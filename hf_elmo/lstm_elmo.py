@@ -8,7 +8,7 @@ in step t.
 same faster.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from .lstm_c_elmo import c_cell
 from .lstm_cell_elmo import TORCH_CELL, Cell, clip, clip_backward_
-from .lstm_packed_elmo import FEW_ROWS, Product, can_pack, pack, packed_product
+from .lstm_few_c_elmo import fits, projection_layout, recurrent_layout, run_few
+from .lstm_packed_elmo import FEW_ROWS, Product, can_pack, kept, pack, packed_product
 
 State = tuple[Tensor, Tensor]
 
@@ -200,13 +201,52 @@ def _infer(
     outputs = inputs.new_empty(*inputs.shape[:2], hidden.shape[-1])
     cell = state[1].clone(memory_format=torch.contiguous_format)
     with torch.autocast(inputs.device.type, enabled=False):
-        for direction, own in enumerate(weights):
-            part = slice(direction, direction + 1)
-            _infer_direction(
-                steps, inputs[direction], hidden[direction], cell[part], own, cell_clip, proj_clip, outputs[direction]
-            )
+        if steps[0][1] < FEW_ROWS and fits(inputs, cell, hidden.shape[2], cell.shape[2]):
+            _infer_few(steps, inputs, hidden, cell, weights, cell_clip, proj_clip, outputs)
+        else:
+            for direction, own in enumerate(weights):
+                state = hidden[direction], cell[direction : direction + 1]
+                _infer_direction(steps, inputs[direction], *state, own, cell_clip, proj_clip, outputs[direction])
     hidden = outputs.index_select(1, _last_words(steps, inputs.device))
     return outputs, (hidden, clip(cell, cell_clip))
+
+
+def _infer_few(
+    steps: list[tuple[int, int]],
+    inputs: Tensor,
+    hidden: Tensor,
+    cell: Tensor,
+    weights: Sequence[LstmWeights],
+    cell_clip: float | None,
+    proj_clip: float | None,
+    outputs: Tensor,
+) -> None:
+    """`_infer_direction` for all directions, in C."""
+    dtype, hidden, before_clip = inputs.dtype, hidden.to(torch.float32, copy=True), None
+    input_halves = [packed_product((own.weight_ih,), dtype, min(CHUNK_ROWS, inputs.shape[1])) for own in weights]
+    biases = [own.bias.detach().to(dtype) for own in weights]
+    recurrent = [kept((own.weight_hh,), dtype, "few rows in C", recurrent_layout) for own in weights]
+    projections = None
+    if weights[0].weight_hr is not None:
+        projections = [kept((own.weight_hr,), dtype, "few rows in C", projection_layout) for own in weights]
+    for chunk in _chunks(steps):
+        words = slice(chunk[0][0], chunk[-1][1])
+        gates = [half(x[words], bias) for half, x, bias in zip(input_halves, inputs, biases, strict=True)]
+        sizes, clips = [end - start for start, end in chunk], (before_clip, cell_clip, proj_clip)
+        run_few(sizes, gates, hidden, cell, recurrent, projections, clips, [output[words] for output in outputs])
+        before_clip = cell_clip
+
+
+def _chunks(steps: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """The steps in pieces of about `CHUNK_ROWS` rows."""
+    chunk: list[tuple[int, int]] = []
+    for step in steps:
+        chunk.append(step)
+        if step[1] - chunk[0][0] >= CHUNK_ROWS:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
 
 
 def _infer_direction(

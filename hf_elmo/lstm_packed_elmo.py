@@ -6,12 +6,14 @@ same weight meets one small batch of rows after another, that can cost as much a
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 Product = Callable[..., Tensor]
+Kept = TypeVar("Kept")
 
 # oneDNN chooses its layout for this many rows; it multiplies any number.
 ROWS = 128
@@ -32,20 +34,29 @@ def can_pack(x: Tensor) -> bool:
 
 
 def packed_product(weights: tuple[Tensor, ...], dtype: torch.dtype, rows: int) -> Product:
-    """A product with weights `[out, in]` side by side, `[out, sum of in]`, in `dtype`: as [`pack`] returns.
+    """A product with weights `[out, in]` side by side, `[out, sum of in]`, in `dtype`: as [`pack`] returns, kept."""
+    few_rows = dtype == torch.float32 and rows < FEW_ROWS
 
-    What is packed is kept as long as the first of the weights lives, outside the module (so neither in a state dict nor
-    in a copy), and is packed again when one of them has changed.
+    def make(*weights: Tensor) -> Product:
+        return pack(torch.cat(weights, dim=1), few_rows)
+
+    return kept(weights, dtype, f"product, few rows: {few_rows}", make)
+
+
+def kept(weights: tuple[Tensor, ...], dtype: torch.dtype, name: str, make: Callable[..., Kept]) -> Kept:
+    """What `make` makes of the weights in `dtype`, under a name for each way of making it.
+
+    It is kept as long as the first of the weights lives, outside the module (so neither in a state dict nor in a copy),
+    and is made again when one of them has changed.
     """
-    layout = (dtype, dtype == torch.float32 and rows < FEW_ROWS)
     with _lock:
-        packings = _packed.setdefault(weights[0], {})
-        made_from, layouts = packings.get(len(weights), (None, None))
+        of_first = _packed.setdefault(weights[0], {})
+        made_from, made = of_first.get(len(weights), (None, None))
         if made_from is None or not is_unchanged(weights, made_from):
-            packings[len(weights)] = made_from, layouts = identity(weights), {}
-        if layout not in layouts:
-            layouts[layout] = pack(torch.cat([w.detach().to(dtype) for w in weights], dim=1), few_rows=layout[1])
-        return layouts[layout]
+            of_first[len(weights)] = made_from, made = identity(weights), {}
+        if (dtype, name) not in made:
+            made[dtype, name] = make(*(weight.detach().to(dtype) for weight in weights))
+        return made[dtype, name]
 
 
 def pack(weight: Tensor, few_rows: bool = False) -> Product:
