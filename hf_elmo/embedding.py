@@ -33,7 +33,7 @@ from .writers import check_row_count, writer_for
 
 # Enough rows side by side for full speed: a CPU needs more of them the smaller the model's products are.
 BATCH_TOKENS, BATCH_TOKENS_CPU = 16384, 4096
-BATCH_NUMBERS_CPU = 1 << 21  # of word vectors, P to a token
+BATCH_NUMBERS_CPU = 1 << 22  # of word vectors, P to a token
 WINDOW_BATCHES = 16  # sorting by length within so many batches leaves little padding
 SPLIT_ROWS, SPLIT_CHARACTERS = 512, 1 << 20  # rows whose words are split at once
 OUTPUT_DTYPES = ("float32", "float16")  # numpy, hdf5 and Parquet have no bfloat16
@@ -95,8 +95,8 @@ def embed(
         dtype: what to compute in (`"float32"`, `"float16"`, `"bfloat16"`); by default the model's.
         output_dtype: what to return or write, `"float32"` or `"float16"`.
         device: where to compute; by default the model's, and for a name a GPU if there is one.
-        batch_tokens: words, boundaries and padding in one batch; by default 16,384, on a CPU fewer if P is above 128,
-            4,096 from 512 on. Halved, with a warning, when memory runs out. A row with more is embedded in pieces, to
+        batch_tokens: words, boundaries and padding in one batch; by default 16,384, on a CPU fewer where P is above
+            256 (8,192 for 512). Halved, with a warning, when memory runs out. A row with more is embedded in pieces, to
             the same result.
         window: tokens among which rows are sorted by length, and after which work done is kept for a later run; by
             default 16 batches.

@@ -139,7 +139,7 @@ def test_long_rows_go_side_by_side_only_where_that_is_faster(model, tokenizer, m
         assert groups == expected_groups
 
 
-@pytest.mark.parametrize(("projection", "tokens"), [(11, 16384), (300, 6990), (600, 4096)])
+@pytest.mark.parametrize(("projection", "tokens"), [(11, 16384), (600, 6990), (1200, 4096)])
 def test_small_models_take_more_tokens_at_a_time(projection: int, tokens: int) -> None:
     model = initial_model(hidden_size=2 * projection, cell_size=13)
     assert _batch_tokens(model) == tokens
