@@ -77,8 +77,7 @@ static inline float tanh_below(float x) {
 """
 
 # For each type of the matrix products. A division takes as long as ten other operations: several quotients share one.
-# `..._d` is the distance from one direction to the next; rows follow one another.
-CELL = r"""
+FORWARD_ROW = r"""
 static inline __attribute__((always_inline)) void forward_row_NAME(
     TYPE *gates, const TYPE *recurrent, const float *before, float *cells, TYPE *hidden,
     float before_clip, float cell_clip, long size, int add) {
@@ -104,7 +103,10 @@ static inline __attribute__((always_inline)) void forward_row_NAME(
     hidden[k] = narrow_NAME(tanh_above(t) / (sigmoid_below(o) * tanh_below(t)));
   }
 }
+"""
 
+# `..._d` is the distance from one direction to the next; rows follow one another.
+CELL = FORWARD_ROW + r"""
 #define FORWARD(FUNCTION, ADD) \
 void FUNCTION(TYPE *gates, long gates_d, const TYPE *recurrent, long recurrent_d, const float *before, \
               long before_d, float *cells, long cells_d, TYPE *hidden, long hidden_d, float before_clip, \

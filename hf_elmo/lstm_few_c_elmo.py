@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .c_library_elmo import compile_library
-from .lstm_c_elmo import CELL, COMMON, TYPES
+from .lstm_c_elmo import COMMON, FORWARD_ROW, TYPES
 
 LANES = 16  # cells of a block, as in the source
 
@@ -101,7 +101,7 @@ void few_NAME(const TYPE *const *gates, const TYPE *const *weight_hh, const TYPE
 }
 """
 
-SOURCE = COMMON + CELL.replace("NAME", "f32").replace("TYPE", "float") + VECTORS
+SOURCE = COMMON + FORWARD_ROW.replace("NAME", "f32").replace("TYPE", "float") + VECTORS
 SOURCE += "".join(FEW.replace("NAME", name).replace("TYPE", type_) for name, type_ in TYPES.values())
 
 
