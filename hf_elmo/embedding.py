@@ -31,8 +31,9 @@ from .shipped import FOLDER
 from .tokenization_elmo import ElmoTokenizer
 from .writers import check_row_count, writer_for
 
-BATCH_TOKENS = {"cpu": 4096}  # enough rows side by side for full speed; other devices:
-BATCH_TOKENS_ACCELERATOR = 16384
+# Enough rows side by side for full speed: a CPU needs more of them the smaller the model's products are.
+BATCH_TOKENS, BATCH_TOKENS_CPU = 16384, 4096
+BATCH_NUMBERS_CPU = 1 << 22  # of word vectors, P to a token
 WINDOW_BATCHES = 16  # sorting by length within so many batches leaves little padding
 SPLIT_ROWS, SPLIT_CHARACTERS = 512, 1 << 20  # rows whose words are split at once
 OUTPUT_DTYPES = ("float32", "float16")  # numpy, hdf5 and Parquet have no bfloat16
@@ -94,8 +95,9 @@ def embed(
         dtype: what to compute in (`"float32"`, `"float16"`, `"bfloat16"`); by default the model's.
         output_dtype: what to return or write, `"float32"` or `"float16"`.
         device: where to compute; by default the model's, and for a name a GPU if there is one.
-        batch_tokens: words, boundaries and padding in one batch; by default 4,096 on a CPU, else 16,384. Halved, with a
-            warning, when memory runs out. A row with more is embedded in pieces, to the same result.
+        batch_tokens: words, boundaries and padding in one batch; by default 16,384, on a CPU fewer where P is above
+            256 (8,192 for 512). Halved, with a warning, when memory runs out. A row with more is embedded in pieces, to
+            the same result.
         window: tokens among which rows are sorted by length, and after which work done is kept for a later run; by
             default 16 batches.
         input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`, where the ending does not tell.
@@ -134,7 +136,7 @@ def embed(
     target = None if output is None else _check_output(Path(output), overwrite)
     model, tokenizer = _prepare(model, tokenizer, dtype, device)
     layers = _check_layers(layers, model.config.num_hidden_layers)
-    batch_tokens = batch_tokens or BATCH_TOKENS.get(model.device.type, BATCH_TOKENS_ACCELERATOR)
+    batch_tokens = batch_tokens or _batch_tokens(model)
     options = {
         "layers": layers,
         "pooling": pooling,
@@ -171,6 +173,13 @@ def _check_output(output: Path, overwrite: bool) -> Path:
     if output.exists() and not overwrite:
         raise FileExistsError(f"output {str(output)!r} exists; choose another name, or overwrite=True (--overwrite)")
     return output
+
+
+def _batch_tokens(model: ElmoModel) -> int:
+    """How many tokens go together where nobody says it."""
+    if model.device.type != "cpu":
+        return BATCH_TOKENS
+    return max(BATCH_TOKENS_CPU, min(BATCH_TOKENS, BATCH_NUMBERS_CPU // model.config.projection_size))
 
 
 def _check_layers(layers: str | int, num_hidden_layers: int) -> str | int:

@@ -1,26 +1,17 @@
 """The LSTM's cell in C, for the CPU: one pass over the gates instead of a dozen, two to four times as fast.
 
-The source below is compiled once a process, at the first call (half a second), with the machine's own C compiler. Where
-there is none, or with `HF_ELMO_C_CELL=0` in the environment, PyTorch's operations do the work.
+Compiled as c_library_elmo.py says; where that is not possible, PyTorch's operations do the work.
 """
 
 import ctypes
 import functools
 import math
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from .c_library_elmo import compile_library
 from .lstm_cell_elmo import Cell
-
-FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fopenmp", "-fPIC"]
-FLAGS += ["-mprefer-vector-width=512"] if platform.machine() in ("x86_64", "AMD64") else []
 
 COMMON = r"""
 #include <math.h>
@@ -86,18 +77,19 @@ static inline float tanh_below(float x) {
 """
 
 # For each type of the matrix products. A division takes as long as ten other operations: several quotients share one.
-# `..._d` is the distance from one direction to the next; rows follow one another.
-CELL = r"""
+FORWARD_ROW = r"""
 static inline __attribute__((always_inline)) void forward_row_NAME(
     TYPE *gates, const TYPE *recurrent, const float *before, float *cells, TYPE *hidden,
-    float before_clip, float cell_clip, long size, int keep_gates) {
+    float before_clip, float cell_clip, long size, int add) {
   #pragma omp simd
   for (long k = 0; k < size; k++) {
-    float i = widen_NAME(gates[k]) + widen_NAME(recurrent[k]);
-    float f = widen_NAME(gates[k + size]) + widen_NAME(recurrent[k + size]);
-    float g = widen_NAME(gates[k + 2 * size]) + widen_NAME(recurrent[k + 2 * size]);
-    float o = widen_NAME(gates[k + 3 * size]) + widen_NAME(recurrent[k + 3 * size]);
-    if (keep_gates) {
+    float i = widen_NAME(gates[k]), f = widen_NAME(gates[k + size]);
+    float g = widen_NAME(gates[k + 2 * size]), o = widen_NAME(gates[k + 3 * size]);
+    if (add) {
+      i += widen_NAME(recurrent[k]);
+      f += widen_NAME(recurrent[k + size]);
+      g += widen_NAME(recurrent[k + 2 * size]);
+      o += widen_NAME(recurrent[k + 3 * size]);
       gates[k] = narrow_NAME(i);
       gates[k + size] = narrow_NAME(f);
       gates[k + 2 * size] = narrow_NAME(g);
@@ -111,8 +103,11 @@ static inline __attribute__((always_inline)) void forward_row_NAME(
     hidden[k] = narrow_NAME(tanh_above(t) / (sigmoid_below(o) * tanh_below(t)));
   }
 }
+"""
 
-#define FORWARD(FUNCTION, KEEP_GATES) \
+# `..._d` is the distance from one direction to the next; rows follow one another.
+CELL = FORWARD_ROW + r"""
+#define FORWARD(FUNCTION, ADD) \
 void FUNCTION(TYPE *gates, long gates_d, const TYPE *recurrent, long recurrent_d, const float *before, \
               long before_d, float *cells, long cells_d, TYPE *hidden, long hidden_d, float before_clip, \
               float cell_clip, long directions, long rows, long size, int threads) { \
@@ -121,7 +116,7 @@ void FUNCTION(TYPE *gates, long gates_d, const TYPE *recurrent, long recurrent_d
     long d = n / rows, row = n % rows * size; \
     forward_row_NAME(gates + d * gates_d + 4 * row, recurrent + d * recurrent_d + 4 * row, \
                      before + d * before_d + row, cells + d * cells_d + row, hidden + d * hidden_d + row, \
-                     before_clip, cell_clip, size, KEEP_GATES); \
+                     before_clip, cell_clip, size, ADD); \
   } \
 }
 FORWARD(forward_NAME, 1)
@@ -170,18 +165,8 @@ CELLS_PER_THREAD = 8192
 @functools.cache
 def load() -> ctypes.CDLL | None:
     """The compiled cell, or `None` where it cannot be compiled."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if os.environ.get("HF_ELMO_C_CELL") == "0" or compiler is None:
-        return None
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            source, library = Path(folder, "cell.c"), Path(folder, "cell.so")
-            source.write_text(SOURCE)
-            command = [*compiler.split(), *FLAGS, "-shared", str(source), "-o", str(library), "-lm"]
-            subprocess.run(command, check=True, capture_output=True, timeout=60)
-            return _declare(ctypes.CDLL(str(library)))
-    except (OSError, subprocess.SubprocessError):
-        return None
+    library = compile_library(SOURCE)
+    return library and _declare(library)
 
 
 def c_cell(gates: Tensor, state: Tensor) -> Cell | None:
@@ -204,7 +189,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
 
 def forward_cell(
     gates: Tensor,
-    recurrent: Tensor,
+    recurrent: Tensor | None,
     before: Tensor,
     before_clip: float | None,
     cell_clip: float | None,
@@ -213,9 +198,9 @@ def forward_cell(
     keep_gates: bool = True,
 ) -> None:
     """As `lstm_cell_elmo.forward_cell`, for float32 and bfloat16 on the CPU with a float32 state."""
-    _call(
-        "forward" if keep_gates else "infer", (gates, recurrent, before, cells, hidden), before_clip, cell_clip, cells
-    )
+    # Only a sum that is computed here is written back.
+    name, recurrent = ("infer", gates) if recurrent is None else ("forward", recurrent)
+    _call(name, (gates, recurrent, before, cells, hidden), before_clip, cell_clip, cells)
 
 
 def backward_cell(

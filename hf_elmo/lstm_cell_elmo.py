@@ -38,7 +38,7 @@ def clip_backward_(grad: Tensor, x: Tensor, bound: float | None) -> Tensor:
 
 def forward_cell(
     gates: Tensor,
-    recurrent: Tensor,
+    recurrent: Tensor | None,
     before: Tensor,
     before_clip: float | None,
     cell_clip: float | None,
@@ -50,14 +50,15 @@ def forward_cell(
 
     Args:
         gates: `[D, B, 4C]`, the input half; the sum of both halves afterwards, if `keep_gates` (else undefined).
-        recurrent: `[D, B, 4C]`, the half that comes from the step before.
+        recurrent: `[D, B, 4C]`, the half that comes from the step before; `None` if `gates` are the sum already.
         before: `[D, B, C]`, the cells of the step before, in the type of the state; may be `cells` itself.
         before_clip: the bound on `before`, or `None`.
         cell_clip: the bound on the new cells, or `None`.
         cells: `[D, B, C]`, written, in the type of the state.
         hidden: `[D, B, C]`, written, in the type of `gates`.
     """
-    gates += recurrent
+    if recurrent is not None:
+        gates += recurrent
     i, f, g, o = _activate(gates, cells.dtype)
     torch.mul(f, clip(before, before_clip), out=cells)
     cells.addcmul_(i, g)

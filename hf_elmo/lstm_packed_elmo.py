@@ -5,13 +5,15 @@ same weight meets one small batch of rows after another, that can cost as much a
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 Product = Callable[..., Tensor]
+Kept = TypeVar("Kept")
 
 # oneDNN chooses its layout for this many rows; it multiplies any number.
 ROWS = 128
@@ -31,47 +33,66 @@ def can_pack(x: Tensor) -> bool:
     return x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def packed_product(weight: Tensor, dtype: torch.dtype, rows: int) -> Product:
-    """`(x [rows, in], bias [out] or None) -> x @ weight.T + bias` for `weight [out, in]`, all in `dtype`.
+def packed_product(weights: tuple[Tensor, ...], dtype: torch.dtype, rows: int) -> Product:
+    """A product with weights `[out, in]` side by side, `[out, sum of in]`, in `dtype`: as [`pack`] returns, kept."""
+    few_rows = dtype == torch.float32 and rows < FEW_ROWS
 
-    What is packed is kept as long as `weight` lives, outside the module (so neither in a state dict nor in a copy), and
-    is packed again when the weight has changed.
+    def make(*weights: Tensor) -> Product:
+        return pack(torch.cat(weights, dim=1), few_rows)
+
+    return kept(weights, dtype, f"product, few rows: {few_rows}", make)
+
+
+def kept(weights: tuple[Tensor, ...], dtype: torch.dtype, name: str, make: Callable[..., Kept]) -> Kept:
+    """What `make` makes of the weights in `dtype`, under a name for each way of making it.
+
+    It is kept as long as the first of the weights lives, outside the module (so neither in a state dict nor in a copy),
+    and is made again when one of them has changed.
     """
-    layout = (dtype, dtype == torch.float32 and rows < FEW_ROWS)
     with _lock:
-        made_from, layouts = _packed.get(weight, (None, None))
-        if not _is_unchanged(weight, made_from):
-            made_from, layouts = _identity(weight), {}
-            _packed[weight] = made_from, layouts
-        if layout not in layouts:
-            layouts[layout] = pack(weight.detach().to(dtype), few_rows=layout[1])
-        return layouts[layout]
+        of_first = _packed.setdefault(weights[0], {})
+        made_from, made = of_first.get(len(weights), (None, None))
+        if made_from is None or not is_unchanged(weights, made_from):
+            of_first[len(weights)] = made_from, made = identity(weights), {}
+        if (dtype, name) not in made:
+            made[dtype, name] = make(*(weight.detach().to(dtype) for weight in weights))
+        return made[dtype, name]
 
 
 def pack(weight: Tensor, few_rows: bool = False) -> Product:
-    """As `packed_product`, in the type of `weight`, and kept by the caller alone."""
+    """`(x [rows, in], added [out] or [rows, out] or None) -> x @ weight.T + added`, in the type of `weight`.
+
+    `few_rows`: in the layout that is faster for these.
+    """
     if few_rows:
         transposed = weight.t().contiguous()
-        return lambda x, bias=None: torch.mm(x, transposed) if bias is None else torch.addmm(bias, x, transposed)
+        return lambda x, added=None: torch.mm(x, transposed) if added is None else torch.addmm(added, x, transposed)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS)
-    linear = torch.ops.mkldnn._linear_pointwise
-    return lambda x, bias=None: linear(x, packed, bias, "none", [], "")
+    linear, linear_add = torch.ops.mkldnn._linear_pointwise, torch.ops.mkldnn._linear_pointwise.binary
+
+    def product(x: Tensor, added: Tensor | None = None) -> Tensor:
+        if added is None or added.dim() == 1:
+            return linear(x, packed, added, "none", [], "")
+        return linear_add(x, added, packed, None, "add")
+
+    return product
 
 
-def _sample(weight: Tensor) -> Tensor:
-    flat = weight.detach().flatten()
-    return flat[:: flat.numel() // SAMPLES | 1]  # odd, so not always the same column
+def identity(weights: Sequence[Tensor]) -> tuple[list[tuple[int, int]], Tensor]:
+    """What tells whether weights of one type are still those they were: see [`is_unchanged`]."""
+    return _versions(weights), _samples(weights)
 
 
-def _identity(weight: Tensor) -> tuple[int, int, Tensor]:
-    version = -1 if weight.is_inference() else weight._version
-    return weight.data_ptr(), version, _sample(weight).clone()
-
-
-def _is_unchanged(weight: Tensor, identity: tuple[int, int, Tensor] | None) -> bool:
+def is_unchanged(weights: Sequence[Tensor], made_from: tuple[list[tuple[int, int]], Tensor]) -> bool:
     """A write through `.data` does not count as a new version: a sample of the values catches it."""
-    if identity is None:
-        return False
-    place, version, sample = identity
-    same = weight.data_ptr() == place and version == (-1 if weight.is_inference() else weight._version)
-    return same and torch.equal(_sample(weight), sample)
+    versions, samples = made_from
+    return versions == _versions(weights) and torch.equal(samples, _samples(weights))
+
+
+def _versions(weights: Sequence[Tensor]) -> list[tuple[int, int]]:
+    return [(weight.data_ptr(), -1 if weight.is_inference() else weight._version) for weight in weights]
+
+
+def _samples(weights: Sequence[Tensor]) -> Tensor:
+    flat = [weight.detach().flatten() for weight in weights]
+    return torch.cat([x[:: x.numel() // SAMPLES | 1] for x in flat])  # odd, so not always the same column

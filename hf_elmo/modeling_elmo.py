@@ -17,6 +17,7 @@ from .configuration_elmo import ElmoConfig
 from .lstm_elmo import LstmWeights, bilstm_layer
 from .lstm_scan_elmo import bilstm_layer_padded
 from .packing_elmo import Packing, distinct_rows
+from .word_vectors_elmo import kept_vectors
 
 # Character ids that this file must know; the tokenizer makes them (tokenization_elmo.py).
 WORD_PADDING_ID = 261
@@ -88,9 +89,16 @@ class ElmoCharacterEncoder(nn.Module):
 
     @torch.compiler.disable  # its shapes follow from the words, which differ from batch to batch
     def forward(self, character_ids: Tensor) -> Tensor:
-        """`[..., characters]` to `[..., P]`; each distinct word is computed once."""
-        distinct, number = distinct_rows(character_ids.flatten(0, -2))
-        return self.encode(distinct).index_select(0, number).unflatten(0, character_ids.shape[:-1])
+        """`[..., characters]` to `[..., P]`; each distinct word is computed once.
+
+        Without gradients on the CPU the vectors are kept, and a word that was met before costs next to nothing.
+        """
+        words = character_ids.flatten(0, -2)
+        vectors = kept_vectors(self, words, WORD_PADDING_ID)
+        if vectors is None:
+            distinct, number = distinct_rows(words)
+            vectors = self.encode(distinct).index_select(0, number)
+        return vectors.unflatten(0, character_ids.shape[:-1])
 
     def encode(self, words: Tensor) -> Tensor:
         """The vectors `[words, P]` of distinct words; short ones go together, so that few positions are in vain."""

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer, embed
+from hf_elmo.embedding import _batch_tokens
 from hf_elmo.embedding_engine import CorpusEncoder
 
 from ..conftest import TINY, random_model
@@ -136,3 +137,10 @@ def test_long_rows_go_side_by_side_only_where_that_is_faster(model, tokenizer, m
         groups.clear()
         close(embed(model, rows, batch_tokens=batch_tokens), [expected(model, tokenizer, row) for row in rows])
         assert groups == expected_groups
+
+
+@pytest.mark.parametrize(("projection", "tokens"), [(11, 16384), (600, 6990), (1200, 4096)])
+def test_small_models_take_more_tokens_at_a_time(projection: int, tokens: int) -> None:
+    model = initial_model(hidden_size=2 * projection, cell_size=13)
+    assert _batch_tokens(model) == tokens
+    assert _batch_tokens(model.to("meta")) == 16384  # not a CPU

@@ -1,0 +1,235 @@
+"""Word vectors without gradients: computed from tables, kept from call to call, equal to what the modules compute."""
+
+import copy
+import gc
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hf_elmo import ElmoModel, char_c_elmo, word_vectors_elmo
+from hf_elmo.modeling_elmo import ElmoCharacterEncoder
+from hf_elmo.tokenization_elmo import words_to_character_ids
+from hf_elmo.word_vectors_elmo import WordVectors
+from tests.test_modeling_numbers import ARCHITECTURES, make
+
+pytestmark = pytest.mark.skipif(char_c_elmo.load() is None, reason="no C compiler here")
+
+WORDS = ["the", "cat", "", "a", "Ünïcödé", "日本語", "😀", "the", "x" * 47, "y" * 48, "z" * 90, "a"]
+
+
+@pytest.fixture
+def encoder(model: ElmoModel) -> ElmoCharacterEncoder:
+    return model.char_encoder
+
+
+@pytest.fixture
+def computed(monkeypatch) -> list[int]:
+    """How many words were computed, at each time that some were."""
+    numbers, compute = [], WordVectors._compute
+
+    def counted(self, words, vectors):
+        numbers.append(len(words))
+        compute(self, words, vectors)
+
+    monkeypatch.setattr(WordVectors, "_compute", counted)
+    return numbers
+
+
+def spelled(words: list[str], length: int = 50) -> Tensor:
+    return torch.from_numpy(words_to_character_ids(words, length))
+
+
+def by_modules(encoder: ElmoCharacterEncoder, ids: Tensor) -> Tensor:
+    with torch.no_grad():
+        return encoder.encode(ids)
+
+
+@pytest.mark.parametrize("changes", ARCHITECTURES.values(), ids=ARCHITECTURES)
+def test_vectors_are_those_of_the_modules(changes: dict) -> None:
+    model, _ = make(**changes)
+    ids = spelled(WORDS, model.config.max_word_length)
+    ids[3] = 0
+    ids[4] = 261
+    with torch.no_grad():
+        found = model.char_encoder(ids[None])
+    assert found.shape == (1, len(WORDS), model.config.projection_size)
+    torch.testing.assert_close(found[0], by_modules(model.char_encoder, ids), rtol=0, atol=1e-6)
+
+
+def test_bfloat16_is_rounded_no_more_than_by_the_modules() -> None:
+    model, _ = make(dtype=torch.bfloat16)
+    ids = spelled(WORDS)
+    exact = by_modules(copy.deepcopy(model).double().char_encoder, ids)
+    with torch.no_grad():
+        found = model.char_encoder(ids)
+    assert found.dtype == torch.bfloat16
+    assert (found - exact).abs().max() <= 1.1 * (by_modules(model.char_encoder, ids) - exact).abs().max()
+
+
+@pytest.mark.parametrize("words", [1, 2, 3, 7])
+def test_a_word_has_the_same_vector_alone_and_among_others(encoder, words: int) -> None:
+    ids = spelled(WORDS)
+    with torch.no_grad():
+        together = encoder(ids)
+        word_vectors_elmo._kept.clear()
+        apart = torch.cat([encoder(part) for part in ids.split(words)])
+    assert torch.equal(apart, together)
+
+
+@torch.no_grad()
+def test_a_word_is_computed_once(encoder, computed: list[int]) -> None:
+    first = encoder(spelled(WORDS))
+    assert computed == [len(set(WORDS))]
+    again = encoder(spelled([*reversed(WORDS), "dog"]))
+    assert computed[1:] == [1]
+    assert torch.equal(again[:-1].flip(0), first)
+
+
+@torch.no_grad()
+def test_what_is_kept_is_bounded(encoder, computed: list[int], monkeypatch) -> None:
+    vector_and_key = encoder.size * 4 + word_vectors_elmo.BYTES_OF_KEY
+    monkeypatch.setattr(word_vectors_elmo, "BYTES", 5 * vector_and_key)
+    words = [str(number) for number in range(23)]
+    ids = spelled(words)
+    torch.testing.assert_close(encoder(ids), by_modules(encoder, ids), rtol=0, atol=1e-6)
+    kept = word_vectors_elmo._kept[encoder]
+    assert kept.vectors.shape == (5, encoder.size)
+    assert len(kept.places) == 3  # of the last part
+    assert sum(computed) == 23
+    assert torch.equal(encoder(ids[[22, 0, 1]]), encoder(ids)[[22, 0, 1]])
+
+
+def changed_in_place(weight: Tensor) -> None:
+    with torch.no_grad():
+        weight.mul_(0.5)
+
+
+def changed_through_data(weight: Tensor) -> None:
+    weight.data.mul_(0.5)
+
+
+def given_new_data(weight: Tensor) -> None:
+    weight.data = weight.data * 0.5
+
+
+@pytest.mark.parametrize("change", [changed_in_place, changed_through_data, given_new_data])
+@pytest.mark.parametrize("name", [name for name, _ in make()[0].char_encoder.named_parameters()])
+def test_vectors_follow_the_weights(encoder, name: str, change) -> None:
+    ids = spelled(WORDS)
+    with torch.no_grad():
+        before = encoder(ids)
+        change(encoder.get_parameter(name))
+        after = encoder(ids)
+    torch.testing.assert_close(after, by_modules(encoder, ids), rtol=0, atol=1e-6)
+    assert not torch.allclose(after, before, atol=1e-5)
+
+
+@torch.no_grad()
+def test_vectors_follow_the_type(encoder) -> None:
+    ids = spelled(WORDS)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.float32):
+        assert encoder.to(dtype)(ids).dtype == dtype
+    torch.testing.assert_close(encoder(ids).double(), encoder.double()(ids), rtol=0, atol=0.02)
+
+
+def test_gradients_reach_the_weights(encoder, computed: list[int]) -> None:
+    with torch.no_grad():
+        encoder(spelled(WORDS))
+    encoder(spelled(WORDS)).sum().backward()
+    assert all(weight.grad is not None and weight.grad.any() for weight in encoder.parameters())
+    assert len(computed) == 1
+
+
+def test_frozen_vectors_serve_a_training_even_if_kept_in_inference_mode(encoder, computed: list[int]) -> None:
+    with torch.inference_mode():
+        encoder(spelled(WORDS[:3]))
+    encoder.requires_grad_(False)
+    scale = torch.ones(encoder.size, requires_grad=True)
+    vectors = encoder(spelled(WORDS))
+    (vectors * scale).sum().backward()
+    torch.testing.assert_close(scale.grad, by_modules(encoder, spelled(WORDS)).sum(0))
+    assert len(computed) == 2
+
+
+@torch.no_grad()
+def test_modules_that_were_changed_are_run(encoder, computed: list[int]) -> None:
+    class Adapter(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * super().forward(x)
+
+    ids = spelled(WORDS)
+    plain = encoder(ids)
+    hook = encoder.highways[1].register_forward_hook(lambda module, inputs, output: 0.5 * output)
+    hooked = encoder(ids)
+    hook.remove()
+    assert torch.equal(encoder(ids), plain)
+    adapter = Adapter(*reversed(encoder.projection.weight.shape))
+    adapter.weight, adapter.bias = encoder.projection.weight, encoder.projection.bias
+    encoder.projection = adapter
+    torch.testing.assert_close(encoder(ids), 2 * plain, rtol=0, atol=1e-5)
+    assert not torch.allclose(hooked, plain, atol=1e-3)
+    assert len(computed) == 1
+
+
+def test_under_autocast_the_modules_are_run(encoder) -> None:
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert encoder(spelled(WORDS)).dtype == torch.bfloat16
+
+
+@torch.no_grad()
+def test_kept_as_long_as_the_encoder_and_out_of_copies(encoder) -> None:
+    gc.collect()
+    before = len(word_vectors_elmo._kept)
+    names = list(encoder.state_dict())
+    copies = [encoder]
+    vectors = encoder(spelled(WORDS))
+    copies += [copy.deepcopy(encoder), pickle.loads(pickle.dumps(encoder))]
+    assert len(word_vectors_elmo._kept) == before + 1
+    assert list(encoder.state_dict()) == names
+    assert all(torch.equal(copied(spelled(WORDS)), vectors) for copied in copies)
+
+
+@torch.no_grad()
+def test_let_go_with_the_encoder() -> None:
+    encoder = make()[0].char_encoder
+    encoder(spelled(WORDS))
+    assert encoder in word_vectors_elmo._kept
+    gc.collect()
+    before = len(word_vectors_elmo._kept)
+    del encoder
+    gc.collect()
+    assert len(word_vectors_elmo._kept) == before - 1
+
+
+@pytest.mark.parametrize("character", [262, 65536 + 98, -1])
+def test_characters_outside_of_the_vocabulary_are_refused(encoder, character: int) -> None:
+    ids = spelled(WORDS)
+    ids[1, 1] = character
+    with torch.no_grad(), pytest.raises(IndexError, match="out"):
+        encoder(ids)
+
+
+@torch.no_grad()
+def test_works_without_c(encoder, monkeypatch) -> None:
+    ids = spelled(WORDS)
+    expected = encoder(ids)
+    monkeypatch.setenv("HF_ELMO_C_CELL", "0")
+    monkeypatch.setattr(word_vectors_elmo, "load", char_c_elmo.load.__wrapped__)
+    torch.testing.assert_close(encoder(ids), expected, rtol=0, atol=1e-6)
+
+
+def test_threads_share_what_is_kept(encoder) -> None:
+    ids = spelled([f"{number % 60}-{number % 7}" for number in range(400)])
+    expected = by_modules(encoder, ids)
+
+    def one(start: int) -> Tensor:
+        with torch.no_grad():
+            return encoder(ids[start : start + 40])
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(one, range(0, 400, 20)))
+    for start, vectors in zip(range(0, 400, 20), found, strict=True):
+        torch.testing.assert_close(vectors, expected[start : start + 40], rtol=0, atol=1e-6)
