@@ -106,7 +106,9 @@ static inline __attribute__((always_inline)) void forward_row_NAME(
 """
 
 # `..._d` is the distance from one direction to the next; rows follow one another.
-CELL = FORWARD_ROW + r"""
+CELL = (
+    FORWARD_ROW
+    + r"""
 #define FORWARD(FUNCTION, ADD) \
 void FUNCTION(TYPE *gates, long gates_d, const TYPE *recurrent, long recurrent_d, const float *before, \
               long before_d, float *cells, long cells_d, TYPE *hidden, long hidden_d, float before_clip, \
@@ -155,6 +157,7 @@ void backward_NAME(const TYPE *gates, long gates_d, const float *before, long be
   }
 }
 """
+)
 
 TYPES = {torch.float32: ("f32", "float"), torch.bfloat16: ("bf16", "uint16_t")}
 SOURCE = COMMON + "".join(CELL.replace("NAME", name).replace("TYPE", type_) for name, type_ in TYPES.values())

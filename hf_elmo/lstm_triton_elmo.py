@@ -43,17 +43,22 @@ if triton is not None:
     def _forward_kernel(
         gates, gates_d, gates_r, recurrent, recurrent_d, recurrent_r, before, before_d, before_r,
         cells, cells_d, cells_r, hidden, hidden_d, hidden_r,
-        before_clip, cell_clip, rows, size, KEEP_GATES: tl.constexpr, BLOCK: tl.constexpr,
+        before_clip, cell_clip, rows, size, ADD: tl.constexpr, KEEP_GATES: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
         row, direction = tl.program_id(0) % rows, tl.program_id(0) // rows
         k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
         inside = k < size
         gate = direction * gates_d + row * gates_r + k
-        more = direction * recurrent_d + row * recurrent_r + k
-        i = _gate(gates, gate, 0, size, inside) + _gate(recurrent, more, 0, size, inside)
-        f = _gate(gates, gate, 1, size, inside) + _gate(recurrent, more, 1, size, inside)
-        g = _gate(gates, gate, 2, size, inside) + _gate(recurrent, more, 2, size, inside)
-        o = _gate(gates, gate, 3, size, inside) + _gate(recurrent, more, 3, size, inside)
+        i = _gate(gates, gate, 0, size, inside)
+        f = _gate(gates, gate, 1, size, inside)
+        g = _gate(gates, gate, 2, size, inside)
+        o = _gate(gates, gate, 3, size, inside)
+        if ADD:
+            more = direction * recurrent_d + row * recurrent_r + k
+            i += _gate(recurrent, more, 0, size, inside)
+            f += _gate(recurrent, more, 1, size, inside)
+            g += _gate(recurrent, more, 2, size, inside)
+            o += _gate(recurrent, more, 3, size, inside)
         if KEEP_GATES:
             tl.store(gates + gate, i.to(gates.dtype.element_ty), mask=inside)
             tl.store(gates + gate + size, f.to(gates.dtype.element_ty), mask=inside)
@@ -107,7 +112,7 @@ def triton_cell(gates: Tensor, state: Tensor) -> Cell | None:
 
 def forward_cell(
     gates: Tensor,
-    recurrent: Tensor,
+    recurrent: Tensor | None,
     before: Tensor,
     before_clip: float | None,
     cell_clip: float | None,
@@ -116,8 +121,9 @@ def forward_cell(
     keep_gates: bool = True,
 ) -> None:
     """As `lstm_cell_elmo.forward_cell`, with a float32 state."""
-    tensors = gates, recurrent, before, cells, hidden
-    _launch(_forward_kernel, tensors, before_clip, cell_clip, cells, KEEP_GATES=keep_gates)
+    tensors = gates, gates if recurrent is None else recurrent, before, cells, hidden
+    constants = {"ADD": recurrent is not None, "KEEP_GATES": keep_gates}
+    _launch(_forward_kernel, tensors, before_clip, cell_clip, cells, **constants)
 
 
 def backward_cell(

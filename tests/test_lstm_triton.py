@@ -21,13 +21,13 @@ gates = (torch.randn(directions, 8, 4 * size) * 5).to(dtype)[:, 2 : 2 + rows]
 recurrent = torch.randn(directions, rows, 4 * size).to(dtype)
 grad_hidden = torch.randn(directions, rows, size).to(dtype)
 before, grad_cell = torch.randn(2, directions, rows, size)
-for before_clip, cell_clip in ((None, None), (0.9, 0.5)):
+for before_clip, cell_clip, added in ((None, None, recurrent), (0.9, 0.5, recurrent), (0.9, None, None)):
     found = []
     for backend in (triton_cell(gates, before), TORCH_CELL):
         cells, hidden = torch.empty(directions, 5, size)[:, 1:4], torch.empty(directions, rows, size, dtype=dtype)
         total, carried = gates.clone(), grad_cell.clone()
         grad_gates = torch.empty(directions, rows, 4 * size, dtype=dtype)
-        backend.forward(total, recurrent, before, before_clip, cell_clip, cells, hidden)
+        backend.forward(total, added, before, before_clip, cell_clip, cells, hidden)
         backend.backward(total, before, before_clip, cell_clip, cells, grad_hidden, carried, grad_gates)
         found.append((total, cells, hidden, carried, grad_gates))
     for x, y in zip(*found):
