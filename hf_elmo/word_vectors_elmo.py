@@ -17,6 +17,8 @@ from .lstm_packed_elmo import Product, can_pack, identity, is_unchanged, pack
 BYTES = 1 << 27  # for the words kept of one encoder; when they are full, all are let go
 BYTES_OF_KEY = 300  # a word's own part of them: its characters, and its place in the dictionary
 WORDS_AT_ONCE = 1024  # bounds the memory between two layers; more at once are no faster
+# MKL adds up fewer rows in another order. With so many, a word has the same vector alone and among others.
+ROWS_AT_LEAST = 16
 
 _kept: WeakKeyDictionary = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -106,13 +108,16 @@ class WordVectors:
         for start in range(0, len(words), WORDS_AT_ONCE):
             part = slice(start, start + WORDS_AT_ONCE)
             maxima = self.tables.maxima(words[part], lengths[part])
-            # A single row is multiplied in another order: as two, a word has the same vector alone and among others.
-            x = self.activation(maxima.expand(max(2, len(maxima)), -1)).to(vectors.dtype)
+            missing = max(0, ROWS_AT_LEAST - len(maxima))
+            x = self.activation(nn.functional.pad(maxima, (0, 0, 0, missing))).to(vectors.dtype)
             for carry, transform in self.highways:
                 x = torch.lerp(x, transform(x).relu_(), carry(x).sigmoid_())
             vectors[part] = (x if self.projection is None else self.projection(x))[: len(maxima)]
 
 
 def _linear(layer: nn.Linear) -> Product:
-    product, bias = pack(layer.weight.detach()), layer.bias.detach()
+    weight, bias = layer.weight.detach(), layer.bias.detach()
+    if weight.dtype == torch.float32:  # no faster when packed, and oneDNN's long sums round twice as much as MKL's
+        return lambda x: nn.functional.linear(x, weight, bias)
+    product = pack(weight)
     return lambda x: product(x, bias)

@@ -76,7 +76,7 @@ def test_a_word_has_the_same_vector_alone_and_among_others(encoder, words: int) 
         together = encoder(ids)
         word_vectors_elmo._kept.clear()
         apart = torch.cat([encoder(part) for part in ids.split(words)])
-    assert torch.equal(apart, together)
+    torch.testing.assert_close(apart, together, rtol=0, atol=1e-6)  # equal with MKL; other libraries may differ
 
 
 @torch.no_grad()
