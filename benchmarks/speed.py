@@ -3,10 +3,10 @@
     python benchmarks/speed.py --allennlp-python PATH --simple-elmo-python PATH
 
 PATH is the Python of an environment with that implementation; `peers/README.md` of the shared folder says how to make
-one. A peer without PATH is left out. Needs `pip install "hf-elmo[convert,train,plot]"`. Writes, after every section,
-`results.json` and plots to `--out`, and `README.md` beside that folder. `--only` measures some sections and keeps what
-the results file has of the others; `--only none` writes the page again. `--quick` is a trial of everything on very
-little text and one thread.
+one. A peer without PATH is left out. Needs `pip install "hf-elmo[convert,train,plot,onnx]" onnxruntime`. Writes, after
+every section, `results.json` and plots to `--out`, and `README.md` beside that folder. `--only` measures some sections
+and keeps what the results file has of the others; `--only none` writes the page again. `--quick` is a trial of
+everything on very little text and one thread.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from types import ModuleType
 
 from tqdm import tqdm
 
-from measure import embedding, finetuning, latency, memory, pretraining, scaling, startup
+from measure import embedding, finetuning, latency, memory, onnx, pretraining, scaling, startup
 from measure.bench import FULL, QUICK, Bench, Settings
 from measure.plots import draw_plots
 from measure.report import write_readme
@@ -30,6 +30,7 @@ from measure.text import ROOT, WIKITEXT, shared_folder
 SECTIONS: dict[str, ModuleType] = {
     "embedding": embedding,
     "latency": latency,
+    "onnx": onnx,
     "finetuning": finetuning,
     "pretraining": pretraining,
     "scaling": scaling,

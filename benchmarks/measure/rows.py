@@ -36,7 +36,8 @@ class EmbeddingRow(Row):
     TITLE: ClassVar[str] = "Embedding a corpus"
     NOTE: ClassVar[str] = (
         "Text in, arrays of every layer out (AllenNLP's `batch_to_ids` and simple_elmo's own batching included). "
-        "hf_elmo embeds all sentences with `hf_elmo.embed`; the peers are slow, so their rate is that of evenly spaced "
+        "hf_elmo embeds all sentences with `hf_elmo.embed`, as if it had met none of their words before; the peers are "
+        "slow, so their rate is that of evenly spaced "
         "batches of the same sentences in the same order, as many words as the column says. Peak memory is of the "
         "whole process, corpora of this table that it embedded before included. The smallest corpus on the first "
         "number of threads ran in several rounds, all engines in turn in each, and the best counts (what took longer "
@@ -96,14 +97,30 @@ class AgreementRow(Row):
 class LatencyRow(Row):
     TITLE: ClassVar[str] = "One sentence"
     NOTE: ClassVar[str] = (
-        "Median time from text to arrays of every layer: tokenizer and model (hf_elmo), `batch_to_ids` and biLM "
-        "(AllenNLP), `get_elmo_vectors` in an open session (simple_elmo)."
+        "Median time from text to arrays of every layer: tokenizer and model (hf_elmo, each time as if it had met none "
+        "of the words before), `batch_to_ids` and biLM (AllenNLP), `get_elmo_vectors` in an open session (simple_elmo)."
     )
     shape: str = column("shape")
     threads: int = column("threads")
     words: int = column("words")
     engine: str = column("engine")
     milliseconds: float | None = column("ms", ",.1f")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnnxRow(Row):
+    TITLE: ClassVar[str] = "ONNX"
+    NOTE: ClassVar[str] = (
+        "The mix of the layers of 64 sentences in the order of the text, from character ids that are made before: the "
+        "graph of `hf-elmo export --onnx` in onnxruntime, and the model, in turn in one process, float32, best of "
+        "three rounds."
+    )
+    shape: str = column("shape")
+    threads: int = column("threads")
+    batch: int = column("sentences in a batch")
+    torch: float | None = column("torch, words/s", ",.0f")
+    onnxruntime: float | None = column("onnxruntime, words/s", ",.0f")
+    difference: float | None = column("largest difference", ".1e")
 
 
 @dataclass(frozen=True, kw_only=True)

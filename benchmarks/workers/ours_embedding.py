@@ -31,6 +31,14 @@ def load(folder: str, threads: int, dtype: str) -> dict:
     return {"import_seconds": imported - start, "load_seconds": loaded - imported}
 
 
+def forget_words() -> None:
+    """Let go of the vectors of words that were met, so that a time is that of text which comes for the first time."""
+    from hf_elmo import word_vectors_elmo
+
+    for vectors in word_vectors_elmo._kept.values():
+        vectors.places.clear()
+
+
 def _embed(sentences: list[str], **options: Any) -> Any:
     import hf_elmo
 
@@ -41,12 +49,14 @@ def embed(batches: list[list[str]]) -> dict:
     """Text in, arrays of every layer out; `hf_elmo.embed` makes batches of its own."""
     sentences = [sentence for batch in batches for sentence in batch]
     _embed(sentences[:16])
+    forget_words()
     return {"seconds": seconds_of(lambda: _embed(sentences))}
 
 
 def pooled(lines: list[str]) -> dict:
     """One vector a line: what is held does not grow with the words."""
     _embed(lines[:16])
+    forget_words()
     return {"seconds": seconds_of(lambda: _embed(lines, layers="mix", pooling="mean"))}
 
 
@@ -57,6 +67,7 @@ def latency(sentence: str, seconds: float) -> list[float]:
     model, tokenizer = STATE["model"], STATE["tokenizer"]
 
     def run() -> None:
+        forget_words()
         with torch.inference_mode():
             output = model(**tokenizer(sentence, return_tensors="pt"), output_hidden_states=True)
             torch.stack(output.hidden_states).float().numpy()
@@ -122,6 +133,7 @@ def split(sentences: list[str]) -> dict:
     from hf_elmo import embedding, embedding_engine
 
     _embed(sentences[:16])
+    forget_words()
     with Timers() as timers:
         timers.wrap_iterator("tokenising", embedding, "_split")
         timers.wrap("tokenising", embedding_engine.CorpusEncoder, "_spell")
@@ -179,6 +191,52 @@ def lstm_operations(config: Any) -> int:
     return 2 * config.num_hidden_layers * 2 * (4 * cell * 2 * size + size * cell)
 
 
+# -- ONNX --------------------------------------------------------------------------------------------------------------
+
+
+def onnx(sentences: list[str], batch_size: int, rounds: int) -> dict:
+    """Words a second of the exported graph in onnxruntime and of the model, in turn; their largest difference."""
+    import numpy as np
+    import onnxruntime
+    import torch
+
+    tokenizer, model = STATE["tokenizer"], STATE["model"]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(_exported(), options)
+    batches = [
+        dict(tokenizer(sentences[n : n + batch_size], padding=True, return_tensors="np"))
+        for n in range(0, len(sentences), batch_size)
+    ]
+
+    def by_model() -> list:
+        forget_words()
+        with torch.inference_mode():
+            tensors = [{name: torch.from_numpy(x) for name, x in batch.items()} for batch in batches]
+            return [model(**batch).last_hidden_state.numpy() for batch in tensors]
+
+    def by_session() -> list:
+        return [session.run(["last_hidden_state"], batch)[0] for batch in batches]
+
+    difference = max(abs(x - y).max() for x, y in zip(by_model(), by_session(), strict=True))
+    times = [(seconds_of(by_model), seconds_of(by_session)) for _ in range(rounds)]
+    words = sum(len(sentence.split()) for sentence in sentences)
+    rates = (words / min(one) for one in zip(*times, strict=True))
+    return dict(zip(("torch", "onnxruntime"), rates, strict=True)) | {"difference": float(np.float64(difference))}
+
+
+def _exported() -> str:
+    """The loaded model as an ONNX file, made once."""
+    if "onnx" not in STATE:
+        import tempfile
+
+        from hf_elmo.conversion import export_onnx
+
+        STATE["onnx"] = tempfile.TemporaryDirectory()
+        export_onnx(STATE["folder"], f"{STATE['onnx'].name}/model.onnx")
+    return f"{STATE['onnx'].name}/model.onnx"
+
+
 # -- precision and memory ----------------------------------------------------------------------------------------------
 
 
@@ -225,6 +283,7 @@ CALLS = (
     split,
     two_passes,
     arithmetic,
+    onnx,
     smallest_cosine,
     make_tiny_model,
     embed_file,
