@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("run", help="folder of the training run")
     parser.add_argument("folder", type=Path, help="folder to write")
-    parser.add_argument("--words-per-pass", type=int, default=10_727_000, help="words of the corpus with boundaries")
+    parser.add_argument("--words-per-pass", type=int, default=10_726_000, help="words of the corpus with boundaries")
     options = parser.parse_args(arguments)
     checkpoint = get_last_checkpoint(options.run)
     if checkpoint is None:

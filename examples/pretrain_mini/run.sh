@@ -6,6 +6,9 @@ set -euo pipefail
 texts=$1 out=$2
 here=$(dirname "$0")
 
+# glibc keeps the memory of large tensors instead of giving it back after each: a step takes 0.75 to 0.9 of the time.
+export MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_=8000000000
+
 [ -f "$out/corpus/vocab.txt" ] || python "$here/prepare.py" "$texts" "$out/corpus" --vocab-size 40000
 
 hf-elmo pretrain "$out/run" "$out/corpus/train.txt" --held-out "$out/corpus/dev.txt" --vocab "$out/corpus/vocab.txt" --words \
