@@ -153,7 +153,7 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="to compute in [the model's]")
     parser.add_argument("--output-dtype", choices=("float32", "float16"), default="float32", help="to write")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... [a GPU if there is one]")
-    parser.add_argument("--batch-tokens", type=int, metavar="N", help="tokens in a batch [16384; on a CPU down to 4096]")
+    parser.add_argument("--batch-tokens", type=int, metavar="N", help="tokens a batch [16384; on a CPU down to 4096]")
     parser.add_argument("--window", type=int, metavar="N", help="tokens sorted by length together [16 batches]")
     parser.add_argument(
         "--input-format", choices=("text", "jsonl", "csv", "tsv", "parquet"), help="of INPUT [by its ending]"
