@@ -72,9 +72,23 @@ def _lines(series: dict[str, list[tuple[float, float]]], x: str, y: str, scale: 
         for name, points in series.items():
             ax.plot(*zip(*sorted(points), strict=True), marker="o", label=name, color=COLOURS.get(name))
         ax.set(xlabel=x, ylabel=y, xscale=scale, yscale=scale)
+        if scale == "log":
+            _write_out(ax)
         ax.legend(fontsize=8)
 
     return paint
+
+
+def _write_out(ax: "Axes") -> None:
+    """Numbers in full on logarithmic axes: each point's size below it, and 1, 2, 5 of each power of ten beside."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    sizes = sorted({x for line in ax.get_lines() for x in line.get_xdata()})
+    ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _embedding(results: Results) -> list[Panel]:
