@@ -49,7 +49,8 @@ def forward_cell(
     """`cells = sigmoid(f) * clip(before) + sigmoid(i) * tanh(g)`, `hidden = sigmoid(o) * tanh(clip(cells))`.
 
     Args:
-        gates: `[D, B, 4C]`, the input half; the sum of both halves afterwards, if `keep_gates` (else undefined).
+        gates: `[D, B, 4C]`, the input half; the sum of both halves afterwards, if `keep_gates` (else it may stay the
+            input half, which spares a GPU the writing).
         recurrent: `[D, B, 4C]`, the half that comes from the step before; `None` if `gates` are the sum already.
         before: `[D, B, C]`, the cells of the step before, in the type of the state; may be `cells` itself.
         before_clip: the bound on `before`, or `None`.

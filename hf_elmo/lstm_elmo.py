@@ -269,7 +269,7 @@ def _infer_direction(
             rows = end - start
             hidden, cell, cell_outputs = hidden[:rows], cell[:, :rows], cell_outputs[:, :rows]
         gates = gates_of(start, end, hidden).unsqueeze(0)
-        forward_cell(gates, None, cell, before_clip, cell_clip, cell, cell_outputs, keep_gates=False)
+        forward_cell(gates, None, cell, before_clip, cell_clip, cell, cell_outputs)
         hidden, before_clip = outputs[start:end], cell_clip
         if project is None:
             hidden.copy_(cell_outputs[0])

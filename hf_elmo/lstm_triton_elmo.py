@@ -122,7 +122,7 @@ def forward_cell(
 ) -> None:
     """As `lstm_cell_elmo.forward_cell`, with a float32 state."""
     tensors = gates, gates if recurrent is None else recurrent, before, cells, hidden
-    constants = {"ADD": recurrent is not None, "KEEP_GATES": keep_gates}
+    constants = {"ADD": recurrent is not None, "KEEP_GATES": keep_gates and recurrent is not None}
     _launch(_forward_kernel, tensors, before_clip, cell_clip, cells, **constants)
 
 
