@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 # Hidden vectors whose logits are in memory together: few stay in a processor's cache, a GPU wants many at a time.
-ROWS_AT_ONCE = {"cpu": 256, "cuda": 16384}
+ROWS_AT_ONCE, ROWS_AT_ONCE_ON_A_GPU = 256, 16384
 WORDS_AT_ONCE = 8192  # words of the vocabulary whose logits are in memory together
 
 
@@ -234,7 +234,7 @@ def _blocks(rows: int, words: int, at_once: int):
 
 
 def _rows_at_once(hidden: Tensor) -> int:
-    return ROWS_AT_ONCE["cpu" if hidden.device.type == "cpu" else "cuda"]
+    return ROWS_AT_ONCE if hidden.device.type == "cpu" else ROWS_AT_ONCE_ON_A_GPU
 
 
 def _product_dtype(hidden: Tensor) -> torch.dtype:
