@@ -105,7 +105,7 @@ def test_gradients_equal_the_textbooks(name: str) -> None:
         expected = parameter.grad
         if name == "char_encoder.embedding.weight":
             expected[0] = 0  # padding is part of no gradient
-        torch.testing.assert_close(found[name], expected, atol=1e-8, rtol=1e-8)
+        torch.testing.assert_close(found[name], expected, atol=1e-9, rtol=1e-9)
 
 
 def test_layer_zero_is_the_words_vector_twice(inputs: dict) -> None:
@@ -269,7 +269,7 @@ def test_leaving_out_trailing_padding_changes_nothing(monkeypatch, width: int, l
     model.char_encoder.embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[1]))
     monkeypatch.setattr(type(model.char_encoder), "_positions", lambda *_: 50)
     whole = model.char_encoder(ids)
-    assert set(seen) == {50}
+    assert seen == [50] * len({min(number + 2, 50) // 4 for number in (len("S"), length, length // 2)})
     near(trimmed, whole, 1e-7)
     near(trimmed, torch.stack([word_vector(model, row) for row in ids]))
 
