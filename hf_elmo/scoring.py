@@ -79,7 +79,7 @@ def perplexity(
         batch_size: rows (stateful).
 
     Raises:
-        ValueError: the tokenizer has no vocabulary, or there is no text.
+        ValueError: the tokenizer has no vocabulary, there is no text, or (stateful) too little for `batch_size` rows.
     """
     source = texts
     if not hasattr(texts, "read"):
@@ -124,6 +124,11 @@ def _stateful_totals(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, source
         nll, state = model.word_nll(**batch, state=state)
         totals[:2] += nll.double().sum((0, 1)).cpu().numpy()
         totals[2:] += _counts(batch["labels"], windows.encoder.vocabulary.unk_id)
+    if not totals[2]:
+        raise ValueError(
+            f"the text has fewer sentences than the {batch_size} rows that a stateful perplexity deals it out to: give "
+            "more text or a smaller batch_size, or take the stateless one."
+        )
     return totals
 
 

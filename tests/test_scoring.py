@@ -77,6 +77,11 @@ def test_unknown_words_are_counted(model, tokenizer):
     assert perplexity(model, tokenizer, DatasetTexts(["the zebra"])).unknown == pytest.approx(1 / 3)
 
 
+def test_stateful_perplexity_of_too_little_text_says_how_many_rows_it_needs(model, tokenizer):
+    with pytest.raises(ValueError, match=r"fewer sentences than the 99 rows.* smaller batch_size"):
+        perplexity(model, tokenizer, DatasetTexts(TEXTS), stateful=True, batch_size=99)
+
+
 def test_stateful_perplexity_carries_the_state(model, tokenizer):
     """bilm-tf's way with one row: one long pass over the packed sentences in either direction."""
     vocabulary = Vocabulary.of(tokenizer)
