@@ -13,6 +13,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
+from .char_c_elmo import can_train, trained_maxima
 from .configuration_elmo import ElmoConfig
 from .lstm_elmo import LstmWeights, bilstm_layer
 from .lstm_scan_elmo import bilstm_layer_padded
@@ -105,6 +106,9 @@ class ElmoCharacterEncoder(nn.Module):
         if not len(words):
             return self.embedding.weight.new_zeros(0, self.size)
         lengths = ((words != WORD_PADDING_ID) * torch.arange(1, words.shape[1] + 1, device=words.device)).amax(1)
+        if can_train(self.embedding, self.convolutions):
+            maxima = trained_maxima(words, lengths, self.embedding, self.convolutions)
+            return self._mix_filters(self.activation(maxima))
         group, order = (lengths // self.lengths_together).sort(stable=True)
         parts = words[order].split(torch.bincount(group).tolist())
         vectors = torch.cat(

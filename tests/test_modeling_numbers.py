@@ -264,9 +264,10 @@ def test_leaving_out_trailing_padding_changes_nothing(monkeypatch, width: int, l
     model, tokenizer = make(char_filters=[[width, 37]])
     words = ["x" * length, "y" * (length // 2)]
     ids = torch.tensor(tokenizer(words, is_split_into_words=True)["input_ids"])
-    trimmed = model.char_encoder(ids)
     seen = []
     model.char_encoder.embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[1]))
+    trimmed = model.char_encoder(ids)
+    seen.clear()
     monkeypatch.setattr(type(model.char_encoder), "_positions", lambda *_: 50)
     whole = model.char_encoder(ids)
     assert seen == [50] * len({min(number + 2, 50) // 4 for number in (len("S"), length, length // 2)})
