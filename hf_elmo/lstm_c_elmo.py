@@ -37,10 +37,8 @@ static inline float clipped(float x, float bound) {
   return x < -bound ? -bound : x;
 }
 
-/* 1 + e^-x, the denominator of sigmoid(x), with e^-x = 2^n e^r and Cephes' polynomial for e^r. Beyond 28 a sigmoid is
-   1e-12 from its limit, and the product of three such denominators still is a number. */
-static inline float sigmoid_below(float x) {
-  x = clipped(-x, 28.f);
+/* e^x = 2^n e^r, with Cephes' polynomial for e^r, for x of which 2^n is a number. */
+static inline float exp_limited(float x) {
   float n = nearbyintf(x * 1.44269504f);
   float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   float p = 1.9875691500e-4f;
@@ -53,8 +51,15 @@ static inline float sigmoid_below(float x) {
   int32_t bits = ((int32_t)n + 127) << 23;
   float power;
   memcpy(&power, &bits, 4);
-  return 1.f + p * power;
+  return p * power;
 }
+
+/* e^x for x that is not above zero; what is below 1e-37 stays there. */
+static inline float exp_below_zero(float x) { return exp_limited(x < -86.f ? -86.f : x); }
+
+/* 1 + e^-x, the denominator of sigmoid(x). Beyond 28 a sigmoid is 1e-12 from its limit, and the product of three such
+   denominators still is a number. */
+static inline float sigmoid_below(float x) { return 1.f + exp_limited(clipped(-x, 28.f)); }
 
 /* tanh(x) = above / below, the rational approximation that Eigen uses: a few units in the last place, near zero too. */
 static inline float tanh_limited(float x) { return clipped(x, 7.90531110763549805f); }

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .softmax_c_elmo import can_run, odds_
+
 # Hidden vectors whose logits are in memory together: few stay in a processor's cache, a GPU wants many at a time.
 ROWS_AT_ONCE, ROWS_AT_ONCE_ON_A_GPU = 256, 16384
 WORDS_AT_ONCE = 8192  # words of the vocabulary whose logits are in memory together
@@ -94,6 +96,24 @@ def _without_autocast(forward):
     return inside
 
 
+def _torch_odds_(logits: Tensor, true_logits: Tensor, hits: Tensor) -> tuple[Tensor, Tensor]:
+    """In place, each row of logits becomes `e^(logit - top)`, 0 at its hit.
+
+    Args:
+        logits: `[rows, sampled]`, of the negatives.
+        true_logits: `[rows]` float32.
+        hits: `[rows]` int64, where the row's target is among the negatives, -1 where it is not.
+
+    Returns:
+        `top`, the largest logit of each row, and the sum of its odds with that of the target, both `[rows]` float32.
+    """
+    hit_rows = (hits >= 0).nonzero().squeeze(1)
+    logits[hit_rows, hits[hit_rows]] = -math.inf
+    top = torch.maximum(logits.amax(1).float(), true_logits).to(logits.dtype)
+    odds = logits.sub_(top[:, None]).exp_()
+    return top.float(), odds.sum(1).float() + (true_logits - top.float()).exp()
+
+
 class _SampledSoftmax(torch.autograd.Function):
     """Sum of the negative log-likelihoods, and its gradients, chunk by chunk over the rows.
 
@@ -113,20 +133,16 @@ class _SampledSoftmax(torch.autograd.Function):
         nll, grad_true = torch.empty_like(true_logits), torch.empty_like(true_logits)
         grad_hidden = torch.empty_like(hidden32)
         grad_keys = torch.zeros_like(keys, dtype=torch.float32)
-        at_once = _rows_at_once(hidden)
+        make_odds = odds_ if can_run(keys) else _torch_odds_
+        at_once = _rows_at_once(hidden) * 4 // keys.element_size()  # as much memory in every type
         for start in range(0, len(hidden), at_once):
             rows = slice(start, start + at_once)
             logits = torch.mm(queries[rows], keys.t())
-            hit_rows = (hits[rows] >= 0).nonzero().squeeze(1)
-            logits[hit_rows, hits[rows][hit_rows]] = -math.inf  # a row's target is none of its negatives
-            top = torch.maximum(logits.amax(1).float(), true_logits[rows])
-            odds = logits.sub_(top.to(dtype)[:, None]).exp_()
-            top = top.to(dtype).float()
-            total = odds.sum(1).float() + (true_logits[rows] - top).exp()
+            top, total = make_odds(logits, true_logits[rows], hits[rows])  # a row's target is none of its negatives
             nll[rows] = total.log() + top - true_logits[rows]
             grad_true[rows] = torch.expm1(-nll[rows])  # the true word's probability, minus 1
-            grad_hidden[rows] = torch.mm(odds, keys)[:, :-2].float().div_(total[:, None])
-            grad_keys += torch.mm(odds.t(), (queries[rows].float() / total[:, None]).to(dtype))
+            grad_hidden[rows] = torch.mm(logits, keys)[:, :-2].float().div_(total[:, None])
+            grad_keys += torch.mm(logits.t(), (queries[rows].float() / total[:, None]).to(dtype))
         grad_hidden.addcmul_(grad_true[:, None], true_weight)
         ctx.save_for_backward(hidden, weight, bias, targets, ids, grad_hidden, grad_true, grad_keys)
         ctx.mark_non_differentiable(nll)
