@@ -324,8 +324,9 @@ class _PackedLSTM(torch.autograd.Function):
     """`bilstm_layer` on stacked weights, and its gradient.
 
     Only what one step hands to the next is inside the loops over steps: the input half of the gates is one product
-    before the loop, the gradients of inputs and weights are one product each after it. Kept for the gradient, for each
-    word: the gates before activation, the cell before its clip, the cell's output, the projection before its clip.
+    before the loop (or where weights are packed a part of the product inside, which costs less than a cell that adds
+    and writes again), the gradients of inputs and weights are one product each after it. Kept for the gradient, for
+    each word: the gates before activation, the cell before its clip, the cell's output, the projection before its clip.
     """
 
     @staticmethod
@@ -344,7 +345,7 @@ class _PackedLSTM(torch.autograd.Function):
         last = _last_words(steps, inputs.device)
         ctx.save_for_backward(taken, *own, *kept)
         ctx.steps, ctx.backward_loop = steps, backward
-        return outputs, outputs.index_select(1, last), clip(kept[1].index_select(1, last), cell_clip)
+        return outputs, outputs.index_select(1, last), clip(kept[-4].index_select(1, last), cell_clip)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -368,7 +369,7 @@ class _PackedLSTM(torch.autograd.Function):
             grad_hidden,
             grad_cell,
             *grad_weights,
-            torch.bmm(grad_outputs.mT, kept[2]) if weight_hr is not None and wanted[6] else None,
+            torch.bmm(grad_outputs.mT, kept[-3]) if weight_hr is not None and wanted[6] else None,
             *(None, None, None),
         )
 
@@ -404,29 +405,45 @@ def _forward_loop(
     weight_hh: Tensor,
     bias: Tensor,
     weight_hr: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]:
-    """What the gradient needs: the gates before activation, the cells before their clip, the cell's outputs, the
-    projections before their clip or `None`, and the outputs."""
+) -> tuple[Tensor | None, ...]:
+    """What the gradient needs: the gates before activation, of all words or of each step; the cells before their clip,
+    the cell's outputs, the projections before their clip or `None`, and the outputs."""
     cell_clip, proj_clip = clips
-    gates = _product(weight_ih)(inputs, bias)
+    gates_of, all_gates = _gates(inputs, hidden, weight_ih, weight_hh, bias)
     directions, words, size = *inputs.shape[:2], cell.shape[-1]
-    cells, cell_outputs = cell.new_empty(directions, words, size), gates.new_empty(directions, words, size)
+    cells, cell_outputs = cell.new_empty(directions, words, size), inputs.new_empty(directions, words, size)
     projected = None if weight_hr is None else torch.empty_like(hidden[:, :1].expand(-1, words, -1))
     outputs = cell_outputs if projected is None else projected if proj_clip is None else torch.empty_like(projected)
-    forward_cell, cell, before_clip = _choose_cell(gates, cell).forward, cell.contiguous(), None
-    recurrent_half, project = _product(weight_hh), None if weight_hr is None else _product(weight_hr)
+    forward_cell, cell, before_clip = _choose_cell(inputs, cell).forward, cell.contiguous(), None
+    project, kept_gates = None if weight_hr is None else _product(weight_hr), []
     for start, end in steps:
         now, rows = slice(start, end), slice(0, end - start)
-        recurrent = recurrent_half(hidden[:, rows])
-        forward_cell(
-            gates[:, now], recurrent, cell[:, rows], before_clip, cell_clip, cells[:, now], cell_outputs[:, now]
-        )
+        gates, recurrent = gates_of(now, hidden[:, rows])
+        kept_gates.append(gates)
+        forward_cell(gates, recurrent, cell[:, rows], before_clip, cell_clip, cells[:, now], cell_outputs[:, now])
         if project is not None:
             projected[:, now] = project(cell_outputs[:, now])
             if proj_clip is not None:
                 torch.clamp(projected[:, now], -proj_clip, proj_clip, out=outputs[:, now])
         hidden, cell, before_clip = outputs[:, now], cells[:, now], cell_clip
-    return gates, cells, cell_outputs, projected, outputs
+    return *(kept_gates if all_gates is None else [all_gates]), cells, cell_outputs, projected, outputs
+
+
+def _gates(
+    inputs: Tensor, hidden: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
+) -> tuple[Callable[[slice, Tensor], tuple[Tensor, Tensor | None]], Tensor | None]:
+    """`(words, hidden) -> (gates, what the cell has yet to add or None)`, and the tensor that all gates are part of."""
+    if len(weight_ih) > 1 or not can_pack(weight_ih):
+        gates, recurrent_half = _product(weight_ih)(inputs, bias), _product(weight_hh)
+        return lambda now, hidden: (gates[:, now], recurrent_half(hidden)), gates
+    product, size = _product(torch.cat((weight_ih, weight_hh), dim=2)), inputs.shape[2]
+    both = torch.cat((inputs, inputs.new_empty(*inputs.shape[:2], hidden.shape[2])), dim=2)
+
+    def both_halves(now: slice, hidden: Tensor) -> tuple[Tensor, None]:
+        both[:, now, size:] = hidden
+        return product(both[:, now], bias), None
+
+    return both_halves, None
 
 
 def _backward_loop(
@@ -443,12 +460,17 @@ def _backward_loop(
     In place, `grad_outputs` becomes that of the projections before their clip, `grad_hidden` and `grad_cell` that of
     the state before the first step.
     """
-    (_, _, cell, _, weight_hh, _, weight_hr), (gates, cells, _, projected, _) = inputs, kept
+    (_, _, cell, _, weight_hh, _, weight_hr), (*gates, cells, _, projected, _) = inputs, kept
     cell_clip, proj_clip = clips
-    backward_cell, cell = _choose_cell(gates, cell).backward, cell.contiguous()
-    grad_gates = torch.empty_like(gates)
+    if len(gates) < len(steps):
+        gates = gates[0].split([end - start for start, end in steps], dim=1)
+    backward_cell, cell = _choose_cell(gates[0], cell).backward, cell.contiguous()
+    grad_gates = gates[0].new_empty(*cells.shape[:2], 4 * cells.shape[2])
     to_hidden, to_cell_outputs = _product(weight_hh.mT), None if weight_hr is None else _product(weight_hr.mT)
-    for (start, end), (start_before, end_before) in zip(reversed(steps), reversed([(0, 0), *steps[:-1]]), strict=True):
+    steps_before = [(0, 0), *steps[:-1]]
+    for gate, (start, end), (start_before, end_before) in zip(
+        *map(reversed, (gates, steps, steps_before)), strict=True
+    ):
         now, rows = slice(start, end), slice(0, end - start)
         grad = grad_outputs[:, now].add_(grad_hidden[:, rows])
         if to_cell_outputs is not None:
@@ -456,7 +478,7 @@ def _backward_loop(
         first = start == 0
         before, before_clip = (cell, None) if first else (cells[:, start_before:end_before], cell_clip)
         backward_cell(
-            gates[:, now],
+            gate,
             before[:, rows],
             before_clip,
             cell_clip,
