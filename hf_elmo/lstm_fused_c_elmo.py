@@ -119,23 +119,23 @@ static inline void put_KIND(OPERAND *tiles, long depth, long row, long column, l
   PUT
 }
 
-/* Gates [rows][COLUMNS] that wait for their cells [rows][LANES]. */
+/* Gates [ROWS][COLUMNS] that wait for their cells [ROWS][LANES], whose outputs go to `row` and `column` of tiles. */
 struct cells_KIND {
   const float *gates;
   float *cells, clip;
   OPERAND *outputs;
-  long rows, depth, column;
+  long rows, row, column, depth;
 };
 
-static inline __attribute__((always_inline)) void compute_KIND(const struct cells_KIND *cells, long row, long end) {
-  for (end = end < cells->rows ? end : cells->rows; row < end; row++)
-    put_KIND(cells->outputs, cells->depth, row, cells->column,
-             next_cells(cells->gates + row * COLUMNS, cells->cells + row * LANES, cells->clip, EXACT));
+static inline __attribute__((always_inline)) void compute_KIND(const struct cells_KIND *x, long row, long end) {
+  for (end = end < x->rows ? end : x->rows; row < end; row++)
+    put_KIND(x->outputs, x->depth, x->row + row, x->column,
+             next_cells(x->gates + row * COLUMNS, x->cells + row * LANES, x->clip, EXACT));
 }
 """
 
-# sums [ROWS][COLUMNS] = bias or what they were + tile [depth][PARTS][ROWS][DEPTH] * weights [depth][...]. Meanwhile:
-# the cells of the rows from `row` to `end`, and part `part` of `parts` of the next weights is fetched.
+# sums [ROWS][COLUMNS] = bias or what they were + tile [depth][PARTS][ROWS][DEPTH] * weights [depth][...]. Meanwhile the
+# cells that wait are computed, and part `part` of `parts` of the next weights is fetched.
 MULTIPLY_VECTORS = r"""
 static inline __attribute__((always_inline)) void rows_KIND(float *sums, const OPERAND *tile, const OPERAND *weights,
                                                             const float *bias, long bias_step, long depth,
@@ -160,13 +160,13 @@ static void five_KIND(float *sums, const OPERAND *tile, const OPERAND *weights, 
   rows_KIND(sums, tile, weights, bias, bias_step, depth, 5);
 }
 static inline void multiply_KIND(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
-                                 long bias_step, long rows, long depth, const struct cells_KIND *cells, long row,
-                                 long end, long part, long parts) {
+                                 long bias_step, long rows, long depth, const struct cells_KIND *cells, long part,
+                                 long parts) {
   fetch(weights + AT_ONCE * COLUMNS * DEPTH, depth * COLUMNS * DEPTH * sizeof(OPERAND), part, parts);
   six_KIND(sums, tile, weights, bias, bias_step, depth);
   if (rows > 6) five_KIND(sums + 6 * COLUMNS, tile + 6 * DEPTH, weights, bias, bias_step, depth);
   if (rows > 11) five_KIND(sums + 11 * COLUMNS, tile + 11 * DEPTH, weights, bias, bias_step, depth);
-  compute_KIND(cells, row, end); /* on the same units, so at no better time */
+  compute_KIND(cells, 0, ROWS); /* on the same units, so at no better time */
 }
 """
 ADD_PRODUCT_F32 = """_mm512_fmadd_ps(
@@ -191,10 +191,10 @@ MULTIPLY_TILES = r"""
 static inline __attribute__((always_inline)) void multiply_KIND(float *sums, const bf16 *tile,
                                                                 const bf16 *weights, const float *bias,
                                                                 long bias_step, long rows, long depth,
-                                                                const struct cells_KIND *cells, long row, long end,
-                                                                long part, long parts) {
+                                                                const struct cells_KIND *cells, long part,
+                                                                long parts) {
   const float *from = bias ? bias : sums;
-  long column = bias ? bias_step : LANES, next = bias ? 0 : 4 * COLUMNS, share = end - row;
+  long column = bias ? bias_step : LANES, next = bias ? 0 : 4 * COLUMNS;
   __asm__ volatile("" ::: "memory"); /* compilers do not know what tile loads read */
   _tile_loadd(0, from, next);
   _tile_loadd(1, from + column, next);
@@ -203,9 +203,9 @@ static inline __attribute__((always_inline)) void multiply_KIND(float *sums, con
   for (long k = 0; k < depth; k++, tile += PARTS * ROWS * DEPTH, weights += PARTS * COLUMNS * DEPTH) {
     fetch(weights + AT_ONCE * PARTS * COLUMNS * DEPTH, 2 * PARTS * COLUMNS * DEPTH, part, parts);
     PRODUCTS
-    compute_KIND(cells, row + share * k / AT_ONCE, row + share * (k + 1) / AT_ONCE);
+    compute_KIND(cells, ROWS * k / AT_ONCE, ROWS * (k + 1) / AT_ONCE);
   }
-  compute_KIND(cells, row + share * depth / AT_ONCE, end);
+  compute_KIND(cells, ROWS * depth / AT_ONCE, ROWS);
   _tile_stored(0, sums, 4 * COLUMNS);
   _tile_stored(1, sums + LANES, 4 * COLUMNS);
   _tile_stored(2, sums + 2 * LANES, 4 * COLUMNS);
@@ -231,17 +231,25 @@ THREE_PRODUCTS = r"""
 
 LAYER = r"""
 /* sums [rows][COLUMNS] = bias + tiles * weights, AT_ONCE * DEPTH numbers at a time: the weights of these stay in the
-   first cache for all rows. Meanwhile the cells that wait are computed. */
+   first cache for all rows. With the last of them, the cells of the 16 rows before are computed: `waiting`, which is
+   those of the last 16 rows in the end. Without `waiting` there are none. */
 static void block_KIND(float *sums, const OPERAND *tiles, const OPERAND *weights, const float *bias, long bias_step,
-                       long rows, long depth, const struct cells_KIND *cells) {
+                       long rows, long depth, struct cells_KIND *waiting, float *cells, long column) {
+  static const struct cells_KIND none;
   long steps = depth / DEPTH, chunks = (steps + AT_ONCE - 1) / AT_ONCE, size = PARTS * DEPTH;
   for (long chunk = 0; chunk < chunks; chunk++) {
     long first = chunk * AT_ONCE, count = steps - first < AT_ONCE ? steps - first : AT_ONCE;
-    for (long row = 0; row < rows; row += ROWS)
-      multiply_KIND(sums + row * COLUMNS, tiles + (row * steps + first * ROWS) * size,
-                    weights + first * COLUMNS * size, chunk ? NULL : bias, bias_step, rows - row, count, cells,
-                    row + chunk * ROWS / chunks, row + (chunk + 1) * ROWS / chunks, row / ROWS,
+    int ends = waiting && chunk == chunks - 1;
+    for (long row = 0; row < rows; row += ROWS) {
+      float *own = sums + row * COLUMNS;
+      multiply_KIND(own, tiles + (row * steps + first * ROWS) * size, weights + first * COLUMNS * size,
+                    chunk ? NULL : bias, bias_step, rows - row, count, ends ? waiting : &none, row / ROWS,
                     (rows + ROWS - 1) / ROWS);
+      if (ends) {
+        waiting->gates = own, waiting->cells = cells + row * LANES, waiting->row = row, waiting->column = column;
+        waiting->rows = rows - row < ROWS ? rows - row : ROWS;
+      }
+    }
   }
 }
 
@@ -275,14 +283,13 @@ static void rows_to_the_end_KIND(const struct layer *x, long d, long first, long
         put_KIND(both, depth, row, k, load_TYPE(inputs + row * x->input + k));
     struct cells_KIND waiting = {.outputs = cell_outputs, .depth = x->cells, .clip = x->cell_clip};
     for (long k = 0; k < x->cells; k += LANES) {
-      float *gates = sums + k / LANES % 2 * all_rows * COLUMNS;
-      block_KIND(gates, both, weights + 4 * k * depth * PARTS, x->biases[d] + k, x->cells, now, depth, &waiting);
-      waiting.gates = gates, waiting.cells = cell + k * all_rows, waiting.column = k, waiting.rows = now;
+      float *gates = sums + k / LANES % 2 * all_rows * COLUMNS; /* those before may still wait */
+      block_KIND(gates, both, weights + 4 * k * depth * PARTS, x->biases[d] + k, x->cells, now, depth, &waiting,
+                 cell + k * all_rows, k);
     }
-    compute_KIND(&waiting, 0, now);
-    waiting.rows = 0;
+    compute_KIND(&waiting, 0, ROWS);
     for (long k = 0; k < x->size; k += COLUMNS) {
-      block_KIND(sums, cell_outputs, weight_hr + k * x->cells * PARTS, no_bias, 0, now, x->cells, &waiting);
+      block_KIND(sums, cell_outputs, weight_hr + k * x->cells * PARTS, no_bias, 0, now, x->cells, NULL, NULL, 0);
       for (long row = 0; row < now; row++)
         for (long n = 0; n < COLUMNS; n += LANES) {
           lanes h = clipped(load_f32(sums + row * COLUMNS + n), x->proj_clip);

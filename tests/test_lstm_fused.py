@@ -1,5 +1,7 @@
 """Many rows in C, products and cells at the same time: equal to the reference, whatever the machine multiplies with."""
 
+import functools
+
 import pytest
 import torch
 
@@ -27,13 +29,18 @@ KINDS = {
 }
 
 
+@functools.cache
+def library_without_tiles():
+    flags = [lstm_fused_c_elmo.WITHOUT_TILES] if library.has_tiles else []
+    return lstm_fused_c_elmo.declare(compile_library(lstm_fused_c_elmo.SOURCE, *flags))
+
+
 @pytest.fixture(params=KINDS)
 def kind(request, monkeypatch) -> tuple[str, torch.dtype, float]:
     """Each kind of product that this machine has: its name, the type of its inputs, and the error that it may have."""
     name, dtype, tolerance = KINDS[request.param]
     if "without tiles" in request.param:
-        without = compile_library(lstm_fused_c_elmo.SOURCE, *([lstm_fused_c_elmo.WITHOUT_TILES] * library.has_tiles))
-        monkeypatch.setattr(lstm_fused_c_elmo, "load", lambda: lstm_fused_c_elmo.declare(without))
+        monkeypatch.setattr(lstm_fused_c_elmo, "load", library_without_tiles)
     if not hasattr(lstm_fused_c_elmo.load(), f"layer_{name}"):
         pytest.skip("this machine has no such instructions")
     before = torch.get_float32_matmul_precision()
