@@ -52,10 +52,10 @@ def infer(
     sizes = inputs.shape[2], hidden.shape[2], cell.shape[2]
     with torch.autocast(inputs.device.type, enabled=False):
         kind = lstm_fused_c_elmo.choose_kind(inputs, cell, *sizes) if projected else None
-        if rows < FEW_ROWS and lstm_few_c_elmo.fits(inputs, cell, *sizes[1:]):
-            _infer_few(steps, inputs, hidden, cell, weights, cell_clip, proj_clip, outputs)
-        elif rows >= FEW_ROWS and kind is not None:
+        if kind is not None and rows >= lstm_fused_c_elmo.FEWEST_ROWS[kind]:
             _infer_fused(kind, steps, inputs, hidden, cell, weights, clips, outputs)
+        elif rows < FEW_ROWS and lstm_few_c_elmo.fits(inputs, cell, *sizes[1:]):
+            _infer_few(steps, inputs, hidden, cell, weights, cell_clip, proj_clip, outputs)
         else:
             for direction, own in enumerate(weights):
                 state = hidden[direction], cell[direction : direction + 1]

@@ -21,6 +21,7 @@ from torch import Tensor
 from .c_library_elmo import compile_library
 
 TILE_ROWS, COLUMNS, DEPTH = 16, 64, 32  # of a product, as in the source
+FEWEST_ROWS = {"f32": 8, "bf16": 3, "split": 8}  # with fewer, reading both halves of the gates' weights takes too long
 GROUP_ROWS = 256  # side by side at most: their cells stay in the second cache, and each weight serves them all
 
 COMMON = r"""
@@ -440,8 +441,9 @@ def run_layer(
     (directions, rows, size), cells, library, threads = hidden.shape, cell.shape[2], load(), torch.get_num_threads()
     hidden, numbers = hidden.float().contiguous(), torch.tensor(sizes)
     biases = [bias.float().contiguous() for bias in biases]
-    share = math.ceil(rows * directions / threads / TILE_ROWS) * TILE_ROWS
-    group = min(GROUP_ROWS, share)
+    together = threads // math.gcd(threads, directions)  # so many groups of each direction keep all threads at work
+    groups = math.ceil(rows / GROUP_ROWS / together) * together
+    group = math.ceil(rows / groups / TILE_ROWS) * TILE_ROWS
     each = getattr(library, f"scratch_{kind}")(group, inputs.shape[2], size, cells)
     each = math.ceil(each / 64) * 64  # a whole number of cache lines
     scratch = torch.empty(threads, each, dtype=torch.uint8)

@@ -94,6 +94,15 @@ def test_any_number_of_directions_groups_and_threads(kind, calls, threads, monke
     assert len(calls) == 1
 
 
+def test_from_how_many_rows_on(kind, calls):
+    fewest = lstm_fused_c_elmo.FEWEST_ROWS[kind[0]]
+    for rows in (fewest, fewest - 1):
+        inputs, state, weights = random_layer([rows] * 4, kind[1], sizes=SIZES)
+        arguments = inputs, [rows] * 4, state, weights, 0.5, 0.4
+        assert_near(flat(bilstm_layer(*arguments)), flat(reference(*arguments)), kind[2])
+    assert calls == [kind[0]]
+
+
 def test_sums_of_more_numbers_than_are_added_at_a_time(kind):
     sizes = [18, 11, 9]
     inputs, state, weights = random_layer(sizes, kind[1], sizes=(224, 192, 320))
