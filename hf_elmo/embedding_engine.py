@@ -117,37 +117,39 @@ class CorpusEncoder:
         words = [rows[number] for number in group]
         lengths = [len(row) + BOUNDARIES for row in words]
         with torch.inference_mode():
-            layers = self._whole_layers(words, lengths)
+            layers = self._chosen(self._whole_layers(words, lengths), lengths)
             if self.pooling == "none":
                 layers = layers.cpu()
-            arrays = [layer[:, 1:-1].float() for layer in layers.split(lengths, dim=1)]
+            arrays = [layer[:, 1:-1] for layer in layers.split(lengths, dim=1)]
             if self.pooling != "none":
-                arrays = torch.stack([self._pool(array) for array in arrays]).cpu()
+                arrays = torch.stack([self._pool(array.float()) for array in arrays]).cpu()
             for number, array in zip(group, arrays, strict=True):
-                window.put(number, array.numpy())
+                window.put(number, array)
         self.advance(0, sum(map(len, words)))
 
     def _whole_layers(self, words: list[list[str]], lengths: list[int]) -> Tensor:
-        """The layers asked for, `[layers, words, 2P]`, row after row with its boundaries."""
+        """`[all layers, words, 2P]`, row after row with its boundaries."""
         vectors, numbers = self._word_vectors(words, [(0, length) for length in lengths])
         packing = Packing.of_lengths(lengths, vectors.device)
         order = packing.row_by_row()
         order[BACKWARD] += len(numbers)  # the directions one behind the other
         inputs = _arrange(vectors, numbers.repeat(2), order.flatten())
         outputs, _ = self.model.bilm.run(inputs.unflatten(0, (2, -1)), packing)
+        layers = vectors.new_empty(1 + len(outputs), len(numbers), 2 * vectors.shape[1])
+        torch.index_select(vectors.repeat(1, 2), 0, numbers, out=layers[0])
         halves = order.t().flatten()
-        layers = [torch.cat((vectors, vectors), dim=1)[numbers]]
-        layers += [output.flatten(0, 1)[halves].view_as(layers[0]) for output in outputs]
+        for layer, output in zip(layers[1:], outputs, strict=True):
+            torch.index_select(output.flatten(0, 1), 0, halves, out=layer.view(len(halves), -1))
+        return layers
+
+    def _chosen(self, layers: Tensor, lengths: list[int]) -> Tensor:
+        """Those of `[all layers, words, size]`, row after row, that were asked for, or their mix."""
         if self._needs_whole_rows:
             # The norm is over all words given: those of one row at a time here, so that no row depends on its batch.
-            rows = zip(*(layer.split(lengths) for layer in layers), strict=True)
-            return torch.cat([self.model.scalar_mix(row)[0] for row in rows])[None]
-        return torch.stack(self._choose(layers))
-
-    def _choose(self, layers: list[Tensor]) -> list[Tensor]:
+            return torch.cat([self.model.scalar_mix(row)[0] for row in layers.split(lengths, dim=1)])[None]
         if self.layers == "mix":
-            return [self.model.scalar_mix(layers)[0]]
-        return layers if self.layers == "all" else [layers[self.layers]]
+            return self.model.scalar_mix(layers)[0][None]
+        return layers if self.layers == "all" else layers[self.layers :][:1]
 
     def _pool(self, layers: Tensor) -> Tensor:
         """`[layers, words, 2P]` of one row to `[layers, 2P]`."""
@@ -191,7 +193,7 @@ class CorpusEncoder:
         if self.pooling != "none":
             halves = [self._pool_pieces(words, direction) for direction in (FORWARD, BACKWARD)]
             for number, values in zip(group, np.concatenate(halves, axis=2), strict=True):
-                window.put(number, values)
+                window.put(number, torch.from_numpy(values))
             return
         with self.scratch() as file:
             # The forward halves [words, layers, P] of each row lie here until the backward ones come.
@@ -203,7 +205,8 @@ class CorpusEncoder:
                 file.seek(offsets[place] + self._half_bytes(begin))
                 data = file.read(self._half_bytes(len(backward)))
                 forward = np.frombuffer(data, np.float32).reshape(backward.shape)
-                window.put(group[place], np.concatenate((forward, backward), axis=2).swapaxes(0, 1), start=begin)
+                both = np.concatenate((forward, backward), axis=2).swapaxes(0, 1)
+                window.put(group[place], torch.from_numpy(both), start=begin)
 
     def _half_bytes(self, words: int) -> int:
         return words * self.kept_layers * self.model.config.projection_size * np.dtype(np.float32).itemsize
@@ -256,13 +259,14 @@ class CorpusEncoder:
             order = packing.row_by_row()[direction]
             inputs = _arrange(vectors, numbers, order)
             outputs, state = self.model.bilm.run_direction(direction, inputs, packing.batch_sizes, state)
-            layers = self._choose([vectors[numbers], *(output[order] for output in outputs)])
-            return torch.stack(layers, dim=1).float().cpu().numpy(), state
+            layers = torch.stack([vectors[numbers], *(output[order] for output in outputs)])
+            values = self._chosen(layers, [len(numbers)]).transpose(0, 1)
+            return values.float().contiguous().cpu().numpy(), state
 
 
 def _arrange(vectors: Tensor, numbers: Tensor, places: Tensor) -> Tensor:
     """The vectors with these numbers, each at its place."""
-    return vectors[torch.empty_like(numbers).index_copy_(0, places, numbers)]
+    return vectors.index_select(0, torch.empty_like(numbers).index_copy_(0, places, numbers))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

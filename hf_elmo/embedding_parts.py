@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from .readers import RowSource, spool
 
@@ -63,15 +65,15 @@ class WindowFile:
             self.file.seek(self.offsets[-1] - 1)
             self.file.write(b"\0")
 
-    def put(self, row: int, values: np.ndarray, start: int = 0) -> None:
+    def put(self, row: int, values: Tensor, start: int = 0) -> None:
         """Write a row, or a piece of it.
 
         Args:
             row: its number in the window.
-            values: `[layers, 2P]` pooled, else `[layers, words of the piece, 2P]`.
+            values: `[layers, 2P]` pooled, else `[layers, words of the piece, 2P]`, on the CPU.
             start: the first word of the piece.
         """
-        values = np.ascontiguousarray(values, dtype=self.layout.dtype)
+        values = np.ascontiguousarray(values.float().numpy(), dtype=self.layout.dtype)
         whole = self.layout.nbytes(self.word_counts[row])
         inside = 0 if self.layout.pooled else start * self.layout.size * self.layout.dtype.itemsize
         for layer, block in enumerate([values] if values.nbytes == whole else values):
@@ -84,15 +86,15 @@ class WindowInMemory:
 
     def __init__(self, layout: RowLayout, word_counts: list[int]) -> None:
         ends = np.cumsum([layout.nbytes(count) // layout.dtype.itemsize for count in word_counts])
-        rows = np.split(np.zeros(ends[-1], layout.dtype), ends[:-1])
+        rows = np.split(np.zeros(ends[-1], layout.dtype.newbyteorder("=")), ends[:-1])
         self.arrays = [row.reshape(layout.shape(count)) for row, count in zip(rows, word_counts, strict=True)]
         self.size = layout.size
 
-    def put(self, row: int, values: np.ndarray, start: int = 0) -> None:
+    def put(self, row: int, values: Tensor, start: int = 0) -> None:
         """As `WindowFile.put`."""
+        row = torch.from_numpy(self.arrays[row]).view(len(values), -1, self.size)
         values = values.reshape(len(values), -1, self.size)
-        inside = slice(start, start + values.shape[1])
-        self.arrays[row].reshape(len(values), -1, self.size)[:, inside] = values
+        row[:, start : start + values.shape[1]] = values
 
 
 Window = WindowFile | WindowInMemory

@@ -39,6 +39,7 @@ class Packing:
         batch_sizes: rows of each step.
         rows: `[rows that have words]`, the batch's rows, longest first.
         shape: `(batch, words)`.
+        in_order: whether `rows` are all rows as they come.
     """
 
     positions: Tensor
@@ -46,6 +47,7 @@ class Packing:
     batch_sizes: list[int]
     rows: Tensor
     shape: tuple[int, int]
+    in_order: bool = False
 
     @classmethod
     @torch.compiler.disable  # the number of words is known from the mask's values alone
@@ -62,7 +64,8 @@ class Packing:
         row, step, reverse, batch_sizes = (part.to(mask.device) for part in _time_major(lengths[rows]))
         # The words of each row, moved to its left end and in order: their places in the flattened batch.
         places = (~mask[rows_here]).to(torch.uint8).argsort(dim=1, stable=True) + rows_here[:, None] * words
-        return cls(places[row, step], reverse, batch_sizes.tolist(), rows_here, (batch, words))
+        in_order = torch.equal(rows, torch.arange(batch))
+        return cls(places[row, step], reverse, batch_sizes.tolist(), rows_here, (batch, words), in_order)
 
     @classmethod
     def of_lengths(cls, lengths: list[int], device: torch.device) -> "Packing":
@@ -70,7 +73,7 @@ class Packing:
         row, step, reverse, batch_sizes = _time_major(torch.tensor(lengths))
         positions, rows = row * lengths[0] + step, torch.arange(len(lengths))
         shape = len(lengths), lengths[0]
-        return cls(positions.to(device), reverse.to(device), batch_sizes.tolist(), rows.to(device), shape)
+        return cls(positions.to(device), reverse.to(device), batch_sizes.tolist(), rows.to(device), shape, True)
 
     def row_by_row(self) -> Tensor:
         """`[2, packed]`: row after row, where each word stands as the forward and as the backward direction reads."""
