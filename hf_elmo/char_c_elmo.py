@@ -31,6 +31,32 @@ static inline lanes larger(lanes x, lanes y) {
   return (lanes)(((bits)x & first) | ((bits)y & ~first));
 }
 
+/* The maximum over windows of one block's filters. Inlined where the width is known, so that its loop is unrolled. */
+static inline __attribute__((always_inline)) lanes
+maximum(const uint16_t *character, long last, const float *table, long vocabulary, long width) {
+  lanes best = (lanes){0} - INFINITY;
+  for (long start = 0; start <= last; start++) {
+    lanes sum = *(const lanes *)(table + character[start] * LANES);
+    for (long k = 1; k < width; k++)
+      sum += *(const lanes *)(table + (k * vocabulary + character[start + k]) * LANES);
+    best = larger(best, sum);
+  }
+  return best;
+}
+
+static lanes maximum_of_width(const uint16_t *character, long last, const float *table, long vocabulary, long width) {
+  switch (width) {
+  case 1: return maximum(character, last, table, vocabulary, 1);
+  case 2: return maximum(character, last, table, vocabulary, 2);
+  case 3: return maximum(character, last, table, vocabulary, 3);
+  case 4: return maximum(character, last, table, vocabulary, 4);
+  case 5: return maximum(character, last, table, vocabulary, 5);
+  case 6: return maximum(character, last, table, vocabulary, 6);
+  case 7: return maximum(character, last, table, vocabulary, 7);
+  default: return maximum(character, last, table, vocabulary, width);
+  }
+}
+
 /* words [n][characters] and their lengths, padding left out. A block has one width; its table is
    [width][vocabulary][LANES] at tables + place; the filters first ... first + count - 1 of maxima [n][filters] are
    its own. Windows of padding alone are equal: one of them is as good as all. */
@@ -44,13 +70,7 @@ void character_maxima(const uint16_t *words, const int64_t *lengths, long n, lon
     for (long word = 0; word < n; word++) {
       const uint16_t *character = words + word * characters;
       long last = lengths[word] < characters - width ? lengths[word] : characters - width;
-      lanes best = (lanes){0} - INFINITY;
-      for (long start = 0; start <= last; start++) {
-        lanes sum = *(const lanes *)(table + character[start] * LANES);
-        for (long k = 1; k < width; k++)
-          sum += *(const lanes *)(table + (k * vocabulary + character[start + k]) * LANES);
-        best = larger(best, sum);
-      }
+      lanes best = maximum_of_width(character, last, table, vocabulary, width);
       memcpy(maxima + word * filters + firsts[block], &best, 4 * counts[block]);
     }
   }
