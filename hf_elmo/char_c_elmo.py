@@ -41,12 +41,25 @@ typedef struct {
   const int64_t *firsts, *counts, *widths;
 } Work;
 
+/* Inlined for each width of the published filters: their inner loops are unrolled. */
+#define WITH_WIDTH(WIDTH, FUNCTION, ...) \
+  switch (WIDTH) { \
+  case 1: FUNCTION(__VA_ARGS__, 1); break; \
+  case 2: FUNCTION(__VA_ARGS__, 2); break; \
+  case 3: FUNCTION(__VA_ARGS__, 3); break; \
+  case 4: FUNCTION(__VA_ARGS__, 4); break; \
+  case 5: FUNCTION(__VA_ARGS__, 5); break; \
+  case 6: FUNCTION(__VA_ARGS__, 6); break; \
+  case 7: FUNCTION(__VA_ARGS__, 7); break; \
+  default: FUNCTION(__VA_ARGS__, WIDTH); \
+  }
+
 /* maxima [n][filters]: the largest window of each word. Windows of padding alone are equal: the first of them is as
    good as all. If windows [n][filters] is wanted it says where the maximum begins, the first of equals; what is no
    number is the largest. */
 static inline __attribute__((always_inline)) void block_maxima(
-    const Work *work, long block, const lanes *table, float *maxima, uint16_t *windows, int keep) {
-  long width = work->widths[block], first = work->firsts[block], count = work->counts[block];
+    const Work *work, long block, const lanes *table, float *maxima, uint16_t *windows, int keep, long width) {
+  long first = work->firsts[block], count = work->counts[block];
   for (long word = 0; word < work->n; word++) {
     const uint16_t *character = work->words + word * work->characters;
     long last = work->characters - width < work->lengths[word] ? work->characters - width : work->lengths[word];
@@ -73,7 +86,7 @@ static inline __attribute__((always_inline)) void block_maxima(
 void character_maxima(const Work *work, const float *tables, const int64_t *places, float *maxima, int threads) {
   #pragma omp parallel for num_threads(threads) schedule(dynamic)
   for (long block = 0; block < work->blocks; block++)
-    block_maxima(work, block, (const lanes *)(tables + places[block]), maxima, 0, 0);
+    WITH_WIDTH(work->widths[block], block_maxima, work, block, (const lanes *)(tables + places[block]), maxima, 0, 0)
 }
 
 static void *room(long numbers) { return aligned_alloc(64, (4 * numbers + 63) / 64 * 64); }
@@ -110,15 +123,16 @@ void character_windows(const Work *work, const float *embedding, long size, cons
     lanes bias = {0};
     memcpy(&bias, biases[block], 4 * count);
     make_table(embedding, work->vocabulary, size, width, columns, bias, table);
-    block_maxima(work, block, table, maxima, windows, 1);
+    WITH_WIDTH(width, block_maxima, work, block, table, maxima, windows, 1)
     free(table);
     free(columns);
   }
 }
 
 /* Add the gradient of a block's maxima to that of its table: only the window of a maximum has one. */
-static void add_to_table(const Work *work, long block, const float *grads, const uint16_t *windows, lanes *grad_table) {
-  long width = work->widths[block], first = work->firsts[block], count = work->counts[block];
+static inline __attribute__((always_inline)) void add_to_table(
+    const Work *work, long block, const float *grads, const uint16_t *windows, lanes *grad_table, long width) {
+  long first = work->firsts[block], count = work->counts[block];
   for (long word = 0; word < work->n; word++) {
     const uint16_t *character = work->words + word * work->characters;
     long last = work->characters - width < work->lengths[word] ? work->characters - width : work->lengths[word];
@@ -176,7 +190,7 @@ void character_gradients(const Work *work, const float *embedding, long size, co
     long width = work->widths[block], count = work->counts[block], numbers = work->vocabulary * width * LANES;
     lanes *grad_table = room(numbers), *columns = spread(weights[block], size, width, count);
     memset(grad_table, 0, 4 * numbers);
-    add_to_table(work, block, grads, windows, grad_table);
+    WITH_WIDTH(width, add_to_table, work, block, grads, windows, grad_table)
     unmake_table(embedding, work->vocabulary, size, width, count, columns, grad_table,
                  grad_embeddings + block * work->vocabulary * size, grad_weights[block], grad_biases[block]);
     free(grad_table);

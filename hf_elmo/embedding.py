@@ -24,7 +24,7 @@ from tqdm.auto import tqdm
 
 from . import __version__
 from .embedding_engine import BOUNDARIES, CorpusEncoder
-from .embedding_parts import PartsFolder, RowLayout, memory_window
+from .embedding_parts import PartsFolder, RowLayout, WindowInMemory
 from .modeling_elmo import ElmoModel
 from .readers import Row, RowSource, Survey, check_row, survey
 from .shipped import FOLDER
@@ -396,9 +396,9 @@ def _embed_in_memory(job: _Job, inputs: Any, reading: dict[str, Any]) -> list[np
         with job.bar(len(rows) if isinstance(rows, list) else None) as bar:
             encoder = job.encoder(scratch, bar, job.budget)
             for words in job.windows(rows):
-                window = memory_window(job.layout, [len(row) for row in words])
+                window = WindowInMemory(job.layout, [len(row) for row in words])
                 encoder.encode(words, window)
-                arrays += [window.array(number) for number in range(len(words))]
+                arrays += window.arrays
     if job.layout.pooled:
         return np.stack(arrays) if arrays else np.zeros((0, *job.layout.shape(0)), job.layout.dtype)
     return arrays

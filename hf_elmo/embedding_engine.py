@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .embedding_parts import WindowFile
+from .embedding_parts import Window
 from .modeling_elmo import ElmoModel, State
 from .packing_elmo import Packing
 from .tokenization_elmo import ElmoTokenizer, words_to_character_ids
@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 FORWARD, BACKWARD = 0, 1
 BOUNDARIES = 2  # <S> and </S> around each row
+BOS, EOS = range(BOUNDARIES)  # these among words, equal to none of them
 # A step of the recurrence costs about the same for one row and for many: rows of which fewer than the first number fit
 # into a batch go in pieces, up to the second number side by side, unless too few of them are there.
 FEW_ROWS, LONG_ROWS_TOGETHER = 8, 32
@@ -55,10 +56,9 @@ class CorpusEncoder:
         self.model, self.tokenizer, self.layers, self.pooling = model, tokenizer, layers, pooling
         self.budget, self.scratch, self.advance = budget, scratch, advance
         self.kept_layers = model.config.num_hidden_layers + 1 if layers == "all" else 1
-        bos, eos = tokenizer.convert_tokens_to_ids([tokenizer.bos_token, tokenizer.eos_token])
-        self.bos, self.eos = np.array(bos), np.array(eos)
+        self.boundaries = np.array(tokenizer.convert_tokens_to_ids([tokenizer.bos_token, tokenizer.eos_token]))
 
-    def encode(self, rows: list[list[str]], window: WindowFile) -> None:
+    def encode(self, rows: list[list[str]], window: Window) -> None:
         """Fill `window` with the vectors of `rows`, the words of each.
 
         Raises:
@@ -113,71 +113,76 @@ class CorpusEncoder:
 
     # -- whole rows ---------------------------------------------------------------------------------------------------
 
-    def _encode_batch(self, group: list[int], rows: list[list[str]], window: WindowFile) -> None:
-        sequences = [self._spell(rows[number], 0, len(rows[number]) + BOUNDARIES) for number in group]
-        input_ids, mask = self._pad(sequences)
+    def _encode_batch(self, group: list[int], rows: list[list[str]], window: Window) -> None:
+        words = [rows[number] for number in group]
+        lengths = [len(row) + BOUNDARIES for row in words]
         with torch.inference_mode():
-            layers = self._whole_layers(input_ids, mask)
+            layers = self._chosen(self._whole_layers(words, lengths), lengths)
+            if self.pooling == "none":
+                layers = layers.cpu()
+            arrays = [layer[:, 1:-1] for layer in layers.split(lengths, dim=1)]
             if self.pooling != "none":
-                words = mask.clone()
-                words[:, 0] = False
-                words[torch.arange(len(group)), mask.sum(1) - 1] = False
-                layers = [self._pool(layer, words) for layer in layers]
-            arrays = [layer.float().cpu().numpy() for layer in layers]
-        for place, number in enumerate(group):
-            inside = () if self.pooling != "none" else slice(1, len(rows[number]) + 1)
-            window.put(number, np.stack([array[place][inside] for array in arrays]))
-        self.advance(0, sum(len(rows[number]) for number in group))
+                arrays = torch.stack([self._pool(array.float()) for array in arrays]).cpu()
+            for number, array in zip(group, arrays, strict=True):
+                window.put(number, array)
+        self.advance(0, sum(map(len, words)))
 
-    def _whole_layers(self, input_ids: Tensor, mask: Tensor) -> list[Tensor]:
-        """The layers asked for, each `[batch, words, 2P]`."""
-        output = self.model(input_ids, mask, output_hidden_states=self.layers != "mix" or self._needs_whole_rows)
+    def _whole_layers(self, words: list[list[str]], lengths: list[int]) -> Tensor:
+        """`[all layers, words, 2P]`, row after row with its boundaries."""
+        vectors, numbers = self._word_vectors(words, [(0, length) for length in lengths])
+        packing = Packing.of_lengths(lengths, vectors.device)
+        order = packing.row_by_row()
+        order[BACKWARD] += len(numbers)  # the directions one behind the other
+        inputs = _arrange(vectors, numbers.repeat(2), order.flatten())
+        outputs, _ = self.model.bilm.run(inputs.unflatten(0, (2, -1)), packing)
+        layers = vectors.new_empty(1 + len(outputs), len(numbers), 2 * vectors.shape[1])
+        torch.index_select(vectors.repeat(1, 2), 0, numbers, out=layers[0])
+        halves = order.t().flatten()
+        for layer, output in zip(layers[1:], outputs, strict=True):
+            torch.index_select(output.flatten(0, 1), 0, halves, out=layer.view(len(halves), -1))
+        return layers
+
+    def _chosen(self, layers: Tensor, lengths: list[int]) -> Tensor:
+        """Those of `[all layers, words, size]`, row after row, that were asked for, or their mix."""
         if self._needs_whole_rows:
             # The norm is over all words given: those of one row at a time here, so that no row depends on its batch.
-            return [self._mix_each_row(output.hidden_states, mask)]
+            return torch.cat([self.model.scalar_mix(row)[0] for row in layers.split(lengths, dim=1)])[None]
         if self.layers == "mix":
-            return [output.last_hidden_state]
-        return list(output.hidden_states) if self.layers == "all" else [output.hidden_states[self.layers]]
+            return self.model.scalar_mix(layers)[0][None]
+        return layers if self.layers == "all" else layers[self.layers :][:1]
 
-    def _mix_each_row(self, layers: tuple[Tensor, ...], mask: Tensor) -> Tensor:
-        mixed = torch.zeros_like(layers[0])
-        for row, words in enumerate(mask):
-            mixed[row, words] = self.model.scalar_mix([layer[row, words] for layer in layers])[0]
-        return mixed
+    def _pool(self, layers: Tensor) -> Tensor:
+        """`[layers, words, 2P]` of one row to `[layers, 2P]`."""
+        return layers.amax(1) if self.pooling == "max" else layers.mean(1)
 
-    def _pool(self, layer: Tensor, words: Tensor) -> Tensor:
-        """`[batch, words, 2P]` to `[batch, 2P]`, over the positions that `words` `[batch, words]` names."""
-        layer, words = layer.float(), words[:, :, None]
-        if self.pooling == "max":
-            return layer.masked_fill(~words, -torch.inf).amax(1)
-        return (layer * words).sum(1) / words.sum(1)
+    def _word_vectors(self, words: list[list[str]], spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+        """The distinct words at the positions `spans` of rows, `<S>` being position 0.
 
-    def _spell(self, words: list[str], begin: int, end: int) -> np.ndarray:
-        """Character ids of the positions `begin` to `end` of a row, `<S>` being position 0."""
-        inside = words[max(begin - 1, 0) : end - 1]
-        parts = [self.bos[None]] if begin == 0 else []
-        if inside:
-            parts.append(self._word_ids(inside))
-        if end == len(words) + BOUNDARIES:
-            parts.append(self.eos[None])
-        return np.concatenate(parts)
+        Returns:
+            their vectors `[distinct, P]`, and row after row the number of the word at each position.
+        """
+        tokens: list[str | int] = []
+        for row, (begin, end) in zip(words, spans, strict=True):
+            tokens += (BOS,) if begin == 0 else ()
+            tokens += row[max(begin - 1, 0) : end - 1]
+            tokens += (EOS,) if end == len(row) + BOUNDARIES else ()
+        distinct = dict.fromkeys(tokens)
+        boundaries = [token for token in (BOS, EOS) if distinct.pop(token, ...) is None]
+        numbers = dict(zip((*boundaries, *distinct), range(len(boundaries) + len(distinct)), strict=True))
+        ids = np.concatenate((self.boundaries[boundaries], self._spell(list(distinct))))
+        vectors = self.model.char_encoder(torch.from_numpy(ids).to(self.model.device))
+        return vectors, torch.tensor([numbers[token] for token in tokens], device=vectors.device)
 
-    def _word_ids(self, words: list[str]) -> np.ndarray:
+    def _spell(self, words: list[str]) -> np.ndarray:
+        """Character ids `[words, characters]`."""
         if self.tokenizer.split_special_tokens:  # a word that reads "<S>" is a word
             return words_to_character_ids(words, self.tokenizer.max_word_length)
-        return np.asarray(self.tokenizer.convert_tokens_to_ids(words))
-
-    def _pad(self, sequences: list[np.ndarray]) -> tuple[Tensor, Tensor]:
-        """`input_ids` `[batch, words, characters]` and their mask `[batch, words]`, bool, padded on the right."""
-        lengths = torch.tensor([len(sequence) for sequence in sequences])
-        mask = torch.arange(int(lengths.max())) < lengths[:, None]
-        input_ids = torch.zeros(*mask.shape, sequences[0].shape[1], dtype=torch.int64)
-        input_ids[mask] = torch.from_numpy(np.concatenate(sequences))
-        return input_ids.to(self.model.device), mask.to(self.model.device)
+        ids = self.tokenizer.convert_tokens_to_ids(words)
+        return np.array(ids, np.int64).reshape(len(words), self.tokenizer.max_word_length)
 
     # -- rows in pieces -----------------------------------------------------------------------------------------------
 
-    def _encode_long(self, group: list[int], rows: list[list[str]], window: WindowFile) -> None:
+    def _encode_long(self, group: list[int], rows: list[list[str]], window: Window) -> None:
         """Rows in pieces, longest first, side by side."""
         if self._needs_whole_rows:
             raise ValueError(
@@ -188,7 +193,7 @@ class CorpusEncoder:
         if self.pooling != "none":
             halves = [self._pool_pieces(words, direction) for direction in (FORWARD, BACKWARD)]
             for number, values in zip(group, np.concatenate(halves, axis=2), strict=True):
-                window.put(number, values)
+                window.put(number, torch.from_numpy(values))
             return
         with self.scratch() as file:
             # The forward halves [words, layers, P] of each row lie here until the backward ones come.
@@ -200,7 +205,8 @@ class CorpusEncoder:
                 file.seek(offsets[place] + self._half_bytes(begin))
                 data = file.read(self._half_bytes(len(backward)))
                 forward = np.frombuffer(data, np.float32).reshape(backward.shape)
-                window.put(group[place], np.concatenate((forward, backward), axis=2).swapaxes(0, 1), start=begin)
+                both = np.concatenate((forward, backward), axis=2).swapaxes(0, 1)
+                window.put(group[place], torch.from_numpy(both), start=begin)
 
     def _half_bytes(self, words: int) -> int:
         return words * self.kept_layers * self.model.config.projection_size * np.dtype(np.float32).itemsize
@@ -233,35 +239,34 @@ class CorpusEncoder:
             spans = [(done, min(done + step, length)) for length in lengths[:here]]
             if direction == BACKWARD:
                 spans = [(length - end, length - begin) for length, (begin, end) in zip(lengths, spans, strict=False)]
-            sequences = [self._spell(row, *span) for row, span in zip(words, spans, strict=False)]
             state = None if state is None else tuple(part[:, :here] for part in state)
-            values, state = self._half_layers(sequences, state, direction)
+            values, state = self._half_layers(words[:here], spans, state, direction)
+            first_value = 0
             for place, (begin, end) in enumerate(spans):
                 first, last = max(begin, 1), min(end, lengths[place] - 1)
                 if first < last:
                     self.advance(0, (last - first) / 2)  # the other direction does the other half
-                    yield place, first - 1, np.ascontiguousarray(values[place, first - begin : last - begin])
+                    yield place, first - 1, values[first_value + first - begin : first_value + last - begin]
+                first_value += end - begin
 
     def _half_layers(
-        self, sequences: list[np.ndarray], state: State | None, direction: int
+        self, words: list[list[str]], spans: list[tuple[int, int]], state: State | None, direction: int
     ) -> tuple[np.ndarray, State]:
-        """The layers asked for in one direction, `[rows, words, layers, P]` float32, and the state after them."""
-        input_ids, mask = self._pad(sequences)
-        model = self.model
+        """One direction of the layers asked for, `[words, layers, P]` float32 row after row, and the state after it."""
         with torch.inference_mode():
-            packing = Packing.of(mask)
-            vectors = model.char_encoder(input_ids.flatten(0, 1)[packing.positions])
-            inputs = vectors[packing.reverse] if direction == BACKWARD else vectors
-            outputs, state = model.bilm.run_direction(direction, inputs, packing.batch_sizes, state)
-            if direction == BACKWARD:
-                outputs = [output[packing.reverse] for output in outputs]
-            layers = [vectors, *outputs]
-            if self.layers == "mix":
-                layers = [model.scalar_mix(layers)[0]]
-            elif self.layers != "all":
-                layers = [layers[self.layers]]
-            values = torch.stack([packing.pad(layer) for layer in layers], dim=2)
-            return values.float().cpu().numpy(), state
+            vectors, numbers = self._word_vectors(words, spans)
+            packing = Packing.of_lengths([end - begin for begin, end in spans], vectors.device)
+            order = packing.row_by_row()[direction]
+            inputs = _arrange(vectors, numbers, order)
+            outputs, state = self.model.bilm.run_direction(direction, inputs, packing.batch_sizes, state)
+            layers = torch.stack([vectors[numbers], *(output[order] for output in outputs)])
+            values = self._chosen(layers, [len(numbers)]).transpose(0, 1)
+            return values.float().contiguous().cpu().numpy(), state
+
+
+def _arrange(vectors: Tensor, numbers: Tensor, places: Tensor) -> Tensor:
+    """The vectors with these numbers, each at its place."""
+    return vectors.index_select(0, torch.empty_like(numbers).index_copy_(0, places, numbers))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

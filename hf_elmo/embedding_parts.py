@@ -7,7 +7,6 @@ each finished window of rows `N.bin` (values, row after row), `N.words` (JSON li
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from .readers import RowSource, spool
 
@@ -51,7 +52,7 @@ class RowLayout:
 
 
 class WindowFile:
-    """The values of a window of rows in a file, or in memory, filled in any order and read back row by row."""
+    """The values of a window of rows in a file, filled in any order."""
 
     def __init__(self, file: IO[bytes], layout: RowLayout, word_counts: list[int]) -> None:
         self.file, self.layout, self.word_counts = file, layout, word_counts
@@ -64,34 +65,39 @@ class WindowFile:
             self.file.seek(self.offsets[-1] - 1)
             self.file.write(b"\0")
 
-    def put(self, row: int, values: np.ndarray, start: int = 0) -> None:
+    def put(self, row: int, values: Tensor, start: int = 0) -> None:
         """Write a row, or a piece of it.
 
         Args:
             row: its number in the window.
-            values: `[layers, 2P]` pooled, else `[layers, words of the piece, 2P]`.
+            values: `[layers, 2P]` pooled, else `[layers, words of the piece, 2P]`, on the CPU.
             start: the first word of the piece.
         """
-        values = np.ascontiguousarray(values, dtype=self.layout.dtype)
-        step = self.layout.nbytes(self.word_counts[row]) // values.shape[0]
+        values = np.ascontiguousarray(values.float().numpy(), dtype=self.layout.dtype)
+        whole = self.layout.nbytes(self.word_counts[row])
         inside = 0 if self.layout.pooled else start * self.layout.size * self.layout.dtype.itemsize
-        for layer, block in enumerate(values):
-            self.file.seek(self.offsets[row] + layer * step + inside)
+        for layer, block in enumerate([values] if values.nbytes == whole else values):
+            self.file.seek(self.offsets[row] + layer * (whole // len(values)) + inside)
             self.file.write(block.data)
 
-    def array(self, row: int) -> np.ndarray:
-        """A row of a window in memory, without a copy."""
-        count = self.word_counts[row]
-        size = int(np.prod(self.layout.shape(count)))
-        values = np.frombuffer(self.file.getbuffer(), self.layout.dtype, size, self.offsets[row])
-        return values.reshape(self.layout.shape(count))
+
+class WindowInMemory:
+    """As `WindowFile`, with the values in `arrays`, one for each row."""
+
+    def __init__(self, layout: RowLayout, word_counts: list[int]) -> None:
+        ends = np.cumsum([layout.nbytes(count) // layout.dtype.itemsize for count in word_counts])
+        rows = np.split(np.zeros(ends[-1], layout.dtype.newbyteorder("=")), ends[:-1])
+        self.arrays = [row.reshape(layout.shape(count)) for row, count in zip(rows, word_counts, strict=True)]
+        self.size = layout.size
+
+    def put(self, row: int, values: Tensor, start: int = 0) -> None:
+        """As `WindowFile.put`."""
+        row = torch.from_numpy(self.arrays[row]).view(len(values), -1, self.size)
+        values = values.reshape(len(values), -1, self.size)
+        row[:, start : start + values.shape[1]] = values
 
 
-def memory_window(layout: RowLayout, word_counts: list[int]) -> WindowFile:
-    """A window whose values are kept in memory."""
-    window = WindowFile(io.BytesIO(), layout, word_counts)
-    window.allocate()
-    return window
+Window = WindowFile | WindowInMemory
 
 
 @dataclass(frozen=True)

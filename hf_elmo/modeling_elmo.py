@@ -218,16 +218,17 @@ class ElmoBiLM(nn.Module):
         Returns:
             each layer's output `[2, packed, P]`, and the state after each row's last word.
         """
+        if state is None or packing.in_order:
+            before = self.initial_state(len(packing.rows), words) if state is None else state
+        else:
+            before = tuple(part[:, :, packing.rows] for part in state)
+        stacks = self.forward_layers, self.backward_layers
+        outputs, after = self._run(stacks, words, packing.batch_sizes, before)
+        after = tuple(new.to(old.dtype) for old, new in zip(before, after, strict=True))
+        if packing.in_order:
+            return outputs, after
         state = self.initial_state(packing.shape[0], words) if state is None else state
-        outputs, after = self._run(
-            (self.forward_layers, self.backward_layers),
-            words,
-            packing.batch_sizes,
-            tuple(part[:, :, packing.rows] for part in state),
-        )
-        return outputs, tuple(
-            old.index_copy(2, packing.rows, new.to(old.dtype)) for old, new in zip(state, after, strict=True)
-        )
+        return outputs, tuple(old.index_copy(2, packing.rows, new) for old, new in zip(state, after, strict=True))
 
     def run_padded(self, vectors: Tensor, mask: Tensor, state: State | None = None) -> tuple[list[Tensor], State]:
         """As `forward`, over padded words `[batch, words, P]` and their mask `[batch, words]`: for `torch.export`.
@@ -313,7 +314,15 @@ class ElmoScalarMix(nn.Module):
             return (sum(weight * layer for weight, layer in zip(self.fixed, layers, strict=True) if weight),)
         wide = torch.promote_types(self.scalars.dtype, torch.float32)
         weights = self.gamma[:, None] * torch.softmax(self.scalars, dim=1, dtype=wide).to(self.gamma.dtype)
-        return tuple(sum(w * layer for w, layer in zip(mix, layers, strict=True)) for mix in weights)
+        return tuple(self._sum(mix, layers) for mix in weights)
+
+    @staticmethod
+    def _sum(weights: Tensor, layers: Sequence[Tensor]) -> Tensor:
+        (first, *others), (total, *layers) = weights.unbind(), layers
+        total = first * total
+        for weight, layer in zip(others, layers, strict=True):
+            total = torch.addcmul(total, weight.to(total.dtype), layer)  # in one pass
+        return total
 
     @staticmethod
     def _normalise(layer: Tensor) -> Tensor:

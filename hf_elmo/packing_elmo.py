@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pack_padded_sequence
 
 
 def distinct_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -40,6 +39,7 @@ class Packing:
         batch_sizes: rows of each step.
         rows: `[rows that have words]`, the batch's rows, longest first.
         shape: `(batch, words)`.
+        in_order: whether `rows` are all rows as they come.
     """
 
     positions: Tensor
@@ -47,6 +47,7 @@ class Packing:
     batch_sizes: list[int]
     rows: Tensor
     shape: tuple[int, int]
+    in_order: bool = False
 
     @classmethod
     @torch.compiler.disable  # the number of words is known from the mask's values alone
@@ -59,18 +60,37 @@ class Packing:
         if not len(rows):
             nothing = torch.zeros(0, dtype=torch.int64, device=mask.device)
             return cls(nothing, nothing, [], nothing, (batch, words))
-        lengths, rows_here = lengths[rows], rows.to(mask.device)
+        rows_here = rows.to(mask.device)
+        row, step, reverse, batch_sizes = (part.to(mask.device) for part in _time_major(lengths[rows]))
         # The words of each row, moved to its left end and in order: their places in the flattened batch.
         places = (~mask[rows_here]).to(torch.uint8).argsort(dim=1, stable=True) + rows_here[:, None] * words
-        packed = pack_padded_sequence(places, lengths, batch_first=True)
-        batch_sizes = packed.batch_sizes.tolist()
-        first = torch.cat((packed.batch_sizes.new_zeros(1), packed.batch_sizes.cumsum(0)))[:-1]
-        step = torch.repeat_interleave(torch.arange(len(batch_sizes)), packed.batch_sizes)
-        row = torch.arange(len(step)) - first[step]
-        reverse = first[lengths[row] - 1 - step] + row
-        return cls(packed.data, reverse.to(mask.device), batch_sizes, rows_here, (batch, words))
+        in_order = torch.equal(rows, torch.arange(batch))
+        return cls(places[row, step], reverse, batch_sizes.tolist(), rows_here, (batch, words), in_order)
+
+    @classmethod
+    def of_lengths(cls, lengths: list[int], device: torch.device) -> "Packing":
+        """The packing of rows of so many words, 1 or more and never rising, padded on the right."""
+        row, step, reverse, batch_sizes = _time_major(torch.tensor(lengths))
+        positions, rows = row * lengths[0] + step, torch.arange(len(lengths))
+        shape = len(lengths), lengths[0]
+        return cls(positions.to(device), reverse.to(device), batch_sizes.tolist(), rows.to(device), shape, True)
+
+    def row_by_row(self) -> Tensor:
+        """`[2, packed]`: row after row, where each word stands as the forward and as the backward direction reads."""
+        order = self.positions.argsort()
+        return torch.stack((order, self.reverse[order]))
 
     def pad(self, packed: Tensor) -> Tensor:
         """`[packed, size]` laid out as `[batch, words, size]`, zeros where there is no word."""
         padded = packed.new_zeros(self.shape[0] * self.shape[1], packed.shape[1])
         return padded.index_copy(0, self.positions, packed).view(*self.shape, packed.shape[1])
+
+
+def _time_major(lengths: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of each packed word of rows with `lengths` that never rise: its row, its step and its place in `reverse`; and the
+    rows of each step."""
+    inside = torch.arange(int(lengths[0]))[:, None] < lengths
+    step, row = inside.nonzero(as_tuple=True)
+    batch_sizes = inside.sum(1)
+    first = batch_sizes.cumsum(0) - batch_sizes
+    return row, step, first[lengths[row] - 1 - step] + row, batch_sizes

@@ -15,8 +15,10 @@ from .char_c_elmo import CharacterTables, load
 from .lstm_packed_elmo import Product, can_pack, identity, is_unchanged, pack
 
 BYTES = 1 << 27  # for the words kept of one encoder; when they are full, all are let go
-BYTES_OF_KEY = 300  # a word's own part of them: its characters, and its place in the dictionary
-WORDS_AT_ONCE = 1024  # bounds the memory between two layers; more at once are no faster
+BYTES_OF_KEY = 200  # a word's own part of them: its characters, and its place in the dictionary
+# Bounds the memory between two layers. More at once are no faster: bfloat16 leaves the cache, float32 reads the weights
+# seldom enough.
+WORDS_AT_ONCE = {torch.bfloat16: 256, torch.float32: 1024}
 # MKL adds up fewer rows in another order. With so many, a word has the same vector alone and among others.
 ROWS_AT_LEAST = 16
 
@@ -66,10 +68,8 @@ class WordVectors:
 
     def __init__(self, encoder: nn.Module, weights: list[Tensor], padding_id: int) -> None:
         self.made_from, self.padding_id = identity(weights), padding_id
-        self.tables, self.activation = (
-            CharacterTables(encoder.embedding.weight, encoder.convolutions),
-            encoder.activation,
-        )
+        self.tables = CharacterTables(encoder.embedding.weight, encoder.convolutions)
+        self.activate_ = {torch.relu: torch.relu_, torch.tanh: torch.tanh_}[encoder.activation]
         self.highways = [(_linear(highway.carry), _linear(highway.transform)) for highway in encoder.highways]
         self.projection = None if encoder.projection is None else _linear(encoder.projection)
         self.capacity = max(1, BYTES // (BYTES_OF_KEY + encoder.size * weights[0].element_size()))
@@ -89,7 +89,9 @@ class WordVectors:
 
     def _look_up(self, words: np.ndarray) -> Tensor:
         """As `of`, for no more words than are kept."""
-        keys = words.view(f"V{words.shape[1] * words.itemsize}").ravel().tolist()
+        # numpy leaves out the zeros at the end of a string, which padding is here.
+        from_padding = words - np.uint16(self.padding_id)
+        keys = from_padding.view(f"S{words.shape[1] * words.itemsize}").ravel().tolist()
         new = {key: number for number, key in enumerate(keys) if key not in self.places}
         if len(self.places) + len(new) > self.capacity:
             self.places.clear()
@@ -105,14 +107,17 @@ class WordVectors:
         """Write the vectors `[n, P]` of distinct words."""
         inside = words[:, ::-1] != self.padding_id
         lengths = np.where(inside.any(1), words.shape[1] - inside.argmax(1), 0)
-        for start in range(0, len(words), WORDS_AT_ONCE):
-            part = slice(start, start + WORDS_AT_ONCE)
+        at_once = WORDS_AT_ONCE[vectors.dtype]
+        for start in range(0, len(words), at_once):
+            part = slice(start, start + at_once)
             maxima = self.tables.maxima(words[part], lengths[part])
             missing = max(0, ROWS_AT_LEAST - len(maxima))
-            x = self.activation(nn.functional.pad(maxima, (0, 0, 0, missing))).to(vectors.dtype)
+            if missing:
+                maxima = nn.functional.pad(maxima, (0, 0, 0, missing))
+            x = self.activate_(maxima).to(vectors.dtype)
             for carry, transform in self.highways:
                 x = torch.lerp(x, transform(x).relu_(), carry(x).sigmoid_())
-            vectors[part] = (x if self.projection is None else self.projection(x))[: len(maxima)]
+            vectors[part] = (x if self.projection is None else self.projection(x))[: len(vectors[part])]
 
 
 def _linear(layer: nn.Linear) -> Product:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from hf_elmo import embedding_parts, writers
 from hf_elmo.embedding_parts import PartsFolder, RowLayout
@@ -40,7 +41,7 @@ def stored(tmp_path: Path, layout: RowLayout, ending: str) -> tuple[PartsFolder,
                 values = random.standard_normal(shape) if words else np.zeros(shape)
                 arrays.append(values.astype(layout.dtype))
                 if words:
-                    window.put(row, arrays[-1] if layout.layers else arrays[-1][None])
+                    window.put(row, torch.from_numpy(arrays[-1] if layout.layers else arrays[-1][None]))
     return parts, arrays
 
 
