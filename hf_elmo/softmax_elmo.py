@@ -132,7 +132,7 @@ class _SampledSoftmax(torch.autograd.Function):
         hits = column[targets]
         nll, grad_true = torch.empty_like(true_logits), torch.empty_like(true_logits)
         grad_hidden = torch.empty_like(hidden32)
-        grad_keys = torch.zeros_like(keys, dtype=torch.float32)
+        grad_keys = torch.zeros_like(keys.t(), dtype=torch.float32, memory_format=torch.contiguous_format)
         make_odds = odds_ if can_run(keys) else _torch_odds_
         at_once = _rows_at_once(hidden) * 4 // keys.element_size()  # as much memory in every type
         for start in range(0, len(hidden), at_once):
@@ -142,7 +142,8 @@ class _SampledSoftmax(torch.autograd.Function):
             nll[rows] = total.log() + top - true_logits[rows]
             grad_true[rows] = torch.expm1(-nll[rows])  # the true word's probability, minus 1
             grad_hidden[rows] = torch.mm(logits, keys)[:, :-2].float().div_(total[:, None])
-            grad_keys += torch.mm(logits.t(), (queries[rows].float() / total[:, None]).to(dtype))
+            scaled = (queries[rows].float() / total[:, None]).to(dtype)
+            grad_keys += torch.mm(scaled.t().contiguous(), logits)  # a fifth faster than its transpose
         grad_hidden.addcmul_(grad_true[:, None], true_weight)
         ctx.save_for_backward(hidden, weight, bias, targets, ids, grad_hidden, grad_true, grad_keys)
         ctx.mark_non_differentiable(nll)
@@ -154,9 +155,9 @@ class _SampledSoftmax(torch.autograd.Function):
         grad_true, grad_keys = grad_true * grad_total, grad_keys * grad_total
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
         grad_weight.index_add_(0, targets, grad_true[:, None] * hidden.float())
-        grad_weight.index_add_(0, ids, grad_keys[:, :-2])
+        grad_weight.index_add_(0, ids, grad_keys[:-2].t().contiguous())
         grad_bias = torch.zeros_like(bias, dtype=torch.float32)
-        grad_bias.index_add_(0, targets, grad_true).index_add_(0, ids, grad_keys[:, -2])
+        grad_bias.index_add_(0, targets, grad_true).index_add_(0, ids, grad_keys[-2])
         grads = (grad_hidden * grad_total, hidden), (grad_weight, weight), (grad_bias, bias)
         return *(grad.to(like.dtype) for grad, like in grads), None, None, None
 
