@@ -140,13 +140,13 @@ static inline __attribute__((always_inline)) void compute_KIND(const struct cell
 MULTIPLY_VECTORS = r"""
 static inline __attribute__((always_inline)) void rows_KIND(float *sums, const OPERAND *tile, const OPERAND *weights,
                                                             const float *bias, long bias_step, long depth,
-                                                            const int rows, long lines) {
+                                                            const int rows, long line, long end) {
   lanes sum[6][4];
   for (int r = 0; r < rows; r++)
     for (int g = 0; g < 4; g++) sum[r][g] = load_f32(bias ? bias + g * bias_step : sums + r * COLUMNS + g * LANES);
   for (; depth > 0; depth--, tile += ROWS * DEPTH, weights += COLUMNS * DEPTH)
     for (long k = 0; k < DEPTH / PAIR; k++) {
-      fetch(weights + AT_ONCE * COLUMNS * DEPTH, lines * k * PAIR / DEPTH, lines * (k + 1) * PAIR / DEPTH);
+      if (line + k < end) fetch(weights + AT_ONCE * COLUMNS * DEPTH, line + k, line + k + 1);
       for (int r = 0; r < rows; r++)
         for (int g = 0; g < 4; g++) sum[r][g] = ADD_PRODUCT;
     }
@@ -155,18 +155,18 @@ static inline __attribute__((always_inline)) void rows_KIND(float *sums, const O
 }
 /* Sums of so many rows fit into the registers. */
 static void six_KIND(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias, long bias_step,
-                     long depth, long lines) {
-  rows_KIND(sums, tile, weights, bias, bias_step, depth, 6, lines);
+                     long depth, long line, long end) {
+  rows_KIND(sums, tile, weights, bias, bias_step, depth, 6, line, end);
 }
 static void five_KIND(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias, long bias_step,
                       long depth) {
-  rows_KIND(sums, tile, weights, bias, bias_step, depth, 5, 0);
+  rows_KIND(sums, tile, weights, bias, bias_step, depth, 5, 0, 0);
 }
 static inline void multiply_KIND(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
                                  long bias_step, long rows, long depth, const struct cells_KIND *cells, long part,
                                  long parts) {
   long lines = COLUMNS * DEPTH * sizeof(OPERAND) / 64;
-  six_KIND(sums, tile, weights, bias, bias_step, depth, lines * (part + 1) / parts - lines * part / parts);
+  six_KIND(sums, tile, weights, bias, bias_step, depth, lines * part / parts, lines * (part + 1) / parts);
   if (rows > 6) five_KIND(sums + 6 * COLUMNS, tile + 6 * DEPTH, weights, bias, bias_step, depth);
   if (rows > 11) five_KIND(sums + 11 * COLUMNS, tile + 11 * DEPTH, weights, bias, bias_step, depth);
   compute_KIND(cells, 0, ROWS); /* on the same units, so at no better time */
