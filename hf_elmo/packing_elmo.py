@@ -83,7 +83,7 @@ class Packing:
     def pad(self, packed: Tensor) -> Tensor:
         """`[packed, size]` laid out as `[batch, words, size]`, zeros where there is no word."""
         padded = packed.new_zeros(self.shape[0] * self.shape[1], packed.shape[1])
-        return padded.index_copy(0, self.positions, packed).view(*self.shape, packed.shape[1])
+        return padded.index_copy_(0, self.positions, packed).view(*self.shape, packed.shape[1])
 
 
 def _time_major(lengths: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
