@@ -15,8 +15,8 @@ FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-
 FLAGS += ["-mprefer-vector-width=512"] if platform.machine() in ("x86_64", "AMD64") else []
 
 
-def compile_library(source: str) -> ctypes.CDLL | None:
-    """The functions of `source`, or `None` where it cannot be compiled."""
+def compile_library(source: str, *flags: str) -> ctypes.CDLL | None:
+    """The functions of `source`, or `None` where it cannot be compiled. `flags`: for the compiler, further ones."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if os.environ.get("HF_ELMO_C_CELL") == "0" or compiler is None:
         return None
@@ -24,7 +24,7 @@ def compile_library(source: str) -> ctypes.CDLL | None:
         with tempfile.TemporaryDirectory() as folder:
             path, library = Path(folder, "source.c"), Path(folder, "library.so")
             path.write_text(source)
-            command = [*compiler.split(), *FLAGS, "-shared", str(path), "-o", str(library), "-lm"]
+            command = [*compiler.split(), *FLAGS, *flags, "-shared", str(path), "-o", str(library), "-lm"]
             subprocess.run(command, check=True, capture_output=True, timeout=60)
             return ctypes.CDLL(str(library))
     except (OSError, subprocess.SubprocessError):

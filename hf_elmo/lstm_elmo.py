@@ -8,7 +8,7 @@ in step t.
 same faster.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -16,10 +16,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from . import lstm_cpu_elmo
 from .lstm_c_elmo import c_cell
 from .lstm_cell_elmo import TORCH_CELL, Cell, clip, clip_backward_
-from .lstm_few_c_elmo import fits, projection_layout, recurrent_layout, run_few
-from .lstm_packed_elmo import FEW_ROWS, Product, can_pack, kept, pack, packed_product
+from .lstm_packed_elmo import Product, can_pack, pack
 
 State = tuple[Tensor, Tensor]
 
@@ -134,7 +134,7 @@ def bilstm_layer(
     tensors = (inputs, hidden, cell, *(tensor for same in weights for tensor in same if tensor is not None))
     trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     if can_pack(inputs) and not trained:
-        return _infer(inputs, batch_sizes, (hidden, cell), weights, cell_clip, proj_clip)
+        return _infer(inputs, (hidden, cell), weights, batch_sizes, cell_clip, proj_clip)
     if can_pack(inputs):  # one after the other, each with its own packed weights
         parts = [slice(direction, direction + 1) for direction in range(len(weights))]
     else:
@@ -183,131 +183,11 @@ def _choose_cell(gates: Tensor, state: Tensor) -> Cell:
     return c_cell(gates, state) or TORCH_CELL
 
 
-# Words whose half of the gates inference computes at a time where few rows are side by side.
-CHUNK_ROWS = 256
-
-
-def _infer(
-    inputs: Tensor,
-    batch_sizes: Sequence[int],
-    state: State,
-    weights: Sequence[LstmWeights],
-    cell_clip: float | None,
-    proj_clip: float | None,
-) -> tuple[Tensor, State]:
-    """`bilstm_layer` without gradients: packed weights, one direction after the other, nothing kept but the outputs."""
+def _infer(inputs, state, weights, batch_sizes, cell_clip, proj_clip):
+    """`bilstm_layer` without gradients on the CPU, each direction with its own packed weights."""
     steps = list(pairwise(accumulate(batch_sizes, initial=0)))
-    inputs, hidden = inputs.contiguous(), state[0].contiguous()
-    outputs = inputs.new_empty(*inputs.shape[:2], hidden.shape[-1])
-    cell = state[1].clone(memory_format=torch.contiguous_format)
-    with torch.autocast(inputs.device.type, enabled=False):
-        if steps[0][1] < FEW_ROWS and fits(inputs, cell, hidden.shape[2], cell.shape[2]):
-            _infer_few(steps, inputs, hidden, cell, weights, cell_clip, proj_clip, outputs)
-        else:
-            for direction, own in enumerate(weights):
-                state = hidden[direction], cell[direction : direction + 1]
-                _infer_direction(steps, inputs[direction], *state, own, cell_clip, proj_clip, outputs[direction])
-    hidden = outputs.index_select(1, _last_words(steps, inputs.device))
-    return outputs, (hidden, clip(cell, cell_clip))
-
-
-def _infer_few(
-    steps: list[tuple[int, int]],
-    inputs: Tensor,
-    hidden: Tensor,
-    cell: Tensor,
-    weights: Sequence[LstmWeights],
-    cell_clip: float | None,
-    proj_clip: float | None,
-    outputs: Tensor,
-) -> None:
-    """`_infer_direction` for all directions, in C."""
-    dtype, hidden, before_clip = inputs.dtype, hidden.to(torch.float32, copy=True), None
-    input_halves = [packed_product((own.weight_ih,), dtype, min(CHUNK_ROWS, inputs.shape[1])) for own in weights]
-    biases = [own.bias.detach().to(dtype) for own in weights]
-    recurrent = [kept((own.weight_hh,), dtype, "few rows in C", recurrent_layout) for own in weights]
-    projections = None
-    if weights[0].weight_hr is not None:
-        projections = [kept((own.weight_hr,), dtype, "few rows in C", projection_layout) for own in weights]
-    for chunk in _chunks(steps):
-        words = slice(chunk[0][0], chunk[-1][1])
-        gates = [half(x[words], bias) for half, x, bias in zip(input_halves, inputs, biases, strict=True)]
-        sizes, clips = [end - start for start, end in chunk], (before_clip, cell_clip, proj_clip)
-        run_few(sizes, gates, hidden, cell, recurrent, projections, clips, [output[words] for output in outputs])
-        before_clip = cell_clip
-
-
-def _chunks(steps: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """The steps in pieces of about `CHUNK_ROWS` rows."""
-    chunk: list[tuple[int, int]] = []
-    for step in steps:
-        chunk.append(step)
-        if step[1] - chunk[0][0] >= CHUNK_ROWS:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
-
-
-def _infer_direction(
-    steps: list[tuple[int, int]],
-    inputs: Tensor,
-    hidden: Tensor,
-    cell: Tensor,
-    weights: LstmWeights,
-    cell_clip: float | None,
-    proj_clip: float | None,
-    outputs: Tensor,
-) -> None:
-    """Write `outputs`; `cell [1, rows, C]` becomes that of each row's last step, before its clip."""
-    rows, before_clip = steps[0][1], None
-    gates_of = (_infer_gates if rows >= FEW_ROWS else _infer_gates_of_few)(rows, inputs, weights)
-    project = None if weights.weight_hr is None else packed_product((weights.weight_hr,), inputs.dtype, rows)
-    forward_cell, cell_outputs = _choose_cell(inputs, cell).forward, inputs.new_empty(cell.shape)
-    for start, end in steps:
-        if end - start < rows:
-            rows = end - start
-            hidden, cell, cell_outputs = hidden[:rows], cell[:, :rows], cell_outputs[:, :rows]
-        gates = gates_of(start, end, hidden).unsqueeze(0)
-        forward_cell(gates, None, cell, before_clip, cell_clip, cell, cell_outputs)
-        hidden, before_clip = outputs[start:end], cell_clip
-        if project is None:
-            hidden.copy_(cell_outputs[0])
-        elif proj_clip is None:
-            hidden.copy_(project(cell_outputs[0]))
-        else:
-            torch.clamp(project(cell_outputs[0]), -proj_clip, proj_clip, out=hidden)
-
-
-def _infer_gates(rows: int, inputs: Tensor, weights: LstmWeights) -> Callable[[int, int, Tensor], Tensor]:
-    """`(start, end, hidden) -> gates`: word and recurrent state side by side, both halves in one product."""
-    product = packed_product((weights.weight_ih, weights.weight_hh), inputs.dtype, rows)
-    bias, size = weights.bias.detach().to(inputs.dtype), inputs.shape[1]
-    both = inputs.new_empty(rows, size + weights.weight_hh.shape[1])
-
-    def gates_of(start: int, end: int, hidden: Tensor) -> Tensor:
-        now = both[: end - start]
-        now[:, :size] = inputs[start:end]
-        now[:, size:] = hidden
-        return product(now, bias)
-
-    return gates_of
-
-
-def _infer_gates_of_few(rows: int, inputs: Tensor, weights: LstmWeights) -> Callable[[int, int, Tensor], Tensor]:
-    """As `_infer_gates` for few rows, where reading weights takes the time: input halves of many words at once."""
-    input_half = packed_product((weights.weight_ih,), inputs.dtype, min(CHUNK_ROWS, len(inputs)))
-    recurrent_half = packed_product((weights.weight_hh,), inputs.dtype, rows)
-    bias = weights.bias.detach().to(inputs.dtype)
-    first, gates = 0, inputs[:0]
-
-    def gates_of(start: int, end: int, hidden: Tensor) -> Tensor:
-        nonlocal first, gates
-        if end > first + len(gates):
-            first, gates = start, input_half(inputs[start : start + CHUNK_ROWS], bias)
-        return recurrent_half(hidden, gates[start - first : end - first])
-
-    return gates_of
+    outputs, cell = lstm_cpu_elmo.infer(steps, inputs, state, weights, cell_clip, proj_clip, _choose_cell)
+    return outputs, (outputs.index_select(1, _last_words(steps, inputs.device)), cell)
 
 
 def _infer_cuda(inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr, batch_sizes, cell_clip, proj_clip):

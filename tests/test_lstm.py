@@ -41,22 +41,25 @@ def cell(request, monkeypatch) -> str:
     return request.param
 
 
-def random_layer(batch_sizes, dtype=torch.float32, directions=2, projected=True, seed=0):
-    """Inputs, state and weights, large enough that the clips above take part."""
+def random_layer(
+    batch_sizes, dtype=torch.float32, directions=2, projected=True, seed=0, sizes=(INPUT, PROJECTED, CELL)
+):
+    """Inputs, state and weights, large enough that the clips above take part. `sizes`: input, P and C."""
     torch.manual_seed(seed)
-    size = PROJECTED if projected else CELL
+    width, size, cell = sizes
+    size = size if projected else cell
     state_dtype = torch.float64 if dtype == torch.float64 else torch.float32
-    inputs = torch.randn(directions, sum(batch_sizes), INPUT, dtype=dtype)
+    inputs = torch.randn(directions, sum(batch_sizes), width, dtype=dtype)
     state = (
         0.5 * torch.randn(directions, batch_sizes[0], size, dtype=dtype),
-        torch.randn(directions, batch_sizes[0], CELL, dtype=state_dtype),
+        torch.randn(directions, batch_sizes[0], cell, dtype=state_dtype),
     )
     weights = [
         LstmWeights(
-            0.3 * torch.randn(4 * CELL, INPUT, dtype=dtype),
-            0.4 * torch.randn(4 * CELL, size, dtype=dtype),
-            0.3 * torch.randn(4 * CELL, dtype=dtype),
-            0.5 * torch.randn(PROJECTED, CELL, dtype=dtype) if projected else None,
+            0.8 * width**-0.5 * torch.randn(4 * cell, width, dtype=dtype),
+            0.9 * size**-0.5 * torch.randn(4 * cell, size, dtype=dtype),
+            0.3 * torch.randn(4 * cell, dtype=dtype),
+            1.6 * cell**-0.5 * torch.randn(size, cell, dtype=dtype) if projected else None,
         )
         for _ in range(directions)
     ]

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from hf_elmo import lstm_elmo, lstm_few_c_elmo
-from hf_elmo.lstm_elmo import LstmWeights, bilstm_layer
+from hf_elmo import lstm_cpu_elmo, lstm_few_c_elmo
+from hf_elmo.lstm_elmo import bilstm_layer
 from tests.test_lstm import CLIPS, assert_near, changed_in_place, changed_through_data, reference
+from tests.test_lstm import random_layer as layer_of_any_size
 
 pytestmark = pytest.mark.skipif(lstm_few_c_elmo.load() is None, reason="no C compiler here")
 
@@ -22,33 +23,18 @@ BATCHES = {
 @pytest.fixture
 def calls(monkeypatch) -> list[list[int]]:
     """The sizes of the steps, at each time that the C code ran some."""
-    seen, run_few = [], lstm_elmo.run_few
+    seen, run_few = [], lstm_few_c_elmo.run_few
 
     def counted(sizes, *arguments):
         seen.append(sizes)
         run_few(sizes, *arguments)
 
-    monkeypatch.setattr(lstm_elmo, "run_few", counted)
+    monkeypatch.setattr(lstm_few_c_elmo, "run_few", counted)
     return seen
 
 
 def random_layer(batch_sizes, dtype=torch.float32, directions=2, projected=True, cell=CELL):
-    torch.manual_seed(0)
-    size = PROJECTED if projected else cell
-    state = (
-        0.5 * torch.randn(directions, batch_sizes[0], size, dtype=dtype),
-        torch.randn(directions, batch_sizes[0], cell),
-    )
-    weights = [
-        LstmWeights(
-            0.3 * torch.randn(4 * cell, INPUT, dtype=dtype),
-            0.2 * torch.randn(4 * cell, size, dtype=dtype),
-            0.3 * torch.randn(4 * cell, dtype=dtype),
-            0.3 * torch.randn(PROJECTED, cell, dtype=dtype) if projected else None,
-        )
-        for _ in range(directions)
-    ]
-    return torch.randn(directions, sum(batch_sizes), INPUT, dtype=dtype), state, weights
+    return layer_of_any_size(batch_sizes, dtype, directions, projected, sizes=(INPUT, PROJECTED, cell))
 
 
 def flat(result):
@@ -79,7 +65,7 @@ def test_any_number_of_directions(calls, directions):
 
 
 def test_in_pieces_of_many_words(calls, monkeypatch):
-    monkeypatch.setattr(lstm_elmo, "CHUNK_ROWS", 4)
+    monkeypatch.setattr(lstm_cpu_elmo, "CHUNK_ROWS", 4)
     layer = random_layer([3, 3, 3, 2, 1, 1])
     arguments = layer[0], [3, 3, 3, 2, 1, 1], *layer[1:], 0.5, 0.4
     assert_near(flat(bilstm_layer(*arguments)), flat(reference(*arguments)), 3e-6)

@@ -131,6 +131,12 @@ class Bench:
         ]
 
     @property
+    def ours_high(self) -> Engine:
+        """hf_elmo in float32, its products as precise as PyTorch's setting "high" says."""
+        arguments = {"dtype": "float32", "precision": "high"}
+        return Engine("hf_elmo float32, precision high", sys.executable, "ours.py", arguments)
+
+    @property
     def allennlp(self) -> list[Engine]:
         """AllenNLP, if there is an environment with it."""
         return self._peer("AllenNLP", self.settings.allennlp_python, "peer_allennlp.py")

@@ -84,14 +84,14 @@ def measure(bench: Bench) -> Iterator[Row]:
     for shape in bench.plan.shapes:
         best: dict[str, list[Arrangement]] = {}
         for threads in bench.plan.threads:
-            engines = [*bench.ours, *bench.allennlp, *bench.simple_elmo]
+            engines = [*bench.ours, bench.ours_high, *bench.allennlp, *bench.simple_elmo]
             with bench.workers(engines, shape, threads) as workers:
                 for sentences in bench.plan.corpora(shape, threads):
                     yield from _corpus(bench, workers, shape, threads, sentences, best)
                 if threads == bench.plan.threads[0]:
                     yield from _inside(bench, [worker for worker in workers if worker.engine.is_ours], shape, threads)
                     yield from _agreement(bench, workers, shape)
-    yield _precision(bench)
+    yield from _precision(bench)
 
 
 def _corpus(
@@ -147,17 +147,20 @@ def _inside(bench: Bench, ours: list[Worker], shape: str, threads: int) -> Itera
 
 
 def _agreement(bench: Bench, workers: list[Worker], shape: str) -> Iterator[AgreementRow]:
-    """How far our float32 is from AllenNLP's."""
+    """How far our float32 is from AllenNLP's, in both precisions."""
     by_name = {worker.engine.name: worker for worker in workers}
     peers = [by_name[engine.name] for engine in bench.allennlp]
     text = bench.sentences(AGREEMENT_SENTENCES)
     for peer in peers:
-        row = AgreementRow(what=LARGEST_DIFFERENCE, model=f"{shape}, random", words=count_words(text))
-        pair = by_name[bench.ours[0].name], peer
-        yield bench.fill(row, lambda pair=pair: {"value": _largest_difference(pair, text)})
+        for what, engine in ((LARGEST_DIFFERENCE, bench.ours[0]), (LARGEST_DIFFERENCE_HIGH, bench.ours_high)):
+            row = AgreementRow(what=what, model=f"{shape}, random", words=count_words(text))
+            pair = by_name[engine.name], peer
+            yield bench.fill(row, lambda pair=pair: {"value": _largest_difference(pair, text)})
 
 
 LARGEST_DIFFERENCE = "largest absolute difference, float32, AllenNLP"
+LARGEST_DIFFERENCE_HIGH = "largest absolute difference, float32 with precision high, AllenNLP"
+LARGEST_DIFFERENCE_OWN = "largest absolute difference, float32 with precision high, float32"
 SMALLEST_COSINE = "smallest cosine, bfloat16, float32"
 
 
@@ -171,9 +174,10 @@ def _largest_difference(workers: tuple[Worker, Worker], text: list[str]) -> floa
     return float(max(differences, default=math.nan))
 
 
-def _precision(bench: Bench) -> AgreementRow:
-    """What bfloat16 does to the vectors of the model that ships."""
+def _precision(bench: Bench) -> Iterator[AgreementRow]:
+    """What bfloat16, and pairs of bfloat16 numbers, do to the vectors of the model that ships."""
     text = bench.sentences(bench.plan.sentences[0])
-    row = AgreementRow(what=SMALLEST_COSINE, model="elmo-mini-en", words=count_words(text))
     with bench.workers(bench.ours[:1], "mini", bench.plan.threads[0]) as (worker,):
-        return bench.fill(row, lambda: worker.call("smallest_cosine", sentences=text))
+        for what, call in ((SMALLEST_COSINE, "smallest_cosine"), (LARGEST_DIFFERENCE_OWN, "largest_difference")):
+            row = AgreementRow(what=what, model="elmo-mini-en", words=count_words(text))
+            yield bench.fill(row, lambda call=call: worker.call(call, sentences=text))

@@ -15,8 +15,11 @@ PRODUCTS = ((2048, 2048, 2048), (4096, 4096, 4096), (128, 512, 16384))
 ROWS, STEPS = 128, 20
 
 
-def load(folder: str, threads: int, dtype: str) -> dict:
-    """A checkpoint in a number type, and its tokenizer. Training will be in float32, with autocast to that type."""
+def load(folder: str, threads: int, dtype: str, precision: str = "highest") -> dict:
+    """A checkpoint in a number type, and its tokenizer. Training will be in float32, with autocast to that type.
+
+    `precision`: of products in float32, as `torch.set_float32_matmul_precision` has it.
+    """
     start = time.perf_counter()
     import torch
 
@@ -24,6 +27,7 @@ def load(folder: str, threads: int, dtype: str) -> dict:
 
     imported = time.perf_counter()
     torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(precision)
     STATE["model"] = ElmoModel.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
     loaded = time.perf_counter()
     STATE["tokenizer"] = ElmoTokenizer.from_pretrained(folder, word_splitting="whitespace")
@@ -251,6 +255,18 @@ def smallest_cosine(sentences: list[str]) -> dict:
     return {"value": float(min(cosines))}
 
 
+def largest_difference(sentences: list[str]) -> dict:
+    """The largest difference between a word's vectors with float32 products of the precisions "highest" and "high"."""
+    import torch
+
+    vectors = []
+    for precision in ("highest", "high"):
+        torch.set_float32_matmul_precision(precision)
+        vectors.append(_embed(sentences))
+    torch.set_float32_matmul_precision("highest")
+    return {"value": float(max(abs(x - y).max() for x, y in zip(*vectors, strict=True)))}
+
+
 def make_tiny_model(folder: str) -> None:
     """Save a model that costs next to nothing, so that what is around it is measured."""
     from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
@@ -285,6 +301,7 @@ CALLS = (
     arithmetic,
     onnx,
     smallest_cosine,
+    largest_difference,
     make_tiny_model,
     embed_file,
 )
