@@ -167,11 +167,12 @@ class CorpusEncoder:
             tokens += row[max(begin - 1, 0) : end - 1]
             tokens += (EOS,) if end == len(row) + BOUNDARIES else ()
         distinct = dict.fromkeys(tokens)
-        boundaries = [token for token in (BOS, EOS) if distinct.pop(token, ...) is None]
-        numbers = dict(zip((*boundaries, *distinct), range(len(boundaries) + len(distinct)), strict=True))
-        ids = np.concatenate((self.boundaries[boundaries], self._spell(list(distinct))))
+        boundaries = [token for token in (BOS, EOS) if token in distinct]
+        others = [token for token in distinct if isinstance(token, str)]
+        number_of = {token: number for number, token in enumerate((*boundaries, *others))}
+        ids = np.concatenate((self.boundaries[boundaries], self._spell(others)))
         vectors = self.model.char_encoder(torch.from_numpy(ids).to(self.model.device))
-        return vectors, torch.tensor([numbers[token] for token in tokens], device=vectors.device)
+        return vectors, torch.tensor([number_of[token] for token in tokens], device=vectors.device)
 
     def _spell(self, words: list[str]) -> np.ndarray:
         """Character ids `[words, characters]`."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from . import lstm_few_c_elmo, lstm_fused_c_elmo
 from .lstm_cell_elmo import Cell, clip
+from .lstm_few_c_elmo import few_projection_layout, few_recurrent_layout, fits, run_few
+from .lstm_fused_c_elmo import FEWEST_ROWS, choose_kind, gates_layout, projection_layout, run_layer
 from .lstm_packed_elmo import FEW_ROWS, kept, packed_product
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ ChooseCell = Callable[[Tensor, Tensor], Cell]
 CHUNK_ROWS = 256
 
 
-def infer(
+def infer_on_cpu(
     steps: Steps,
     inputs: Tensor,
     state: tuple[Tensor, Tensor],
@@ -51,10 +52,10 @@ def infer(
     projected = weights[0].weight_hr is not None
     sizes = inputs.shape[2], hidden.shape[2], cell.shape[2]
     with torch.autocast(inputs.device.type, enabled=False):
-        kind = lstm_fused_c_elmo.choose_kind(inputs, cell, *sizes) if projected else None
-        if kind is not None and rows >= lstm_fused_c_elmo.FEWEST_ROWS[kind]:
+        kind = choose_kind(inputs, cell, *sizes) if projected else None
+        if kind is not None and rows >= FEWEST_ROWS[kind]:
             _infer_fused(kind, steps, inputs, hidden, cell, weights, clips, outputs)
-        elif rows < FEW_ROWS and lstm_few_c_elmo.fits(inputs, cell, *sizes[1:]):
+        elif rows < FEW_ROWS and fits(inputs, cell, *sizes[1:]):
             _infer_few(steps, inputs, hidden, cell, weights, cell_clip, proj_clip, outputs)
         else:
             for direction, own in enumerate(weights):
@@ -75,14 +76,12 @@ def _infer_fused(
     outputs: Tensor,
 ) -> None:
     """`_infer_direction` for all directions, products and cells at the same time, in C."""
-    gates_layout = partial(lstm_fused_c_elmo.gates_layout, kind)
-    projection_layout = partial(lstm_fused_c_elmo.projection_layout, kind)
     name, dtype = f"fused in C, {kind}", inputs.dtype
-    gates = [kept((own.weight_ih, own.weight_hh), dtype, name, gates_layout) for own in weights]
-    projections = [kept((own.weight_hr,), dtype, name, projection_layout) for own in weights]
+    gates = [kept((own.weight_ih, own.weight_hh), dtype, name, partial(gates_layout, kind)) for own in weights]
+    projections = [kept((own.weight_hr,), dtype, name, partial(projection_layout, kind)) for own in weights]
     biases = [own.bias.detach().to(dtype) for own in weights]
     sizes = [end - start for start, end in steps]
-    lstm_fused_c_elmo.run_layer(kind, sizes, inputs, hidden, cell, gates, projections, biases, clips, outputs)
+    run_layer(kind, sizes, inputs, hidden, cell, gates, projections, biases, clips, outputs)
 
 
 def _infer_few(
@@ -99,17 +98,16 @@ def _infer_few(
     dtype, hidden, before_clip = inputs.dtype, hidden.to(torch.float32, copy=True), None
     input_halves = [packed_product((own.weight_ih,), dtype, min(CHUNK_ROWS, inputs.shape[1])) for own in weights]
     biases = [own.bias.detach().to(dtype) for own in weights]
-    recurrent_layout, projection_layout = lstm_few_c_elmo.recurrent_layout, lstm_few_c_elmo.projection_layout
-    recurrent = [kept((own.weight_hh,), dtype, "few rows in C", recurrent_layout) for own in weights]
+    recurrent = [kept((own.weight_hh,), dtype, "few rows in C", few_recurrent_layout) for own in weights]
     projections = None
     if weights[0].weight_hr is not None:
-        projections = [kept((own.weight_hr,), dtype, "few rows in C", projection_layout) for own in weights]
+        projections = [kept((own.weight_hr,), dtype, "few rows in C", few_projection_layout) for own in weights]
     for chunk in _chunks(steps):
         words = slice(chunk[0][0], chunk[-1][1])
         gates = [half(x[words], bias) for half, x, bias in zip(input_halves, inputs, biases, strict=True)]
         own, clips = [output[words] for output in outputs], (before_clip, cell_clip, proj_clip)
         sizes = [end - start for start, end in chunk]
-        lstm_few_c_elmo.run_few(sizes, gates, hidden, cell, recurrent, projections, clips, own)
+        run_few(sizes, gates, hidden, cell, recurrent, projections, clips, own)
         before_clip = cell_clip
 
 

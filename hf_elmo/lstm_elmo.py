@@ -16,9 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from . import lstm_cpu_elmo
 from .lstm_c_elmo import c_cell
 from .lstm_cell_elmo import TORCH_CELL, Cell, clip, clip_backward_
+from .lstm_cpu_elmo import infer_on_cpu
 from .lstm_packed_elmo import Product, can_pack, pack
 
 State = tuple[Tensor, Tensor]
@@ -134,7 +134,7 @@ def bilstm_layer(
     tensors = (inputs, hidden, cell, *(tensor for same in weights for tensor in same if tensor is not None))
     trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     if can_pack(inputs) and not trained:
-        return _infer(inputs, (hidden, cell), weights, batch_sizes, cell_clip, proj_clip)
+        return _infer_cpu(inputs, (hidden, cell), weights, batch_sizes, cell_clip, proj_clip)
     if can_pack(inputs):  # one after the other, each with its own packed weights
         parts = [slice(direction, direction + 1) for direction in range(len(weights))]
     else:
@@ -183,10 +183,10 @@ def _choose_cell(gates: Tensor, state: Tensor) -> Cell:
     return c_cell(gates, state) or TORCH_CELL
 
 
-def _infer(inputs, state, weights, batch_sizes, cell_clip, proj_clip):
+def _infer_cpu(inputs, state, weights, batch_sizes, cell_clip, proj_clip):
     """`bilstm_layer` without gradients on the CPU, each direction with its own packed weights."""
     steps = list(pairwise(accumulate(batch_sizes, initial=0)))
-    outputs, cell = lstm_cpu_elmo.infer(steps, inputs, state, weights, cell_clip, proj_clip, _choose_cell)
+    outputs, cell = infer_on_cpu(steps, inputs, state, weights, cell_clip, proj_clip, _choose_cell)
     return outputs, (outputs.index_select(1, _last_words(steps, inputs.device)), cell)
 
 

@@ -125,14 +125,14 @@ def fits(inputs: Tensor, state: Tensor, size: int, cells: int) -> bool:
     return known and size % (2 * LANES) == 0 and cells % LANES == 0 and load() is not None
 
 
-def recurrent_layout(weight: Tensor) -> Tensor:
+def few_recurrent_layout(weight: Tensor) -> Tensor:
     """`weight_hh [4C, P]` as the functions read it."""
     blocks = weight.view(2, 2, -1, LANES, weight.shape[1])  # two pairs of gates
     order = (2, 4, 0, 1, 3) if weight.dtype == torch.float32 else (2, 4, 0, 3, 1)
     return blocks.permute(order).contiguous()
 
 
-def projection_layout(weight: Tensor) -> Tensor:
+def few_projection_layout(weight: Tensor) -> Tensor:
     """`weight_hr [P, C]` as the functions read it."""
     blocks = weight.view(-1, 2, LANES, weight.shape[1])
     return blocks.permute((0, 3, 1, 2) if weight.dtype == torch.float32 else (0, 3, 2, 1)).contiguous()
@@ -155,7 +155,7 @@ def run_few(
         gates: for each direction `[words, 4C]`, the input half, bias included.
         hidden, cell: `[directions, rows, P]` and `[directions, rows, C]` float32, contiguous: the state, overwritten by
             that of each row's last step (the cell before its clip).
-        weights_hh, weights_hr: for each direction, laid out by [`recurrent_layout`] and [`projection_layout`].
+        weights_hh, weights_hr: for each direction, laid out by [`few_recurrent_layout`] and [`few_projection_layout`].
         clips: on the cell before the first step, on later cells, on the projection.
         outputs: for each direction `[words, P]`, contiguous, written.
     """

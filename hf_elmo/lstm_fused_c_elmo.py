@@ -22,7 +22,7 @@ from .c_library_elmo import compile_library
 
 TILE_ROWS, COLUMNS, DEPTH = 16, 64, 32  # of a product, as in the source
 FEWEST_ROWS = {"f32": 8, "bf16": 3, "split": 8}  # with fewer, reading both halves of the gates' weights takes too long
-GROUP_ROWS = 256  # side by side at most: their cells stay in the second cache, and each weight serves them all
+GROUP_ROWS = 512  # side by side at most: each weight that is read serves them all, and their cells need memory
 
 COMMON = r"""
 #ifndef __AVX512F__
@@ -94,10 +94,10 @@ static inline __attribute__((always_inline)) lanes next_cells(const float *gates
   return quotient(_mm512_sub_ps(one, t), _mm512_mul_ps(_mm512_add_ps(one, o), _mm512_add_ps(one, t)), exact);
 }
 
-/* Asks for a part of the memory at x, the weights of a later product, while this one is computed. */
-static inline void fetch(const void *x, long bytes, long part, long parts) {
-  for (long k = bytes / 64 * part / parts; k < bytes / 64 * (part + 1) / parts; k++)
-    _mm_prefetch((const char *)x + 64 * k, _MM_HINT_T1);
+/* Asks for lines of the memory at x, the weights of a later product. Few at a time, between other instructions: many at
+   once fill the buffers that loads need as well. */
+static inline __attribute__((always_inline)) void fetch(const void *x, long line, long end) {
+  for (; line < end; line++) _mm_prefetch((const char *)x + 64 * line, _MM_HINT_T1);
 }
 
 #ifdef __AVX512BF16__
@@ -140,31 +140,33 @@ static inline __attribute__((always_inline)) void compute_KIND(const struct cell
 MULTIPLY_VECTORS = r"""
 static inline __attribute__((always_inline)) void rows_KIND(float *sums, const OPERAND *tile, const OPERAND *weights,
                                                             const float *bias, long bias_step, long depth,
-                                                            const int rows) {
+                                                            const int rows, long line, long end) {
   lanes sum[6][4];
   for (int r = 0; r < rows; r++)
     for (int g = 0; g < 4; g++) sum[r][g] = load_f32(bias ? bias + g * bias_step : sums + r * COLUMNS + g * LANES);
   for (; depth > 0; depth--, tile += ROWS * DEPTH, weights += COLUMNS * DEPTH)
-    for (long k = 0; k < DEPTH / PAIR; k++)
+    for (long k = 0; k < DEPTH / PAIR; k++) {
+      if (line + k < end) fetch(weights + AT_ONCE * COLUMNS * DEPTH, line + k, line + k + 1);
       for (int r = 0; r < rows; r++)
         for (int g = 0; g < 4; g++) sum[r][g] = ADD_PRODUCT;
+    }
   for (int r = 0; r < rows; r++)
     for (int g = 0; g < 4; g++) store_f32(sums + r * COLUMNS + g * LANES, sum[r][g]);
 }
 /* Sums of so many rows fit into the registers. */
 static void six_KIND(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias, long bias_step,
-                     long depth) {
-  rows_KIND(sums, tile, weights, bias, bias_step, depth, 6);
+                     long depth, long line, long end) {
+  rows_KIND(sums, tile, weights, bias, bias_step, depth, 6, line, end);
 }
 static void five_KIND(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias, long bias_step,
                       long depth) {
-  rows_KIND(sums, tile, weights, bias, bias_step, depth, 5);
+  rows_KIND(sums, tile, weights, bias, bias_step, depth, 5, 0, 0);
 }
 static inline void multiply_KIND(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
                                  long bias_step, long rows, long depth, const struct cells_KIND *cells, long part,
                                  long parts) {
-  fetch(weights + AT_ONCE * COLUMNS * DEPTH, depth * COLUMNS * DEPTH * sizeof(OPERAND), part, parts);
-  six_KIND(sums, tile, weights, bias, bias_step, depth);
+  long lines = COLUMNS * DEPTH * sizeof(OPERAND) / 64;
+  six_KIND(sums, tile, weights, bias, bias_step, depth, lines * part / parts, lines * (part + 1) / parts);
   if (rows > 6) five_KIND(sums + 6 * COLUMNS, tile + 6 * DEPTH, weights, bias, bias_step, depth);
   if (rows > 11) five_KIND(sums + 11 * COLUMNS, tile + 11 * DEPTH, weights, bias, bias_step, depth);
   compute_KIND(cells, 0, ROWS); /* on the same units, so at no better time */
@@ -186,6 +188,7 @@ static void begin_tiles(void) {
 /* Linux lends the tiles to a process that asks for them (ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA). */
 int tiles_are_ours(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
 #define WEIGHTS(K, NUMBER) _tile_loadd(NUMBER, weights + (K) * ROWS * DEPTH, 64)
+#define FETCH(K) fetch(ahead, lines[K], lines[(K) + 1])
 #endif
 """
 MULTIPLY_TILES = r"""
@@ -195,14 +198,15 @@ static inline __attribute__((always_inline)) void multiply_KIND(float *sums, con
                                                                 const struct cells_KIND *cells, long part,
                                                                 long parts) {
   const float *from = bias ? bias : sums;
-  long column = bias ? bias_step : LANES, next = bias ? 0 : 4 * COLUMNS;
+  long column = bias ? bias_step : LANES, next = bias ? 0 : 4 * COLUMNS, lines[5];
+  for (long k = 0; k < 5; k++) lines[k] = PARTS * COLUMNS * (4 * part + k) / (4 * parts);
   __asm__ volatile("" ::: "memory"); /* compilers do not know what tile loads read */
   _tile_loadd(0, from, next);
   _tile_loadd(1, from + column, next);
   _tile_loadd(2, from + 2 * column, next);
   _tile_loadd(3, from + 3 * column, next);
   for (long k = 0; k < depth; k++, tile += PARTS * ROWS * DEPTH, weights += PARTS * COLUMNS * DEPTH) {
-    fetch(weights + AT_ONCE * PARTS * COLUMNS * DEPTH, 2 * PARTS * COLUMNS * DEPTH, part, parts);
+    const uint16_t *ahead = weights + AT_ONCE * PARTS * COLUMNS * DEPTH;
     PRODUCTS
     compute_KIND(cells, ROWS * k / AT_ONCE, ROWS * (k + 1) / AT_ONCE);
   }
@@ -215,16 +219,16 @@ static inline __attribute__((always_inline)) void multiply_KIND(float *sums, con
 """
 ONE_PRODUCT = r"""
     _tile_loadd(4, tile, 64);
-    WEIGHTS(0, 5); _tile_dpbf16ps(0, 4, 5);
-    WEIGHTS(1, 6); _tile_dpbf16ps(1, 4, 6);
-    WEIGHTS(2, 5); _tile_dpbf16ps(2, 4, 5);
-    WEIGHTS(3, 6); _tile_dpbf16ps(3, 4, 6);"""
+    WEIGHTS(0, 5); _tile_dpbf16ps(0, 4, 5); FETCH(0);
+    WEIGHTS(1, 6); _tile_dpbf16ps(1, 4, 6); FETCH(1);
+    WEIGHTS(2, 5); _tile_dpbf16ps(2, 4, 5); FETCH(2);
+    WEIGHTS(3, 6); _tile_dpbf16ps(3, 4, 6); FETCH(3);"""
 THREE_PRODUCTS = r"""
     _tile_loadd(4, tile, 64); _tile_loadd(5, tile + ROWS * DEPTH, 64);
-    WEIGHTS(0, 6); _tile_dpbf16ps(0, 4, 6); _tile_dpbf16ps(0, 5, 6);
-    WEIGHTS(1, 7); _tile_dpbf16ps(1, 4, 7); _tile_dpbf16ps(1, 5, 7);
-    WEIGHTS(2, 6); _tile_dpbf16ps(2, 4, 6); _tile_dpbf16ps(2, 5, 6);
-    WEIGHTS(3, 7); _tile_dpbf16ps(3, 4, 7); _tile_dpbf16ps(3, 5, 7);
+    WEIGHTS(0, 6); _tile_dpbf16ps(0, 4, 6); _tile_dpbf16ps(0, 5, 6); FETCH(0);
+    WEIGHTS(1, 7); _tile_dpbf16ps(1, 4, 7); _tile_dpbf16ps(1, 5, 7); FETCH(1);
+    WEIGHTS(2, 6); _tile_dpbf16ps(2, 4, 6); _tile_dpbf16ps(2, 5, 6); FETCH(2);
+    WEIGHTS(3, 7); _tile_dpbf16ps(3, 4, 7); _tile_dpbf16ps(3, 5, 7); FETCH(3);
     WEIGHTS(4, 6); _tile_dpbf16ps(0, 4, 6);
     WEIGHTS(5, 7); _tile_dpbf16ps(1, 4, 7);
     WEIGHTS(6, 6); _tile_dpbf16ps(2, 4, 6);

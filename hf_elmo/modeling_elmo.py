@@ -202,9 +202,11 @@ class ElmoBiLM(nn.Module):
             `num_hidden_layers + 1` layers, each `[packed, 2P]`, and the state after each row's last word; a row without
             words keeps its state.
         """
-        words, state = self.run(torch.stack((vectors, vectors[packing.reverse])), packing, state)
+        reverse = packing.reverse
+        words, state = self.run(torch.stack((vectors, vectors.index_select(0, reverse))), packing, state)
         layers = [torch.cat((vectors, vectors), dim=1)]
-        return layers + [torch.cat((forward, backward[packing.reverse]), dim=1) for forward, backward in words], state
+        layers += [torch.cat((forward, backward.index_select(0, reverse)), dim=1) for forward, backward in words]
+        return layers, state
 
     @torch.compiler.disable  # as forward
     def run(self, words: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
@@ -502,8 +504,9 @@ class ElmoModel(ElmoPreTrainedModel):
         hidden_states = None
         if wanted:
             hidden_states = tuple(packing.pad(layer) for layer in layers)
-            # Mixed from what is given back, so that a gradient on the way to the output is found there.
-            layers = [layer.flatten(0, 1)[packing.positions] for layer in hidden_states]
+            if torch.is_grad_enabled():
+                # Mixed from what is given back, so that a gradient on the way to the output is found there.
+                layers = [layer.flatten(0, 1)[packing.positions] for layer in hidden_states]
         mixes = tuple(packing.pad(mix) for mix in self.scalar_mix(layers))
         return self._output(mixes, words, hidden_states, state)
 
@@ -589,7 +592,7 @@ class ElmoModel(ElmoPreTrainedModel):
 def mean_over(vectors: Tensor, mask: Tensor) -> Tensor:
     """The mean `[batch, size]` of `[batch, words, size]` over `mask` `[batch, words]`; zero where it is empty."""
     weights = mask.to(vectors.dtype)
-    return torch.einsum("bws,bw->bs", vectors, weights) / weights.sum(1, keepdim=True).clamp(min=1)
+    return torch.bmm(weights[:, None], vectors)[:, 0] / weights.sum(1, keepdim=True).clamp(min=1)
 
 
 class ElmoTaskModel(ElmoPreTrainedModel):

@@ -61,19 +61,19 @@ class Packing:
             nothing = torch.zeros(0, dtype=torch.int64, device=mask.device)
             return cls(nothing, nothing, [], nothing, (batch, words))
         rows_here = rows.to(mask.device)
-        row, step, reverse, batch_sizes = (part.to(mask.device) for part in _time_major(lengths[rows]))
+        batch_sizes, *parts = _time_major(lengths[rows])
+        row, step, reverse = (part.to(mask.device) for part in parts)
         # The words of each row, moved to its left end and in order: their places in the flattened batch.
         places = (~mask[rows_here]).to(torch.uint8).argsort(dim=1, stable=True) + rows_here[:, None] * words
         in_order = torch.equal(rows, torch.arange(batch))
-        return cls(places[row, step], reverse, batch_sizes.tolist(), rows_here, (batch, words), in_order)
+        return cls(places[row, step], reverse, batch_sizes, rows_here, (batch, words), in_order)
 
     @classmethod
     def of_lengths(cls, lengths: list[int], device: torch.device) -> "Packing":
         """The packing of rows of so many words, 1 or more and never rising, padded on the right."""
-        row, step, reverse, batch_sizes = _time_major(torch.tensor(lengths))
-        positions, rows = row * lengths[0] + step, torch.arange(len(lengths))
-        shape = len(lengths), lengths[0]
-        return cls(positions.to(device), reverse.to(device), batch_sizes.tolist(), rows.to(device), shape, True)
+        batch_sizes, row, step, reverse = _time_major(torch.tensor(lengths))
+        positions, rows, shape = row * lengths[0] + step, torch.arange(len(lengths)), (len(lengths), lengths[0])
+        return cls(positions.to(device), reverse.to(device), batch_sizes, rows.to(device), shape, in_order=True)
 
     def row_by_row(self) -> Tensor:
         """`[2, packed]`: row after row, where each word stands as the forward and as the backward direction reads."""
@@ -83,14 +83,13 @@ class Packing:
     def pad(self, packed: Tensor) -> Tensor:
         """`[packed, size]` laid out as `[batch, words, size]`, zeros where there is no word."""
         padded = packed.new_zeros(self.shape[0] * self.shape[1], packed.shape[1])
-        return padded.index_copy(0, self.positions, packed).view(*self.shape, packed.shape[1])
+        return padded.index_copy_(0, self.positions, packed).view(*self.shape, packed.shape[1])
 
 
-def _time_major(lengths: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of each packed word of rows with `lengths` that never rise: its row, its step and its place in `reverse`; and the
-    rows of each step."""
+def _time_major(lengths: Tensor) -> tuple[list[int], Tensor, Tensor, Tensor]:
+    """Of rows with `lengths` that never rise: the rows of each step, and each packed word's row, step and `reverse`."""
     inside = torch.arange(int(lengths[0]))[:, None] < lengths
     step, row = inside.nonzero(as_tuple=True)
     batch_sizes = inside.sum(1)
     first = batch_sizes.cumsum(0) - batch_sizes
-    return row, step, first[lengths[row] - 1 - step] + row, batch_sizes
+    return batch_sizes.tolist(), row, step, first[lengths[row] - 1 - step] + row

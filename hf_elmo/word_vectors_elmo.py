@@ -19,8 +19,9 @@ BYTES_OF_KEY = 200  # a word's own part of them: its characters, and its place i
 # Bounds the memory between two layers. More at once are no faster: bfloat16 leaves the cache, float32 reads the weights
 # seldom enough.
 WORDS_AT_ONCE = {torch.bfloat16: 256, torch.float32: 1024}
-# MKL adds up fewer rows in another order. With so many, a word has the same vector alone and among others.
-ROWS_AT_LEAST = 16
+# MKL adds up fewer rows in another order: with so many, a word has the same vector alone and among others. And oneDNN
+# takes longer for a number of rows that these do not divide.
+ROWS_TOGETHER = 16
 
 _kept: WeakKeyDictionary = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -101,7 +102,7 @@ class WordVectors:
             with torch.inference_mode(False):
                 self._compute(words[list(new.values())], self.vectors[begin : begin + len(new)])
             self.places.update(zip(new, range(begin, begin + len(new)), strict=True))
-        return self.vectors[[self.places[key] for key in keys]]
+        return self.vectors.index_select(0, torch.tensor([self.places[key] for key in keys], dtype=torch.int64))
 
     def _compute(self, words: np.ndarray, vectors: Tensor) -> None:
         """Write the vectors `[n, P]` of distinct words."""
@@ -111,8 +112,7 @@ class WordVectors:
         for start in range(0, len(words), at_once):
             part = slice(start, start + at_once)
             maxima = self.tables.maxima(words[part], lengths[part])
-            missing = max(0, ROWS_AT_LEAST - len(maxima))
-            if missing:
+            if missing := -len(maxima) % ROWS_TOGETHER:
                 maxima = nn.functional.pad(maxima, (0, 0, 0, missing))
             x = self.activate_(maxima).to(vectors.dtype)
             for carry, transform in self.highways:

@@ -29,7 +29,7 @@ def calls(monkeypatch) -> list[list[int]]:
         seen.append(sizes)
         run_few(sizes, *arguments)
 
-    monkeypatch.setattr(lstm_few_c_elmo, "run_few", counted)
+    monkeypatch.setattr(lstm_cpu_elmo, "run_few", counted)
     return seen
 
 

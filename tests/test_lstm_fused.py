@@ -5,7 +5,7 @@ import functools
 import pytest
 import torch
 
-from hf_elmo import lstm_fused_c_elmo
+from hf_elmo import lstm_cpu_elmo, lstm_fused_c_elmo
 from hf_elmo.c_library_elmo import compile_library
 from hf_elmo.lstm_elmo import bilstm_layer
 from tests.test_lstm import CLIPS, assert_near, changed_in_place, changed_through_data, random_layer, reference
@@ -58,7 +58,7 @@ def calls(monkeypatch) -> list[str]:
         seen.append(kind)
         run_layer(kind, *arguments)
 
-    monkeypatch.setattr(lstm_fused_c_elmo, "run_layer", counted)
+    monkeypatch.setattr(lstm_cpu_elmo, "run_layer", counted)
     return seen
 
 

@@ -230,6 +230,26 @@ def test_words_are_packed_by_length_wherever_padding_stands(rows: list[list[bool
     assert torch.equal(packing.pad(packed[:, None].float())[:, :, 0], numbers.float())
 
 
+@pytest.mark.parametrize("lengths", [[1], [4, 4], [7, 5, 5, 2, 1]], ids=str)
+def test_packed_by_lengths_alone(lengths: list[int]) -> None:
+    mask = torch.arange(lengths[0]) < torch.tensor(lengths)[:, None]
+    packing, by_mask = Packing.of_lengths(lengths, mask.device), Packing.of(mask)
+    assert (packing.batch_sizes, packing.shape) == (by_mask.batch_sizes, by_mask.shape)
+    assert packing.in_order
+    assert by_mask.in_order
+    for name in ("positions", "reverse", "rows"):
+        assert torch.equal(getattr(packing, name), getattr(by_mask, name))
+    forward, backward = packing.row_by_row()
+    row_after_row = mask.flatten().nonzero()[:, 0]
+    assert torch.equal(packing.positions[forward], row_after_row)
+    assert torch.equal(packing.positions[packing.reverse][backward], row_after_row)
+
+
+@pytest.mark.parametrize("mask", [[[1, 1, 0], [1, 1, 1]], [[1, 1], [0, 0]]], ids=["shorter first", "a row of nothing"])
+def test_rows_that_are_packed_otherwise_than_they_come(mask: list[list[int]]) -> None:
+    assert not Packing.of(torch.tensor(mask, dtype=torch.bool)).in_order
+
+
 # -- the character CNN -------------------------------------------------------------------------------------------------
 
 

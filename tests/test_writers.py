@@ -1,5 +1,6 @@
 """Files of vectors: what was computed is what other libraries read back, for every format."""
 
+import io
 import zipfile
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from hf_elmo import embedding_parts, writers
-from hf_elmo.embedding_parts import PartsFolder, RowLayout
+from hf_elmo.embedding_parts import PartsFolder, RowLayout, WindowFile, WindowInMemory
 from hf_elmo.writers import check_row_count, writer_for
 
 SIZE = 6
@@ -171,3 +172,24 @@ def test_too_large_a_safetensors_header_loses_nothing(tmp_path, monkeypatch):
     parts.path.rename(renamed.path)
     writer_for(renamed.output)(renamed.output, renamed, layout)
     np.testing.assert_array_equal(read(renamed.output, layout)["3"], arrays[3], strict=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("output_dtype", ["<f4", "<f2"])
+@pytest.mark.parametrize("layers", [None, 3])
+@pytest.mark.parametrize("pooled", [False, True], ids=["words", "pooled"])
+def test_a_window_in_memory_holds_what_one_in_a_file_holds(layers, pooled, output_dtype, dtype) -> None:
+    torch.manual_seed(0)
+    counts, layout = [2, 0, 5, 1], RowLayout(layers, 6, pooled, np.dtype(output_dtype))
+    in_memory, in_file = WindowInMemory(layout, counts), WindowFile(io.BytesIO(), layout, counts)
+    in_file.allocate()
+    for row in (2, 0, 3):
+        parts = [slice(0, 3), slice(3, 5)] if row == 2 and not pooled else [slice(0, counts[row])]
+        values = torch.randn(layers or 1, counts[row], 6).to(dtype)
+        for part in parts:
+            for window in (in_memory, in_file):
+                window.put(row, values[:, 0] if pooled else values[:, part], start=part.start)
+        wanted = (values[:, 0] if pooled else values).float().numpy().reshape(layout.shape(counts[row]))
+        np.testing.assert_array_equal(in_memory.arrays[row], wanted.astype(layout.dtype))
+    assert in_file.file.getvalue() == b"".join(array.tobytes() for array in in_memory.arrays)
+    assert not in_memory.arrays[1].any()

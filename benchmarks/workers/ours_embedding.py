@@ -142,7 +142,7 @@ def split(sentences: list[str]) -> dict:
         timers.wrap_iterator("tokenising", embedding, "_split")
         timers.wrap("tokenising", embedding_engine.CorpusEncoder, "_spell")
         timers.wrap("characters", STATE["model"].char_encoder, "forward")
-        timers.wrap("lstm", STATE["model"].bilm, "forward")
+        timers.wrap("lstm", STATE["model"].bilm, "run")
         total = seconds_of(lambda: _embed(sentences))
     shares = {name: timers.seconds[name] / total for name in ("tokenising", "characters", "lstm")}
     return {**shares, "rest": 1 - sum(shares.values())}
