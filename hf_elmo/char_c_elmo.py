@@ -286,7 +286,8 @@ class CharacterTables:
         Returns:
             `[n, filters]` float32.
         """
-        maxima, work = torch.empty(len(words), self.blocks.filters), self.blocks.work(words, lengths, self.vocabulary)
+        maxima = torch.empty(len(words), self.blocks.filters, dtype=torch.float32, device="cpu")
+        work = self.blocks.work(words, lengths, self.vocabulary)
         pointers = self.tables.data_ptr(), self.places.ctypes.data, maxima.data_ptr()
         load().character_maxima(work, *pointers, torch.get_num_threads())
         return maxima
@@ -299,8 +300,8 @@ class _Maxima(torch.autograd.Function):
     def forward(ctx, words: np.ndarray, lengths: np.ndarray, embedding: Tensor, *parameters: Tensor) -> Tensor:
         weights, biases = parameters[::2], parameters[1::2]
         blocks = Blocks(weight.shape for weight in weights)
-        maxima = torch.empty(len(words), blocks.filters)
-        windows = torch.empty(maxima.shape, dtype=torch.uint16)
+        maxima = torch.empty(len(words), blocks.filters, dtype=torch.float32, device="cpu")
+        windows = torch.empty(maxima.shape, dtype=torch.uint16, device="cpu")
         addresses = blocks.addresses(weights), blocks.addresses(biases)
         load().character_windows(
             *(blocks.work(words, lengths, len(embedding)), embedding.data_ptr(), embedding.shape[1]),

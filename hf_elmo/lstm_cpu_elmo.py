@@ -44,7 +44,11 @@ def infer_on_cpu(
 
     Returns:
         outputs `[directions, words, P]`, and `c [directions, rows, C]` after each row's last step, clipped.
+
+    Raises:
+        ValueError: a shape or a device does not fit the others.
     """
+    _check(inputs, state, weights)
     inputs, hidden = inputs.contiguous(), state[0].contiguous()
     outputs = inputs.new_empty(*inputs.shape[:2], hidden.shape[-1])
     cell = state[1].clone(memory_format=torch.contiguous_format)
@@ -63,6 +67,29 @@ def infer_on_cpu(
                 arguments = inputs[direction], *state, own, *clips, choose_cell, outputs[direction]
                 _infer_direction(steps, *arguments)
     return outputs, clip(cell, cell_clip)
+
+
+def _check(inputs: Tensor, state: tuple[Tensor, Tensor], weights: Sequence[LstmWeights]) -> None:
+    """The functions in C see addresses only: what does not fit would be read or written beyond its end."""
+    (directions, _, width), (_, rows, size), cells = inputs.shape, state[0].shape, state[1].shape[2]
+    expected = {"h": (directions, rows, size), "c": (directions, rows, cells)}
+    found = {"h": state[0], "c": state[1]}
+    shapes = {"weight_ih": (4 * cells, width), "weight_hh": (4 * cells, size), "bias": (4 * cells,)}
+    shapes["weight_hr"] = (size, cells)
+    if len(weights) != directions:
+        raise ValueError(f"inputs have {directions} directions, but there are weights for {len(weights)}")
+    for number, own in enumerate(weights):
+        for name, tensor in own._asdict().items():
+            if tensor is not None:
+                expected[f"{name} of direction {number}"], found[f"{name} of direction {number}"] = shapes[name], tensor
+        if own.weight_hr is None and size != cells:
+            raise ValueError(f"without weight_hr, h has the size of c, {cells}, not {size}")
+    for name, tensor in found.items():
+        if tensor.shape != expected[name] or tensor.device != inputs.device:
+            raise ValueError(
+                f"{name} has the shape {tuple(tensor.shape)} on {tensor.device}; with inputs {tuple(inputs.shape)} on "
+                f"{inputs.device} and this state it must have {expected[name]} there"
+            )
 
 
 def _infer_fused(

@@ -388,7 +388,7 @@ def _last_words(steps: list[tuple[int, int]], device: torch.device) -> Tensor:
     last: list[int] = []
     for start, end in reversed(steps):
         last.extend(range(start + len(last), end))
-    return torch.tensor(last).to(device, non_blocking=True)
+    return torch.tensor(last, device="cpu").to(device, non_blocking=True)
 
 
 def _words_before(x: Tensor, first: Tensor, steps: list[tuple[int, int]]) -> Tensor:

@@ -160,7 +160,7 @@ def run_few(
         outputs: for each direction `[words, P]`, contiguous, written.
     """
     (directions, rows, size), cells = hidden.shape, cell.shape[2]
-    cell_outputs, numbers = torch.empty_like(cell), torch.tensor(sizes)
+    cell_outputs, numbers = torch.empty_like(cell), torch.tensor(sizes, device="cpu")
     nothing = [None] * directions
     getattr(load(), f"few_{TYPES[outputs[0].dtype][0]}")(
         *(_pointers(gates), _pointers(weights_hh), _pointers(weights_hr or nothing)),

@@ -8,6 +8,7 @@ groups of rows run to their end on threads of their own, and what a row gives do
 The products are made of AMX tiles (bfloat16) or AVX-512 vectors (float32; bfloat16 where there are no tiles). With
 `torch.set_float32_matmul_precision("high")` a float32 product is three products of tiles: each number is the sum of two
 bfloat16 numbers, 16 bits in all, and the smallest of the four products is left out, as PyTorch describes that setting.
+(A number that is infinite makes its row not a number there.)
 """
 
 import ctypes
@@ -60,8 +61,8 @@ static inline lanes clipped(lanes x, float bound) {
   return _mm512_max_ps(all(-bound), _mm512_min_ps(all(bound), x)); /* in this order, what is no number stays none */
 }
 
-/* e^(factor x), at most 2^40: 2^t is 2^floor(t) times a polynomial of the rest (largest relative error 7e-8; 9e-5 where
-   bfloat16 would hide more). */
+/* e^(factor x), at most 2^40: 2^t is 2^floor(t) times a polynomial of the rest (largest relative error 1.1e-7; 9e-5
+   where bfloat16 would hide more). */
 static inline __attribute__((always_inline)) lanes power(lanes x, float factor, const int exact) {
   lanes t = _mm512_min_ps(all(40.f), _mm512_mul_ps(x, all(factor * 1.44269504f)));
   lanes r = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC), p;
@@ -136,7 +137,7 @@ static inline __attribute__((always_inline)) void compute_KIND(const struct cell
 """
 
 # sums [ROWS][COLUMNS] = bias or what they were + tile [depth][PARTS][ROWS][DEPTH] * weights [depth][...]. Meanwhile the
-# cells that wait are computed, and part `part` of `parts` of the next weights is fetched.
+# cells that wait are computed, and part `part` of `parts` of the next weights is fetched, as much as there is time for.
 MULTIPLY_VECTORS = r"""
 static inline __attribute__((always_inline)) void rows_KIND(float *sums, const OPERAND *tile, const OPERAND *weights,
                                                             const float *bias, long bias_step, long depth,
@@ -181,8 +182,8 @@ ADD_PRODUCT_BF16 = """_mm512_dpbf16_ps(
 TILES = r"""
 #ifdef __AMX_BF16__
 static void begin_tiles(void) {
-  struct { uint8_t palette, start, zero[14]; uint16_t bytes[16]; uint8_t rows[16]; } shape = {.palette = 1};
-  for (int k = 0; k < 8; k++) shape.bytes[k] = 64, shape.rows[k] = ROWS;
+  static const struct { uint8_t palette, start, zero[14]; uint16_t bytes[16]; uint8_t rows[16]; } shape = {
+      1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, ROWS}};
   _tile_loadconfig(&shape);
 }
 /* Linux lends the tiles to a process that asks for them (ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA). */
@@ -393,7 +394,14 @@ def choose_kind(inputs: Tensor, state: Tensor, input_size: int, size: int, cells
         return "bf16" if hasattr(load(), "layer_bf16") else None
     if inputs.dtype != torch.float32:
         return None
-    return "split" if load().has_tiles and torch.get_float32_matmul_precision() != "highest" else "f32"
+    return "split" if load().has_tiles and not _exact_products() else "f32"
+
+
+def _exact_products() -> bool:
+    try:
+        return torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:  # PyTorch's newer settings, one for each library, were used, and differ
+        return torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")
 
 
 def gates_layout(kind: str, weight_ih: Tensor, weight_hh: Tensor) -> Tensor:
@@ -443,14 +451,14 @@ def run_layer(
         outputs: `[directions, words, P]`, contiguous, written.
     """
     (directions, rows, size), cells, library, threads = hidden.shape, cell.shape[2], load(), torch.get_num_threads()
-    hidden, numbers = hidden.float().contiguous(), torch.tensor(sizes)
+    hidden, numbers = hidden.float().contiguous(), torch.tensor(sizes, device="cpu")
     biases = [bias.float().contiguous() for bias in biases]
     together = threads // math.gcd(threads, directions)  # so many groups of each direction keep all threads at work
     groups = math.ceil(rows / GROUP_ROWS / together) * together
     group = math.ceil(rows / groups / TILE_ROWS) * TILE_ROWS
     each = getattr(library, f"scratch_{kind}")(group, inputs.shape[2], size, cells)
     each = math.ceil(each / 64) * 64  # a whole number of cache lines
-    scratch = torch.empty(threads, each, dtype=torch.uint8)
+    scratch = torch.empty(threads, each, dtype=torch.uint8, device="cpu")
     tensors = [_pointers(x) for x in (inputs, weights, weights_hr, biases, outputs)]
     clips = (math.inf if bound is None else bound for bound in clips)
     layer = Layer(

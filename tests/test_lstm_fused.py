@@ -31,8 +31,10 @@ KINDS = {
 
 @functools.cache
 def library_without_tiles():
-    flags = [lstm_fused_c_elmo.WITHOUT_TILES] if library.has_tiles else []
-    return lstm_fused_c_elmo.declare(compile_library(lstm_fused_c_elmo.SOURCE, *flags))
+    if not library.has_tiles:
+        return library
+    source, flag = lstm_fused_c_elmo.SOURCE, lstm_fused_c_elmo.WITHOUT_TILES
+    return lstm_fused_c_elmo.declare(compile_library(source, flag))
 
 
 @pytest.fixture(params=KINDS)
@@ -191,3 +193,46 @@ def test_layers_without_projection_and_machines_without_a_compiler_go_another_wa
     arguments = layer[0], [9, 8], *layer[1:]
     assert_near(flat(bilstm_layer(*arguments)), flat(reference(*arguments)), 3e-6)
     assert not calls
+
+
+def bad_layers(rows):
+    """What does not fit together, by what the error names."""
+    inputs, (h, c), weights = random_layer([rows, rows], sizes=SIZES)
+    first, second = weights
+    yield "c", (inputs, (h, c[:, : rows - 1]), weights)
+    yield "c", (inputs, (h, c.to("meta")), weights)
+    yield "h", (inputs, (h[:1], c), weights)
+    yield "weight_hh of direction 0", (inputs, (h[:, :, 1:], c), weights)
+    yield "weight_ih of direction 0", (inputs[:, :, 1:], (h, c), weights)
+    yield "bias of direction 1", (inputs, (h, c), [first, second._replace(bias=second.bias[:1])])
+    yield "weight_hr of direction 1", (inputs, (h, c), [first, second._replace(weight_hr=second.weight_hr.to("meta"))])
+    yield "weights for 1", (inputs, (h, c), [first])
+
+
+@pytest.mark.parametrize("rows", [12, 2])
+def test_what_does_not_fit_is_refused(rows):
+    for name, (inputs, state, weights) in bad_layers(rows):
+        with pytest.raises(ValueError, match=name):
+            bilstm_layer(inputs, [rows, rows], state, weights)
+
+
+@pytest.mark.parametrize("rows", [12, 2])
+def test_whatever_the_default_device_is(rows):
+    layer = random_layer([rows, rows], sizes=SIZES)
+    arguments = layer[0], [rows, rows], *layer[1:], 0.5, 0.4
+    expected = flat(bilstm_layer(*arguments))
+    with torch.device("meta"):
+        found = flat(bilstm_layer(*arguments))
+    assert all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
+
+
+def test_after_pytorchs_newer_settings_of_precision(monkeypatch):
+    """Where these differ between libraries, PyTorch refuses to name one precision."""
+
+    def mixed():
+        raise RuntimeError("PyTorch is checking whether allow_tf32_new is enabled ... mix of the legacy and new APIs")
+
+    layer = random_layer([9, 8], sizes=SIZES)
+    arguments = layer[0], [9, 8], *layer[1:], 0.5, 0.4
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", mixed)
+    assert_near(flat(bilstm_layer(*arguments)), flat(reference(*arguments)), 3e-6)
