@@ -63,9 +63,10 @@ def can_run(logits: Tensor) -> bool:
 
 
 def odds_(logits: Tensor, true_logits: Tensor, hits: Tensor) -> tuple[Tensor, Tensor]:
-    """As `softmax_elmo._torch_odds_`, for logits that [`can_run`] takes."""
+    """As `softmax_elmo._torch_odds_`, for contiguous logits that [`can_run`] takes."""
+    true_logits, hits = true_logits.contiguous(), hits.contiguous()
     tops, totals = torch.empty_like(true_logits), torch.empty_like(true_logits)
-    pointers = [x.contiguous().data_ptr() for x in (logits, true_logits, hits)]
+    pointers = [x.data_ptr() for x in (logits, true_logits, hits)]
     function = getattr(load(), f"odds_{TYPES[logits.dtype][0]}")
     function(*pointers, tops.data_ptr(), totals.data_ptr(), *logits.shape, torch.get_num_threads())
     return tops, totals

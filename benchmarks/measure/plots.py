@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 COLOURS = {
     "hf_elmo float32": "tab:blue",
     "hf_elmo bfloat16": "tab:cyan",
+    "hf_elmo float32, precision high": "tab:purple",
     "AllenNLP": "tab:orange",
     "simple_elmo": "tab:red",
 }
