@@ -1,7 +1,7 @@
 """What `benchmarks/speed.py` does with text and numbers; its measurements are never run here."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 
@@ -288,9 +288,10 @@ def test_without_results_no_target_is_judged() -> None:
 @pytest.fixture
 def measured() -> Results:
     """Rows for every target, the numbers all different."""
-    peers = [("32, by length", 110.0), ("128, as they come", 50.0), ("32, as they come", 40.0)]
+    peers = [("32, by length", 70.0), ("128, as they come", 50.0), ("32, as they come", 40.0)]
     rates = [
         *(embedding_row("AllenNLP", rate, arrangement=arrangement) for arrangement, rate in peers),
+        replace(embedding_row("AllenNLP", 110.0, arrangement="32, by length"), sentences=4096),
         *(embedding_row("simple_elmo", 10 * rate, arrangement=arrangement) for arrangement, rate in peers),
         *(embedding_row(engine, rate) for engine, rate in ((FLOAT32, 330.0), (BFLOAT16, 1210.0))),
         embedding_row("AllenNLP", 100.0, "small", "32, by length"),
