@@ -1,4 +1,4 @@
-"""Functions in C, compiled once a process with the machine's own compiler, at their first call (half a second).
+"""Functions in C, compiled once a process with the machine's own compiler, at their first call (up to a second).
 
 Where there is no compiler, or with `HF_ELMO_C_CELL=0` in the environment, PyTorch's operations do the work.
 """
@@ -9,7 +9,10 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+
+from torch import Tensor
 
 FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fopenmp", "-fPIC"]
 FLAGS += ["-mprefer-vector-width=512"] if platform.machine() in ("x86_64", "AMD64") else []
@@ -29,3 +32,8 @@ def compile_library(source: str, *flags: str) -> ctypes.CDLL | None:
             return ctypes.CDLL(str(library))
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def pointers(tensors: Sequence[Tensor | None] | Tensor) -> ctypes.Array:
+    """Where the numbers of each tensor begin; they must live as long as that is used."""
+    return (ctypes.c_void_p * len(tensors))(*(None if x is None else x.data_ptr() for x in tensors))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .c_library_elmo import compile_library
+from .c_library_elmo import compile_library, pointers
 from .lstm_c_elmo import COMMON, FORWARD_ROW, TYPES
 
 LANES = 16  # cells of a block, as in the source
@@ -163,13 +163,9 @@ def run_few(
     cell_outputs, numbers = torch.empty_like(cell), torch.tensor(sizes, device="cpu")
     nothing = [None] * directions
     getattr(load(), f"few_{TYPES[outputs[0].dtype][0]}")(
-        *(_pointers(gates), _pointers(weights_hh), _pointers(weights_hr or nothing)),
-        *(hidden.data_ptr(), cell.data_ptr(), cell_outputs.data_ptr(), _pointers(outputs), numbers.data_ptr()),
+        *(pointers(gates), pointers(weights_hh), pointers(weights_hr or nothing)),
+        *(hidden.data_ptr(), cell.data_ptr(), cell_outputs.data_ptr(), pointers(outputs), numbers.data_ptr()),
         *(len(sizes), directions, rows, cells, size),
         *(math.inf if bound is None else bound for bound in clips),
         min(directions, torch.get_num_threads()),
     )
-
-
-def _pointers(tensors: Sequence[Tensor | None]) -> ctypes.Array:
-    return (ctypes.c_void_p * len(tensors))(*(None if x is None else x.data_ptr() for x in tensors))

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .c_library_elmo import compile_library
+from .c_library_elmo import compile_library, pointers
 
 TILE_ROWS, COLUMNS, DEPTH = 16, 64, 32  # of a product, as in the source
 FEWEST_ROWS = {"f32": 8, "bf16": 3, "split": 8}  # with fewer, reading both halves of the gates' weights takes too long
@@ -459,17 +459,13 @@ def run_layer(
     each = getattr(library, f"scratch_{kind}")(group, inputs.shape[2], size, cells)
     each = math.ceil(each / 64) * 64  # a whole number of cache lines
     scratch = torch.empty(threads, each, dtype=torch.uint8, device="cpu")
-    tensors = [_pointers(x) for x in (inputs, weights, weights_hr, biases, outputs)]
+    tensors = [pointers(x) for x in (inputs, weights, weights_hr, biases, outputs)]
     clips = (math.inf if bound is None else bound for bound in clips)
     layer = Layer(
-        *(ctypes.cast(pointers, ctypes.c_void_p) for pointers in tensors),
+        *(ctypes.cast(array, ctypes.c_void_p) for array in tensors),
         *(x.data_ptr() for x in (hidden, cell, numbers, scratch)),
         *(each, len(sizes), directions, rows, group, inputs.shape[2], size, cells),
         *clips,
         threads,
     )
     getattr(library, f"layer_{kind}")(ctypes.byref(layer))
-
-
-def _pointers(tensors: Sequence[Tensor] | Tensor) -> ctypes.Array:
-    return (ctypes.c_void_p * len(tensors))(*(x.data_ptr() for x in tensors))

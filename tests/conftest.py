@@ -55,6 +55,14 @@ def model(config: ElmoConfig) -> ElmoModel:
     return random_model(config)
 
 
+@pytest.fixture
+def threads():
+    """A function that sets the number of threads until the test ends."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
 def random_model(config: ElmoConfig, model_class: type = ElmoModel, seed: int = 0) -> torch.nn.Module:
     """A model of random weights, large enough that its clips take part."""
     torch.manual_seed(seed)

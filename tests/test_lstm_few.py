@@ -72,14 +72,6 @@ def test_in_pieces_of_many_words(calls, monkeypatch):
     assert calls == [[3, 3], [3, 2], [1, 1]]
 
 
-@pytest.fixture
-def threads():
-    """A function that sets the number of threads until the test ends."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
 def test_one_thread_for_each_direction(calls, threads):
     layer = random_layer([2, 1])
     arguments = layer[0], [2, 1], *layer[1:]

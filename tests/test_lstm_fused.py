@@ -64,14 +64,6 @@ def calls(monkeypatch) -> list[str]:
     return seen
 
 
-@pytest.fixture
-def threads():
-    """A function that sets the number of threads until the test ends."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("clips", CLIPS.values(), ids=CLIPS)
 @pytest.mark.parametrize("batch_sizes", BATCHES.values(), ids=BATCHES)
 def test_equals_reference(kind, calls, batch_sizes, clips):
