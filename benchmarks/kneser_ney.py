@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hf_elmo.vocabulary import Vocabulary
+from hf_elmo.pretraining.vocabulary import Vocabulary
 
 Discounts = tuple[float, float, float]
 

@@ -16,8 +16,8 @@ import torch
 
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining
+from hf_elmo.pretraining.vocabulary import Vocabulary
 from hf_elmo.tokenization_elmo import ElmoTokenizer
-from hf_elmo.vocabulary import Vocabulary
 
 from .allennlp import COPY, Dataset, Row, key_table
 from .allennlp_options import config_from_options, read_options

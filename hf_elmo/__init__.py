@@ -21,15 +21,15 @@ _MODULE_OF = {
     "ElmoForSequenceClassification": "modeling_elmo",
     "ElmoModel": "modeling_elmo",
     "ElmoPreTrainedModel": "modeling_elmo",
-    "Vocabulary": "vocabulary",
-    "embed": "embedding",
+    "Vocabulary": "pretraining.vocabulary",
+    "embed": "embedding.corpus",
     "load_default": "shipped",
-    "nearest_neighbors": "neighbors",
+    "nearest_neighbors": "analysis.neighbors",
     "neighbour_labels": "modeling_pretraining_elmo",
-    "perplexity": "scoring",
-    "pretrain": "pretraining_recipe",
-    "score": "scoring",
-    "substitutes": "scoring",
+    "perplexity": "pretraining.perplexity",
+    "pretrain": "pretraining.recipe",
+    "score": "analysis.scoring",
+    "substitutes": "analysis.scoring",
 }
 
 __all__ = ["ElmoConfig", "ElmoTokenizer", *_MODULE_OF]

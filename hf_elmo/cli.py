@@ -188,7 +188,7 @@ def _column(text: str) -> str | int:
 def _embed(options: argparse.Namespace) -> None:
     if len(options.paths) not in (2, 3):
         options.error(f"[MODEL] INPUT OUTPUT expected, {len(options.paths)} given: {' '.join(options.paths)}")
-    from .embedding import embed
+    from .embedding.corpus import embed
 
     *model, source, output = options.paths
     values = {name: value for name, value in vars(options).items() if name not in ("run", "error", "paths")}
@@ -223,7 +223,7 @@ def _add_neighbors(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _neighbors(options: argparse.Namespace) -> None:
-    from .neighbors import nearest_neighbors
+    from .analysis.neighbors import nearest_neighbors
     from .shipped import load_model
 
     model, tokenizer = load_model(options.model)
@@ -264,9 +264,9 @@ def _add_vocab(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _vocab(options: argparse.Namespace) -> None:
-    from .pretraining_text import TextFiles, split_at_blanks, tokenizer_split
+    from .pretraining.text import TextFiles, split_at_blanks, tokenizer_split
+    from .pretraining.vocabulary import build_vocabulary
     from .tokenization_elmo import ElmoTokenizer
-    from .vocabulary import build_vocabulary
 
     source = TextFiles(options.files, split_at_blanks if options.words else tokenizer_split(ElmoTokenizer()))
     sentences = (words for text in source.read() for words in text)
@@ -320,7 +320,7 @@ def _setting(text: str) -> tuple[str, object]:
 
 
 def _pretrain(options: argparse.Namespace) -> None:
-    from .pretraining_recipe import describe, pretrain
+    from .pretraining.recipe import describe, pretrain
 
     optional = ("num_train_epochs", "max_steps", "optim", "learning_rate", "bf16", "seed")
     values = {name: value for name, value in vars(options).items() if name not in ("run", "out", "config", "set")}
@@ -351,8 +351,8 @@ def _add_perplexity(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _perplexity(options: argparse.Namespace) -> None:
-    from .pretraining_recipe import describe
-    from .scoring import perplexity
+    from .pretraining.perplexity import perplexity
+    from .pretraining.recipe import describe
 
     model, tokenizer = _language_model(options.model)
     result = perplexity(model, tokenizer, options.files, pretokenized=options.words, stateful=options.stateful)
@@ -375,7 +375,7 @@ def _add_substitutes(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _substitutes(options: argparse.Namespace) -> None:
-    from .scoring import substitutes
+    from .analysis.scoring import substitutes
 
     model, tokenizer = _language_model(options.model)
     sentence = options.sentence.split() if options.words else options.sentence

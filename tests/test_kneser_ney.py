@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hf_elmo.vocabulary import Vocabulary, build_vocabulary
+from hf_elmo.pretraining.vocabulary import Vocabulary, build_vocabulary
 
 _PATH = Path(__file__).parent.parent / "benchmarks" / "kneser_ney.py"
 

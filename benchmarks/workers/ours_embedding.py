@@ -134,13 +134,13 @@ class Timers:
 
 def split(sentences: list[str]) -> dict:
     """Shares of the time: words and characters of text, character CNN, LSTM, and the rest."""
-    from hf_elmo import embedding, embedding_engine
+    from hf_elmo.embedding import corpus, engine
 
     _embed(sentences[:16])
     forget_words()
     with Timers() as timers:
-        timers.wrap_iterator("tokenising", embedding, "_split")
-        timers.wrap("tokenising", embedding_engine.CorpusEncoder, "_spell")
+        timers.wrap_iterator("tokenising", corpus, "_split")
+        timers.wrap("tokenising", engine.CorpusEncoder, "_spell")
         timers.wrap("characters", STATE["model"].char_encoder, "forward")
         timers.wrap("lstm", STATE["model"].bilm, "run")
         total = seconds_of(lambda: _embed(sentences))

@@ -34,8 +34,8 @@ def pretraining(text: str, vocabulary: str, num_sampled: int, seconds: float) ->
     import torch
 
     from hf_elmo import ElmoForPreTraining, ElmoTokenizer
-    from hf_elmo.pretraining_data import PackedWindows
-    from hf_elmo.pretraining_text import TextFiles
+    from hf_elmo.pretraining.data import PackedWindows
+    from hf_elmo.pretraining.text import TextFiles
 
     tokenizer = ElmoTokenizer.from_pretrained(vocabulary)
     batches = PackedWindows(TextFiles([text]), tokenizer, batch_size=128, window=20)

@@ -16,7 +16,7 @@ from pathlib import Path
 from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.vocabulary import build_vocabulary
+from hf_elmo.pretraining.vocabulary import build_vocabulary
 
 # Whole books, about 3 % of the words: two by authors of whom the training text has another book (Doyle, Burnett), two
 # by authors of whom it has none (Trollope, Wilde). One short book more, for the curve during training.

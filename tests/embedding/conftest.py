@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hf_elmo import ElmoModel, ElmoTokenizer
-from hf_elmo.embedding_engine import CorpusEncoder
+from hf_elmo.embedding.engine import CorpusEncoder
 
 from .helpers import Stopped, initial_model
 

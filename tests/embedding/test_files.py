@@ -9,19 +9,10 @@ import pytest
 import torch
 
 import hf_elmo
-from hf_elmo import (
-    ElmoTokenizer,
-    cli,
-    embed,
-    embedding,
-    embedding_engine,
-    embedding_parts,
-    readers,
-    writers,
-)
+from hf_elmo import ElmoTokenizer, cli, embed
 from hf_elmo.conversion import convert
-from hf_elmo.embedding import EmbeddedCorpus
-from hf_elmo.embedding_engine import CorpusEncoder
+from hf_elmo.embedding import EmbeddedCorpus, corpus, engine, parts, readers, writers
+from hf_elmo.embedding.engine import CorpusEncoder
 
 from .helpers import ROWS, close, read, text_file
 
@@ -200,7 +191,7 @@ def test_command_says_what_is_wrong(tmp_path, checkpoint, capsys):
     assert "layers='top' is unknown" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("module", [cli, embedding, embedding_engine, embedding_parts, readers, writers])
+@pytest.mark.parametrize("module", [cli, corpus, engine, parts, readers, writers])
 def test_file_format_libraries_are_imported_when_they_are_needed(module):
     assert not {"h5py", "pyarrow", "pandas"} & set(vars(module))
 

@@ -5,8 +5,9 @@ import tracemalloc
 import pytest
 import torch
 
-from hf_elmo import ElmoTokenizer, embed, embedding, embedding_parts, writers
-from hf_elmo.embedding_engine import CorpusEncoder, is_out_of_memory
+from hf_elmo import ElmoTokenizer, embed
+from hf_elmo.embedding import corpus, parts, writers
+from hf_elmo.embedding.engine import CorpusEncoder, is_out_of_memory
 
 from .helpers import ROWS, Stopped, close, initial_model, read, text_file
 
@@ -160,7 +161,7 @@ def test_other_errors_of_the_model_are_not_taken_for_memory(model, monkeypatch):
 def test_memory_does_not_grow_with_the_file(tmp_path, model, ending, monkeypatch):
     # The engine's own memory is bounded by its batch; what could grow lies around it, so the engine computes nothing.
     monkeypatch.setattr(CorpusEncoder, "encode", lambda self, rows, window: self.advance(len(rows), 0))
-    monkeypatch.setattr(embedding, "SPLIT_ROWS", 50)
+    monkeypatch.setattr(corpus, "SPLIT_ROWS", 50)
     monkeypatch.setattr(writers, "ROW_GROUP_BYTES", 1 << 15)
     monkeypatch.setattr(writers, "CHUNK_BYTES", 1 << 15)
 
@@ -179,7 +180,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path, model, ending, monkeypatch
 
 def test_memory_does_not_grow_with_the_longest_document(tmp_path, monkeypatch):
     model = initial_model(hidden_size=260)
-    monkeypatch.setattr(embedding_parts, "CHUNK_BYTES", 1 << 14)
+    monkeypatch.setattr(parts, "CHUNK_BYTES", 1 << 14)
 
     def peak(words: int) -> int:
         tracemalloc.start()

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer, embed
-from hf_elmo.embedding import _batch_tokens
-from hf_elmo.embedding_engine import CorpusEncoder
+from hf_elmo.embedding.corpus import _batch_tokens
+from hf_elmo.embedding.engine import CorpusEncoder
 
 from ..conftest import TINY, random_model
 from .helpers import ROWS, close, expected, initial_model

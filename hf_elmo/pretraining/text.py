@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .tokenization_elmo import ElmoTokenizer
+from ..tokenization_elmo import ElmoTokenizer
 
 Words = list[str]
 Text = list[Words]  # the sentences of one unit: a sentence alone, or a document's

@@ -14,11 +14,11 @@ import torch
 from transformers import set_seed
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
-from hf_elmo.pretraining import ElmoPreTrainer, ElmoPreTrainingArguments
-from hf_elmo.pretraining_data import PackedWindows, PaddedTexts
-from hf_elmo.pretraining_text import DatasetTexts
-from hf_elmo.scoring import perplexity
-from hf_elmo.vocabulary import build_vocabulary
+from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
+from hf_elmo.pretraining.perplexity import perplexity
+from hf_elmo.pretraining.text import DatasetTexts
+from hf_elmo.pretraining.trainer import ElmoPreTrainer, ElmoPreTrainingArguments
+from hf_elmo.pretraining.vocabulary import build_vocabulary
 from tests.conftest import TINY
 
 TEXTS = [
@@ -240,8 +240,8 @@ WORKER = """
 import sys, torch
 from pathlib import Path
 from hf_elmo import ElmoTokenizer
-from hf_elmo.pretraining_data import PackedWindows, DatasetTexts
-from tests.test_pretraining import TEXTS, make_trainer
+from hf_elmo.pretraining.data import PackedWindows, DatasetTexts
+from tests.pretraining.test_trainer import TEXTS, make_trainer
 
 folder, rows, accumulation = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 tokenizer = ElmoTokenizer(word_splitting="whitespace", vocab_file=str(folder / "vocab.txt"))
@@ -283,7 +283,7 @@ def _launch(folder: Path, processes: int, arguments: list[str]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    root = str(Path(__file__).parent.parent)
+    root = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     if processes > 1:
         environment |= {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}

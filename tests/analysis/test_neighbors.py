@@ -6,8 +6,8 @@ import torch
 
 import hf_elmo
 from hf_elmo import ElmoTokenizer
+from hf_elmo.analysis.neighbors import Neighbor, nearest_neighbors
 from hf_elmo.cli import main
-from hf_elmo.neighbors import Neighbor, nearest_neighbors
 
 QUERY = ["the", "old", "bank", "of", "the", "river"]
 CORPUS = [
@@ -67,7 +67,7 @@ def test_static_neighbours_are_other_words_each_once(model, tokenizer):
 
 def test_the_result_does_not_depend_on_how_the_corpus_is_cut(model, tokenizer, monkeypatch):
     whole = nearest_neighbors(model, tokenizer, QUERY, "bank", CORPUS, any_word=True)
-    monkeypatch.setattr("hf_elmo.neighbors.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("hf_elmo.analysis.neighbors.ROWS_AT_ONCE", 2)
     pieces = nearest_neighbors(model, tokenizer, QUERY, "bank", iter(CORPUS), any_word=True)
     for layer, found in whole.items():
         assert [(one.row, one.place) for one in found] == [(one.row, one.place) for one in pieces[layer]]

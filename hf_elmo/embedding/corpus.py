@@ -10,7 +10,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -22,13 +21,14 @@ import torch
 from tokenizers import Tokenizer
 from tqdm.auto import tqdm
 
-from . import __version__
-from .embedding_engine import BOUNDARIES, CorpusEncoder
-from .embedding_parts import PartsFolder, RowLayout, WindowInMemory
-from .modeling_elmo import ElmoModel
+from .. import __version__
+from ..evaluation import evaluation_mode
+from ..modeling_elmo import ElmoModel
+from ..shipped import FOLDER
+from ..tokenization_elmo import ElmoTokenizer
+from .engine import BOUNDARIES, CorpusEncoder
+from .parts import PartsFolder, RowLayout, WindowInMemory
 from .readers import Row, RowSource, Survey, check_row, survey
-from .shipped import FOLDER
-from .tokenization_elmo import ElmoTokenizer
 from .writers import check_row_count, writer_for
 
 # Enough rows side by side for full speed: a CPU needs more of them the smaller the model's products are.
@@ -147,7 +147,7 @@ def embed(
     }
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     job = _Job(model, tokenizer, options, progress)
-    with _evaluation(model):
+    with evaluation_mode(model):
         if target is None:
             return _embed_in_memory(job, inputs, reading)
         return _embed_to_file(job, inputs, reading, PartsFolder(target), restart)
@@ -245,18 +245,6 @@ def _torch_device(device: str | torch.device | None) -> torch.device | None:
     if device is not None and device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {str(device)!r} is asked for, but torch finds no GPU; take 'cpu'")
     return device
-
-
-@contextmanager
-def _evaluation(model: ElmoModel) -> Iterator[None]:
-    """No dropout inside the block; afterwards the modules train as before."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------

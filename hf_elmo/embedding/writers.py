@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from .embedding_parts import CHUNK_BYTES, PartsFolder, RowLayout, StoredRow
+from .parts import CHUNK_BYTES, PartsFolder, RowLayout, StoredRow
 from .readers import import_pyarrow
 
 SAFETENSORS_HEADER_LIMIT = 100_000_000  # bytes; what the safetensors library itself accepts

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .embedding_parts import Window
-from .modeling_elmo import ElmoModel, State
-from .packing_elmo import Packing
-from .tokenization_elmo import ElmoTokenizer, words_to_character_ids
+from ..modeling_elmo import ElmoModel, State
+from ..packing_elmo import Packing
+from ..tokenization_elmo import ElmoTokenizer, words_to_character_ids
+from .parts import Window
 
 logger = logging.getLogger(__name__)
 

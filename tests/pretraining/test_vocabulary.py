@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.vocabulary import Vocabulary, build_vocabulary
+from hf_elmo.pretraining.vocabulary import Vocabulary, build_vocabulary
 
 SENTENCES = [["b", "a", "b"], ["c", "b", "a", "<S>", "</S>"], ["ü", "d", "<UNK>"]]
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
-from hf_elmo import scoring as scoring_module
+from hf_elmo.analysis.scoring import score, substitutes
 from hf_elmo.modeling_pretraining_elmo import neighbour_labels
-from hf_elmo.pretraining_text import DatasetTexts
-from hf_elmo.scoring import perplexity, score, substitutes
-from hf_elmo.vocabulary import Vocabulary, build_vocabulary
+from hf_elmo.pretraining import perplexity as perplexity_module
+from hf_elmo.pretraining.perplexity import perplexity
+from hf_elmo.pretraining.text import DatasetTexts
+from hf_elmo.pretraining.vocabulary import Vocabulary, build_vocabulary
 from tests.conftest import TINY, random_model
 
 TEXTS = ["the cat sat on the mat", "a dog", "rain fell all day and nobody went out to see it", "yes", "the dog sat"]
@@ -61,7 +62,7 @@ def test_perplexity_is_that_of_the_sentences_one_by_one(model, tokenizer):
 @pytest.mark.parametrize("sorted_together", [2, 4096])
 def test_batches_and_order_do_not_matter(model, tokenizer, monkeypatch, words_per_batch, sorted_together):
     expected = perplexity(model, tokenizer, DatasetTexts(TEXTS))
-    monkeypatch.setattr(scoring_module, "SORTED_TOGETHER", sorted_together)
+    monkeypatch.setattr(perplexity_module, "SORTED_TOGETHER", sorted_together)
     turned = perplexity(model, tokenizer, DatasetTexts(TEXTS[::-1]), words_per_batch=words_per_batch)
     assert turned.forward == pytest.approx(expected.forward, rel=1e-5)
     assert turned.backward == pytest.approx(expected.backward, rel=1e-5)

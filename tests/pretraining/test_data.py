@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.pretraining_data import PackedWindows, PaddedTexts
-from hf_elmo.pretraining_text import DatasetTexts, TextFiles, tokenizer_split
-from hf_elmo.vocabulary import build_vocabulary
+from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
+from hf_elmo.pretraining.text import DatasetTexts, TextFiles, tokenizer_split
+from hf_elmo.pretraining.vocabulary import build_vocabulary
 
 TEXTS = [
     "the cat sat on the mat",

@@ -11,11 +11,11 @@ import torch
 from tqdm.auto import tqdm
 from transformers.utils import logging
 
-from .embedding import embed
-from .modeling_elmo import ElmoModel
-from .pretraining_text import split_at_blanks, tokenizer_split
-from .readers import Row, RowSource, check_row
-from .tokenization_elmo import ElmoTokenizer, words_to_character_ids
+from ..embedding.corpus import embed
+from ..embedding.readers import Row, RowSource, check_row
+from ..modeling_elmo import ElmoModel
+from ..pretraining.text import split_at_blanks, tokenizer_split
+from ..tokenization_elmo import ElmoTokenizer, words_to_character_ids
 
 ROWS_AT_ONCE = 1000  # sentences whose vectors are held together
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_elmo.readers import RowSource, spool, survey
+from hf_elmo.embedding.readers import RowSource, spool, survey
 
 ROWS = ["The cat sat .", "", 'Said "no", twice', "Ünïcödé 日本語 😀", "last , row"]
 

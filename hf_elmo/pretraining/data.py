@@ -12,8 +12,8 @@ from torch.utils.data import IterableDataset
 from tqdm.auto import tqdm
 from transformers.utils import logging
 
-from .pretraining_text import DatasetTexts, Text, TextFiles, Words
-from .tokenization_elmo import ElmoTokenizer, words_to_character_ids
+from ..tokenization_elmo import ElmoTokenizer, words_to_character_ids
+from .text import DatasetTexts, Text, TextFiles, Words
 from .vocabulary import Vocabulary
 
 logger = logging.get_logger(__name__)

@@ -8,10 +8,10 @@ import torch
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from hf_elmo.cli import main
-from hf_elmo.pretraining_recipe import HELD_OUT_EVERY, pretrain
-from hf_elmo.pretraining_text import TextFiles
-from hf_elmo.scoring import perplexity
-from hf_elmo.vocabulary import Vocabulary
+from hf_elmo.pretraining.perplexity import perplexity
+from hf_elmo.pretraining.recipe import HELD_OUT_EVERY, pretrain
+from hf_elmo.pretraining.text import TextFiles
+from hf_elmo.pretraining.vocabulary import Vocabulary
 from tests.conftest import TINY, random_model
 
 GENERAL = ["the cat sat on the mat", "a dog saw the cat", "rain fell all day", "the dog sat on a mat all day"] * 12

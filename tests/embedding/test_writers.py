@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from hf_elmo import embedding_parts, writers
-from hf_elmo.embedding_parts import PartsFolder, RowLayout, WindowFile, WindowInMemory
-from hf_elmo.writers import check_row_count, writer_for
+from hf_elmo.embedding import parts as parts_module
+from hf_elmo.embedding import writers
+from hf_elmo.embedding.parts import PartsFolder, RowLayout, WindowFile, WindowInMemory
+from hf_elmo.embedding.writers import check_row_count, writer_for
 
 SIZE = 6
 WORDS = [["a", "b", "c"], [], ["d"], ["Ünï", "e", "f", "g", ""], [], ["h", "i"]]
@@ -79,7 +80,7 @@ def test_what_is_written_is_read_back(tmp_path, layout, ending):
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_rows_larger_than_a_chunk_and_a_row_group(tmp_path, monkeypatch, ending):
-    monkeypatch.setattr(embedding_parts, "CHUNK_BYTES", 40)
+    monkeypatch.setattr(parts_module, "CHUNK_BYTES", 40)
     monkeypatch.setattr(writers, "CHUNK_BYTES", 40)
     monkeypatch.setattr(writers, "ROW_GROUP_BYTES", 100)
     layout = LAYOUTS["words-3-<f4"]

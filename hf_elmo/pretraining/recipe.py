@@ -13,14 +13,14 @@ from transformers import EarlyStoppingCallback, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging
 
-from .configuration_elmo import ElmoConfig
-from .conversion import add_remote_code
-from .modeling_pretraining_elmo import ElmoForPreTraining
-from .pretraining import ElmoPreTrainer, ElmoPreTrainingArguments
-from .pretraining_data import PackedWindows, PaddedTexts
-from .pretraining_text import Text, TextFiles, split_at_blanks, tokenizer_split
-from .scoring import Perplexity, perplexity
-from .tokenization_elmo import ElmoTokenizer
+from ..configuration_elmo import ElmoConfig
+from ..conversion import add_remote_code
+from ..modeling_pretraining_elmo import ElmoForPreTraining
+from ..tokenization_elmo import ElmoTokenizer
+from .data import PackedWindows, PaddedTexts
+from .perplexity import Perplexity, perplexity
+from .text import Text, TextFiles, split_at_blanks, tokenizer_split
+from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments
 from .vocabulary import Vocabulary, build_vocabulary
 
 logger = logging.get_logger(__name__)

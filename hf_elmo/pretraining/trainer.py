@@ -14,12 +14,12 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
-from .modeling_elmo import State
-from .modeling_pretraining_elmo import ElmoForPreTraining
-from .pretraining_data import PackedWindows, PaddedTexts, WordEncoder
-from .pretraining_text import DatasetTexts, TextFiles
-from .scoring import Perplexity, nll_totals
-from .tokenization_elmo import ElmoTokenizer
+from ..modeling_elmo import State
+from ..modeling_pretraining_elmo import ElmoForPreTraining
+from ..tokenization_elmo import ElmoTokenizer
+from .data import PackedWindows, PaddedTexts, WordEncoder
+from .perplexity import Perplexity, nll_totals
+from .text import DatasetTexts, TextFiles
 
 DATA_FILE = "elmo_data.json"  # in a checkpoint: where the next batch begins
 STATE_FILE = "elmo_state_{rank}.pt"  # in a checkpoint: the LSTM state that the next batch begins with

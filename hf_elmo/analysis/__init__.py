@@ -1,0 +1,1 @@
+"""Looking at a model: what it says of a text, and where a corpus uses words alike."""

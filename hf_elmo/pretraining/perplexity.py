@@ -1,0 +1,157 @@
+"""The perplexity of a text by the two language models (Peters et al. 2018, section 4)."""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+from transformers.utils import logging
+
+from ..evaluation import evaluation_mode
+from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbour_labels
+from ..tokenization_elmo import ElmoTokenizer
+from .data import BEGIN, END, PackedWindows, WordEncoder
+from .text import DatasetTexts, TextFiles, Words, split_at_blanks, tokenizer_split
+
+SORTED_TOGETHER = 4096  # sentences that are sorted by length before they are batched
+
+
+@dataclass
+class Perplexity:
+    """Perplexities of a text: `exp` of the mean negative log-likelihood of its words, each sentence's end (forward) or
+    begin (backward) among them.
+
+    Args:
+        forward, backward: of either language model.
+        mean: `exp` of the mean of both models' losses, what bilm-tf reports.
+        words: predictions of each model, one boundary a sentence included.
+        sentences: how many there were; 0 where not counted (stateful).
+        unknown: share of the words that the vocabulary does not have; they count as the word `<UNK>`.
+    """
+
+    forward: float
+    backward: float
+    mean: float
+    words: int
+    sentences: int
+    unknown: float
+
+    @classmethod
+    def of(cls, totals: Sequence[float]) -> "Perplexity":
+        """From sums: forward NLL, backward NLL, predictions, sentences, unknown words."""
+        forward, backward, words, sentences, unknown = totals
+        if words == 0:
+            raise ValueError("there is no text to compute a perplexity of.")
+        losses = forward / words, backward / words, (forward + backward) / words / 2
+        return cls(*map(_exp, losses), int(words), int(sentences), float(unknown / words))
+
+
+def _exp(loss: float) -> float:
+    return math.exp(loss) if loss < 709 else math.inf  # what a float holds; a model that diverged may go beyond
+
+
+def perplexity(
+    model: ElmoForPreTraining,
+    tokenizer: ElmoTokenizer,
+    texts: str | Path | Iterable[str | Path] | TextFiles | DatasetTexts,
+    pretokenized: bool = False,
+    stateful: bool = False,
+    words_per_batch: int = 4096,
+    batch_size: int = 256,
+) -> Perplexity:
+    """
+    The perplexity of both language models on a text, by the full softmax.
+
+    Args:
+        model: on the device where it is to run; put into evaluation mode while it does.
+        tokenizer: with the vocabulary.
+        texts: files or glob patterns, or a source of texts.
+        pretokenized: whether files are tokenised already, words parted by blanks; else the tokenizer splits them.
+        stateful: `False` reads each sentence from zero state: the result depends neither on the order of the sentences
+            nor on how they are batched. `True` does as bilm-tf's evaluation: the text is dealt out to `batch_size`
+            rows, the state is carried from sentence to sentence, and the words left when the text ends in one row are
+            not counted.
+        words_per_batch: words at a time (stateless).
+        batch_size: rows (stateful).
+
+    Raises:
+        ValueError: the tokenizer has no vocabulary, there is no text, or (stateful) too little for `batch_size` rows.
+    """
+    source = texts
+    if not hasattr(texts, "read"):
+        source = TextFiles(texts, split_at_blanks if pretokenized else tokenizer_split(tokenizer))
+    with evaluation_mode(model):
+        if stateful:
+            return Perplexity.of(_stateful_totals(model, tokenizer, source, batch_size))
+        return Perplexity.of(nll_totals(model, WordEncoder(tokenizer), source.read(), words_per_batch))
+
+
+@torch.no_grad()
+def nll_totals(
+    model: ElmoForPreTraining, encoder: WordEncoder, texts: Iterable[list[Words]], words_per_batch: int = 4096
+) -> np.ndarray:
+    """Sums over the sentences of `texts`, each from zero state: forward NLL, backward NLL, predictions, sentences,
+    unknown
+    words: `[5]` float64."""
+    sentences = (words for text in texts for words in text if words)
+    totals = np.zeros(5)
+    with tqdm(desc="Perplexity", unit=" words", leave=False, disable=not logging.is_progress_bar_enabled()) as progress:
+        for batch in sentence_batches(sentences, words_per_batch):
+            inputs = sentence_inputs(encoder, [words for _, words in batch], model.device)
+            nll, _ = model.word_nll(**inputs)
+            totals[:2] += nll.double().sum((0, 1)).cpu().numpy()
+            totals[2:] += _counts(inputs["labels"], encoder.vocabulary.unk_id)
+            totals[3] += len(batch)
+            progress.update(sum(len(words) for _, words in batch))
+    return totals
+
+
+def _counts(labels: Tensor, unknown: int) -> np.ndarray:
+    forward = labels[..., 0]
+    return np.array([int((forward >= 0).sum()), 0, int((forward == unknown).sum())])
+
+
+@torch.no_grad()
+def _stateful_totals(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, source, batch_size: int) -> np.ndarray:
+    windows = PackedWindows(source, tokenizer, batch_size, window=1, shuffle_block=0)
+    totals, state = np.zeros(5), None
+    for batch in windows.one_pass():
+        batch = {key: tensor.to(model.device) for key, tensor in batch.items()}
+        nll, state = model.word_nll(**batch, state=state)
+        totals[:2] += nll.double().sum((0, 1)).cpu().numpy()
+        totals[2:] += _counts(batch["labels"], windows.encoder.vocabulary.unk_id)
+    if not totals[2]:
+        raise ValueError(
+            f"the text has fewer sentences than the {batch_size} rows that a stateful perplexity deals it out to: give "
+            "more text or a smaller batch_size, or take the stateless one."
+        )
+    return totals
+
+
+def sentence_inputs(encoder: WordEncoder, sentences: list[Words], device: torch.device) -> dict[str, Tensor]:
+    """`input_ids`, `attention_mask` and `labels` of sentences, padded on the right."""
+    width = max(map(len, sentences)) + 2
+    tokens = [token for words in sentences for token in [BEGIN, *words, END, *[None] * (width - 2 - len(words))]]
+    characters = torch.from_numpy(encoder.characters(tokens)).view(len(sentences), width, -1)
+    word_ids = torch.from_numpy(encoder.labels(tokens)).view(len(sentences), width)
+    mask = (word_ids >= 0).long()
+    batch = {"input_ids": characters, "attention_mask": mask, "labels": neighbour_labels(word_ids, mask)}
+    return {key: tensor.to(device) for key, tensor in batch.items()}
+
+
+def sentence_batches(sentences: Iterable[Words], words_per_batch: int) -> Iterator[list[tuple[int, Words]]]:
+    """Numbered sentences, those of like length together, `words_per_batch` words at a time, padding included."""
+    numbered = enumerate(sentences)
+    while pool := sorted(itertools.islice(numbered, SORTED_TOGETHER), key=lambda item: len(item[1])):
+        batch: list[tuple[int, Words]] = []
+        for item in pool:
+            if batch and (len(batch) + 1) * (len(item[1]) + 2) > words_per_batch:
+                yield batch
+                batch = []
+            batch.append(item)
+        yield batch

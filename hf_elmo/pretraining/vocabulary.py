@@ -1,0 +1,118 @@
+"""The vocabulary of the language models' softmax: bilm-tf's file, one word a line."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from tqdm.auto import tqdm
+from transformers.utils import logging
+
+BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
+SPECIAL_WORDS = (BOS, EOS, UNK)
+
+
+class Vocabulary:
+    """
+    The words that the language models predict, in the order of the softmax's rows: `<S>`, `</S>`, `<UNK>`, then by
+    falling count, as bilm-tf writes them (the sampled softmax draws its negatives by that order).
+
+    Args:
+        words: every word once, `<S>`, `</S>` and `<UNK>` among them.
+
+    Raises:
+        ValueError: one of the three is missing, or a word is empty.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = list(words)
+        missing = [word for word in SPECIAL_WORDS if word not in self.words]
+        if missing:
+            raise ValueError(
+                f"a vocabulary needs the words {', '.join(SPECIAL_WORDS)}, but {', '.join(missing)} is missing: "
+                "make one with `hf-elmo vocab`."
+            )
+        if "" in self.words:
+            raise ValueError(f"word {self.words.index('')} of the vocabulary is empty: every line must hold a word.")
+        self.bos_id, self.eos_id, self.unk_id = (self.words.index(word) for word in SPECIAL_WORDS)
+        # A word of a text that reads "<S>" is no boundary: like any word outside the vocabulary it is unknown.
+        self._ids = {word: row for row, word in enumerate(self.words) if word not in SPECIAL_WORDS}
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __contains__(self, word: str) -> bool:
+        return word in self._ids
+
+    def ids(self, words: Iterable[str]) -> np.ndarray:
+        """The rows of the words of a text, `[words]` int64; words that are not here get `<UNK>`'s."""
+        return np.array([self._ids.get(word, self.unk_id) for word in words], dtype=np.int64)
+
+    def sentence_ids(self, words: Sequence[str]) -> np.ndarray:
+        """The rows of `<S>`, the words and `</S>`, `[words + 2]` int64."""
+        return np.concatenate(([self.bos_id], self.ids(words), [self.eos_id]))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Vocabulary":
+        """Reads a file with one word a line (UTF-8); raises ValueError as the constructor does."""
+        return cls(Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n"))
+
+    @classmethod
+    def of(cls, tokenizer) -> "Vocabulary":
+        """The vocabulary saved with a tokenizer; ValueError where there is none."""
+        if tokenizer.vocabulary is None:
+            raise ValueError(
+                "the tokenizer has no vocabulary (vocab.txt), so the language models' words are not known: load it "
+                "from the folder of a pretrained language model, or give it one with ElmoTokenizer(vocab_file=...)."
+            )
+        return cls(tokenizer.vocabulary)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the file that `load` and bilm-tf read."""
+        Path(path).write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8", newline="\n")
+
+    def rows_in(self, old: "Vocabulary") -> np.ndarray:
+        """For each word here its row in `old`, -1 for words that `old` does not have: `[len(self)]` int64."""
+        return np.array([self._row_in(old, word) for word in self.words], dtype=np.int64)
+
+    @staticmethod
+    def _row_in(old: "Vocabulary", word: str) -> int:
+        special = {BOS: old.bos_id, EOS: old.eos_id, UNK: old.unk_id}
+        return special[word] if word in special else old._ids.get(word, -1)
+
+
+def build_vocabulary(
+    sentences: Iterable[Sequence[str]],
+    size: int | None = None,
+    min_count: int = 1,
+    max_words_in_memory: int = 20_000_000,
+) -> Vocabulary:
+    """
+    Counts words and keeps the most frequent, ties in alphabetical order.
+
+    Args:
+        sentences: each a list of words; read once, never held.
+        size: words of the vocabulary, the three special ones included; all by default.
+        min_count: words with fewer occurrences are left out.
+        max_words_in_memory: different words counted at a time. Beyond it the rarest are forgotten (counts of 1, then
+            of 2, ...), so that memory is bounded; a frequent word's count is then too small by at most what was
+            forgotten.
+
+    Raises:
+        ValueError: no word is left, or `size` does not hold a single word.
+    """
+    if size is not None and size <= len(SPECIAL_WORDS):
+        raise ValueError(f"size is {size}, but {len(SPECIAL_WORDS)} of the words are special: use a larger one.")
+    counts: Counter[str] = Counter()
+    forgotten = 0
+    progress = tqdm(sentences, "Counting words", unit=" sentences", disable=not logging.is_progress_bar_enabled())
+    for words in progress:
+        counts.update(words)
+        while len(counts) > max_words_in_memory:
+            forgotten += 1
+            counts = Counter({word: count for word, count in counts.items() if count > forgotten})
+    ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
+    words = [word for _, word in ranked if word not in SPECIAL_WORDS]
+    if not words:
+        raise ValueError(f"no word occurs {min_count} times or more: give more text, or lower min_count.")
+    return Vocabulary([*SPECIAL_WORDS, *words[: None if size is None else size - len(SPECIAL_WORDS)]])
