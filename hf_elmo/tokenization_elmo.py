@@ -5,8 +5,8 @@ import json
 import re
 import shutil
 import threading
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,11 @@ LM1B_PATTERN = "|".join(
 LM1B_QUOTES = (("“", '"'), ("”", '"'), ("„", '"'), ("‘", "'"), ("’", "'"))
 WORD_SPLITTINGS = ("lm1b", "whitespace")
 
-# Stands for an empty word on its way through the backend, which would drop it; the word's place tells it from a real
-# one.
+# Replaces an empty word inside the backend, which would drop it. Its position tells it from the same character in a
+# text.
 _EMPTY_WORD = "\ufdd0"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-# A call sets the backend's truncation before it encodes: threads take turns, so that none gets another's.
+# A call sets the backend's truncation and padding before it encodes: a thread holds this lock for both.
 _SETTINGS = threading.Lock()
 
 
@@ -94,14 +94,49 @@ def _replace_surrogates(text: Any, stand_in: str) -> Any:
 
 
 def _unused_mark(*texts: Any) -> str:
-    """A combining mark, which no splitting parts from its word, that none of the texts holds."""
+    """A combining mark that none of the texts contains; splitting leaves it attached to its word."""
     used = str(texts)
     for code in range(0xE01EF, 0xE00FF, -1):
         if chr(code) not in used and f"\\U{code:08x}" not in used:
             return chr(code)
     raise ValueError(
-        "the text holds lone surrogates and every variation selector from U+E0100 to U+E01EF: clean it first."
+        "the text contains lone surrogates and every variation selector from U+E0100 to U+E01EF: clean it first."
     )
+
+
+def _call_backend(call: Callable[..., Any], *texts: Any) -> tuple[Any, str | None]:
+    """The result of `call(*texts)`, which uses the backend, and what stands in its words for lone surrogates.
+
+    The backend refuses lone surrogates: only where there are some, they are replaced and the second result is not
+    `None`. The lock is held, so `call` may change the backend's settings (truncation, padding).
+    """
+    with _SETTINGS:
+        try:
+            return call(*texts), None
+        except (TypeError, UnicodeEncodeError):
+            stand_in = _unused_mark(*texts)
+            return call(*(_replace_surrogates(part, stand_in) for part in texts)), stand_in
+
+
+def _drop_surrogates(words: list[str], text: str) -> list[str]:
+    """`words` without lone surrogates; `text` holds all their characters."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return [_LONE_SURROGATE.sub("", word) for word in words]
+    return words
+
+
+def _split_at_whitespace(text: str) -> list[str]:
+    words = text.split()
+    return words if text.isascii() else _drop_surrogates(words, text)
+
+
+def _checked_words(words: Any) -> list[str]:
+    """A text that is a list of words already."""
+    if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"a text must be a string or a list of words (strings), but one is {words!r:.80}.")
+    return _drop_surrogates(list(words), "".join(words))
 
 
 class ElmoTokenizer(TokenizersBackend):
@@ -116,7 +151,7 @@ class ElmoTokenizer(TokenizersBackend):
             How text becomes words. `"lm1b"`: as in the 1 Billion Word Benchmark, close to what the published English
             models were trained on: case kept, punctuation apart, `don 't`, `dog 's`; typographic quotes become plain
                 ones.
-            `"whitespace"`: at whitespace only, for text that is tokenised already. Words already split
+            `"whitespace"`: at whitespace only, for text that is tokenized already. Words already split
             (`is_split_into_words=True`) are taken as they are with either.
         max_word_length (`int`, defaults to 50): Characters of a word, the two word markers included.
         split_special_tokens (`bool`, defaults to `True`):
@@ -229,6 +264,52 @@ class ElmoTokenizer(TokenizersBackend):
         row[:3] = WORD_BEGIN + 1, self.bos_token_id if token == self.bos_token else self.eos_token_id, WORD_END + 1
         return row
 
+    # -- text to words -----------------------------------------------------------------------------------------------
+
+    def split_into_words(self, texts: Iterable[str | Sequence[str]], pretokenized: bool = False) -> list[list[str]]:
+        """
+        Splits texts into the words that a call of this tokenizer would spell, without sentence boundaries.
+
+        The result depends on no earlier call (truncation, padding), and threads may split at the same time. Lone
+        surrogates, which UTF-8 cannot encode, are dropped from the words.
+
+        Args:
+            texts: each a string, or a list of words, which is not split further.
+            pretokenized: the strings are tokenized already: they are split at whitespace (as `str.split` does),
+                whatever `word_splitting` is.
+
+        Returns:
+            the words of each text.
+
+        Raises:
+            ValueError: `texts` is a string, or one of the texts is neither a string nor a list of strings.
+
+        Example:
+
+        ```python
+        >>> from hf_elmo import ElmoTokenizer
+
+        >>> ElmoTokenizer().split_into_words(["Don't panic!", ["New York", "!"]])
+        [['Don', "'t", 'panic', '!'], ['New York', '!']]
+        ```"""
+        if isinstance(texts, str):
+            raise ValueError(f"texts must be a list of texts, but is a string, {texts[:40]!r}: put it into a list.")
+        texts = list(texts)
+        strings = [text for text in texts if isinstance(text, str)]
+        words = map(_split_at_whitespace, strings) if pretokenized else iter(self._split_strings(strings))
+        return [next(words) if isinstance(text, str) else _checked_words(text) for text in texts]
+
+    def _split_strings(self, texts: list[str]) -> list[list[str]]:
+        def encode(texts: list[str]) -> list:
+            self._tokenizer.no_truncation()
+            self._tokenizer.no_padding()
+            self._tokenizer.encode_special_tokens = self.split_special_tokens
+            return self._tokenizer.encode_batch(texts, add_special_tokens=False)
+
+        encodings, stand_in = _call_backend(encode, texts)
+        words = [encoding.tokens for encoding in encodings]
+        return words if stand_in is None else [[word.replace(stand_in, "") for word in text] for text in words]
+
     # -- text to ids -------------------------------------------------------------------------------------------------
 
     def _encode_plus(
@@ -286,14 +367,8 @@ class ElmoTokenizer(TokenizersBackend):
         arguments = {**kwargs, "is_split_into_words": is_split_into_words, "return_tensors": None}
         arguments |= {"return_overflowing_tokens": overflowing, "return_attention_mask": False}
         arguments |= {"padding_strategy": PaddingStrategy.DO_NOT_PAD}
-        stand_in = None
-        with _SETTINGS:
-            try:
-                encoded = TokenizersBackend._encode_plus(backend, text, text_pair, **arguments)
-            except (TypeError, UnicodeEncodeError):  # the backend takes no lone surrogates
-                stand_in = _unused_mark(text, text_pair)
-                text, text_pair = (_replace_surrogates(part, stand_in) for part in (text, text_pair))
-                encoded = TokenizersBackend._encode_plus(backend, text, text_pair, **arguments)
+        encode = partial(TokenizersBackend._encode_plus, backend, **arguments)
+        encoded, stand_in = _call_backend(encode, text, text_pair)
         samples = encoded.get("overflow_to_sample_mapping", range(len(encoded.encodings)))
         return encoded, self._rows(encoded.encodings, samples, empty_words, stand_in)
 
@@ -447,7 +522,7 @@ class ElmoTokenizer(TokenizersBackend):
         return str(self.bos_token if row[1] == self.bos_token_id else self.eos_token)
 
     def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
-        """The words with blanks between them; how they were written together is not kept."""
+        """Joins words with single spaces; the original spacing is lost."""
         return " ".join(tokens)
 
     def decode(self, token_ids: Any, skip_special_tokens: bool = False, **kwargs: Any) -> str | list[str]:
@@ -533,7 +608,7 @@ def _is_sentence_of_words(text: Sequence) -> bool:
 
 
 def _require_text(text: Any, is_split_into_words: bool) -> None:
-    """Refuses what is no text, and nesting that could be taken for something else."""
+    """Raises ValueError for anything but text, and for nesting that has two readings."""
     if text is None:
         return
     if is_split_into_words:

@@ -1,10 +1,15 @@
 """Text into words: as the 1 Billion Word Benchmark writes them, at whitespace, or as somebody wants them."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
 from hf_elmo import ElmoTokenizer
+from hf_elmo.tokenization_elmo import words_to_character_ids
 
 # A sentence, and its words as the training corpus of the published English models has them.
 LM1B = {
@@ -33,7 +38,7 @@ LM1B = {
     "emoji": ("ok😀👍 yes", "ok 😀 👍 yes"),
     "Japanese": ("日本語。終", "日本語 。 終"),
     "Arabic": ("مرحبا، عالم", "مرحبا ، عالم"),
-    "blanks of all kinds": ("a\tb\n c\N{NO-BREAK SPACE}d\N{IDEOGRAPHIC SPACE}e", "a b c d e"),
+    "whitespace of all kinds": ("a\tb\n c\N{NO-BREAK SPACE}d\N{IDEOGRAPHIC SPACE}e", "a b c d e"),
 }
 
 
@@ -125,3 +130,125 @@ def test_an_unknown_splitting_is_refused() -> None:
 def test_a_maximum_word_length_without_room_for_a_byte_is_refused() -> None:
     with pytest.raises(ValueError, match="max_word_length is 2"):
         ElmoTokenizer(max_word_length=2)
+
+
+# -- split_into_words: the words alone ---------------------------------------------------------------------------------
+
+SPLITTINGS = ("lm1b", "whitespace")
+# Any code point, what splitting looks at more often than by chance: whitespace, punctuation, marks, lone surrogates.
+ANY_TEXT = st.text(
+    st.one_of(
+        st.sampled_from(" \t\n\x1c\x85\u00a0\u2028\u3000.,'-_“’<>S/aZé0\u0301\U000e01ef\ud800\udfff\0"),
+        st.characters(codec=None),
+    ),
+    max_size=30,
+)
+TOKENIZERS = {
+    (splitting, split_special): ElmoTokenizer(word_splitting=splitting, split_special_tokens=split_special)
+    for splitting in SPLITTINGS
+    for split_special in (True, False)
+}
+
+
+def encodable(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def assert_words_are_those_of_a_call(tokenizer: ElmoTokenizer, texts: list[str], words: list[list[str]]) -> None:
+    """`words` are the tokens of `tokenizer(texts)`, and spell its character ids."""
+    encoded = tokenizer(texts)
+    assert len(words) == len(texts)
+    for number, (text, of_text) in enumerate(zip(texts, words, strict=True)):
+        if encodable(text):
+            assert of_text == encoded.tokens(number)[1:-1]
+        rows = encoded["input_ids"][number][1:-1]
+        boundaries = [row[1] in (tokenizer.bos_token_id, tokenizer.eos_token_id) for row in rows]
+        assert [row for row, boundary in zip(rows, boundaries, strict=True) if not boundary] == [
+            row
+            for row, boundary in zip(words_to_character_ids(of_text).tolist(), boundaries, strict=True)
+            if not boundary
+        ]
+        assert all(map(encodable, of_text))
+
+
+@pytest.mark.parametrize("split_special", [True, False], ids=["boundaries are words", "boundaries count"])
+@pytest.mark.parametrize("splitting", SPLITTINGS)
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ANY_TEXT, max_size=5), st.integers(2, 5))
+@example([], 3)
+@example(["", " ", "\ud800", "a \ud800 b\udc00c", ".\udfff"], 3)
+@example(["a<S>b </S> <pad> <UNK>", "\ud83d\ude00"], 3)
+def test_words_are_those_of_a_call(splitting: str, split_special: bool, texts: list[str], length: int) -> None:
+    tokenizer = TOKENIZERS[splitting, split_special]
+    assert_words_are_those_of_a_call(tokenizer, texts, tokenizer.split_into_words(texts))
+    # What the last call asked for plays no part.
+    tokenizer([*texts, "a b c d e f"], truncation=True, max_length=length, padding="max_length")
+    tokenizer(["x <S> y"], split_special_tokens=not split_special, truncation=True, max_length=2)
+    words = tokenizer.split_into_words(texts)
+    assert_words_are_those_of_a_call(tokenizer, texts, words)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ANY_TEXT, max_size=5))
+@example(["", "a \ud800 b\udc00c", "\u2028", "a\x1cb"])
+@pytest.mark.parametrize("splitting", SPLITTINGS)
+def test_pretokenized_text_is_split_at_whitespace_whatever_the_tokenizer_does(splitting: str, texts: list[str]) -> None:
+    words = TOKENIZERS[splitting, True].split_into_words(texts, pretokenized=True)
+    expected = [[part.encode("utf-8", "ignore").decode() for part in text.split()] for text in texts]
+    assert words == expected
+
+
+def test_lists_of_words_are_not_split_further() -> None:
+    texts = ["It isn't.", ["New York", "", "isn't"], (), "x  y", ["a\ud800"]]
+    tokenizer = ElmoTokenizer()
+    of_lists = [["New York", "", "isn't"], [], ["a"]]
+    first, *others = tokenizer.split_into_words(texts)
+    assert (first, others) == (["It", "isn", "'t", "."], [of_lists[0], of_lists[1], ["x", "y"], of_lists[2]])
+    first, *others = tokenizer.split_into_words(iter(texts), pretokenized=True)
+    assert (first, others) == (["It", "isn't."], [of_lists[0], of_lists[1], ["x", "y"], of_lists[2]])
+
+
+def test_threads_split_while_others_truncate() -> None:
+    """Eight threads share a tokenizer; half of the calls between set a truncation, each another one."""
+    tokenizer = ElmoTokenizer()
+    texts = [
+        " ".join(f"It{n}, isn't" for n in range(number % 7)) + "\ud800" * (number % 5 == 0) for number in range(64)
+    ]
+    expected = tokenizer.split_into_words(texts)
+    assert_words_are_those_of_a_call(tokenizer, texts, expected)
+
+    def work(number: int) -> object:
+        if number % 2:
+            return tokenizer(texts, truncation=True, max_length=3 + number % 3, padding=True)["input_ids"]
+        return tokenizer.split_into_words(texts)
+
+    cut = {
+        length: tokenizer(texts, truncation=True, max_length=length, padding=True)["input_ids"] for length in (3, 4, 5)
+    }
+    with ThreadPoolExecutor(8) as threads:
+        for number, result in enumerate(threads.map(work, range(64))):
+            assert result == (cut[3 + number % 3] if number % 2 else expected)
+
+
+def test_ones_own_splitting_is_used_at_once() -> None:
+    tokenizer = ElmoTokenizer()
+    assert tokenizer.split_into_words(["A b|C"]) == [["A", "b", "|", "C"]]
+    tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\|"), "removed")
+    assert tokenizer.split_into_words(["A b|C"]) == [["a b", "c"]]
+
+
+NO_TEXTS = {
+    "one string": ("a b", r"is a string, 'a b': put it into a list"),
+    "a number": (["a", 5], "one is 5"),
+    "nothing": ([None], "one is None"),
+    "a pair": ([("a", ["b"])], "one is"),
+    "numbers among words": ([["a", 1]], r"one is \['a', 1\]"),
+}
+
+
+@pytest.mark.parametrize("pretokenized", [False, True])
+@pytest.mark.parametrize(("texts", "message"), NO_TEXTS.values(), ids=NO_TEXTS)
+def test_what_is_no_list_of_texts_is_refused(texts: object, message: str, pretokenized: bool) -> None:
+    with pytest.raises(ValueError, match=message):
+        ElmoTokenizer().split_into_words(texts, pretokenized=pretokenized)
