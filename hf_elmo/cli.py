@@ -129,6 +129,15 @@ def _export(options: argparse.Namespace) -> None:
         print(f"{export(options.model, options.out)}: every tensor equals the model's")
 
 
+def _add_pretokenized(parser: argparse.ArgumentParser, text_is: str = "FILES are") -> None:
+    parser.add_argument(
+        "--pretokenized",
+        "--words",
+        action="store_true",
+        help=f"{text_is} tokenized already: whitespace separates the words",
+    )
+
+
 # -- embed -------------------------------------------------------------------------------------------------------------
 
 
@@ -165,13 +174,7 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
         help="column or key of the text; a number is a position, from 0, in a CSV without a line of names",
     )
     parser.add_argument("--encoding", default="utf-8", help="of INPUT [utf-8]")
-    parser.add_argument(
-        "--words",
-        "--is-split-into-words",
-        dest="is_split_into_words",
-        action="store_true",
-        help="the text is tokenised already: whitespace parts its words",
-    )
+    _add_pretokenized(parser, "INPUT is")
     parser.add_argument("--overwrite", action="store_true", help="replace OUTPUT if it exists")
     parser.add_argument("--restart", action="store_true", help="throw away what a stopped run left in OUTPUT.parts")
     parser.set_defaults(run=_embed, error=parser.error)
@@ -216,9 +219,7 @@ def _add_neighbors(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--model", metavar="MODEL", help="folder or Hub name of an ELMo [the one that ships]")
     parser.add_argument("--top", type=int, default=5, metavar="N", help="neighbours by each layer [5]")
     parser.add_argument("--any-word", action="store_true", help="search all words in each layer, not only WORD")
-    parser.add_argument(
-        "--words", action="store_true", help="SENTENCE and CORPUS are tokenised already: whitespace parts their words"
-    )
+    _add_pretokenized(parser, "SENTENCE and CORPUS are")
     parser.set_defaults(run=_neighbors)
 
 
@@ -235,7 +236,7 @@ def _neighbors(options: argparse.Namespace) -> None:
         options.corpus,
         top=options.top,
         any_word=options.any_word,
-        pretokenized=options.words,
+        pretokenized=options.pretokenized,
     )
     for layer, places in found.items():
         for one in places:
@@ -246,7 +247,6 @@ def _neighbors(options: argparse.Namespace) -> None:
 # -- vocab, pretrain, perplexity, substitutes --------------------------------------------------------------------------
 
 _TEXTS = "text files or glob patterns, one sentence a line, also .gz"
-_WORDS = "the text is tokenised already: whitespace parts its words"
 
 
 def _add_vocab(subparsers: argparse._SubParsersAction) -> None:
@@ -259,16 +259,16 @@ def _add_vocab(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("files", nargs="+", metavar="FILES", help=_TEXTS)
     parser.add_argument("--size", type=int, metavar="N", help="words to keep, the three special ones included [all]")
     parser.add_argument("--min-count", type=int, default=1, metavar="N", help="leave rarer words out [1]")
-    parser.add_argument("--words", action="store_true", help=_WORDS)
+    _add_pretokenized(parser)
     parser.set_defaults(run=_vocab)
 
 
 def _vocab(options: argparse.Namespace) -> None:
-    from .pretraining.text import TextFiles, split_at_blanks, tokenizer_split
+    from .pretraining.text import TextFiles
     from .pretraining.vocabulary import build_vocabulary
     from .tokenization_elmo import ElmoTokenizer
 
-    source = TextFiles(options.files, split_at_blanks if options.words else tokenizer_split(ElmoTokenizer()))
+    source = TextFiles(options.files, None if options.pretokenized else ElmoTokenizer())
     sentences = (words for text in source.read() for words in text)
     vocabulary = build_vocabulary(sentences, options.size, options.min_count)
     vocabulary.save(options.out)
@@ -288,7 +288,7 @@ def _add_pretrain(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--init", metavar="MODEL", help="folder or Hub name of the ELMo to go on from")
     parser.add_argument("--vocab", dest="vocabulary", metavar="FILE", help="words of the softmax [counted in FILES]")
     parser.add_argument("--vocab-size", dest="vocabulary_size", type=int, metavar="N", help="words to keep [all]")
-    parser.add_argument("--words", dest="pretokenized", action="store_true", help=_WORDS)
+    _add_pretokenized(parser)
     parser.add_argument("--word-splitting", default="lm1b", help="of the new tokenizer: lm1b (default) or whitespace")
     parser.add_argument("--layout", default="windows", help="windows (default), sentences or documents")
     parser.add_argument("--batch-size", type=int, metavar="N", help="rows for each process [128, with --init 32]")
@@ -341,7 +341,7 @@ def _add_perplexity(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an ELMo with its softmax")
     parser.add_argument("files", nargs="+", metavar="FILES", help=_TEXTS)
-    parser.add_argument("--words", action="store_true", help=_WORDS)
+    _add_pretokenized(parser)
     parser.add_argument(
         "--stateful",
         action="store_true",
@@ -355,7 +355,7 @@ def _perplexity(options: argparse.Namespace) -> None:
     from .pretraining.recipe import describe
 
     model, tokenizer = _language_model(options.model)
-    result = perplexity(model, tokenizer, options.files, pretokenized=options.words, stateful=options.stateful)
+    result = perplexity(model, tokenizer, options.files, pretokenized=options.pretokenized, stateful=options.stateful)
     print(f"perplexity: {describe(result)}")
 
 
@@ -370,7 +370,7 @@ def _add_substitutes(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("sentence", metavar="SENTENCE", help="a sentence")
     parser.add_argument("word", metavar="WORD", nargs="?", help="a word of it [all words]")
     parser.add_argument("--top", type=int, default=10, metavar="N", help="words to print for each place [10]")
-    parser.add_argument("--words", action="store_true", help=_WORDS)
+    _add_pretokenized(parser, "SENTENCE is")
     parser.set_defaults(run=_substitutes)
 
 
@@ -378,9 +378,10 @@ def _substitutes(options: argparse.Namespace) -> None:
     from .analysis.scoring import substitutes
 
     model, tokenizer = _language_model(options.model)
-    sentence = options.sentence.split() if options.words else options.sentence
     wanted = None if options.word is None else [options.word]
-    (places,) = substitutes(model, tokenizer, [sentence], top=options.top, words=wanted)
+    (places,) = substitutes(
+        model, tokenizer, [options.sentence], top=options.top, words=wanted, pretokenized=options.pretokenized
+    )
     if not places:
         raise ValueError(f"{options.word!r} is no word of the sentence as it is split: {options.sentence!r}.")
     for place in places:

@@ -119,24 +119,24 @@ def _call_backend(call: Callable[..., Any], *texts: Any) -> tuple[Any, str | Non
 
 
 def _drop_surrogates(words: list[str], text: str) -> list[str]:
-    """`words` without lone surrogates; `text` holds all their characters."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return [_LONE_SURROGATE.sub("", word) for word in words]
+    """`words` without lone surrogates; `text` contains all their characters."""
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            return [_LONE_SURROGATE.sub("", word) for word in words]
     return words
-
-
-def _split_at_whitespace(text: str) -> list[str]:
-    words = text.split()
-    return words if text.isascii() else _drop_surrogates(words, text)
 
 
 def _checked_words(words: Any) -> list[str]:
     """A text that is a list of words already."""
-    if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
+    try:
+        text = "".join(words) if isinstance(words, (list, tuple)) else None
+    except TypeError:
+        text = None
+    if text is None:
         raise ValueError(f"a text must be a string or a list of words (strings), but one is {words!r:.80}.")
-    return _drop_surrogates(list(words), "".join(words))
+    return _drop_surrogates(list(words), text)
 
 
 class ElmoTokenizer(TokenizersBackend):
@@ -296,8 +296,14 @@ class ElmoTokenizer(TokenizersBackend):
             raise ValueError(f"texts must be a list of texts, but is a string, {texts[:40]!r}: put it into a list.")
         texts = list(texts)
         strings = [text for text in texts if isinstance(text, str)]
-        words = map(_split_at_whitespace, strings) if pretokenized else iter(self._split_strings(strings))
-        return [next(words) if isinstance(text, str) else _checked_words(text) for text in texts]
+        if pretokenized:
+            words = [_drop_surrogates(text.split(), text) for text in strings]
+        else:
+            words = self._split_strings(strings)
+        if len(strings) == len(texts):
+            return words
+        of_strings = iter(words)
+        return [next(of_strings) if isinstance(text, str) else _checked_words(text) for text in texts]
 
     def _split_strings(self, texts: list[str]) -> list[list[str]]:
         def encode(texts: list[str]) -> list:

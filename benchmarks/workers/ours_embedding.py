@@ -10,7 +10,7 @@ from unittest import mock
 from protocol import seconds_of, times_of
 
 STATE = {}
-EMBED = {"layers": "all", "is_split_into_words": True, "progress": False}
+EMBED = {"layers": "all", "pretokenized": True, "progress": False}
 PRODUCTS = ((2048, 2048, 2048), (4096, 4096, 4096), (128, 512, 16384))
 ROWS, STEPS = 128, 20
 
@@ -115,31 +115,16 @@ class Timers:
 
         self._stack.enter_context(mock.patch.object(owner, attribute, timed))
 
-    def wrap_iterator(self, name: str, owner: Any, attribute: str) -> None:
-        """As `wrap`, for a function that yields: the time until each value."""
-        call = getattr(owner, attribute)
-
-        def timed(*arguments: Any, **options: Any) -> Any:
-            values = iter(call(*arguments, **options))
-            while True:
-                start = time.perf_counter()
-                value = next(values, self)
-                self.seconds[name] += time.perf_counter() - start
-                if value is self:
-                    return
-                yield value
-
-        self._stack.enter_context(mock.patch.object(owner, attribute, timed))
-
 
 def split(sentences: list[str]) -> dict:
     """Shares of the time: words and characters of text, character CNN, LSTM, and the rest."""
-    from hf_elmo.embedding import corpus, engine
+    from hf_elmo import ElmoTokenizer
+    from hf_elmo.embedding import engine
 
     _embed(sentences[:16])
     forget_words()
     with Timers() as timers:
-        timers.wrap_iterator("tokenising", corpus, "_split")
+        timers.wrap("tokenising", ElmoTokenizer, "split_into_words")
         timers.wrap("tokenising", engine.CorpusEncoder, "_spell")
         timers.wrap("characters", STATE["model"].char_encoder, "forward")
         timers.wrap("lstm", STATE["model"].bilm, "run")
@@ -286,7 +271,7 @@ def embed_file(folder: str, threads: int, source: str, output: str, pooling: str
 
     torch.set_num_threads(threads)
     start = time.perf_counter()
-    corpus = hf_elmo.embed(folder, source, output, pooling=pooling, is_split_into_words=True, overwrite=True)
+    corpus = hf_elmo.embed(folder, source, output, pooling=pooling, pretokenized=True, overwrite=True)
     return {"seconds": time.perf_counter() - start, "words": corpus.words}
 
 

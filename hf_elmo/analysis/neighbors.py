@@ -1,8 +1,9 @@
 """Nearest neighbours in context: where a corpus uses a word as a sentence uses it (Peters et al. 2018, Table 4)."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from transformers.utils import logging
 from ..embedding.corpus import embed
 from ..embedding.readers import Row, RowSource, check_row
 from ..modeling_elmo import ElmoModel
-from ..pretraining.text import split_at_blanks, tokenizer_split
 from ..tokenization_elmo import ElmoTokenizer, words_to_character_ids
 
 ROWS_AT_ONCE = 1000  # sentences whose vectors are held together
@@ -102,8 +102,8 @@ def nearest_neighbors(
     if top < 1:
         raise ValueError(f"top is {top}, but must be 1 or more.")
     model = getattr(model, "base_model", model)
-    split = split_at_blanks if pretokenized else tokenizer_split(tokenizer)
-    words = split([sentence])[0] if isinstance(sentence, str) else list(sentence)
+    split = partial(tokenizer.split_into_words, pretokenized=pretokenized)
+    (words,) = split([sentence])
     place = _place(words, word)
     layers = embed(model, [words], tokenizer=tokenizer, layers="all", progress=False)[0]
     static, *contextual = (_Nearest(vector, top) for vector in layers[:, place])
@@ -133,17 +133,17 @@ def _rows(corpus: str | os.PathLike | Iterable[Row]) -> Iterator[Row]:
             yield check_row(row, f"corpus, row {number}")
 
 
-def _chunks(rows: Iterator[Row], split, seen: set[tuple[str, ...]]) -> Iterator[list[tuple[int, list[str]]]]:
+def _chunks(
+    rows: Iterator[Row], split: Callable[[list[Row]], list[list[str]]], seen: set[tuple[str, ...]]
+) -> Iterator[list[tuple[int, list[str]]]]:
     """Numbered sentences, `ROWS_AT_ONCE` at a time, without blank ones and those that came before."""
     hashes = {hash(words) for words in seen}
     numbered = enumerate(rows)
     progress = tqdm(desc="Neighbours", unit=" rows", leave=False, disable=not logging.is_progress_bar_enabled())
     with progress:
         while chunk := list(islice(numbered, ROWS_AT_ONCE)):
-            texts = iter(split([row for _, row in chunk if isinstance(row, str)]))
             fresh = []
-            for number, row in chunk:
-                words = next(texts) if isinstance(row, str) else row
+            for (number, _), words in zip(chunk, split([row for _, row in chunk]), strict=True):
                 key = hash(tuple(words))
                 if words and key not in hashes:
                     hashes.add(key)

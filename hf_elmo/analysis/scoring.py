@@ -12,7 +12,6 @@ from ..evaluation import evaluation_mode
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..pretraining.data import WordEncoder
 from ..pretraining.perplexity import sentence_batches, sentence_inputs
-from ..pretraining.text import Words, tokenizer_split
 from ..tokenization_elmo import ElmoTokenizer
 
 
@@ -37,6 +36,7 @@ def score(
     tokenizer: ElmoTokenizer,
     sentences: Sequence[str | Sequence[str]],
     words_per_batch: int = 4096,
+    pretokenized: bool = False,
 ) -> list[SentenceScore]:
     """
     The log-probability of each word of each sentence in either direction, each sentence from zero state.
@@ -46,9 +46,13 @@ def score(
         sentences: texts, which the tokenizer splits, or lists of words. A word outside the vocabulary gets the
             probability of `<UNK>`.
         words_per_batch: words at a time.
+        pretokenized: texts are tokenized already: whitespace separates their words.
+
+    Raises:
+        ValueError: the tokenizer has no vocabulary, or `sentences` is one string.
     """
     encoder = WordEncoder(tokenizer)
-    sentences = _as_words(sentences, tokenizer)
+    sentences = tokenizer.split_into_words(sentences, pretokenized)
     scores: list[SentenceScore | None] = [None] * len(sentences)
     with evaluation_mode(model):
         for batch in sentence_batches(sentences, words_per_batch):
@@ -85,6 +89,7 @@ def substitutes(
     sentences: Sequence[str | Sequence[str]],
     top: int = 10,
     words: Iterable[str] | None = None,
+    pretokenized: bool = False,
 ) -> list[list[Substitutes]]:
     """
     Lexical substitutes: for each word of each sentence the words of the vocabulary that are most probable there, given
@@ -96,6 +101,7 @@ def substitutes(
         sentences: texts, which the tokenizer splits, or lists of words.
         top: candidates for each word. `<S>`, `</S>` and `<UNK>` are never among them.
         words: only these words' places; all places by default.
+        pretokenized: texts are tokenized already: whitespace separates their words.
 
     Returns:
         for each sentence the [`Substitutes`] of its words, in their order.
@@ -108,7 +114,7 @@ def substitutes(
     wanted = None if words is None else set(words)
     results = []
     with evaluation_mode(model):
-        for sentence in _as_words(sentences, tokenizer):
+        for sentence in tokenizer.split_into_words(sentences, pretokenized):
             places = [place for place, word in enumerate(sentence) if wanted is None or word in wanted]
             inputs = sentence_inputs(encoder, [sentence], model.device)
             forward, backward = _log_probabilities(model, inputs, places, special)
@@ -137,10 +143,3 @@ def _best(table: Tensor, top: int, words: list[str]) -> list[list[tuple[str, flo
         [(words[number], value) for number, value in zip(*row, strict=True)]
         for row in zip(numbers.tolist(), values.tolist(), strict=True)
     ]
-
-
-def _as_words(sentences: Sequence[str | Sequence[str]], tokenizer: ElmoTokenizer) -> list[Words]:
-    if isinstance(sentences, str):
-        raise ValueError("sentences is one string: give a list of sentences.")
-    split = tokenizer_split(tokenizer)
-    return [split([sentence])[0] if isinstance(sentence, str) else list(sentence) for sentence in sentences]

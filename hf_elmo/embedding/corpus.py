@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 from tqdm.auto import tqdm
 
 from .. import __version__
@@ -65,7 +64,7 @@ def embed(
     input_format: str | None = None,
     text_column: str | int | None = None,
     encoding: str = "utf-8",
-    is_split_into_words: bool = False,
+    pretokenized: bool = False,
     overwrite: bool = False,
     restart: bool = False,
     progress: bool | None = None,
@@ -103,8 +102,8 @@ def embed(
         input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`, where the ending does not tell.
         text_column: the column or key that holds the text; for CSV without a line of names its position, from 0.
         encoding: of the input file.
-        is_split_into_words: take a text's words as whitespace parts them, for text that is tokenised already. (A row
-            that is a list of words is never split again.)
+        pretokenized: the text is tokenized already: whitespace separates its words. (A row that is a list of words is
+            never split again.)
         overwrite: replace `output` if it exists.
         restart: throw away what a stopped run of the same `output` left; without it, work goes on from there.
         progress: show a progress bar; by default on a terminal only.
@@ -143,7 +142,7 @@ def embed(
         "output_dtype": output_dtype,
         "batch_tokens": batch_tokens,
         "window": window or WINDOW_BATCHES * batch_tokens,
-        "is_split_into_words": is_split_into_words,
+        "pretokenized": pretokenized,
     }
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     job = _Job(model, tokenizer, options, progress)
@@ -325,29 +324,16 @@ class _Job:
     def windows(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:
         """The words of rows, so many rows at a time that they are a window; where one ends depends on its rows only."""
         window, tokens = [], 0
-        for words in _split(rows, self.tokenizer, self.options["is_split_into_words"]):
-            window.append(words)
-            tokens += len(words) + BOUNDARIES
-            if tokens >= self.options["window"]:
-                yield window
-                window, tokens = [], 0
+        rows = iter(rows)
+        while texts := _some(rows):
+            for words in self.tokenizer.split_into_words(texts, self.options["pretokenized"]):
+                window.append(words)
+                tokens += len(words) + BOUNDARIES
+                if tokens >= self.options["window"]:
+                    yield window
+                    window, tokens = [], 0
         if window:
             yield window
-
-
-def _split(rows: Iterable[Row], tokenizer: ElmoTokenizer, at_whitespace: bool) -> Iterator[list[str]]:
-    """The words of each row."""
-    backend = _splitting_backend(tokenizer)
-    rows = iter(rows)
-    for texts in iter(lambda: _some(rows), []):
-        if at_whitespace:
-            yield from (text.split() if isinstance(text, str) else text for text in texts)
-            continue
-        strings = [text.encode("utf-8", "ignore").decode() if isinstance(text, str) else "" for text in texts]
-        encodings = backend.encode_batch(strings, add_special_tokens=False)
-        yield from (
-            encoding.tokens if isinstance(text, str) else text for text, encoding in zip(texts, encodings, strict=True)
-        )
 
 
 def _some(rows: Iterator[Row]) -> list[Row]:
@@ -359,15 +345,6 @@ def _some(rows: Iterator[Row]) -> list[Row]:
         if characters > SPLIT_CHARACTERS:
             break
     return taken
-
-
-def _splitting_backend(tokenizer: ElmoTokenizer) -> Tokenizer:
-    # A copy: what a caller asked of the tokenizer last (truncation, padding) stays there and plays no part here.
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    backend.no_truncation()
-    backend.no_padding()
-    backend.encode_special_tokens = tokenizer.split_special_tokens
-    return backend
 
 
 # -- the two ways out ------------------------------------------------------------------------------------------------
@@ -424,12 +401,11 @@ def _assemble(parts: PartsFolder, layout: RowLayout) -> EmbeddedCorpus:
 
 def _manifest(job: _Job, known: Survey) -> dict[str, Any]:
     """All that the values depend on."""
-    tokenizer = {"words": _splitting_backend(job.tokenizer).to_str(), "length": job.tokenizer.max_word_length}
     return {
         "hf_elmo": __version__,
         "torch": torch.__version__,
-        "model": _fingerprint(job.model),
-        "tokenizer": hashlib.sha256(json.dumps(tokenizer).encode()).hexdigest(),
+        "model": _model_fingerprint(job.model),
+        "tokenizer": _tokenizer_fingerprint(job.tokenizer),
         "dtype": str(job.model.dtype).removeprefix("torch."),
         "device": job.model.device.type,
         **job.options,
@@ -438,7 +414,15 @@ def _manifest(job: _Job, known: Survey) -> dict[str, Any]:
     }
 
 
-def _fingerprint(model: ElmoModel) -> str:
+def _tokenizer_fingerprint(tokenizer: ElmoTokenizer) -> str:
+    backend = json.loads(tokenizer.backend_tokenizer.to_str())
+    backend |= {"truncation": None, "padding": None}  # what its last call asked for
+    settings = {"backend": backend}
+    settings |= {name: getattr(tokenizer, name) for name in ("max_word_length", "split_special_tokens")}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def _model_fingerprint(model: ElmoModel) -> str:
     digest = hashlib.sha256()
     values = model.config.to_dict()
     settings = {name: values[name] for name in values if not name.startswith(("_", "transformers"))}

@@ -16,7 +16,7 @@ from ..evaluation import evaluation_mode
 from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbour_labels
 from ..tokenization_elmo import ElmoTokenizer
 from .data import BEGIN, END, PackedWindows, WordEncoder
-from .text import DatasetTexts, TextFiles, Words, split_at_blanks, tokenizer_split
+from .text import DatasetTexts, TextFiles, Words
 
 SORTED_TOGETHER = 4096  # sentences that are sorted by length before they are batched
 
@@ -84,7 +84,9 @@ def perplexity(
     """
     source = texts
     if not hasattr(texts, "read"):
-        source = TextFiles(texts, split_at_blanks if pretokenized else tokenizer_split(tokenizer))
+        source = TextFiles(texts, None if pretokenized else tokenizer)
+    elif pretokenized:
+        raise ValueError("pretokenized=True says how to read files, but texts is a source that splits its own text.")
     with evaluation_mode(model):
         if stateful:
             return Perplexity.of(_stateful_totals(model, tokenizer, source, batch_size))

@@ -19,7 +19,7 @@ from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity, perplexity
-from .text import Text, TextFiles, split_at_blanks, tokenizer_split
+from .text import Text, TextFiles
 from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments
 from .vocabulary import Vocabulary, build_vocabulary
 
@@ -123,9 +123,9 @@ def pretrain(
     args = _arguments(output, init, batch_size, arguments)
     set_seed(args.seed)
     tokenizer = ElmoTokenizer.from_pretrained(init) if init else ElmoTokenizer(word_splitting=word_splitting)
-    split = split_at_blanks if pretokenized else tokenizer_split(tokenizer)
-    source = TextFiles(texts, split, documents=layout == "documents")
-    evaluated = TextFiles(held_out, split) if held_out else None
+    splitter = None if pretokenized else tokenizer
+    source = TextFiles(texts, splitter, documents=layout == "documents")
+    evaluated = TextFiles(held_out, splitter) if held_out else None
     if init and evaluated is None:
         source, evaluated = _Share(source, held_out=False), _Share(source, held_out=True)
     model, tokenizer = _model(args, source, init, tokenizer, vocabulary, vocabulary_size, config or {})

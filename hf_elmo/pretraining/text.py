@@ -5,6 +5,7 @@ import gzip
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ class TextFiles:
     Args:
         patterns: paths or glob patterns, each a file of UTF-8 text, gzip where the name ends in `.gz`; read in the
             order given, a pattern's files in alphabetical order.
-        split: turns lines into words, many at a time; at blanks by default.
+        tokenizer: splits lines into words; by default they are tokenized already, and whitespace separates their words.
         documents: whether a unit is a document instead of a sentence.
 
     Raises:
@@ -35,12 +36,12 @@ class TextFiles:
     def __init__(
         self,
         patterns: str | Path | Iterable[str | Path],
-        split: Callable[[list[str]], list[Words]] | None = None,
+        tokenizer: ElmoTokenizer | None = None,
         documents: bool = False,
     ) -> None:
         patterns = [patterns] if isinstance(patterns, (str, Path)) else list(patterns)
         self.files = [file for pattern in patterns for file in _files(str(pattern))]
-        self.split = split or split_at_blanks
+        self.split = _splitter(tokenizer)
         self.documents = documents
 
     def read(self, start: int = 0) -> Iterator[Text]:
@@ -80,16 +81,16 @@ class DatasetTexts:
         dataset: its rows are dictionaries; a list may also hold the texts themselves.
         column: the column with the text: a string, which is split into words, a list of words, or a list of sentences
             (strings or lists of words), which makes the row a document.
-        split: as in [`TextFiles`].
+        tokenizer: as in [`TextFiles`].
 
     Raises:
         ValueError: a row has no such column, or a value of it is none of these.
     """
 
-    def __init__(self, dataset: Any, column: str = "text", split: Callable | None = None) -> None:
+    def __init__(self, dataset: Any, column: str = "text", tokenizer: ElmoTokenizer | None = None) -> None:
         self.dataset = dataset
         self.column = column
-        self.split = split or split_at_blanks
+        self.split = _splitter(tokenizer)
         self.countable = hasattr(dataset, "__len__")
 
     def read(self, start: int = 0) -> Iterator[Text]:
@@ -116,21 +117,8 @@ class DatasetTexts:
         raise ValueError(f"a text must be a string, a list of words or a list of such lists, not {value!r:.100}.")
 
 
-def split_at_blanks(lines: list[str]) -> list[Words]:
-    """Words of text that is tokenised already."""
-    return [line.split() for line in lines]
-
-
-def tokenizer_split(tokenizer: ElmoTokenizer) -> Callable[[list[str]], list[Words]]:
-    """Splits raw text into words as `tokenizer` does."""
-
-    def split(lines: list[str]) -> list[Words]:
-        encodings = tokenizer.backend_tokenizer.encode_batch(lines, add_special_tokens=False)
-        return [encoding.tokens for encoding in encodings]
-
-    tokenizer.backend_tokenizer.no_truncation()
-    tokenizer.backend_tokenizer.no_padding()
-    return split
+def _splitter(tokenizer: ElmoTokenizer | None) -> Callable[[list[str]], list[Words]]:
+    return partial((tokenizer or ElmoTokenizer()).split_into_words, pretokenized=tokenizer is None)
 
 
 def _files(pattern: str) -> list[str]:

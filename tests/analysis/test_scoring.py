@@ -143,7 +143,7 @@ def test_scores_and_labels_are_one_definition(model, tokenizer):
 
 
 def test_one_string_is_refused(model, tokenizer):
-    with pytest.raises(ValueError, match="list of sentences"):
+    with pytest.raises(ValueError, match="put it into a list"):
         score(model, tokenizer, "a cat")
 
 

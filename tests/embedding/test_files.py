@@ -133,11 +133,9 @@ def test_command_embeds_with_every_option(tmp_path, checkpoint, model, capsys):
     (tmp_path / "in.csv").write_text("".join(f'{n},"{row}"\n' for n, row in enumerate(ROWS)), encoding="utf-8")
     target = tmp_path / "out.npz"
     options = "--layers all --pooling max --dtype float32 --output-dtype float16 --device cpu --batch-tokens 33"
-    options += " --window 50 --input-format csv --text-column 1 --encoding utf-8 --words --overwrite --restart"
+    options += " --window 50 --input-format csv --text-column 1 --encoding utf-8 --pretokenized --overwrite --restart"
     assert cli.main(["embed", str(checkpoint), str(tmp_path / "in.csv"), str(target), *options.split()]) == 0
-    wanted = embed(
-        model, ROWS, layers="all", pooling="max", output_dtype="float16", is_split_into_words=True, batch_tokens=33
-    )
+    wanted = embed(model, ROWS, layers="all", pooling="max", output_dtype="float16", pretokenized=True, batch_tokens=33)
     np.testing.assert_allclose(np.load(target)["embeddings"], wanted, atol=2e-3)
     assert f"out.npz: {len(ROWS)} rows" in capsys.readouterr().out
 

@@ -31,7 +31,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(tmp_path, model, stop_after, st
     assert not (tmp_path / "parts.npz.parts").exists()
 
 
-@pytest.mark.parametrize("change", ["options", "rows", "model", "tokenizer"])
+@pytest.mark.parametrize("change", ["options", "rows", "model", "tokenizer", "boundaries"])
 def test_going_on_with_something_else_is_refused(tmp_path, model, stop_after, change):
     source = text_file(tmp_path / "in.txt", ROWS)
     arguments = {"model": model, "inputs": source, "output": tmp_path / "out.npz", "window": 20}
@@ -44,10 +44,13 @@ def test_going_on_with_something_else_is_refused(tmp_path, model, stop_after, ch
         "options": {"layers": "all"},
         "model": {"model": initial_model(seed=1, num_hidden_layers=3)},
         "tokenizer": {"tokenizer": ElmoTokenizer("whitespace")},
+        "boundaries": {"tokenizer": ElmoTokenizer(split_special_tokens=False)},
         "rows": {},
     }[change]
     stop_after(1000)
-    named = {"options": "layers was 'mix', now 'all'", "rows": "rows_sha256"}.get(change, change)
+    named = {"options": "layers was 'mix', now 'all'", "rows": "rows_sha256", "boundaries": "tokenizer"}.get(
+        change, change
+    )
     with pytest.raises(ValueError, match=f"differs: .*{named}.*restart=True"):
         embed(**arguments)
     assert (tmp_path / "out.npz.parts").exists()

@@ -54,8 +54,8 @@ def test_words_already_split_are_never_split_again(model, tokenizer):
     close(found, [expected(model, tokenizer, row) for row in rows])
 
 
-def test_is_split_into_words_parts_text_at_whitespace_only(model, tokenizer):
-    found = embed(model, ["isn't  split\u2003up."], is_split_into_words=True)
+def test_pretokenized_text_is_split_at_whitespace_only(model, tokenizer):
+    found = embed(model, ["isn't  split\u2003up."], pretokenized=True)
     close(found, [expected(model, tokenizer, ["isn't", "split", "up."])])
 
 
@@ -76,6 +76,7 @@ def test_an_earlier_truncation_of_the_tokenizer_plays_no_part(model):
 
 def test_lone_surrogates_are_dropped_as_the_tokenizer_does(model, tokenizer):
     close(embed(model, ["a\ud800b c"]), [expected(model, tokenizer, "ab c")])
+    close(embed(model, ["a \ud800 b"]), [expected(model, tokenizer, "a \ud800 b")])
 
 
 def test_output_dtype_and_compute_dtype(model):

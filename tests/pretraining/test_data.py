@@ -10,7 +10,7 @@ import torch
 
 from hf_elmo import ElmoTokenizer
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
-from hf_elmo.pretraining.text import DatasetTexts, TextFiles, tokenizer_split
+from hf_elmo.pretraining.text import DatasetTexts, TextFiles
 from hf_elmo.pretraining.vocabulary import build_vocabulary
 
 TEXTS = [
@@ -287,7 +287,7 @@ def test_a_pattern_without_files_is_named(tmp_path):
 
 def test_the_tokenizer_splits_raw_text(files):
     (files / "a.txt").write_text("Don't!\n", encoding="utf-8")
-    assert list(TextFiles(files / "a.txt", tokenizer_split(ElmoTokenizer())).read()) == [[["Don", "'t", "!"]]]
+    assert list(TextFiles(files / "a.txt", ElmoTokenizer()).read()) == [[["Don", "'t", "!"]]]
 
 
 def test_datasets_and_streamed_datasets_give_the_same(tokenizer):
