@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hf_elmo.pretraining.text import TextFiles
 from hf_elmo.pretraining.vocabulary import Vocabulary
 
 Discounts = tuple[float, float, float]
@@ -146,8 +147,7 @@ class KneserNeyTrigram:
 
 def read_sentences(path: Path, vocabulary: Vocabulary) -> list[np.ndarray]:
     """The sentences of a file as numbers; empty lines are none."""
-    with path.open(encoding="utf-8") as lines:
-        return [vocabulary.ids(words) for words in map(str.split, lines) if words]
+    return [vocabulary.ids(words) for (words,) in TextFiles(path).read()]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

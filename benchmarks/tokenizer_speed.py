@@ -8,21 +8,16 @@ that $ELMO_SHARED names, else ../shared). The target is 0.4 million words a seco
 """
 
 import argparse
-import gzip
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from hf_elmo import ElmoTokenizer
+from hf_elmo.lines import read_lines
 from measure.text import WIKITEXT, shared_folder
 
 TARGET = 0.4e6
-
-
-def read_lines(file: Path) -> list[str]:
-    with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8") as opened:
-        return [line.strip() for line in opened if line.strip()]
 
 
 def seconds(call: Callable[[list[str]], object], batches: list[list[str]], rounds: int) -> tuple[float, float]:
@@ -44,7 +39,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="passes over the file (default: 5)")
     options = parser.parse_args()
     file = options.file or shared_folder() / WIKITEXT
-    lines = read_lines(file)
+    lines = [line for line in map(str.strip, read_lines(file)) if line]
     batches = [lines[first : first + options.batch] for first in range(0, len(lines), options.batch)]
     print(f"{file.name}: {len(lines)} lines in batches of {options.batch}, median of {options.rounds} passes")
     slowest = float("inf")

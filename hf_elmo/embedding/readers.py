@@ -7,16 +7,15 @@ of a file than it needs for one row (Parquet: one batch of rows).
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
-import io
 import json
 import sys
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+from ..lines import read_lines
 
 Row = str | list[str]
 
@@ -93,79 +92,42 @@ class RowSource:
     def __iter__(self) -> Iterator[Row]:
         return _READERS[self.resolved_format](self)
 
-    def open_text(self) -> IO[str]:
-        """The file as decoded text; a byte order mark at its beginning is skipped."""
-        encoding = "utf-8-sig" if self.encoding.lower().replace("_", "-") in ("utf-8", "utf8") else self.encoding
-        try:
-            "".encode(encoding)
-        except LookupError as error:
-            raise ValueError(f"encoding {self.encoding!r} is unknown; take utf-8, latin-1, cp1252, ...") from error
-        newline = "" if self.resolved_format in ("csv", "tsv") else None
-        return io.TextIOWrapper(_open_bytes(self.path), encoding=encoding, newline=newline)
+    def lines(self, newline: str | None = None) -> Iterator[str]:
+        """The lines of the file, as [`read_lines`] gives them."""
+        return read_lines(self.path, self.encoding, newline, str(self))
 
 
 def _known_formats() -> str:
     return ", ".join(sorted(set(FORMATS.values())))
 
 
-def _open_bytes(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")
-
-
-def _decoded(source: RowSource, lines: Iterable[Any]) -> Iterator[Any]:
-    """Pass `lines` on; where the bytes are not of the encoding, or not gzip's, say which line and what to do."""
-    try:
-        yield from lines
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{source}, line {_first_bad_line(source)}: not {source.encoding} ({error.reason}); convert the file "
-            f"to {source.encoding}, or name the encoding it has (for example encoding='latin-1')"
-        ) from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{source} is not a whole gzip file ({error}); fetch or compress it again") from error
-
-
-def _first_bad_line(source: RowSource) -> int:
-    with _open_bytes(source.path) as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                line.decode(source.encoding)
-            except UnicodeDecodeError:
-                return number
-    return number
-
-
 def _read_text(source: RowSource) -> Iterator[Row]:
-    with source.open_text() as lines:
-        for line in _decoded(source, lines):
-            yield line.rstrip("\n")
+    for line in source.lines():
+        yield line.rstrip("\n")
 
 
 def _read_json_lines(source: RowSource) -> Iterator[Row]:
-    with source.open_text() as lines:
-        for number, line in enumerate(_decoded(source, lines), start=1):
-            where = f"{source}, line {number}"
-            if not line.strip():
-                raise ValueError(f'{where}: empty; each line of a JSON lines file holds one value (a blank row is "")')
-            try:
-                value = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(
-                    f"{where}: malformed JSON at column {error.colno} ({error.msg}); each line must hold one whole "
-                    "value (one JSON document over several lines is not JSON lines)"
-                ) from error
-            if isinstance(value, dict):
-                value = value[_pick_column(list(value), source, where)]
-            yield check_row(value, where)
+    for number, line in enumerate(source.lines(), start=1):
+        where = f"{source}, line {number}"
+        if not line.strip():
+            raise ValueError(f'{where}: empty; each line of a JSON lines file holds one value (a blank row is "")')
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"{where}: malformed JSON at column {error.colno} ({error.msg}); each line must hold one whole "
+                "value (one JSON document over several lines is not JSON lines)"
+            ) from error
+        if isinstance(value, dict):
+            value = value[_pick_column(list(value), source, where)]
+        yield check_row(value, where)
 
 
 def _read_csv(source: RowSource) -> Iterator[Row]:
     dialect = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if source.resolved_format == "tsv" else {"strict": True}
     old_limit = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # the default, 128 kB a field, is less than a book
     try:
-        with source.open_text() as lines:
-            rows = csv.reader(_decoded(source, lines), **dialect)
-            yield from _csv_column(source, rows)
+        yield from _csv_column(source, csv.reader(source.lines(newline=""), **dialect))
     except csv.Error as error:
         raise ValueError(f"{source}: malformed {source.resolved_format.upper()} ({error})") from error
     finally:

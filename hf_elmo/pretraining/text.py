@@ -1,7 +1,6 @@
 """Sources of text for training the language models: files and `datasets`, read from any place on."""
 
 import glob
-import gzip
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -9,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..lines import read_lines
 from ..tokenization_elmo import ElmoTokenizer
 
 Words = list[str]
@@ -50,25 +50,19 @@ class TextFiles:
         while chunk := list(itertools.islice(units, SENTENCES_AT_ONCE)):
             words = iter(self.split([line for unit in chunk for line in unit]))
             for unit in chunk:
-                yield [next(words) for _ in unit]
+                yield list(itertools.islice(words, len(unit)))
 
     def _units(self) -> Iterator[list[str]]:
         for file in self.files:
             document = []
-            with (
-                gzip.open(file, "rt", encoding="utf-8")
-                if file.endswith(".gz")
-                else open(file, encoding="utf-8") as text
-            ):
-                for line in text:
-                    line = line.strip()
-                    if line and self.documents:
-                        document.append(line)
-                    elif line:
-                        yield [line]
-                    elif document:
-                        yield document
-                        document = []
+            for line in map(str.strip, read_lines(file)):
+                if line and self.documents:
+                    document.append(line)
+                elif line:
+                    yield [line]
+                elif document:
+                    yield document
+                    document = []
             if document:
                 yield document
 

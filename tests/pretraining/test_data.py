@@ -280,6 +280,17 @@ def test_blank_lines_and_files_part_documents(files):
     ]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone two\r\nthree")
+    assert list(TextFiles(tmp_path / "a.txt").read()) == [[["one", "two"]], [["three"]]]
+
+
+def test_bytes_that_are_no_utf8_are_named_by_their_line(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"fine\nna\xefve\n")
+    with pytest.raises(ValueError, match=r"a\.txt, line 2: not utf-8"):
+        list(TextFiles(tmp_path / "a.txt").read())
+
+
 def test_a_pattern_without_files_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nothing"):
         TextFiles(tmp_path / "nothing*.txt")

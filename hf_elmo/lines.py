@@ -1,0 +1,63 @@
+"""Lines of text files, gzipped or not, with errors that name the line."""
+
+import codecs
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+
+def read_lines(
+    path: str | os.PathLike, encoding: str = "utf-8", newline: str | None = None, name: str = ""
+) -> Iterator[str]:
+    """
+    The lines of a file, each with its end; a byte order mark at the beginning of UTF-8 is skipped.
+
+    Args:
+        path: the file; a name ending in `.gz` is decompressed.
+        encoding: of the text.
+        newline: as in `open`.
+        name: of the file in error messages; by default the path.
+
+    Raises:
+        ValueError: the encoding is unknown, or the bytes are not of it, or not gzip's.
+    """
+    path, name = Path(path), name or str(path)
+    byte_order_mark = "\ufeff" if _codec_name(encoding) == "utf-8" else ""
+    try:
+        with io.TextIOWrapper(_open_bytes(path), encoding, newline=newline) as lines:
+            for first in lines:
+                yield first.removeprefix(byte_order_mark)
+                break
+            yield from lines
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{name}, line {_first_bad_line(path, encoding)}: not {encoding} ({error.reason}); convert the file to "
+            f"{encoding}, or name the encoding it has (for example encoding='latin-1')"
+        ) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{name} is not a whole gzip file ({error}); fetch or compress it again") from error
+
+
+def _codec_name(encoding: str) -> str:
+    try:
+        return codecs.lookup(encoding).name
+    except LookupError as error:
+        raise ValueError(f"encoding {encoding!r} is unknown; take utf-8, latin-1, cp1252, ...") from error
+
+
+def _open_bytes(path: Path) -> IO[bytes]:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")
+
+
+def _first_bad_line(path: Path, encoding: str) -> int:
+    with _open_bytes(path) as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                line.decode(encoding)
+            except UnicodeDecodeError:
+                return number
+    return number
