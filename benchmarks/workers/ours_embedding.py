@@ -119,13 +119,13 @@ class Timers:
 def split(sentences: list[str]) -> dict:
     """Shares of the time: words and characters of text, character CNN, LSTM, and the rest."""
     from hf_elmo import ElmoTokenizer
-    from hf_elmo.embedding import engine
+    from hf_elmo.spelling import Speller
 
     _embed(sentences[:16])
     forget_words()
     with Timers() as timers:
         timers.wrap("tokenising", ElmoTokenizer, "split_into_words")
-        timers.wrap("tokenising", engine.CorpusEncoder, "_spell")
+        timers.wrap("tokenising", Speller, "distinct")
         timers.wrap("characters", STATE["model"].char_encoder, "forward")
         timers.wrap("lstm", STATE["model"].bilm, "run")
         total = seconds_of(lambda: _embed(sentences))

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from ..modeling_elmo import ElmoModel, State
 from ..packing_elmo import Packing
-from ..tokenization_elmo import ElmoTokenizer, words_to_character_ids
+from ..spelling import BEGIN, END, Speller, Token
+from ..tokenization_elmo import ElmoTokenizer
 from .parts import Window
 
 logger = logging.getLogger(__name__)
 
 FORWARD, BACKWARD = 0, 1
 BOUNDARIES = 2  # <S> and </S> around each row
-BOS, EOS = range(BOUNDARIES)  # these among words, equal to none of them
 # A step of the recurrence costs about the same for one row and for many: rows of which fewer than the first number fit
 # into a batch go in pieces, up to the second number side by side, unless too few of them are there.
 FEW_ROWS, LONG_ROWS_TOGETHER = 8, 32
@@ -53,10 +53,10 @@ class CorpusEncoder:
         scratch: Callable[[], AbstractContextManager[IO[bytes]]],
         advance: Callable[[int, float], None],
     ) -> None:
-        self.model, self.tokenizer, self.layers, self.pooling = model, tokenizer, layers, pooling
+        self.model, self.layers, self.pooling = model, layers, pooling
         self.budget, self.scratch, self.advance = budget, scratch, advance
         self.kept_layers = model.config.num_hidden_layers + 1 if layers == "all" else 1
-        self.boundaries = np.array(tokenizer.convert_tokens_to_ids([tokenizer.bos_token, tokenizer.eos_token]))
+        self.speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
 
     def encode(self, rows: list[list[str]], window: Window) -> None:
         """Fill `window` with the vectors of `rows`, the words of each.
@@ -161,25 +161,14 @@ class CorpusEncoder:
         Returns:
             their vectors `[distinct, P]`, and row after row the number of the word at each position.
         """
-        tokens: list[str | int] = []
+        tokens: list[Token] = []
         for row, (begin, end) in zip(words, spans, strict=True):
-            tokens += (BOS,) if begin == 0 else ()
+            tokens += (BEGIN,) if begin == 0 else ()
             tokens += row[max(begin - 1, 0) : end - 1]
-            tokens += (EOS,) if end == len(row) + BOUNDARIES else ()
-        distinct = dict.fromkeys(tokens)
-        boundaries = [token for token in (BOS, EOS) if token in distinct]
-        others = [token for token in distinct if isinstance(token, str)]
-        number_of = {token: number for number, token in enumerate((*boundaries, *others))}
-        ids = np.concatenate((self.boundaries[boundaries], self._spell(others)))
+            tokens += (END,) if end == len(row) + BOUNDARIES else ()
+        ids, numbers = self.speller.distinct(tokens)
         vectors = self.model.char_encoder(torch.from_numpy(ids).to(self.model.device))
-        return vectors, torch.tensor([number_of[token] for token in tokens], device=vectors.device)
-
-    def _spell(self, words: list[str]) -> np.ndarray:
-        """Character ids `[words, characters]`."""
-        if self.tokenizer.split_special_tokens:  # a word that reads "<S>" is a word
-            return words_to_character_ids(words, self.tokenizer.max_word_length)
-        ids = self.tokenizer.convert_tokens_to_ids(words)
-        return np.array(ids, np.int64).reshape(len(words), self.tokenizer.max_word_length)
+        return vectors, torch.tensor(numbers, device=vectors.device)
 
     # -- rows in pieces -----------------------------------------------------------------------------------------------
 

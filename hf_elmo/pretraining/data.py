@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,16 +12,14 @@ from torch.utils.data import IterableDataset
 from tqdm.auto import tqdm
 from transformers.utils import logging
 
-from ..tokenization_elmo import ElmoTokenizer, words_to_character_ids
+from ..spelling import BEGIN, END, PADDING, Speller, Token
+from ..tokenization_elmo import ElmoTokenizer
 from .text import DatasetTexts, Text, TextFiles, Words
 from .vocabulary import Vocabulary
 
 logger = logging.get_logger(__name__)
 
 Row = tuple[Text, int, int]  # a text and which of its steps make a row of a batch
-
-# Boundaries in a list of words: objects of their own, so that no word of a text is taken for one.
-BEGIN, END = object(), object()
 
 
 class _EndOfText(Exception):
@@ -330,7 +328,7 @@ class PaddedTexts(_Batches):
         width = max(stop - start for _, start, stop in rows)
         streams: tuple[list, ...] = ([], [], [], [])
         for text, start, stop in rows:
-            padding = [None] * (width - (stop - start))
+            padding = [PADDING] * (width - (stop - start))
             for stream, piece in zip(streams, _streams(text), strict=True):
                 stream += piece[start:stop] + padding
         batch = self.encoder.batch(*streams, shape=(len(rows), width))
@@ -339,37 +337,24 @@ class PaddedTexts(_Batches):
 
 
 class WordEncoder:
-    """Turns words, boundaries (`BEGIN`, `END`) and padding (`None`) into what the model reads and predicts."""
+    """Turns words, boundaries and padding into what the model reads (character ids) and predicts (labels)."""
 
     def __init__(self, tokenizer: ElmoTokenizer) -> None:
         self.vocabulary = Vocabulary.of(tokenizer)
-        self.max_word_length = tokenizer.max_word_length
-        rows = tokenizer.convert_tokens_to_ids([str(tokenizer.bos_token), str(tokenizer.eos_token)])
-        self._special_rows = {None: np.zeros(self.max_word_length, np.int64), BEGIN: rows[0], END: rows[1]}
-        self._special_labels = {None: -100, BEGIN: self.vocabulary.bos_id, END: self.vocabulary.eos_id}
+        self.speller = Speller(tokenizer)
+        self._labels = {BEGIN: self.vocabulary.bos_id, END: self.vocabulary.eos_id, PADDING: -100}
 
-    def labels(self, tokens: list) -> np.ndarray:
+    def labels(self, tokens: Sequence[Token]) -> np.ndarray:
         """Rows of the vocabulary `[tokens]`; -100 for padding."""
         ids = self.vocabulary.ids(tokens)
-        for special, label in self._special_labels.items():
-            ids[[place for place, token in enumerate(tokens) if token is special]] = label
+        for place, token in enumerate(tokens):
+            if not isinstance(token, str):
+                ids[place] = self._labels[token]
         return ids
-
-    def characters(self, tokens: list) -> np.ndarray:
-        """Character ids `[tokens, max_word_length]`, each distinct word spelled once."""
-        numbers: dict[Any, int] = {}
-        places = [numbers.setdefault(token, len(numbers)) for token in tokens]
-        rows = words_to_character_ids(
-            [token if isinstance(token, str) else "" for token in numbers], self.max_word_length
-        )
-        for special, row in self._special_rows.items():
-            if special in numbers:
-                rows[numbers[special]] = row
-        return rows[places]
 
     def batch(self, reads: list, predicts: list, backward_reads: list, backward_predicts: list, shape: tuple[int, int]):
         """The model's arguments from four lists of rows x words tokens; `shape` is (rows, words)."""
-        characters = torch.from_numpy(self.characters(reads + backward_reads)).view(2, *shape, -1)
+        characters = torch.from_numpy(self.speller.characters(reads + backward_reads)).view(2, *shape, -1)
         labels = [torch.from_numpy(self.labels(tokens)).view(shape) for tokens in (predicts, backward_predicts)]
         return {
             "input_ids": characters[0],

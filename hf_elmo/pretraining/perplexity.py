@@ -14,8 +14,9 @@ from transformers.utils import logging
 
 from ..evaluation import evaluation_mode
 from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbour_labels
+from ..spelling import BEGIN, END, PADDING
 from ..tokenization_elmo import ElmoTokenizer
-from .data import BEGIN, END, PackedWindows, WordEncoder
+from .data import PackedWindows, WordEncoder
 from .text import DatasetTexts, TextFiles, Words
 
 SORTED_TOGETHER = 4096  # sentences that are sorted by length before they are batched
@@ -138,8 +139,8 @@ def _stateful_totals(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, source
 def sentence_inputs(encoder: WordEncoder, sentences: list[Words], device: torch.device) -> dict[str, Tensor]:
     """`input_ids`, `attention_mask` and `labels` of sentences, padded on the right."""
     width = max(map(len, sentences)) + 2
-    tokens = [token for words in sentences for token in [BEGIN, *words, END, *[None] * (width - 2 - len(words))]]
-    characters = torch.from_numpy(encoder.characters(tokens)).view(len(sentences), width, -1)
+    tokens = [token for words in sentences for token in [BEGIN, *words, END, *[PADDING] * (width - 2 - len(words))]]
+    characters = torch.from_numpy(encoder.speller.characters(tokens)).view(len(sentences), width, -1)
     word_ids = torch.from_numpy(encoder.labels(tokens)).view(len(sentences), width)
     mask = (word_ids >= 0).long()
     batch = {"input_ids": characters, "attention_mask": mask, "labels": neighbour_labels(word_ids, mask)}

@@ -62,7 +62,7 @@ def test_pretokenized_text_is_split_at_whitespace_only(model, tokenizer):
 def test_boundaries_in_the_text_count_where_the_tokenizer_allows_them(model):
     asked = ElmoTokenizer(word_splitting="whitespace", split_special_tokens=False)
     plain = ElmoTokenizer(word_splitting="whitespace")
-    row = "one </S> <S> two"
+    row = "one </S> <S> <pad> two"
     for tokenizer in (asked, plain):
         close(embed(model, [row], tokenizer=tokenizer), [expected(model, tokenizer, row)])
     assert not np.allclose(embed(model, [row], tokenizer=asked)[0], embed(model, [row], tokenizer=plain)[0])

@@ -1,0 +1,50 @@
+"""Character ids of words, sentence boundaries and padding, each distinct one spelled once."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .tokenization_elmo import ElmoTokenizer, words_to_character_ids
+
+# What stands in a list of words for `<S>`, `</S>` and a padded position: numbers, which are equal to no word.
+BEGIN, END, PADDING = range(3)
+
+Token = str | int  # a word, `BEGIN`, `END` or `PADDING`
+
+
+class Speller:
+    """Spells tokens as a tokenizer does.
+
+    Args:
+        tokenizer: the one whose character ids are wanted.
+        boundary_words: the words `<S>` and `</S>` of a text are sentence boundaries (a tokenizer's
+            `split_special_tokens=False`), not words like any other.
+    """
+
+    def __init__(self, tokenizer: ElmoTokenizer, boundary_words: bool = False) -> None:
+        self.max_word_length = tokenizer.max_word_length
+        boundaries = [str(tokenizer.bos_token), str(tokenizer.eos_token)]
+        padding = np.zeros((1, self.max_word_length), np.int64)
+        self._special_rows = np.concatenate((tokenizer.convert_tokens_to_ids(boundaries), padding))
+        self._boundary_words = dict(zip(boundaries, self._special_rows, strict=False)) if boundary_words else {}
+
+    def distinct(self, tokens: Sequence[Token]) -> tuple[np.ndarray, list[int]]:
+        """
+        The character ids of the distinct tokens.
+
+        Returns:
+            `[distinct, characters]` int64, and for each of `tokens` its row there.
+        """
+        seen = dict.fromkeys(tokens)
+        special = [token for token in (BEGIN, END, PADDING) if token in seen]
+        words = [token for token in seen if isinstance(token, str)]
+        row_of = {token: row for row, token in enumerate((*special, *words))}
+        ids = np.concatenate((self._special_rows[special], words_to_character_ids(words, self.max_word_length)))
+        for word in self._boundary_words.keys() & seen.keys():
+            ids[row_of[word]] = self._boundary_words[word]
+        return ids, [row_of[token] for token in tokens]
+
+    def characters(self, tokens: Sequence[Token]) -> np.ndarray:
+        """The character ids of all tokens, `[tokens, characters]` int64."""
+        ids, rows = self.distinct(tokens)
+        return ids[rows]
