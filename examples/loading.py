@@ -2,9 +2,8 @@
 
 import argparse
 
-import torch
-
 import hf_elmo
+from hf_elmo.shipped import load_model
 
 
 def add_model_option(parser: argparse.ArgumentParser) -> None:
@@ -14,7 +13,4 @@ def add_model_option(parser: argparse.ArgumentParser) -> None:
 
 def load(name: str | None) -> tuple[hf_elmo.ElmoModel, hf_elmo.ElmoTokenizer]:
     """The model and the tokenizer that `--model` names."""
-    if name is None:
-        return hf_elmo.load_default()
-    model = hf_elmo.ElmoModel.from_pretrained(name, dtype=torch.float32)
-    return model, hf_elmo.ElmoTokenizer.from_pretrained(name)
+    return load_model(name, dtype="float32")

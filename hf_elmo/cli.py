@@ -353,8 +353,9 @@ def _add_perplexity(subparsers: argparse._SubParsersAction) -> None:
 def _perplexity(options: argparse.Namespace) -> None:
     from .pretraining.perplexity import perplexity
     from .pretraining.recipe import describe
+    from .shipped import load_model
 
-    model, tokenizer = _language_model(options.model)
+    model, tokenizer = load_model(options.model, language_model=True, dtype="float32")
     result = perplexity(model, tokenizer, options.files, pretokenized=options.pretokenized, stateful=options.stateful)
     print(f"perplexity: {describe(result)}")
 
@@ -376,8 +377,9 @@ def _add_substitutes(subparsers: argparse._SubParsersAction) -> None:
 
 def _substitutes(options: argparse.Namespace) -> None:
     from .analysis.scoring import substitutes
+    from .shipped import load_model
 
-    model, tokenizer = _language_model(options.model)
+    model, tokenizer = load_model(options.model, language_model=True, dtype="float32")
     wanted = None if options.word is None else [options.word]
     (places,) = substitutes(
         model, tokenizer, [options.sentence], top=options.top, words=wanted, pretokenized=options.pretokenized
@@ -386,14 +388,3 @@ def _substitutes(options: argparse.Namespace) -> None:
         raise ValueError(f"{options.word!r} is no word of the sentence as it is split: {options.sentence!r}.")
     for place in places:
         print(place.word, *(f"{word} {math.exp(value):.3f}" for word, value in place.candidates), sep="\t")
-
-
-def _language_model(name: str) -> tuple:
-    import torch
-
-    from .modeling_pretraining_elmo import ElmoForPreTraining
-    from .tokenization_elmo import ElmoTokenizer
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = ElmoForPreTraining.from_pretrained(name, dtype=torch.float32)
-    return model.to(device), ElmoTokenizer.from_pretrained(name)

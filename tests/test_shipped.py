@@ -51,3 +51,11 @@ def test_a_package_without_its_checkpoint_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "FOLDER", tmp_path / "nothing")
     with pytest.raises(OSError, match="install it again"):
         hf_elmo.load_default()
+
+
+@pytest.mark.parametrize("name", [None, "a folder"])
+def test_a_language_model_in_the_type_and_on_the_device_asked_for(folder, name):
+    how = {"language_model": True, "dtype": "float16", "device": "meta"}
+    model, _ = shipped.load_model(folder if name else None, **how)
+    assert type(model) is hf_elmo.ElmoForPreTraining
+    assert (model.dtype, model.device.type) == (torch.float16, "meta")

@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 from .. import __version__
 from ..evaluation import evaluation_mode
 from ..modeling_elmo import ElmoModel
-from ..shipped import FOLDER
+from ..shipped import load_weights
 from ..tokenization_elmo import ElmoTokenizer
 from .engine import BOUNDARIES, CorpusEncoder
 from .parts import PartsFolder, RowLayout, WindowInMemory
@@ -199,22 +199,16 @@ def _prepare(
 ) -> tuple[ElmoModel, ElmoTokenizer]:
     """The base model in the type and on the device asked for, and the tokenizer; a model given is left as it is."""
     dtype, device = _torch_dtype(dtype), _torch_device(device)
-    if model is None:
-        model, dtype = FOLDER, dtype or torch.float32
-    if isinstance(model, (str, os.PathLike)):
-        name = str(model)
-        model = ElmoModel.from_pretrained(name, dtype=dtype or "auto")
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        model = model.to(device)
+    if model is None or isinstance(model, (str, os.PathLike)):
+        model = load_weights(model, dtype=dtype, device=device)
     else:
         model = getattr(model, "base_model", model)
         if not isinstance(model, ElmoModel):
             raise TypeError(f"model must be an ElmoModel, or the name or folder of one, not {type(model).__name__}")
-        name = model.name_or_path
         if dtype not in (None, model.dtype) or device is not None:
             model = copy.deepcopy(model).to(device=device, dtype=dtype)
     if tokenizer is None:
-        tokenizer = ElmoTokenizer.from_pretrained(name) if name else _default_tokenizer(model)
+        tokenizer = _tokenizer_of(model)
     if tokenizer.max_word_length != model.config.max_word_length:
         raise ValueError(
             f"the tokenizer spells words with {tokenizer.max_word_length} characters, the model reads "
@@ -223,7 +217,10 @@ def _prepare(
     return model, tokenizer
 
 
-def _default_tokenizer(model: ElmoModel) -> ElmoTokenizer:
+def _tokenizer_of(model: ElmoModel) -> ElmoTokenizer:
+    """The tokenizer of the folder that a model was loaded from, or a new one."""
+    if model.name_or_path:
+        return ElmoTokenizer.from_pretrained(model.name_or_path)
     return ElmoTokenizer(max_word_length=model.config.max_word_length)
 
 
