@@ -9,11 +9,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.optional import import_optional
 
 from .allennlp_options import CHARACTER_ROWS, config_from_options, options_from_config, read_options
 
@@ -222,15 +224,9 @@ def _open_weights(path: Path) -> Iterator["h5py.File"]:
         yield file
 
 
-def import_h5py() -> Any:
-    """The h5py module; it belongs to an extra, so its absence gets a message of its own."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise ImportError(
-            "AllenNLP's weights are HDF5 files, which need h5py: pip install 'hf-elmo[convert]'."
-        ) from error
-    return h5py
+def import_h5py() -> ModuleType:
+    """The library that reads and writes `weights.hdf5`; ImportError where it is not installed."""
+    return import_optional("h5py", "AllenNLP's format", "'hf-elmo[convert]'")
 
 
 def _read_dataset(file: "h5py.File", dataset: Dataset) -> np.ndarray | None:

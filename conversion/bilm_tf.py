@@ -16,12 +16,14 @@ import torch
 
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining
+from hf_elmo.optional import import_optional
 from hf_elmo.pretraining.vocabulary import Vocabulary
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .allennlp import COPY, Dataset, Row, key_table
 from .allennlp_options import config_from_options, read_options
-from .checkpoint import add_remote_code, new_folder
+from .checkpoint import add_remote_code
+from .output import new_folder, require_equal
 
 PREFIX = "lm/"
 # What the training keeps beside the weights: counters, and the optimizer's sums for each variable.
@@ -138,12 +140,7 @@ def read_variables(checkpoint: str | Path) -> dict[str, np.ndarray]:
         FileNotFoundError: there is no checkpoint.
         ImportError: tensorflow is not installed.
     """
-    try:
-        import tensorflow
-    except ImportError as error:
-        raise ImportError(
-            "TensorFlow checkpoints are read by tensorflow: pip install 'hf-elmo[tensorflow]'."
-        ) from error
+    tensorflow = import_optional("tensorflow", "reading a TensorFlow checkpoint", "'hf-elmo[tensorflow]'")
     prefix = str(checkpoint)
     if Path(checkpoint).is_dir():
         prefix = tensorflow.train.latest_checkpoint(prefix)
@@ -217,6 +214,5 @@ def convert_bilm_tf(
         add_remote_code(folder)
         written = ElmoForPreTraining.from_pretrained(folder).state_dict()
         for key, tensor in model.state_dict().items():
-            if not torch.equal(tensor, written[key]):
-                raise ValueError(f"The check after writing found {key} to differ from its source.")
+            require_equal(key, tensor, written[key])
     return Path(out)

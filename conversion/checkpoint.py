@@ -3,13 +3,8 @@
 import hashlib
 import inspect
 import json
-import os
 import shutil
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +18,7 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .allennlp import LEFT_OUT, import_h5py, read_weights, write_weights
 from .download import download_published, published_model
+from .output import new_folder, require_absent, require_equal
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -88,7 +84,7 @@ def convert(
         FileNotFoundError, ValueError, ImportError: as [`load`].
     """
     out = Path(out)
-    _require_absent(out)
+    require_absent(out)
     model = load(options, weights, dtype)
     tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=model.config.max_word_length)
     with new_folder(out) as folder:
@@ -137,7 +133,7 @@ def convert_published(
     published_model(model)  # what can be refused, before the download
     import_h5py()
     _require_dtype(dtype)
-    _require_absent(Path(out))
+    require_absent(Path(out))
     options, weights = download_published(model, cache_dir)
     return convert(options, weights, out, dtype=dtype, word_splitting=word_splitting, about=published_card(model))
 
@@ -163,7 +159,7 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
         ImportError: h5py is not installed.
     """
     out = Path(out)
-    _require_absent(out)
+    require_absent(out)
     if not isinstance(model, PreTrainedModel):
         model = ElmoModel.from_pretrained(model)
     if model.config.model_type != ElmoConfig.model_type:
@@ -174,28 +170,8 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
         write_weights(folder, model.config, arrays)
         _, written = read_weights(folder / "options.json", folder / "weights.hdf5")
         for key in arrays.keys() | written.keys():
-            _require_equal(key, arrays.get(key), written.get(key))
+            require_equal(key, arrays.get(key), written.get(key))
     return out
-
-
-@contextmanager
-def new_folder(out: Path) -> Iterator[Path]:
-    """
-    A folder beside `out` that takes its name when the block ends, and that is removed if the block raises.
-
-    Raises:
-        FileExistsError: `out` exists.
-    """
-    _require_absent(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    folder = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}.partial"
-    folder.mkdir()
-    try:
-        yield folder
-        os.replace(folder, out)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
 
 
 def add_remote_code(folder: str | Path) -> None:
@@ -214,11 +190,6 @@ def add_remote_code(folder: str | Path) -> None:
         if file.is_file():
             settings = json.loads(file.read_text(encoding="utf-8")) | {"auto_map": auto_map}
             file.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _require_absent(out: Path) -> None:
-    if os.path.lexists(out):
-        raise FileExistsError(f"{out} exists already: remove it, or give the name of a new folder.")
 
 
 def _require_dtype(dtype: str) -> None:
@@ -246,19 +217,8 @@ def _compare_with_source(folder: Path, options: str | Path, weights: str | Path,
     config, arrays = read_weights(options, weights)
     model = ElmoModel.from_pretrained(folder, dtype="auto")
     for field in inspect.get_annotations(ElmoConfig):
-        _require_equal(f"config.{field}", getattr(config, field), getattr(model.config, field))
+        require_equal(f"config.{field}", getattr(config, field), getattr(model.config, field))
     state = {key: tensor for key, tensor in model.state_dict().items() if key not in LEFT_OUT}
     for key in state.keys() | arrays.keys():
         source = _cast(key, arrays[key], dtype) if key in arrays else None
-        _require_equal(key, source, state.get(key))
-
-
-def _require_equal(key: str, source: Any, written: Any) -> None:
-    if isinstance(source, torch.Tensor) and isinstance(written, torch.Tensor):
-        equal = source.dtype == written.dtype and torch.equal(source, written)
-    elif isinstance(source, np.ndarray) and isinstance(written, np.ndarray):
-        equal = np.array_equal(source, written)
-    else:
-        equal = type(source) is type(written) and source == written
-    if not equal:
-        raise ValueError(f"The check after writing found {key} to differ from its source.")
+        require_equal(key, source, state.get(key))

@@ -3,19 +3,19 @@
 import contextlib
 import copy
 import logging
-import os
-import uuid
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedModel
 
+from hf_elmo import ElmoForSequenceClassification, ElmoModel
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.modeling_elmo import ElmoForSequenceClassification, ElmoModel
+from hf_elmo.optional import import_optional
+
+from .output import new_path, require_absent
 
 INPUTS = ("input_ids", "attention_mask")
 
@@ -45,35 +45,15 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
         ImportError: onnx or onnxscript is not installed.
     """
     out = Path(out)
-    onnx = import_onnx()
-    if os.path.lexists(out):
-        raise FileExistsError(f"{out} exists already: remove it, or give the name of a new file.")
+    # torch.onnx uses the second one.
+    onnx, _ = (import_optional(name, "exporting to ONNX", "'hf-elmo[onnx]'") for name in ("onnx", "onnxscript"))
+    require_absent(out)
     graph = _Graph(_exportable(model), output_hidden_states)
     program = _translate(graph)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    file = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}.partial"
-    try:
+    with new_path(out) as file:
         program.save(file, external_data=False)
         onnx.checker.check_model(str(file), full_check=True)
-        os.replace(file, out)
-    finally:
-        file.unlink(missing_ok=True)
     return out
-
-
-def import_onnx() -> ModuleType:
-    """
-    The module onnx, and onnxscript with it.
-
-    Raises:
-        ImportError: one of them is not installed.
-    """
-    try:
-        import onnx
-        import onnxscript  # noqa: F401, torch.onnx needs it
-    except ImportError as error:
-        raise ImportError(f"{error.name} is not installed: pip install 'hf-elmo[onnx]'.") from error
-    return onnx
 
 
 def _exportable(model: str | Path | PreTrainedModel) -> ElmoModel | ElmoForSequenceClassification:

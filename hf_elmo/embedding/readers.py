@@ -13,9 +13,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ..lines import read_lines
+from ..optional import import_optional
 
 Row = str | list[str]
 
@@ -165,17 +167,9 @@ def _read_parquet(source: RowSource) -> Iterator[Row]:
                 number += 1
 
 
-def import_pyarrow(purpose: str) -> Any:
-    """The module pyarrow with pyarrow.parquet loaded.
-
-    Raises:
-        ImportError: pyarrow is not installed.
-    """
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError(f"{purpose} needs pyarrow; install it with: pip install pyarrow") from error
-    return pyarrow
+def import_pyarrow(purpose: str) -> ModuleType:
+    """The library that reads and writes Parquet, for `purpose`; ImportError where it is not installed."""
+    return import_optional("pyarrow.parquet", purpose, "pyarrow")
 
 
 def _pick_column(names: list[str], source: RowSource, where: str) -> str:

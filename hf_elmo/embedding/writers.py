@@ -17,10 +17,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any
 
 import numpy as np
 
+from ..optional import import_optional
 from .parts import CHUNK_BYTES, PartsFolder, RowLayout, StoredRow
 from .readers import import_pyarrow
 
@@ -46,12 +48,8 @@ def writer_for(output: Path) -> Callable[[Path, PartsFolder, RowLayout], None]:
     return _WRITERS[ending]
 
 
-def _import_h5py() -> Any:
-    try:
-        import h5py
-    except ImportError as error:
-        raise ImportError("writing hdf5 needs h5py; install it with: pip install h5py") from error
-    return h5py
+def _import_h5py() -> ModuleType:
+    return import_optional("h5py", "writing hdf5", "h5py")
 
 
 def check_row_count(output: Path, layout: RowLayout, rows: int) -> None:

@@ -231,7 +231,9 @@ def test_the_command_converts_a_training(training, tmp_path, monkeypatch, capsys
 def test_the_command_says_that_tensorflow_is_missing(training, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     assert main(["convert", str(training), str(tmp_path / "out")]) == 1
-    message = "TensorFlow checkpoints are read by tensorflow: pip install 'hf-elmo[tensorflow]'."
+    message = (
+        "reading a TensorFlow checkpoint needs tensorflow, which is not installed: pip install 'hf-elmo[tensorflow]'"
+    )
     assert capsys.readouterr().err == f"hf-elmo: error: {message}\n"
     assert not (tmp_path / "out").exists()
 
