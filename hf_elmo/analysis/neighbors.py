@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
-from transformers.utils import logging
+from transformers.utils.logging import tqdm
 
 from ..embedding.corpus import embed
 from ..embedding.readers import Row, RowSource, check_row
@@ -139,8 +138,7 @@ def _chunks(
     """Numbered sentences, `ROWS_AT_ONCE` at a time, without blank ones and those that came before."""
     hashes = {hash(words) for words in seen}
     numbered = enumerate(rows)
-    progress = tqdm(desc="Neighbours", unit=" rows", leave=False, disable=not logging.is_progress_bar_enabled())
-    with progress:
+    with tqdm(desc="Neighbors", unit=" rows", leave=False) as progress:
         while chunk := list(islice(numbered, ROWS_AT_ONCE)):
             fresh = []
             for (number, _), words in zip(chunk, split([row for _, row in chunk]), strict=True):

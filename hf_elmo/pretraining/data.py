@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import IterableDataset
-from tqdm.auto import tqdm
-from transformers.utils import logging
+from transformers.utils.logging import tqdm
 
 from ..spelling import BEGIN, END, PADDING, Speller, Token
 from ..tokenization_elmo import ElmoTokenizer
 from .text import DatasetTexts, Text, TextFiles, Words
 from .vocabulary import Vocabulary
-
-logger = logging.get_logger(__name__)
 
 Row = tuple[Text, int, int]  # a text and which of its steps make a row of a batch
 
@@ -386,6 +383,4 @@ def _steps(text: Text) -> int:
 
 
 def _counted(source: TextFiles | DatasetTexts) -> Iterator[Text]:
-    return tqdm(
-        source.read(), desc="Counting words", unit=" texts", leave=False, disable=not logging.is_progress_bar_enabled()
-    )
+    return tqdm(source.read(), desc="Counting words", unit=" texts", leave=False)

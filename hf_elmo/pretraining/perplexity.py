@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
-from transformers.utils import logging
+from transformers.utils.logging import tqdm
 
 from ..evaluation import evaluation_mode
 from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbour_labels
@@ -103,7 +102,7 @@ def nll_totals(
     words: `[5]` float64."""
     sentences = (words for text in texts for words in text if words)
     totals = np.zeros(5)
-    with tqdm(desc="Perplexity", unit=" words", leave=False, disable=not logging.is_progress_bar_enabled()) as progress:
+    with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
         for batch in sentence_batches(sentences, words_per_batch):
             inputs = sentence_inputs(encoder, [words for _, words in batch], model.device)
             nll, _ = model.word_nll(**inputs)

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
+from ..evaluation import evaluation_mode
 from ..modeling_elmo import State
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
@@ -161,12 +162,10 @@ class ElmoPreTrainer(Trainer):
         if source is None:
             raise ValueError("evaluate needs texts: give the trainer an eval_dataset.")
         started = time.perf_counter()
-        model, training = self.accelerator.unwrap_model(self.model), self.model.training
-        model.eval()
+        model = self.accelerator.unwrap_model(self.model)
         mine = itertools.islice(source.read(), self.args.process_index, None, self.args.world_size)
-        with self.accelerator.autocast():
+        with evaluation_mode(model), self.accelerator.autocast():
             totals = nll_totals(model, WordEncoder(self.processing_class), mine)
-        model.train(training)
         totals = self.accelerator.reduce(torch.tensor(totals, device=self.args.device), reduction="sum").tolist()
         result = Perplexity.of(totals)
         metrics = {

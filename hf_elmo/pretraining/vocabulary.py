@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from tqdm.auto import tqdm
-from transformers.utils import logging
+from transformers.utils.logging import tqdm
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
 SPECIAL_WORDS = (BOS, EOS, UNK)
@@ -105,8 +104,7 @@ def build_vocabulary(
         raise ValueError(f"size is {size}, but {len(SPECIAL_WORDS)} of the words are special: use a larger one.")
     counts: Counter[str] = Counter()
     forgotten = 0
-    progress = tqdm(sentences, "Counting words", unit=" sentences", disable=not logging.is_progress_bar_enabled())
-    for words in progress:
+    for words in tqdm(sentences, "Counting words", unit=" sentences"):
         counts.update(words)
         while len(counts) > max_words_in_memory:
             forgotten += 1

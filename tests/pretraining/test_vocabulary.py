@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from transformers.utils import logging
 
 from hf_elmo import ElmoTokenizer
 from hf_elmo.pretraining.vocabulary import Vocabulary, build_vocabulary
@@ -94,3 +95,10 @@ def test_rows_in_an_older_vocabulary():
     moved = Vocabulary(["a", "</S>", "<S>", "<UNK>"])
     assert new.rows_in(moved).tolist() == [2, 1, 3, 0, -1]
     assert list(itertools.chain(moved.rows_in(old))) == [4, 1, 0, 2]
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_progress_is_shown_as_transformers_setting_says(shown: bool, monkeypatch, capsys):
+    monkeypatch.setattr(logging, "_tqdm_active", shown)
+    build_vocabulary(SENTENCES)
+    assert ("Counting words" in capsys.readouterr().err) == shown
