@@ -12,7 +12,7 @@ import torch
 from transformers.utils.logging import tqdm
 
 from ..embedding.corpus import embed
-from ..embedding.readers import Row, RowSource, check_row
+from ..embedding.readers import Row, RowSource, SentenceSource
 from ..modeling_elmo import ElmoModel
 from ..tokenization_elmo import ElmoTokenizer, words_to_character_ids
 
@@ -108,7 +108,9 @@ def nearest_neighbors(
     static, *contextual = (_Nearest(vector, top) for vector in layers[:, place])
     wanted = None if any_word else words[place].casefold()
     known_words = {words[place]}
-    for rows in _chunks(_rows(corpus), split, {tuple(words)}):
+    in_file = isinstance(corpus, (str, os.PathLike))
+    source = RowSource(Path(corpus)) if in_file else SentenceSource(corpus, "corpus")
+    for rows in _chunks(source, split, {tuple(words)}):
         _offer_words(static, rows, known_words, model)
         _offer_occurrences(contextual, rows, wanted, model, tokenizer)
     return dict(enumerate([static.found, *(nearest.found for nearest in contextual)]))
@@ -124,16 +126,8 @@ def _place(words: list[str], word: str | int) -> int:
     return word
 
 
-def _rows(corpus: str | os.PathLike | Iterable[Row]) -> Iterator[Row]:
-    if isinstance(corpus, (str, os.PathLike)):
-        yield from RowSource(Path(corpus))
-    else:
-        for number, row in enumerate(corpus):
-            yield check_row(row, f"corpus, row {number}")
-
-
 def _chunks(
-    rows: Iterator[Row], split: Callable[[list[Row]], list[list[str]]], seen: set[tuple[str, ...]]
+    rows: Iterable[Row], split: Callable[[list[Row]], list[list[str]]], seen: set[tuple[str, ...]]
 ) -> Iterator[list[tuple[int, list[str]]]]:
     """Numbered sentences, `ROWS_AT_ONCE` at a time, without blank ones and those that came before."""
     hashes = {hash(words) for words in seen}

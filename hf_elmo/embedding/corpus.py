@@ -27,7 +27,7 @@ from ..shipped import load_weights
 from ..tokenization_elmo import ElmoTokenizer
 from .engine import BOUNDARIES, CorpusEncoder
 from .parts import PartsFolder, RowLayout, WindowInMemory
-from .readers import Row, RowSource, Survey, check_row, survey
+from .readers import Row, RowSource, SentenceSource, Survey, survey
 from .writers import check_row_count, writer_for
 
 # Enough rows side by side for full speed: a CPU needs more of them the smaller the model's products are.
@@ -252,7 +252,7 @@ def _rows_of(inputs: Any, reading: dict[str, Any], parts: PartsFolder) -> Iterab
         return _source(inputs, reading, parts.path)
     if any(reading[name] is not None for name in ("file_format", "text_column")):
         raise ValueError("input_format and text_column belong to an input file; inputs here are sentences")
-    rows = _Sentences(inputs)
+    rows = SentenceSource(inputs, "inputs")
     return parts.spooled(rows) if iter(inputs) is inputs else rows
 
 
@@ -264,17 +264,6 @@ def _source(path: str | os.PathLike, reading: dict[str, Any], folder: Path) -> R
     with open(copy_of_input, "wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
     return RowSource(copy_of_input, **{**reading, "file_format": file_format}, name="standard input")
-
-
-class _Sentences:
-    """Sentences in memory, each checked when it is read."""
-
-    def __init__(self, sentences: Iterable[Any]) -> None:
-        self.sentences = sentences
-
-    def __iter__(self) -> Iterator[Row]:
-        for number, sentence in enumerate(self.sentences):
-            yield check_row(sentence, f"inputs, row {number}")
 
 
 @dataclass
@@ -352,7 +341,7 @@ def _embed_in_memory(job: _Job, inputs: Any, reading: dict[str, Any]) -> list[np
         if isinstance(inputs, (str, os.PathLike)):
             rows = _source(inputs, reading, Path(folder))
         else:
-            rows = list(_Sentences(inputs))
+            rows = list(SentenceSource(inputs, "inputs"))
         scratch = partial(tempfile.TemporaryFile, dir=folder)
         arrays: list[np.ndarray] = []
         with job.bar(len(rows) if isinstance(rows, list) else None) as bar:

@@ -204,6 +204,23 @@ def check_row(value: Any, where: str) -> Row:
     )
 
 
+@dataclass(frozen=True)
+class SentenceSource:
+    """Sentences in memory as rows, each checked when it is read.
+
+    Args:
+        sentences: each a string or a list of words.
+        name: what errors call them.
+    """
+
+    sentences: Iterable[Any]
+    name: str
+
+    def __iter__(self) -> Iterator[Row]:
+        for number, sentence in enumerate(self.sentences):
+            yield check_row(sentence, f"{self.name}, row {number}")
+
+
 _READERS = {
     "text": _read_text,
     "jsonl": _read_json_lines,
