@@ -1,1 +1,1 @@
-"""Looking at a model: what it says of a text, and where a corpus uses words alike."""
+"""Inspecting a model: its probabilities for a text, and where a corpus uses a word in the same sense."""

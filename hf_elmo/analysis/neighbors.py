@@ -1,4 +1,4 @@
-"""Nearest neighbours in context: where a corpus uses a word as a sentence uses it (Peters et al. 2018, Table 4)."""
+"""Nearest neighbors in context: where a corpus uses a word in the same sense (Peters et al. 2018, Table 4)."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,9 +14,10 @@ from transformers.utils.logging import tqdm
 from ..embedding.corpus import embed
 from ..embedding.readers import Row, RowSource, SentenceSource
 from ..modeling_elmo import ElmoModel
-from ..tokenization_elmo import ElmoTokenizer, words_to_character_ids
+from ..spelling import Speller
+from ..tokenization_elmo import ElmoTokenizer
 
-ROWS_AT_ONCE = 1000  # sentences whose vectors are held together
+ROWS_AT_ONCE = 1000  # sentences whose vectors are in memory together
 
 
 @dataclass(frozen=True)
@@ -24,42 +25,42 @@ class Neighbor:
     """A word of a corpus.
 
     Args:
-        similarity: cosine of its vector and the vector asked for.
-        word: as it stands there.
+        similarity: cosine similarity to the query vector.
+        word: as written in the corpus.
         sentence: the words of its sentence.
-        place: its number in the sentence, from 0.
-        row: the number of the sentence in the corpus, from 0.
+        position: its index in the sentence.
+        row: the index of the sentence in the corpus.
     """
 
     similarity: float
     word: str
     sentence: list[str]
-    place: int
+    position: int
     row: int
 
     def in_context(self, words: int = 8) -> str:
-        """The word in brackets with so many words on either side."""
-        first, last = max(self.place - words, 0), self.place + 1 + words
-        before, after = self.sentence[first : self.place], self.sentence[self.place + 1 : last]
+        """The word in brackets, with up to `words` words on either side."""
+        first, last = max(self.position - words, 0), self.position + 1 + words
+        before, after = self.sentence[first : self.position], self.sentence[self.position + 1 : last]
         cut = ["..."] if last < len(self.sentence) else []
         return " ".join(["..."] * (first > 0) + before + [f"[{self.word}]"] + after + cut)
 
 
 @dataclass
 class _Nearest:
-    """The words nearest to one vector `[size]`, of all that were offered; what came first wins a tie."""
+    """The words nearest to one vector `[size]` among those offered so far; in a tie the first one wins."""
 
     vector: np.ndarray
     top: int
     found: list[Neighbor] = field(default_factory=list)
 
-    def offer(self, vectors: np.ndarray, places: Sequence[tuple[int, list[str], int]]) -> None:
-        """Vectors `[words, size]`, and (row, sentence, place) of each."""
+    def offer(self, vectors: np.ndarray, positions: Sequence[tuple[int, list[str], int]]) -> None:
+        """Vectors `[words, size]`, and (row, sentence, position) of each."""
         lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(self.vector)
         similarities = vectors @ self.vector / np.maximum(lengths, np.finfo(np.float32).tiny)
         for number in np.argsort(-similarities, kind="stable")[: self.top].tolist():
-            row, sentence, place = places[number]
-            self.found.append(Neighbor(float(similarities[number]), sentence[place], sentence, place, row))
+            row, sentence, position = positions[number]
+            self.found.append(Neighbor(float(similarities[number]), sentence[position], sentence, position, row))
         self.found = sorted(self.found, key=lambda neighbor: -neighbor.similarity)[: self.top]
 
 
@@ -74,62 +75,63 @@ def nearest_neighbors(
     pretokenized: bool = False,
 ) -> dict[int, list[Neighbor]]:
     """
-    The words of a corpus whose vectors are nearest to that of a word in a sentence, by each layer (paper, Table 4).
+    The words of a corpus whose vectors are nearest to that of a word in a sentence, for each layer (paper, Table 4).
 
-    Layer 0 knows no context: its neighbours are other words, each where it first occurs. Those of the layers above it
-    are occurrences: places where the corpus uses the word in that sense. Sentences that occur twice count once, and the
-    sentence asked about does not count.
+    Layer 0 has no context: its neighbors are other words, each at its first occurrence. Neighbors in the layers above
+    are occurrences in context. Repeated sentences count once, and the query sentence is excluded.
 
     Args:
         model: an ELMo, or a model with one inside, on the device where it is to run.
         tokenizer: splits and spells words.
-        sentence: text, which the tokenizer splits, or a list of words.
-        word: the word asked about (where it first stands in `sentence`), or its number in the sentence, from 0.
+        sentence: the query sentence: text, which the tokenizer splits, or a list of words.
+        word: the query word (its first occurrence in `sentence`), or its index in the sentence.
         corpus: sentences, each text or a list of words, or the path of a file of them, as `embed` reads it. Read once,
-            never held.
-        top: neighbours for each layer.
-        any_word: search all words, not only the same one (whatever its case) in layers 1 and up. Then every sentence is
-            embedded; else only those that have the word.
-        pretokenized: whether text is tokenised already, words parted by blanks.
+            not kept in memory.
+        top: neighbors for each layer.
+        any_word: in layers 1 and up, search all words instead of only occurrences of the query word (in any case). Then
+            every sentence is embedded, else only those that contain the word.
+        pretokenized: texts are tokenized already: whitespace separates their words.
 
     Returns:
-        for each layer, 0 to `num_hidden_layers`, at most `top` neighbours, the nearest first.
+        for each layer, 0 to `num_hidden_layers`, at most `top` neighbors, the nearest first.
 
     Raises:
-        ValueError: the word is not in the sentence, or `top` is under 1.
+        ValueError: the word is not in the sentence, `top` is below 1, or the file is malformed.
+        TypeError: a row of the corpus is neither text nor a list of words.
     """
     if top < 1:
         raise ValueError(f"top is {top}, but must be 1 or more.")
     model = getattr(model, "base_model", model)
     split = partial(tokenizer.split_into_words, pretokenized=pretokenized)
     (words,) = split([sentence])
-    place = _place(words, word)
+    position = _position_of(words, word)
     layers = embed(model, [words], tokenizer=tokenizer, layers="all", progress=False)[0]
-    static, *contextual = (_Nearest(vector, top) for vector in layers[:, place])
-    wanted = None if any_word else words[place].casefold()
-    known_words = {words[place]}
+    static, *contextual = (_Nearest(vector, top) for vector in layers[:, position])
+    wanted = None if any_word else words[position].casefold()
+    known_words = {words[position]}
+    speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
     in_file = isinstance(corpus, (str, os.PathLike))
     source = RowSource(Path(corpus)) if in_file else SentenceSource(corpus, "corpus")
     for rows in _chunks(source, split, {tuple(words)}):
-        _offer_words(static, rows, known_words, model)
+        _offer_words(static, rows, known_words, model, speller)
         _offer_occurrences(contextual, rows, wanted, model, tokenizer)
     return dict(enumerate([static.found, *(nearest.found for nearest in contextual)]))
 
 
-def _place(words: list[str], word: str | int) -> int:
+def _position_of(words: list[str], word: str | int) -> int:
     if isinstance(word, str):
         if word not in words:
-            raise ValueError(f"word {word!r} does not stand in the sentence, whose words are {words!r}.")
+            raise ValueError(f"word {word!r} does not occur in the sentence, whose words are {words!r}.")
         return words.index(word)
     if not 0 <= word < len(words):
-        raise ValueError(f"word is number {word}, but the sentence has the words 0 to {len(words) - 1}: {words!r}.")
+        raise ValueError(f"word is index {word}, but the sentence has the words 0 to {len(words) - 1}: {words!r}.")
     return word
 
 
 def _chunks(
     rows: Iterable[Row], split: Callable[[list[Row]], list[list[str]]], seen: set[tuple[str, ...]]
 ) -> Iterator[list[tuple[int, list[str]]]]:
-    """Numbered sentences, `ROWS_AT_ONCE` at a time, without blank ones and those that came before."""
+    """Numbered sentences, `ROWS_AT_ONCE` at a time, without blank and repeated ones."""
     hashes = {hash(words) for words in seen}
     numbered = enumerate(rows)
     with tqdm(desc="Neighbors", unit=" rows", leave=False) as progress:
@@ -144,19 +146,21 @@ def _chunks(
             progress.update(len(chunk))
 
 
-def _offer_words(static: _Nearest, rows: list[tuple[int, list[str]]], known: set[str], model: ElmoModel) -> None:
-    """Words that no row before had, by the character CNN alone: layer 0 is its vector twice."""
-    places = []
+def _offer_words(
+    static: _Nearest, rows: list[tuple[int, list[str]]], known: set[str], model: ElmoModel, speller: Speller
+) -> None:
+    """Offers words not seen in earlier rows. Layer 0 is the output of the character CNN twice."""
+    positions = []
     for row, words in rows:
-        for place, word in enumerate(words):
+        for position, word in enumerate(words):
             if word not in known:
                 known.add(word)
-                places.append((row, words, place))
-    if places:
-        characters = words_to_character_ids([words[place] for _, words, place in places], model.config.max_word_length)
+                positions.append((row, words, position))
+    if positions:
+        characters = speller.characters([words[position] for _, words, position in positions])
         with torch.inference_mode():
             vectors = model.char_encoder(torch.from_numpy(characters).to(model.device)).float().cpu().numpy()
-        static.offer(np.concatenate((vectors, vectors), axis=1), places)
+        static.offer(np.concatenate((vectors, vectors), axis=1), positions)
 
 
 def _offer_occurrences(
@@ -166,18 +170,18 @@ def _offer_occurrences(
     model: ElmoModel,
     tokenizer: ElmoTokenizer,
 ) -> None:
-    """Words in their sentences, by the layers of the biLM: all of them, or those that read `wanted`."""
-    places_of = [
-        (row, words, [place for place, word in enumerate(words) if wanted in (None, word.casefold())])
+    """Offers words in their sentences to the biLM's layers: all words, or those equal to `wanted` when case-folded."""
+    with_positions = [
+        (row, words, [position for position, word in enumerate(words) if wanted in (None, word.casefold())])
         for row, words in rows
     ]
-    places_of = [entry for entry in places_of if entry[2]]
-    if not places_of:
+    with_positions = [entry for entry in with_positions if entry[2]]
+    if not with_positions:
         return
-    arrays = embed(model, [words for _, words, _ in places_of], tokenizer=tokenizer, layers="all", progress=False)
+    arrays = embed(model, [words for _, words, _ in with_positions], tokenizer=tokenizer, layers="all", progress=False)
     vectors = np.concatenate(
-        [array[:, places] for array, (_, _, places) in zip(arrays, places_of, strict=True)], axis=1
+        [array[:, positions] for array, (_, _, positions) in zip(arrays, with_positions, strict=True)], axis=1
     )
-    flat = [(row, words, place) for row, words, places in places_of for place in places]
+    flat = [(row, words, position) for row, words, positions in with_positions for position in positions]
     for layer, nearest in enumerate(contextual, start=1):
         nearest.offer(vectors[layer], flat)

@@ -1,4 +1,4 @@
-"""What the language models say of a text: the probability of each word, and substitutes for it."""
+"""The language models on a text: the probability of each word, and lexical substitutes for it."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ class SentenceScore:
 
     Args:
         words: the sentence, `<S>` and `</S>` included.
-        forward: `[words]` float64, given the words before; NaN for `<S>`, which nothing predicts.
+        forward: `[words]` float64, given the words before; NaN for `<S>`, which is not predicted.
         backward: `[words]` float64, given the words after; NaN for `</S>`.
     """
 
@@ -39,13 +39,13 @@ def score(
     pretokenized: bool = False,
 ) -> list[SentenceScore]:
     """
-    The log-probability of each word of each sentence in either direction, each sentence from zero state.
+    The log-probability of each word of each sentence in both directions, each sentence from zero state.
 
     Args:
         model, tokenizer: of a language model with its vocabulary.
         sentences: texts, which the tokenizer splits, or lists of words. A word outside the vocabulary gets the
             probability of `<UNK>`.
-        words_per_batch: words at a time.
+        words_per_batch: words in a batch, padding included.
         pretokenized: texts are tokenized already: whitespace separates their words.
 
     Raises:
@@ -67,13 +67,13 @@ def score(
 
 @dataclass
 class Substitutes:
-    """The words that fit best in the place of a word.
+    """The words that fit best in place of a word.
 
     Args:
-        word: what stands there.
-        candidates: words and the log-probability of each by both language models together, best first: the product of
-            both distributions, normalised.
-        forward, backward: the best by either model alone, with their log-probabilities.
+        word: the word of the sentence.
+        candidates: words and their log-probabilities by both language models together, best first: the product of both
+            distributions, normalized.
+        forward, backward: the best by each model alone, with their log-probabilities.
     """
 
     word: str
@@ -92,44 +92,54 @@ def substitutes(
     pretokenized: bool = False,
 ) -> list[list[Substitutes]]:
     """
-    Lexical substitutes: for each word of each sentence the words of the vocabulary that are most probable there, given
-    the words before it and the words after it (simple_elmo's `get_elmo_substitutes`, without the state it carries from
-    one sentence to the next).
+    Lexical substitutes: for each word of each sentence, the words of the vocabulary that are most probable in its place
+    given the words before it and the words after it (simple_elmo's `get_elmo_substitutes`, without the state that it
+    carries from sentence to sentence).
 
     Args:
         model, tokenizer: of a language model with its vocabulary.
         sentences: texts, which the tokenizer splits, or lists of words.
-        top: candidates for each word. `<S>`, `</S>` and `<UNK>` are never among them.
-        words: only these words' places; all places by default.
+        top: candidates for each word; `<S>`, `</S>` and `<UNK>` are excluded.
+        words: substitutes for occurrences of these words only; for all words by default.
         pretokenized: texts are tokenized already: whitespace separates their words.
 
     Returns:
         for each sentence the [`Substitutes`] of its words, in their order.
+
+    Raises:
+        ValueError: the tokenizer has no vocabulary, `top` is not between 1 and the number of words in it, or
+            `sentences` is one string.
     """
     encoder = WordEncoder(tokenizer)
     vocabulary = encoder.vocabulary
     special = torch.tensor([vocabulary.bos_id, vocabulary.eos_id, vocabulary.unk_id], device=model.device)
     if not 1 <= top <= len(vocabulary) - len(special):
-        raise ValueError(f"top is {top}, but must be 1 to {len(vocabulary) - len(special)}, the words there are.")
+        raise ValueError(
+            f"top is {top}, but must be 1 to {len(vocabulary) - len(special)}, the words of the vocabulary."
+        )
     wanted = None if words is None else set(words)
     results = []
     with evaluation_mode(model):
         for sentence in tokenizer.split_into_words(sentences, pretokenized):
-            places = [place for place, word in enumerate(sentence) if wanted is None or word in wanted]
+            positions = [position for position, word in enumerate(sentence) if wanted is None or word in wanted]
             inputs = sentence_inputs(encoder, [sentence], model.device)
-            forward, backward = _log_probabilities(model, inputs, places, special)
+            forward, backward = _log_probabilities(model, inputs, positions, special)
             both = torch.log_softmax(forward + backward, dim=1)
             columns = [_best(table, top, vocabulary.words) for table in (both, forward, backward)]
-            results.append([Substitutes(sentence[place], *best) for place, *best in zip(places, *columns, strict=True)])
+            results.append(
+                [Substitutes(sentence[position], *best) for position, *best in zip(positions, *columns, strict=True)]
+            )
     return results
 
 
-def _log_probabilities(model, inputs: dict[str, Tensor], places: list[int], special: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities `[places, vocab_size]` of what could stand at each place of one sentence, given the words
-    before it and given the words after it."""
+def _log_probabilities(
+    model, inputs: dict[str, Tensor], positions: list[int], special: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities `[positions, vocab_size]` of the words at positions of one sentence, given the words before
+    and given the words after each."""
     hidden = model.elmo(inputs["input_ids"], output_hidden_states=True).hidden_states[-1][0]
-    place = torch.tensor(places, dtype=torch.int64, device=hidden.device)
-    before, after = hidden[place].chunk(2, dim=1)[0], hidden[place + 2].chunk(2, dim=1)[1]
+    position = torch.tensor(positions, dtype=torch.int64, device=hidden.device)
+    before, after = hidden[position].chunk(2, dim=1)[0], hidden[position + 2].chunk(2, dim=1)[1]
     tables = []
     for context in (before, after):
         logits = model.lm_head(context).float()

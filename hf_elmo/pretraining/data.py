@@ -16,16 +16,16 @@ from ..tokenization_elmo import ElmoTokenizer
 from .text import DatasetTexts, Text, TextFiles, Words
 from .vocabulary import Vocabulary
 
-Row = tuple[Text, int, int]  # a text and which of its steps make a row of a batch
+Row = tuple[Text, int, int]  # a text, and the slice of its time steps that makes a row of a batch
 
 
 class _EndOfText(Exception):
-    """The text is at its end, and is not to begin again."""
+    """The text has ended and must not start over."""
 
 
 class _Batches(IterableDataset):
-    """Batches without an end: after the last text the first follows again, in another order. `len` says how many make
-    an epoch; iterating yields that many and goes on from there the next time."""
+    """An endless stream of batches: when the text ends it starts over, reshuffled. `len` is the number of batches in an
+    epoch; iterating yields that many, and the next iteration continues from there."""
 
     carries_state: bool
 
@@ -50,8 +50,8 @@ class _Batches(IterableDataset):
         self.seed = seed
         self.shuffle_block = shuffle_block
         self.rank, self.world_size = rank, world_size
-        self._epoch, self._unit = 0, 0  # passes over the source begun before this one, units of this pass handed out
-        self._step = 0  # batches of the current epoch handed out
+        self._epoch, self._unit = 0, 0  # passes over the source completed, texts of this pass read
+        self._step = 0  # batches of the current epoch yielded
         self._resumed_at = 0
         self._ends = False
         self._length: int | None = None
@@ -70,7 +70,7 @@ class _Batches(IterableDataset):
         return self._length
 
     def __iter__(self) -> Iterator[dict[str, torch.Tensor] | None]:
-        # A Trainer that resumes passes over the batches of this epoch that were trained on: they cost nothing.
+        # A Trainer that resumes skips the batches of this epoch that it has trained on: None costs nothing.
         yield from itertools.repeat(None, self._resumed_at)
         self._step, self._resumed_at = self._resumed_at, 0
         length = len(self) if self.source.countable else None
@@ -80,7 +80,7 @@ class _Batches(IterableDataset):
         self._step = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the next batch begins, as JSON can hold it. The same for each of the processes."""
+        """The position of the next batch, JSON-serializable and the same in every process."""
         return {
             "kind": type(self).__name__,
             "batch_size": self.batch_size * self.world_size,
@@ -93,20 +93,20 @@ class _Batches(IterableDataset):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes to the place that `state_dict` saved; ValueError where batches are made differently now."""
+        """Restores a position saved by `state_dict`; ValueError where this run forms its batches differently."""
         mine = self.state_dict()
         for key in ("kind", "batch_size", "seed", "shuffle_block"):
             if state[key] != mine[key]:
                 raise ValueError(
                     f"the saved position has {key} {state[key]!r}, but this run has {mine[key]!r}: "
-                    "resume with what the run began with."
+                    "resume with the settings of the original run."
                 )
         self._epoch, self._unit, self._length = state["epoch"], state["unit"], state["length"]
         self._step = self._resumed_at = state["step"]
         self._texts = None
 
     def one_pass(self) -> Iterator[dict[str, torch.Tensor]]:
-        """The batches until the text ends for the first time, what does not fill a batch then left out."""
+        """The batches of a single pass over the text; an incomplete last batch is dropped."""
         with contextlib.suppress(_EndOfText):
             self._ends = True
             while True:
@@ -127,8 +127,8 @@ class _Batches(IterableDataset):
         return text
 
     def _pass(self, epoch: int, start: int) -> Iterator[Text]:
-        """One pass over the source from unit `start` of its shuffled order on. Blocks are shuffled one by one, so that
-        memory is bounded by a block."""
+        """One pass over the source, from position `start` of its shuffled order. Shuffling within blocks bounds the
+        memory."""
         if not self.shuffle_block:
             yield from self.source.read(start)
             return
@@ -151,26 +151,27 @@ class PackedWindows(_Batches):
     """
     Windows over packed sentences, as bilm-tf trains (the published models: 128 rows of 20 words).
 
-    Each row of the batch reads a stream of sentences of its own, from window to window, and the LSTM state is carried.
+    Each row of the batch is a stream of sentences of its own, continued from window to window with the LSTM state.
     The forward LM reads `<S> w1 .. wn` of each sentence and predicts `w1 .. wn </S>`; the backward LM reads `</S> wn
-    .. w1` and predicts `wn .. w1 <S>`. Both streams cut a sentence after the same number of words, so a window holds
-    its first words in one direction and its last in the other. A row takes its next sentence when it needs one.
+    .. w1` and predicts `wn .. w1 <S>`. Both streams cut a sentence after the same number of words, so a window contains
+    its first words in one direction and its last in the other. A row that has finished a sentence takes the next one of
+    the text.
 
-    Yields dictionaries, rows of this process only:
-        input_ids `[batch_size, window, characters]`: what the forward LM reads.
-        backward_input_ids `[batch_size, window, characters]`: what the backward LM reads, in its reading order.
-        labels `[batch_size, window, 2]`: the words that the forward and the backward LM predict from there.
+    Yields dictionaries with the rows of this process:
+        input_ids `[batch_size, window, characters]`: the input of the forward LM.
+        backward_input_ids `[batch_size, window, characters]`: the input of the backward LM, in its reading order.
+        labels `[batch_size, window, 2]`: the targets of the forward and of the backward LM.
 
     Args:
         source: texts, taken sentence by sentence.
         tokenizer: with the vocabulary.
         batch_size: rows for each process.
         window: words of a window.
-        seed: of the order of the sentences.
-        shuffle_block: texts shuffled together, in memory; 0 keeps the source's order. Smaller than the corpus, the
-            loss jumps from block to block where the source goes from subject to subject.
-        rank, world_size: this process and how many there are; all of them together make the batch that one process with
-            `world_size` times the rows would.
+        seed: of the shuffling.
+        shuffle_block: texts shuffled together, held in memory; 0 keeps the source's order. With blocks smaller than the
+            corpus the loss jumps between blocks where the source changes its subject.
+        rank, world_size: of this process, as in torch.distributed. All processes together form the batch of one process
+            with `world_size` times as many rows.
     """
 
     carries_state = True
@@ -182,8 +183,10 @@ class PackedWindows(_Batches):
         if window < 1:
             raise ValueError(f"window is {window}, but must be 1 or more.")
         self.window = window
-        self._rows: list[tuple[Words, int]] = [([], 1)] * (batch_size * self.world_size)  # sentence, words read of it
-        self._waiting: list[Words] = []  # the rest of a document whose first sentences went to rows
+        self._rows: list[tuple[Words, int]] = [([], 1)] * (
+            batch_size * self.world_size
+        )  # sentence, words of it consumed
+        self._waiting: list[Words] = []  # sentences of the current text that no row has taken
 
     def state_dict(self) -> dict[str, Any]:
         rows = [[list(words), position] for words, position in self._rows]
@@ -216,38 +219,38 @@ class PackedWindows(_Batches):
         return self.encoder.batch(*streams, shape=(self.batch_size, self.window))
 
     def _advance(self, row: int) -> tuple[list, list, list, list]:
-        """The next window of a row: forward words and targets, backward words and targets."""
-        reads, predicts, backward_reads, backward_predicts = [], [], [], []
+        """The next window of a row: forward inputs and targets, backward inputs and targets."""
+        inputs, targets, backward_inputs, backward_targets = [], [], [], []
         words, position = self._rows[row]
-        while len(reads) < self.window:
+        while len(inputs) < self.window:
             if position > len(words):
                 words, position = self._next_sentence(), 0
             tokens = [BEGIN, *words, END]
-            stop = min(position + self.window - len(reads), len(words) + 1)
-            reads += tokens[position:stop]
-            predicts += tokens[position + 1 : stop + 1]
+            stop = min(position + self.window - len(inputs), len(words) + 1)
+            inputs += tokens[position:stop]
+            targets += tokens[position + 1 : stop + 1]
             tokens.reverse()
-            backward_reads += tokens[position:stop]
-            backward_predicts += tokens[position + 1 : stop + 1]
+            backward_inputs += tokens[position:stop]
+            backward_targets += tokens[position + 1 : stop + 1]
             position = stop
         self._rows[row] = words, position
-        return reads, predicts, backward_reads, backward_predicts
+        return inputs, targets, backward_inputs, backward_targets
 
 
 class PaddedTexts(_Batches):
     """
-    Sentences or documents, each a row from zero state, padded.
+    Sentences or documents, each a padded row that starts from zero state.
 
-    A unit longer than `max_words` makes several rows. A document is read sentence after sentence with their boundaries,
-    by the backward LM from its last sentence to its first. Rows of like length come together.
+    A text longer than `max_words` becomes several rows. A document is read sentence after sentence with their
+    boundaries, by the backward LM from its last sentence to its first. Rows of similar length are batched together.
 
     Yields dictionaries as [`PackedWindows`] does, `[batch_size, words of the longest]`, with an `attention_mask`;
     `labels` are -100 at padded positions.
 
     Args:
         source, tokenizer, batch_size, seed, shuffle_block, rank, world_size: as in [`PackedWindows`].
-        max_words: words of a row at most, boundaries included.
-        sort_batches: batches that are made together out of rows sorted by length.
+        max_words: longest row, boundaries included.
+        sort_batches: number of batches formed at a time from rows sorted by length.
     """
 
     carries_state = False
@@ -266,14 +269,14 @@ class PaddedTexts(_Batches):
             raise ValueError(f"max_words {max_words} and sort_batches {sort_batches} must be 1 or more.")
         self.max_words = max_words
         self.sort_batches = sort_batches
-        self._rest: list[Row] = []  # rows read that have no batch yet
-        self._pool: list[list[Row]] = []  # batches made and not handed out yet
+        self._rest: list[Row] = []  # rows read but not in a batch yet
+        self._pool: list[list[Row]] = []  # batches formed but not yielded yet
         self._taken = 0
         self._pool_start = self._position()
 
     def state_dict(self) -> dict[str, Any]:
-        # The place where the pool of batches began: it is made again from there, and what was handed out is passed
-        # over.
+        # The position where the pool of batches began: on resuming the pool is formed again from there, and the batches
+        # that were yielded are skipped.
         own = {"taken": self._taken, "max_words": self.max_words, "sort_batches": self.sort_batches}
         return {**super().state_dict(), **self._pool_start, **own}
 
@@ -349,10 +352,17 @@ class WordEncoder:
                 ids[place] = self._labels[token]
         return ids
 
-    def batch(self, reads: list, predicts: list, backward_reads: list, backward_predicts: list, shape: tuple[int, int]):
-        """The model's arguments from four lists of rows x words tokens; `shape` is (rows, words)."""
-        characters = torch.from_numpy(self.speller.characters(reads + backward_reads)).view(2, *shape, -1)
-        labels = [torch.from_numpy(self.labels(tokens)).view(shape) for tokens in (predicts, backward_predicts)]
+    def batch(
+        self,
+        inputs: list[Token],
+        targets: list[Token],
+        backward_inputs: list[Token],
+        backward_targets: list[Token],
+        shape: tuple[int, int],
+    ) -> dict[str, torch.Tensor]:
+        """The model's arguments from four flat lists of tokens; `shape` is (rows, words)."""
+        characters = torch.from_numpy(self.speller.characters(inputs + backward_inputs)).view(2, *shape, -1)
+        labels = [torch.from_numpy(self.labels(tokens)).view(shape) for tokens in (targets, backward_targets)]
         return {
             "input_ids": characters[0],
             "backward_input_ids": characters[1],
@@ -361,7 +371,7 @@ class WordEncoder:
 
 
 def _streams(text: Text) -> tuple[list, list, list, list]:
-    """What the forward LM reads and predicts in a text, and what the backward LM does from the text's end."""
+    """Inputs and targets of the forward LM over a text, then those of the backward LM, which starts at its end."""
     sentences = [[BEGIN, *words, END] for words in text]
     backward = [sentence[::-1] for sentence in reversed(sentences)]
     return (
@@ -373,12 +383,12 @@ def _streams(text: Text) -> tuple[list, list, list, list]:
 
 
 def _interned(text: Text) -> Text:
-    """The same words, each distinct one in memory once: a block takes about 10 bytes a word."""
+    """The same text with interned strings: a block takes about 10 bytes a word."""
     return [list(map(sys.intern, words)) for words in text]
 
 
 def _steps(text: Text) -> int:
-    """Words that each LM reads in a text, one boundary a sentence included."""
+    """Time steps of each LM over a text: its words, and one boundary a sentence."""
     return sum(len(words) + 1 for words in text if words)
 
 

@@ -18,20 +18,20 @@ from ..tokenization_elmo import ElmoTokenizer
 from .data import PackedWindows, WordEncoder
 from .text import DatasetTexts, TextFiles, Words
 
-SORTED_TOGETHER = 4096  # sentences that are sorted by length before they are batched
+SORTED_TOGETHER = 4096  # sentences sorted by length before batching
 
 
 @dataclass
 class Perplexity:
-    """Perplexities of a text: `exp` of the mean negative log-likelihood of its words, each sentence's end (forward) or
-    begin (backward) among them.
+    """Perplexities of a text: `exp` of the mean negative log-likelihood of its words, the end (forward) or beginning
+    (backward) of each sentence included.
 
     Args:
-        forward, backward: of either language model.
+        forward, backward: of each language model.
         mean: `exp` of the mean of both models' losses, what bilm-tf reports.
         words: predictions of each model, one boundary a sentence included.
-        sentences: how many there were; 0 where not counted (stateful).
-        unknown: share of the words that the vocabulary does not have; they count as the word `<UNK>`.
+        sentences: their number; 0 where not counted (stateful).
+        unknown: fraction of the words outside the vocabulary; they count as the word `<UNK>`.
     """
 
     forward: float
@@ -52,7 +52,7 @@ class Perplexity:
 
 
 def _exp(loss: float) -> float:
-    return math.exp(loss) if loss < 709 else math.inf  # what a float holds; a model that diverged may go beyond
+    return math.exp(loss) if loss < 709 else math.inf  # exp(710) overflows; a diverged model may get there
 
 
 def perplexity(
@@ -68,19 +68,20 @@ def perplexity(
     The perplexity of both language models on a text, by the full softmax.
 
     Args:
-        model: on the device where it is to run; put into evaluation mode while it does.
+        model: on the device where it is to run; in evaluation mode during the call.
         tokenizer: with the vocabulary.
         texts: files or glob patterns, or a source of texts.
-        pretokenized: whether files are tokenised already, words parted by blanks; else the tokenizer splits them.
-        stateful: `False` reads each sentence from zero state: the result depends neither on the order of the sentences
-            nor on how they are batched. `True` does as bilm-tf's evaluation: the text is dealt out to `batch_size`
-            rows, the state is carried from sentence to sentence, and the words left when the text ends in one row are
-            not counted.
-        words_per_batch: words at a time (stateless).
-        batch_size: rows (stateful).
+        pretokenized: the files are tokenized already: whitespace separates their words; else the tokenizer splits them.
+        stateful: `False` starts each sentence from zero state: the result depends neither on the order of the sentences
+            nor on how they are batched. `True` evaluates as bilm-tf does: the text is distributed over `batch_size`
+            rows, the state is carried from sentence to sentence, and when one row runs out of text the words left in
+            the others are not counted.
+        words_per_batch: words in a batch, padding included (stateless).
+        batch_size: rows of a batch (stateful).
 
     Raises:
-        ValueError: the tokenizer has no vocabulary, there is no text, or (stateful) too little for `batch_size` rows.
+        ValueError: the tokenizer has no vocabulary, there is no text, (stateful) too little of it for `batch_size`
+            rows, or `pretokenized` is given for a source that splits its own text.
     """
     source = texts
     if not hasattr(texts, "read"):
@@ -98,8 +99,7 @@ def nll_totals(
     model: ElmoForPreTraining, encoder: WordEncoder, texts: Iterable[list[Words]], words_per_batch: int = 4096
 ) -> np.ndarray:
     """Sums over the sentences of `texts`, each from zero state: forward NLL, backward NLL, predictions, sentences,
-    unknown
-    words: `[5]` float64."""
+    unknown words: `[5]` float64."""
     sentences = (words for text in texts for words in text if words)
     totals = np.zeros(5)
     with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
@@ -129,8 +129,8 @@ def _stateful_totals(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, source
         totals[2:] += _counts(batch["labels"], windows.encoder.vocabulary.unk_id)
     if not totals[2]:
         raise ValueError(
-            f"the text has fewer sentences than the {batch_size} rows that a stateful perplexity deals it out to: give "
-            "more text or a smaller batch_size, or take the stateless one."
+            f"the text has fewer sentences than the {batch_size} rows of a stateful perplexity: give more text or a "
+            "smaller batch_size, or use the stateless one."
         )
     return totals
 
@@ -147,7 +147,7 @@ def sentence_inputs(encoder: WordEncoder, sentences: list[Words], device: torch.
 
 
 def sentence_batches(sentences: Iterable[Words], words_per_batch: int) -> Iterator[list[tuple[int, Words]]]:
-    """Numbered sentences, those of like length together, `words_per_batch` words at a time, padding included."""
+    """Numbered sentences in batches of similar length, at most `words_per_batch` words each, padding included."""
     numbered = enumerate(sentences)
     while pool := sorted(itertools.islice(numbered, SORTED_TOGETHER), key=lambda item: len(item[1])):
         batch: list[tuple[int, Words]] = []

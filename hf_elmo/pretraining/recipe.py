@@ -26,11 +26,11 @@ from .vocabulary import Vocabulary, build_vocabulary
 logger = logging.get_logger(__name__)
 
 LAYOUTS = ("windows", "sentences", "documents")
-HELD_OUT_EVERY = 20  # of a domain's sentences without held-out files, one in so many is held out
+HELD_OUT_EVERY = 20  # without held-out files, every 20th text of a domain is held out
 
-# What differs from the published recipe where an old biLM goes on with a domain's text: a small step that falls to
-# zero, small batches (10,000 words are 16 of them), a look at the held-out text four times in a pass, and an end when
-# it has not improved eight times in a row; the best of those models is kept.
+# What differs from the published recipe when a trained biLM is adapted to a domain: a small learning rate that decays
+# to zero, small batches (10,000 words are 16 of them), an evaluation four times an epoch, and early stopping after
+# eight evaluations without improvement; the best of those models is kept.
 ADAPTATION = {
     "optim": "adamw_torch",
     "learning_rate": 5e-4,
@@ -41,16 +41,16 @@ ADAPTATION = {
     "reset_state": True,
 }
 ADAPTATION_BATCH_SIZE = 32
-LOOKS_PER_EPOCH, MOST_STEPS_BETWEEN_LOOKS, PATIENCE = 4, 1000, 8
+EVALUATIONS_PER_EPOCH, MOST_EVAL_STEPS, PATIENCE = 4, 1000, 8
 
 
 @dataclass
 class Pretrained:
-    """What [`pretrain`] made.
+    """The result of [`pretrain`].
 
     Args:
-        folder: the checkpoint.
-        before, after: held-out perplexity before and after; `None` without held-out text.
+        folder: of the checkpoint.
+        before, after: held-out perplexity before and after training; `None` without held-out text.
     """
 
     folder: Path
@@ -60,7 +60,7 @@ class Pretrained:
 
 @dataclass
 class _Share:
-    """The texts of a source that are held out, or the others."""
+    """The held-out texts of a source, or the others."""
 
     source: TextFiles
     held_out: bool
@@ -95,23 +95,23 @@ def pretrain(
     Trains the forward and backward language models and writes a checkpoint with tokenizer and vocabulary.
 
     Args:
-        output: folder of the checkpoint, and of those made on the way (`checkpoint-N`).
+        output: folder of the checkpoint, and of the intermediate ones (`checkpoint-N`).
         texts: files or glob patterns, one sentence a line.
         held_out: files or glob patterns to evaluate on. With `init` and none given, every 20th text is held out.
-        init: a checkpoint (a language model, or any ELMo, which gets a new softmax) to go on from, on a domain's text.
-            Other defaults hold then (`ADAPTATION`): the model kept is the one with the lowest held-out perplexity, the
-            one before the training included.
-        vocabulary: file with the words of the softmax; by default those of `init`, else counted in `texts`. With a new
-            one for an old softmax the words that both have keep their rows.
+        init: a checkpoint to continue from on the text of a domain: a language model, or any ELMo, which gets a new
+            softmax. The defaults are then those of `ADAPTATION`, and the model kept is the one with the lowest held-out
+            perplexity, the one before training included.
+        vocabulary: file with the words of the softmax; by default those of `init`, else counted in `texts`. Where it
+            replaces the vocabulary of a trained softmax, words in both keep their rows.
         vocabulary_size: words to keep when they are counted; all by default.
-        config: fields of [`ElmoConfig`] that differ from its defaults, `hidden_dropout` 0.1 among them.
+        config: fields of [`ElmoConfig`]; `hidden_dropout` is 0.1 unless given here.
         word_splitting: of the tokenizer, where there is no `init`.
-        pretokenized: whether the files are tokenised already, words parted by blanks; else the tokenizer splits them.
+        pretokenized: the files are tokenized already: whitespace separates their words; else the tokenizer splits them.
         layout: `"windows"` over packed sentences with the state carried, as the published models were trained;
-            `"sentences"` or `"documents"` (parted by blank lines), padded, each from zero state.
+            `"sentences"` or `"documents"` (separated by blank lines), padded, each from zero state.
         batch_size: rows of a batch for each process; 128, and 32 with `init`.
         window: words of a row in `"windows"`.
-        resume: whether to go on from the last checkpoint in `output`.
+        resume: continue from the last checkpoint in `output`.
         **arguments: of [`ElmoPreTrainingArguments`].
 
     Raises:
@@ -204,9 +204,7 @@ def _trainer(
 ) -> ElmoPreTrainer:
     callbacks = []
     if adapting:
-        steps = max(
-            1, min(len(dataset) // args.gradient_accumulation_steps // LOOKS_PER_EPOCH, MOST_STEPS_BETWEEN_LOOKS)
-        )
+        steps = max(1, min(len(dataset) // args.gradient_accumulation_steps // EVALUATIONS_PER_EPOCH, MOST_EVAL_STEPS))
         args.eval_strategy = args.save_strategy = "steps"
         args.eval_steps = args.save_steps = steps
         args.save_total_limit = 2
@@ -228,7 +226,7 @@ def _run(
     if evaluated is not None:
         after = perplexity(model, tokenizer, evaluated)
     if adapting and not after.mean < before.mean:
-        logger.warning("Held-out perplexity did not fall: the model is left as it was.")
+        logger.warning("Held-out perplexity did not decrease: the model is left unchanged.")
         model.load_state_dict(unchanged)
         after = before
     trainer.save_model()
@@ -239,7 +237,7 @@ def _run(
 
 
 def describe(result: Perplexity) -> str:
-    """One line for people."""
+    """A perplexity as one line of text."""
     return (
         f"forward {result.forward:.2f}, backward {result.backward:.2f}, mean {result.mean:.2f} "
         f"(loss {math.log(result.mean):.4f} nats a word, {result.words:,} words, {result.unknown:.1%} unknown)"

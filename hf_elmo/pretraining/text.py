@@ -1,4 +1,4 @@
-"""Sources of text for training the language models: files and `datasets`, read from any place on."""
+"""Sources of text for training the language models: files and `datasets`, read from any position."""
 
 import glob
 import itertools
@@ -12,20 +12,20 @@ from ..lines import read_lines
 from ..tokenization_elmo import ElmoTokenizer
 
 Words = list[str]
-Text = list[Words]  # the sentences of one unit: a sentence alone, or a document's
+Text = list[Words]  # a sentence alone, or the sentences of a document
 
-SENTENCES_AT_ONCE = 1024  # lines split together: the tokenizer is faster on many
+TEXTS_AT_ONCE = 1024  # split together: the tokenizer is faster on many
 
 
 class TextFiles:
     """
-    The sentences of text files, one a line, blank lines left out; or documents, which blank lines part.
+    The sentences of text files, one a line, blank lines skipped; or documents, separated by blank lines.
 
     Args:
-        patterns: paths or glob patterns, each a file of UTF-8 text, gzip where the name ends in `.gz`; read in the
-            order given, a pattern's files in alphabetical order.
+        patterns: paths or glob patterns of UTF-8 text files, gzipped where the name ends in `.gz`; read in the order
+            given, a pattern's files in alphabetical order.
         tokenizer: splits lines into words; by default they are tokenized already, and whitespace separates their words.
-        documents: whether a unit is a document instead of a sentence.
+        documents: whether a text is a document instead of a sentence.
 
     Raises:
         FileNotFoundError: a pattern matches no file.
@@ -45,14 +45,14 @@ class TextFiles:
         self.documents = documents
 
     def read(self, start: int = 0) -> Iterator[Text]:
-        """The units from number `start` on; those before are passed over without being split into words."""
-        units = itertools.islice(self._units(), start, None)
-        while chunk := list(itertools.islice(units, SENTENCES_AT_ONCE)):
-            words = iter(self.split([line for unit in chunk for line in unit]))
-            for unit in chunk:
-                yield list(itertools.islice(words, len(unit)))
+        """The texts from number `start` on; those before are skipped without being split into words."""
+        texts = itertools.islice(self._lines_of_texts(), start, None)
+        while chunk := list(itertools.islice(texts, TEXTS_AT_ONCE)):
+            sentences = iter(self.split([line for lines in chunk for line in lines]))
+            for lines in chunk:
+                yield list(itertools.islice(sentences, len(lines)))
 
-    def _units(self) -> Iterator[list[str]]:
+    def _lines_of_texts(self) -> Iterator[list[str]]:
         for file in self.files:
             document = []
             for line in map(str.strip, read_lines(file)):
@@ -73,8 +73,8 @@ class DatasetTexts:
 
     Args:
         dataset: its rows are dictionaries; a list may also hold the texts themselves.
-        column: the column with the text: a string, which is split into words, a list of words, or a list of sentences
-            (strings or lists of words), which makes the row a document.
+        column: the column with the text: a string, which is split into words, a list of words, or a list of lists of
+            words, which makes the row a document.
         tokenizer: as in [`TextFiles`].
 
     Raises:
@@ -88,7 +88,7 @@ class DatasetTexts:
         self.countable = hasattr(dataset, "__len__")
 
     def read(self, start: int = 0) -> Iterator[Text]:
-        """The units from number `start` on."""
+        """The texts from number `start` on."""
         if hasattr(self.dataset, "skip"):
             rows = iter(self.dataset.skip(start))
         else:

@@ -22,8 +22,8 @@ from .data import PackedWindows, PaddedTexts, WordEncoder
 from .perplexity import Perplexity, nll_totals
 from .text import DatasetTexts, TextFiles
 
-DATA_FILE = "elmo_data.json"  # in a checkpoint: where the next batch begins
-STATE_FILE = "elmo_state_{rank}.pt"  # in a checkpoint: the LSTM state that the next batch begins with
+DATA_FILE = "elmo_data.json"  # in a checkpoint: the position of the next batch in the text
+STATE_FILE = "elmo_state_{rank}.pt"  # in a checkpoint: the LSTM state before the next batch
 
 
 @dataclass
@@ -32,13 +32,13 @@ class ElmoPreTrainingArguments(TrainingArguments):
     transformers' arguments with the published recipe as defaults (bilm-tf, `bin/train_elmo.py`).
 
     Args:
-        adagrad_accumulator: what Adagrad's sums of squares begin with (`optim="adagrad"`).
+        adagrad_accumulator: the initial value of Adagrad's accumulators (`optim="adagrad"`).
         loss_scale: the loss is multiplied by it before the backward pass. bilm-tf differentiates the loss summed over
-            the 20 words of a window; Adagrad's accumulator and the clipping at 10 go with gradients of that size.
+            the 20 words of a window; Adagrad's accumulator and the clipping at 10 are tuned to gradients of that size.
             Logged losses are not scaled.
-        reset_state: whether a row whose window begins with a sentence begins it from zero state (the others carry
-            theirs on). bilm-tf never does, and its models predict the first words after zero state badly: 24 % more
-            perplexity of single sentences in a small model early in its training.
+        reset_state: a row whose window begins with a new sentence starts it from zero state (the others carry theirs).
+            bilm-tf never resets, and its models predict the first words after zero state badly: 24 % more perplexity
+            of single sentences in a small model early in its training.
     """
 
     optim: str = "adagrad"
@@ -48,10 +48,10 @@ class ElmoPreTrainingArguments(TrainingArguments):
     num_train_epochs: float = 10
     per_device_train_batch_size: int = 128
     logging_steps: float = 100
-    adagrad_accumulator: float = field(default=1.0, metadata={"help": "what Adagrad's sums of squares begin with"})
+    adagrad_accumulator: float = field(default=1.0, metadata={"help": "initial value of Adagrad's accumulators"})
     loss_scale: float = field(default=20.0, metadata={"help": "the loss is multiplied by it before the backward pass"})
     reset_state: bool = field(
-        default=False, metadata={"help": "a row whose window begins with a sentence begins it from zero state"}
+        default=False, metadata={"help": "a row whose window begins with a sentence starts it from zero state"}
     )
 
 
@@ -59,21 +59,21 @@ class ElmoPreTrainer(Trainer):
     """
     A `Trainer` for [`ElmoForPreTraining`] that carries the LSTM state from batch to batch and resumes exactly.
 
-    Where batches are windows ([`PackedWindows`]) each begins with the state that the one before it ended with. A
-    checkpoint holds the position in the text and that state, so a run that is stopped anywhere and resumed makes the
-    same updates as one that never stopped. Several processes (torchrun, accelerate) make the updates of one process
-    with as many times the rows.
+    Where batches are windows ([`PackedWindows`]), each starts from the final state of the one before it. A checkpoint
+    contains the position in the text and that state, so a run that was interrupted and resumed makes the same updates
+    as an uninterrupted one. Several processes (torchrun, accelerate) make the updates of one process with as many times
+    the rows.
 
     Args:
         model: the language models.
         args: the recipe.
-        train_dataset: made with this process's rank; it makes whole batches.
+        train_dataset: made with this process's rank; it yields whole batches.
         eval_dataset: texts for `evaluate`: perplexities by the full softmax, each sentence from zero state.
         processing_class: the tokenizer with the vocabulary; it is saved with each checkpoint.
         **kwargs: as in `Trainer`.
 
     Raises:
-        ValueError: the data set was made for another process, or one process is to drive several GPUs.
+        ValueError: the dataset was made for another process, or one process would use several GPUs.
     """
 
     def __init__(
@@ -109,12 +109,12 @@ class ElmoPreTrainer(Trainer):
         self.add_callback(_SavePosition(self))
 
     def get_train_dataloader(self) -> DataLoader:
-        """The data set's own batches: they are made for this process already."""
-        # A generator of its own: beginning an epoch must not change the randomness of the training.
+        """The dataset's own batches, which are this process's already."""
+        # A generator of its own: starting an epoch must not advance the global one, which dropout draws from.
         return DataLoader(self.train_dataset, batch_size=None, generator=torch.Generator())
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any):
-        """As `Trainer.train`; with a checkpoint to resume from, position and LSTM state are restored, too."""
+        """As `Trainer.train`; resuming also restores the position in the text and the LSTM state."""
         if resume_from_checkpoint is True:
             resume_from_checkpoint = get_last_checkpoint(self.args.output_dir)
             if resume_from_checkpoint is None:
@@ -126,7 +126,7 @@ class ElmoPreTrainer(Trainer):
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
     def compute_loss(self, model, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch=None):
-        """The model's loss, scaled by `loss_scale`; the state goes from batch to batch."""
+        """The model's loss, scaled by `loss_scale`; the LSTM state is carried from batch to batch."""
         if self.train_dataset.carries_state:
             inputs = {**inputs, "state": self._state_before(inputs["input_ids"])}
         loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
@@ -137,7 +137,7 @@ class ElmoPreTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def _state_before(self, input_ids: Tensor) -> State | None:
-        """The carried state, for windows `[rows, words, characters]` that the forward LM reads."""
+        """The carried state, for the forward LM's windows `[rows, words, characters]`."""
         if self._lstm_state is None or not self.args.reset_state:
             return self._lstm_state
         begins = input_ids[:, 0, 1] == self.accelerator.unwrap_model(self.model).config.bos_token_id
@@ -148,7 +148,7 @@ class ElmoPreTrainer(Trainer):
         return super().training_step(*args, **kwargs) / self.args.loss_scale
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Logs also the words a second since the last training log."""
+        """As `Trainer.log`, with the words per second since the last training log."""
         if "loss" in logs:
             now = time.perf_counter()
             logs["words_per_second"] = round(self._words * self.args.world_size / (now - self._words_since), 1)
@@ -191,8 +191,8 @@ class ElmoPreTrainer(Trainer):
         file = folder / STATE_FILE.format(rank=self.args.process_index)
         if not (folder / DATA_FILE).is_file() or not file.is_file():
             raise ValueError(
-                f"{folder} has no {DATA_FILE} or no {file.name}: it is no checkpoint of this trainer, or was made with "
-                "fewer processes."
+                f"{folder} has no {DATA_FILE} or no {file.name}: it is not a checkpoint of this trainer, or was "
+                "written by fewer processes."
             )
         self.train_dataset.load_state_dict(json.loads((folder / DATA_FILE).read_text(encoding="utf-8")))
         state = torch.load(file, map_location=self.args.device, weights_only=True)

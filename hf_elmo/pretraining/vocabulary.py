@@ -14,7 +14,7 @@ SPECIAL_WORDS = (BOS, EOS, UNK)
 class Vocabulary:
     """
     The words that the language models predict, in the order of the softmax's rows: `<S>`, `</S>`, `<UNK>`, then by
-    falling count, as bilm-tf writes them (the sampled softmax draws its negatives by that order).
+    decreasing frequency, as bilm-tf writes them (the sampled softmax draws its negatives by that order).
 
     Args:
         words: every word once, `<S>`, `</S>` and `<UNK>` among them.
@@ -34,7 +34,7 @@ class Vocabulary:
         if "" in self.words:
             raise ValueError(f"word {self.words.index('')} of the vocabulary is empty: every line must hold a word.")
         self.bos_id, self.eos_id, self.unk_id = (self.words.index(word) for word in SPECIAL_WORDS)
-        # A word of a text that reads "<S>" is no boundary: like any word outside the vocabulary it is unknown.
+        # A word "<S>" of a text is not a boundary: like any word outside the vocabulary it is unknown.
         self._ids = {word: row for row, word in enumerate(self.words) if word not in SPECIAL_WORDS}
 
     def __len__(self) -> int:
@@ -44,11 +44,11 @@ class Vocabulary:
         return word in self._ids
 
     def ids(self, words: Iterable[str]) -> np.ndarray:
-        """The rows of the words of a text, `[words]` int64; words that are not here get `<UNK>`'s."""
+        """The ids of words, `[words]` int64; words outside the vocabulary get the id of `<UNK>`."""
         return np.array([self._ids.get(word, self.unk_id) for word in words], dtype=np.int64)
 
     def sentence_ids(self, words: Sequence[str]) -> np.ndarray:
-        """The rows of `<S>`, the words and `</S>`, `[words + 2]` int64."""
+        """The ids of `<S>`, the words and `</S>`, `[words + 2]` int64."""
         return np.concatenate(([self.bos_id], self.ids(words), [self.eos_id]))
 
     @classmethod
@@ -71,7 +71,7 @@ class Vocabulary:
         Path(path).write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8", newline="\n")
 
     def rows_in(self, old: "Vocabulary") -> np.ndarray:
-        """For each word here its row in `old`, -1 for words that `old` does not have: `[len(self)]` int64."""
+        """The id in `old` of each word of this vocabulary, -1 where `old` lacks it: `[len(self)]` int64."""
         return np.array([self._row_in(old, word) for word in self.words], dtype=np.int64)
 
     @staticmethod
@@ -90,12 +90,12 @@ def build_vocabulary(
     Counts words and keeps the most frequent, ties in alphabetical order.
 
     Args:
-        sentences: each a list of words; read once, never held.
+        sentences: each a list of words; read once, not kept in memory.
         size: words of the vocabulary, the three special ones included; all by default.
         min_count: words with fewer occurrences are left out.
-        max_words_in_memory: different words counted at a time. Beyond it the rarest are forgotten (counts of 1, then
-            of 2, ...), so that memory is bounded; a frequent word's count is then too small by at most what was
-            forgotten.
+        max_words_in_memory: distinct words counted at a time. Beyond it the rarest are dropped (counts of 1, then
+            of 2, ...) to bound the memory; the count of a frequent word is then too small by at most the largest count
+            dropped.
 
     Raises:
         ValueError: no word is left, or `size` does not hold a single word.
@@ -103,12 +103,12 @@ def build_vocabulary(
     if size is not None and size <= len(SPECIAL_WORDS):
         raise ValueError(f"size is {size}, but {len(SPECIAL_WORDS)} of the words are special: use a larger one.")
     counts: Counter[str] = Counter()
-    forgotten = 0
+    dropped = 0
     for words in tqdm(sentences, "Counting words", unit=" sentences"):
         counts.update(words)
         while len(counts) > max_words_in_memory:
-            forgotten += 1
-            counts = Counter({word: count for word, count in counts.items() if count > forgotten})
+            dropped += 1
+            counts = Counter({word: count for word, count in counts.items() if count > dropped})
     ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
     words = [word for _, word in ranked if word not in SPECIAL_WORDS]
     if not words:

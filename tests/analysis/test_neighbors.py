@@ -1,4 +1,4 @@
-"""Nearest neighbours: which words are found, by which layer, and that they are the nearest."""
+"""Nearest neighbors: which words are found, by which layer, and that they are the nearest."""
 
 import numpy as np
 import pytest
@@ -47,20 +47,22 @@ def test_occurrences_are_the_nearest_of_each_layer(model, tokenizer, any_word):
         if not any_word:
             expected = {key: value for key, value in expected.items() if CORPUS[key[0]][key[1]].lower() == "bank"}
         order = sorted(expected, key=lambda key: -expected[key])[:4]
-        assert [(one.row, one.place) for one in found[layer]] == order
+        assert [(one.row, one.position) for one in found[layer]] == order
         np.testing.assert_allclose(
             [one.similarity for one in found[layer]], [expected[key] for key in order], atol=1e-5
         )
-        assert all(one.word == CORPUS[one.row][one.place] and one.sentence == CORPUS[one.row] for one in found[layer])
+        assert all(
+            one.word == CORPUS[one.row][one.position] and one.sentence == CORPUS[one.row] for one in found[layer]
+        )
 
 
-def test_static_neighbours_are_other_words_each_once(model, tokenizer):
+def test_static_neighbors_are_other_words_each_once(model, tokenizer):
     found = nearest_neighbors(model, tokenizer, QUERY, "bank", CORPUS, top=30)[0]
     words = [one.word for one in found]
     assert sorted(words) == sorted({word for row in CORPUS if row != QUERY for word in row} - {"bank"})
     expected = _cosines(model, tokenizer, 0)
     np.testing.assert_allclose(
-        [one.similarity for one in found], [expected[one.row, one.place] for one in found], atol=1e-5
+        [one.similarity for one in found], [expected[one.row, one.position] for one in found], atol=1e-5
     )
     assert [one.similarity for one in found] == sorted((one.similarity for one in found), reverse=True)
 
@@ -70,7 +72,7 @@ def test_the_result_does_not_depend_on_how_the_corpus_is_cut(model, tokenizer, m
     monkeypatch.setattr("hf_elmo.analysis.neighbors.ROWS_AT_ONCE", 2)
     pieces = nearest_neighbors(model, tokenizer, QUERY, "bank", iter(CORPUS), any_word=True)
     for layer, found in whole.items():
-        assert [(one.row, one.place) for one in found] == [(one.row, one.place) for one in pieces[layer]]
+        assert [(one.row, one.position) for one in found] == [(one.row, one.position) for one in pieces[layer]]
 
 
 def test_texts_and_files_are_split_as_asked_for(model, tokenizer, tmp_path):
@@ -91,14 +93,14 @@ def test_a_word_may_be_given_by_its_number(model, tokenizer):
     assert found[1][0].similarity != first[1][0].similarity
 
 
-def test_no_occurrence_gives_no_neighbour(model, tokenizer):
+def test_no_occurrence_gives_no_neighbor(model, tokenizer):
     found = nearest_neighbors(model, tokenizer, QUERY, "bank", [["nothing", "here"]])
     assert [len(found[layer]) for layer in (0, 1, 2)] == [2, 0, 0]
 
 
 @pytest.mark.parametrize(
     ("word", "top", "message"),
-    [("sea", 1, "'sea' does not stand"), (6, 1, "number 6"), (-1, 1, "number -1"), ("bank", 0, "top is 0")],
+    [("sea", 1, "'sea' does not occur"), (6, 1, "index 6"), (-1, 1, "index -1"), ("bank", 0, "top is 0")],
 )
 def test_what_cannot_be_asked_is_refused(model, tokenizer, word, top, message):
     with pytest.raises(ValueError, match=message):
@@ -119,7 +121,7 @@ def test_context_is_cut_around_the_word():
     assert Neighbor(1.0, "a", sentence, 0, 0).in_context(6) == "[a] b c d e f g"
 
 
-def test_command_prints_neighbours_of_each_layer(model, tokenizer, tmp_path, capsys):
+def test_command_prints_neighbors_of_each_layer(model, tokenizer, tmp_path, capsys):
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     corpus = tmp_path / "corpus.txt"
@@ -133,4 +135,4 @@ def test_command_prints_neighbours_of_each_layer(model, tokenizer, tmp_path, cap
     best = found[2][0]
     assert lines[4].split(maxsplit=4) == ["layer", "2", f"{best.similarity:.3f}", f"{best.row + 1}:", best.in_context()]
     assert main([*arguments[:2], "sea", *arguments[3:]]) == 1
-    assert "'sea' does not stand" in capsys.readouterr().err
+    assert "'sea' does not occur" in capsys.readouterr().err
