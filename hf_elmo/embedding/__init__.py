@@ -1,4 +1,4 @@
-"""Embedding a corpus: rows of a file or of memory in, word vectors out."""
+"""Embedding a corpus: word vectors for the rows of a file, or for sentences in memory."""
 
 from .corpus import EmbeddedCorpus, embed
 

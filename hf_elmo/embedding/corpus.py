@@ -1,4 +1,4 @@
-"""Embed a corpus: sentences or a file of them in, word vectors out, in memory or in a file."""
+"""Embed a corpus: sentences, or a file of them, into word vectors in memory or in a file."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from .parts import PartsFolder, RowLayout, WindowInMemory
 from .readers import Row, RowSource, SentenceSource, Survey, survey
 from .writers import check_row_count, writer_for
 
-# Enough rows side by side for full speed: a CPU needs more of them the smaller the model's products are.
+# Large enough for full speed: on a CPU, the smaller the model's matrix products, the more tokens a batch needs.
 BATCH_TOKENS, BATCH_TOKENS_CPU = 16384, 4096
-BATCH_NUMBERS_CPU = 1 << 22  # of word vectors, P to a token
-WINDOW_BATCHES = 16  # sorting by length within so many batches leaves little padding
-SPLIT_ROWS, SPLIT_CHARACTERS = 512, 1 << 20  # rows whose words are split at once
+BATCH_VALUES_CPU = 1 << 22  # of a batch's word vectors, P for each token
+WINDOW_BATCHES = 16  # sorting by length within this many batches leaves little padding
+SPLIT_ROWS, SPLIT_CHARACTERS = 512, 1 << 20  # split into words at once
 OUTPUT_DTYPES = ("float32", "float16")  # numpy, hdf5 and Parquet have no bfloat16
 
 
 @dataclass(frozen=True)
 class EmbeddedCorpus:
-    """What [`embed`] wrote: the file, how many rows and words are in it, and the shape of a vector's axis, 2P."""
+    """What [`embed`] wrote: the file, its number of rows and of words, and the size of a vector, 2P."""
 
     path: Path
     rows: int
@@ -71,13 +71,13 @@ def embed(
 ) -> list[np.ndarray] | np.ndarray | EmbeddedCorpus:
     """Embed sentences, or a file of them.
 
-    A row's vectors depend on its own words only: the same line gives the same vectors wherever it stands (to the last
-    digits of the arithmetic, which may differ with the shape of a batch). Sentence boundaries take part and are left
-    out of the result. Rows keep their order; a blank row has no words, and pooled it is all zeros. With `output`,
-    memory does not grow with the number of rows, and of a long document only the words are held, not the vectors.
+    A row's vectors depend on its own words only: the same line gives the same vectors anywhere in a corpus (up to
+    rounding, which may differ with the shape of a batch). Sentence boundaries are read and left out of the result. Rows
+    keep their order; a blank row has no words, and pooled it is all zeros. With `output`, memory does not grow with the
+    number of rows, and of a long document only the words are in memory, not the vectors.
 
-    With `output`, finished work lies in the folder `OUTPUT.parts` until all is done. A run that was stopped goes on
-    from there when it is started again, to the same result; that folder needs about as much disk as the output.
+    With `output`, finished work is kept in the folder `OUTPUT.parts` until the end. An interrupted run that is started
+    again resumes from there, to the same result; the folder takes about as much disk space as the output.
 
     Args:
         model: an ELMo, or the name or folder of one, or `None` for the one that ships. A model with a head on it is
@@ -91,21 +91,21 @@ def embed(
         tokenizer: splits and spells words; by default the model's own (of its folder), else `ElmoTokenizer()`.
         layers: `"mix"` (the scalar mix), `"all"` (every layer of the biLM, 0 first) or the number of one layer.
         pooling: `"none"` (a vector for each word), or the `"mean"` or `"max"` over the words of a row.
-        dtype: what to compute in (`"float32"`, `"float16"`, `"bfloat16"`); by default the model's.
-        output_dtype: what to return or write, `"float32"` or `"float16"`.
+        dtype: to compute in (`"float32"`, `"float16"`, `"bfloat16"`); by default the model's.
+        output_dtype: of the arrays, `"float32"` or `"float16"`.
         device: where to compute; by default the model's, and for a name a GPU if there is one.
         batch_tokens: words, boundaries and padding in one batch; by default 16,384, on a CPU fewer where P is above
             256 (8,192 for 512). Halved, with a warning, when memory runs out. A row with more is embedded in pieces, to
             the same result.
-        window: tokens among which rows are sorted by length, and after which work done is kept for a later run; by
-            default 16 batches.
-        input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`, where the ending does not tell.
-        text_column: the column or key that holds the text; for CSV without a line of names its position, from 0.
+        window: tokens within which rows are sorted by length; also the unit in which finished work is saved. By default
+            16 batches.
+        input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`; by default from the ending.
+        text_column: the column or key with the text; for CSV without a header its index.
         encoding: of the input file.
         pretokenized: the text is tokenized already: whitespace separates its words. (A row that is a list of words is
             never split again.)
         overwrite: replace `output` if it exists.
-        restart: throw away what a stopped run of the same `output` left; without it, work goes on from there.
+        restart: discard what an interrupted run of the same `output` left, instead of resuming it.
         progress: show a progress bar; by default on a terminal only.
 
     Returns:
@@ -126,7 +126,7 @@ def embed(
 
     Raises:
         FileNotFoundError, FileExistsError: no such input; the output exists.
-        ValueError: unknown layer, option or ending; malformed input; a stopped run that was a different one.
+        ValueError: unknown layer, option or ending; malformed input; the interrupted run had other settings.
         TypeError: a row is neither text nor a list of words.
         ImportError: a library for the file format is not installed.
         MemoryError: not even one word fits on the device.
@@ -175,10 +175,10 @@ def _check_output(output: Path, overwrite: bool) -> Path:
 
 
 def _batch_tokens(model: ElmoModel) -> int:
-    """How many tokens go together where nobody says it."""
+    """The default number of tokens in a batch."""
     if model.device.type != "cpu":
         return BATCH_TOKENS
-    return max(BATCH_TOKENS_CPU, min(BATCH_TOKENS, BATCH_NUMBERS_CPU // model.config.projection_size))
+    return max(BATCH_TOKENS_CPU, min(BATCH_TOKENS, BATCH_VALUES_CPU // model.config.projection_size))
 
 
 def _check_layers(layers: str | int, num_hidden_layers: int) -> str | int:
@@ -197,7 +197,7 @@ def _prepare(
     dtype: str | torch.dtype | None,
     device: str | torch.device | None,
 ) -> tuple[ElmoModel, ElmoTokenizer]:
-    """The base model in the type and on the device asked for, and the tokenizer; a model given is left as it is."""
+    """The base model in a dtype and on a device (a copy, where the given model has others), and the tokenizer."""
     dtype, device = _torch_dtype(dtype), _torch_device(device)
     if model is None or isinstance(model, (str, os.PathLike)):
         model = load_weights(model, dtype=dtype, device=device)
@@ -247,7 +247,7 @@ def _torch_device(device: str | torch.device | None) -> torch.device | None:
 
 
 def _rows_of(inputs: Any, reading: dict[str, Any], parts: PartsFolder) -> Iterable[Row]:
-    """The rows of `inputs`, made such that they can be read more than once."""
+    """The rows of `inputs`, which can be iterated more than once."""
     if isinstance(inputs, (str, os.PathLike)):
         return _source(inputs, reading, parts.path)
     if any(reading[name] is not None for name in ("file_format", "text_column")):
@@ -268,7 +268,7 @@ def _source(path: str | os.PathLike, reading: dict[str, Any], folder: Path) -> R
 
 @dataclass
 class _Job:
-    """What to compute: the model, how, and whether to show it."""
+    """What to compute: the model, the options, and whether to show progress."""
 
     model: ElmoModel
     tokenizer: ElmoTokenizer
@@ -277,19 +277,19 @@ class _Job:
 
     @property
     def budget(self) -> int:
-        """Tokens in a batch, as asked for."""
+        """The number of tokens in a batch to start with."""
         return self.options["batch_tokens"]
 
     @property
     def layout(self) -> RowLayout:
-        """What belongs to one row of the result."""
-        config, layers = self.model.config, self.options["layers"]
-        kept = config.num_hidden_layers + 1 if layers == "all" else None
+        """Shape and dtype of a row of the result."""
+        config = self.model.config
+        layers = config.num_hidden_layers + 1 if self.options["layers"] == "all" else None
         dtype = np.dtype(self.options["output_dtype"]).newbyteorder("<")
-        return RowLayout(kept, config.hidden_size, self.options["pooling"] != "none", dtype)
+        return RowLayout(layers, config.hidden_size, self.options["pooling"] != "none", dtype)
 
     def encoder(self, scratch: Any, bar: tqdm, budget: int) -> CorpusEncoder:
-        """The engine, its progress shown on `bar`."""
+        """The encoder, which shows its progress on `bar`."""
         words_done = 0
 
         def advance(rows: int, words: float) -> None:
@@ -303,15 +303,15 @@ class _Job:
         return CorpusEncoder(self.model, self.tokenizer, *chosen, budget, scratch, advance)
 
     def bar(self, rows: int | None, done: int = 0) -> tqdm:
-        """A progress bar; `progress=None` shows it on a terminal only."""
+        """A progress bar; with `progress=None` on a terminal only."""
         disable = None if self.progress is None else not self.progress
         return tqdm(total=rows, initial=done, unit=" rows", desc="embedding", disable=disable)
 
     def windows(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:
-        """The words of rows, so many rows at a time that they are a window; where one ends depends on its rows only."""
+        """The words of rows, a window at a time; its end depends on the rows only, so a resumed run cuts the same."""
         window, tokens = [], 0
         rows = iter(rows)
-        while texts := _some(rows):
+        while texts := _next_chunk(rows):
             for words in self.tokenizer.split_into_words(texts, self.options["pretokenized"]):
                 window.append(words)
                 tokens += len(words) + BOUNDARIES
@@ -322,15 +322,15 @@ class _Job:
             yield window
 
 
-def _some(rows: Iterator[Row]) -> list[Row]:
-    """The next rows, some hundred at most, fewer when they are long."""
-    taken, characters = [], 0
+def _next_chunk(rows: Iterator[Row]) -> list[Row]:
+    """The next rows: `SPLIT_ROWS`, or fewer where they are long."""
+    chunk, characters = [], 0
     for row in islice(rows, SPLIT_ROWS):
-        taken.append(row)
+        chunk.append(row)
         characters += len(row) if isinstance(row, str) else 0
         if characters > SPLIT_CHARACTERS:
             break
-    return taken
+    return chunk
 
 
 # -- the two ways out ------------------------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ def _embed_to_file(
 ) -> EmbeddedCorpus:
     with parts.prepared(restart):
         rows = _rows_of(inputs, reading, parts)
-        known = survey(rows)  # a malformed row is met here, not after hours
+        known = survey(rows)  # a malformed row raises here, not after hours
         check_row_count(parts.output, job.layout, known.rows)
         parts.agree(_manifest(job, known))
     done, before = sum(1 for _ in parts.word_counts()), parts.last_state()
@@ -386,7 +386,7 @@ def _assemble(parts: PartsFolder, layout: RowLayout) -> EmbeddedCorpus:
 
 
 def _manifest(job: _Job, known: Survey) -> dict[str, Any]:
-    """All that the values depend on."""
+    """Everything that the values depend on: a run resumes only where all of it is the same."""
     return {
         "hf_elmo": __version__,
         "torch": torch.__version__,

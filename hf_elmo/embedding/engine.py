@@ -1,4 +1,4 @@
-"""Words in, vectors out: a window of rows through the model in batches of at most so many tokens."""
+"""The encoder of a corpus: windows of rows through the model, in batches of a limited number of tokens."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ logger = logging.getLogger(__name__)
 
 FORWARD, BACKWARD = 0, 1
 BOUNDARIES = 2  # <S> and </S> around each row
-# A step of the recurrence costs about the same for one row and for many: rows of which fewer than the first number fit
-# into a batch go in pieces, up to the second number side by side, unless too few of them are there.
-FEW_ROWS, LONG_ROWS_TOGETHER = 8, 32
+# A step of the recurrence costs about the same for one row as for many. Rows so long that fewer than the first number
+# fit into a batch are encoded in pieces, up to the second number of them side by side, if there are enough.
+MIN_WHOLE_ROWS, MAX_ROWS_IN_PIECES = 8, 32
 
 
 class CorpusEncoder:
     """Encodes windows of rows, at most `budget` tokens (padding included) at a time.
 
-    A row longer than the budget goes in pieces. The two directions of a biLM never meet, so the forward one takes the
-    pieces from the left and the backward one from the right, each handing its state from piece to piece: what comes out
-    is what one pass over the whole row gives. Long rows go side by side, and so do several that are not much shorter.
+    A row longer than the budget is encoded in pieces. The two directions of a biLM are independent, so the forward one
+    runs over the pieces from the left and the backward one from the right, each carrying its state from piece to piece:
+    the result is that of one pass over the whole row. Several long rows are encoded side by side, and so are rows not
+    much shorter than the budget.
 
     Args:
-        model: in evaluation mode, on its device and in its type.
+        model: in evaluation mode, on its device and in its dtype.
         tokenizer: spells the words.
         layers: `"mix"`, `"all"` or the number of one layer.
         pooling: `"none"`, `"mean"` or `"max"` over the words of a row.
         budget: tokens in one batch; halved when memory runs out.
-        scratch: makes a file for the forward halves of long rows while the backward ones are not there yet.
-        advance: called with how many rows, and how many words, are done since its last call, for a progress bar.
+        scratch: opens a temporary file, for the forward halves of long rows until the backward halves are computed.
+        advance: called with the numbers of rows and of words finished since its last call, for a progress bar.
     """
 
     def __init__(
@@ -55,16 +56,16 @@ class CorpusEncoder:
     ) -> None:
         self.model, self.layers, self.pooling = model, layers, pooling
         self.budget, self.scratch, self.advance = budget, scratch, advance
-        self.kept_layers = model.config.num_hidden_layers + 1 if layers == "all" else 1
+        self.num_layers = model.config.num_hidden_layers + 1 if layers == "all" else 1
         self.speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
 
     def encode(self, rows: list[list[str]], window: Window) -> None:
-        """Fill `window` with the vectors of `rows`, the words of each.
+        """Fill `window` with the vectors of `rows`, each a list of words.
 
         Raises:
             MemoryError: not even one word fits.
         """
-        # Longest first: what does not fit is met at once. Rows without words stay what the file begins as, zeros.
+        # Longest first: what does not fit shows at once. Blank rows keep the zeros that the window begins with.
         pending = sorted((number for number, words in enumerate(rows) if words), key=lambda number: -len(rows[number]))
         self.advance(len(rows) - len(pending), 0)
         while pending:
@@ -77,11 +78,11 @@ class CorpusEncoder:
                 self._halve(tokens)
 
     def _plan(self, lengths: list[int]) -> tuple[Callable[..., None], int, int]:
-        """How to encode the first of the pending rows (longest first), how many, and with how many tokens at a time."""
+        """How to encode the next of the pending rows (longest first), how many of them, and the tokens of a batch."""
         whole = self.budget // lengths[0]
-        if whole < FEW_ROWS:
-            long_rows = sum(length * FEW_ROWS > self.budget for length in lengths)
-            together = min(long_rows, LONG_ROWS_TOGETHER, self.budget)
+        if whole < MIN_WHOLE_ROWS:
+            long_rows = sum(length * MIN_WHOLE_ROWS > self.budget for length in lengths)
+            together = min(long_rows, MAX_ROWS_IN_PIECES, self.budget)
             if whole == 0 or (together >= 2 * whole and not self._needs_whole_rows):
                 return self._encode_long, together, together * (self.budget // together)
         count = min(len(lengths), whole)
@@ -89,6 +90,7 @@ class CorpusEncoder:
 
     @property
     def _needs_whole_rows(self) -> bool:
+        """Layer normalization is over all words of a row."""
         return self.layers == "mix" and self.model.config.scalar_mix_layer_norm
 
     def _fits(self, encode: Callable[..., None], *arguments: Any) -> bool:
@@ -97,7 +99,7 @@ class CorpusEncoder:
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            return False  # only outside this block does the error let go of the memory it holds
+            return False  # not retried in here: the exception holds on to memory until this block is left
         return True
 
     def _halve(self, tried: int) -> None:
@@ -109,7 +111,7 @@ class CorpusEncoder:
         self.budget = tried // 2
         if self.model.device.type == "cuda":
             torch.cuda.empty_cache()
-        logger.warning("out of memory with %d tokens in a batch; going on with %d", tried, self.budget)
+        logger.warning("out of memory with %d tokens in a batch; continuing with %d", tried, self.budget)
 
     # -- whole rows ---------------------------------------------------------------------------------------------------
 
@@ -128,11 +130,11 @@ class CorpusEncoder:
         self.advance(0, sum(map(len, words)))
 
     def _whole_layers(self, words: list[list[str]], lengths: list[int]) -> Tensor:
-        """`[all layers, words, 2P]`, row after row with its boundaries."""
+        """`[all layers, words, 2P]`, the rows concatenated, boundaries included."""
         vectors, numbers = self._word_vectors(words, [(0, length) for length in lengths])
         packing = Packing.of_lengths(lengths, vectors.device)
         order = packing.row_by_row()
-        order[BACKWARD] += len(numbers)  # the directions one behind the other
+        order[BACKWARD] += len(numbers)  # the backward direction follows the forward one
         inputs = _arrange(vectors, numbers.repeat(2), order.flatten())
         outputs, _ = self.model.bilm.run(inputs.unflatten(0, (2, -1)), packing)
         layers = vectors.new_empty(1 + len(outputs), len(numbers), 2 * vectors.shape[1])
@@ -143,9 +145,9 @@ class CorpusEncoder:
         return layers
 
     def _chosen(self, layers: Tensor, lengths: list[int]) -> Tensor:
-        """Those of `[all layers, words, size]`, row after row, that were asked for, or their mix."""
+        """The requested ones of `[all layers, words, size]`, or their mix; `lengths` are those of the rows."""
         if self._needs_whole_rows:
-            # The norm is over all words given: those of one row at a time here, so that no row depends on its batch.
+            # One row at a time: the normalization is over all words of the call, and no row may depend on its batch.
             return torch.cat([self.model.scalar_mix(row)[0] for row in layers.split(lengths, dim=1)])[None]
         if self.layers == "mix":
             return self.model.scalar_mix(layers)[0][None]
@@ -156,10 +158,10 @@ class CorpusEncoder:
         return layers.amax(1) if self.pooling == "max" else layers.mean(1)
 
     def _word_vectors(self, words: list[list[str]], spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-        """The distinct words at the positions `spans` of rows, `<S>` being position 0.
+        """The distinct words in the `spans` of rows, where position 0 is `<S>`.
 
         Returns:
-            their vectors `[distinct, P]`, and row after row the number of the word at each position.
+            their vectors `[distinct, P]`, and for each position of the concatenated spans its row there.
         """
         tokens: list[Token] = []
         for row, (begin, end) in zip(words, spans, strict=True):
@@ -177,7 +179,7 @@ class CorpusEncoder:
         if self._needs_whole_rows:
             raise ValueError(
                 f"a row of {len(rows[group[0]])} words is longer than batch_tokens={self.budget}, and a mix with layer "
-                "normalisation needs all of its words at once; raise batch_tokens, or take layers='all'"
+                "normalization needs all of its words at once; raise batch_tokens, or take layers='all'"
             )
         words = [rows[number] for number in group]
         if self.pooling != "none":
@@ -186,7 +188,7 @@ class CorpusEncoder:
                 window.put(number, torch.from_numpy(values))
             return
         with self.scratch() as file:
-            # The forward halves [words, layers, P] of each row lie here until the backward ones come.
+            # The file has the forward halves [words, layers, P] of the rows until the backward halves are computed.
             offsets = np.cumsum([0, *(self._half_bytes(len(row)) for row in words)]).tolist()
             for place, begin, values in self._pieces(words, FORWARD):
                 file.seek(offsets[place] + self._half_bytes(begin))
@@ -199,11 +201,11 @@ class CorpusEncoder:
                 window.put(group[place], torch.from_numpy(both), start=begin)
 
     def _half_bytes(self, words: int) -> int:
-        return words * self.kept_layers * self.model.config.projection_size * np.dtype(np.float32).itemsize
+        return words * self.num_layers * self.model.config.projection_size * np.dtype(np.float32).itemsize
 
     def _pool_pieces(self, words: list[list[str]], direction: int) -> np.ndarray:
-        """One half, `[rows, layers, P]`, of each row's mean or maximum."""
-        shape = len(words), self.kept_layers, self.model.config.projection_size
+        """One half, `[rows, layers, P]`, of the rows' means or maxima."""
+        shape = len(words), self.num_layers, self.model.config.projection_size
         if self.pooling == "max":
             largest = np.full(shape, -np.inf, np.float32)
             for place, _, values in self._pieces(words, direction):
@@ -215,16 +217,16 @@ class CorpusEncoder:
         return total / np.array([len(row) for row in words])[:, None, None]
 
     def _pieces(self, words: list[list[str]], direction: int) -> Any:
-        """One direction over rows (longest first) side by side, piece by piece, boundaries left out.
+        """One direction over rows (longest first) side by side, piece by piece, without the boundaries.
 
         Yields:
-            the row's place, the piece's first word, and its values `[words of the piece, layers, P]` float32.
+            the index of a row, the first word of a piece, and its values `[words of the piece, layers, P]` float32.
         """
         lengths = [len(row) + BOUNDARIES for row in words]
         step = self.budget // len(words)
         state = None
         for done in range(0, lengths[0], step):
-            # Rows that have ended are the last ones.
+            # The rows that have ended are the last ones.
             here = sum(length > done for length in lengths)
             spans = [(done, min(done + step, length)) for length in lengths[:here]]
             if direction == BACKWARD:
@@ -235,14 +237,14 @@ class CorpusEncoder:
             for place, (begin, end) in enumerate(spans):
                 first, last = max(begin, 1), min(end, lengths[place] - 1)
                 if first < last:
-                    self.advance(0, (last - first) / 2)  # the other direction does the other half
+                    self.advance(0, (last - first) / 2)  # the other direction counts for the other half
                     yield place, first - 1, values[first_value + first - begin : first_value + last - begin]
                 first_value += end - begin
 
     def _half_layers(
         self, words: list[list[str]], spans: list[tuple[int, int]], state: State | None, direction: int
     ) -> tuple[np.ndarray, State]:
-        """One direction of the layers asked for, `[words, layers, P]` float32 row after row, and the state after it."""
+        """One direction of the requested layers, `[words, layers, P]` float32 (rows concatenated), and its state."""
         with torch.inference_mode():
             vectors, numbers = self._word_vectors(words, spans)
             packing = Packing.of_lengths([end - begin for begin, end in spans], vectors.device)
@@ -255,12 +257,12 @@ class CorpusEncoder:
 
 
 def _arrange(vectors: Tensor, numbers: Tensor, places: Tensor) -> Tensor:
-    """The vectors with these numbers, each at its place."""
+    """`out[places] = vectors[numbers]`, in one pass over the vectors."""
     return vectors.index_select(0, torch.empty_like(numbers).index_copy_(0, places, numbers))
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` is one of the ways in which Python, torch and its allocators say that memory is used up."""
+    """Whether `error` is an out-of-memory error of Python, of torch or of one of its allocators."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(

@@ -1,8 +1,9 @@
-"""The parts of a corpus while it is embedded: finished windows of rows in a folder, so that work goes on after a stop.
+"""The folder of finished windows of rows, from which an interrupted embedding resumes.
 
-Beside an OUTPUT stands `OUTPUT.parts/` until OUTPUT is written: `manifest.json` (what is computed from what), and for
-each finished window of rows `N.bin` (values, row after row), `N.words` (JSON lines, the words of a row) and `N.json`
-(the number of words of each row). `N.json` comes last and by renaming, so a window that has one is whole.
+`OUTPUT.parts/` exists beside OUTPUT until OUTPUT is written: `manifest.json` (everything that the values depend on),
+and for each finished window of rows `N.bin` (the values of the rows, concatenated), `N.words` (JSON lines, the words of
+each row) and `N.json` (the number of words of each row). `N.json` is written last and by renaming, so a window that has
+one is complete.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,17 +24,17 @@ from torch import Tensor
 
 from .readers import RowSource, spool
 
-CHUNK_BYTES = 1 << 20  # of values, held at once while files are put together
+CHUNK_BYTES = 1 << 20  # of values, in memory at once while the parts are assembled
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Shape and type of what belongs to one row.
+    """Shape and dtype of the values of a row.
 
     Args:
-        layers: how many layers of a word are kept, or `None` for one vector a word without an axis of layers.
-        size: length of a vector, 2P.
-        pooled: whether a row has one vector, not one for each word.
+        layers: number of layers, or `None` for values without an axis of layers.
+        size: of a vector, 2P.
+        pooled: a row has one vector, not one for each word.
         dtype: `float32` or `float16`.
     """
 
@@ -42,12 +44,12 @@ class RowLayout:
     dtype: np.dtype
 
     def shape(self, words: int) -> tuple[int, ...]:
-        """`[layers, words, 2P]`, without the axes that are not there."""
+        """`[layers, words, 2P]`, without the axes that the layout does not have."""
         lead = () if self.layers is None else (self.layers,)
         return (*lead, self.size) if self.pooled else (*lead, words, self.size)
 
     def nbytes(self, words: int) -> int:
-        """Bytes of a row of so many words."""
+        """Bytes of a row with `words` words."""
         return int(np.prod(self.shape(words), dtype=np.int64)) * self.dtype.itemsize
 
 
@@ -60,7 +62,7 @@ class WindowFile:
         self.state: dict[str, Any] = {}
 
     def allocate(self) -> None:
-        """Make the file as long as it will be; what nobody writes (blank rows) stays zero."""
+        """Extend the file to its final size; what is not written later (blank rows) is zero."""
         if self.offsets[-1]:
             self.file.seek(self.offsets[-1] - 1)
             self.file.write(b"\0")
@@ -82,7 +84,7 @@ class WindowFile:
 
 
 class WindowInMemory:
-    """As `WindowFile`, with the values in `arrays`, one for each row."""
+    """As [`WindowFile`], with the values in `arrays`, one for each row."""
 
     def __init__(self, layout: RowLayout, word_counts: list[int]) -> None:
         ends = np.cumsum([layout.nbytes(count) // layout.dtype.itemsize for count in word_counts])
@@ -102,7 +104,7 @@ Window = WindowFile | WindowInMemory
 
 @dataclass(frozen=True)
 class StoredRow:
-    """One row of the finished corpus: its number, its words, and its values still in the file."""
+    """A row of a finished window: its number, its words, and where its values are in a file."""
 
     number: int
     words: list[str]
@@ -113,11 +115,11 @@ class StoredRow:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its values."""
+        """The size of its values in bytes."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def chunks(self) -> Iterator[bytes]:
-        """Its bytes in order, never many at a time, however long the row."""
+        """Its bytes in order, at most `CHUNK_BYTES` at a time."""
         self.file.seek(self.offset)
         left = self.nbytes
         while left:
@@ -128,7 +130,7 @@ class StoredRow:
             yield data
 
     def array(self) -> np.ndarray:
-        """Its values, mapped from the file where there are many."""
+        """Its values, memory-mapped where there are more than `CHUNK_BYTES`."""
         if self.nbytes > CHUNK_BYTES:
             return np.memmap(self.file.name, self.dtype, "r", self.offset, self.shape)
         return np.frombuffer(b"".join(self.chunks()), self.dtype).reshape(self.shape)
@@ -138,7 +140,7 @@ class PartsFolder:
     """The folder of a corpus's finished windows.
 
     Args:
-        output: the file that the parts will become; the folder is `output` with `.parts` behind its name.
+        output: the file that they will become; the folder has its name with `.parts` appended.
     """
 
     def __init__(self, output: Path) -> None:
@@ -148,16 +150,16 @@ class PartsFolder:
 
     @contextmanager
     def prepared(self, restart: bool) -> Iterator[None]:
-        """Make the folder, or find the one that an earlier run left; inside the block comes all that may be refused.
+        """Create the folder, or take over that of an interrupted run.
 
-        A folder made here is removed again if the block fails.
+        A folder created here is removed again if the block fails.
 
         Raises:
-            FileExistsError: there is such a folder, and it is not ours.
+            FileExistsError: there is a folder of that name that is not one of ours.
         """
         if self.path.exists() and any(self.path.iterdir()) and not self.manifest_path.exists():
             raise FileExistsError(
-                f"{self.path} exists and holds no parts of an embedding; move it, or choose another OUTPUT"
+                f"{self.path} exists and has no parts of an embedding; move it, or choose another OUTPUT"
             )
         if restart:
             self.remove()
@@ -173,10 +175,10 @@ class PartsFolder:
             raise
 
     def agree(self, manifest: dict[str, Any]) -> None:
-        """Note what the parts are computed from, or check that those found are computed from the same.
+        """Write what the values depend on, or check that the parts of an interrupted run depend on the same.
 
         Raises:
-            ValueError: an earlier run, stopped half way, had another model, other options or other rows.
+            ValueError: the interrupted run had another model, other options or other rows.
         """
         before = json.loads(self.manifest_path.read_text(encoding="utf-8"))
         changed = [
@@ -186,8 +188,8 @@ class PartsFolder:
         ]
         if before and changed:
             raise ValueError(
-                f"{self.path} holds parts of an earlier run that differs: {'; '.join(changed)}. Run again as then to "
-                "go on, or start anew with restart=True (--restart)"
+                f"{self.path} has parts of an interrupted run that differs: {'; '.join(changed)}. Resume it with its own "
+                "settings, or start over with restart=True (--restart)"
             )
         self._write_manifest(manifest)
 
@@ -195,17 +197,15 @@ class PartsFolder:
         _replace_text(self.manifest_path, json.dumps(manifest, indent=2) + "\n")
 
     def spooled(self, rows: Any) -> RowSource:
-        """Rows that can be read only once, written down so that they can be read again."""
+        """Rows that can be iterated only once, stored in a file so that they can be read again."""
         return spool(rows, self.path / "input.jsonl")
 
     def scratch(self) -> IO[bytes]:
-        """A file for what is needed again soon; it is gone when closed."""
-        import tempfile
-
+        """A temporary file in the folder; closing it deletes it."""
         return tempfile.TemporaryFile(dir=self.path)
 
     def finished(self) -> int:
-        """How many windows, from the first on without a gap, are whole."""
+        """The number of complete windows, counted from the first without a gap."""
         number = 0
         while self._file(number, "json").exists():
             number += 1
@@ -216,10 +216,10 @@ class PartsFolder:
 
     @contextmanager
     def new_window(self, number: int, layout: RowLayout, words: list[list[str]]) -> Iterator[WindowFile]:
-        """A window to fill; it counts as finished when the block ends without an error.
+        """A window to fill; it is finished when the block ends without an error.
 
         Args:
-            number: of the window, from 0.
+            number: index of the window.
             layout: of its rows.
             words: of each row.
         """
@@ -235,7 +235,7 @@ class PartsFolder:
         _replace_text(self._file(number, "json"), json.dumps({"words": counts, "state": window.state}))
 
     def last_state(self) -> dict[str, Any]:
-        """The `state` that the last finished window was left with; empty before the first."""
+        """The `state` of the last finished window; empty before the first."""
         number = self.finished()
         return self._index(number - 1)["state"] if number else {}
 
@@ -248,7 +248,7 @@ class PartsFolder:
             yield from self._index(number)["words"]
 
     def value_files(self) -> Iterator[Path]:
-        """The files of values; one behind the other they are all rows in order."""
+        """The files of values; concatenated they are the values of all rows in order."""
         for number in range(self.finished()):
             yield self._file(number, "bin")
 
@@ -274,7 +274,7 @@ class PartsFolder:
 
 
 def _replace_text(path: Path, text: str) -> None:
-    """Write a small file so that it is there whole or not at all."""
+    """Write a small file atomically."""
     draft = path.with_name(path.name + ".draft")
     draft.write_text(text, encoding="utf-8")
     os.replace(draft, path)

@@ -1,7 +1,7 @@
 """Rows of text from files: plain text, JSON lines, CSV, TSV, Parquet and standard input, one row at a time.
 
-A row is a `str` (text still to be split into words) or a `list[str]` (words already split). A reader never holds more
-of a file than it needs for one row (Parquet: one batch of rows).
+A row is a `str` (text still to be split into words) or a `list[str]` (words already split). A reader has one row in
+memory at a time (Parquet: one batch of rows).
 """
 
 from __future__ import annotations
@@ -38,17 +38,16 @@ PARQUET_BATCH_ROWS = 256
 
 @dataclass(frozen=True)
 class RowSource:
-    """A file of rows and how to read it; iterating reads it from the beginning, as often as wanted.
+    """A file of rows and how to read it. It can be iterated repeatedly, each time from the beginning.
 
     Args:
-        path: the file; a name ending in `.gz` is decompressed on the way (all formats but Parquet).
-        file_format: `"text"` (one row a line), `"jsonl"`, `"csv"` (quoted as Excel does), `"tsv"` (quotes are letters
-            like any other) or `"parquet"`; `None`: by the ending.
-        text_column: the column (CSV, Parquet) or key (JSON lines) that holds the text; an `int` is a position,
-            counted from 0, in a CSV without a line of names. `None`: `text`, `sentence`, `words` or `tokens`, or the
-            only column there is.
+        path: the file; it is decompressed where its name ends in `.gz` (all formats but Parquet).
+        file_format: `"text"` (one row a line), `"jsonl"`, `"csv"` (quoted as Excel does), `"tsv"` (quotes are ordinary
+            characters) or `"parquet"`; by default from the ending.
+        text_column: the column (CSV, Parquet) or key (JSON lines) with the text; an `int` is the index of a column in a
+            CSV without a header. By default `text`, `sentence`, `words` or `tokens`, or the only column.
         encoding: of text, JSON lines and CSV files.
-        name: what errors call it; by default the path.
+        name: of the file in error messages; by default the path.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -77,7 +76,7 @@ class RowSource:
 
     @property
     def resolved_format(self) -> str:
-        """The format asked for, or the one that the ending names (`.gz` set aside)."""
+        """The given format, or that of the ending (before `.gz`)."""
         if self.file_format is not None:
             if self.file_format not in FORMATS.values():
                 raise ValueError(f"input format {self.file_format!r} is unknown; take one of {_known_formats()}")
@@ -139,7 +138,7 @@ def _read_csv(source: RowSource) -> Iterator[Row]:
 def _csv_column(source: RowSource, rows: Any) -> Iterator[Row]:
     position = source.text_column
     for fields in rows:
-        if not fields:  # csv's reading of a line without any field: no row
+        if not fields:  # csv parses an empty line as no fields: it is no row
             continue
         if not isinstance(position, int):
             position = fields.index(_pick_column(fields, source, str(source)))
@@ -147,7 +146,7 @@ def _csv_column(source: RowSource, rows: Any) -> Iterator[Row]:
         if not 0 <= position < len(fields):
             raise ValueError(
                 f"{source}, line {rows.line_num}: {len(fields)} fields, none at position {position} (counted "
-                "from 0); mend the line, or choose another text_column"
+                "from 0); fix the line, or choose another text_column"
             )
         yield fields[position]
 
@@ -232,14 +231,14 @@ _READERS = {
 
 @dataclass(frozen=True)
 class Survey:
-    """What one reading of a source tells: how many rows, and a fingerprint of all of them."""
+    """A source of rows in short: their number and their fingerprint."""
 
     rows: int
     sha256: str
 
 
 def survey(rows: Iterable[Row]) -> Survey:
-    """Read all rows once: count them, fingerprint them, and meet every malformed one before work begins."""
+    """Read all rows once: count and hash them, and raise for a malformed one before any is embedded."""
     digest, count = hashlib.sha256(), 0
     for row in rows:
         words = [row] if isinstance(row, str) else row
@@ -255,7 +254,7 @@ def _length_prefixed(text: str) -> bytes:
 
 
 def spool(rows: Iterable[Row], path: Path) -> RowSource:
-    """Write rows that can be read only once (a generator) to `path`, so that they can be read again."""
+    """Store rows that can be iterated only once (a generator) in `path`, so that they can be read again."""
     with open(path, "w", encoding="ascii") as lines:
         for row in rows:
             lines.write(json.dumps(row) + "\n")

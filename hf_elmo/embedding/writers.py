@@ -1,6 +1,6 @@
-"""Files of word vectors, written without ever holding them in memory: safetensors, npz, hdf5 and Parquet.
+"""Files of word vectors, written without loading them into memory: safetensors, npz, hdf5 and Parquet.
 
-safetensors, npz and hdf5 hold one array for each row, named by its number (`"0"`, `"1"`, ...): `[words, 2P]`, with all
+safetensors, npz and hdf5 have one array for each row, named by its number (`"0"`, `"1"`, ...): `[words, 2P]`, with all
 layers `[layers, words, 2P]`; in hdf5 that is what bilm-tf's `dump_bilm_embeddings` writes, so its readers work. Pooled,
 there is one array `embeddings`, `[rows, 2P]` or `[rows, layers, 2P]`. Parquet has the columns `row`, `words` and
 `embedding` (nested lists of these shapes). A blank row has zero words (`[0, 2P]`); pooled it is all zeros.
@@ -26,13 +26,13 @@ from ..optional import import_optional
 from .parts import CHUNK_BYTES, PartsFolder, RowLayout, StoredRow
 from .readers import import_pyarrow
 
-SAFETENSORS_HEADER_LIMIT = 100_000_000  # bytes; what the safetensors library itself accepts
+SAFETENSORS_HEADER_LIMIT = 100_000_000  # bytes; the limit of the safetensors library
 POOLED_NAME = "embeddings"
-ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # a row group is held in memory, and some copies of it
+ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # a row group is in memory, with some copies of it
 
 
 def writer_for(output: Path) -> Callable[[Path, PartsFolder, RowLayout], None]:
-    """The function that writes a file of this ending; optional libraries that it needs are there.
+    """The function that writes a file of this ending, after a check that the library it needs is installed.
 
     Raises:
         ValueError: unknown ending.
@@ -53,10 +53,10 @@ def _import_h5py() -> ModuleType:
 
 
 def check_row_count(output: Path, layout: RowLayout, rows: int) -> None:
-    """Refuse before the work what could not be written after it.
+    """Raise before the work for what could not be written after it.
 
     Raises:
-        ValueError: so many rows, each an array of its own, that safetensors' header would be too large.
+        ValueError: too many arrays, one for each row, for the header of a safetensors file.
     """
     smallest_entry = len('"100000":{"dtype":"F32","shape":[9,999],"data_offsets":[10000000,10000000]},')
     if (
@@ -65,13 +65,13 @@ def check_row_count(output: Path, layout: RowLayout, rows: int) -> None:
         and rows * smallest_entry > SAFETENSORS_HEADER_LIMIT
     ):
         raise ValueError(
-            f"safetensors holds about {SAFETENSORS_HEADER_LIMIT // smallest_entry:,} arrays in one file (a header of "
+            f"safetensors stores about {SAFETENSORS_HEADER_LIMIT // smallest_entry:,} arrays in one file (a header of "
             f"at most 100 MB), not {rows:,}; take .hdf5, .npz or .parquet, pool each row, or split the input"
         )
 
 
 def write_safetensors(path: Path, parts: PartsFolder, layout: RowLayout) -> None:
-    """Header first, with the place of each array, then the values as they lie in the parts."""
+    """The header, with the offsets of each array, then the values as they are in the parts."""
     dtype = {4: "F32", 2: "F16"}[layout.dtype.itemsize]
     with open(path, "wb") as file:
         file.write(b"\0" * 8 + b"{")
@@ -117,7 +117,7 @@ def _all_bytes(parts: PartsFolder) -> Iterator[bytes]:
 
 
 def write_npz(path: Path, parts: PartsFolder, layout: RowLayout) -> None:
-    """A zip file of `.npy` members, not compressed, as `numpy.savez` writes it."""
+    """An uncompressed zip file of `.npy` members, as `numpy.savez` writes it."""
     with open(path, "wb") as file, parts.scratch() as directory:
         archive = _ZipStream(file, directory)
         if layout.pooled:
@@ -140,9 +140,9 @@ def _add_npy(
 class _ZipStream:
     """A zip file written member by member, uncompressed, with 64-bit sizes throughout.
 
-    `zipfile` of the standard library keeps some hundred bytes for each member until the end; here the directory of
-    members waits in a file of its own, so that a million members take no more memory than one. Names are ASCII, the
-    date is the earliest that there is: the same members give the same bytes. (PKWARE's APPNOTE.TXT, 4.3 and 4.5.3.)
+    `zipfile` of the standard library keeps some hundred bytes in memory for each member until the end; here the central
+    directory is collected in a file, so that a million members take no more memory than one. Names are ASCII, and all
+    dates the earliest possible, so the same members give the same bytes. (PKWARE's APPNOTE.TXT, 4.3 and 4.5.3.)
     """
 
     VERSION, EARLIEST_DATE, ZIP64, IN_ZIP64 = 45, 0x21, 1, 0xFFFFFFFF
@@ -151,7 +151,7 @@ class _ZipStream:
         self.file, self.directory, self.members = file, directory, 0
 
     def add(self, name: str, size: int, chunks: Iterable[bytes]) -> None:
-        """Write a member of `size` bytes; the checksum goes into its header when all have passed."""
+        """Write a member of `size` bytes; its header gets the checksum when all have been written."""
         encoded, start, checksum = name.encode("ascii"), self.file.tell(), 0
         self._local_header(encoded, size, checksum)
         for data in chunks:
@@ -174,8 +174,8 @@ class _ZipStream:
         self.file.write(name + struct.pack("<2H2Q", self.ZIP64, 16, size, size))
 
     def finish(self) -> None:
-        """Write the directory of members, and where it is."""
-        if not self.members:  # numpy knows an empty archive by beginning with its last record
+        """Write the central directory and its end record."""
+        if not self.members:  # numpy takes a file for an empty archive only where it begins with the plain end record
             self.file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0, 0, 0, 0, 0))
             return
         start, length = self.file.tell(), self.directory.tell()
@@ -188,9 +188,9 @@ class _ZipStream:
 
 
 def write_hdf5(path: Path, parts: PartsFolder, layout: RowLayout) -> None:
-    """One data set for each row, as bilm-tf's `dump_bilm_embeddings` lays them out; pooled, one data set for all."""
+    """One dataset for each row, as in bilm-tf's `dump_bilm_embeddings`; pooled, one dataset for all."""
     h5py = _import_h5py()
-    # The layout that every HDF5 since 1.8 (2008) reads; with the oldest, memory grows with the number of data sets.
+    # The format of HDF5 1.8 (2008) and later; with the oldest one, memory grows with the number of datasets.
     with h5py.File(path, "w", libver=("v108", "v108")) as file:
         if not layout.pooled:
             for row in parts.rows(layout):
@@ -205,7 +205,7 @@ def write_hdf5(path: Path, parts: PartsFolder, layout: RowLayout) -> None:
 
 
 def _whole_rows(layout: RowLayout) -> Callable[[Path], Iterator[np.ndarray]]:
-    """A reader of a pooled part file, some `[rows, ...]` at a time."""
+    """A reader of a pooled part file, which yields `[rows, ...]`, about `CHUNK_BYTES` at a time."""
     row_bytes = layout.nbytes(0)
     rows_at_once = max(1, CHUNK_BYTES // row_bytes)
 
@@ -252,7 +252,7 @@ def _row_groups(rows: Iterator[StoredRow]) -> Iterator[list[tuple[int, list[str]
 
 def _record_batch(pyarrow: Any, schema: Any, group: list[tuple[int, list[str], np.ndarray]], layout: RowLayout) -> Any:
     numbers, words, arrays = zip(*group, strict=True)
-    # One long row stays mapped from its file; several short ones are joined.
+    # One long row stays memory-mapped; several short ones are concatenated.
     flat = arrays[0].reshape(-1) if len(arrays) == 1 else np.concatenate([array.reshape(-1) for array in arrays])
     values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(flat), layout.size)
     if not layout.pooled:

@@ -157,7 +157,7 @@ def test_missing_library_is_named_with_its_remedy(monkeypatch, ending, module):
 def test_too_many_rows_for_safetensors_are_refused_before_the_work():
     layout = LAYOUTS["words-one-<f4"]
     check_row_count(Path("a.safetensors"), layout, 1_000_000)
-    with pytest.raises(ValueError, match=r"safetensors holds about .* not 2,000,000; take \.hdf5"):
+    with pytest.raises(ValueError, match=r"safetensors stores about .* not 2,000,000; take \.hdf5"):
         check_row_count(Path("a.safetensors"), layout, 2_000_000)
     check_row_count(Path("a.npz"), layout, 2_000_000)
     check_row_count(Path("a.safetensors"), LAYOUTS["pooled-one-<f4"], 2_000_000)
