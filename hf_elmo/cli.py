@@ -14,7 +14,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand.
 
     Args:
-        arguments: without the name of the program; by default those of the command line.
+        arguments: without the program's name; by default those of the command line.
 
     Returns:
         The exit status: 0, 1 after an error (its message is on standard error), 130 after Ctrl-C.
@@ -51,11 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _add_convert(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "convert",
-        help="make a checkpoint of AllenNLP's or bilm-tf's files",
+        help="convert AllenNLP's or bilm-tf's files into a checkpoint",
         usage="hf-elmo convert [options] OPTIONS WEIGHTS OUT\n       hf-elmo convert [options] --model NAME OUT\n"
         "       hf-elmo convert [options] TRAINING [VOCABULARY] OUT",
-        description="Make a checkpoint that AutoModel loads, in the new folder OUT: of AllenNLP's files, of a model by "
-        "its name, which is downloaded, or of a training by bilm-tf or simple_elmo in TensorFlow's format, softmax "
+        description="Write a checkpoint that AutoModel loads into the new folder OUT: from AllenNLP's files, from a "
+        "published model, which is downloaded, or from a TensorFlow checkpoint of bilm-tf or simple_elmo, softmax "
         "included. The checkpoint is read back and compared with its source.",
     )
     parser.add_argument(
@@ -72,12 +72,12 @@ def _add_convert(subparsers: argparse._SubParsersAction) -> None:
         help="small, medium, original, original-5.5b, portuguese or pubmed, instead of files",
     )
     parser.add_argument(
-        "--dtype", help="of the weights: float32 (default), bfloat16 or float16; of a TRAINING float32 only"
+        "--dtype", help="of the weights: float32 (default), bfloat16 or float16; for a TRAINING float32 only"
     )
     parser.add_argument(
-        "--word-splitting", help="how its tokenizer splits: lm1b (default) or whitespace (default of a TRAINING)"
+        "--word-splitting", help="of its tokenizer: lm1b (default) or whitespace (default for a TRAINING)"
     )
-    parser.add_argument("--cache-dir", metavar="DIR", help="where downloaded files are kept [huggingface_hub's cache]")
+    parser.add_argument("--cache-dir", metavar="DIR", help="for downloaded files [huggingface_hub's cache]")
     parser.set_defaults(run=_convert, error=parser.error)
 
 
@@ -106,15 +106,17 @@ def _convert(options: argparse.Namespace) -> None:
 def _add_export(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "export",
-        help="write a model as AllenNLP's files, or for ONNX",
+        help="write a model as AllenNLP's files, or as ONNX",
         description="Write options.json and weights.hdf5, which AllenNLP, bilm-tf and simple_elmo read, into the new "
-        "folder OUT; the scalar mix, heads and the softmax have no place in that format. With --onnx write the file "
-        "OUT for ONNX runtimes, the scalar mix and a classifier's head included, for any batch and length.",
+        "folder OUT; that format has no scalar mix, heads or softmax. With --onnx write the ONNX file OUT, the scalar "
+        "mix and a classifier's head included, for any batch size and length.",
     )
     parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an ELMo")
     parser.add_argument("out", metavar="OUT", help="new folder, or with --onnx new file")
     parser.add_argument("--onnx", action="store_true", help="write an ONNX file")
-    parser.add_argument("--hidden-states", action="store_true", help="with --onnx: the biLM's layers are outputs, too")
+    parser.add_argument(
+        "--hidden-states", action="store_true", help="with --onnx: the biLM's layers as further outputs"
+    )
     parser.set_defaults(run=_export, error=parser.error)
 
 
@@ -146,10 +148,10 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
         "embed",
         help="embed a corpus",
         usage="hf-elmo embed [options] [MODEL] INPUT OUTPUT",
-        description="Write the ELMo vectors of each row of INPUT into OUTPUT. Stopped and started again, it goes on. "
-        "INPUT has one row a line or record: .txt, .jsonl, .csv, .tsv (also .gz), .parquet, or - (standard input). "
-        "OUTPUT is .safetensors, .npz, .hdf5 or .h5 (as bilm-tf wrote it) or .parquet; rows are named by their number, "
-        "from 0.",
+        description="Write the ELMo vectors of each row of INPUT into OUTPUT. An interrupted run resumes when it is "
+        "started again. INPUT has one row a line or record: .txt, .jsonl, .csv, .tsv (also .gz), .parquet, or - "
+        "(standard input). OUTPUT is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format) or .parquet; rows are named by "
+        "their number, from 0.",
     )
     parser.add_argument(
         "paths",
@@ -160,7 +162,7 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--layers", type=_layers, default="mix", help="mix (default), all, or one layer's number")
     parser.add_argument("--pooling", choices=("none", "mean", "max"), default="none", help="one vector a row")
     parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="to compute in [the model's]")
-    parser.add_argument("--output-dtype", choices=("float32", "float16"), default="float32", help="to write")
+    parser.add_argument("--output-dtype", choices=("float32", "float16"), default="float32", help="of the file")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... [a GPU if there is one]")
     parser.add_argument("--batch-tokens", type=int, metavar="N", help="tokens a batch [16384; on a CPU down to 4096]")
     parser.add_argument("--window", type=int, metavar="N", help="tokens sorted by length together [16 batches]")
@@ -171,12 +173,12 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
         "--text-column",
         type=_column,
         metavar="NAME",
-        help="column or key of the text; a number is a position, from 0, in a CSV without a line of names",
+        help="column or key of the text; a number is the index of a column in a CSV without a header",
     )
     parser.add_argument("--encoding", default="utf-8", help="of INPUT [utf-8]")
     _add_pretokenized(parser, "INPUT is")
     parser.add_argument("--overwrite", action="store_true", help="replace OUTPUT if it exists")
-    parser.add_argument("--restart", action="store_true", help="throw away what a stopped run left in OUTPUT.parts")
+    parser.add_argument("--restart", action="store_true", help="discard what an interrupted run left in OUTPUT.parts")
     parser.set_defaults(run=_embed, error=parser.error)
 
 
@@ -198,7 +200,7 @@ def _embed(options: argparse.Namespace) -> None:
     try:
         written = embed(model[0] if model else None, source, output, **values)
     except KeyboardInterrupt:
-        print(f"{output}.parts keeps what is done; the same command goes on from there", file=sys.stderr)
+        print(f"{output}.parts keeps the finished work; the same command resumes it", file=sys.stderr)
         raise
     print(f"{written.path}: {written.rows:,} rows, {written.words:,} words, {written.hidden_size} numbers a word")
 
@@ -209,16 +211,16 @@ def _embed(options: argparse.Namespace) -> None:
 def _add_neighbors(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "neighbors",
-        help="find where a corpus uses a word as a sentence does",
+        help="find where a corpus uses a word in the same sense",
         description="Print the words of CORPUS whose vectors are nearest to that of WORD in SENTENCE: in layer 0 words "
-        "of like spelling, in each layer above it places in the corpus, by their line.",
+        "of similar spelling, in the layers above occurrences in the corpus, with their line.",
     )
     parser.add_argument("sentence", metavar="SENTENCE", help="a sentence with WORD in it")
-    parser.add_argument("word", metavar="WORD", help="the word asked about, where it first stands")
+    parser.add_argument("word", metavar="WORD", help="a word of SENTENCE; its first occurrence counts")
     parser.add_argument("corpus", metavar="CORPUS", help="one sentence a line or record, as embed reads it")
     parser.add_argument("--model", metavar="MODEL", help="folder or Hub name of an ELMo [the one that ships]")
-    parser.add_argument("--top", type=int, default=5, metavar="N", help="neighbours by each layer [5]")
-    parser.add_argument("--any-word", action="store_true", help="search all words in each layer, not only WORD")
+    parser.add_argument("--top", type=int, default=5, metavar="N", help="neighbors for each layer [5]")
+    parser.add_argument("--any-word", action="store_true", help="search all words, not only occurrences of WORD")
     _add_pretokenized(parser, "SENTENCE and CORPUS are")
     parser.set_defaults(run=_neighbors)
 
@@ -253,7 +255,7 @@ def _add_vocab(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "vocab",
         help="count the words of a corpus for a language model's softmax",
-        description="Write the vocabulary file OUT: <S>, </S>, <UNK>, then the words of FILES by falling count.",
+        description="Write the vocabulary file OUT: <S>, </S>, <UNK>, then the words of FILES by decreasing frequency.",
     )
     parser.add_argument("out", metavar="OUT", help="file to write")
     parser.add_argument("files", nargs="+", metavar="FILES", help=_TEXTS)
@@ -279,13 +281,13 @@ def _add_pretrain(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "pretrain",
         help="train the language models on text",
-        description="Train a new biLM on FILES, or with --init an old one on a domain's text, into the folder OUT. "
-        "torchrun starts it in several processes. Stopped, it goes on with --resume as if it had never stopped.",
+        description="Train a new biLM on FILES, or with --init adapt a trained one to the text of a domain, into the "
+        "folder OUT. torchrun starts it in several processes. --resume continues an interrupted run exactly.",
     )
     parser.add_argument("out", metavar="OUT", help="folder of the checkpoint")
     parser.add_argument("texts", nargs="+", metavar="FILES", help=_TEXTS)
     parser.add_argument("--held-out", nargs="+", metavar="FILES", help="text to evaluate on [with --init: 1 in 20]")
-    parser.add_argument("--init", metavar="MODEL", help="folder or Hub name of the ELMo to go on from")
+    parser.add_argument("--init", metavar="MODEL", help="folder or Hub name of the ELMo to adapt")
     parser.add_argument("--vocab", dest="vocabulary", metavar="FILE", help="words of the softmax [counted in FILES]")
     parser.add_argument("--vocab-size", dest="vocabulary_size", type=int, metavar="N", help="words to keep [all]")
     _add_pretokenized(parser)
@@ -297,9 +299,9 @@ def _add_pretrain(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--steps", dest="max_steps", type=int, metavar="N", help="updates, instead of --epochs")
     parser.add_argument("--optim", metavar="NAME", help="adagrad, adamw_torch, ... [adagrad, with --init adamw_torch]")
     parser.add_argument("--learning-rate", type=float, metavar="X", help="[0.2, with --init 0.0005]")
-    parser.add_argument("--bf16", action="store_true", default=None, help="compute in bfloat16 where it does no harm")
+    parser.add_argument("--bf16", action="store_true", default=None, help="mixed precision with bfloat16")
     parser.add_argument("--seed", type=int, metavar="N", help="[42]")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in OUT")
+    parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint in OUT")
     parser.add_argument(
         "--config", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="a field of ElmoConfig"
     )
@@ -336,8 +338,8 @@ def _add_perplexity(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "perplexity",
         help="measure how well the language models predict a text",
-        description="Print the perplexity of the forward and of the backward language model on FILES, and that of the "
-        "mean of both losses, by the full softmax.",
+        description="Print the perplexity of the forward and of the backward language model on FILES, and the one of "
+        "their mean loss, by the full softmax.",
     )
     parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an ELMo with its softmax")
     parser.add_argument("files", nargs="+", metavar="FILES", help=_TEXTS)
@@ -363,7 +365,7 @@ def _perplexity(options: argparse.Namespace) -> None:
 def _add_substitutes(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "substitutes",
-        help="find words that fit in a word's place",
+        help="find lexical substitutes",
         description="For each word of SENTENCE, or for WORD, print the words that are most probable in its place by "
         "both language models together, with their probabilities.",
     )
@@ -385,6 +387,6 @@ def _substitutes(options: argparse.Namespace) -> None:
         model, tokenizer, [options.sentence], top=options.top, words=wanted, pretokenized=options.pretokenized
     )
     if not places:
-        raise ValueError(f"{options.word!r} is no word of the sentence as it is split: {options.sentence!r}.")
+        raise ValueError(f"{options.word!r} is not a word of the sentence as it is split: {options.sentence!r}.")
     for place in places:
         print(place.word, *(f"{word} {math.exp(value):.3f}" for word, value in place.candidates), sep="\t")

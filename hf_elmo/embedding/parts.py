@@ -188,8 +188,8 @@ class PartsFolder:
         ]
         if before and changed:
             raise ValueError(
-                f"{self.path} has parts of an interrupted run that differs: {'; '.join(changed)}. Resume it with its own "
-                "settings, or start over with restart=True (--restart)"
+                f"{self.path} has parts of an interrupted run that differs: {'; '.join(changed)}. Resume it with its "
+                "own settings, or start over with restart=True (--restart)"
             )
         self._write_manifest(manifest)
 

@@ -147,7 +147,7 @@ def test_command_interrupted_says_how_to_go_on(tmp_path, checkpoint, monkeypatch
     monkeypatch.setattr(CorpusEncoder, "encode", interrupt)
     source = text_file(tmp_path / "in.txt", ROWS)
     assert cli.main(["embed", str(checkpoint), str(source), str(tmp_path / "out.npz")]) == 130
-    assert "out.npz.parts keeps what is done; the same command goes on" in capsys.readouterr().err
+    assert "out.npz.parts keeps the finished work; the same command resumes" in capsys.readouterr().err
 
 
 def test_progress_is_shown_when_asked_for(model, capsys):

@@ -150,4 +150,4 @@ def test_substitutes_command(general, capsys):
     assert word == "cat"
     assert len(candidates) == 2
     assert main(["substitutes", str(general), "the cat sat", "dog"]) == 1
-    assert "'dog' is no word of the sentence" in capsys.readouterr().err
+    assert "'dog' is not a word of the sentence" in capsys.readouterr().err
