@@ -1,4 +1,4 @@
-"""Published ELMo formats, converted to checkpoints of this package and back; and ONNX."""
+"""Published ELMo formats, converted to checkpoints of this package and back, and export to ONNX."""
 
 from .bilm_tf import convert_bilm_tf, find_checkpoint
 from .checkpoint import add_remote_code, convert, convert_published, export, load

@@ -1,8 +1,8 @@
 """
 AllenNLP's and bilm-tf's format, `weights.hdf5` beside `options.json`, read into our tensors and written from them.
 
-[`key_table`] is the whole of the format: one row for each hdf5 dataset, with its shape, the tensors it becomes and the
-named transform between the two. Reading and writing walk the same rows; both refuse what the table does not name.
+[`key_table`] defines the format: one row for each hdf5 dataset, with its shape, the tensors it becomes and the named
+transform between the two. Reading and writing use the same rows; both refuse what the table does not name.
 """
 
 import json
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 Arrays = tuple[np.ndarray | None, ...]
 
-# Tensors of an ElmoModel that the format has no place for: they start as a new model's do, an export leaves them out.
+# Tensors of an ElmoModel that the format does not store: read, they have their initial values; an export omits them.
 LEFT_OUT = ("scalar_mix.scalars", "scalar_mix.gamma")
 
 
 class Transform(NamedTuple):
-    """`read` turns datasets into tensors, `write` tensors into datasets; None stands for an optional one left out."""
+    """`read` turns datasets into tensors, `write` tensors into datasets; `None` is an optional dataset's absence."""
 
     read: Callable[..., Arrays]
     write: Callable[..., Arrays]
@@ -57,7 +57,7 @@ def add_padding_row(characters: np.ndarray) -> Arrays:
 
 
 def drop_padding_row(embedding: np.ndarray) -> Arrays:
-    """[rows + 1, dim] -> [rows, dim]; the file's readers put a zero row back."""
+    """[rows + 1, dim] -> [rows, dim]; readers of the format add the zero row."""
     if embedding[0].any():
         raise ValueError("Row 0 of char_encoder.embedding.weight must be zero: it marks a padded position.")
     return (embedding[1:],)
@@ -69,7 +69,7 @@ def transpose(weight: np.ndarray) -> Arrays:
 
 
 def copy(array: np.ndarray) -> Arrays:
-    """A vector is the same in both."""
+    """A tensor that is the same in both formats."""
     return (array,)
 
 
@@ -110,8 +110,8 @@ def read_lstm_bias(bias: np.ndarray, remainder: np.ndarray | None) -> Arrays:
 
 def write_lstm_bias(bias: np.ndarray) -> Arrays:
     """
-    The inverse of [`read_lstm_bias`], bit by bit. A float32 near 0 loses its last digits when 1 is taken from it; what
-    is lost goes into a dataset of its own, which other readers do not look for and only a model trained here needs.
+    The bit-exact inverse of [`read_lstm_bias`]. Subtracting 1 from a float32 near 0 loses its last digits; they are
+    stored in a dataset of their own, which other readers ignore and only a model trained here needs.
     """
     gate_i, gate_f, gate_g, gate_o = np.split(bias, 4)
     stored = gate_f - 1
@@ -121,8 +121,8 @@ def write_lstm_bias(bias: np.ndarray) -> Arrays:
 
 def identity_projection(size: int, with_bias: bool) -> Transform:
     """
-    AllenNLP always projects, bilm-tf and this package only where the sizes differ. Without a projection the file gets
-    an identity, which gives the same numbers; [`read_weights`] takes an exact identity for no projection.
+    AllenNLP always projects, bilm-tf and this package only where the sizes differ. Without a projection an identity is
+    written, which gives the same numbers; [`read_weights`] reads an exact identity as no projection.
     """
 
     def write() -> Arrays:
@@ -259,7 +259,7 @@ def _dataset_shapes(file: "h5py.File") -> dict[str, tuple[int, ...]]:
 
 
 def _number_of_characters(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """How many characters there are. The tensor says it: `n_characters` is 261 for training and 262 for inference."""
+    """The number of characters, from the tensor: `n_characters` of the options is 261 in training, 262 in inference."""
     if "char_embed" not in shapes:
         raise ValueError(f"{path}: dataset 'char_embed' is missing; ELMo's words are read from their characters.")
     rows = (*shapes["char_embed"], 0)[0]
@@ -272,7 +272,7 @@ def _number_of_characters(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> 
 
 
 def _is_identity(file: "h5py.File", weight: Dataset, bias: Dataset | None = None) -> bool:
-    """Whether an optional projection is absent or one that changes nothing."""
+    """Whether an optional projection is absent or the identity."""
     matrix = _read_dataset(file, weight)
     if matrix is None:
         return True
@@ -281,7 +281,7 @@ def _is_identity(file: "h5py.File", weight: Dataset, bias: Dataset | None = None
 
 
 def _find_projections(file: "h5py.File", config: ElmoConfig, multi_rnn_cell: bool) -> dict[str, bool]:
-    """Whether there is a projection where the sizes do not demand one: then the file decides."""
+    """Whether there are projections where the sizes do not require them: the file decides."""
     found = {"char_projection": bool(config.char_projection), "cell_projection": bool(config.cell_projection)}
     for row in key_table(config, multi_rnn_cell):
         if not row.targets and not _is_identity(file, *row.datasets):
@@ -324,7 +324,9 @@ def read_weights(options_path: str | Path, weights_path: str | Path) -> tuple[El
             tensors.update(zip(row.targets, arrays, strict=True))
             unread -= {dataset.name for dataset in row.datasets}
     if unread:
-        raise ValueError(f"{weights_path}: nothing reads dataset {min(unread)!r} ({len(unread)} such); wrong options?")
+        raise ValueError(
+            f"{weights_path}: unexpected dataset {min(unread)!r} ({len(unread)} such): are these its options?"
+        )
     return config, tensors
 
 
@@ -338,7 +340,7 @@ def write_weights(folder: str | Path, config: ElmoConfig, tensors: Mapping[str, 
         tensors: float32 arrays by state-dict key, as [`read_weights`] returns them.
 
     Raises:
-        ValueError: the model has characters, a tensor or a value that the format cannot hold.
+        ValueError: the model has characters, a tensor or a value that the format cannot store.
         ImportError: h5py is not installed.
     """
     folder, h5py = Path(folder), import_h5py()
@@ -349,14 +351,14 @@ def write_weights(folder: str | Path, config: ElmoConfig, tensors: Mapping[str, 
         for row in key_table(config):
             missing = [target for target in row.targets if target not in left]
             if missing:
-                raise ValueError(f"The model has no tensor {missing[0]!r}, which AllenNLP's format wants.")
+                raise ValueError(f"The model has no tensor {missing[0]!r}, which AllenNLP's format requires.")
             arrays = row.transform.write(*[left.pop(target) for target in row.targets])
             for dataset, array in zip(row.datasets, arrays, strict=True):
                 if array is not None:
                     _require_array(dataset, array)
                     file.create_dataset(dataset.name, data=array)
     if left:
-        raise ValueError(f"AllenNLP's format has no place for tensor {min(left)!r} of the model.")
+        raise ValueError(f"AllenNLP's format cannot store tensor {min(left)!r} of the model.")
     (folder / "options.json").write_text(json.dumps(options_from_config(config), indent=2) + "\n", encoding="utf-8")
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from hf_elmo.configuration_elmo import ElmoConfig
 
 # 256 bytes and five markers. Our character ids are one higher, so that 0 can mark a padded position; a file whose
-# training already counted that row has one row more, which no character reaches.
+# training already counted that row has one row more, which no character uses.
 CHARACTER_ROWS = (261, 262)
 
-# What bilm-tf's training writes beside the architecture. None of it changes the vectors, so it is read over.
+# Options of bilm-tf's training. None of them changes the vectors, so they are ignored.
 TRAINING_OPTIONS = frozenset(
     {
         "all_clip_norm_val",
@@ -27,7 +27,7 @@ TRAINING_OPTIONS = frozenset(
         "unroll_steps",
     }
 )
-# Two that would change the model if they had another value than this.
+# Options that would change the model with any other value.
 FIXED_OPTIONS = {"bidirectional": True, "share_embedding_softmax": False}
 
 
@@ -78,9 +78,9 @@ def config_from_options(options: Mapping[str, Any], **fields: Any) -> ElmoConfig
     The configuration that options describe.
 
     Args:
-        options: as [`read_options`] returns them. Where bilm-tf has a default for an absent entry (`n_layers` 1, no
-            clips, no skip connections, no highway layers), that is what is taken.
-        fields: what only the weights can tell: `char_vocab_size`, `char_projection`, `cell_projection`.
+        options: as [`read_options`] returns them. Absent entries have bilm-tf's defaults: `n_layers` 1, no clips, no
+            skip connections, no highway layers.
+        fields: those that only the weights determine: `char_vocab_size`, `char_projection`, `cell_projection`.
 
     Raises:
         ValueError: an entry has a value that no model can have.
@@ -138,8 +138,8 @@ def options_from_config(config: ElmoConfig) -> dict[str, Any]:
     """The `options.json` of a configuration, with every entry that AllenNLP and bilm-tf read."""
     proj_clip = config.proj_clip
     if not config.cell_projection and proj_clip is not None and proj_clip < 1:
-        # The clip applies to a projection only, but AllenNLP would apply it after the identity. From 1 on it clips
-        # nothing there, for an unprojected output lies between -1 and 1.
+        # The clip applies to a projection only, but AllenNLP would apply it after the identity. A clip of 1 or more has
+        # no effect there: an output without projection is between -1 and 1.
         proj_clip = None
     return {
         "lstm": {

@@ -26,10 +26,10 @@ from .checkpoint import add_remote_code
 from .output import new_folder, require_equal
 
 PREFIX = "lm/"
-# What the training keeps beside the weights: counters, and the optimizer's sums for each variable.
+# Variables of the training that are no weights: counters, and the optimizer's slots.
 NOT_WEIGHTS = re.compile(r"(^|/)(global_step|train_perplexity|beta[12]_power)$|/(Adagrad|Adam(_1)?|Momentum)$")
-FILE_ENDING = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")  # of the files that a checkpoint consists of
-BASE = "elmo."  # of the biLM's keys in an ElmoForPreTraining
+FILE_ENDING = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")  # of a checkpoint's files
+BASE = "elmo."  # prefix of the ElmoModel's keys in an ElmoForPreTraining
 
 
 def variable_name(dataset: str) -> str:
@@ -79,7 +79,7 @@ def tensors_from_variables(
     weights = {name: array for name, array in variables.items() if not NOT_WEIGHTS.search(name)}
     for name in (f"{PREFIX}char_embed", f"{PREFIX}softmax/W"):
         if weights.get(name, np.zeros(0)).ndim != 2:
-            raise ValueError(f"the checkpoint has no matrix {name!r}: it is none of bilm-tf's character models.")
+            raise ValueError(f"the checkpoint has no matrix {name!r}: it is not a character model of bilm-tf.")
     sizes = {
         "char_vocab_size": len(weights[f"{PREFIX}char_embed"]) + 1,
         "vocab_size": len(weights[f"{PREFIX}softmax/W"]),
@@ -93,7 +93,7 @@ def tensors_from_variables(
         arrays = [_take(weights, dataset) for dataset in row.datasets]
         tensors.update(zip(row.targets, row.transform.read(*arrays), strict=True))
     if weights:
-        raise ValueError(f"nothing reads variable {min(weights)!r} ({len(weights)} such): wrong options?")
+        raise ValueError(f"unexpected variable {min(weights)!r} ({len(weights)} such): are these its options?")
     return config, tensors
 
 
@@ -113,13 +113,13 @@ def _take(weights: dict[str, np.ndarray], dataset: Dataset) -> np.ndarray | None
 
 def find_checkpoint(path: str | Path) -> Path | None:
     """
-    The TensorFlow checkpoint that a path means, in the form that [`read_variables`] takes.
+    The TensorFlow checkpoint that a path refers to, in the form that [`read_variables`] takes.
 
     Args:
         path: a folder, the prefix of a checkpoint's files, or one of them.
 
     Returns:
-        The folder, the prefix, or None: there is none.
+        The folder or the prefix; `None` where there is none.
     """
     path = Path(path)
     if path.is_dir():
@@ -133,7 +133,7 @@ def read_variables(checkpoint: str | Path) -> dict[str, np.ndarray]:
     All variables of a TensorFlow checkpoint.
 
     Args:
-        checkpoint: the folder of a training, whose latest checkpoint is taken, or the prefix of one's files
+        checkpoint: the folder of a training, whose latest checkpoint is read, or the prefix of a checkpoint's files
             (`model.ckpt-2500`).
 
     Raises:
@@ -198,7 +198,7 @@ def convert_bilm_tf(
         ValueError: the vocabulary has not as many words as the softmax has rows, or as [`load_bilm_tf`].
         FileNotFoundError, ImportError: as [`load_bilm_tf`].
     """
-    words = Vocabulary.load(vocabulary)  # first, because it is soon refused
+    words = Vocabulary.load(vocabulary)  # first: it fails fast
     model = load_bilm_tf(checkpoint, options)
     if len(words) != model.config.vocab_size:
         raise ValueError(

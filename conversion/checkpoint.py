@@ -1,4 +1,4 @@
-"""Folders that the Hub can hold: written in one piece or not at all, and read back before they are handed over."""
+"""Checkpoint folders for the Hub: written completely or not at all, and compared with their source."""
 
 import hashlib
 import inspect
@@ -71,7 +71,7 @@ def convert(
     Args:
         options: the `options.json`.
         weights: the `weights.hdf5`.
-        out: the folder to write; it must not exist. It appears when all is written and compared, not before.
+        out: the folder to write; it must not exist. It appears once everything is written and compared.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the weights in the folder.
         word_splitting: how the checkpoint's tokenizer splits text, an argument of [`ElmoTokenizer`].
         about: a page about the model, whose text and metadata go into the model card.
@@ -130,7 +130,7 @@ def convert_published(
         ConnectionError: the files cannot be downloaded.
         FileExistsError, ImportError: as [`convert`].
     """
-    published_model(model)  # what can be refused, before the download
+    published_model(model)  # everything that can fail before the download
     import_h5py()
     _require_dtype(dtype)
     require_absent(Path(out))
@@ -143,8 +143,8 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
     Write the biLM of a model as AllenNLP's `options.json` and `weights.hdf5`, which AllenNLP, bilm-tf and simple_elmo
     read. Converted back, it gives the same tensors bit by bit (a model in half precision: the same values, as float32).
 
-    The scalar mix, task heads and the softmax of the language model have no place in the format and stay behind.
-    AllenNLP itself refuses a model without skip connections; bilm-tf takes it.
+    The scalar mix, task heads and the softmax of the language model are not part of the format and are left out.
+    AllenNLP itself refuses a model without skip connections; bilm-tf reads it.
 
     Args:
         model: an ElmoModel or a model with a head over one, or the folder or Hub id of either.
@@ -155,7 +155,7 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
 
     Raises:
         FileExistsError: `out` exists.
-        ValueError: the model is no ELMo, or has something that the format cannot hold, such as other characters.
+        ValueError: the model is not an ELMo, or has something that the format cannot store, such as other characters.
         ImportError: h5py is not installed.
     """
     out = Path(out)

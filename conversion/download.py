@@ -1,4 +1,4 @@
-"""AllenNLP's published models: where they are, and a download that survives a broken connection."""
+"""AllenNLP's published models: their addresses, and a download that resumes."""
 
 import http.client
 import json
@@ -13,21 +13,21 @@ from urllib.error import HTTPError
 from huggingface_hub import cached_assets_path
 from huggingface_hub.utils import WeakFileLock, tqdm
 
-# Both serve the same paths; the second is the older address of the same store.
+# Both serve the same paths; the second is the older address of the same bucket.
 HOSTS = (
     "https://allennlp.s3.amazonaws.com/models/elmo/",
     "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/",
 )
 
 TIMEOUT_SECONDS = 30
-RETRIES = 5  # of a transfer that broke off; an address that does not answer or refuses is not tried twice
+RETRIES = 5  # of an interrupted transfer; a host that does not answer or refuses is not retried
 RETRY_SECONDS = 1.0
 CHUNK_BYTES = 1 << 20
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 class PublishedModel(NamedTuple):
-    """A published model: its two files, as paths below a host."""
+    """A published model: the paths of its two files on a host."""
 
     options: str
     weights: str
@@ -51,15 +51,15 @@ PUBLISHED_MODELS = {
 
 
 class _BrokenTransferError(OSError):
-    """A transfer that ended before its time; what has arrived is kept."""
+    """An incomplete transfer; what has arrived is kept for the next one."""
 
 
 def published_model(name: str) -> PublishedModel:
     """
-    The published model of a name.
+    The published model with a name.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: there is no model of that name.
     """
     if name not in PUBLISHED_MODELS:
         raise ValueError(f"model is {name!r}, but the published ones are {', '.join(PUBLISHED_MODELS)}.")
@@ -70,19 +70,19 @@ def download_published(
     name: str, cache_dir: str | Path | None = None, hosts: Sequence[str] = HOSTS
 ) -> tuple[Path, Path]:
     """
-    Download a published model, unless it is in the cache already.
+    Download a published model, unless it is cached.
 
     Args:
         name: a key of [`PUBLISHED_MODELS`].
-        cache_dir: where to keep the files; by default the assets folder of huggingface_hub's cache (`HF_HOME`).
-        hosts: addresses to try, one after the other, each ending in "/".
+        cache_dir: for the files; by default the assets folder of huggingface_hub's cache (`HF_HOME`).
+        hosts: base addresses to try in order, each ending in "/".
 
     Returns:
         The paths of the options and of the weights.
 
     Raises:
         ValueError: there is no model of that name.
-        ConnectionError: no host gives a file; the message says which file, and why for each host.
+        ConnectionError: no host serves a file; the message names the file, and the reason of each host.
     """
     model = published_model(name)
     folder = Path(cache_dir) if cache_dir is not None else cached_assets_path("hf_elmo", "allennlp", name)
@@ -92,18 +92,18 @@ def download_published(
 
 def download(path: str, target: Path, hosts: Sequence[str] = HOSTS) -> Path:
     """
-    Download one file from the first host that has it. What a broken download left in `<target>.part` is taken up again.
+    Download one file from the first host that has it. An interrupted download resumes from `<target>.part`.
 
     Args:
-        path: the path below a host's address.
-        target: where to put the file; a file that is there is not downloaded again.
-        hosts: addresses to try, one after the other.
+        path: of the file on a host.
+        target: where to put the file; an existing file is not downloaded again.
+        hosts: base addresses to try in order.
 
     Returns:
         `target`.
 
     Raises:
-        ConnectionError: no host gives the file.
+        ConnectionError: no host serves the file.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
@@ -128,7 +128,7 @@ def download(path: str, target: Path, hosts: Sequence[str] = HOSTS) -> Path:
 
 
 def _fetch(url: str, part: Path) -> None:
-    """All of a file into `part`, in as many transfers as it takes."""
+    """Download a whole file into `part`, resuming interrupted transfers."""
     for attempt in range(RETRIES + 1):
         try:
             return _transfer(url, part)
@@ -139,18 +139,18 @@ def _fetch(url: str, part: Path) -> None:
 
 
 def _transfer(url: str, part: Path) -> None:
-    """One request: from where `part` ends, if the server still has the file that it came from, else from the start."""
-    have, tag = _kept(part)
+    """One request: resumes at the end of `part` if the server still has the same version, else starts over."""
+    have, tag = _resumable(part)
     headers = {"User-Agent": "hf-elmo", "Accept-Encoding": "identity"}
     if have:
         headers |= {"Range": f"bytes={have}-", "If-Range": tag}
     try:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS)
     except HTTPError as error:
-        if error.code != 416:  # the server has less than what is kept: it is of another file
+        if error.code != 416:  # the server's file is shorter than the part: another version
             raise
         part.unlink()
-        raise _BrokenTransferError("what was kept of an earlier download does not fit") from error
+        raise _BrokenTransferError("the partial file is of another version") from error
     with response:
         start, total = _extent(response, have)
         version = response.headers["ETag"] or response.headers["Last-Modified"] or ""
@@ -169,7 +169,7 @@ def _transfer(url: str, part: Path) -> None:
 
 
 def _extent(response: http.client.HTTPResponse, have: int) -> tuple[int, int | None]:
-    """At which byte a response starts, and how many bytes the whole file has, if the server says so."""
+    """The first byte of a response, and the size of the whole file where the server reports it."""
     if response.status == 206:
         match = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers["Content-Range"] or "")
         if match and int(match[1]) == have:
@@ -180,18 +180,18 @@ def _extent(response: http.client.HTTPResponse, have: int) -> tuple[int, int | N
 
 
 def _tag_file(part: Path) -> Path:
-    """Holds what the server calls the version of the file (`ETag`), for pieces of two versions make no file."""
+    """The file with the version (`ETag`) of `part`: pieces of two versions must not be joined."""
     return part.with_name(part.name + ".etag")
 
 
-def _kept(part: Path) -> tuple[int, str]:
-    """How many bytes an earlier transfer left, and of which version; 0 without a version."""
+def _resumable(part: Path) -> tuple[int, str]:
+    """The bytes that an earlier transfer left, 0 where their version is unknown; and the version."""
     tag = _tag_file(part).read_text(encoding="utf-8") if _tag_file(part).is_file() else ""
     return (part.stat().st_size if tag and part.is_file() else 0), tag
 
 
 def _require_content(part: Path, suffix: str) -> None:
-    """Refuse, and do not keep, a page that some server on the way sent in the place of the file."""
+    """Delete and reject a page that was served in place of the file."""
     with part.open("rb") as file:
         start = file.read(24)
     good = start.startswith(HDF5_SIGNATURE)

@@ -1,4 +1,4 @@
-"""A model as an ONNX graph for any batch and length, from `torch.export`'s program; its recurrence is ONNX's `Scan`."""
+"""A model as an ONNX graph of dynamic batch size and length, through `torch.export`; the recurrence is a `Scan`."""
 
 import contextlib
 import copy
@@ -22,8 +22,8 @@ INPUTS = ("input_ids", "attention_mask")
 
 def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_hidden_states: bool = False) -> Path:
     """
-    Write a model as one ONNX file (opset 20), in float32. Its batch and its length are free, padding may stand on
-    either side, and its numbers are those of the model.
+    Write a model as one ONNX file (opset 20), in float32. Batch size and length are dynamic, padding may be on either
+    side, and the outputs are those of the model.
 
     Inputs: `input_ids` `[batch, words, characters]` and `attention_mask` `[batch, words]`, int64, as the tokenizer
     makes them; at least one word. Outputs, with names and shapes as in the model's own output: `last_hidden_state` and
@@ -33,15 +33,15 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
 
     Args:
         model: an ElmoModel, a model with a head over one, or the folder or Hub id of either.
-        out: the file to write; it must not exist. It appears when all is written and checked, not before.
-        output_hidden_states: whether the layers are outputs, too: `hidden_states.0`, ...
+        out: the file to write; it must not exist. It appears once it is written and checked.
+        output_hidden_states: the layers are further outputs: `hidden_states.0`, ...
 
     Returns:
         `out`.
 
     Raises:
         FileExistsError: `out` exists.
-        ValueError: the model is no ELMo, or its mix depends on the batch (`scalar_mix_layer_norm`).
+        ValueError: the model is not an ELMo, or its mix depends on the batch (`scalar_mix_layer_norm`).
         ImportError: onnx or onnxscript is not installed.
     """
     out = Path(out)
@@ -57,21 +57,21 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
 
 
 def _exportable(model: str | Path | PreTrainedModel) -> ElmoModel | ElmoForSequenceClassification:
-    """The part of a model that has an ONNX form: a copy of it in float32, on the CPU, as it is after training."""
+    """A copy of the part of a model that can be exported, in float32, on the CPU and in evaluation mode."""
     if not isinstance(model, PreTrainedModel):
         architectures = AutoConfig.from_pretrained(model).architectures or ()
         has_head = ElmoForSequenceClassification.__name__ in architectures
         model_class = ElmoForSequenceClassification if has_head else ElmoModel
         model = model_class.from_pretrained(model, dtype=torch.float32)
     if model.config.model_type != ElmoConfig.model_type:
-        raise ValueError(f"model is a {type(model).__name__}, but only ELMo models are written by this function.")
+        raise ValueError(f"model is a {type(model).__name__}, but only ELMo models can be exported.")
     if type(model).__name__ != ElmoForSequenceClassification.__name__:
         model = model.base_model
     return copy.deepcopy(model).to("cpu", torch.float32).eval()
 
 
 class _Graph(nn.Module):
-    """A model whose output is a tuple of tensors, those that `names` lists."""
+    """A model whose output is a tuple of tensors, named by `names`."""
 
     def __init__(self, model: ElmoModel | ElmoForSequenceClassification, output_hidden_states: bool) -> None:
         super().__init__()
@@ -110,13 +110,13 @@ def _translate(graph: _Graph) -> torch.onnx.ONNXProgram:
             verbose=False,
         )
     for node in program.model.graph.all_nodes():
-        node.metadata_props.clear()  # where in the source code it comes from, with the folders of this machine
+        node.metadata_props.clear()  # stack traces, with paths of this machine
     return program
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the exporter says of itself: that torchvision is not there, and how axes are named."""
+    """Silences the exporter, which comments on a missing torchvision and on the names of axes."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -150,8 +150,8 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
         usage="hf-elmo embed [options] [MODEL] INPUT OUTPUT",
         description="Write the ELMo vectors of each row of INPUT into OUTPUT. An interrupted run resumes when it is "
         "started again. INPUT has one row a line or record: .txt, .jsonl, .csv, .tsv (also .gz), .parquet, or - "
-        "(standard input). OUTPUT is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format) or .parquet; rows are named by "
-        "their number, from 0.",
+        "(standard input). OUTPUT is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format) or .parquet; rows are named "
+        "by their number, from 0.",
     )
     parser.add_argument(
         "paths",

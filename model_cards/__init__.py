@@ -1,4 +1,4 @@
-"""Model cards: `template.md` for any converted checkpoint, and for each published model a page that goes into it."""
+"""Model cards: `template.md` for any converted checkpoint, and a page for each published model that it includes."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -10,7 +10,7 @@ _FOLDER = files(__name__)
 
 
 def published_card(name: str) -> ModelCard:
-    """The page of a published model: what it was trained on, by whom, with how many parameters."""
+    """The page of a published model: its training data, authors and number of parameters."""
     return ModelCard(_FOLDER.joinpath(f"{name}.md").read_text(encoding="utf-8"))
 
 
@@ -20,9 +20,9 @@ def make_card(name: str, about: ModelCard | None = None, **fields: Any) -> Model
 
     Args:
         name: the checkpoint's name, the card's title.
-        about: a page whose text and metadata go into the card, such as [`published_card`] returns.
-        fields: what the template shows: `config` (the ElmoConfig), `parameters` (their number), `dtype`, and `sources`,
-            a list of (file name, SHA-256).
+        about: a page whose text and metadata the card includes, as from [`published_card`].
+        fields: of the template: `config` (the ElmoConfig), `parameters` (their number), `dtype`, and `sources`, a list
+            of (file name, SHA-256).
     """
     metadata: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "feature-extraction"}
     metadata["tags"] = ["elmo", "bilm", "character-level"]
@@ -34,5 +34,5 @@ def make_card(name: str, about: ModelCard | None = None, **fields: Any) -> Model
 
 
 def write_card(folder: Path, card: ModelCard) -> None:
-    """Write a card where the Hub looks for it, `README.md`."""
+    """Write a card as the folder's `README.md`, which the Hub shows."""
     card.save(folder / "README.md")

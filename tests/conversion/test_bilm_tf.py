@@ -177,7 +177,7 @@ def without(variables: dict, name: str) -> dict:
     [
         (lambda v: without(v, "lm/CNN_proj/b_proj"), "variable 'lm/CNN_proj/b_proj' is missing"),
         (lambda v: without(v, "lm/softmax/W"), "no matrix 'lm/softmax/W'"),
-        (lambda v: {**v, "lm/extra": np.zeros(3)}, "nothing reads variable 'lm/extra'"),
+        (lambda v: {**v, "lm/extra": np.zeros(3)}, "unexpected variable 'lm/extra'"),
         (lambda v: {**v, "lm/softmax/b": np.zeros(3)}, "'lm/softmax/b' has shape"),
         (lambda v: {**v, "lm/softmax/b": np.full(len(WORDS), np.nan)}, "NaN or infinite"),
     ],
