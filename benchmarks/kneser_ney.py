@@ -2,7 +2,7 @@
 
     python benchmarks/kneser_ney.py --vocab corpus/vocab.txt corpus/train.txt corpus/heldout.txt corpus/wikitext2.txt
 
-prints the forward perplexity of each file after the first, on which the model is trained. Files hold one tokenised
+prints the forward perplexity of each file after the first, on which the model is trained. Files hold one tokenized
 sentence a line. Counted as `hf-elmo perplexity --pretokenized` counts: each sentence by itself, `</S>` is predicted,
 `<S>` is not, and a word outside the vocabulary is the word `<UNK>`.
 
@@ -153,8 +153,8 @@ def read_sentences(path: Path, vocabulary: Vocabulary) -> list[np.ndarray]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Trains on the first file and prints the perplexity of the others."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("train", type=Path, help="tokenised sentences, one a line")
-    parser.add_argument("test", type=Path, nargs="+", help="tokenised sentences, one a line")
+    parser.add_argument("train", type=Path, help="tokenized sentences, one a line")
+    parser.add_argument("test", type=Path, nargs="+", help="tokenized sentences, one a line")
     parser.add_argument("--vocab", type=Path, required=True, help="one word a line; <S>, </S>, <UNK> among them")
     parser.add_argument("--discount", type=float, help="one for all: plain Kneser-Ney [modified, estimated]")
     args = parser.parse_args(arguments)

@@ -44,7 +44,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--allennlp-python", help="Python of an environment with AllenNLP 2.10.1")
     parser.add_argument("--simple-elmo-python", help="Python of an environment with simple_elmo 0.9.2")
     parser.add_argument("--shared", type=Path, default=shared_folder(), help="folder with peers/ and data/")
-    parser.add_argument("--text", type=Path, help="tokenised paragraphs, one a line [WikiText-2's test part]")
+    parser.add_argument("--text", type=Path, help="tokenized paragraphs, one a line [WikiText-2's test part]")
     parser.add_argument("--large-text", type=Path, help="folder of .txt files for large corpora [public-domain books]")
     parser.add_argument("--out", type=Path, help="folder of results and plots [benchmarks/results; a trial's: outputs]")
     parser.add_argument(
@@ -69,7 +69,7 @@ def _sections(text: str) -> list[str]:
 
 
 def run_section(measure: Callable[[Bench], Iterator[Row]], bench: Bench, quick: bool) -> Section:
-    """The rows of a section; what stops it is written down beside those that it has."""
+    """The rows of a section, and the error that ended it early."""
     started = time.perf_counter()
     section = Section(machine=describe_machine(), date=datetime.now(timezone.utc).strftime("%Y-%m-%d"), quick=quick)
     try:

@@ -1,4 +1,4 @@
-"""What the examples share: the option --model, and loading what it names."""
+"""The option `--model` of the examples, and loading the model it names."""
 
 import argparse
 

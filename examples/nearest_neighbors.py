@@ -1,8 +1,8 @@
-"""The paper's Table 4: a word's nearest neighbours in context, beside the nearest words by spelling alone.
+"""The paper's Table 4: a word's nearest neighbors in context, beside the nearest words by spelling alone.
 
     python examples/nearest_neighbors.py corpus/train.txt
 
-The corpus holds one sentence a line, tokenised, words parted by blanks (examples/pretrain_mini/prepare.py makes one).
+The corpus has one tokenized sentence a line (examples/pretrain_mini/prepare.py makes one).
 """
 
 import argparse
@@ -26,8 +26,8 @@ QUESTIONS = (
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table for each word."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("corpus", type=Path, help="tokenised sentences, one a line")
-    parser.add_argument("--top", type=int, default=3, help="neighbours by each layer [3]")
+    parser.add_argument("corpus", type=Path, help="tokenized sentences, one a line")
+    parser.add_argument("--top", type=int, default=3, help="neighbors for each layer [3]")
     add_model_option(parser)
     args = parser.parse_args(arguments)
     model, tokenizer = load(args.model)

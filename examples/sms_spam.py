@@ -2,10 +2,10 @@
 
     python examples/sms_spam.py ../shared/data/sms_spam/spam.csv
 
-A textbook's experiment with the ELMo of TF-Hub: the first 4,457 messages train, the other 1,115 test; 256 units with
-ReLU; 97.76 % after one epoch of 1,137 seconds, in which every message went through ELMo. Frozen vectors are constants,
-so they are computed once here, and each of their numbers is brought to mean 0 and deviation 1 (over the training
-messages). The classifier is trained from several random starts, since 1,115 messages are few.
+A textbook's experiment with the ELMo of TF-Hub: the first 4,457 messages train, the other 1,115 test; 256 hidden units
+with ReLU; 97.76 % after one epoch of 1,137 seconds, in which every message went through ELMo. Vectors of a frozen biLM
+are constant, so they are computed once here, and standardized by the training messages. The classifier is trained with
+several random seeds, since 1,115 test messages are few.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints accuracy and seconds."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("file", type=Path, help="spam.csv: columns v1 (ham or spam) and v2 (text), latin-1")
-    parser.add_argument("--train-rows", type=int, default=4457, help="the first rows train, the others test [4457]")
+    parser.add_argument("--train-rows", type=int, default=4457, help="rows that train, the others test [4457]")
     parser.add_argument("--starts", type=int, default=5, help="random starts of the classifier [5]")
     add_model_option(parser)
     args = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""One word in two senses: its vector moves with the sentence that it stands in.
+"""One word in two senses: its vector depends on its sentence.
 
     python examples/two_senses.py
 

@@ -1,10 +1,10 @@
-"""Word senses by nearest neighbours: does a word's vector know which of its senses is meant?
+"""Word sense disambiguation by nearest neighbor: does a word's vector tell its sense?
 
     python examples/word_senses.py ../shared/data/wsd/senseval/{line,interest}.pos.gz
 
-Each occurrence of a word gets the sense of the occurrence whose vector is nearest (1-NN, cosine), by each layer of the
-biLM and by means of layers, in 5 folds; the most frequent sense beside it. The same sentence never stands on both
-sides. Files are Senseval's as nltk packs them. Needs scikit-learn.
+Each occurrence of a word gets the sense of the occurrence with the nearest vector (1-NN, cosine), for each layer of the
+biLM and means of layers, in 5-fold cross-validation, beside the most frequent sense. Equal sentences are in the same
+fold. Files are Senseval's as nltk distributes them. Needs scikit-learn.
 """
 
 import argparse
@@ -24,9 +24,9 @@ from sklearn.neighbors import KNeighborsClassifier
 import hf_elmo
 
 FOLDS = 5
-SENTENCES_AT_ONCE = 500  # bounds the memory for vectors of words that are not asked about
+SENTENCES_AT_ONCE = 500  # bounds the memory for the vectors of the other words
 
-# The files are no well-formed XML.
+# The files are not well-formed XML.
 _INSTANCE = re.compile(r"<instance.*?senseid=\"([^\"]+)\".*?<context>(.*?)</context>", re.DOTALL)
 _WORD = re.compile(r"(<head>\s*)?<wf pos=(?:\"[^\"]*\"|'[^']*')>(.*?)</wf>")
 
@@ -36,34 +36,34 @@ class Occurrence:
     """A word in a sentence, and its sense."""
 
     words: list[str]
-    place: int
+    position: int
     sense: str
 
 
 def read_senseval(path: Path) -> Iterator[Occurrence]:
-    """The occurrences of a file, each with the one sentence that holds the word."""
+    """The occurrences of a file, each with the one sentence that contains the word."""
     text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode("utf-8")
     for sense, context in _INSTANCE.findall(text):
         sentence = next(line for line in context.split("\n") if "<head>" in line)
         heads, words = zip(*_WORD.findall(sentence), strict=True)
-        place = next(number for number, head in enumerate(heads) if head)
-        yield Occurrence([html.unescape(word) for word in words], place, sense)
+        position = next(number for number, head in enumerate(heads) if head)
+        yield Occurrence([html.unescape(word) for word in words], position, sense)
 
 
 def vectors_of(
     model: hf_elmo.ElmoModel, tokenizer: hf_elmo.ElmoTokenizer, occurrences: Sequence[Occurrence]
 ) -> np.ndarray:
-    """The vectors of the words asked about, `[layers, occurrences, 2P]`."""
+    """The vectors of the occurrences, `[layers, occurrences, 2P]`."""
     found = []
     for start in range(0, len(occurrences), SENTENCES_AT_ONCE):
         part = occurrences[start : start + SENTENCES_AT_ONCE]
         arrays = hf_elmo.embed(model, [one.words for one in part], tokenizer=tokenizer, layers="all", progress=False)
-        found += [array[:, one.place] for array, one in zip(arrays, part, strict=True)]
+        found += [array[:, one.position] for array, one in zip(arrays, part, strict=True)]
     return np.stack(found, axis=1)
 
 
 def accuracies(vectors: np.ndarray, occurrences: Sequence[Occurrence]) -> dict[str, float]:
-    """Accuracy by the most frequent sense, each layer, and means of layers."""
+    """Accuracies of the most frequent sense, of each layer, and of means of layers."""
     senses = np.array([one.sense for one in occurrences])
     _, sentence = np.unique([" ".join(one.words) for one in occurrences], return_inverse=True)
     folds = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=0)

@@ -11,7 +11,7 @@ from measure import embedding, results, text
 from measure.bench import FULL, Bench, Settings
 from measure.embedding import LARGEST_DIFFERENCE, OWN, SMALLEST_COSINE
 from measure.memory import DOCUMENT, LINES
-from measure.plots import COLOURS, draw_plots
+from measure.plots import COLORS, draw_plots
 from measure.processes import Answers, Engine, Worker, WorkerError, ask_in_turn, loaded_workers
 from measure.report import markdown_table, rows_table, write_readme
 from measure.results import Results, Section, describe_machine
@@ -360,11 +360,11 @@ def test_a_plot_for_each_section_that_has_one(measured: Results, tmp_path: Path)
     assert all(0 < image.stat().st_size < 100_000 for image in plots.values())
 
 
-def test_every_engine_has_a_colour_of_its_own(tmp_path: Path) -> None:
+def test_every_engine_has_a_color_of_its_own(tmp_path: Path) -> None:
     bench = Bench(Settings("python", "python", *[tmp_path] * 4), FULL)
     engines = [*bench.ours, bench.ours_high, *bench.allennlp, *bench.simple_elmo]
-    assert {engine.name for engine in engines} == set(COLOURS)
-    assert len(set(COLOURS.values())) == len(COLOURS)
+    assert {engine.name for engine in engines} == set(COLORS)
+    assert len(set(COLORS.values())) == len(COLORS)
 
 
 def test_the_page_holds_every_table_every_plot_and_the_prose(measured: Results, tmp_path: Path) -> None:

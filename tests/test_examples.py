@@ -89,8 +89,8 @@ def test_word_senses_prints_every_layer(example, folder, senseval, capsys):
 def test_word_senses_reads_the_sentence_with_the_word(example, senseval):
     first, *_, last = example("word_senses").read_senseval(senseval)
     assert " ".join(first.words) == "they hung 0 shirts on the line & left"
-    assert (first.words[first.place], first.sense) == ("line", "cord")
-    assert (last.words[last.place], last.sense) == ("lines", "phone")
+    assert (first.words[first.position], first.sense) == ("line", "cord")
+    assert (last.words[last.position], last.sense) == ("lines", "phone")
 
 
 def test_word_senses_tell_apart_what_the_vectors_tell_apart(example):

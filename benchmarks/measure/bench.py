@@ -1,4 +1,4 @@
-"""What all sections share: the settings, the plan, the implementations, the models, and how a number is taken."""
+"""What all sections share: settings, plan, implementations and models."""
 
 import shutil
 import subprocess
@@ -27,7 +27,7 @@ class Plan:
         shapes: of `make_weights.py`.
         threads: the first is the one that targets are measured with.
         sentences: sizes of the corpora.
-        largest: with each shape and number of threads the largest corpus, where it is not all of them.
+        largest: (shape, threads, sentences): the largest corpus of a shape and number of threads, where it is limited.
         rounds: of all engines in turn, on the first number of threads; one round on the others.
         peer_words: how many words a peer embeds for a rate, by shape.
         finetuning: shapes, and whether the biLM is trained.
@@ -86,9 +86,9 @@ class Settings:
     Args:
         allennlp_python, simple_elmo_python: interpreters of the peers' environments, or `None`.
         shared: the folder with `peers/`.
-        text: tokenised paragraphs, one a line.
-        large_text: a folder of text, for corpora larger than that.
-        work: where models are made, and kept for the next run.
+        text: tokenized paragraphs, one a line.
+        large_text: a folder of text, for larger corpora.
+        work: the folder where models are made and kept for later runs.
     """
 
     allennlp_python: str | None
@@ -114,7 +114,7 @@ class Bench:
         return read_sentences(self.settings.text)
 
     def sentences(self, number: int) -> list[str]:
-        """The first sentences of the text; where it has fewer, they come again."""
+        """The first sentences of the text, repeated where it has fewer."""
         return repeat_to(self.all_sentences, number)
 
     def lines(self, number: int) -> list[str]:
@@ -125,25 +125,25 @@ class Bench:
 
     @property
     def ours(self) -> list[Engine]:
-        """hf_elmo in both number types."""
+        """hf_elmo in both dtypes."""
         return [
             Engine(f"hf_elmo {dtype}", sys.executable, "ours.py", {"dtype": dtype}) for dtype in ("float32", "bfloat16")
         ]
 
     @property
     def ours_high(self) -> Engine:
-        """hf_elmo in float32, its products as precise as PyTorch's setting "high" says."""
+        """hf_elmo in float32, with PyTorch's setting "high" for matrix products."""
         arguments = {"dtype": "float32", "precision": "high"}
         return Engine("hf_elmo float32, precision high", sys.executable, "ours.py", arguments)
 
     @property
     def allennlp(self) -> list[Engine]:
-        """AllenNLP, if there is an environment with it."""
+        """AllenNLP, where an environment with it is given."""
         return self._peer("AllenNLP", self.settings.allennlp_python, "peer_allennlp.py")
 
     @property
     def simple_elmo(self) -> list[Engine]:
-        """simple_elmo, if there is an environment with it."""
+        """simple_elmo, where an environment with it is given."""
         legacy = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
         return self._peer("simple_elmo", self.settings.simple_elmo_python, "peer_simple_elmo.py", legacy)
 
@@ -194,10 +194,10 @@ class Bench:
     # -- numbers ------------------------------------------------------------------------------------------------------
 
     def fill(self, row: AnyRow, measure: Callable[[], dict[str, Any]]) -> AnyRow:
-        """The row with what `measure` gives, or with why it gave nothing; it is shown."""
+        """The row with the values of `measure`, or with its error; it is printed."""
         try:
             row = replace(row, **measure())
-        except Exception as error:  # one number missing must not cost the others
+        except Exception as error:  # a missing number must not cost the others
             row = row.failed(error)
         self.show(row)
         return row

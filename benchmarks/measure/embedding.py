@@ -1,4 +1,4 @@
-"""Words a second of a corpus, beside the peers; where the time goes; how near the arithmetic is to the machine's."""
+"""Words per second on a corpus beside the peers, where the time goes, and the efficiency of the arithmetic."""
 
 import math
 import tempfile
@@ -21,7 +21,7 @@ AGREEMENT_SENTENCES = 16
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How a peer is given a corpus."""
+    """How a corpus is batched for a peer."""
 
     batch_size: int
     by_length: bool
@@ -65,7 +65,7 @@ class Cell:
         return self.words / min(self.seconds) if self.seconds else 0.0
 
     def row(self, shape: str, sentences: int, threads: int) -> EmbeddingRow:
-        """What came of it."""
+        """The row of the table."""
         row = EmbeddingRow(
             shape=shape,
             sentences=sentences,
@@ -97,7 +97,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 def _corpus(
     bench: Bench, workers: list[Worker], shape: str, threads: int, sentences: int, best: dict[str, list[Arrangement]]
 ) -> Iterator[EmbeddingRow]:
-    """A row for each engine and arrangement; `best` gets the peers' best ones, which are all that is tried later."""
+    """A row for each engine and arrangement; `best` gets the peers' best ones, the only ones tried later."""
     plan = bench.plan
     text, words = bench.sentences(sentences), dict(plan.peer_words)[shape]
     cells = []
@@ -147,7 +147,7 @@ def _inside(bench: Bench, ours: list[Worker], shape: str, threads: int) -> Itera
 
 
 def _agreement(bench: Bench, workers: list[Worker], shape: str) -> Iterator[AgreementRow]:
-    """How far our float32 is from AllenNLP's, in both precisions."""
+    """The largest difference of our float32 from AllenNLP's, in both precisions."""
     by_name = {worker.engine.name: worker for worker in workers}
     peers = [by_name[engine.name] for engine in bench.allennlp]
     text = bench.sentences(AGREEMENT_SENTENCES)
@@ -175,7 +175,7 @@ def _largest_difference(workers: tuple[Worker, Worker], text: list[str]) -> floa
 
 
 def _precision(bench: Bench) -> Iterator[AgreementRow]:
-    """What bfloat16, and pairs of bfloat16 numbers, do to the vectors of the model that ships."""
+    """The effect of bfloat16, and of products of bfloat16 pairs, on the vectors of the model that ships."""
     text = bench.sentences(bench.plan.sentences[0])
     with bench.workers(bench.ours[:1], "mini", bench.plan.threads[0]) as (worker,):
         for what, call in ((SMALLEST_COSINE, "smallest_cosine"), (LARGEST_DIFFERENCE_OWN, "largest_difference")):

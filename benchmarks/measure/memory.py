@@ -1,4 +1,4 @@
-"""The most memory that embedding from file to file takes: a small and a large corpus, a short and a long row."""
+"""Peak memory of embedding a file into a file: a small and a large corpus, a short and a long row."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ def _embed(
 
 
 def _write_lines(bench: Bench, number: int, path: Path) -> None:
-    """The text in lines of so many words, again and again."""
+    """The text in lines of `WORDS_OF_A_LINE` words, repeated up to `number` lines."""
     words = " ".join(bench.all_sentences).split()
     starts = range(0, len(words) - WORDS_OF_A_LINE, WORDS_OF_A_LINE)
     lines = [" ".join(words[start : start + WORDS_OF_A_LINE]) for start in starts]

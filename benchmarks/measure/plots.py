@@ -1,4 +1,4 @@
-"""The results as pictures."""
+"""Plots of the results."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from .targets import SENTENCES, THREADS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = {
+COLORS = {
     "hf_elmo float32": "tab:blue",
     "hf_elmo bfloat16": "tab:cyan",
     "hf_elmo float32, precision high": "tab:purple",
@@ -22,7 +22,7 @@ Panel = tuple[str, Callable[["Axes"], None]]
 
 
 def draw_plots(results: Results, folder: Path) -> dict[str, Path]:
-    """Write a picture for each section that has rows for one; returns the files by the sections' names."""
+    """Write a plot for each section that has rows for one; returns the files by the sections' names."""
     panels = {
         "embedding": _embedding(results),
         "latency": _latency(results),
@@ -57,7 +57,7 @@ def _bars(values: dict[str, float], label: str) -> Callable[["Axes"], None]:
     """One bar for each engine, its number on top."""
 
     def paint(ax: "Axes") -> None:
-        bars = ax.bar(list(values), list(values.values()), color=[COLOURS[name] for name in values])
+        bars = ax.bar(list(values), list(values.values()), color=[COLORS[name] for name in values])
         ax.bar_label(bars, fmt="{:,.3g}" if max(values.values()) < 100 else "{:,.0f}", fontsize=8)
         ax.set_xticks(range(len(values)), [name.replace(" ", "\n") for name in values], fontsize=8)
         ax.set_ylabel(label)
@@ -71,7 +71,7 @@ def _lines(series: dict[str, list[tuple[float, float]]], x: str, y: str, scale: 
 
     def paint(ax: "Axes") -> None:
         for name, points in series.items():
-            ax.plot(*zip(*sorted(points), strict=True), marker="o", label=name, color=COLOURS.get(name))
+            ax.plot(*zip(*sorted(points), strict=True), marker="o", label=name, color=COLORS.get(name))
         ax.set(xlabel=x, ylabel=y, xscale=scale, yscale=scale)
         if scale == "log":
             _write_out(ax)

@@ -1,4 +1,4 @@
-"""The implementations, each in a process of its own and, for the peers, in an environment of its own."""
+"""The implementations, each in a process and, for the peers, an environment of its own."""
 
 import json
 import os
@@ -21,14 +21,14 @@ class WorkerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Engine:
-    """An implementation in a number type.
+    """An implementation in a dtype.
 
     Args:
-        name: as the tables have it.
+        name: in the tables.
         python: the interpreter of its environment.
         script: the file in `workers/` that runs there.
         arguments: of its call `load`, beside folder and threads.
-        environment: variables that it needs.
+        environment: variables of the process.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Engine:
 
 
 class Worker:
-    """A process that answers calls; it is ended with the block it was started for."""
+    """A process that answers calls; a context manager ends it."""
 
     def __init__(self, engine: Engine, threads: int) -> None:
         self.engine = engine
@@ -75,7 +75,7 @@ class Worker:
         return self.answer()
 
     def post(self, name: str, **arguments: Any) -> None:
-        """Send a call whose `answer` is asked for later."""
+        """Send a call; `answer` receives its result."""
         if self._broken is None:
             try:
                 self._process.stdin.write(json.dumps({"call": name, "arguments": arguments}).encode() + b"\n")
@@ -99,7 +99,7 @@ class Worker:
         return answer["result"]
 
     def load(self) -> dict[str, float]:
-        """The answer to a posted `load`; a worker that cannot load says so to each later call."""
+        """The answer to a posted `load`; if it failed, every later call raises the same error."""
         try:
             return self.answer()
         except WorkerError as error:
@@ -120,9 +120,9 @@ def _thread_limits(threads: int) -> dict[str, str]:
 
 @contextmanager
 def loaded_workers(engines: Sequence[tuple[Engine, Path]], threads: int) -> Iterator[list[Worker]]:
-    """A worker for each engine, with the model of the folder beside it, loaded side by side.
+    """A worker for each engine, with the model of its folder, all loaded at the same time.
 
-    One that cannot load is among them: its calls fail and say why.
+    The calls of a worker that cannot load raise its error.
     """
     with ExitStack() as stack:
         workers = [stack.enter_context(Worker(engine, threads)) for engine, _ in engines]
@@ -138,14 +138,14 @@ def loaded_workers(engines: Sequence[tuple[Engine, Path]], threads: int) -> Iter
 
 @dataclass
 class Answers:
-    """What an engine answered in several rounds, or why it did not."""
+    """The answers of an engine in several rounds, or its error."""
 
     engine: Engine
     given: list[Any] = field(default_factory=list)
     error: WorkerError | None = None
 
     def ask(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-        """Once more, unless it failed before."""
+        """One more call, unless an earlier one failed."""
         if self.error is None:
             try:
                 self.given.append(call(*arguments, **options))
@@ -160,7 +160,7 @@ class Answers:
 
 
 def ask_in_turn(workers: Sequence[Worker], rounds: int, name: str, **arguments: Any) -> list[Answers]:
-    """The same call to each worker in turn, and that several times: what disturbs the machine disturbs all alike."""
+    """The same call to each worker in turn, in several rounds, so that other load on the machine affects all alike."""
     answers = [Answers(worker.engine) for worker in workers]
     for _ in range(rounds):
         for worker, answer in zip(workers, answers, strict=True):

@@ -1,4 +1,4 @@
-"""The page that shows the results: `README.md`, generated, with the prose of `limits.md` in it."""
+"""The generated page of results, `README.md`, which includes `limits.md`."""
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ def write_readme(results: Results, plots: Mapping[str, Path], path: Path) -> Non
     """Write the page; `plots` are the images of sections, in a folder beside it or below."""
     parts = [HEADER, _commands(), _machines(results), "## Targets\n", _targets(results)]
     if any(section.quick for section in results.sections.values()):
-        parts.append("Sections that are a trial run (above) measured very little: their figures say nothing.\n")
+        parts.append("Sections marked as a trial run measured very little text: their figures mean nothing.\n")
     for name, section in results.sections.items():
         if name in plots:
             parts.append(f"![{name}]({plots[name].relative_to(path.parent).as_posix()})\n")
@@ -33,7 +33,7 @@ def write_readme(results: Results, plots: Mapping[str, Path], path: Path) -> Non
 
 
 def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table of texts; a bar in a text is no border."""
+    """A table of texts, in which bars are escaped."""
     rows = [header, ["---"] * len(header), *lines]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in rows)
 

@@ -20,11 +20,11 @@ class Section:
 
     Args:
         rows: of its tables, in order.
-        machine: that it was measured on, in words.
-        date: when, UTC.
-        seconds: how long it took.
-        quick: whether it was a trial run, whose numbers say little.
-        failure: why it ended early, if it did.
+        machine: a description of the machine.
+        date: of the measurement, UTC.
+        seconds: duration.
+        quick: a trial run, whose numbers mean little.
+        failure: the error that ended it early.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -43,24 +43,24 @@ class Results:
 
     @classmethod
     def load(cls, path: Path) -> "Results":
-        """Those of a file, none where there is no file; rows of kinds that are no more are left out."""
+        """Those of a file, or none where it does not exist; rows of unknown kinds are skipped."""
         if not path.exists():
             return cls()
         return cls({name: _section(stored) for name, stored in json.loads(path.read_text(encoding="utf-8")).items()})
 
     def save(self, path: Path) -> None:
-        """Write the file; one that is there stays whole until the new one is."""
+        """Write the file atomically."""
         draft = path.with_suffix(".draft")
         draft.write_text(json.dumps({name: _stored(part) for name, part in self.sections.items()}, indent=1) + "\n")
         draft.replace(path)
 
     def merge(self, name: str, section: Section, order: Iterable[str]) -> None:
-        """Put a section in the place of the one of its name; sections stand in the order of `order`."""
+        """Replace the section of a name; sections are sorted as in `order`."""
         self.sections[name] = section
         self.sections = {known: self.sections[known] for known in order if known in self.sections}
 
     def find(self, kind: type[AnyRow], **values: Any) -> Iterator[AnyRow]:
-        """The rows of a kind that have these values and did not fail."""
+        """The rows of a kind with these values that did not fail."""
         for section in self.sections.values():
             for row in section.rows:
                 if type(row) is kind and row.failure is None and values.items() <= vars(row).items():
@@ -95,7 +95,7 @@ def describe_machine() -> str:
 
 
 def _first_facts(path: Path) -> dict[str, str]:
-    """The lines `name : value` of the first processor in Linux's list; elsewhere none."""
+    """The fields of the first processor in Linux's list; elsewhere none."""
     if not path.exists():
         return {}
     first = path.read_text(encoding="utf-8").split("\n\n")[0]

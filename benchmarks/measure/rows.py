@@ -11,7 +11,7 @@ def column(title: str, style: str = "", default: Any = None) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of a table: what was measured, and the numbers, or why there are none."""
+    """One line of a table: what was measured, and the numbers or the failure."""
 
     TITLE: ClassVar[str] = ""
     NOTE: ClassVar[str] = ""
@@ -27,7 +27,7 @@ class Row:
         return texts
 
     def failed(self, error: BaseException) -> "Row":
-        """The same row with the error in the place of the numbers."""
+        """The same row with the error instead of numbers."""
         return replace(self, failure=" ".join(f"{type(error).__name__}: {error}".split())[:300])
 
 
@@ -36,12 +36,12 @@ class EmbeddingRow(Row):
     TITLE: ClassVar[str] = "Embedding a corpus"
     NOTE: ClassVar[str] = (
         "Text in, arrays of every layer out (AllenNLP's `batch_to_ids` and simple_elmo's own batching included). "
-        "hf_elmo embeds all sentences with `hf_elmo.embed`, as if it had met none of their words before; the peers are "
-        "slow, so their rate is that of evenly spaced "
-        "batches of the same sentences in the same order, as many words as the column says. Peak memory is of the "
-        "whole process, corpora of this table that it embedded before included. The smallest corpus on the first "
-        "number of threads ran in several rounds, all engines in turn in each, and the best counts (what took longer "
-        "than 30 s, and the peers' slower batch sizes, ran once); the others ran once, peers as was best there."
+        "hf_elmo embeds all sentences with `hf_elmo.embed`, its cache of word vectors empty; the peers are slow, so "
+        "their rate is that of evenly spaced batches of the same sentences in the same order, with as many words as "
+        "the column says. Peak memory is that of the whole process since its start, so it includes corpora of this "
+        "table that were embedded before. The smallest corpus on the first number of threads ran in several rounds, "
+        "all engines in turn in each, and the best round counts (runs of more than 30 s, and the peers' slower batch "
+        "sizes, ran once); the others ran once, the peers with the batches that were best there."
     )
     shape: str = column("shape")
     sentences: int = column("sentences", ",")
@@ -56,12 +56,12 @@ class EmbeddingRow(Row):
 @dataclass(frozen=True, kw_only=True)
 class SplitRow(Row):
     TITLE: ClassVar[str] = "Where the time goes"
-    NOTE: ClassVar[str] = "hf_elmo embedding a corpus again, with timers around its functions."
+    NOTE: ClassVar[str] = "hf_elmo embedding a corpus once more, with timers around its functions."
     shape: str = column("shape")
     engine: str = column("engine")
     threads: int = column("threads")
     words: int = column("words", ",")
-    tokenising: float | None = column("tokenising", ".1%")
+    tokenizing: float | None = column("tokenizing", ".1%")
     characters: float | None = column("character CNN", ".1%")
     lstm: float | None = column("LSTM", ".1%")
     rest: float | None = column("rest", ".1%")
@@ -71,9 +71,9 @@ class SplitRow(Row):
 class ArithmeticRow(Row):
     TITLE: ClassVar[str] = "The LSTM's arithmetic"
     NOTE: ClassVar[str] = (
-        "Both directions and layers over 128 rows of 20 words, beside the machine's own product (`torch.mm`, the best "
-        "of 2048³, 4096³ and 128×512×16384), in turn in one process. Operations are those of the products: for each "
-        "word, direction and layer 2·(4C·2P + P·C)."
+        "Both directions and all layers over 128 rows of 20 words, beside the matrix product of the machine "
+        "(`torch.mm`, the best of 2048³, 4096³ and 128×512×16384), in turn in one process. The operations counted are "
+        "those of the matrix products: for each word, direction and layer 2·(4C·2P + P·C)."
     )
     shape: str = column("shape")
     engine: str = column("engine")
@@ -97,8 +97,8 @@ class AgreementRow(Row):
 class LatencyRow(Row):
     TITLE: ClassVar[str] = "One sentence"
     NOTE: ClassVar[str] = (
-        "Median time from text to arrays of every layer: tokenizer and model (hf_elmo, each time as if it had met none "
-        "of the words before), `batch_to_ids` and biLM (AllenNLP), `get_elmo_vectors` in an open session (simple_elmo)."
+        "Median time from text to arrays of every layer: tokenizer and model (hf_elmo, its cache of word vectors "
+        "empty), `batch_to_ids` and biLM (AllenNLP), `get_elmo_vectors` in an open session (simple_elmo)."
     )
     shape: str = column("shape")
     threads: int = column("threads")
@@ -111,9 +111,8 @@ class LatencyRow(Row):
 class OnnxRow(Row):
     TITLE: ClassVar[str] = "ONNX"
     NOTE: ClassVar[str] = (
-        "The mix of the layers of 64 sentences in the order of the text, from character ids that are made before: the "
-        "graph of `hf-elmo export --onnx` in onnxruntime, and the model, in turn in one process, float32, best of "
-        "three rounds."
+        "The mix of the layers of 64 sentences in the order of the text, from precomputed character ids: the graph of "
+        "`hf-elmo export --onnx` in onnxruntime, and the model, in turn in one process, float32, best of three rounds."
     )
     shape: str = column("shape")
     threads: int = column("threads")
@@ -127,8 +126,9 @@ class OnnxRow(Row):
 class FinetuningRow(Row):
     TITLE: ClassVar[str] = "Fine-tuning"
     NOTE: ClassVar[str] = (
-        "A classifier on the mean of the mixed layers, 32 sentences a step: forward, backward, AdamW; character ids "
-        "made before. hf_elmo: `ElmoForSequenceClassification`; AllenNLP: `Elmo(requires_grad=...)` and a linear layer."
+        "A classifier on the mean of the mixed layers, 32 sentences a step, from precomputed character ids: forward, "
+        "backward, AdamW. hf_elmo: `ElmoForSequenceClassification`; AllenNLP: `Elmo(requires_grad=...)` and a linear "
+        "layer."
     )
     shape: str = column("shape")
     bilm: str = column("biLM")
@@ -142,7 +142,7 @@ class FinetuningRow(Row):
 class PretrainingRow(Row):
     TITLE: ClassVar[str] = "Pretraining"
     NOTE: ClassVar[str] = (
-        "A step on windows of 128 × 20 words, batches made before. hf_elmo: `ElmoForPreTraining`, state carried, "
+        "A step on windows of 128 × 20 words, from precomputed batches. hf_elmo: `ElmoForPreTraining`, state carried, "
         "sampled softmax, gradient clipping and Adagrad included, bfloat16 through autocast. AllenNLP: forward and "
         "backward of its biLM alone, on windows that make 20 positions with the boundaries it adds."
     )
@@ -169,12 +169,12 @@ class ScalingRow(Row):
 class RepetitionRow(Row):
     TITLE: ClassVar[str] = "Repetition of words"
     NOTE: ClassVar[str] = (
-        "Corpora of the same length, of fewer and fewer different sentences, each embedded twice with one loaded model."
+        "Corpora of the same length with fewer and fewer distinct sentences, each embedded twice with one loaded model."
     )
     shape: str = column("shape")
     engine: str = column("engine")
     sentences: int = column("sentences", ",")
-    different: int = column("different ones", ",")
+    different: int = column("distinct ones", ",")
     distinct: int | None = column("distinct words", ",")
     run: str = column("pass")
     words_per_second: float | None = column("words/s", ",.0f")
@@ -186,7 +186,7 @@ class MemoryRow(Row):
     TITLE: ClassVar[str] = "Memory"
     NOTE: ClassVar[str] = (
         "`hf_elmo.embed` from a file to a file, each in a process of its own. The model is a very small one (a cell "
-        "of 16), so that a million lines finish in time; what it holds for itself is the same in each row."
+        "of 16), so that a million lines finish in time; its own memory is the same in each row."
     )
     what: str = column("what")
     size: int = column("size", ",")
@@ -208,8 +208,8 @@ class ImportRow(Row):
 class LoadingRow(Row):
     TITLE: ClassVar[str] = "Loading a model"
     NOTE: ClassVar[str] = (
-        "New processes in turn, medians: the libraries that the model needs, then the model from files in the disk "
-        "cache (TensorFlow: to a session that is ready)."
+        "Medians over new processes: importing the libraries that the model needs, then loading the model from files "
+        "in the disk cache (TensorFlow: until a session is ready)."
     )
     model: str = column("model")
     engine: str = column("engine")

@@ -1,4 +1,4 @@
-"""How the cost grows with the size of a corpus, and falls with the repetition of its words."""
+"""Cost by the size of a corpus, and by the repetition of its words."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +12,7 @@ REPETITIONS = (1, 4, 16)
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """Corpora of growing size; corpora of one size with fewer and fewer different sentences."""
+    """Corpora of growing size; corpora of one size with fewer and fewer distinct sentences."""
     threads = bench.plan.threads[0]
     lines = bench.lines(bench.plan.lines[-1])
     with bench.workers(bench.ours, "mini", threads) as workers:
@@ -27,7 +27,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 
 def distinct_words(sentences: Sequence[str]) -> int:
-    """Different words of a text."""
+    """The number of distinct words of a text."""
     return len({word for sentence in sentences for word in sentence.split()})
 
 
@@ -38,7 +38,7 @@ def _pooled(worker: Worker, lines: list[str]) -> dict[str, float]:
 
 
 def _two_passes(bench: Bench, worker: Worker, times: int) -> Iterator[RepetitionRow]:
-    """The two rows of a corpus in which each sentence comes so many times."""
+    """The two rows of a corpus in which each sentence occurs `times` times."""
     number = bench.plan.repeated
     text = repeat_to(bench.sentences(number // times), number)
     labels = {"shape": bench.plan.shapes[0], "engine": worker.engine.name, "sentences": number}

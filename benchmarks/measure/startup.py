@@ -1,4 +1,4 @@
-"""How long it takes until a model is there."""
+"""How long importing and loading take."""
 
 import statistics
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The text that is measured on: sentences of WikiText, cut into batches."""
+"""The text of the measurements: sentences of WikiText, in batches."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ def shared_folder() -> Path:
 
 
 def cut_sentences(lines: Iterable[str]) -> list[str]:
-    """The sentences of tokenised paragraphs, one a line: cut after each " . "; headings (`= Title =`) are left out."""
+    """The sentences of tokenized paragraphs, split after each " . "; headings (`= Title =`) are skipped."""
     paragraphs = (line.strip() for line in lines)
     sentences: list[str] = []
     for paragraph in paragraphs:
@@ -40,19 +40,19 @@ def first_lines(folder: Path, number: int) -> list[str]:
 
 
 def repeat_to(items: Sequence[str], number: int) -> list[str]:
-    """So many items: the first ones, or all of them again and again."""
+    """`number` items: the first ones, or all of them repeated."""
     if not items:
         raise ValueError("there is no text to repeat: give a file with words in it.")
     return [items[place % len(items)] for place in range(number)]
 
 
 def count_words(sentences: Iterable[str]) -> int:
-    """Words, parted by blanks."""
+    """Words, separated by whitespace."""
     return sum(len(sentence.split()) for sentence in sentences)
 
 
 def running_text(sentences: Iterable[str], number: int) -> str:
-    """The first words of a text, as one sentence."""
+    """The first `number` words of a text, as one sentence."""
     return " ".join(islice((word for sentence in sentences for word in sentence.split()), number))
 
 
@@ -63,13 +63,13 @@ def make_batches(sentences: Sequence[str], batch_size: int, by_length: bool) -> 
 
 
 def spread(batches: Sequence[Batch], words: int) -> list[Batch]:
-    """Evenly spaced ones of the batches with about so many words together, at least one: what stands for all."""
+    """A sample of the batches: evenly spaced ones with about `words` words together, at least one."""
     mean = sum(map(count_words, batches)) / len(batches)
     number = min(len(batches), max(1, round(words / mean)))
     return [batches[int((place + 0.5) * len(batches) / number)] for place in range(number)]
 
 
 def word_windows(sentences: Iterable[str], rows: int, words: int) -> list[list[str]]:
-    """`rows` windows of running text, each of so many words."""
+    """`rows` windows of running text, each of `words` words."""
     text = running_text(sentences, rows * words).split()
     return [text[start : start + words] for start in range(0, len(text), words)]

@@ -1,4 +1,4 @@
-"""hf_elmo embeds, measured from outside."""
+"""Embedding with hf_elmo, measured through its public interface."""
 
 import time
 from collections import Counter
@@ -36,7 +36,7 @@ def load(folder: str, threads: int, dtype: str, precision: str = "highest") -> d
 
 
 def forget_words() -> None:
-    """Let go of the vectors of words that were met, so that a time is that of text which comes for the first time."""
+    """Empty the cache of word vectors, so that every text is timed as a new one."""
     from hf_elmo import word_vectors_elmo
 
     for vectors in word_vectors_elmo._kept.values():
@@ -58,7 +58,7 @@ def embed(batches: list[list[str]]) -> dict:
 
 
 def pooled(lines: list[str]) -> dict:
-    """One vector a line: what is held does not grow with the words."""
+    """One vector a line, so that the result does not grow with the number of words."""
     _embed(lines[:16])
     forget_words()
     return {"seconds": seconds_of(lambda: _embed(lines, layers="mix", pooling="mean"))}
@@ -124,17 +124,17 @@ def split(sentences: list[str]) -> dict:
     _embed(sentences[:16])
     forget_words()
     with Timers() as timers:
-        timers.wrap("tokenising", ElmoTokenizer, "split_into_words")
-        timers.wrap("tokenising", Speller, "distinct")
+        timers.wrap("tokenizing", ElmoTokenizer, "split_into_words")
+        timers.wrap("tokenizing", Speller, "distinct")
         timers.wrap("characters", STATE["model"].char_encoder, "forward")
         timers.wrap("lstm", STATE["model"].bilm, "run")
         total = seconds_of(lambda: _embed(sentences))
-    shares = {name: timers.seconds[name] / total for name in ("tokenising", "characters", "lstm")}
+    shares = {name: timers.seconds[name] / total for name in ("tokenizing", "characters", "lstm")}
     return {**shares, "rest": 1 - sum(shares.values())}
 
 
 def two_passes(sentences: list[str]) -> list[dict]:
-    """Seconds and the character CNN's share of a first and a second pass with a model that has seen no word."""
+    """Seconds and the character CNN's share of a first and a second pass with a newly loaded model."""
     from hf_elmo import ElmoModel
 
     STATE["model"] = ElmoModel.from_pretrained(STATE["folder"], dtype=STATE["dtype"]).eval()
@@ -253,7 +253,7 @@ def largest_difference(sentences: list[str]) -> dict:
 
 
 def make_tiny_model(folder: str) -> None:
-    """Save a model that costs next to nothing, so that what is around it is measured."""
+    """Save a model that costs next to nothing, so that the code around it is measured."""
     from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 
     config = ElmoConfig(

@@ -62,7 +62,7 @@ def pretraining(text: str, vocabulary: str, num_sampled: int, seconds: float) ->
 
 
 def _autocast() -> AbstractContextManager:
-    """To the engine's number type, with weights in float32."""
+    """Autocast to the engine's dtype; weights are in float32."""
     import torch
 
     return torch.autocast("cpu", torch.bfloat16, enabled=STATE["dtype"] == torch.bfloat16)
