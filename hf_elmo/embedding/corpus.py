@@ -209,6 +209,11 @@ def _prepare(
             model = copy.deepcopy(model).to(device=device, dtype=dtype)
     if tokenizer is None:
         tokenizer = _tokenizer_of(model)
+    if not hasattr(tokenizer, "split_into_words"):
+        raise TypeError(
+            f"tokenizer is a {type(tokenizer).__name__} that does not split into words, as the code of old checkpoints "
+            "makes it; load it with hf_elmo.ElmoTokenizer.from_pretrained"
+        )
     if tokenizer.max_word_length != model.config.max_word_length:
         raise ValueError(
             f"the tokenizer spells words with {tokenizer.max_word_length} characters, the model reads "

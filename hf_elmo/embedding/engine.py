@@ -131,7 +131,8 @@ class CorpusEncoder:
 
     def _whole_layers(self, words: list[list[str]], lengths: list[int]) -> Tensor:
         """`[all layers, words, 2P]`, the rows concatenated, boundaries included."""
-        vectors, numbers = self._word_vectors(words, [(0, length) for length in lengths])
+        ids, numbers = self._distinct_words(words, [(0, length) for length in lengths])
+        vectors = self.model.char_encoder(ids)
         packing = Packing.of_lengths(lengths, vectors.device)
         order = packing.row_by_row()
         order[BACKWARD] += len(numbers)  # the backward direction follows the forward one
@@ -157,11 +158,11 @@ class CorpusEncoder:
         """`[layers, words, 2P]` of one row to `[layers, 2P]`."""
         return layers.amax(1) if self.pooling == "max" else layers.mean(1)
 
-    def _word_vectors(self, words: list[list[str]], spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+    def _distinct_words(self, words: list[list[str]], spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
         """The distinct words in the `spans` of rows, where position 0 is `<S>`.
 
         Returns:
-            their vectors `[distinct, P]`, and for each position of the concatenated spans its row there.
+            their character ids `[distinct, characters]`, and for each position of the concatenated spans its row there.
         """
         tokens: list[Token] = []
         for row, (begin, end) in zip(words, spans, strict=True):
@@ -169,8 +170,8 @@ class CorpusEncoder:
             tokens += row[max(begin - 1, 0) : end - 1]
             tokens += (END,) if end == len(row) + BOUNDARIES else ()
         ids, numbers = self.speller.distinct(tokens)
-        vectors = self.model.char_encoder(torch.from_numpy(ids).to(self.model.device))
-        return vectors, torch.tensor(numbers, device=vectors.device)
+        device = self.model.device
+        return torch.from_numpy(ids).to(device), torch.tensor(numbers, device=device)
 
     # -- rows in pieces -----------------------------------------------------------------------------------------------
 
@@ -246,7 +247,8 @@ class CorpusEncoder:
     ) -> tuple[np.ndarray, State]:
         """One direction of the requested layers, `[words, layers, P]` float32 (rows concatenated), and its state."""
         with torch.inference_mode():
-            vectors, numbers = self._word_vectors(words, spans)
+            ids, numbers = self._distinct_words(words, spans)
+            vectors = self.model.char_encoder(ids)
             packing = Packing.of_lengths([end - begin for begin, end in spans], vectors.device)
             order = packing.row_by_row()[direction]
             inputs = _arrange(vectors, numbers, order)

@@ -99,6 +99,7 @@ BAD_OPTIONS = {
     "row type": ({"inputs": ["a", 3]}, TypeError, "inputs, row 1: expected text .* got int 3"),
     "column of sentences": ({"text_column": "text", "output": "out.npz"}, ValueError, "inputs here are sentences"),
     "model": ({"model": torch.nn.Linear(2, 3)}, TypeError, "not Linear"),
+    "foreign tokenizer": ({"tokenizer": object()}, TypeError, r"object that does not split .*ElmoTokenizer\.from_pre"),
     "tokenizer": ({"tokenizer": ElmoTokenizer(max_word_length=9)}, ValueError, "9 characters, the model reads 50"),
 }
 
