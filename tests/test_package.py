@@ -172,6 +172,12 @@ def test_the_installed_wheel_runs_outside_of_the_checkout(wheel: Path, tmp_path:
     assert printed == f"{site / 'hf_elmo' / 'checkpoints' / 'elmo-mini-en'} [1, 6, 256]\n"
 
 
+def test_a_former_import_path_still_works() -> None:
+    from hf_elmo import pretraining, vocabulary
+
+    assert vocabulary.Vocabulary is pretraining.vocabulary.Vocabulary is hf_elmo.Vocabulary
+
+
 def test_the_version_is_the_projects() -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert f'version = "{hf_elmo.__version__}"' in text

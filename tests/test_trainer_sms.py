@@ -16,7 +16,7 @@ Examples = list[tuple[str, int]]
 
 
 class Texts(torch.utils.data.Dataset):
-    """Labelled texts, tokenized when asked for."""
+    """Labeled texts, tokenized when asked for."""
 
     def __init__(self, tokenizer: ElmoTokenizer, examples: Examples) -> None:
         texts, self.labels = zip(*examples, strict=True)

@@ -81,8 +81,8 @@ def test_texts_and_files_are_split_as_asked_for(model, tokenizer, tmp_path):
     assert {tuple(one.sentence) for one in text[1]} == {("A", "bank", ",", "too", "."), ("No", "bank", "!")}
     path = tmp_path / "corpus.txt"
     path.write_text("A bank, too.\nNo bank!\nthis bank .\n", encoding="utf-8")
-    blanks = nearest_neighbors(model, lm1b, "The old bank .", "bank", path, top=9, pretokenized=True)
-    assert [one.sentence for one in blanks[2]] == [["this", "bank", "."]]
+    at_whitespace = nearest_neighbors(model, lm1b, "The old bank .", "bank", path, top=9, pretokenized=True)
+    assert [one.sentence for one in at_whitespace[2]] == [["this", "bank", "."]]
 
 
 def test_a_word_may_be_given_by_its_number(model, tokenizer):
