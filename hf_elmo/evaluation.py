@@ -1,4 +1,4 @@
-"""Evaluation mode for as long as it is needed."""
+"""Evaluation mode for the length of a block."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from torch import nn
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """No dropout inside the block; afterwards each module trains, or not, as it did before."""
+    """Switches a model to evaluation mode; after the block each of its modules has its own mode back."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

@@ -16,8 +16,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 from transformers import BatchEncoding, TokenizersBackend
 from transformers.utils import PaddingStrategy, TensorType, to_py_obj
 
-# The ids of a word's characters: a byte is itself, these stand beside the 256 bytes. All are raised by one in a row of
-# `input_ids`, so that 0 is left for padded positions.
+# The ids of a word's characters: those of the 256 bytes are their values, and these follow. All are raised by one in
+# `input_ids`, where 0 is a padded position.
 SENTENCE_BEGIN, SENTENCE_END, WORD_BEGIN, WORD_END, WORD_PADDING = 256, 257, 258, 259, 260
 
 # Words as the 1 Billion Word Benchmark writes them, on which the published English models were trained: case kept,
@@ -53,7 +53,7 @@ def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> n
     """The character ids of words, as AllenNLP and bilm-tf number them.
 
     A word is its UTF-8 bytes, cut to `max_word_length - 2`, between a begin and an end marker, padded to
-    `max_word_length`; every id is raised by one. What UTF-8 cannot write (lone surrogates) is dropped.
+    `max_word_length`; every id is raised by one. What UTF-8 cannot encode (lone surrogates) is dropped.
 
     Args:
         words: the words, each any string, the empty one included.
@@ -75,14 +75,14 @@ def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> n
 def character_ids_to_word(row: Sequence[int]) -> str:
     """The word that a row of character ids spells: the inverse of [`words_to_character_ids`].
 
-    A word that was cut inside a character shows U+FFFD there.
+    A word that was cut inside a multi-byte character ends in U+FFFD.
     """
     spelled = []
     for character in row[1:]:
         if character in (WORD_END + 1, WORD_PADDING + 1, 0):
             break
         if not 1 <= character <= 256:
-            raise ValueError(f"character id {character} stands inside a word, where only 1 to 256 (bytes) may stand")
+            raise ValueError(f"character id {character} is inside a word, but only 1 to 256 (bytes) may be")
         spelled.append(character - 1)
     return bytes(spelled).decode("utf-8", "replace")
 
@@ -346,7 +346,7 @@ class ElmoTokenizer(TokenizersBackend):
         if one and return_tensors is None:
             data = {key: value[0] if key != "length" else value for key, value in data.items()}
         if return_tensors == TensorType.PYTORCH:
-            # Without a copy, which BatchEncoding would make.
+            # BatchEncoding would copy the arrays.
             data = {
                 key: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for key, value in data.items()
             }
@@ -362,7 +362,7 @@ class ElmoTokenizer(TokenizersBackend):
     def _encode_batch(
         self, text: Sequence, text_pair: Sequence | None, is_split_into_words: bool, overflowing: bool, **kwargs: Any
     ) -> tuple[BatchEncoding, np.ndarray]:
-        """The backend's encodings of a batch, unpadded, and the character ids of all their tokens."""
+        """The backend's encodings of a batch, not padded, and the character ids of all their tokens."""
         empty_words: set[tuple[int, int, int]] = set()
         backend = self
         if is_split_into_words:
@@ -386,7 +386,7 @@ class ElmoTokenizer(TokenizersBackend):
         pad_to_multiple_of: int | None = None,
         **kwargs: Any,
     ) -> int | None:
-        """The length that all texts get, `None` where each keeps its own."""
+        """The length to pad to, `None` for no padding."""
         if padding_strategy == PaddingStrategy.DO_NOT_PAD:
             return None
         length = max(lengths)
@@ -416,7 +416,7 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def _for_words(self) -> "ElmoTokenizer":
-        """This tokenizer with a backend that takes words as they are."""
+        """This tokenizer with a backend that does not split words further."""
         other = copy.copy(self)
         other._tokenizer = self._words_backend
         self._words_backend.post_processor = self._tokenizer.post_processor
@@ -487,7 +487,7 @@ class ElmoTokenizer(TokenizersBackend):
             raise ValueError(f"pad needs input_ids, but was given {', '.join(encoded_inputs) or 'nothing'}.")
         examples, one = _as_examples(encoded_inputs["input_ids"], self.max_word_length)
         others = {key: to_py_obj(value) for key, value in encoded_inputs.items() if key != "input_ids"}
-        # transformers pads a list of integers: give it the number of each row, and lay the rows where the numbers are.
+        # transformers pads lists of integers: it gets the index of each row, and the rows follow their indices.
         numbers = [list(range(1, len(example) + 1)) for example in examples]
         padded = super().pad(
             {**others, "input_ids": numbers[0] if one else numbers}, *args, return_tensors=None, **kwargs
@@ -568,7 +568,7 @@ class ElmoTokenizer(TokenizersBackend):
         legacy_format: bool | None = None,
         filename_prefix: str | None = None,
     ) -> tuple[str, ...]:
-        self._tokenizer.no_truncation()  # what the last call asked for is not the tokenizer's own
+        self._tokenizer.no_truncation()  # the settings of the last call are not part of the tokenizer
         self._tokenizer.no_padding()
         file_names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
         if getattr(self, "vocab_file", None) is not None:
@@ -586,9 +586,9 @@ class ElmoTokenizer(TokenizersBackend):
 
 
 def _backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
-    """The Rust tokenizer that carries words and offsets: everything is its unknown token, one for each word.
+    """The Rust tokenizer that splits and tracks offsets: each word is one unknown token.
 
-    A splitting that came from a checkpoint and is none of `WORD_SPLITTINGS` is somebody's own, and is kept.
+    A custom pre-tokenizer of a checkpoint, which is none of `WORD_SPLITTINGS`, is kept.
     """
     pre_tokenizer_of = {
         "lm1b": pre_tokenizers.Split(Regex(LM1B_PATTERN), "removed", invert=True),
