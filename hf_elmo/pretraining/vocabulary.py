@@ -110,7 +110,7 @@ def build_vocabulary(
             dropped += 1
             counts = Counter({word: count for word, count in counts.items() if count > dropped})
     ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
-    words = [word for _, word in ranked if word not in SPECIAL_WORDS]
+    words = [word for _, word in ranked if word and word not in SPECIAL_WORDS]
     if not words:
         raise ValueError(f"no word occurs {min_count} times or more: give more text, or lower min_count.")
     return Vocabulary([*SPECIAL_WORDS, *words[: None if size is None else size - len(SPECIAL_WORDS)]])

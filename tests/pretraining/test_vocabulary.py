@@ -16,6 +16,10 @@ def test_words_are_sorted_by_falling_count_and_ties_by_the_alphabet():
     assert build_vocabulary(SENTENCES).words == ["<S>", "</S>", "<UNK>", "b", "a", "c", "d", "ü"]
 
 
+def test_empty_words_are_not_counted():
+    assert build_vocabulary([["", "a"], ["", ""]]).words == ["<S>", "</S>", "<UNK>", "a"]
+
+
 def test_size_counts_the_special_words():
     assert build_vocabulary(SENTENCES, size=5).words == ["<S>", "</S>", "<UNK>", "b", "a"]
 
