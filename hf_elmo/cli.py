@@ -45,9 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-# -- convert, export ---------------------------------------------------------------------------------------------------
-
-
 def _add_convert(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "convert",
@@ -140,9 +137,6 @@ def _add_pretokenized(parser: argparse.ArgumentParser, text_is: str = "FILES are
     )
 
 
-# -- embed -------------------------------------------------------------------------------------------------------------
-
-
 def _add_embed(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "embed",
@@ -205,9 +199,6 @@ def _embed(options: argparse.Namespace) -> None:
     print(f"{written.path}: {written.rows:,} rows, {written.words:,} words, {written.hidden_size} numbers a word")
 
 
-# -- neighbors ---------------------------------------------------------------------------------------------------------
-
-
 def _add_neighbors(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "neighbors",
@@ -245,8 +236,6 @@ def _neighbors(options: argparse.Namespace) -> None:
             where = f"{one.row + 1}: {one.in_context()}" if layer else one.word
             print(f"layer {layer}  {one.similarity:.3f}  {where}")
 
-
-# -- vocab, pretrain, perplexity, substitutes --------------------------------------------------------------------------
 
 _TEXTS = "text files or glob patterns, one sentence a line, also .gz"
 

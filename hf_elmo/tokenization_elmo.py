@@ -226,8 +226,6 @@ class ElmoTokenizer(TokenizersBackend):
             special_tokens=[(token, self._tokenizer.token_to_id(token)) for token in (bos, eos)],
         )
 
-    # -- special tokens: as characters -------------------------------------------------------------------------------
-
     @property
     def pad_token_id(self) -> int:
         """The id that fills a padded position, 0."""
@@ -263,8 +261,6 @@ class ElmoTokenizer(TokenizersBackend):
         row[:] = WORD_PADDING + 1
         row[:3] = WORD_BEGIN + 1, self.bos_token_id if token == self.bos_token else self.eos_token_id, WORD_END + 1
         return row
-
-    # -- text to words -----------------------------------------------------------------------------------------------
 
     def split_into_words(self, texts: Iterable[str | Sequence[str]], pretokenized: bool = False) -> list[list[str]]:
         """
@@ -315,8 +311,6 @@ class ElmoTokenizer(TokenizersBackend):
         encodings, stand_in = _call_backend(encode, texts)
         words = [encoding.tokens for encoding in encodings]
         return words if stand_in is None else [[word.replace(stand_in, "") for word in text] for text in words]
-
-    # -- text to ids -------------------------------------------------------------------------------------------------
 
     def _encode_plus(
         self,
@@ -505,8 +499,6 @@ class ElmoTokenizer(TokenizersBackend):
         padded["input_ids"] = rows[0] if one else rows
         return BatchEncoding(dict(padded), tensor_type=return_tensors)
 
-    # -- ids to text -------------------------------------------------------------------------------------------------
-
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
         """The word of a row of character ids, or the words of several rows `[words, max_word_length]`."""
         ids = np.asarray(ids)
@@ -551,8 +543,6 @@ class ElmoTokenizer(TokenizersBackend):
             return [int(self._is_special(row)) for row in np.asarray(token_ids_0).tolist()]
         sentences = [token_ids_0] if token_ids_1 is None else [token_ids_0, token_ids_1]
         return [flag for sentence in sentences for flag in [1, *[0] * len(sentence), 1]]
-
-    # -- files -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def vocabulary(self) -> list[str] | None:

@@ -106,8 +106,6 @@ class Bench:
         self.settings, self.plan = settings, plan
         settings.work.mkdir(parents=True, exist_ok=True)
 
-    # -- text ---------------------------------------------------------------------------------------------------------
-
     @cached_property
     def all_sentences(self) -> list[str]:
         """All sentences of the text."""
@@ -120,8 +118,6 @@ class Bench:
     def lines(self, number: int) -> list[str]:
         """Lines of the large text."""
         return repeat_to(first_lines(self.settings.large_text, number), number)
-
-    # -- implementations ----------------------------------------------------------------------------------------------
 
     @property
     def ours(self) -> list[Engine]:
@@ -161,8 +157,6 @@ class Bench:
         """The model of a shape in the format that an engine reads."""
         return self.checkpoint(shape) if engine.is_ours else self.weights(shape)
 
-    # -- models -------------------------------------------------------------------------------------------------------
-
     def weights(self, shape: str) -> Path:
         """AllenNLP's two files, of random weights or of the model that ships, and simple_elmo's name for them."""
         folder = self.settings.work / f"{shape}-weights"
@@ -190,8 +184,6 @@ class Bench:
         if not (folder / "config.json").exists():
             convert(source / "options.json", source / "weights.hdf5", folder)
         return folder
-
-    # -- numbers ------------------------------------------------------------------------------------------------------
 
     def fill(self, row: AnyRow, measure: Callable[[], dict[str, Any]]) -> AnyRow:
         """The row with the values of `measure`, or with its error; it is printed."""

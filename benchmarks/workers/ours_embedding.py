@@ -86,9 +86,6 @@ def save_layers(sentences: list[str], path: str) -> None:
     np.savez(path, **{str(number): array for number, array in enumerate(_embed(sentences))})
 
 
-# -- where the time goes -----------------------------------------------------------------------------------------------
-
-
 class Timers:
     """Seconds by name, of calls that are timed while the block runs."""
 
@@ -180,9 +177,6 @@ def lstm_operations(config: Any) -> int:
     return 2 * config.num_hidden_layers * 2 * (4 * cell * 2 * size + size * cell)
 
 
-# -- ONNX --------------------------------------------------------------------------------------------------------------
-
-
 def onnx(sentences: list[str], batch_size: int, rounds: int) -> dict:
     """Words a second of the exported graph in onnxruntime and of the model, in turn; their largest difference."""
     import numpy as np
@@ -224,9 +218,6 @@ def _exported() -> str:
         STATE["onnx"] = tempfile.TemporaryDirectory()
         export_onnx(STATE["folder"], f"{STATE['onnx'].name}/model.onnx")
     return f"{STATE['onnx'].name}/model.onnx"
-
-
-# -- precision and memory ----------------------------------------------------------------------------------------------
 
 
 def smallest_cosine(sentences: list[str]) -> dict:

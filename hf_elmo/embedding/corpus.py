@@ -152,9 +152,6 @@ def embed(
         return _embed_to_file(job, inputs, reading, PartsFolder(target), restart)
 
 
-# -- checks and preparations -----------------------------------------------------------------------------------------
-
-
 def _check_options(pooling: str, output_dtype: str, batch_tokens: int | None, window: int | None) -> None:
     if pooling not in ("none", "mean", "max"):
         raise ValueError(f"pooling {pooling!r} is unknown; take 'none', 'mean' or 'max'")
@@ -248,9 +245,6 @@ def _torch_device(device: str | torch.device | None) -> torch.device | None:
     return device
 
 
-# -- rows ------------------------------------------------------------------------------------------------------------
-
-
 def _rows_of(inputs: Any, reading: dict[str, Any], parts: PartsFolder) -> Iterable[Row]:
     """The rows of `inputs`, which can be iterated more than once."""
     if isinstance(inputs, (str, os.PathLike)):
@@ -336,9 +330,6 @@ def _next_chunk(rows: Iterator[Row]) -> list[Row]:
         if characters > SPLIT_CHARACTERS:
             break
     return chunk
-
-
-# -- the two ways out ------------------------------------------------------------------------------------------------
 
 
 def _embed_in_memory(job: _Job, inputs: Any, reading: dict[str, Any]) -> list[np.ndarray] | np.ndarray:

@@ -113,8 +113,6 @@ class CorpusEncoder:
             torch.cuda.empty_cache()
         logger.warning("out of memory with %d tokens in a batch; continuing with %d", tried, self.budget)
 
-    # -- whole rows ---------------------------------------------------------------------------------------------------
-
     def _encode_batch(self, group: list[int], rows: list[list[str]], window: Window) -> None:
         words = [rows[number] for number in group]
         lengths = [len(row) + BOUNDARIES for row in words]
@@ -172,8 +170,6 @@ class CorpusEncoder:
         ids, numbers = self.speller.distinct(tokens)
         device = self.model.device
         return torch.from_numpy(ids).to(device), torch.tensor(numbers, device=device)
-
-    # -- rows in pieces -----------------------------------------------------------------------------------------------
 
     def _encode_long(self, group: list[int], rows: list[list[str]], window: Window) -> None:
         """Rows in pieces, longest first, side by side."""
