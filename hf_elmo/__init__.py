@@ -18,14 +18,14 @@ __version__ = "0.1.0"
 # Importing a model class costs seconds, so each is imported when it is first used.
 _MODULE_OF = {
     "ElmoForPreTraining": "modeling_pretraining_elmo",
-    "ElmoForSequenceClassification": "modeling_elmo",
+    "ElmoForSequenceClassification": "modeling_classification_elmo",
     "ElmoModel": "modeling_elmo",
     "ElmoPreTrainedModel": "modeling_elmo",
     "Vocabulary": "pretraining.vocabulary",
     "embed": "embedding.corpus",
     "load_default": "shipped",
     "nearest_neighbors": "analysis.neighbors",
-    "neighbour_labels": "modeling_pretraining_elmo",
+    "neighbor_labels": "modeling_pretraining_elmo",
     "perplexity": "pretraining.perplexity",
     "pretrain": "pretraining.recipe",
     "score": "analysis.scoring",

@@ -7,6 +7,8 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
+# What `input_ids` hold besides bytes: the 256 bytes are 1 to 256, and 0 fills padded positions.
+SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID = 257, 258, 259, 260, 261
 # The character filters of every model that was published: (width in characters, number of filters).
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
@@ -45,7 +47,7 @@ class ElmoConfig(PreTrainedConfig):
             softmax), or the number of the only layer to take (negative from the top). `None` for a mix that is learned.
         num_scalar_mixes (`int`, defaults to 1): Learned mixes made in one pass (the paper uses two for question
             answering).
-        scalar_mix_layer_norm (`bool`, defaults to `False`): Whether each layer is normalised before it is mixed.
+        scalar_mix_layer_norm (`bool`, defaults to `False`): Whether each layer is normalized before it is mixed.
         classifier_pooling (`str`, defaults to `"mean"`): `"mean"`, `"max"` or `"last"` (each direction's final state).
         classifier_hidden_size (`int`, *optional*): Size of a hidden layer in front of the classifier; `None` for none.
         classifier_dropout (`float`, defaults to 0.5): Dropout on the classifier's input (paper, section 3.3).
@@ -71,6 +73,7 @@ class ElmoConfig(PreTrainedConfig):
     ```"""
 
     model_type = "elmo"
+    _auto_class = "AutoConfig"
     keys_to_ignore_at_inference = ["hidden_states", "state"]  # noqa: RUF012, transformers reads it so
 
     char_vocab_size: int = 262

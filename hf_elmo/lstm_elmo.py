@@ -4,22 +4,19 @@ Packed words are the unpadded words of a batch, time-major, the rows sorted by f
 step 1 of the rows that have one, and so on, as in `torch.nn.utils.rnn.PackedSequence`. `batch_sizes[t]` rows take part
 in step t.
 
-`lstm_layer_reference` is the definition; `lstm_layer`, and `bilstm_layer` for both directions of a layer, compute the
-same faster.
+`lstm_layer_reference` is the definition. `bilstm_layer` computes several directions: by a backend of hf_elmo.kernels
+where there is one for the call, else by `lstm_directions`, a loop over steps that trains by autograd. For
+`torch.export` there is `bilstm_layer_padded`.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import accumulate, pairwise
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from .lstm_c_elmo import c_cell
-from .lstm_cell_elmo import TORCH_CELL, Cell, clip, clip_backward_
-from .lstm_cpu_elmo import infer_on_cpu
-from .lstm_packed_elmo import Product, can_pack, pack
+from .backends_elmo import find_backend
 
 State = tuple[Tensor, Tensor]
 
@@ -33,17 +30,32 @@ class LstmWeights(NamedTuple):
     weight_hr: Tensor | None  # [P, C]; None: no projection, P == C
 
 
+class LstmCall(NamedTuple):
+    """The arguments of [`bilstm_layer`] as backends get them.
+
+    `inputs`, `hidden` and `cell` have the types that are computed in; the weights may have others, and are cast.
+    """
+
+    inputs: Tensor  # [directions, words, input]
+    batch_sizes: Sequence[int]
+    hidden: Tensor  # [directions, rows, P]
+    cell: Tensor  # [directions, rows, C]
+    weights: Sequence[LstmWeights]
+    cell_clip: float | None
+    proj_clip: float | None
+
+
 def lstm_layer_reference(
     inputs: Tensor,
     batch_sizes: Sequence[int],
-    state: tuple[Tensor, Tensor],
+    state: State,
     weight_ih: Tensor,
     weight_hh: Tensor,
     bias: Tensor,
     weight_hr: Tensor | None = None,
     cell_clip: float | None = None,
     proj_clip: float | None = None,
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+) -> tuple[Tensor, State]:
     """One direction of one layer, step by step: the truth that every faster way is compared with.
 
     `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))`, `h = clip(W_hr (sigmoid(o) * tanh(c)))`, each clip its own value;
@@ -66,14 +78,10 @@ def lstm_layer_reference(
         gates = nn.functional.linear(inputs[first : first + size], weight_ih, bias)
         gates = gates + nn.functional.linear(hidden[:size], weight_hh)
         i, f, g, o = gates.to(cell.dtype).chunk(4, dim=1)
-        new_cell = f.sigmoid() * cell[:size] + i.sigmoid() * g.tanh()
-        if cell_clip is not None:
-            new_cell = new_cell.clamp(-cell_clip, cell_clip)
+        new_cell = clip(f.sigmoid() * cell[:size] + i.sigmoid() * g.tanh(), cell_clip)
         new_hidden = (o.sigmoid() * new_cell.tanh()).to(gates.dtype)
         if weight_hr is not None:
-            new_hidden = nn.functional.linear(new_hidden, weight_hr)
-            if proj_clip is not None:
-                new_hidden = new_hidden.clamp(-proj_clip, proj_clip)
+            new_hidden = clip(nn.functional.linear(new_hidden, weight_hr), proj_clip)
         outputs.append(new_hidden)
         hidden = torch.cat((new_hidden, hidden[size:].to(new_hidden.dtype)))
         cell = torch.cat((new_cell, cell[size:]))
@@ -81,27 +89,9 @@ def lstm_layer_reference(
     return torch.cat(outputs), (hidden, cell)
 
 
-def lstm_layer(
-    inputs: Tensor,
-    batch_sizes: Sequence[int],
-    state: State,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias: Tensor,
-    weight_hr: Tensor | None = None,
-    cell_clip: float | None = None,
-    proj_clip: float | None = None,
-) -> tuple[Tensor, State]:
-    """`lstm_layer_reference`, faster: the same arguments, outputs, final state and gradients.
-
-    Products are computed in the type of `inputs`, or of autocast where it is on; the cell state is float32 at least.
-    """
-    hidden, cell = state
-    weights = LstmWeights(weight_ih, weight_hh, bias, weight_hr)
-    outputs, (hidden, cell) = bilstm_layer(
-        inputs.unsqueeze(0), batch_sizes, (hidden.unsqueeze(0), cell.unsqueeze(0)), (weights,), cell_clip, proj_clip
-    )
-    return outputs.squeeze(0), (hidden.squeeze(0), cell.squeeze(0))
+def clip(x: Tensor, bound: float | None) -> Tensor:
+    """`x` with its absolute value bounded, or `x` itself without a bound."""
+    return x if bound is None else x.clamp(-bound, bound)
 
 
 @torch.compiler.disable  # a graph would hold one list of batch sizes only, and run it slower
@@ -115,6 +105,9 @@ def bilstm_layer(
 ) -> tuple[Tensor, State]:
     """Several independent LSTMs over words packed alike, side by side: the directions of one layer of a biLM.
 
+    Products are computed in the type of `inputs`, or of autocast where it is on (float16 on a CPU, which multiplies it
+    many times more slowly, in float32); the cell state is float32 at least.
+
     Args:
         inputs: `[directions, words, input]`, packed; the backward direction's words in the order that it reads them.
         batch_sizes: rows of each step, never rising, the same for every direction.
@@ -126,29 +119,113 @@ def bilstm_layer(
         outputs `[directions, words, P]`, and the state after each row's last step.
 
     Raises:
-        ValueError: `batch_sizes` is empty, rises, or does not fit the number of words or of the state's rows.
+        ValueError: `batch_sizes` is empty, rises, or does not fit the number of words or of the state's rows; or a
+            weight or the state has a shape or a device that does not fit the others.
     """
     _check_sizes(batch_sizes, words=inputs.shape[1], rows=state[0].shape[1])
+    _check_tensors(inputs, state, weights)
     dtype = _product_dtype(inputs)
-    inputs, hidden, cell = inputs.to(dtype), state[0].to(dtype), state[1].to(_state_dtype(dtype))
-    tensors = (inputs, hidden, cell, *(tensor for same in weights for tensor in same if tensor is not None))
-    trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    if can_pack(inputs) and not trained:
-        return _infer_cpu(inputs, (hidden, cell), weights, batch_sizes, cell_clip, proj_clip)
-    if can_pack(inputs):  # one after the other, each with its own packed weights
-        parts = [slice(direction, direction + 1) for direction in range(len(weights))]
-    else:
-        parts = [slice(0, len(weights))]
-    run = _infer_cuda if inputs.is_cuda and not trained else _PackedLSTM.apply
-    layers = []
-    for part in parts:
-        own = (
-            None if same[0] is None else _stack([x.to(dtype) for x in same])
-            for same in zip(*weights[part], strict=True)
-        )
-        layers.append(run(inputs[part], hidden[part], cell[part], *own, tuple(batch_sizes), cell_clip, proj_clip))
-    outputs, hidden, cell = (same[0] if len(same) == 1 else torch.cat(same) for same in zip(*layers, strict=True))
+    computed = torch.float32 if dtype == torch.float16 and inputs.device.type == "cpu" else dtype
+    hidden, cell = state[0].to(computed), state[1].to(torch.promote_types(computed, torch.float32))
+    call = LstmCall(inputs.to(computed), batch_sizes, hidden, cell, weights, cell_clip, proj_clip)
+    with torch.autocast(inputs.device.type, enabled=False):
+        outputs, (hidden, cell) = (find_backend("lstm", call) or lstm_directions)(call)
+    return outputs.to(dtype), (hidden.to(dtype), cell)
+
+
+def lstm_directions(call: LstmCall) -> tuple[Tensor, State]:
+    """[`bilstm_layer`] in plain PyTorch: every device, gradients of any order, forward-mode differentiation."""
+    # A GPU makes one product of all directions. On a CPU one after the other is faster, and needs no copy of weights.
+    together = 1 if call.inputs.device.type == "cpu" else len(call.weights)
+    parts = []
+    for first in range(0, len(call.weights), together):
+        part = slice(first, first + together)
+        same = zip(*call.weights[part], strict=True)
+        weights = [None if x[0] is None else _stack([y.to(call.inputs.dtype) for y in x]) for x in same]
+        state = call.hidden[part], call.cell[part]
+        parts.append(_loop(call.inputs[part], call.batch_sizes, state, *weights, call.cell_clip, call.proj_clip))
+    outputs, hidden, cell = (torch.cat(same) for same in zip(*parts, strict=True))
     return outputs, (hidden, cell)
+
+
+def _stack(tensors: list[Tensor]) -> Tensor:
+    return tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(tensors)
+
+
+def _loop(
+    inputs: Tensor,
+    batch_sizes: Sequence[int],
+    state: State,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor,
+    weight_hr: Tensor | None,
+    cell_clip: float | None,
+    proj_clip: float | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As [`lstm_layer_reference`] with an axis of directions in front; the input half of all gates is one product."""
+    input_half = torch.baddbmm(bias.unsqueeze(1), inputs, weight_ih.mT).split(list(batch_sizes), dim=1)
+    (hidden, cell), outputs, finished = state, [], []
+    for gates in input_half:
+        if (size := gates.shape[1]) < hidden.shape[1]:  # the last rows have ended
+            finished.append((hidden[:, size:], cell[:, size:]))
+            hidden, cell = hidden[:, :size], cell[:, :size]
+        gates = torch.baddbmm(gates, hidden, weight_hh.mT).to(cell.dtype)
+        i, f, g, o = gates.chunk(4, dim=2)
+        cell = clip(torch.addcmul(f.sigmoid() * cell, i.sigmoid(), g.tanh()), cell_clip)
+        hidden = (o.sigmoid() * cell.tanh()).to(inputs.dtype)
+        if weight_hr is not None:
+            hidden = clip(torch.bmm(hidden, weight_hr.mT), proj_clip)
+        outputs.append(hidden)
+    finished.append((hidden, cell))
+    hidden, cell = (torch.cat(rows[::-1], dim=1) for rows in zip(*finished, strict=True))
+    return torch.cat(outputs, dim=1), hidden, cell
+
+
+def bilstm_layer_padded(
+    inputs: Tensor,
+    mask: Tensor,
+    state: State,
+    weights: Sequence[LstmWeights],
+    cell_clip: float | None = None,
+    proj_clip: float | None = None,
+) -> tuple[Tensor, State]:
+    """[`bilstm_layer`] as one `scan` over padded words: for `torch.export`, whose graph holds for any rows and words.
+
+    Padding may stand anywhere: the state passes it unchanged. So the backward direction's words are the sentence
+    flipped, wherever its padding is.
+
+    Args:
+        inputs: `[directions, rows, words, input]`, each direction's words in the order that it reads them.
+        mask: `[directions, rows, words]`, true for words.
+        state: `h [directions, rows, P]` and `c [directions, rows, C]` before the first word.
+        weights: one for each direction.
+        cell_clip, proj_clip: bounds on the absolute value of `c` and of the projected `h`, or `None`.
+
+    Returns:
+        outputs `[directions, rows, words, P]`, zero where there is no word, and the state after each row's last word.
+    """
+    from torch._higher_order_ops.scan import scan  # here, because it is not public: only exporting depends on it
+
+    directions, rows, words, size = inputs.shape
+    stacked = (None if same[0] is None else torch.stack(tuple(same)) for same in zip(*weights, strict=True))
+    weight_ih, weight_hh, bias, weight_hr = stacked
+    gates = torch.baddbmm(bias.unsqueeze(1), inputs.reshape(directions, rows * words, size), weight_ih.mT)
+    gates = gates.reshape(directions, rows, words, gates.shape[-1]).permute(2, 0, 1, 3)
+
+    def step(before: State, now: tuple[Tensor, Tensor]) -> tuple[State, Tensor]:
+        hidden, cell = before
+        input_half, is_word = now
+        i, f, g, o = (input_half + torch.bmm(hidden, weight_hh.mT)).to(cell.dtype).chunk(4, dim=-1)
+        new_cell = clip(f.sigmoid() * cell + i.sigmoid() * g.tanh(), cell_clip)
+        new_hidden = (o.sigmoid() * new_cell.tanh()).to(hidden.dtype)
+        if weight_hr is not None:
+            new_hidden = clip(torch.bmm(new_hidden, weight_hr.mT), proj_clip)
+        hidden, cell = torch.where(is_word, new_hidden, hidden), torch.where(is_word, new_cell, cell)
+        return (hidden, cell), new_hidden * is_word
+
+    state, outputs = scan(step, (state[0], state[1]), (gates, mask.permute(2, 0, 1).unsqueeze(-1)))
+    return outputs.permute(1, 2, 0, 3), state
 
 
 def _check_sizes(batch_sizes: Sequence[int], words: int, rows: int) -> None:
@@ -160,8 +237,26 @@ def _check_sizes(batch_sizes: Sequence[int], words: int, rows: int) -> None:
         )
 
 
-def _stack(tensors: list[Tensor]) -> Tensor:
-    return tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(tensors)
+def _check_tensors(inputs: Tensor, state: State, weights: Sequence[LstmWeights]) -> None:
+    (directions, _, width), (_, rows, size), cells = inputs.shape, state[0].shape, state[1].shape[2]
+    expected = {"h": (directions, rows, size), "c": (directions, rows, cells)}
+    found = {"h": state[0], "c": state[1]}
+    shapes = {"weight_ih": (4 * cells, width), "weight_hh": (4 * cells, size), "bias": (4 * cells,)}
+    shapes["weight_hr"] = (size, cells)
+    if len(weights) != directions:
+        raise ValueError(f"inputs have {directions} directions, but there are weights for {len(weights)}")
+    for number, own in enumerate(weights):
+        for name, tensor in own._asdict().items():
+            if tensor is not None:
+                expected[f"{name} of direction {number}"], found[f"{name} of direction {number}"] = shapes[name], tensor
+        if own.weight_hr is None and size != cells:
+            raise ValueError(f"without weight_hr, h has the size of c, {cells}, not {size}")
+    for name, tensor in found.items():
+        if tensor.shape != expected[name] or tensor.device != inputs.device:
+            raise ValueError(
+                f"{name} has the shape {tuple(tensor.shape)} on {tensor.device}; with inputs {tuple(inputs.shape)} on "
+                f"{inputs.device} and this state it must have {expected[name]} there"
+            )
 
 
 def _product_dtype(inputs: Tensor) -> torch.dtype:
@@ -169,231 +264,3 @@ def _product_dtype(inputs: Tensor) -> torch.dtype:
     if torch.is_autocast_enabled(kind) and inputs.dtype != torch.float64:  # autocast leaves float64 alone
         return torch.get_autocast_dtype(kind)
     return inputs.dtype
-
-
-def _state_dtype(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
-
-
-def _choose_cell(gates: Tensor, state: Tensor) -> Cell:
-    if gates.is_cuda:
-        from .lstm_triton_elmo import triton_cell  # here, because importing Triton takes long
-
-        return triton_cell(gates, state) or TORCH_CELL
-    return c_cell(gates, state) or TORCH_CELL
-
-
-def _infer_cpu(inputs, state, weights, batch_sizes, cell_clip, proj_clip):
-    """`bilstm_layer` without gradients on the CPU, each direction with its own packed weights."""
-    steps = list(pairwise(accumulate(batch_sizes, initial=0)))
-    outputs, cell = infer_on_cpu(steps, inputs, state, weights, cell_clip, proj_clip, _choose_cell)
-    return outputs, (outputs.index_select(1, _last_words(steps, inputs.device)), cell)
-
-
-def _infer_cuda(inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr, batch_sizes, cell_clip, proj_clip):
-    """`bilstm_layer` without gradients on CUDA, on stacked weights."""
-    from .lstm_cuda_elmo import infer
-
-    steps = list(pairwise(accumulate(batch_sizes, initial=0)))
-    weights = weight_ih, weight_hh, bias, weight_hr
-    outputs, cell = infer(steps, inputs, (hidden, cell), weights, cell_clip, proj_clip, _choose_cell)
-    return outputs, outputs.index_select(1, _last_words(steps, inputs.device)), cell
-
-
-class _PackedLSTM(torch.autograd.Function):
-    """`bilstm_layer` on stacked weights, and its gradient.
-
-    Only what one step hands to the next is inside the loops over steps: the input half of the gates is one product
-    before the loop (or where weights are packed a part of the product inside, which costs less than a cell that adds
-    and writes again), the gradients of inputs and weights are one product each after it. Kept for the gradient, for
-    each word: the gates before activation, the cell before its clip, the cell's output, the projection before its clip.
-    """
-
-    @staticmethod
-    def forward(ctx, inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr, batch_sizes, cell_clip, proj_clip):
-        steps, clips = list(pairwise(accumulate(batch_sizes, initial=0))), (cell_clip, proj_clip)
-        own = inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr
-        forward, backward = partial(_forward_loop, steps, clips), partial(_backward_loop, steps, clips)
-        taken = torch.empty(0)  # lives as long as what is kept for the gradient
-        ctx.graph = _take_graph(forward, backward, own, (batch_sizes, clips), taken)
-        if ctx.graph is None:
-            kept = forward(*own)
-            outputs = kept[-1]
-        else:
-            kept = ctx.graph.forward(own)
-            own, outputs = ctx.graph.inputs, kept[-1].clone()
-        last = _last_words(steps, inputs.device)
-        ctx.save_for_backward(taken, *own, *kept)
-        ctx.steps, ctx.backward_loop = steps, backward
-        return outputs, outputs.index_select(1, last), clip(kept[-4].index_select(1, last), cell_clip)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, *grads):
-        _, *saved = ctx.saved_tensors
-        own, kept = tuple(saved[:7]), tuple(saved[7:])
-        inputs, hidden, _, weight_ih, _, _, weight_hr = own
-        if ctx.graph is None:
-            grads = [grad.clone(memory_format=torch.contiguous_format) for grad in grads]
-            grad_gates = ctx.backward_loop(own, kept, *grads)
-            grad_outputs, grad_hidden, grad_cell = grads
-        else:
-            grad_gates, (grad_outputs, grad_hidden, grad_cell) = ctx.graph.backward(grads)
-            grad_hidden, grad_cell = grad_hidden.clone(), grad_cell.clone()
-        wanted = ctx.needs_input_grad
-        grad_weights: tuple[Tensor | None, ...] = (None, None, None)
-        if any(wanted[3:6]):
-            grad_weights = _weight_gradients(grad_gates, inputs, _words_before(kept[-1], hidden, ctx.steps))
-        return (
-            torch.bmm(grad_gates, weight_ih) if wanted[0] else None,
-            grad_hidden,
-            grad_cell,
-            *grad_weights,
-            torch.bmm(grad_outputs.mT, kept[-3]) if weight_hr is not None and wanted[6] else None,
-            *(None, None, None),
-        )
-
-
-def _take_graph(forward, backward, inputs: tuple[Tensor | None, ...], settings: object, until: Tensor):
-    """The loops recorded as a CUDA graph, or `None` where they run as they are; see lstm_cuda_elmo.py."""
-    if not inputs[0].is_cuda:
-        return None
-    from .lstm_cuda_elmo import take_graph
-
-    return take_graph(forward, backward, inputs, settings, until)
-
-
-def _weight_gradients(grad_gates: Tensor, inputs: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of `weight_ih`, `weight_hh` and `bias`."""
-    if grad_gates.is_cuda:
-        return torch.bmm(grad_gates.mT, inputs), torch.bmm(grad_gates.mT, before), grad_gates.sum(1)
-    # One product, which takes half the time of three.
-    ones = inputs.new_ones(*inputs.shape[:2], 1)
-    sources = torch.cat((inputs, before, ones), dim=2).mT.contiguous()
-    sizes = inputs.shape[2], before.shape[2], 1
-    grad_ih, grad_hh, grad_bias = torch.bmm(sources, grad_gates).split(sizes, dim=1)
-    return grad_ih.mT.contiguous(), grad_hh.mT.contiguous(), grad_bias[:, 0]
-
-
-def _forward_loop(
-    steps: list[tuple[int, int]],
-    clips: tuple[float | None, float | None],
-    inputs: Tensor,
-    hidden: Tensor,
-    cell: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias: Tensor,
-    weight_hr: Tensor | None,
-) -> tuple[Tensor | None, ...]:
-    """What the gradient needs: the gates before activation, of all words or of each step; the cells before their clip,
-    the cell's outputs, the projections before their clip or `None`, and the outputs."""
-    cell_clip, proj_clip = clips
-    gates_of, all_gates = _gates(inputs, hidden, weight_ih, weight_hh, bias)
-    directions, words, size = *inputs.shape[:2], cell.shape[-1]
-    cells, cell_outputs = cell.new_empty(directions, words, size), inputs.new_empty(directions, words, size)
-    projected = None if weight_hr is None else torch.empty_like(hidden[:, :1].expand(-1, words, -1))
-    outputs = cell_outputs if projected is None else projected if proj_clip is None else torch.empty_like(projected)
-    forward_cell, cell, before_clip = _choose_cell(inputs, cell).forward, cell.contiguous(), None
-    project, kept_gates = None if weight_hr is None else _product(weight_hr), []
-    for start, end in steps:
-        now, rows = slice(start, end), slice(0, end - start)
-        gates, recurrent = gates_of(now, hidden[:, rows])
-        kept_gates.append(gates)
-        forward_cell(gates, recurrent, cell[:, rows], before_clip, cell_clip, cells[:, now], cell_outputs[:, now])
-        if project is not None:
-            projected[:, now] = project(cell_outputs[:, now])
-            if proj_clip is not None:
-                torch.clamp(projected[:, now], -proj_clip, proj_clip, out=outputs[:, now])
-        hidden, cell, before_clip = outputs[:, now], cells[:, now], cell_clip
-    return *(kept_gates if all_gates is None else [all_gates]), cells, cell_outputs, projected, outputs
-
-
-def _gates(
-    inputs: Tensor, hidden: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
-) -> tuple[Callable[[slice, Tensor], tuple[Tensor, Tensor | None]], Tensor | None]:
-    """`(words, hidden) -> (gates, what the cell has yet to add or None)`, and the tensor that all gates are part of."""
-    if len(weight_ih) > 1 or not can_pack(weight_ih):
-        gates, recurrent_half = _product(weight_ih)(inputs, bias), _product(weight_hh)
-        return lambda now, hidden: (gates[:, now], recurrent_half(hidden)), gates
-    product, size = _product(torch.cat((weight_ih, weight_hh), dim=2)), inputs.shape[2]
-    both = torch.cat((inputs, inputs.new_empty(*inputs.shape[:2], hidden.shape[2])), dim=2)
-
-    def both_halves(now: slice, hidden: Tensor) -> tuple[Tensor, None]:
-        both[:, now, size:] = hidden
-        return product(both[:, now], bias), None
-
-    return both_halves, None
-
-
-def _backward_loop(
-    steps: list[tuple[int, int]],
-    clips: tuple[float | None, float | None],
-    inputs: Sequence[Tensor | None],
-    kept: Sequence[Tensor | None],
-    grad_outputs: Tensor,
-    grad_hidden: Tensor,
-    grad_cell: Tensor,
-) -> Tensor:
-    """The gradient of the gates before activation, from the arguments of `_forward_loop` and what it returned.
-
-    In place, `grad_outputs` becomes that of the projections before their clip, `grad_hidden` and `grad_cell` that of
-    the state before the first step.
-    """
-    (_, _, cell, _, weight_hh, _, weight_hr), (*gates, cells, _, projected, _) = inputs, kept
-    cell_clip, proj_clip = clips
-    if len(gates) < len(steps):
-        gates = gates[0].split([end - start for start, end in steps], dim=1)
-    backward_cell, cell = _choose_cell(gates[0], cell).backward, cell.contiguous()
-    grad_gates = gates[0].new_empty(*cells.shape[:2], 4 * cells.shape[2])
-    to_hidden, to_cell_outputs = _product(weight_hh.mT), None if weight_hr is None else _product(weight_hr.mT)
-    steps_before = [(0, 0), *steps[:-1]]
-    for gate, (start, end), (start_before, end_before) in zip(
-        *map(reversed, (gates, steps, steps_before)), strict=True
-    ):
-        now, rows = slice(start, end), slice(0, end - start)
-        grad = grad_outputs[:, now].add_(grad_hidden[:, rows])
-        if to_cell_outputs is not None:
-            grad = to_cell_outputs(clip_backward_(grad, projected[:, now], proj_clip))
-        first = start == 0
-        before, before_clip = (cell, None) if first else (cells[:, start_before:end_before], cell_clip)
-        backward_cell(
-            gate,
-            before[:, rows],
-            before_clip,
-            cell_clip,
-            cells[:, now],
-            grad,
-            grad_cell[:, rows],
-            grad_gates[:, now],
-        )
-        grad_hidden[:, rows] = to_hidden(grad_gates[:, now])
-    return grad_gates
-
-
-def _product(weight: Tensor) -> Product:
-    """`(x [D, rows, in], bias [D, out] or None) -> x @ weight.mT + bias` for `weight [D, out, in]`."""
-    if len(weight) > 1 or not can_pack(weight):
-
-        def batched(x: Tensor, bias: Tensor | None = None) -> Tensor:
-            return torch.bmm(x, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
-
-        return batched
-    packed = pack(weight[0])
-    return lambda x, bias=None: packed(x[0], None if bias is None else bias[0]).unsqueeze(0)
-
-
-def _last_words(steps: list[tuple[int, int]], device: torch.device) -> Tensor:
-    """The place of each row's last word among the packed words."""
-    last: list[int] = []
-    for start, end in reversed(steps):
-        last.extend(range(start + len(last), end))
-    return torch.tensor(last, device="cpu").to(device, non_blocking=True)
-
-
-def _words_before(x: Tensor, first: Tensor, steps: list[tuple[int, int]]) -> Tensor:
-    """For each packed word the row of `x [D, N, n]` of the step before it, `first [D, rows, n]` for the first step."""
-    rows_after = [end - start for start, end in steps[1:]]
-    return torch.cat(
-        [first, *(x[:, start : start + rows] for (start, _), rows in zip(steps, rows_after, strict=False))], dim=1
-    )

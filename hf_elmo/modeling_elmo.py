@@ -1,4 +1,4 @@
-"""ELMo, from leaf to root: character CNN, biLM, scalar mix, model, task heads (Peters et al. 2018)."""
+"""ELMo, from leaf to root: biLM, scalar mix, model (Peters et al. 2018); the characters are in characters_elmo.py."""
 
 import math
 from collections.abc import Sequence
@@ -10,20 +10,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .char_c_elmo import can_train, trained_maxima
-from .configuration_elmo import ElmoConfig
-from .lstm_elmo import LstmWeights, bilstm_layer
-from .lstm_scan_elmo import bilstm_layer_padded
-from .packing_elmo import Packing, distinct_rows
-from .word_vectors_elmo import kept_vectors
-
-# Character ids that this file must know; the tokenizer makes them (tokenization_elmo.py).
-WORD_PADDING_ID = 261
-
-State = tuple[Tensor, Tensor]
+from .characters_elmo import ElmoCharacterEncoder, ElmoLinear
+from .configuration_elmo import WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID, ElmoConfig
+from .lstm_elmo import LstmWeights, State, bilstm_layer, bilstm_layer_padded
+from .packing_elmo import Packing, mean_over, require_state, unpadded_mask, words_mask
 
 
 @dataclass
@@ -46,106 +38,6 @@ class ElmoModelOutput(ModelOutput):
     # Attributes, but no items of the output and of its tuple: pipelines take every item apart by the batch's rows.
     state: ClassVar[State | None] = None
     scalar_mixes: ClassVar[tuple[Tensor, ...] | None] = None
-
-
-# -- the word's vector from its characters (paper, section 3.4; Kim et al. 2016) ---------------------------------------
-
-
-class ElmoLinear(nn.Linear):
-    """A linear layer of the biLM itself, whose initial weights are those of the original code."""
-
-    def __init__(self, in_features: int, out_features: int, initial_bias: float = 0.0) -> None:
-        super().__init__(in_features, out_features)
-        self.initial_bias = initial_bias
-
-
-class ElmoHighway(nn.Module):
-    """`g * relu(transform(x)) + (1 - g) * x`, where `g = sigmoid(carry(x))` (Srivastava et al. 2015)."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.carry = ElmoLinear(size, size, initial_bias=-2.0)
-        self.transform = ElmoLinear(size, size)
-
-    def forward(self, x: Tensor) -> Tensor:
-        gate = torch.sigmoid(self.carry(x))
-        return gate * torch.relu(self.transform(x)) + (1 - gate) * x
-
-
-class ElmoCharacterEncoder(nn.Module):
-    """A word's vector from its characters: convolutions, maximum over positions, highway layers, projection."""
-
-    def __init__(self, config: ElmoConfig) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(config.char_vocab_size, config.char_embedding_size, padding_idx=0)
-        self.convolutions = nn.ModuleList(
-            nn.Conv1d(config.char_embedding_size, number, width) for width, number in config.char_filters
-        )
-        self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
-        self.projection = ElmoLinear(config.num_filters, config.projection_size) if config.char_projection else None
-        self.activation = torch.relu if config.char_activation == "relu" else torch.tanh
-        self.size = config.projection_size
-        self.words_at_once = 4096  # bounds the memory of the convolutions; more at once are no faster
-        self.lengths_together = 4  # words whose lengths differ by less are padded to the same length
-
-    @torch.compiler.disable  # its shapes follow from the words, which differ from batch to batch
-    def forward(self, character_ids: Tensor) -> Tensor:
-        """`[..., characters]` to `[..., P]`; each distinct word is computed once.
-
-        Without gradients on the CPU the vectors are kept, and a word that was met before costs next to nothing.
-        """
-        words = character_ids.flatten(0, -2)
-        vectors = kept_vectors(self, words, WORD_PADDING_ID)
-        if vectors is None:
-            distinct, number = distinct_rows(words)
-            vectors = self.encode(distinct).index_select(0, number)
-        return vectors.unflatten(0, character_ids.shape[:-1])
-
-    def encode(self, words: Tensor) -> Tensor:
-        """The vectors `[words, P]` of distinct words; short ones go together, so that few positions are in vain."""
-        if not len(words):
-            return self.embedding.weight.new_zeros(0, self.size)
-        lengths = ((words != WORD_PADDING_ID) * torch.arange(1, words.shape[1] + 1, device=words.device)).amax(1)
-        if can_train(self.embedding, self.convolutions):
-            maxima = trained_maxima(words, lengths, self.embedding, self.convolutions)
-            return self._mix_filters(self.activation(maxima))
-        group, order = (lengths // self.lengths_together).sort(stable=True)
-        parts = words[order].split(torch.bincount(group).tolist())
-        vectors = torch.cat(
-            [
-                self._convolve(some[:, : self._positions((number + 1) * self.lengths_together - 1)])
-                for number, part in enumerate(parts)
-                for some in part.split(self.words_at_once)
-                if len(some)
-            ]
-        )
-        return self._mix_filters(vectors).index_select(0, order.argsort())
-
-    def encode_all(self, character_ids: Tensor) -> Tensor:
-        """As `forward`, over all characters at once: for `torch.export`, whose graph must not depend on the words."""
-        distinct, number = torch.unique(character_ids.flatten(0, -2), dim=0, return_inverse=True)
-        vectors = self._mix_filters(self._convolve(distinct))
-        return vectors.index_select(0, number).unflatten(0, character_ids.shape[:-1])
-
-    def _mix_filters(self, vectors: Tensor) -> Tensor:
-        for highway in self.highways:
-            vectors = highway(vectors)
-        return vectors if self.projection is None else self.projection(vectors)
-
-    def _positions(self, longest: int) -> int:
-        # Padding characters have a learned vector and take part in the maximum. All windows of padding alone are
-        # equal, so one of them for each width is as good as all.
-        return longest + max(convolution.kernel_size[0] for convolution in self.convolutions)
-
-    def _convolve(self, words: Tensor) -> Tensor:
-        x = self.embedding(words).transpose(1, 2)  # [words, char_embedding_size, characters]
-        return self.activation(torch.cat([_maximum(convolution(x)) for convolution in self.convolutions], dim=1))
-
-
-def _maximum(x: Tensor) -> Tensor:
-    """`[n, m, positions]` to `[n, m]`; the gradient goes to the first of equals, as in TensorFlow's pooling."""
-    # amax is the faster one, but not its gradient, which is shared among equals.
-    return x.max(2).values if x.requires_grad else x.amax(2)
 
 
 # -- the bidirectional language model (paper, section 3.1) -------------------------------------------------------------
@@ -172,8 +64,18 @@ class ElmoLSTMLayer(GradientCheckpointingLayer):
         """
         if not batch_sizes:
             return inputs, state
-        weights = [LstmWeights(x.weight_ih, x.weight_hh, x.bias, x.weight_hr) for x in (self, *beside)]
+        weights = [layer.weights for layer in (self, *beside)]
         return bilstm_layer(inputs, batch_sizes, state, weights, self.cell_clip, self.proj_clip)
+
+    @property
+    def weights(self) -> LstmWeights:
+        """The parameters as functions take them."""
+        return LstmWeights(self.weight_ih, self.weight_hh, self.bias, self.weight_hr)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether calling this layer does more than its `forward`: hooks, offloading, pruning."""
+        return "forward" in vars(self) or any((self._forward_hooks, self._forward_pre_hooks, self._backward_hooks))
 
 
 class ElmoBiLM(nn.Module):
@@ -191,25 +93,7 @@ class ElmoBiLM(nn.Module):
         return super().train(mode and any(parameter.requires_grad for parameter in self.parameters()))
 
     @torch.compiler.disable  # as bilstm_layer: a graph would hold one list of batch sizes only
-    def forward(self, vectors: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
-        """
-        Args:
-            vectors: `[packed, P]`, the words' vectors.
-            packing: where they stand in the batch.
-            state: as in [`ElmoModelOutput`]; zeros when `None`.
-
-        Returns:
-            `num_hidden_layers + 1` layers, each `[packed, 2P]`, and the state after each row's last word; a row without
-            words keeps its state.
-        """
-        reverse = packing.reverse
-        words, state = self.run(torch.stack((vectors, vectors.index_select(0, reverse))), packing, state)
-        layers = [torch.cat((vectors, vectors), dim=1)]
-        layers += [torch.cat((forward, backward.index_select(0, reverse)), dim=1) for forward, backward in words]
-        return layers, state
-
-    @torch.compiler.disable  # as forward
-    def run(self, words: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
+    def forward(self, words: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
         """Both directions of a batch, each over words of its own in the order in which it reads them.
 
         Args:
@@ -218,7 +102,8 @@ class ElmoBiLM(nn.Module):
             state: as in [`ElmoModelOutput`]; zeros when `None`.
 
         Returns:
-            each layer's output `[2, packed, P]`, and the state after each row's last word.
+            each layer's output `[2, packed, P]`, and the state after each row's last word; a row without words keeps
+            its state.
         """
         if state is None or packing.in_order:
             before = self.initial_state(len(packing.rows), words) if state is None else state
@@ -243,10 +128,8 @@ class ElmoBiLM(nn.Module):
         x, masks = torch.stack((vectors, vectors.flip(1))), torch.stack((mask, mask.flip(1)))
         layers, after = [torch.cat((vectors, vectors), dim=2)], []
         for number, pair in enumerate(zip(self.forward_layers, self.backward_layers, strict=True)):
-            weights = [(layer.weight_ih, layer.weight_hh, layer.bias, layer.weight_hr) for layer in pair]
-            proj_clip = pair[0].proj_clip if pair[0].weight_hr is not None else None
-            before = state[0][number].to(x.dtype), state[1][number]
-            output, layer_state = bilstm_layer_padded(x, masks, before, weights, pair[0].cell_clip, proj_clip)
+            before, weights = (state[0][number].to(x.dtype), state[1][number]), [layer.weights for layer in pair]
+            output, layer_state = bilstm_layer_padded(x, masks, before, weights, pair[0].cell_clip, pair[0].proj_clip)
             x = output + x if self.use_skip_connections and number > 0 else output
             layers.append(torch.cat((x[0], x[1].flip(1)), dim=2))
             after.append(layer_state)
@@ -285,14 +168,28 @@ class ElmoBiLM(nn.Module):
     ) -> tuple[list[Tensor], State]:
         """Stacks of layers side by side: `x [stacks, packed, P]`, `state` `[layers, stacks, rows, size]`."""
         outputs, after = [], []
-        for number, (first, *others) in enumerate(zip(*stacks, strict=True)):
+        for number, layers in enumerate(zip(*stacks, strict=True)):
             x = self.dropout(x)
-            output, layer_state = first(x, batch_sizes, (state[0][number], state[1][number]), others)
+            output, layer_state = self._call(layers, x, batch_sizes, (state[0][number], state[1][number]))
             # The recurrent state is the layer's own output; the sum goes up the stack only.
             x = output + x if self.use_skip_connections and number > 0 else output
             outputs.append(x)
             after.append(layer_state)
         return outputs, tuple(torch.stack(parts) for parts in zip(*after, strict=True))
+
+    @staticmethod
+    def _call(
+        layers: Sequence[ElmoLSTMLayer], x: Tensor, batch_sizes: Sequence[int], state: State
+    ) -> tuple[Tensor, State]:
+        """The layers of all directions in one call, or in a call each where somebody watches one of them."""
+        if not any(layer.is_watched for layer in layers):
+            return layers[0](x, batch_sizes, state, layers[1:])
+        each = [slice(direction, direction + 1) for direction in range(len(layers))]
+        parts = [
+            layer(x[own], batch_sizes, (state[0][own], state[1][own])) for layer, own in zip(layers, each, strict=True)
+        ]
+        hidden, cell = zip(*(part[1] for part in parts), strict=True)
+        return torch.cat([part[0] for part in parts]), (torch.cat(hidden), torch.cat(cell))
 
 
 # -- the layers, weighed (paper, section 3.2) --------------------------------------------------------------------------
@@ -311,7 +208,7 @@ class ElmoScalarMix(nn.Module):
     def forward(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Layers of `[packed, 2P]`, each word unpadded, to `num_scalar_mixes` mixes of that shape."""
         if self.layer_norm:
-            layers = [self._normalise(layer) for layer in layers]
+            layers = [self._normalize(layer) for layer in layers]
         if self.fixed is not None:
             return (sum(weight * layer for weight, layer in zip(self.fixed, layers, strict=True) if weight),)
         wide = torch.promote_types(self.scalars.dtype, torch.float32)
@@ -327,7 +224,7 @@ class ElmoScalarMix(nn.Module):
         return total
 
     @staticmethod
-    def _normalise(layer: Tensor) -> Tensor:
+    def _normalize(layer: Tensor) -> Tensor:
         # Over all unpadded positions of the batch, as in AllenNLP: the one option that makes a sentence's vectors
         # depend on its batch.
         if not len(layer):
@@ -349,6 +246,11 @@ class ElmoPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["ElmoCharacterEncoder", "ElmoLSTMLayer"]  # noqa: RUF012
     _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]  # noqa: RUF012, a pretrained biLM may bring its softmax
 
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        if "_auto_class" not in vars(cls):  # a class of somebody else's: its code is not ours to copy
+            cls._auto_class = None
+
     def post_init(self) -> None:
         super().post_init()
         self.set_trainable()
@@ -359,6 +261,12 @@ class ElmoPreTrainedModel(PreTrainedModel):
         loaded = super().from_pretrained(*args, **kwargs)
         (loaded[0] if isinstance(loaded, tuple) else loaded).set_trainable()
         return loaded
+
+    def save_pretrained(self, *args: object, **kwargs: object) -> None:
+        """As in transformers; the code goes along, so that the checkpoint loads where hf_elmo is not installed."""
+        # The configuration may come from a checkpoint of another class, whose files are not written here.
+        self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if self._auto_class else None
+        super().save_pretrained(*args, **kwargs)
 
     def set_trainable(self) -> None:
         """Freezes the parameters that the configuration leaves out of the training: none of them here."""
@@ -383,9 +291,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
     def dummy_inputs(self) -> dict[str, Tensor]:
         """Two sentences of three words, the second padded."""
         input_ids = torch.full((2, 3, self.config.max_word_length), WORD_PADDING_ID, device=self.device)
-        input_ids[:, :, 0] = 259
+        input_ids[:, :, 0], input_ids[:, :, 2] = WORD_BEGIN_ID, WORD_END_ID
         input_ids[:, :, 1] = torch.tensor([self.config.bos_token_id, 98, self.config.eos_token_id], device=self.device)
-        input_ids[:, :, 2] = 260
         input_ids[1, 2] = 0
         return {"input_ids": input_ids}
 
@@ -447,6 +354,8 @@ class ElmoModel(ElmoPreTrainedModel):
     torch.Size([2, 6, 1024])
     ```"""
 
+    _auto_class = "AutoModel"
+
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
         self.char_encoder = ElmoCharacterEncoder(config)
@@ -489,18 +398,16 @@ class ElmoModel(ElmoPreTrainedModel):
         Raises:
             ValueError: an input is missing, given twice, or has a shape that does not fit.
         """
-        mask = self.check_inputs(input_ids, attention_mask, inputs_embeds)
-        self.check_state(state, mask.shape[0])
-        words = self.words_of(mask, input_ids, special_tokens_mask)
+        mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
+        require_state(self.config, state, mask.shape[0])
+        words = words_mask(self.config, mask, input_ids, special_tokens_mask)
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         if torch.compiler.is_exporting():
             return self._forward_padded(input_ids, inputs_embeds, mask, state, words, wanted)
         packing = Packing.of(mask)
-        if input_ids is not None:
-            vectors = self.char_encoder(input_ids.flatten(0, 1)[packing.positions].long())
-        else:
-            vectors = inputs_embeds.flatten(0, 1)[packing.positions].to(self.dtype)
-        layers, state = self.bilm(vectors, packing, state)
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        layers, state = self.read(given.flatten(0, 1)[packing.positions], packing, state)
+        layers = [packing.join(layer) for layer in layers]
         hidden_states = None
         if wanted:
             hidden_states = tuple(packing.pad(layer) for layer in layers)
@@ -509,6 +416,32 @@ class ElmoModel(ElmoPreTrainedModel):
                 layers = [layer.flatten(0, 1)[packing.positions] for layer in hidden_states]
         mixes = tuple(packing.pad(mix) for mix in self.scalar_mix(layers))
         return self._output(mixes, words, hidden_states, state)
+
+    @torch.compiler.disable  # the packing differs from batch to batch, and so do the distinct words
+    def read(
+        self, words: Tensor, packing: Packing, state: State | None = None, numbers: Tensor | None = None
+    ) -> tuple[list[Tensor], State]:
+        """
+        From words to the layers of the biLM, packed.
+
+        Args:
+            words: `[n, characters]` integers, or word vectors `[n, P]`.
+            packing: where words stand in the batch.
+            state: as in `forward`.
+            numbers: `[2, packed]`, which of `words` the forward and the backward direction read, in their order; by
+                default `words` are the packed words, and each sentence is read from either end.
+
+        Returns:
+            `num_hidden_layers + 1` layers, each `[2, packed, P]`, the words of each direction in its order (layer 0:
+            the words' vectors); and the state.
+        """
+        vectors = words.to(self.dtype) if words.is_floating_point() else self.char_encoder(words.long())
+        if numbers is None:
+            vectors = torch.stack((vectors, vectors.index_select(0, packing.reverse)))
+        else:
+            vectors = vectors.index_select(0, numbers.flatten()).unflatten(0, numbers.shape)
+        layers, state = self.bilm(vectors, packing, state)
+        return [vectors, *layers], state
 
     def _forward_padded(
         self,
@@ -536,63 +469,11 @@ class ElmoModel(ElmoPreTrainedModel):
         output.scalar_mixes = mixes if len(mixes) > 1 else None
         return output
 
-    def check_inputs(
-        self, input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None
-    ) -> Tensor:
-        """Refuses what does not fit; returns the mask `[batch, words]` of unpadded positions, bool."""
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("ElmoModel takes input_ids or inputs_embeds: give one of the two.")
-        name, given = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
-        last = self.config.max_word_length if inputs_embeds is None else self.config.projection_size
-        if given.dim() != 3 or given.shape[2] != last:
-            raise ValueError(
-                f"{name} has the shape {list(given.shape)}, but must be [batch, words, {last}]. ElmoTokenizer makes it "
-                'with padding=True, return_tensors="pt"; one sentence alone is a batch of one.'
-            )
-        if input_ids is not None and input_ids.is_floating_point():
-            raise ValueError(
-                f"input_ids are {input_ids.dtype}, but must be integers; word vectors go to inputs_embeds."
-            )
-        if attention_mask is None:
-            return given.new_ones(given.shape[:2], dtype=torch.bool) if input_ids is None else (input_ids != 0).any(2)
-        if attention_mask.shape != given.shape[:2]:
-            shapes = f"{list(attention_mask.shape)}, but must be {list(given.shape[:2])}"
-            raise ValueError(f"attention_mask has the shape {shapes}: one number for each word of {name}.")
-        return attention_mask.bool()
-
-    def check_state(self, state: State | None, batch: int) -> None:
-        layers, size, cell = self.config.num_hidden_layers, self.config.projection_size, self.config.cell_size
-        expected = [[layers, 2, batch, size], [layers, 2, batch, cell]]
-        if state is not None and [list(part.shape) for part in state] != expected:
-            raise ValueError(
-                f"state has the shapes {[list(part.shape) for part in state]}, but this batch needs {expected}: "
-                "[layers, 2, batch, size] for h and c. A state goes with the rows it came from."
-            )
-
-    def words_of(self, mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tensor | None = None) -> Tensor:
-        """The positions `[batch, words]`, bool, of `mask` that are words and not sentence boundaries."""
-        if special_tokens_mask is not None:
-            if special_tokens_mask.shape != mask.shape:
-                shapes = f"{list(special_tokens_mask.shape)}, but must be {list(mask.shape)}"
-                raise ValueError(f"special_tokens_mask has the shape {shapes}: one number for each position.")
-            return mask & ~special_tokens_mask.bool()
-        if input_ids is not None:
-            marker = input_ids[:, :, 1]
-            return mask & (marker != self.config.bos_token_id) & (marker != self.config.eos_token_id)
-        number = mask.cumsum(1)
-        return mask & (number > 1) & (number < number[:, -1:])
-
     def train_bilm(self, trained: bool) -> None:
         """Lets the character CNN and the biLM learn, or leaves them as they are; the scalar mix learns in any case."""
         for module in (self.char_encoder, self.bilm):
             module.requires_grad_(trained)
             module.train(self.training)
-
-
-def mean_over(vectors: Tensor, mask: Tensor) -> Tensor:
-    """The mean `[batch, size]` of `[batch, words, size]` over `mask` `[batch, words]`; zero where it is empty."""
-    weights = mask.to(vectors.dtype)
-    return torch.bmm(weights[:, None], vectors)[:, 0] / weights.sum(1, keepdim=True).clamp(min=1)
 
 
 class ElmoTaskModel(ElmoPreTrainedModel):
@@ -616,94 +497,4 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         self.set_trainable()
 
 
-class ElmoForSequenceClassification(ElmoTaskModel):
-    """A label, several labels or a number for each text, from a pooled ELMo (`config.classifier_pooling`)."""
-
-    def __init__(self, config: ElmoConfig) -> None:
-        super().__init__(config)
-        size = config.classifier_hidden_size
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.dense = nn.Linear(config.hidden_size, size) if size else None
-        self.classifier = nn.Linear(size or config.hidden_size, config.num_labels)
-        self.loss_function = sequence_classification_loss
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        state: State | None = None,
-        special_tokens_mask: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        **kwargs: object,
-    ) -> SequenceClassifierOutput:
-        r"""
-        Args:
-            labels: `[batch]` class numbers, `[batch, num_labels]` zeros and ones for several labels at once, or floats
-                `[batch, num_labels]` floats for regression; `config.problem_type` says which, else it is read from
-                `labels`.
-
-        The others are those of [`ElmoModel`].
-
-        Returns:
-            `loss` (with `labels`), `logits [batch, num_labels]`, `hidden_states`.
-        """
-        output = self.elmo(
-            input_ids, attention_mask, inputs_embeds, state, special_tokens_mask, output_hidden_states, return_dict=True
-        )
-        mask = self.elmo.check_inputs(input_ids, attention_mask, inputs_embeds)
-        pooled = self._pool(output, mask, self.elmo.words_of(mask, input_ids, special_tokens_mask))
-        if self.dense is not None:
-            pooled = torch.relu(self.dense(self.dropout(pooled)))
-        logits = self.classifier(self.dropout(pooled))
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(labels, logits, self.config, **kwargs)
-        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=output.hidden_states)
-
-    def _pool(self, output: ElmoModelOutput, mask: Tensor, words: Tensor) -> Tensor:
-        """`[batch, 2P]` as `config.classifier_pooling` says; zero for a text without words."""
-        vectors = output.last_hidden_state
-        if self.config.classifier_pooling == "mean" or not vectors.shape[1]:
-            return output.pooler_output
-        if self.config.classifier_pooling == "max":
-            lowest = torch.finfo(vectors.dtype).min
-            return vectors.masked_fill(~words[:, :, None], lowest).amax(1) * words.any(1, keepdim=True)
-        forward, backward = vectors.chunk(2, dim=2)
-        position = torch.arange(mask.shape[1], device=mask.device)
-        last, first = (mask * position).argmax(1), mask.int().argmax(1)
-        rows = torch.arange(mask.shape[0], device=mask.device)
-        return torch.cat((forward[rows, last], backward[rows, first]), dim=1)
-
-
-def sequence_classification_loss(
-    labels: Tensor, logits: Tensor, config: ElmoConfig, num_items_in_batch: Tensor | int | None = None, **kwargs: object
-) -> Tensor:
-    """The loss that `config.problem_type` names (else the type of `labels`), exact under gradient accumulation.
-
-    transformers' own loss divides by `num_items_in_batch` for a single label only; here all three kinds do, so that the
-    steps that Trainer accumulates add up to one large batch.
-
-    Args:
-        labels: `[batch]` integers (single label), `[batch, num_labels]` zeros and ones (several), or floats
-            (regression).
-        logits: `[batch, num_labels]`.
-        num_items_in_batch: the labels of all accumulated steps; `None` for the mean over `labels`.
-    """
-    if config.problem_type is None:
-        several = "single_label_classification" if not labels.is_floating_point() else "multi_label_classification"
-        config.problem_type = "regression" if config.num_labels == 1 else several
-    labels = labels.to(logits.device)
-    if config.problem_type == "single_label_classification":
-        total = nn.functional.cross_entropy(logits, labels.view(-1), reduction="sum")
-    elif config.problem_type == "regression":
-        total = nn.functional.mse_loss(logits.view(-1), labels.view(-1).to(logits.dtype), reduction="sum")
-    else:
-        total = nn.functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
-    return total / ((labels != -100).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch)
-
-
-__all__ = ["ElmoForSequenceClassification", "ElmoModel", "ElmoModelOutput", "ElmoPreTrainedModel"]
+__all__ = ["ElmoModel", "ElmoModelOutput", "ElmoPreTrainedModel", "ElmoTaskModel"]

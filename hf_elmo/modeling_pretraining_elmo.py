@@ -7,8 +7,11 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput, can_return_tuple
 
+from .characters_elmo import ElmoLinear
 from .configuration_elmo import ElmoConfig
-from .modeling_elmo import ElmoLinear, ElmoModel, ElmoPreTrainedModel, Packing, State
+from .lstm_elmo import State
+from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
+from .packing_elmo import Packing, require_state, unpadded_mask
 from .softmax_elmo import full_softmax_nll, sample_words, sampled_softmax_nll
 
 IGNORED = -100  # a label that is no word
@@ -52,14 +55,16 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
 
     ```python
     >>> from hf_elmo import ElmoForPreTraining, ElmoTokenizer
-    >>> from hf_elmo.modeling_pretraining_elmo import neighbour_labels
+    >>> from hf_elmo.modeling_pretraining_elmo import neighbor_labels
     >>> from hf_elmo.vocabulary import Vocabulary
 
     >>> tokenizer, model = ElmoTokenizer.from_pretrained(folder), ElmoForPreTraining.from_pretrained(folder)
     >>> inputs = tokenizer("A river bank .", return_tensors="pt")
     >>> words = torch.from_numpy(Vocabulary.of(tokenizer).sentence_ids("A river bank .".split()))
-    >>> model(**inputs, labels=neighbour_labels(words[None])).loss.exp()  # perplexity
+    >>> model(**inputs, labels=neighbor_labels(words[None])).loss.exp()  # perplexity
     ```"""
+
+    _auto_class = "AutoModelForPreTraining"
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
@@ -101,7 +106,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             input_ids, attention_mask, inputs_embeds, state: as in [`ElmoModel`].
             labels: `[batch, words, 2]`, at each position the number of the word after it, which the forward LM
                 predicts, and of the word before it, which the backward LM predicts; -100 where there is none.
-                [`neighbour_labels`] makes them.
+                [`neighbor_labels`] makes them.
             backward_input_ids: `[batch, words, characters]`, where the backward LM reads other words than the forward
                 LM: its own in the order in which it reads them, as many in each row as there are in `input_ids`. Its
                 labels, logits and hidden states are then in that order too.
@@ -148,9 +153,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         packing, layers, state = self._read(input_ids, attention_mask, None, state, backward_input_ids)
         columns = []
         for hidden, targets in zip(layers[-1].chunk(2, dim=1), self._pack_labels(labels, packing), strict=True):
-            kept = (targets != IGNORED).nonzero().squeeze(1)
-            nll = full_softmax_nll(hidden[kept], self.lm_head.weight, self.lm_head.bias, targets[kept])
-            columns.append(nll.new_zeros(len(targets)).index_copy(0, kept, nll))
+            predicted = (targets != IGNORED).nonzero().squeeze(1)
+            nll = full_softmax_nll(hidden[predicted], self.lm_head.weight, self.lm_head.bias, targets[predicted])
+            columns.append(nll.new_zeros(len(targets)).index_copy(0, predicted, nll))
         return packing.pad(torch.stack(columns, dim=1)), state
 
     @torch.no_grad()
@@ -198,33 +203,31 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     ) -> tuple[Packing, list[Tensor], State]:
         """The biLM's layers, each `[packed, 2P]`."""
         elmo = self.elmo
-        mask = elmo.check_inputs(input_ids, attention_mask, inputs_embeds)
-        elmo.check_state(state, len(mask))
+        mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
+        require_state(self.config, state, len(mask))
         packing = Packing.of(mask)
-        if input_ids is None:
-            words = inputs_embeds.flatten(0, 1)[packing.positions].to(self.dtype)
-        else:
-            words = input_ids.flatten(0, 1)[packing.positions]
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        words = given.flatten(0, 1)[packing.positions]
         if backward_input_ids is None:
-            vectors = words if input_ids is None else elmo.char_encoder(words)
-            return packing, *elmo.bilm(vectors, packing, state)
+            layers, state = elmo.read(words, packing, state)
+            return packing, [packing.join(layer) for layer in layers], state
         if input_ids is None or backward_input_ids.shape != input_ids.shape:
             raise ValueError(
                 f"backward_input_ids has the shape {list(backward_input_ids.shape)}: it goes with "
                 "input_ids of that shape."
             )
         # Both directions' words at once, so that a word that both read is computed once.
-        both = torch.stack((words, backward_input_ids.flatten(0, 1)[packing.positions]))
-        vectors = elmo.char_encoder(both)
-        layers, state = elmo.bilm.run(vectors, packing, state)
-        return packing, [torch.cat(tuple(layer), dim=1) for layer in (vectors, *layers)], state
+        words = torch.cat((words, backward_input_ids.flatten(0, 1)[packing.positions]))
+        numbers = torch.arange(len(words), device=words.device).view(2, -1)
+        layers, state = elmo.read(words, packing, state, numbers)
+        return packing, [torch.cat(tuple(layer), dim=1) for layer in layers], state
 
     def _pack_labels(self, labels: Tensor, packing: Packing) -> Sequence[Tensor]:
         """Two tensors `[packed]`: what the forward and what the backward LM predicts."""
         if labels.shape != (*packing.shape, 2):
             raise ValueError(
                 f"labels has the shape {list(labels.shape)}, but must be {[*packing.shape, 2]}: at each position "
-                "the word after it and the word before it, as neighbour_labels(word_ids, attention_mask) makes them."
+                "the word after it and the word before it, as neighbor_labels(word_ids, attention_mask) makes them."
             )
         return labels.flatten(0, 1)[packing.positions].unbind(1)
 
@@ -235,18 +238,18 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         sampled = None
         if self.training and self.config.num_sampled < self.config.vocab_size:
             sampled = sample_words(self.config.num_sampled, self.config.vocab_size, head.weight.device)
-        kept = [(targets != IGNORED).nonzero().squeeze(1) for targets in labels]
-        hidden = torch.cat([self.dropout(x)[rows] for x, rows in zip(directions, kept, strict=True)])
-        targets = torch.cat([targets[rows] for targets, rows in zip(labels, kept, strict=True)])
+        predicted = [(targets != IGNORED).nonzero().squeeze(1) for targets in labels]
+        hidden = torch.cat([self.dropout(x)[rows] for x, rows in zip(directions, predicted, strict=True)])
+        targets = torch.cat([targets[rows] for targets, rows in zip(labels, predicted, strict=True)])
         if sampled is None:
             nll = full_softmax_nll(hidden, head.weight, head.bias, targets)
             total = nll.sum()
         else:
             total, nll = sampled_softmax_nll(hidden, head.weight, head.bias, targets, sampled)
-        return total, nll.detach().split([len(rows) for rows in kept])
+        return total, nll.detach().split([len(rows) for rows in predicted])
 
 
-def neighbour_labels(word_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+def neighbor_labels(word_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
     """
     The labels of [`ElmoForPreTraining`] for sentences that both directions read.
 
@@ -264,4 +267,4 @@ def neighbour_labels(word_ids: Tensor, attention_mask: Tensor | None = None) -> 
     return labels.masked_fill((mask == 0)[:, :, None], IGNORED)
 
 
-__all__ = ["ElmoForPreTraining", "ElmoForPreTrainingOutput", "neighbour_labels"]
+__all__ = ["ElmoForPreTraining", "ElmoForPreTrainingOutput", "neighbor_labels"]

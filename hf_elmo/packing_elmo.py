@@ -5,6 +5,72 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .configuration_elmo import ElmoConfig
+
+
+def unpadded_mask(
+    config: ElmoConfig, input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None
+) -> Tensor:
+    """The unpadded positions `[batch, words]`, bool, of a call's arguments.
+
+    Raises:
+        ValueError: an argument is missing, given twice, or has a shape or a type that does not fit.
+    """
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("ElmoModel takes input_ids or inputs_embeds: give one of the two.")
+    name, given = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
+    last = config.max_word_length if inputs_embeds is None else config.projection_size
+    if given.dim() != 3 or given.shape[2] != last:
+        raise ValueError(
+            f"{name} has the shape {list(given.shape)}, but must be [batch, words, {last}]. ElmoTokenizer makes it "
+            'with padding=True, return_tensors="pt"; one sentence alone is a batch of one.'
+        )
+    if input_ids is not None and input_ids.is_floating_point():
+        raise ValueError(f"input_ids are {input_ids.dtype}, but must be integers; word vectors go to inputs_embeds.")
+    if attention_mask is None:
+        return given.new_ones(given.shape[:2], dtype=torch.bool) if input_ids is None else (input_ids != 0).any(2)
+    if attention_mask.shape != given.shape[:2]:
+        shapes = f"{list(attention_mask.shape)}, but must be {list(given.shape[:2])}"
+        raise ValueError(f"attention_mask has the shape {shapes}: one number for each word of {name}.")
+    return attention_mask.bool()
+
+
+def require_state(config: ElmoConfig, state: tuple[Tensor, Tensor] | None, batch: int) -> None:
+    """Refuses a state that does not fit the batch (ValueError)."""
+    layers, size, cell = config.num_hidden_layers, config.projection_size, config.cell_size
+    expected = [[layers, 2, batch, size], [layers, 2, batch, cell]]
+    if state is not None and [list(part.shape) for part in state] != expected:
+        raise ValueError(
+            f"state has the shapes {[list(part.shape) for part in state]}, but this batch needs {expected}: "
+            "[layers, 2, batch, size] for h and c. A state goes with the rows it came from."
+        )
+
+
+def words_mask(
+    config: ElmoConfig, mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tensor | None = None
+) -> Tensor:
+    """The positions `[batch, words]`, bool, of `mask` that are words and not sentence boundaries.
+
+    Raises:
+        ValueError: `special_tokens_mask` has another shape than `mask`.
+    """
+    if special_tokens_mask is not None:
+        if special_tokens_mask.shape != mask.shape:
+            shapes = f"{list(special_tokens_mask.shape)}, but must be {list(mask.shape)}"
+            raise ValueError(f"special_tokens_mask has the shape {shapes}: one number for each position.")
+        return mask & ~special_tokens_mask.bool()
+    if input_ids is not None:
+        marker = input_ids[:, :, 1]
+        return mask & (marker != config.bos_token_id) & (marker != config.eos_token_id)
+    number = mask.cumsum(1)
+    return mask & (number > 1) & (number < number[:, -1:])
+
+
+def mean_over(vectors: Tensor, mask: Tensor) -> Tensor:
+    """The mean `[batch, size]` of `[batch, words, size]` over `mask` `[batch, words]`; zero where it is empty."""
+    weights = mask.to(vectors.dtype)
+    return torch.bmm(weights[:, None], vectors)[:, 0] / weights.sum(1, keepdim=True).clamp(min=1)
+
 
 def distinct_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     """The distinct rows of `[n, width]` integers, and the number `[n]` of each row among them."""
@@ -80,6 +146,12 @@ class Packing:
         order = self.positions.argsort()
         return torch.stack((order, self.reverse[order]))
 
+    def join(self, directions: Tensor) -> Tensor:
+        """`[2, packed, P]`, each direction's words in its own order, to `[packed, 2P]`: both halves of each word."""
+        forward, backward = directions
+        return torch.cat((forward, backward.index_select(0, self.reverse)), dim=1)
+
+    @torch.compiler.disable  # `shape` holds numbers, each of which would be compiled for
     def pad(self, packed: Tensor) -> Tensor:
         """`[packed, size]` laid out as `[batch, words, size]`, zeros where there is no word."""
         padded = packed.new_zeros(self.shape[0] * self.shape[1], packed.shape[1])

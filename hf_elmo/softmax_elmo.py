@@ -7,8 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .softmax_c_elmo import can_run, odds_
-
 # Hidden vectors whose logits are in memory together: few stay in a processor's cache, a GPU wants many at a time.
 ROWS_AT_ONCE, ROWS_AT_ONCE_ON_A_GPU = 256, 16384
 WORDS_AT_ONCE = 8192  # words of the vocabulary whose logits are in memory together
@@ -86,7 +84,7 @@ def sample_words(
 
 
 def _without_autocast(forward):
-    """Each type is chosen here: autocast would copy the odds to float32 in order to add them up."""
+    """Each type is chosen here: autocast would copy the exponentials to float32 in order to add them up."""
 
     @functools.wraps(forward)
     def inside(ctx, hidden, *arguments):
@@ -96,7 +94,7 @@ def _without_autocast(forward):
     return inside
 
 
-def _torch_odds_(logits: Tensor, true_logits: Tensor, hits: Tensor) -> tuple[Tensor, Tensor]:
+def _exponentiate_(logits: Tensor, true_logits: Tensor, hits: Tensor) -> tuple[Tensor, Tensor]:
     """In place, each row of logits becomes `e^(logit - top)`, 0 at its hit.
 
     Args:
@@ -105,13 +103,14 @@ def _torch_odds_(logits: Tensor, true_logits: Tensor, hits: Tensor) -> tuple[Ten
         hits: `[rows]` int64, where the row's target is among the negatives, -1 where it is not.
 
     Returns:
-        `top`, the largest logit of each row, and the sum of its odds with that of the target, both `[rows]` float32.
+        `top`, the largest logit of each row, and the sum of its exponentials with that of the target, both `[rows]`
+        float32.
     """
     hit_rows = (hits >= 0).nonzero().squeeze(1)
     logits[hit_rows, hits[hit_rows]] = -math.inf
     top = torch.maximum(logits.amax(1).float(), true_logits).to(logits.dtype)
-    odds = logits.sub_(top[:, None]).exp_()
-    return top.float(), odds.sum(1).float() + (true_logits - top.float()).exp()
+    exponentials = logits.sub_(top[:, None]).exp_()
+    return top.float(), exponentials.sum(1).float() + (true_logits - top.float()).exp()
 
 
 class _SampledSoftmax(torch.autograd.Function):
@@ -133,12 +132,13 @@ class _SampledSoftmax(torch.autograd.Function):
         nll, grad_true = torch.empty_like(true_logits), torch.empty_like(true_logits)
         grad_hidden = torch.empty_like(hidden32)
         grad_keys = torch.zeros_like(keys.t(), dtype=torch.float32, memory_format=torch.contiguous_format)
-        make_odds = odds_ if can_run(keys) else _torch_odds_
         at_once = _rows_at_once(hidden) * 4 // keys.element_size()  # as much memory in every type
         for start in range(0, len(hidden), at_once):
             rows = slice(start, start + at_once)
             logits = torch.mm(queries[rows], keys.t())
-            top, total = make_odds(logits, true_logits[rows], hits[rows])  # a row's target is none of its negatives
+            top, total = _exponentiate_(
+                logits, true_logits[rows], hits[rows]
+            )  # a row's target is none of its negatives
             nll[rows] = total.log() + top - true_logits[rows]
             grad_true[rows] = torch.expm1(-nll[rows])  # the true word's probability, minus 1
             grad_hidden[rows] = torch.mm(logits, keys)[:, :-2].float().div_(total[:, None])

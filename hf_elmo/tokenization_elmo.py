@@ -16,9 +16,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 from transformers import BatchEncoding, TokenizersBackend
 from transformers.utils import PaddingStrategy, TensorType, to_py_obj
 
-# The ids of a word's characters: those of the 256 bytes are their values, and these follow. All are raised by one in
-# `input_ids`, where 0 is a padded position.
-SENTENCE_BEGIN, SENTENCE_END, WORD_BEGIN, WORD_END, WORD_PADDING = 256, 257, 258, 259, 260
+from .configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID
 
 # Words as the 1 Billion Word Benchmark writes them, on which the published English models were trained: case kept,
 # punctuation apart, clitics apart at the apostrophe ("don 't", "dog 's"), numbers, hyphenated words and abbreviations
@@ -64,11 +62,11 @@ def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> n
     """
     encoded = [word.encode("utf-8", "ignore")[: max_word_length - 2] for word in words]
     lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-    ids = np.full((len(encoded), max_word_length), WORD_PADDING + 1, dtype=np.int64)
-    ids[:, 0] = WORD_BEGIN + 1
+    ids = np.full((len(encoded), max_word_length), WORD_PADDING_ID, dtype=np.int64)
+    ids[:, 0] = WORD_BEGIN_ID
     inside = np.arange(1, max_word_length - 1) <= lengths[:, None]
     ids[:, 1:-1][inside] = np.frombuffer(b"".join(encoded), dtype=np.uint8).astype(np.int64) + 1
-    ids[np.arange(len(encoded)), lengths + 1] = WORD_END + 1
+    ids[np.arange(len(encoded)), lengths + 1] = WORD_END_ID
     return ids
 
 
@@ -79,7 +77,7 @@ def character_ids_to_word(row: Sequence[int]) -> str:
     """
     spelled = []
     for character in row[1:]:
-        if character in (WORD_END + 1, WORD_PADDING + 1, 0):
+        if character in (WORD_END_ID, WORD_PADDING_ID, 0):
             break
         if not 1 <= character <= 256:
             raise ValueError(f"character id {character} is inside a word, but only 1 to 256 (bytes) may be")
@@ -174,6 +172,7 @@ class ElmoTokenizer(TokenizersBackend):
     ["Don 't panic !", "Mr. Smith 's towel"]
     ```"""
 
+    _auto_class = "AutoTokenizer"
     vocab_files_names = {"tokenizer_file": "tokenizer.json", "vocab_file": "vocab.txt"}  # noqa: RUF012
     model_input_names = ["input_ids", "attention_mask"]  # noqa: RUF012
     model = models.Unigram
@@ -234,12 +233,12 @@ class ElmoTokenizer(TokenizersBackend):
     @property
     def bos_token_id(self) -> int:
         """The character id inside the word `<S>`."""
-        return SENTENCE_BEGIN + 1
+        return SENTENCE_BEGIN_ID
 
     @property
     def eos_token_id(self) -> int:
         """The character id inside the word `</S>`."""
-        return SENTENCE_END + 1
+        return SENTENCE_END_ID
 
     @property
     def unk_token_id(self) -> None:
@@ -258,8 +257,8 @@ class ElmoTokenizer(TokenizersBackend):
             return row
         if token not in (self.bos_token, self.eos_token):
             return None
-        row[:] = WORD_PADDING + 1
-        row[:3] = WORD_BEGIN + 1, self.bos_token_id if token == self.bos_token else self.eos_token_id, WORD_END + 1
+        row[:] = WORD_PADDING_ID
+        row[:3] = WORD_BEGIN_ID, self.bos_token_id if token == self.bos_token else self.eos_token_id, WORD_END_ID
         return row
 
     def split_into_words(self, texts: Iterable[str | Sequence[str]], pretokenized: bool = False) -> list[list[str]]:

@@ -1,8 +1,6 @@
-"""The recurrence: every faster way against `lstm_layer_reference`, in outputs, final state and gradients."""
+"""The recurrence: plain PyTorch and the backends against `lstm_layer_reference`, in outputs, final state, gradients."""
 
-import copy
-import gc
-import pickle
+import contextvars
 import threading
 from itertools import accumulate, pairwise
 
@@ -11,118 +9,50 @@ import torch
 import torch._dynamo.testing
 from torch.utils.checkpoint import checkpoint
 
-from hf_elmo import lstm_c_elmo, lstm_elmo, lstm_packed_elmo
-from hf_elmo.lstm_c_elmo import c_cell
-from hf_elmo.lstm_cell_elmo import TORCH_CELL
-from hf_elmo.lstm_elmo import LstmWeights, bilstm_layer, lstm_layer, lstm_layer_reference
-from hf_elmo.lstm_scan_elmo import bilstm_layer_padded
+from hf_elmo import kernels
+from hf_elmo.kernels import native
+from hf_elmo.lstm_elmo import LstmWeights, bilstm_layer, bilstm_layer_padded
+from tests.lstm_layers import (
+    BATCHES,
+    CELL,
+    CLIPS,
+    INPUT,
+    PROJECTED,
+    TOLERANCE,
+    assert_near,
+    everything,
+    random_layer,
+    reference,
+)
 
-INPUT, PROJECTED, CELL = 7, 5, 11
-BATCHES = {
-    "one word": [1],
-    "one step": [3],
-    "one row": [1, 1, 1, 1],
-    "rows ending": [6, 6, 4, 3, 3, 1],
-    "window": [4, 4, 4],
+WAYS = {
+    "plain": ("off",),
+    "training, cell in C": ("training", "packed", "cell-c"),
+    "training, cell of PyTorch": ("training", "packed"),
 }
-CLIPS = {"no clip": (None, None), "both clips": (0.5, 0.4), "cell clip": (0.5, None), "projection clip": (None, 0.3)}
-# Relative to the largest value of a tensor: a few roundings of the type. A bfloat16 has 8 bits, and a value that it
-# puts on the other side of a clip changes a gradient altogether: it is compared without clips, float32 with them.
-TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.bfloat16: 4e-2}
-
-needs_c = pytest.mark.skipif(lstm_c_elmo.load() is None, reason="no C compiler here")
 
 
-@pytest.fixture(params=[pytest.param("c", marks=needs_c), "torch"])
-def cell(request, monkeypatch) -> str:
-    """Each backend of the cell in turn."""
-    if request.param == "torch":
-        monkeypatch.setattr(lstm_elmo, "c_cell", lambda gates, state: None)
-    return request.param
-
-
-def random_layer(
-    batch_sizes, dtype=torch.float32, directions=2, projected=True, seed=0, sizes=(INPUT, PROJECTED, CELL)
-):
-    """Inputs, state and weights, large enough that the clips above take part. `sizes`: input, P and C."""
-    torch.manual_seed(seed)
-    width, size, cell = sizes
-    size = size if projected else cell
-    state_dtype = torch.float64 if dtype == torch.float64 else torch.float32
-    inputs = torch.randn(directions, sum(batch_sizes), width, dtype=dtype)
-    state = (
-        0.5 * torch.randn(directions, batch_sizes[0], size, dtype=dtype),
-        torch.randn(directions, batch_sizes[0], cell, dtype=state_dtype),
-    )
-    weights = [
-        LstmWeights(
-            0.8 * width**-0.5 * torch.randn(4 * cell, width, dtype=dtype),
-            0.9 * size**-0.5 * torch.randn(4 * cell, size, dtype=dtype),
-            0.3 * torch.randn(4 * cell, dtype=dtype),
-            1.6 * cell**-0.5 * torch.randn(size, cell, dtype=dtype) if projected else None,
-        )
-        for _ in range(directions)
-    ]
-    return inputs, state, weights
-
-
-def reference(inputs, batch_sizes, state, weights, cell_clip=None, proj_clip=None):
-    """`bilstm_layer` by `lstm_layer_reference`, one direction after the other."""
-    layers = [
-        lstm_layer_reference(x, batch_sizes, (h, c), *w, cell_clip, proj_clip)
-        for x, h, c, w in zip(inputs, *state, weights, strict=True)
-    ]
-    outputs, states = zip(*layers, strict=True)
-    return torch.stack(outputs), tuple(torch.stack(parts) for parts in zip(*states, strict=True))
-
-
-def everything(function, inputs, batch_sizes, state, weights, *clips):
-    """Outputs, final state, and the gradients of inputs, state and weights for a random loss over all of the former."""
-    leaves = [inputs, *state, *(tensor for w in weights for tensor in w if tensor is not None)]
-    leaves = [tensor.detach().clone().requires_grad_() for tensor in leaves]
-    inputs, h, c, *rest = leaves
-    rest = iter(rest)
-    weights = [LstmWeights(*(None if tensor is None else next(rest) for tensor in w)) for w in weights]
-    outputs, state = function(inputs, batch_sizes, (h, c), weights, *clips)
-    generator = torch.Generator().manual_seed(1)
-    results = outputs, *state
-    loss = sum((x.double() * torch.randn(x.shape, generator=generator, dtype=torch.float64)).sum() for x in results)
-    return [x.detach() for x in results] + list(torch.autograd.grad(loss, leaves))
-
-
-def assert_near(found, expected, tolerance):
-    """Each tensor of one type, and within `tolerance` of the largest expected value."""
-    assert [x.dtype for x in found] == [x.dtype for x in expected]
-    errors = [
-        ((x - y).abs().max() / y.abs().max().clamp(min=1e-6)).item() for x, y in zip(found, expected, strict=True)
-    ]
-    assert max(errors) <= tolerance, errors
+@pytest.fixture(params=WAYS)
+def way(request) -> str:
+    """Plain PyTorch, and the backends for any size, in turn."""
+    if "in C" in request.param and native.library() is None:
+        pytest.skip(native.reason())
+    with kernels.use(*WAYS[request.param]):
+        yield request.param
 
 
 @pytest.mark.parametrize("clips", CLIPS.values(), ids=CLIPS)
 @pytest.mark.parametrize("projected", [True, False], ids=["projected", "unprojected"])
 @pytest.mark.parametrize("batch_sizes", BATCHES.values(), ids=BATCHES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-def test_equals_reference(cell, dtype, batch_sizes, projected, clips):
+def test_equals_reference(way, dtype, batch_sizes, projected, clips):
     layer = random_layer(batch_sizes, dtype, projected=projected)
     arguments = layer[0], batch_sizes, *layer[1:], *clips
     assert_near(everything(bilstm_layer, *arguments), everything(reference, *arguments), TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("batch_sizes", BATCHES.values(), ids=BATCHES)
-def test_one_direction_equals_reference(batch_sizes):
-    inputs, state, weights = random_layer(batch_sizes, directions=1)
-
-    def one(inputs, batch_sizes, state, weights, *clips):
-        outputs, (h, c) = lstm_layer(inputs[0], batch_sizes, (state[0][0], state[1][0]), *weights[0], *clips)
-        return outputs[None], (h[None], c[None])
-
-    arguments = inputs, batch_sizes, state, weights, 0.5, 0.4
-    assert_near(everything(one, *arguments), everything(reference, *arguments), TOLERANCE[torch.float32])
-
-
 @pytest.mark.parametrize("autocast", [True, False], ids=["autocast", "bfloat16 weights"])
-def test_bfloat16_products_and_float32_state(cell, autocast):
+def test_bfloat16_products_and_float32_state(way, autocast):
     """As near to float32 as the reference in bfloat16 is, and in its types."""
     batch_sizes = BATCHES["rows ending"]
     layer = random_layer(batch_sizes, torch.bfloat16)
@@ -142,7 +72,7 @@ def as_float32(state, weights):
     return tuple(x.float() for x in state), [LstmWeights(*(x.float() for x in w)) for w in weights]
 
 
-def test_float16(cell):
+def test_float16(way):
     batch_sizes = BATCHES["rows ending"]
     inputs, state, weights = random_layer(batch_sizes)
     half = [LstmWeights(*(x.half() for x in w)) for w in weights]
@@ -152,7 +82,7 @@ def test_float16(cell):
     assert_near([x.float() for x in found], exact, 1e-2)
 
 
-def test_gradient_passes_at_the_clip_and_not_beyond(cell):
+def test_gradient_passes_at_the_clip_and_not_beyond(way):
     """A full forget gate and an empty input gate carry a cell that stands exactly at the bound: as `torch.clamp`."""
     saturated = torch.tensor([-200.0, 200.0, 0.0, 0.0]).repeat_interleave(CELL)
     weights = [LstmWeights(torch.zeros(4 * CELL, INPUT), torch.zeros(4 * CELL, CELL), saturated, None)]
@@ -163,43 +93,21 @@ def test_gradient_passes_at_the_clip_and_not_beyond(cell):
     assert c.grad.flatten().tolist() == [0.0] + [1.0] * (CELL - 2) + [0.0]
 
 
-@needs_c
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-def test_c_cell_equals_torch_cell(dtype):
-    """Over the whole range of the gates, on slices of larger tensors."""
-    directions, rows, size = 2, 3, 37
-    torch.manual_seed(0)
-    gates = (torch.randn(directions, 8, 4 * size) * 20).to(dtype)[:, 2 : 2 + rows]
-    recurrent = torch.randn(directions, rows, 4 * size).to(dtype)
-    before, grad_cell = torch.randn(2, directions, rows, size)
-    grad_hidden = torch.randn(directions, rows, size).to(dtype)
-    found = []
-    for backend in (c_cell(gates, before), TORCH_CELL):
-        cells, hidden = torch.empty(directions, 5, size)[:, 1:4], torch.empty(directions, rows, size, dtype=dtype)
-        total = gates.clone()
-        backend.forward(total, recurrent, before, 0.9, 0.5, cells, hidden)
-        carried, grad_gates = grad_cell.clone(), torch.empty(directions, rows, 4 * size, dtype=dtype)
-        backend.backward(total, before, 0.9, 0.5, cells, grad_hidden, carried, grad_gates)
-        found.append((total, cells, hidden, carried, grad_gates))
-    for x, y in zip(*found, strict=True):
-        # In C the sum of the gates' halves is rounded to bfloat16 only where it is kept, not where it is used.
-        tolerance = {"rtol": 2e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {"rtol": 2e-6, "atol": 1e-6}
-        torch.testing.assert_close(x, y, **tolerance)
+def test_one_direction_equals_reference(way):
+    layer = random_layer(BATCHES["rows ending"], directions=1)
+    arguments = layer[0], BATCHES["rows ending"], *layer[1:], 0.5, 0.4
+    assert_near(everything(bilstm_layer, *arguments), everything(reference, *arguments), TOLERANCE[torch.float32])
 
 
-@needs_c
-def test_c_cell_near_zero_and_beyond_range():
-    """tanh keeps its relative precision near zero; infinite gates saturate; what is not a number stays so."""
-    gates = torch.tensor([0.0, 0.0, 1e-6, 0.0] + [torch.inf, -torch.inf, torch.inf, 0.0] + [torch.nan] * 4)
-    gates = gates.reshape(1, 3, 4)
-    cells, hidden = torch.empty(2, 1, 3, 1)
-    c_cell(gates, cells).forward(gates, torch.zeros(1, 3, 4), torch.zeros(1, 3, 1), None, None, cells, hidden)
-    torch.testing.assert_close(cells[0, :2, 0], torch.tensor([0.5e-6, 1.0]), rtol=1e-6, atol=0)
-    assert cells[0, 2, 0].isnan()
-    assert hidden[0, 2, 0].isnan()
+def test_each_way_runs_what_it_names(way):
+    layer = random_layer([2, 1])
+    with kernels.record() as ran:
+        everything(bilstm_layer, layer[0], [2, 1], *layer[1:])
+    expected = {"plain": [], "training, cell of PyTorch": [("lstm", "training")]}
+    assert ran == expected.get(way, [("lstm", "training"), ("cell", "cell-c"), ("cell", "cell-c")])
 
 
-def test_batch_of_one_equals_batch_of_many(cell):
+def test_a_batch_of_one_equals_a_batch_of_many(way):
     batch_sizes = BATCHES["rows ending"]
     inputs, state, weights = random_layer(batch_sizes)
     outputs, after = bilstm_layer(inputs, batch_sizes, state, weights, 0.5, 0.4)
@@ -213,14 +121,14 @@ def test_batch_of_one_equals_batch_of_many(cell):
         torch.testing.assert_close(alone_after[1], after[1][:, row : row + 1], rtol=0, atol=1e-6)
 
 
-def test_same_call_twice_is_equal_to_the_bit(cell):
+def test_same_call_twice_is_equal_to_the_bit(way):
     batch_sizes = BATCHES["rows ending"]
     layer = random_layer(batch_sizes)
     first, second = (everything(bilstm_layer, layer[0], batch_sizes, *layer[1:], 0.5, 0.4) for _ in range(2))
     assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
 
 
-def test_state_carried_equals_one_pass(cell):
+def test_state_carried_equals_one_pass(way):
     inputs, state, weights = random_layer([3] * 6)
     whole, after = bilstm_layer(inputs, [3] * 6, state, weights, 0.5, 0.4)
     first, between = bilstm_layer(inputs[:, :12], [3] * 4, state, weights, 0.5, 0.4)
@@ -229,7 +137,7 @@ def test_state_carried_equals_one_pass(cell):
     torch.testing.assert_close(last, after, rtol=0, atol=1e-6)
 
 
-def test_without_gradients_equals_with(cell):
+def test_without_gradients_equals_with(way):
     batch_sizes = BATCHES["rows ending"]
     inputs, state, weights = random_layer(batch_sizes)
     outputs, after = bilstm_layer(inputs.requires_grad_(), batch_sizes, state, weights, 0.5, 0.4)
@@ -241,7 +149,7 @@ def test_without_gradients_equals_with(cell):
 
 
 @pytest.mark.parametrize("name", ["inputs", "h", "c", "weight_ih", "weight_hh", "bias", "weight_hr"])
-def test_gradient_of_one_alone(name):
+def test_gradient_of_one_alone(way, name):
     batch_sizes = BATCHES["rows ending"]
     inputs, (h, c), weights = random_layer(batch_sizes)
     own = {"inputs": inputs, "h": h, "c": c, **weights[1]._asdict()}[name].requires_grad_()
@@ -252,7 +160,7 @@ def test_gradient_of_one_alone(name):
     assert_near(gradients[:1], gradients[1:], TOLERANCE[torch.float32])
 
 
-def test_strides_of_inputs_and_gradients_do_not_matter(cell):
+def test_strides_of_inputs_and_gradients_do_not_matter(way):
     batch_sizes = BATCHES["window"]
     inputs, (h, c), weights = random_layer(batch_sizes, projected=False)
     odd = inputs.mT.contiguous().mT, h.mT.contiguous().mT, c.mT.contiguous().mT
@@ -265,7 +173,7 @@ def test_strides_of_inputs_and_gradients_do_not_matter(cell):
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-6)
 
 
-def test_checkpointed_and_backward_twice(cell):
+def test_checkpointed_and_backward_twice(way):
     batch_sizes = BATCHES["rows ending"]
     inputs, state, weights = random_layer(batch_sizes)
     inputs.requires_grad_()
@@ -277,7 +185,7 @@ def test_checkpointed_and_backward_twice(cell):
     assert torch.equal(first, third)
 
 
-def test_callers_in_threads(cell):
+def test_callers_in_threads(way):
     batch_sizes = BATCHES["rows ending"]
     layers = [random_layer(batch_sizes, seed=seed) for seed in range(4)]
     expected = [bilstm_layer(x, batch_sizes, state, weights, 0.5, 0.4)[0] for x, state, weights in layers]
@@ -288,7 +196,8 @@ def test_callers_in_threads(cell):
         for _ in range(5):
             found[number] = bilstm_layer(inputs, batch_sizes, state, weights, 0.5, 0.4)[0]
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(layers))]
+    own = [contextvars.copy_context() for _ in layers]  # a thread begins with all backends else
+    threads = [threading.Thread(target=own[number].run, args=(work, number)) for number in range(len(layers))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -308,60 +217,6 @@ def test_sizes_that_do_not_fit_are_refused(words, rows, batch_sizes):
         bilstm_layer(torch.zeros(2, words, INPUT), batch_sizes, state, weights)
 
 
-@pytest.mark.parametrize("setting", [{"HF_ELMO_C_CELL": "0"}, {"CC": "no-such-compiler"}], ids=["off", "no compiler"])
-def test_works_without_c(monkeypatch, setting):
-    for name, value in setting.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(lstm_c_elmo, "load", lstm_c_elmo.load.__wrapped__)
-    inputs, state, weights = random_layer([3, 2])
-    assert c_cell(inputs, state[1]) is None
-    found, _ = bilstm_layer(inputs, [3, 2], state, weights)
-    torch.testing.assert_close(found, reference(inputs, [3, 2], state, weights)[0], rtol=0, atol=1e-6)
-
-
-def changed_in_place(weight):
-    with torch.no_grad():
-        weight.mul_(0.5)
-
-
-def changed_through_data(weight):
-    weight.data.mul_(0.5)
-
-
-def given_new_data(weight):
-    weight.data = weight.data * 0.5
-
-
-@pytest.mark.parametrize("rows", [3, 20], ids=["few rows", "many rows"])
-@pytest.mark.parametrize("change", [changed_in_place, changed_through_data, given_new_data])
-@pytest.mark.parametrize("name", ["weight_ih", "weight_hh", "bias", "weight_hr"])
-def test_packed_weights_follow_the_weight(name, change, rows):
-    inputs, state, weights = random_layer([rows] * 4)
-    before = bilstm_layer(inputs, [rows] * 4, state, weights)[0]
-    change(getattr(weights[1], name))
-    after = bilstm_layer(inputs, [rows] * 4, state, weights)[0]
-    torch.testing.assert_close(after, reference(inputs, [rows] * 4, state, weights)[0], rtol=0, atol=1e-6)
-    assert torch.equal(after[0], before[0])
-    assert not torch.allclose(after[1], before[1], atol=1e-3)
-
-
-def test_packed_weights_live_as_long_as_the_weight_and_stay_out_of_copies():
-    inputs, state, weights = random_layer([3] * 4)
-    module = torch.nn.ParameterList([torch.nn.Parameter(tensor) for tensor in weights[0]])
-    gc.collect()  # weights of models that are gone already
-    kept = len(lstm_packed_elmo._packed)
-    with torch.no_grad():
-        outputs, _ = lstm_layer(inputs[0], [3] * 4, (state[0][0], state[1][0]), *module, 0.5, 0.4)
-        assert len(lstm_packed_elmo._packed) == kept + 3
-        for copied in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
-            again, _ = lstm_layer(inputs[0], [3] * 4, (state[0][0], state[1][0]), *copied, 0.5, 0.4)
-            assert torch.equal(again, outputs)
-    assert set(module.state_dict()) == {"0", "1", "2", "3"}
-    del module, copied
-    gc.collect()
-    assert len(lstm_packed_elmo._packed) == kept
-
-
 def test_inference_mode():
     inputs, state, weights = random_layer([3] * 4)
     expected = reference(inputs, [3] * 4, state, weights)[0]
@@ -369,6 +224,27 @@ def test_inference_mode():
         made_here = [LstmWeights(*(tensor.clone() for tensor in w)) for w in weights]
         for own in (weights, made_here):
             torch.testing.assert_close(bilstm_layer(inputs, [3] * 4, state, own)[0], expected, rtol=0, atol=1e-6)
+
+
+def bad_layers(rows):
+    """What does not fit together, by what the error names."""
+    inputs, (h, c), weights = random_layer([rows, rows])
+    first, second = weights
+    yield "c", (inputs, (h, c[:, : rows - 1]), weights)
+    yield "c", (inputs, (h, c.to("meta")), weights)
+    yield "h", (inputs, (h[:1], c), weights)
+    yield "weight_hh of direction 0", (inputs, (h[:, :, 1:], c), weights)
+    yield "weight_ih of direction 0", (inputs[:, :, 1:], (h, c), weights)
+    yield "bias of direction 1", (inputs, (h, c), [first, second._replace(bias=second.bias[:1])])
+    yield "weight_hr of direction 1", (inputs, (h, c), [first, second._replace(weight_hr=second.weight_hr.to("meta"))])
+    yield "weights for 1", (inputs, (h, c), [first])
+
+
+@pytest.mark.parametrize("rows", [12, 2])
+def test_what_does_not_fit_is_refused(rows):
+    for name, (inputs, state, weights) in bad_layers(rows):
+        with pytest.raises(ValueError, match=name):
+            bilstm_layer(inputs, [rows, rows], state, weights)
 
 
 class Padded(torch.nn.Module):
@@ -421,7 +297,7 @@ def test_exported_scan_equals_reference(exported, side):
     assert not backward[~mask].any()
 
 
-def test_compiled_callers_compile_once(cell):
+def test_compiled_callers_compile_once(way):
     """The layer stays as it is inside a compiled function, whatever the lengths."""
     graphs = torch._dynamo.testing.CompileCounter()
     inputs, state, weights = random_layer([3, 3, 2, 1])

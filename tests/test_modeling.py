@@ -20,6 +20,7 @@ from hf_elmo import (
     ElmoTokenizer,
     modeling_elmo,
 )
+from hf_elmo.remote_code import FILES
 from tests.conftest import SENTENCES, TINY, random_model
 
 LABELS, WORDS = 3, 31
@@ -154,7 +155,8 @@ def test_the_keys_of_a_checkpoint(tmp_path: Path, model_class: type) -> None:
     model.save_pretrained(tmp_path)
     assert sorted(model.state_dict()) == sorted(keys_of(model_class))
     assert sorted(load_file(tmp_path / "model.safetensors")) == sorted(keys_of(model_class))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+    code = FILES[model_class.__name__]  # tests/test_remote_code.py runs it
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors", *code}
 
 
 def test_the_shapes_of_a_checkpoint() -> None:
@@ -251,7 +253,7 @@ def test_a_model_saved_in_half_stays_in_half(tmp_path: Path, model_class: type, 
 
 @every_class
 @pytest.mark.parametrize("part", range(3))
-def test_missing_weights_are_initialised_and_the_others_loaded(tmp_path: Path, model_class: type, part: int) -> None:
+def test_missing_weights_are_initialized_and_the_others_loaded(tmp_path: Path, model_class: type, part: int) -> None:
     model = model_of(model_class)
     model.save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
@@ -269,7 +271,7 @@ def test_missing_weights_are_initialised_and_the_others_loaded(tmp_path: Path, m
 
 @every_class
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_all_weights_missing_are_initialised_as_in_a_new_model(model_class: type, activation: str) -> None:
+def test_all_weights_missing_are_initialized_as_in_a_new_model(model_class: type, activation: str) -> None:
     config = config_of(char_activation=activation, classifier_hidden_size=9, num_scalar_mixes=2)
     new = model_class(copy.deepcopy(config)).state_dict()
     loaded = model_class.from_pretrained(None, config=config, state_dict={}).state_dict()

@@ -444,17 +444,17 @@ def test_fixed_mixes(inputs: dict, given_weights: object, weights: list[float]) 
 
 
 @pytest.mark.parametrize("where", ["right", "left", "in the middle"])
-def test_layers_are_normalised_over_the_unpadded_positions(inputs: dict, where: str) -> None:
+def test_layers_are_normalized_over_the_unpadded_positions(inputs: dict, where: str) -> None:
     model = with_scalars(make(scalar_mix_layer_norm=True)[0])
     batch, _ = padded(inputs, where)
     output = model(**batch, output_hidden_states=True)
     real = batch["attention_mask"] == 1
-    normalised = []
+    normalized = []
     for layer in output.hidden_states:
         values = layer[real].double()
-        normalised.append((values - values.mean()) / values.var(correction=0).sqrt())
+        normalized.append((values - values.mean()) / values.var(correction=0).sqrt())
     weights = model.scalar_mix.scalars[0].double().softmax(0)
-    expected = 1.7 * sum(w * layer for w, layer in zip(weights, normalised, strict=True))
+    expected = 1.7 * sum(w * layer for w, layer in zip(weights, normalized, strict=True))
     near(output.last_hidden_state[real].double(), expected, 1e-5)
     assert not output.last_hidden_state[~real].any()
 

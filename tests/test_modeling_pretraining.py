@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
-from hf_elmo.modeling_pretraining_elmo import neighbour_labels
+from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from hf_elmo.tokenization_elmo import words_to_character_ids
 from tests.conftest import SENTENCES, TINY, random_model
 
@@ -34,7 +34,7 @@ def batch(tokenizer: ElmoTokenizer) -> dict[str, torch.Tensor]:
     inputs = encode(tokenizer)
     generator = torch.Generator().manual_seed(1)
     words = torch.randint(0, VOCAB_SIZE, inputs["attention_mask"].shape, generator=generator)
-    return {**inputs, "labels": neighbour_labels(words, inputs["attention_mask"])}
+    return {**inputs, "labels": neighbor_labels(words, inputs["attention_mask"])}
 
 
 # -- nothing sees the word it predicts ---------------------------------------------------------------------------------
@@ -96,12 +96,12 @@ def _labelled(labels: torch.Tensor) -> tuple[list[tuple[int, ...]], list[int]]:
     return places, [int(labels[place]) for place in places]
 
 
-def test_labels_are_the_neighbours():
+def test_labels_are_the_neighbors():
     words = torch.tensor([[0, 7, 8, 1], [0, 9, 1, 5]])
-    labels = neighbour_labels(words, torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]))
+    labels = neighbor_labels(words, torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]))
     assert labels[..., 0].tolist() == [[7, 8, 1, -100], [9, 1, -100, -100]]
     assert labels[..., 1].tolist() == [[-100, 0, 7, 8], [-100, 0, 9, -100]]
-    left = neighbour_labels(torch.tensor([[5, 0, 9, 1]]), torch.tensor([[0, 1, 1, 1]]))
+    left = neighbor_labels(torch.tensor([[5, 0, 9, 1]]), torch.tensor([[0, 1, 1, 1]]))
     assert left[..., 0].tolist() == [[-100, 9, 1, -100]]
     assert left[..., 1].tolist() == [[-100, -100, 0, 9]]
 
@@ -242,7 +242,7 @@ def test_a_model_without_a_vocabulary_is_refused():
 
 
 def test_labels_of_another_shape_are_refused_with_the_remedy(model, batch):
-    with pytest.raises(ValueError, match="neighbour_labels"):
+    with pytest.raises(ValueError, match="neighbor_labels"):
         model(**{**batch, "labels": batch["labels"][..., 0]})
 
 

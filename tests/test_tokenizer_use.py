@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, DataCollatorForTokenClassification, DataCollatorWithPadding
 
 from hf_elmo import ElmoTokenizer
+from hf_elmo.remote_code import FILES
 from tests.conftest import SENTENCES
 
 LENGTHS = [len(sentence.split()) + 2 for sentence in SENTENCES]
@@ -194,9 +195,10 @@ def test_saving_twice_writes_the_same_files(tmp_path: Path) -> None:
         assert {key: once[key] for key in once.keys() - where} == {key: twice[key] for key in twice.keys() - where}
 
 
-def test_the_files_are_two(tmp_path: Path) -> None:
+def test_the_files_are_two_and_the_code(tmp_path: Path) -> None:
     files = ElmoTokenizer().save_pretrained(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
+    expected = {"tokenizer.json", "tokenizer_config.json", *FILES["ElmoTokenizer"]}
+    assert {path.name for path in tmp_path.iterdir()} == expected
     assert {Path(file).name for file in files} >= {"tokenizer.json", "tokenizer_config.json"}
     assert Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("a b").tokens == ["<S>", "a", "b", "</S>"]
 

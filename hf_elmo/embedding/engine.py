@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..kernels import constant_weights
 from ..modeling_elmo import ElmoModel, State
 from ..packing_elmo import Packing
 from ..spelling import BEGIN, END, Speller, Token
@@ -68,14 +69,15 @@ class CorpusEncoder:
         # Longest first: what does not fit shows at once. Blank rows keep the zeros that the window begins with.
         pending = sorted((number for number, words in enumerate(rows) if words), key=lambda number: -len(rows[number]))
         self.advance(len(rows) - len(pending), 0)
-        while pending:
-            encode, count, tokens = self._plan([len(rows[number]) + BOUNDARIES for number in pending])
-            group = pending[:count]
-            if self._fits(encode, group, rows, window):
-                del pending[:count]
-                self.advance(count, 0)
-            else:
-                self._halve(tokens)
+        with constant_weights():  # nobody else's code runs before the window is full
+            while pending:
+                encode, count, tokens = self._plan([len(rows[number]) + BOUNDARIES for number in pending])
+                group = pending[:count]
+                if self._fits(encode, group, rows, window):
+                    del pending[:count]
+                    self.advance(count, 0)
+                else:
+                    self._halve(tokens)
 
     def _plan(self, lengths: list[int]) -> tuple[Callable[..., None], int, int]:
         """How to encode the next of the pending rows (longest first), how many of them, and the tokens of a batch."""
@@ -130,16 +132,15 @@ class CorpusEncoder:
     def _whole_layers(self, words: list[list[str]], lengths: list[int]) -> Tensor:
         """`[all layers, words, 2P]`, the rows concatenated, boundaries included."""
         ids, numbers = self._distinct_words(words, [(0, length) for length in lengths])
-        vectors = self.model.char_encoder(ids)
-        packing = Packing.of_lengths(lengths, vectors.device)
+        packing = Packing.of_lengths(lengths, ids.device)
         order = packing.row_by_row()
+        # Which word each direction reads, in its order.
+        read = torch.empty_like(order).scatter_(1, order, numbers.expand_as(order))
+        outputs, _ = self.model.read(ids, packing, numbers=read)
+        layers = outputs[0].new_empty(len(outputs), len(numbers), 2 * outputs[0].shape[2])
         order[BACKWARD] += len(numbers)  # the backward direction follows the forward one
-        inputs = _arrange(vectors, numbers.repeat(2), order.flatten())
-        outputs, _ = self.model.bilm.run(inputs.unflatten(0, (2, -1)), packing)
-        layers = vectors.new_empty(1 + len(outputs), len(numbers), 2 * vectors.shape[1])
-        torch.index_select(vectors.repeat(1, 2), 0, numbers, out=layers[0])
         halves = order.t().flatten()
-        for layer, output in zip(layers[1:], outputs, strict=True):
+        for layer, output in zip(layers, outputs, strict=True):
             torch.index_select(output.flatten(0, 1), 0, halves, out=layer.view(len(halves), -1))
         return layers
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers.utils.logging import tqdm
 
 from ..evaluation import evaluation_mode
-from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbour_labels
+from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbor_labels
 from ..spelling import BEGIN, END, PADDING
 from ..tokenization_elmo import ElmoTokenizer
 from .data import PackedWindows, WordEncoder
@@ -142,7 +142,7 @@ def sentence_inputs(encoder: WordEncoder, sentences: list[Words], device: torch.
     characters = torch.from_numpy(encoder.speller.characters(tokens)).view(len(sentences), width, -1)
     word_ids = torch.from_numpy(encoder.labels(tokens)).view(len(sentences), width)
     mask = (word_ids >= 0).long()
-    batch = {"input_ids": characters, "attention_mask": mask, "labels": neighbour_labels(word_ids, mask)}
+    batch = {"input_ids": characters, "attention_mask": mask, "labels": neighbor_labels(word_ids, mask)}
     return {key: tensor.to(device) for key, tensor in batch.items()}
 
 

@@ -14,7 +14,6 @@ from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
-from ..conversion import add_remote_code
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
 from .data import PackedWindows, PaddedTexts
@@ -231,8 +230,6 @@ def _run(
         after = before
     trainer.save_model()
     trainer.save_state()
-    if args.should_save:
-        add_remote_code(args.output_dir)
     return Pretrained(Path(args.output_dir), before, after)
 
 

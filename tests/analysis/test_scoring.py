@@ -8,7 +8,7 @@ import torch
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.analysis.scoring import score, substitutes
-from hf_elmo.modeling_pretraining_elmo import neighbour_labels
+from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from hf_elmo.pretraining.vocabulary import Vocabulary
 from tests.language_models import TEXTS, sentence_logits, small_language_model, small_tokenizer
 
@@ -45,7 +45,7 @@ def test_words_already_split_are_taken_as_they_are(model, tokenizer):
 def test_scores_and_labels_are_one_definition(model, tokenizer):
     inputs = tokenizer(TEXTS[0], return_tensors="pt")
     words = torch.from_numpy(Vocabulary.of(tokenizer).sentence_ids(TEXTS[0].split()))[None]
-    loss = model(**inputs, labels=neighbour_labels(words)).loss.item()
+    loss = model(**inputs, labels=neighbor_labels(words)).loss.item()
     result = score(model, tokenizer, [TEXTS[0]])[0]
     assert loss == pytest.approx(-(np.nansum(result.forward) + np.nansum(result.backward)) / 14, rel=1e-5)
 

@@ -2,20 +2,24 @@
 
 import copy
 import gc
+import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
-from hf_elmo import ElmoModel, char_c_elmo, word_vectors_elmo
-from hf_elmo.modeling_elmo import ElmoCharacterEncoder
+from hf_elmo import ElmoModel, kernels
+from hf_elmo.characters_elmo import ElmoCharacterEncoder
+from hf_elmo.kernels import native, weights, word_cache
+from hf_elmo.kernels.word_cache import WordVectors
 from hf_elmo.tokenization_elmo import words_to_character_ids
-from hf_elmo.word_vectors_elmo import WordVectors
+from tests.lstm_layers import CHANGES
 from tests.test_modeling_numbers import ARCHITECTURES, make
 
-pytestmark = pytest.mark.skipif(char_c_elmo.load() is None, reason="no C compiler here")
+pytestmark = pytest.mark.skipif(native.library() is None, reason=str(native.reason()))
 
 WORDS = ["the", "cat", "", "a", "Ünïcödé", "日本語", "😀", "the", "x" * 47, "y" * 48, "z" * 90, "a"]
 
@@ -43,8 +47,21 @@ def spelled(words: list[str], length: int = 50) -> Tensor:
 
 
 def by_modules(encoder: ElmoCharacterEncoder, ids: Tensor) -> Tensor:
-    with torch.no_grad():
-        return encoder.encode(ids)
+    with torch.no_grad(), kernels.use("off"):
+        return encoder(ids)
+
+
+def cached_of(encoder: ElmoCharacterEncoder) -> WordVectors:
+    """What is kept of an encoder."""
+    (entry,) = weights._made[encoder.embedding.weight].values()
+    return entry.made
+
+
+@pytest.fixture(autouse=True)
+def ran() -> list[tuple[str, str]]:
+    """What ran, where only this backend is on."""
+    with kernels.use("word-cache"), kernels.record() as ran:
+        yield ran
 
 
 @pytest.mark.parametrize("changes", ARCHITECTURES.values(), ids=ARCHITECTURES)
@@ -74,7 +91,7 @@ def test_a_word_has_the_same_vector_alone_and_among_others(encoder, words: int) 
     ids = spelled(WORDS)
     with torch.no_grad():
         together = encoder(ids)
-        word_vectors_elmo._kept.clear()
+        weights._made.clear()
         apart = torch.cat([encoder(part) for part in ids.split(words)])
     torch.testing.assert_close(apart, together, rtol=0, atol=1e-6)  # equal with MKL; other libraries may differ
 
@@ -90,41 +107,28 @@ def test_a_word_is_computed_once(encoder, computed: list[int]) -> None:
 
 @torch.no_grad()
 def test_what_is_kept_is_bounded(encoder, computed: list[int], monkeypatch) -> None:
-    vector_and_key = encoder.size * 4 + word_vectors_elmo.BYTES_OF_KEY
-    monkeypatch.setattr(word_vectors_elmo, "BYTES", 5 * vector_and_key)
+    vector_and_key = encoder.size * 4 + word_cache.BYTES_OF_KEY
+    monkeypatch.setattr(word_cache, "BYTES", 5 * vector_and_key)
     words = [str(number) for number in range(23)]
     ids = spelled(words)
     torch.testing.assert_close(encoder(ids), by_modules(encoder, ids), rtol=0, atol=1e-6)
-    kept = word_vectors_elmo._kept[encoder]
+    kept = cached_of(encoder)
     assert kept.vectors.shape == (5, encoder.size)
     assert len(kept.places) == 3  # of the last part
     assert sum(computed) == 23
     assert torch.equal(encoder(ids[[22, 0, 1]]), encoder(ids)[[22, 0, 1]])
 
 
-def changed_in_place(weight: Tensor) -> None:
-    with torch.no_grad():
-        weight.mul_(0.5)
-
-
-def changed_through_data(weight: Tensor) -> None:
-    weight.data.mul_(0.5)
-
-
-def given_new_data(weight: Tensor) -> None:
-    weight.data = weight.data * 0.5
-
-
-@pytest.mark.parametrize("change", [changed_in_place, changed_through_data, given_new_data])
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", [name for name, _ in make()[0].char_encoder.named_parameters()])
-def test_vectors_follow_the_weights(encoder, name: str, change) -> None:
+def test_vectors_follow_the_weights(encoder, computed: list[int], name: str, change) -> None:
     ids = spelled(WORDS)
     with torch.no_grad():
-        before = encoder(ids)
+        encoder(ids)
         change(encoder.get_parameter(name))
         after = encoder(ids)
     torch.testing.assert_close(after, by_modules(encoder, ids), rtol=0, atol=1e-6)
-    assert not torch.allclose(after, before, atol=1e-5)
+    assert len(computed) == 2
 
 
 @torch.no_grad()
@@ -182,12 +186,12 @@ def test_under_autocast_the_modules_are_run(encoder) -> None:
 @torch.no_grad()
 def test_kept_as_long_as_the_encoder_and_out_of_copies(encoder) -> None:
     gc.collect()
-    before = len(word_vectors_elmo._kept)
+    before = len(weights._made)
     names = list(encoder.state_dict())
     copies = [encoder]
     vectors = encoder(spelled(WORDS))
     copies += [copy.deepcopy(encoder), pickle.loads(pickle.dumps(encoder))]
-    assert len(word_vectors_elmo._kept) == before + 1
+    assert len(weights._made) == before + 1
     assert list(encoder.state_dict()) == names
     assert all(torch.equal(copied(spelled(WORDS)), vectors) for copied in copies)
 
@@ -196,12 +200,12 @@ def test_kept_as_long_as_the_encoder_and_out_of_copies(encoder) -> None:
 def test_let_go_with_the_encoder() -> None:
     encoder = make()[0].char_encoder
     encoder(spelled(WORDS))
-    assert encoder in word_vectors_elmo._kept
+    assert encoder.embedding.weight in weights._made
     gc.collect()
-    before = len(word_vectors_elmo._kept)
+    before = len(weights._made)
     del encoder
     gc.collect()
-    assert len(word_vectors_elmo._kept) == before - 1
+    assert len(weights._made) == before - 1
 
 
 @pytest.mark.parametrize("character", [262, 65536 + 98, -1])
@@ -213,12 +217,87 @@ def test_characters_outside_of_the_vocabulary_are_refused(encoder, character: in
 
 
 @torch.no_grad()
-def test_works_without_c(encoder, monkeypatch) -> None:
+def test_nan_propagates_from_any_weight(encoder) -> None:
+    ids = spelled(WORDS)
+    for parameter in encoder.parameters():
+        before = parameter.data.view(-1)[-1].clone()
+        parameter.data.view(-1)[-1] = torch.nan
+        assert torch.equal(encoder(ids).isnan(), by_modules(encoder, ids).isnan())
+        parameter.data.view(-1)[-1] = before
+    assert not encoder(ids).isnan().any()
+
+
+@torch.no_grad()
+def test_an_infinite_weight_gives_what_the_modules_give(encoder) -> None:
+    ids = spelled(WORDS)
+    encoder.convolutions[0].weight.data[0, 0, 0] = torch.inf
+    found, expected = encoder(ids), by_modules(encoder, ids)
+    assert torch.equal(found.isfinite(), expected.isfinite())
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5, equal_nan=True)
+
+
+@torch.no_grad()
+def test_another_activation_is_run_by_the_modules(encoder, ran) -> None:
+    ids = spelled(WORDS)
+    plain = encoder(ids)
+    encoder.activation = torch.sigmoid
+    torch.testing.assert_close(encoder(ids), by_modules(encoder, ids))
+    assert not torch.allclose(encoder(ids), plain, atol=1e-3)
+    encoder.activation = torch.tanh
+    torch.testing.assert_close(encoder(ids), by_modules(encoder, ids), rtol=0, atol=1e-6)
+    assert ran == 2 * [("word-vectors", "word-cache")]
+
+
+@torch.no_grad()
+def test_a_forward_of_an_instance_is_called(encoder) -> None:
+    ids, module = spelled(WORDS), encoder.highways[0]
+    before, forward = encoder(ids), module.forward
+    module.forward = lambda x: 2 * forward(x)
+    torch.testing.assert_close(encoder(ids), by_modules(encoder, ids))
+    assert not torch.allclose(encoder(ids), before, atol=1e-3)
+
+
+@torch.no_grad()
+def test_a_pruned_weight_takes_part(encoder) -> None:
+    ids = spelled(WORDS)
+    before = encoder(ids)
+    prune.l1_unstructured(encoder.projection, "weight", amount=0.3)
+    torch.testing.assert_close(encoder(ids), by_modules(encoder, ids), rtol=0, atol=1e-6)
+    assert not torch.allclose(encoder(ids), before, atol=1e-4)
+
+
+@torch.no_grad()
+def test_vectors_follow_the_precision_of_products(encoder, computed: list[int]) -> None:
+    ids, before = spelled(WORDS), torch.get_float32_matmul_precision()
+    try:
+        for precision in ("highest", "medium", "highest"):
+            torch.set_float32_matmul_precision(precision)
+            encoder(ids)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert len(computed) == 2
+
+
+@torch.no_grad()
+def test_more_characters_than_16_bits_count_are_left_to_the_modules() -> None:
+    model, _ = make(char_vocab_size=70_000)
+    ids = spelled(["a", "b"])
+    ids[1, 1] = 69_999
+    torch.testing.assert_close(model.char_encoder(ids), by_modules(model.char_encoder, ids))
+    assert not torch.equal(*model.char_encoder(ids))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@torch.no_grad()
+def test_a_fork_goes_on_although_another_thread_was_at_work(encoder) -> None:
     ids = spelled(WORDS)
     expected = encoder(ids)
-    monkeypatch.setenv("HF_ELMO_C_CELL", "0")
-    monkeypatch.setattr(word_vectors_elmo, "load", char_c_elmo.load.__wrapped__)
-    torch.testing.assert_close(encoder(ids), expected, rtol=0, atol=1e-6)
+    with cached_of(encoder).lock:
+        child = os.fork()
+        if child == 0:
+            torch.set_num_threads(1)
+            os._exit(0 if torch.allclose(encoder(ids), expected, atol=1e-6) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_threads_share_what_is_kept(encoder) -> None:
@@ -226,7 +305,7 @@ def test_threads_share_what_is_kept(encoder) -> None:
     expected = by_modules(encoder, ids)
 
     def one(start: int) -> Tensor:
-        with torch.no_grad():
+        with torch.no_grad(), kernels.use("word-cache"):
             return encoder(ids[start : start + 40])
 
     with ThreadPoolExecutor(4) as pool:

@@ -5,14 +5,15 @@ taken, filled, kept apart and given back as they must be.
 """
 
 import gc
+from functools import partial
 
 import pytest
 import torch
 
-from hf_elmo import lstm_elmo
-from hf_elmo.lstm_cuda_elmo import GraphPool
-from hf_elmo.lstm_elmo import LstmWeights, bilstm_layer
-from tests.test_lstm import BATCHES, CLIPS, TOLERANCE, assert_near, everything, random_layer, reference
+from hf_elmo.kernels import cuda_inference, training
+from hf_elmo.kernels.cuda_graphs import GraphPool
+from hf_elmo.lstm_elmo import LstmCall, LstmWeights, bilstm_layer
+from tests.lstm_layers import BATCHES, CLIPS, TOLERANCE, assert_near, everything, random_layer, reference
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
@@ -36,15 +37,19 @@ class Again:
 @pytest.fixture
 def pool(monkeypatch) -> GraphPool:
     """Graphs on the CPU, each of size 1, three at most."""
-    pool = GraphPool(Again)
     monkeypatch.setattr(Again, "recorded", 0)
+    return GraphPool(Again)
+
+
+def train(pool, inputs, batch_sizes, state, weights, cell_clip=None, proj_clip=None):
+    """`bilstm_layer` by the training backend, its loops recorded in a pool (`None`: run as they are)."""
 
     def take(forward, backward, inputs, settings, until):
         key = tuple(None if x is None else (x.shape, x.dtype) for x in inputs), settings
-        return pool.take(key, 1, 3, until, forward, backward, inputs)
+        return None if pool is None else pool.take(key, 1, 3, until, forward, backward, inputs)
 
-    monkeypatch.setattr(lstm_elmo, "_take_graph", take)
-    return pool
+    call = LstmCall(inputs, batch_sizes, *state, weights, cell_clip, proj_clip)
+    return training.run(call, take)
 
 
 @pytest.mark.parametrize("projected", [True, False], ids=["projected", "not projected"])
@@ -52,8 +57,7 @@ def pool(monkeypatch) -> GraphPool:
 @pytest.mark.parametrize("batch_sizes", BATCHES.values(), ids=BATCHES.keys())
 def test_inference_equals_reference(batch_sizes, clips, projected):
     inputs, state, weights = random_layer(batch_sizes, torch.float64, projected=projected)
-    stacked = [None if same[0] is None else torch.stack(same) for same in zip(*weights, strict=True)]
-    outputs, hidden, cell = lstm_elmo._infer_cuda(inputs, *state, *stacked, tuple(batch_sizes), *clips)
+    outputs, (hidden, cell) = cuda_inference.run(LstmCall(inputs, batch_sizes, *state, weights, *clips))
     expected, (hidden_after, cell_after) = reference(inputs, batch_sizes, state, weights, *clips)
     assert_near([outputs, hidden, cell], [expected, hidden_after, cell_after], TOLERANCE[torch.float64])
 
@@ -64,13 +68,15 @@ def test_recorded_loops_equal_reference(pool, clips, projected):
     for seed in range(3):
         layer = random_layer([4, 4, 2], torch.float64, projected=projected, seed=seed)
         arguments = layer[0], [4, 4, 2], *layer[1:], *clips
-        assert_near(everything(bilstm_layer, *arguments), everything(reference, *arguments), TOLERANCE[torch.float64])
+        assert_near(
+            everything(partial(train, pool), *arguments), everything(reference, *arguments), TOLERANCE[torch.float64]
+        )
     assert Again.recorded == 2  # forward and backward, at the second of the three
 
 
-def two_layers(x, state, weights):
-    first, _ = bilstm_layer(x, [3, 3], state, weights, 0.5, 0.4)
-    return bilstm_layer(first, [3, 3], state, weights, 0.5, 0.4)[0]
+def two_layers(layer, x, state, weights):
+    first, _ = layer(x, [3, 3], state, weights, 0.5, 0.4)
+    return layer(first, [3, 3], state, weights, 0.5, 0.4)[0]
 
 
 def square_layer():
@@ -83,21 +89,20 @@ def square_layer():
     return torch.randn(2, 6, 5, dtype=torch.float64), state, weights
 
 
-def gradients(state, weights, *inputs):
+def gradients(layer, state, weights, *inputs):
     """Each input's gradient, all their forward passes before the first backward pass, one of which comes twice."""
     leaves = [x.clone().requires_grad_() for x in inputs]
-    sums = [two_layers(x, state, weights).square().sum() for x in leaves]
+    sums = [two_layers(layer, x, state, weights).square().sum() for x in leaves]
     sums[0].backward(retain_graph=True)
     for loss in sums:
         loss.backward()
     return [x.grad for x in leaves]
 
 
-def test_what_a_backward_pass_needs_is_not_overwritten(pool, monkeypatch):
+def test_what_a_backward_pass_needs_is_not_overwritten(pool):
     x, state, weights = square_layer()
-    found = [gradients(state, weights, x, 2 * x, 3 * x) for _ in range(2)]
-    monkeypatch.setattr(lstm_elmo, "_take_graph", lambda *_: None)
-    expected = gradients(state, weights, x, 2 * x, 3 * x)
+    found = [gradients(partial(train, pool), state, weights, x, 2 * x, 3 * x) for _ in range(2)]
+    expected = gradients(partial(train, None), state, weights, x, 2 * x, 3 * x)
     for some in found:
         assert_near(some, expected, TOLERANCE[torch.float64])
     assert Again.recorded == 2 * 3  # no more than the limit allows
@@ -106,8 +111,8 @@ def test_what_a_backward_pass_needs_is_not_overwritten(pool, monkeypatch):
 def test_loops_are_free_again_after_the_backward_pass_or_without_one(pool):
     x, state, weights = square_layer()
     for _ in range(4):
-        gradients(state, weights, x)
-        two_layers(x.clone().requires_grad_(), state, weights)
+        gradients(partial(train, pool), state, weights, x)
+        two_layers(partial(train, pool), x.clone().requires_grad_(), state, weights)
         gc.collect()
     assert Again.recorded == 2 * 2  # one for each layer
 
@@ -116,21 +121,21 @@ def test_loops_of_another_shape_make_room(pool):
     for rows in (2, 3, 4, 5, 2):
         layer = random_layer([rows] * 3, torch.float64)
         for _ in range(2):
-            everything(bilstm_layer, layer[0], [rows] * 3, *layer[1:], None, None)
+            everything(partial(train, pool), layer[0], [rows] * 3, *layer[1:], None, None)
     assert pool._bytes <= 3
     assert Again.recorded > 2 * 3
 
 
-def test_where_recording_fails_the_loops_run_as_they_are(pool, monkeypatch):
-    def fail(self, function):
-        raise RuntimeError("out of memory")
+def test_where_recording_fails_the_loops_run_as_they_are():
+    class Fails(Again):
+        def __init__(self, function) -> None:
+            raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(Again, "__init__", fail)
     layer = random_layer([4, 4, 2], torch.float64)
-    arguments = layer[0], [4, 4, 2], *layer[1:], 0.5, 0.4
+    arguments, pool = (layer[0], [4, 4, 2], *layer[1:], 0.5, 0.4), GraphPool(Fails)
     expected = everything(reference, *arguments)
     for _ in range(3):
-        assert_near(everything(bilstm_layer, *arguments), expected, TOLERANCE[torch.float64])
+        assert_near(everything(partial(train, pool), *arguments), expected, TOLERANCE[torch.float64])
 
 
 # -- on a GPU ----------------------------------------------------------------------------------------------------------
@@ -164,11 +169,11 @@ def test_gpu_equals_reference(batch_sizes, dtype):
 
 
 @needs_gpu
-def test_gpu_keeps_what_a_backward_pass_needs(monkeypatch):
+def test_gpu_keeps_what_a_backward_pass_needs():
     x, state, weights = square_layer()
     x, state = x.float().cuda(), tuple(part.float().cuda() for part in state)
     weights = [LstmWeights(*(part.float().cuda() for part in one)) for one in weights]
-    found = [gradients(state, weights, x, 2 * x, 3 * x) for _ in range(2)]
-    monkeypatch.setattr(lstm_elmo, "_take_graph", lambda *_: None)
-    for some in found:
-        assert_near(some, gradients(state, weights, x, 2 * x, 3 * x), TOLERANCE[torch.float32])
+    expected = gradients(partial(train, None), state, weights, x, 2 * x, 3 * x)
+    for _ in range(2):
+        found = gradients(bilstm_layer, state, weights, x, 2 * x, 3 * x)
+        assert_near(found, expected, TOLERANCE[torch.float32])

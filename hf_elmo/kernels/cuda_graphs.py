@@ -1,24 +1,21 @@
-"""The recurrence on CUDA: what costs time there is starting kernels, not running them.
+"""Training on CUDA: the loops over steps recorded as CUDA graphs.
 
-A step of the recurrence is a handful of kernels of a few microseconds each, and Python needs longer than that to start
-one. So training, whose batches all have the same shape, records its loops as CUDA graphs and replays them
-(`GraphPool`); inference, whose batches differ, computes both halves of the gates as one product (`infer`) and pays for
-itself with many rows.
+What costs time there is starting kernels, not running them: a step is a handful of a few microseconds each, and Python
+needs longer than that to start one. The batches of a training all have the same shape, so its loops are recorded once
+and replayed ([`GraphPool`]).
 """
 
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.utils import logging
 
-from .lstm_cell_elmo import Cell, clip
-
-logger = logging.get_logger(__name__)
+logger = logging.get_logger(f"transformers.{__name__}")
 
 Tensors = tuple[Tensor | None, ...]
 
@@ -57,8 +54,8 @@ class GraphedLoops:
     """The loops of one layer's forward and backward pass on tensors of their own.
 
     Args:
-        forward: `(*inputs) -> kept`, everything that the backward pass needs, the outputs last.
-        backward: `(inputs, kept, *grads) -> grad_gates`, for the gradients of outputs, hidden and cell, which it
+        forward: `(*inputs) -> saved`, everything that the backward pass needs, the outputs last.
+        backward: `(inputs, saved, *grads) -> grad_gates`, for the gradients of outputs, hidden and cell, which it
             writes to.
         inputs: tensors like those to come; the second and third are hidden and cell.
         make: what records a function.
@@ -69,9 +66,9 @@ class GraphedLoops:
     ) -> None:
         self.inputs = tuple(None if x is None else torch.empty_like(x, requires_grad=False) for x in inputs)
         self._forward = make(lambda: forward(*self.inputs))
-        kept = self._forward.outputs
-        self._grads = tuple(torch.empty_like(x) for x in (kept[-1], *self.inputs[1:3]))
-        self._backward = make(lambda: (backward(self.inputs, kept, *self._grads),))
+        saved = self._forward.outputs
+        self._grads = tuple(torch.empty_like(x) for x in (saved[-1], *self.inputs[1:3]))
+        self._backward = make(lambda: (backward(self.inputs, saved, *self._grads),))
 
     def forward(self, inputs: Tensors) -> Tensors:
         """What `forward` keeps, in this object's own tensors: the next call overwrites them."""
@@ -88,7 +85,7 @@ class GraphedLoops:
 class GraphPool:
     """Graphed loops by the shape of their tensors.
 
-    One is taken from the forward pass to the end of the backward pass, as its tensors hold what was kept in between;
+    One is taken from the forward pass to the end of the backward pass, as its tensors hold what was saved for it;
     as many are made of a shape as are in use at the same time: one for each layer of a biLM. A shape that comes for
     the first time gets none, so that batches which all differ record nothing. Where recording fails, nothing is
     recorded any more.
@@ -188,56 +185,3 @@ def _fill(own: Tensors, given: Tensors) -> None:
     for mine, tensor in zip(own, given, strict=True):
         if mine is not None:
             mine.copy_(tensor)
-
-
-def infer(
-    steps: Sequence[tuple[int, int]],
-    inputs: Tensor,
-    state: tuple[Tensor, Tensor],
-    weights: Tensors,
-    cell_clip: float | None,
-    proj_clip: float | None,
-    choose_cell: Callable[[Tensor, Tensor], Cell],
-) -> tuple[Tensor, Tensor]:
-    """The outputs `[D, words, P]`, and the cells of each row's last step; nothing else is kept.
-
-    Args:
-        steps: where each step's words begin and end.
-        inputs: `[D, words, input]`, packed.
-        state: `h [D, rows, P]` and `c [D, rows, C]` before the first step.
-        weights: `weight_ih, weight_hh, bias, weight_hr` of all directions, stacked.
-    """
-    weight_ih, weight_hh, bias, weight_hr = weights
-    (hidden, cell), size = state, inputs.shape[2]
-    cell = cell.clone(memory_format=torch.contiguous_format)
-    rows, weight = cell.shape[1], torch.cat((weight_ih, weight_hh), dim=2).mT
-    # What a step multiplies, the word beside the output of the step before, lies ready for every step.
-    both = torch.cat((inputs, inputs.new_empty(*inputs.shape[:2], hidden.shape[2])), dim=2)
-    both[:, :rows, size:] = hidden
-    outputs = torch.empty_like(both[:, :, size:], memory_format=torch.contiguous_format)
-    gates, cell_outputs = inputs.new_empty(len(cell), rows, len(bias[0])), inputs.new_empty(cell.shape)
-    forward_cell, before_clip, bias = choose_cell(gates, cell).forward, None, bias.unsqueeze(1)
-    for number, (start, end) in enumerate(steps):
-        now, words = slice(0, end - start), slice(start, end)
-        torch.bmm(both[:, words], weight, out=gates[:, now])
-        forward_cell(
-            gates[:, now],
-            bias.expand(-1, end - start, -1),
-            cell[:, now],
-            before_clip,
-            cell_clip,
-            cell[:, now],
-            cell_outputs[:, now],
-            keep_gates=False,
-        )
-        before_clip = cell_clip
-        if weight_hr is None:
-            outputs[:, words] = cell_outputs[:, now]
-        else:
-            torch.bmm(cell_outputs[:, now], weight_hr.mT, out=outputs[:, words])
-            if proj_clip is not None:
-                outputs[:, words].clamp_(-proj_clip, proj_clip)
-        if number + 1 < len(steps):
-            after = slice(*steps[number + 1])
-            both[:, after, size:] = outputs[:, start : start + after.stop - after.start]
-    return outputs, clip(cell, cell_clip)

@@ -1,6 +1,7 @@
 """One step of the LSTM's cell and its gradient, in PyTorch operations: every device and floating type.
 
-A backend of the cell is a pair of functions (`Cell`) with the signatures of `forward_cell` and `backward_cell` here.
+A backend of the operation "cell" gives a pair of functions (`Cell`) with the signatures of `forward_cell` and
+`backward_cell` here.
 Tensors have the axes `[directions, rows, size]`; they may be slices along the rows. Gates are in the order i, f, g, o,
 before their activation; cells are before their clip: what the next step reads, and the gradient of the clip, both
 follow from that exactly.
@@ -13,17 +14,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..lstm_elmo import clip
+from .registry import choose
+
 
 class Cell(NamedTuple):
     """A backend: `forward_cell` and `backward_cell`, or two functions that do the same faster."""
 
     forward: Callable[..., None]
     backward: Callable[..., None]
-
-
-def clip(x: Tensor, bound: float | None) -> Tensor:
-    """`x` with its absolute value bounded, or `x` itself without a bound."""
-    return x if bound is None else x.clamp(-bound, bound)
 
 
 def clip_backward_(grad: Tensor, x: Tensor, bound: float | None) -> Tensor:
@@ -108,3 +107,9 @@ def _activate(gates: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor
 
 
 TORCH_CELL = Cell(forward_cell, backward_cell)
+
+
+def choose_cell(gates: Tensor, state: Tensor) -> Cell:
+    """The fastest cell for gates and a state of these types on this device."""
+    backend = choose("cell", gates, state)
+    return TORCH_CELL if backend is None else backend.run(gates, state)

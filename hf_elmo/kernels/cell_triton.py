@@ -8,7 +8,7 @@ import os
 import torch
 from torch import Tensor
 
-from .lstm_cell_elmo import Cell
+from .cell import Cell
 
 try:
     import triton
@@ -32,7 +32,7 @@ if triton is not None:
 
     @triton.jit
     def _clipped(x, bound):
-        # Comparisons, not minimum and maximum, so that what is not a number stays so.
+        # Comparisons, not minimum and maximum: NaN propagates.
         return tl.where(x > bound, bound, tl.where(x < -bound, -bound, x))
 
     @triton.jit
@@ -103,11 +103,20 @@ if triton is not None:
         tl.store(carried, grad * f, mask=inside)
 
 
-def triton_cell(gates: Tensor, state: Tensor) -> Cell | None:
-    """The cell in Triton where it can work on tensors like these, else `None`."""
-    runs = triton is not None and (gates.is_cuda or os.environ.get("TRITON_INTERPRET") == "1")
-    fits = runs and gates.dtype in TYPES and state.dtype == torch.float32
-    return Cell(forward_cell, backward_cell) if fits else None
+def supports(gates: Tensor, state: Tensor) -> str | None:
+    """Why the kernels cannot work on tensors like these, or `None`."""
+    if not gates.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
+        return f"gates are on {gates.device}, not on a GPU"
+    if triton is None:
+        return "triton is not installed"
+    if gates.dtype not in TYPES or state.dtype != torch.float32:
+        return f"gates are {gates.dtype} and cells {state.dtype}"
+    return None
+
+
+def run(gates: Tensor, state: Tensor) -> Cell:
+    """The cell in Triton."""
+    return Cell(forward_cell, backward_cell)
 
 
 def forward_cell(
@@ -120,7 +129,7 @@ def forward_cell(
     hidden: Tensor,
     keep_gates: bool = True,
 ) -> None:
-    """As `lstm_cell_elmo.forward_cell`, with a float32 state."""
+    """As `cell.forward_cell`, with a float32 state."""
     tensors = gates, gates if recurrent is None else recurrent, before, cells, hidden
     constants = {"ADD": recurrent is not None, "KEEP_GATES": keep_gates and recurrent is not None}
     _launch(_forward_kernel, tensors, before_clip, cell_clip, cells, **constants)
@@ -136,7 +145,7 @@ def backward_cell(
     grad_cell: Tensor,
     grad_gates: Tensor,
 ) -> None:
-    """As `lstm_cell_elmo.backward_cell`, with a float32 state."""
+    """As `cell.backward_cell`, with a float32 state."""
     tensors = gates, before, cells, grad_hidden, grad_cell, grad_gates
     _launch(_backward_kernel, tensors, before_clip, cell_clip, cells)
 

@@ -6,14 +6,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hf_elmo import ElmoConfig, ElmoModel, char_c_elmo, modeling_elmo
-from hf_elmo.modeling_elmo import ElmoCharacterEncoder
+from hf_elmo import ElmoConfig, ElmoModel, kernels
+from hf_elmo.characters_elmo import ElmoCharacterEncoder
+from hf_elmo.kernels import character_tables, native
 from hf_elmo.tokenization_elmo import words_to_character_ids
 from tests.conftest import TINY
 
-pytestmark = pytest.mark.skipif(char_c_elmo.load() is None, reason="no C compiler here")
+pytestmark = pytest.mark.skipif(native.library() is None, reason=str(native.reason()))
 
 WORDS = ["the", "cat", "", "a", "Ünïcödé", "日本語", "😀", "aaaa", "x" * 47, "y" * 48, "z" * 90, "banana"]
+RAN = [("character-maxima", "character-tables")]
 FILTERS = {
     "as published, in small": [[1, 4], [2, 8], [3, 25]],
     "widths 1 to 7": [[1, 3], [2, 5], [3, 17], [4, 16], [5, 33], [6, 15], [7, 49]],
@@ -24,16 +26,10 @@ FILTERS = {
 
 
 @pytest.fixture(autouse=True)
-def taken(monkeypatch) -> list[int]:
-    """How many words went through the functions in C, at each call."""
-    numbers, compute = [], modeling_elmo.trained_maxima
-
-    def counted(words, *others):
-        numbers.append(len(words))
-        return compute(words, *others)
-
-    monkeypatch.setattr(modeling_elmo, "trained_maxima", counted)
-    return numbers
+def ran() -> list[tuple[str, str]]:
+    """What ran, where only this backend is on."""
+    with kernels.use("character-tables"), kernels.record() as ran:
+        yield ran
 
 
 def make(filters: list[list[int]] = FILTERS["widths 1 to 7"], **changes: object) -> ElmoCharacterEncoder:
@@ -63,20 +59,19 @@ def gradients(encoder: ElmoCharacterEncoder, ids: Tensor) -> tuple[Tensor, dict[
 
 
 def by_modules(encoder: ElmoCharacterEncoder, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(modeling_elmo, "can_train", lambda *_: False)
+    with kernels.use("off"):
         vectors, grads = gradients(encoder, ids)
         return vectors, {name: grad if grad is None else grad.clone() for name, grad in grads.items()}
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("filters", FILTERS.values(), ids=FILTERS)
-def test_vectors_and_gradients_are_those_of_the_modules(filters, activation: str, taken: list[int]) -> None:
+def test_vectors_and_gradients_are_those_of_the_modules(filters, activation: str, ran) -> None:
     encoder = make(filters, char_activation=activation)
     expected, expected_grads = by_modules(copy.deepcopy(encoder).double(), spelled())
-    assert not taken
+    assert not ran
     found, grads = gradients(encoder, spelled())
-    assert taken == [len(WORDS)]
+    assert ran == RAN
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=2e-6)
     for name, grad in grads.items():
         size = expected_grads[name].abs().max().item()
@@ -94,9 +89,7 @@ def test_the_first_of_equal_windows_has_the_gradient(filters) -> None:
         encoder.convolutions[0].bias[0] = 7  # so that one at least is not all behind the relu
     results = []
     for plain in (True, False):
-        with pytest.MonkeyPatch.context() as patch:
-            if plain:
-                patch.setattr(modeling_elmo, "can_train", lambda *_: False)
+        with kernels.use("off" if plain else "character-tables"):
             encoder.zero_grad()
             vectors = encoder(spelled())
             (vectors * weights).sum().backward()
@@ -106,11 +99,11 @@ def test_the_first_of_equal_windows_has_the_gradient(filters) -> None:
 
 
 @pytest.mark.parametrize("words", [["a"], [""], ["z" * 90], ["a", "b"], ["the"] * 3])
-def test_few_words(words: list[str], taken: list[int]) -> None:
+def test_few_words(words: list[str], ran) -> None:
     encoder, ids = make(), torch.from_numpy(words_to_character_ids(words, 50))
     expected, expected_grads = by_modules(encoder, ids)
     found, grads = gradients(encoder, ids)
-    assert taken == [len(set(words))]
+    assert ran == RAN
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     for name, grad in grads.items():
         torch.testing.assert_close(grad, expected_grads[name], rtol=1e-4, atol=1e-5, msg=name)
@@ -123,13 +116,13 @@ def test_no_words() -> None:
 @pytest.mark.parametrize(
     "trained", [["embedding"], ["convolutions.2.weight"], ["convolutions.0.bias", "projection"], ["embedding", "high"]]
 )
-def test_only_some_parameters_are_trained(trained: list[str], taken: list[int]) -> None:
+def test_only_some_parameters_are_trained(trained: list[str], ran) -> None:
     encoder = make()
     for name, parameter in encoder.named_parameters():
         parameter.requires_grad_(name.startswith(tuple(trained)))
     _, expected = by_modules(encoder, spelled())
     _, found = gradients(encoder, spelled())
-    assert taken
+    assert ran
     for name, grad in found.items():
         assert (grad is not None) == name.startswith(tuple(trained))
         if grad is not None:
@@ -152,7 +145,7 @@ def test_characters_outside_of_the_vocabulary_are_refused(character: int) -> Non
         make()(ids)
 
 
-def test_what_is_no_number_is_seen() -> None:
+def test_nan_propagates() -> None:
     encoder = make(num_highway_layers=0)
     with torch.no_grad():
         encoder.embedding.weight[ord("t") + 1] = torch.nan
@@ -170,7 +163,7 @@ def test_the_number_of_threads_changes_nothing() -> None:
                 [encoder.embedding.weight, *encoder.convolutions.parameters()],
             )
             # the functions alone: products may depend on threads
-            maxima = char_c_elmo.trained_maxima(spelled(), lengths, encoder.embedding, encoder.convolutions)
+            maxima = character_tables.run(spelled(), lengths, encoder.embedding, encoder.convolutions)
             results.append([maxima, *torch.autograd.grad(maxima.square().sum(), parameters)])
     finally:
         torch.set_num_threads(before)
@@ -190,13 +183,13 @@ def test_twice_the_same_result() -> None:
 # -- number types ------------------------------------------------------------------------------------------------------
 
 
-def test_autocast_rounds_no_more_than_with_the_modules(taken: list[int]) -> None:
+def test_autocast_rounds_no_more_than_with_the_modules(ran) -> None:
     encoder = make()
     exact, exact_grads = by_modules(copy.deepcopy(encoder).double(), spelled())
     with torch.autocast("cpu", torch.bfloat16):
         plain, plain_grads = by_modules(encoder, spelled())
         found, grads = gradients(encoder, spelled())
-    assert taken
+    assert ran
     assert found.dtype == plain.dtype == torch.bfloat16
     assert (found - exact).norm() <= 1.1 * (plain - exact).norm()
     for name, grad in grads.items():
@@ -206,11 +199,11 @@ def test_autocast_rounds_no_more_than_with_the_modules(taken: list[int]) -> None
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_short_weights_have_gradients_of_their_type(dtype: torch.dtype, taken: list[int]) -> None:
+def test_short_weights_have_gradients_of_their_type(dtype: torch.dtype, ran) -> None:
     encoder = make().to(dtype)
     exact, exact_grads = by_modules(copy.deepcopy(encoder).double(), spelled())
     found, grads = gradients(encoder, spelled())
-    assert taken
+    assert ran
     assert found.dtype == dtype
     torch.testing.assert_close(found.double(), exact, rtol=0, atol=0.05)
     for name, grad in grads.items():
@@ -221,14 +214,14 @@ def test_short_weights_have_gradients_of_their_type(dtype: torch.dtype, taken: l
 # -- where the modules must do it --------------------------------------------------------------------------------------
 
 
-def test_without_a_gradient_for_the_convolutions(taken: list[int]) -> None:
+def test_without_a_gradient_for_the_convolutions(ran) -> None:
     encoder = make()
     with torch.no_grad():
         encoder(spelled())
     encoder.embedding.requires_grad_(False)
     encoder.convolutions.requires_grad_(False)
     gradients(encoder, spelled())
-    assert not taken
+    assert not ran
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
@@ -236,25 +229,25 @@ def test_without_a_gradient_for_the_convolutions(taken: list[int]) -> None:
     "register", ["register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"]
 )
 @pytest.mark.parametrize("module", ["embedding", "convolutions.1"])
-def test_hooks_are_called(module: str, register: str, taken: list[int]) -> None:
+def test_hooks_are_called(module: str, register: str, ran) -> None:
     encoder, calls = make(), []
     hook = getattr(encoder.get_submodule(module), register)(lambda *_: calls.append(1))
     gradients(encoder, spelled())
     assert calls
-    assert not taken
+    assert not ran
     hook.remove()
     gradients(encoder, spelled())
-    assert taken
+    assert ran
 
 
-def test_adapters_and_parametrisations_take_part(taken: list[int]) -> None:
+def test_adapters_and_parametrizations_take_part(ran) -> None:
     class Adapter(nn.Conv1d):
         def forward(self, x: Tensor) -> Tensor:
             return 2 * super().forward(x)
 
     encoder = make(num_highway_layers=0)
     plain, _ = gradients(encoder, spelled())
-    taken.clear()
+    ran.clear()
     adapter = Adapter(5, 5, 2)
     adapter.load_state_dict(encoder.convolutions[1].state_dict())
     changed = copy.deepcopy(encoder)
@@ -264,19 +257,9 @@ def test_adapters_and_parametrisations_take_part(taken: list[int]) -> None:
     with torch.no_grad():
         encoder.convolutions[1].parametrizations.weight.original0.mul_(2)
     assert not torch.allclose(gradients(encoder, spelled())[0], plain, atol=1e-3)
-    assert not taken
+    assert not ran
 
 
-def test_double_precision_is_kept(taken: list[int]) -> None:
+def test_double_precision_is_kept(ran) -> None:
     assert gradients(make().double(), spelled())[0].dtype == torch.float64
-    assert not taken
-
-
-def test_works_without_c(monkeypatch, taken: list[int]) -> None:
-    encoder = make()
-    expected, _ = gradients(encoder, spelled())
-    taken.clear()
-    monkeypatch.setenv("HF_ELMO_C_CELL", "0")
-    monkeypatch.setattr(char_c_elmo, "load", char_c_elmo.load.__wrapped__)
-    torch.testing.assert_close(gradients(encoder, spelled())[0], expected, rtol=0, atol=1e-6)
-    assert not taken
+    assert not ran

@@ -6,13 +6,14 @@ The interpreter is chosen when the kernels are defined, so each test runs in a p
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 CELL = """
 import torch
-from hf_elmo.lstm_cell_elmo import TORCH_CELL
-from hf_elmo.lstm_triton_elmo import triton_cell
+from hf_elmo.kernels import cell_triton
+from hf_elmo.kernels.cell import TORCH_CELL
 
 dtype = getattr(torch, {dtype!r})
 directions, rows, size = 2, 3, 301  # more than one block of cells, the last one not full
@@ -23,7 +24,7 @@ grad_hidden = torch.randn(directions, rows, size).to(dtype)
 before, grad_cell = torch.randn(2, directions, rows, size)
 for before_clip, cell_clip, added in ((None, None, recurrent), (0.9, 0.5, recurrent), (0.9, None, None)):
     found = []
-    for backend in (triton_cell(gates, before), TORCH_CELL):
+    for backend in (cell_triton.run(gates, before), TORCH_CELL):
         cells, hidden = torch.empty(directions, 5, size)[:, 1:4], torch.empty(directions, rows, size, dtype=dtype)
         total, carried = gates.clone(), grad_cell.clone()
         grad_gates = torch.empty(directions, rows, 4 * size, dtype=dtype)
@@ -36,24 +37,24 @@ for before_clip, cell_clip, added in ((None, None, recurrent), (0.9, 0.5, recurr
 """
 
 LAYER = """
-import torch
-from hf_elmo import lstm_elmo
-from hf_elmo.lstm_triton_elmo import triton_cell
-from tests.test_lstm import BATCHES, assert_near, everything, random_layer, reference
+from hf_elmo import kernels
+from hf_elmo.lstm_elmo import bilstm_layer
+from tests.lstm_layers import BATCHES, assert_near, everything, random_layer, reference
 
-lstm_elmo.c_cell = triton_cell
 batch_sizes = BATCHES["rows ending"]
 for projected in (True, False):
     layer = random_layer(batch_sizes, projected=projected)
     arguments = layer[0], batch_sizes, *layer[1:], 0.5, 0.4
-    assert_near(everything(lstm_elmo.bilstm_layer, *arguments), everything(reference, *arguments), 3e-6)
+    with kernels.use("training", "cell-triton"), kernels.record() as ran:
+        assert_near(everything(bilstm_layer, *arguments), everything(reference, *arguments), 3e-6)
+    assert ran[:2] == [("lstm", "training"), ("cell", "cell-triton")], ran
 """
 
 
 def run(script: str) -> None:
     pytest.importorskip("triton")
     environment = os.environ | {"TRITON_INTERPRET": "1"}
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", script], cwd=root, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -1,0 +1,127 @@
+"""Inference over few rows in C, for the CPU: a direction of a layer in one call (`csrc/small_batch.c`)."""
+
+import ctypes
+import math
+from collections.abc import Iterator, Sequence
+from ctypes import POINTER
+
+import torch
+from torch import Tensor
+
+from ..lstm_elmo import LstmCall, LstmWeights, State, clip
+from . import native
+from .cpu_packed import Product, packed_product, why_not_packed
+from .packing import last_words, steps_of
+from .structs import SmallBatch
+from .tensors import why_not_inference
+from .weights import cached
+
+LANES = 16  # cells of a block, as in the source
+TYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+MOST_ROWS = 7  # with more, products of many rows are the faster way
+# Words whose input half of the gates is computed at a time.
+WORDS_AT_ONCE = 256
+
+
+def supports(call: LstmCall) -> str | None:
+    """Why the call cannot be computed so, or `None`."""
+    if call.inputs.dtype not in TYPES or call.cell.dtype != torch.float32:
+        return f"inputs are {call.inputs.dtype} and cells {call.cell.dtype}"
+    if call.batch_sizes[0] > MOST_ROWS:
+        return f"a batch of more than {MOST_ROWS} rows"
+    size, cells = call.hidden.shape[2], call.cell.shape[2]
+    if size % (2 * LANES) or cells % LANES:
+        return f"the sizes {size} and {cells} are no multiples of {2 * LANES} and {LANES}"
+    return native.reason() or why_not_inference(call, "cpu")
+
+
+def run(call: LstmCall) -> tuple[Tensor, State]:
+    """`lstm_elmo.bilstm_layer` for calls that [`supports`] takes."""
+    inputs, dtype = call.inputs.contiguous(), call.inputs.dtype
+    hidden = call.hidden.to(torch.float32, copy=True).contiguous()
+    cell = call.cell.clone(memory_format=torch.contiguous_format)
+    outputs = inputs.new_empty(*inputs.shape[:2], hidden.shape[2])
+    input_halves = [_input_half(own, dtype) for own in call.weights]
+    biases = [own.bias.detach().to(dtype) for own in call.weights]
+    weights_hh = [cached((own.weight_hh,), dtype, "small batch", recurrent_layout) for own in call.weights]
+    weights_hr = [
+        own.weight_hr if own.weight_hr is None else cached((own.weight_hr,), dtype, "small batch", projection_layout)
+        for own in call.weights
+    ]
+    before_clip = None
+    for chunk in _chunks(steps_of(call.batch_sizes)):
+        part = slice(chunk[0][0], chunk[-1][1])
+        gates = [half(x[part], bias) for half, x, bias in zip(input_halves, inputs, biases, strict=True)]
+        clips = before_clip, call.cell_clip, call.proj_clip
+        sizes = [end - start for start, end in chunk]
+        _run_steps(sizes, gates, hidden, cell, weights_hh, weights_hr, clips, [output[part] for output in outputs])
+        before_clip = call.cell_clip
+    return outputs, (outputs.index_select(1, last_words(call.batch_sizes)), clip(cell, call.cell_clip))
+
+
+def _input_half(weights: LstmWeights, dtype: torch.dtype) -> Product:
+    """`(words, bias) -> gates`, without the half that comes from the step before."""
+    if why_not_packed(weights.weight_ih.new_empty(0, dtype=dtype)) is None:
+        return packed_product((weights.weight_ih,), dtype)
+    weight = weights.weight_ih.detach().to(dtype)
+    return lambda x, bias: torch.nn.functional.linear(x, weight, bias)
+
+
+def _chunks(steps: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """The steps in pieces of about `WORDS_AT_ONCE` words."""
+    chunk: list[tuple[int, int]] = []
+    for step in steps:
+        chunk.append(step)
+        if step[1] - chunk[0][0] >= WORDS_AT_ONCE:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def recurrent_layout(weight: Tensor) -> Tensor:
+    """`weight_hh [4C, P]` as the functions read it."""
+    blocks = weight.view(2, 2, -1, LANES, weight.shape[1])  # two pairs of gates
+    order = (2, 4, 0, 1, 3) if weight.dtype == torch.float32 else (2, 4, 0, 3, 1)
+    return blocks.permute(order).contiguous()
+
+
+def projection_layout(weight: Tensor) -> Tensor:
+    """`weight_hr [P, C]` as the functions read it."""
+    blocks = weight.view(-1, 2, LANES, weight.shape[1])
+    return blocks.permute((0, 3, 1, 2) if weight.dtype == torch.float32 else (0, 3, 2, 1)).contiguous()
+
+
+def _run_steps(
+    sizes: Sequence[int],
+    gates: Sequence[Tensor],
+    hidden: Tensor,
+    cell: Tensor,
+    weights_hh: Sequence[Tensor],
+    weights_hr: Sequence[Tensor | None],
+    clips: tuple[float | None, float | None, float | None],
+    outputs: Sequence[Tensor],
+) -> None:
+    """Steps of several directions.
+
+    Args:
+        sizes: rows of each step, never rising.
+        gates: for each direction `[words, 4C]`, the input half, bias included.
+        hidden, cell: `[directions, rows, P]` and `[directions, rows, C]` float32, contiguous: the state, overwritten by
+            that of each row's last step (the cell before its clip).
+        weights_hh, weights_hr: for each direction, laid out by [`recurrent_layout`] and [`projection_layout`].
+        clips: on the cell before the first step, on later cells, on the projection.
+        outputs: for each direction `[words, P]`, contiguous, written.
+    """
+    (directions, rows, size), cells = hidden.shape, cell.shape[2]
+    cell_outputs, numbers = torch.empty_like(cell), torch.tensor(sizes, device="cpu")
+    arrays = [native.pointers(tensors) for tensors in (gates, weights_hh, weights_hr, outputs)]
+    name = f"small_batch_{TYPES[outputs[0].dtype]}"
+    arguments = SmallBatch(
+        *(ctypes.cast(array, ctypes.c_void_p) for array in arrays),
+        *(tensor.data_ptr() for tensor in (hidden, cell, cell_outputs, numbers)),
+        *(len(sizes), directions, rows, cells, size),
+        *(math.inf if bound is None else bound for bound in clips),
+        torch.get_num_threads(),
+    )
+    native.function(name, POINTER(SmallBatch))(ctypes.byref(arguments))

@@ -1,0 +1,120 @@
+/* What every source here shares: number types, and the functions of a cell.
+ *
+ * Types: f32 is float; bf16 is bfloat16, the upper half of a float's bits. Sums and cells are float32 in either.
+ */
+#ifndef ELMO_H
+#define ELMO_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { LANES = 16 }; /* numbers side by side in a block of weights or tables */
+
+typedef float f32;
+typedef uint16_t bf16;
+
+/* name ## _ ## suffix, both expanded first */
+#define JOIN_EXPANDED(name, suffix) name##_##suffix
+#define JOIN(name, suffix) JOIN_EXPANDED(name, suffix)
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* The arguments that Python fills in: each is a ctypes.Structure of the same name there, and native.py compares sizes. */
+
+/* A layer of the biLM, all directions, for fused.c: cpu_fused.py. */
+struct layer {
+  const void *const *inputs, *const *weights, *const *weight_hr; /* of each direction */
+  const float *const *biases;
+  void *const *outputs;
+  const float *hidden; /* [directions][rows][size] */
+  float *cell;         /* [directions][rows][cells] */
+  const int64_t *sizes; /* rows of each step, never rising */
+  char *scratch;
+  long scratch_bytes, steps, directions, rows, group, input, size, cells;
+  float cell_clip, proj_clip;
+  int threads;
+};
+
+/* The same for few rows, for small_batch.c: cpu_small_batch.py. */
+struct small_batch {
+  const void *const *gates, *const *weight_hh, *const *weight_hr; /* of each direction; gates: the input half, and bias */
+  void *const *outputs;
+  float *hidden, *cell, *cell_outputs; /* [directions][rows][...] */
+  const int64_t *sizes;                /* rows of each step, never rising */
+  long steps, directions, rows, cells, size;
+  float before_clip, cell_clip, proj_clip; /* on the cell before the first step, on later cells, on the projection */
+  int threads;
+};
+
+/* Words and the filters of all convolutions, in blocks of up to LANES filters of one width, for characters.c:
+   character_tables.py. */
+struct work {
+  const uint16_t *words;  /* [n][characters] */
+  const int64_t *lengths; /* of the words, padding left out */
+  long n, characters, vocabulary, filters, blocks;
+  const int64_t *firsts, *counts, *widths; /* of each block: its first filter, how many it has, their width */
+};
+
+INLINE float widen_f32(f32 x) { return x; }
+INLINE f32 narrow_f32(float x) { return x; }
+INLINE float widen_bf16(bf16 x) {
+  uint32_t bits = (uint32_t)x << 16;
+  float y;
+  memcpy(&y, &bits, 4);
+  return y;
+}
+INLINE bf16 narrow_bf16(float x) { /* to the nearest, ties to even */
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  return x != x ? 0x7fc0 : (bf16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+/* Comparisons in place of fmin and fmax: NaN propagates. */
+INLINE float clipped(float x, float bound) {
+  x = x > bound ? bound : x;
+  return x < -bound ? -bound : x;
+}
+
+/* e^x = 2^n e^r, with Cephes' polynomial for e^r; x must be in -87 to 88, where 2^n is a normal number, or NaN. */
+INLINE float exp_limited(float x) {
+  float n = nearbyintf(x * 1.44269504f);
+  float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.f;
+  n = n > -127.f ? n : -127.f; /* NaN has no integer; p carries it on */
+  uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
+  float power;
+  memcpy(&power, &bits, 4);
+  return p * power;
+}
+
+/* 1 + e^-x, the denominator of sigmoid(x). Beyond 28 a sigmoid is within 1e-12 of its limit, and the product of three
+   such denominators is still finite. */
+INLINE float sigmoid_denominator(float x) { return 1.f + exp_limited(clipped(-x, 28.f)); }
+
+/* tanh(x) = numerator / denominator: the rational approximation that Eigen uses, a few units in the last place. */
+INLINE float tanh_limited(float x) { return clipped(x, 7.90531110763549805f); }
+INLINE float tanh_numerator(float x) {
+  float y = x * x, p = -2.76076847742355e-16f;
+  p = p * y + 2.00018790482477e-13f;
+  p = p * y - 8.60467152213735e-11f;
+  p = p * y + 5.12229709037114e-08f;
+  p = p * y + 1.48572235717979e-05f;
+  p = p * y + 6.37261928875436e-04f;
+  p = p * y + 4.89352455891786e-03f;
+  return x * p;
+}
+INLINE float tanh_denominator(float x) {
+  float y = x * x, q = 1.19825839466702e-06f;
+  q = q * y + 1.18534705686654e-04f;
+  q = q * y + 2.26843463243900e-03f;
+  return q * y + 4.89352518554385e-03f;
+}
+
+#endif

@@ -1,0 +1,37 @@
+/* The fingerprint of a tensor's bytes, at the speed of reading them.
+ *
+ * In each of 4 * LANES lanes of 32 bits, state = state * odd + word: a bijection of the state for every word, so one
+ * changed word always changes its lane, and changes of several words cancel with a chance of 2^-32.
+ */
+#include "elmo.h"
+
+typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(1)));
+
+enum { AT_ONCE = 4, PIECE = 1 << 20 };
+
+static uint64_t fingerprint_of_piece(const char *x, long bytes) {
+  words state[AT_ONCE];
+  const words odd = (words){0} + 0x9e3779b1u;
+  for (int k = 0; k < AT_ONCE; k++) state[k] = (words){0} + (uint32_t)(k + 1);
+  long n = 0;
+  for (; n + AT_ONCE * (long)sizeof(words) <= bytes; n += AT_ONCE * sizeof(words))
+    for (int k = 0; k < AT_ONCE; k++) state[k] = state[k] * odd + ((const words *)(x + n))[k];
+  uint64_t total = (uint64_t)bytes;
+  for (; n < bytes; n++) total = (total ^ (unsigned char)x[n]) * 0x100000001b3u;
+  for (int k = 0; k < AT_ONCE; k++)
+    for (int lane = 0; lane < LANES; lane++) total = (total ^ state[k][lane]) * 0x9e3779b97f4a7c15u;
+  return total;
+}
+
+uint64_t fingerprint(const char *x, long bytes, int threads) {
+  long pieces = (bytes + PIECE - 1) / PIECE;
+  uint64_t total = 0;
+  (void)threads; /* without OpenMP */
+#pragma omp parallel for num_threads(threads) reduction(+ : total)
+  for (long n = 0; n < pieces; n++) {
+    long rest = bytes - n * PIECE;
+    uint64_t piece = fingerprint_of_piece(x + n * PIECE, rest < PIECE ? rest : PIECE);
+    total += (piece ^ (piece >> 29)) * (2 * (uint64_t)n + 0x9e3779b97f4a7c15u); /* its place counts; any order of adding */
+  }
+  return total;
+}

@@ -1,0 +1,178 @@
+"""What is made of weights is kept while they do not change, by whatever way they are written to."""
+
+import copy
+import gc
+import os
+import pickle
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from hf_elmo.kernels import constant_weights, native, weights
+from hf_elmo.kernels.weights import cached
+
+
+class Maker:
+    """Makes a sum of weights, and counts how often."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
+        self.times += 1
+        return sum(tensor.double().sum() for tensor in tensors)
+
+    def of(self, *tensors: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return cached(tensors, dtype, "sum", self)
+
+
+@pytest.fixture(params=["hash", "copy"], autouse=True)
+def fingerprints(request, monkeypatch) -> None:
+    """Fingerprints in C, and the copies that take their place where nothing can be compiled."""
+    if request.param == "copy":
+        monkeypatch.setattr(native._library, "loaded", None)
+        monkeypatch.setattr(native._library, "reason", "not for this test")
+    elif native.library() is None:
+        pytest.skip(native.reason())
+
+
+WRITES = {
+    "in place": lambda x: x.detach().mul_(0.5),
+    "data": lambda x: x.data.mul_(0.5),
+    "clamp of data": lambda x: x.data.clamp_(-0.1, 0.1),
+    "new data": lambda x: setattr(x, "data", x.data * 0.5),
+    "one number of data": lambda x: x.data.view(-1)[1234].add_(1),
+    "the last number": lambda x: x.data.view(-1)[-1].add_(1),
+    "one per cent": lambda x: x.data.view(-1)[::100].zero_(),
+    "a NumPy view": lambda x: np.add(x.detach().numpy()[2], 1, out=x.detach().numpy()[2]),
+    "two numbers change places": lambda x: x.data.view(-1).index_copy_(
+        0, torch.tensor([7, 2000]), x.data.view(-1)[[2000, 7]]
+    ),
+    "rows change places": lambda x: x.data.copy_(x.data.flip(0)),
+    "a sign": lambda x: x.data.view(-1)[5].neg_(),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_write_is_noticed(write, which):
+    make, both = Maker(), [torch.randn(67, 45), torch.randn(3, 1021)]
+    make.of(*both)
+    make.of(*both)
+    assert make.times == 1
+    before = both[which].clone()
+    write(both[which])
+    assert not torch.equal(before, both[which])
+    make.of(*both)
+    assert make.times == 2
+    make.of(*both)
+    assert make.times == 2
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (2**18 + 7,), (1025, 1031)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_any_size_and_type(shape, dtype):
+    make, weight = Maker(), torch.ones(shape, dtype=dtype)
+    make.of(weight)
+    weight.data.view(-1)[-1] = 3
+    assert make.of(weight) == weight.float().double().sum()
+    make.of(weight)
+    assert make.times == 2
+
+
+def test_views_that_are_not_contiguous():
+    make, base = Maker(), torch.randn(40, 30)
+    for view in (base.t(), base[:, ::2], base[3:]):
+        make.times = 0
+        make.of(view)
+        view.data[1, 1] += 1
+        make.of(view)
+        make.of(view)
+        assert make.times == 2
+
+
+def test_nan_equals_itself():
+    make, weight = Maker(), torch.full((5, 7), torch.nan)
+    make.of(weight)
+    make.of(weight)
+    assert make.times == 1
+
+
+def test_inference_tensors_follow_writes_too():
+    make = Maker()
+    with torch.inference_mode():
+        weight = torch.randn(50, 40)
+        make.of(weight)
+        weight[3, 4] += 1
+        make.of(weight)
+        make.of(weight)
+    assert make.times == 2
+
+
+def test_each_type_and_name_is_made_for_itself():
+    make, weight = Maker(), torch.tensor([1.0, 1 + 2**-9])
+    assert make.of(weight) == 2 + 2**-9
+    assert make.of(weight, dtype=torch.bfloat16) == 2
+    assert cached((weight,), torch.float32, "another", lambda tensor: "made") == "made"
+    assert make.times == 2
+
+
+def test_lives_as_long_as_the_weight_and_stays_out_of_copies():
+    gc.collect()  # weights of models that are gone already
+    before, make = len(weights._made), Maker()
+    module = torch.nn.Linear(31, 17)
+    make.of(module.weight, module.bias)
+    assert len(weights._made) == before + 1
+    for copied in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert make.of(copied.weight, copied.bias) == make.of(module.weight, module.bias)
+    assert make.times == 3
+    assert set(module.state_dict()) == {"weight", "bias"}
+    del module, copied
+    gc.collect()
+    assert len(weights._made) == before
+
+
+def test_constant_weights_are_looked_at_once(monkeypatch):
+    looked, look = [], weights._hash
+    monkeypatch.setattr(weights, "_hash", lambda weight: looked.append(1) or look(weight))
+    make, weight = Maker(), torch.randn(20, 30)
+    make.of(weight)
+    weight.data[0, 0] += 1
+    looked.clear()
+    with constant_weights():
+        for _ in range(5):
+            assert make.of(weight) == weight.double().sum()  # what was written before the block is noticed
+    assert make.times == 2
+    assert len(looked) <= 3
+    weight.data[0, 0] += 1
+    assert make.of(weight) == weight.double().sum()
+    assert make.times == 3
+
+
+def test_threads_may_look_at_the_same_time():
+    make, tensors = Maker(), [torch.randn(100, 90) for _ in range(3)]
+    expected = [tensor.double().sum() for tensor in tensors]
+    wrong = []
+
+    def work() -> None:
+        for turn in range(60):
+            if make.of(tensors[turn % 3]) != expected[turn % 3]:
+                wrong.append(turn)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_does_not_inherit_a_lock_that_is_held():
+    with weights._lock:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if weights._lock.acquire(timeout=5) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
