@@ -1,7 +1,9 @@
 """Published ELMo formats, converted to checkpoints of this package and back, and export to ONNX."""
 
+from hf_elmo.remote_code import add_remote_code
+
 from .bilm_tf import convert_bilm_tf, find_checkpoint
-from .checkpoint import add_remote_code, convert, convert_published, export, load
+from .checkpoint import convert, convert_published, export, load
 from .onnx import export_onnx
 
 __all__ = [

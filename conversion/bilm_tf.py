@@ -22,7 +22,6 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .allennlp import COPY, Dataset, Row, key_table
 from .allennlp_options import config_from_options, read_options
-from .checkpoint import add_remote_code
 from .output import new_folder, require_equal
 
 PREFIX = "lm/"
@@ -211,7 +210,6 @@ def convert_bilm_tf(
     with new_folder(Path(out)) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        add_remote_code(folder)
         written = ElmoForPreTraining.from_pretrained(folder).state_dict()
         for key, tensor in model.state_dict().items():
             require_equal(key, tensor, written[key])

@@ -2,8 +2,6 @@
 
 import hashlib
 import inspect
-import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +19,6 @@ from .download import download_published, published_model
 from .output import new_folder, require_absent, require_equal
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-AUTO_MAP = {
-    "AutoConfig": "configuration_elmo.ElmoConfig",
-    "AutoModel": "modeling_elmo.ElmoModel",
-    "AutoModelForPreTraining": "modeling_pretraining_elmo.ElmoForPreTraining",
-    "AutoModelForSequenceClassification": "modeling_elmo.ElmoForSequenceClassification",
-}
-TOKENIZER_AUTO_MAP = {"AutoTokenizer": [None, "tokenization_elmo.ElmoTokenizer"]}  # no slow tokenizer, this fast one
 
 
 def load(options: str | Path, weights: str | Path, dtype: str = "float32") -> ElmoModel:
@@ -90,7 +80,6 @@ def convert(
     with new_folder(out) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        add_remote_code(folder)
         card = make_card(
             out.resolve().name,
             about,
@@ -172,24 +161,6 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
         for key in arrays.keys() | written.keys():
             require_equal(key, arrays.get(key), written.get(key))
     return out
-
-
-def add_remote_code(folder: str | Path) -> None:
-    """
-    Put the model's code into a saved checkpoint and name its classes in the configurations, so that it loads with
-    `trust_remote_code=True` where hf_elmo is not installed.
-
-    Args:
-        folder: what `save_pretrained` of a model, and of a tokenizer, has written.
-    """
-    folder = Path(folder)
-    for source in sorted(Path(inspect.getfile(ElmoModel)).parent.glob("*_elmo.py")):
-        shutil.copyfile(source, folder / source.name)
-    for name, auto_map in (("config.json", AUTO_MAP), ("tokenizer_config.json", TOKENIZER_AUTO_MAP)):
-        file = folder / name
-        if file.is_file():
-            settings = json.loads(file.read_text(encoding="utf-8")) | {"auto_map": auto_map}
-            file.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _require_dtype(dtype: str) -> None:

@@ -1,5 +1,6 @@
-"""A converted checkpoint where hf_elmo is not installed: `trust_remote_code=True`, the Hub's cache, a new process."""
+"""What a checkpoint carries, and how it runs where hf_elmo is not installed, in a new process."""
 
+import ast
 import json
 import os
 import shutil
@@ -8,26 +9,53 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
-from hf_elmo import ElmoModel, ElmoTokenizer
+import hf_elmo
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForPreTraining,
+    ElmoForSequenceClassification,
+    ElmoModel,
+    ElmoTokenizer,
+    kernels,
+    remote_code,
+)
 from hf_elmo.conversion import convert
+from hf_elmo.remote_code import add_remote_code
 
 from .allennlp_files import make_arrays, make_options, write_files
 
 TEXTS = ["The cat sat on the mat .", "Ünïcödé wörds , 日本語 !"]
+PACKAGE = Path(hf_elmo.__file__).parent
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
-# The package is installed beside the libraries it needs, so the process makes it impossible to import.
-SCRIPT = """
-import json, sys
+# The package is installed beside the libraries it needs, so the process makes it impossible to import; and no compiler,
+# nor any other program, can be started.
+ALONE = """
+import sys
 sys.modules["hf_elmo"] = None
+def refuse(event, arguments):
+    if event in ("subprocess.Popen", "os.exec", "os.posix_spawn", "os.system", "os.fork", "ctypes.dlopen") and (
+        event != "ctypes.dlopen" or "elmo" in str(arguments[0])
+    ):
+        raise RuntimeError(f"{event} {arguments}")
+"""
+START = "sys.addaudithook(refuse)\n"
+
+SCRIPT = (
+    ALONE
+    + """
+import json
 import numpy as np
 import torch
 from transformers import (
     AutoConfig, AutoModel, AutoModelForPreTraining, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 )
-
+"""
+    + START
+    + """
 name, out, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 trust = {"trust_remote_code": True}
 tokenizer = AutoTokenizer.from_pretrained(name, **trust)
@@ -36,6 +64,9 @@ config = AutoConfig.from_pretrained(name, **trust)
 batch = tokenizer(texts, padding=True, return_tensors="pt")
 with torch.no_grad():
     output = model(**batch, output_hidden_states=True)
+model.train_bilm(True)
+model(**batch).pooler_output.square().sum().backward()
+gradient = model.get_input_embeddings().weight.grad
 classifier = AutoModelForSequenceClassification.from_pretrained(name, num_labels=3, **trust)
 language_model = AutoModelForPreTraining.from_pretrained(name, vocab_size=9, **trust)
 features = pipeline("feature-extraction", model=model, tokenizer=tokenizer)(texts, batch_size=2)
@@ -47,8 +78,10 @@ print(json.dumps({
     "features": [list(np.shape(row)) for row in features],
     "imported": sorted(name for name in sys.modules if name.split(".")[0] in ("h5py", "datasets")),
 }))
-np.savez(out, input_ids=batch["input_ids"], mix=output.last_hidden_state, layers=torch.stack(output.hidden_states))
+layers = torch.stack(output.hidden_states)
+np.savez(out, input_ids=batch["input_ids"], mix=output.last_hidden_state, layers=layers, gradient=gradient)
 """
+)
 
 
 def put_into_hub_cache(checkpoint: Path, home: Path) -> str:
@@ -66,22 +99,24 @@ def put_into_hub_cache(checkpoint: Path, home: Path) -> str:
     return "somebody/elmo-test"
 
 
-def run_without_package(name: str, home: Path) -> tuple[dict, dict[str, np.ndarray]]:
-    """What the script prints and what it saves, with `home` as the Hugging Face cache and no network."""
+def run_without_package(name: str, home: Path) -> tuple[dict, dict[str, np.ndarray], str]:
+    """What the script prints, what it saves, and what it says on standard error, with `home` as the Hugging Face cache
+    and no network."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
     environment |= {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "HOME": str(home)}
     command = [sys.executable, "-I", "-c", SCRIPT, name, str(home / "out.npz"), json.dumps(TEXTS)]
     done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     with np.load(home / "out.npz") as arrays:
-        return json.loads(done.stdout.splitlines()[-1]), dict(arrays)
+        return json.loads(done.stdout.splitlines()[-1]), dict(arrays), done.stderr
 
 
 def test_same_outputs_without_the_package(tmp_path: Path) -> None:
     options = make_options()
     checkpoint = convert(*write_files(tmp_path / "source", options, make_arrays(options)), tmp_path / "elmo-test")
+    add_remote_code(checkpoint, "ElmoForSequenceClassification", "ElmoForPreTraining")
     home = tmp_path / "home"
-    said, found = run_without_package(put_into_hub_cache(checkpoint, home), home)
+    said, found, warnings = run_without_package(put_into_hub_cache(checkpoint, home), home)
 
     assert all(module.startswith("transformers_modules.") for module in said["modules"])
     assert said["classes"] == [
@@ -95,12 +130,112 @@ def test_same_outputs_without_the_package(tmp_path: Path) -> None:
 
     tokenizer, model = ElmoTokenizer.from_pretrained(checkpoint), ElmoModel.from_pretrained(checkpoint)
     batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
-    with torch.no_grad():
+    with torch.no_grad(), kernels.use("off"):
         output = model(**batch, output_hidden_states=True)
     np.testing.assert_array_equal(found["input_ids"], batch["input_ids"])
     np.testing.assert_array_equal(found["mix"], output.last_hidden_state)
     np.testing.assert_array_equal(found["layers"], torch.stack(output.hidden_states))
+    with kernels.use("off"):
+        model(**batch).pooler_output.square().sum().backward()
+    np.testing.assert_array_equal(found["gradient"], model.get_input_embeddings().weight.grad)
     words = batch["input_ids"].shape[1]
     assert said["logits"] == [2, 3, 2, words, 9]
     assert [shape[0] for shape in said["features"]] == [1, 1]
     assert [shape[2] for shape in said["features"]] == [14, 14]
+    # What transformers says of files that it met as imports of others, once each and in no order; and nothing else.
+    listed = [line for line in warnings.split("\n") if line.startswith("- ") and line.endswith("_elmo.py")]
+    assert len(listed) == len(set(listed)), warnings
+    assert "hf_elmo" not in warnings
+
+
+CLASSES = {
+    "ElmoModel": ElmoModel,
+    "ElmoForSequenceClassification": ElmoForSequenceClassification,
+    "ElmoForPreTraining": ElmoForPreTraining,
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_saved_checkpoint_holds_the_listed_files_and_no_others(config: ElmoConfig, tmp_path: Path, name: str) -> None:
+    config.vocab_size = 9
+    CLASSES[name](config).save_pretrained(tmp_path)
+    ElmoTokenizer().save_pretrained(tmp_path)
+    code = {file.name for file in tmp_path.glob("*.py")}
+    assert code == {*remote_code.FILES[name], *remote_code.FILES["ElmoTokenizer"]}
+    settings = json.loads((tmp_path / "config.json").read_text())
+    assert settings["auto_map"] == remote_code.auto_map(name)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert settings["auto_map"] == {"AutoTokenizer": [remote_code.AUTO_CLASSES["AutoTokenizer"], None]}
+    assert all(not file.is_dir() for file in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_each_class_of_the_auto_map_is_in_its_file(name: str) -> None:
+    found = remote_code.auto_map(name)
+    assert {"AutoConfig", "AutoModel"} <= set(found)
+    assert f"{name}" in {reference.partition(".")[2] for reference in found.values()}
+    for reference in found.values():
+        module, _, class_name = reference.partition(".")
+        tree = ast.parse((PACKAGE / f"{module}.py").read_text(encoding="utf-8"))
+        assert class_name in {node.name for node in tree.body if isinstance(node, ast.ClassDef)}, reference
+
+
+def test_a_class_of_somebody_else_is_saved_without_its_source(config: ElmoConfig, tmp_path: Path) -> None:
+    class Own(ElmoModel):
+        pass
+
+    Own(config).save_pretrained(tmp_path)
+    assert {file.name for file in tmp_path.glob("*.py")} == set(remote_code.FILES["ElmoConfig"])
+    settings = json.loads((tmp_path / "config.json").read_text())
+    assert settings["auto_map"] == {"AutoConfig": remote_code.AUTO_CLASSES["AutoConfig"]}
+
+
+def test_saving_another_class_names_its_own_files(config: ElmoConfig, tmp_path: Path) -> None:
+    config.vocab_size = 9
+    ElmoForPreTraining(config).save_pretrained(tmp_path / "first")
+    ElmoModel.from_pretrained(tmp_path / "first").save_pretrained(tmp_path / "second")
+    settings = json.loads((tmp_path / "second" / "config.json").read_text())
+    assert settings["auto_map"] == remote_code.auto_map("ElmoModel")
+    assert not (tmp_path / "second" / "modeling_pretraining_elmo.py").exists()
+
+
+def test_code_is_added_to_a_checkpoint_without(config: ElmoConfig, tmp_path: Path) -> None:
+    ElmoForSequenceClassification(config).save_pretrained(tmp_path)
+    ElmoTokenizer().save_pretrained(tmp_path)
+    written = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    for file in tmp_path.glob("*.py"):
+        file.unlink()
+    for name in ("config.json", "tokenizer_config.json"):
+        settings = json.loads(written[name])
+        del settings["auto_map"]
+        (tmp_path / name).write_text(json.dumps(settings))
+    add_remote_code(tmp_path)
+    found = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert found.keys() == written.keys()
+    for name, content in found.items():
+        assert json.loads(content) == json.loads(written[name]) if name.endswith("json") else content == written[name]
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["BertModel"]}')
+    with pytest.raises(ValueError, match="BertModel"):
+        add_remote_code(tmp_path)
+
+
+def test_what_travels_imports_what_it_may() -> None:
+    """torch, transformers, what these need, the standard library, one another; and hf_elmo.kernels inside a try."""
+    allowed = {"torch", "transformers", "tokenizers", "numpy", "huggingface_hub", *sys.stdlib_module_names}
+    forbidden = {"ctypes", "subprocess", "tempfile"}
+    for file in PACKAGE.glob("*_elmo.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        guarded = {id(node) for attempt in ast.walk(tree) if isinstance(attempt, ast.Try) for node in ast.walk(attempt)}
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                assert node.level <= 1
+                assert node.level == 0 or f"{node.module}.py" in {path.name for path in PACKAGE.glob("*_elmo.py")}
+                names = [node.module] if node.level == 0 else []
+            for name in names:
+                root = name.partition(".")[0]
+                assert root not in forbidden, (file.name, name)
+                assert root in allowed or (name == "hf_elmo.kernels" and id(node) in guarded), (file.name, name)

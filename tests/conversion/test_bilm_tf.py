@@ -12,7 +12,7 @@ import torch
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.cli import main
 from hf_elmo.conversion.bilm_tf import convert_bilm_tf, find_checkpoint, load_bilm_tf, tensors_from_variables
-from hf_elmo.modeling_pretraining_elmo import neighbour_labels
+from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from tests.allennlp_files import make_options
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "on", "a", "mat", ".", "dog", "saw", "it"]
@@ -143,7 +143,7 @@ def our_loss(model: ElmoForPreTraining) -> tuple[float, float]:
         numbers = [WORDS.index(word) if word in WORDS else 2 for word in ["<S>", *sentence, "</S>"]]
         words[row, : len(numbers)] = torch.tensor(numbers)
     with torch.no_grad():
-        output = model(**inputs, labels=neighbour_labels(words, inputs["attention_mask"]))
+        output = model(**inputs, labels=neighbor_labels(words, inputs["attention_mask"]))
     return output.forward_loss.item(), output.backward_loss.item()
 
 

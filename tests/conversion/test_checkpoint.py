@@ -1,6 +1,5 @@
 """Checkpoints: what is in the folder, that it appears whole or not at all, and the way back."""
 
-import ast
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,16 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
-import hf_elmo
 from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import checkpoint, convert, convert_published, export, load
 from hf_elmo.conversion.allennlp import read_weights
 from hf_elmo.conversion.download import PUBLISHED_MODELS
 from hf_elmo.model_cards import published_card
+from hf_elmo.remote_code import FILES
 
 from ..allennlp_files import make_arrays, make_options, write_files
 
-CODE = sorted(path.name for path in Path(hf_elmo.__file__).parent.glob("*_elmo.py"))
+CODE = {*FILES["ElmoModel"], *FILES["ElmoTokenizer"]}
 
 
 @pytest.fixture
@@ -75,25 +74,6 @@ class TestConvert:
         assert (model.dtype, model.training, model.config.max_word_length) == (torch.bfloat16, False, 40)
         assert torch.equal(model.scalar_mix.scalars, torch.zeros(1, 3, dtype=torch.bfloat16))
         assert torch.equal(model.scalar_mix.gamma, torch.ones(1, dtype=torch.bfloat16))
-
-
-class TestRemoteCodeFiles:
-    def test_each_class_of_the_auto_map_is_in_its_file(self, source: tuple[Path, Path], out: Path) -> None:
-        convert(*source, out)
-        fast_tokenizer = checkpoint.TOKENIZER_AUTO_MAP["AutoTokenizer"][1]
-        for reference in (*checkpoint.AUTO_MAP.values(), fast_tokenizer):
-            module, _, name = reference.partition(".")
-            tree = ast.parse((out / f"{module}.py").read_text(encoding="utf-8"))
-            assert name in {node.name for node in tree.body if isinstance(node, ast.ClassDef)}, reference
-
-    def test_it_stays_when_the_model_is_saved_again(self, source: tuple[Path, Path], out: Path, tmp_path: Path) -> None:
-        convert(*source, out)
-        again = tmp_path / "again"
-        ElmoForSequenceClassification.from_pretrained(out, num_labels=3).save_pretrained(again)
-        assert not (again / "modeling_elmo.py").exists()
-        checkpoint.add_remote_code(again)
-        assert (again / "modeling_elmo.py").read_text() == (out / "modeling_elmo.py").read_text()
-        assert ElmoForSequenceClassification.from_pretrained(again).config.auto_map == checkpoint.AUTO_MAP
 
 
 class TestCard:

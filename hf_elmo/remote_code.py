@@ -1,0 +1,73 @@
+"""What a checkpoint carries: the files of its classes, and which Auto class finds which.
+
+`save_pretrained` and `push_to_hub` of every class write them (transformers copies the class's own file and all that it
+imports relatively), so that `trust_remote_code=True` loads the checkpoint where hf_elmo is not installed. The lists say
+which files these are; the tests compare them with what is written, and run them alone.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+_BASE = (
+    "backends_elmo.py",
+    "characters_elmo.py",
+    "configuration_elmo.py",
+    "lstm_elmo.py",
+    "modeling_elmo.py",
+    "packing_elmo.py",
+)
+
+FILES: dict[str, tuple[str, ...]] = {
+    "ElmoConfig": ("configuration_elmo.py",),
+    "ElmoTokenizer": ("configuration_elmo.py", "tokenization_elmo.py"),
+    "ElmoModel": _BASE,
+    "ElmoForSequenceClassification": (*_BASE, "modeling_classification_elmo.py"),
+    "ElmoForPreTraining": (*_BASE, "modeling_pretraining_elmo.py", "softmax_elmo.py"),
+}
+
+AUTO_CLASSES: dict[str, str] = {
+    "AutoConfig": "configuration_elmo.ElmoConfig",
+    "AutoModel": "modeling_elmo.ElmoModel",
+    "AutoModelForPreTraining": "modeling_pretraining_elmo.ElmoForPreTraining",
+    "AutoModelForSequenceClassification": "modeling_classification_elmo.ElmoForSequenceClassification",
+    "AutoTokenizer": "tokenization_elmo.ElmoTokenizer",
+}
+
+
+def auto_map(*class_names: str) -> dict[str, str]:
+    """What the `config.json` of a checkpoint that carries the files of these classes maps."""
+    modules = {file.removesuffix(".py") for name in class_names for file in FILES[name]}
+    return {auto: name for auto, name in AUTO_CLASSES.items() if name.partition(".")[0] in modules}
+
+
+def add_remote_code(folder: str | Path, *class_names: str) -> None:
+    """
+    Put code into a checkpoint: into one that has none, or an older version's; or heads into that of a biLM, so that it
+    can be fine-tuned where hf_elmo is not installed.
+
+    Args:
+        folder: what holds `config.json`, `tokenizer_config.json` or both.
+        class_names: models beside the one that the checkpoint is of, such as `"ElmoForSequenceClassification"`.
+
+    Raises:
+        ValueError: a class, or the architecture that `config.json` names, is none of hf_elmo's.
+    """
+    folder = Path(folder)
+    if (file := folder / "config.json").is_file():
+        config = json.loads(file.read_text(encoding="utf-8"))
+        names = [*config.get("architectures", ()), *class_names]
+        if not names or not set(names) <= set(FILES):
+            raise ValueError(f"{file} names {names or 'no class'}, but hf_elmo has {', '.join(FILES)}.")
+        sources = {source for name in names for source in FILES[name]}
+        _write(folder, file, sources, config | {"auto_map": auto_map(*names)})
+    if (file := folder / "tokenizer_config.json").is_file():
+        config = json.loads(file.read_text(encoding="utf-8"))
+        both = [AUTO_CLASSES["AutoTokenizer"], None]  # as transformers writes it: the class, and a faster one
+        _write(folder, file, set(FILES["ElmoTokenizer"]), config | {"auto_map": {"AutoTokenizer": both}})
+
+
+def _write(folder: Path, file: Path, sources: set[str], settings: dict) -> None:
+    for source in sources:
+        shutil.copyfile(Path(__file__).with_name(source), folder / source)
+    file.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
