@@ -51,6 +51,9 @@ def parse_arguments() -> argparse.Namespace:
         "--work", type=Path, default=ROOT / "outputs" / "benchmarks", help="folder where models are made and kept"
     )
     parser.add_argument("--only", type=_sections, default=list(SECTIONS), help=f"some of {','.join(SECTIONS)}, or none")
+    parser.add_argument(
+        "--before", type=Path, help="another checkout of hf_elmo with an environment .venv, measured beside this one"
+    )
     parser.add_argument("--quick", action="store_true", help="a trial run on very little")
     arguments = parser.parse_args()
     arguments.text = arguments.text or arguments.shared / WIKITEXT
@@ -90,6 +93,7 @@ def main() -> None:
         arguments.text,
         arguments.large_text,
         arguments.work,
+        arguments.before,
     )
     bench = Bench(settings, QUICK if arguments.quick else FULL)
     arguments.out.mkdir(parents=True, exist_ok=True)

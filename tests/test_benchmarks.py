@@ -361,8 +361,9 @@ def test_a_plot_for_each_section_that_has_one(measured: Results, tmp_path: Path)
 
 
 def test_every_engine_has_a_color_of_its_own(tmp_path: Path) -> None:
-    bench = Bench(Settings("python", "python", *[tmp_path] * 4), FULL)
-    engines = [*bench.ours, bench.ours_high, *bench.allennlp, *bench.simple_elmo]
+    bench = Bench(Settings("python", "python", *[tmp_path] * 5), FULL)
+    ours = [*bench.ours, bench.ours_high, *bench.ours_plain, *bench.before]
+    engines = [*ours, *bench.allennlp, *bench.simple_elmo]
     assert {engine.name for engine in engines} == set(COLORS)
     assert len(set(COLORS.values())) == len(COLORS)
 

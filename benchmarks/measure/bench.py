@@ -97,6 +97,7 @@ class Settings:
     text: Path
     large_text: Path
     work: Path
+    before: Path | None = None
 
 
 class Bench:
@@ -125,6 +126,21 @@ class Bench:
         return [
             Engine(f"hf_elmo {dtype}", sys.executable, "ours.py", {"dtype": dtype}) for dtype in ("float32", "bfloat16")
         ]
+
+    @property
+    def ours_plain(self) -> list[Engine]:
+        """The same on PyTorch alone: what a checkpoint computes where hf_elmo is not installed."""
+        off = {"HF_ELMO_KERNELS": "off"}
+        return [replace(engine, name=f"{engine.name}, without kernels", environment=off) for engine in self.ours]
+
+    @property
+    def before(self) -> list[Engine]:
+        """Another checkout of hf_elmo in both number types, if one is given: an earlier commit, by its own workers."""
+        folder = self.settings.before
+        if folder is None:
+            return []
+        python, script = str(folder / ".venv" / "bin" / "python"), str(folder / "benchmarks" / "workers" / "ours.py")
+        return [replace(engine, name=f"{engine.name}, before", python=python, script=script) for engine in self.ours]
 
     @property
     def ours_high(self) -> Engine:

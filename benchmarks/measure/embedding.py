@@ -84,7 +84,8 @@ def measure(bench: Bench) -> Iterator[Row]:
     for shape in bench.plan.shapes:
         best: dict[str, list[Arrangement]] = {}
         for threads in bench.plan.threads:
-            engines = [*bench.ours, bench.ours_high, *bench.allennlp, *bench.simple_elmo]
+            ours = [*bench.ours, bench.ours_high, *bench.ours_plain, *bench.before]
+            engines = [*ours, *bench.allennlp, *bench.simple_elmo]
             with bench.workers(engines, shape, threads) as workers:
                 for sentences in bench.plan.corpora(shape, threads):
                     yield from _corpus(bench, workers, shape, threads, sentences, best)

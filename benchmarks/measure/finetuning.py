@@ -15,7 +15,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     """A row for each shape, kind of training and engine."""
     plan, threads, text = bench.plan, bench.plan.threads[0], bench.sentences(BATCH)
     for shape, unfrozen in plan.finetuning:
-        with bench.workers([*bench.ours, *bench.allennlp], shape, threads) as workers:
+        with bench.workers([*bench.ours, *bench.ours_plain, *bench.before, *bench.allennlp], shape, threads) as workers:
             for answers in ask_in_turn(
                 workers, plan.rounds, "finetuning", sentences=text, unfrozen=unfrozen, seconds=2 * plan.seconds
             ):

@@ -15,6 +15,10 @@ COLORS = {
     "hf_elmo float32": "tab:blue",
     "hf_elmo bfloat16": "tab:cyan",
     "hf_elmo float32, precision high": "tab:purple",
+    "hf_elmo float32, without kernels": "tab:green",
+    "hf_elmo bfloat16, without kernels": "tab:olive",
+    "hf_elmo float32, before": "tab:gray",
+    "hf_elmo bfloat16, before": "tab:brown",
     "AllenNLP": "tab:orange",
     "simple_elmo": "tab:red",
 }

@@ -21,7 +21,9 @@ def measure(bench: Bench) -> Iterator[Row]:
         text = Path(folder, "text.txt")
         text.write_text("\n".join(bench.all_sentences), encoding="utf-8")
         for shape in SAMPLED:
-            with bench.workers([*bench.ours, *bench.allennlp], shape, threads) as workers:
+            with bench.workers(
+                [*bench.ours, *bench.ours_plain, *bench.before, *bench.allennlp], shape, threads
+            ) as workers:
                 for answers in _in_turn(bench, workers, shape, text):
                     softmax = f"{SAMPLED[shape]:,} of 40,000" if answers.engine.is_ours else "none"
                     row = PretrainingRow(shape=shape, engine=answers.engine.name, threads=threads, softmax=softmax)

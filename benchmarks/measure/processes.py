@@ -26,7 +26,7 @@ class Engine:
     Args:
         name: in the tables.
         python: the interpreter of its environment.
-        script: the file in `workers/` that runs there.
+        script: the file in `workers/` that runs there, or the path of another one.
         arguments: of its call `load`, beside folder and threads.
         environment: variables of the process.
     """
@@ -40,7 +40,7 @@ class Engine:
     @property
     def is_ours(self) -> bool:
         """Whether it is hf_elmo."""
-        return self.script == "ours.py"
+        return Path(self.script).name == "ours.py"
 
 
 class Worker:

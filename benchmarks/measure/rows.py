@@ -217,4 +217,17 @@ class LoadingRow(Row):
     load_seconds: float | None = column("load, s", ".2f")
 
 
+@dataclass(frozen=True, kw_only=True)
+class FirstCallRow(Row):
+    TITLE: ClassVar[str] = "The first call of a process"
+    NOTE: ClassVar[str] = (
+        "One sentence of 25 words, hf_elmo float32 in new processes in turn, medians; the model is loaded before. With "
+        "an empty cache of kernels the first process compiles them; every later one finds them."
+    )
+    model: str = column("model")
+    kernels: str = column("kernels in C")
+    first_seconds: float | None = column("first call, s", ".3f")
+    later_seconds: float | None = column("later calls, s", ".3f")
+
+
 KINDS: dict[str, type[Row]] = {kind.__name__: kind for kind in Row.__subclasses__()}

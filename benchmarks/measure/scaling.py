@@ -15,7 +15,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     """Corpora of growing size; corpora of one size with fewer and fewer distinct sentences."""
     threads = bench.plan.threads[0]
     lines = bench.lines(bench.plan.lines[-1])
-    with bench.workers(bench.ours, "mini", threads) as workers:
+    with bench.workers([*bench.ours, *bench.ours_plain, *bench.before], "mini", threads) as workers:
         for number in bench.plan.lines:
             for worker in workers:
                 row = ScalingRow(engine=worker.engine.name, lines=number)
