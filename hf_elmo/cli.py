@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _add_pretrain,
         _add_perplexity,
         _add_substitutes,
+        _add_env,
     ):
         add(subparsers)
     options = parser.parse_args(arguments)
@@ -379,3 +380,25 @@ def _substitutes(options: argparse.Namespace) -> None:
         raise ValueError(f"{options.word!r} is not a word of the sentence as it is split: {options.sentence!r}.")
     for place in places:
         print(place.word, *(f"{word} {math.exp(value):.3f}" for word, value in place.candidates), sep="\t")
+
+
+def _add_env(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "env",
+        help="show what a bug report should hold",
+        description="Print versions, devices, instruction sets, the compiler and the folder of its kernels, and for "
+        "MODEL which backend each of its operations takes, and why not a faster one.",
+    )
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="folder or Hub name of an ELMo [the one that ships]")
+    parser.add_argument("--dtype", help="what MODEL computes in: float32, bfloat16 or float16 [as it is loaded]")
+    parser.set_defaults(run=_env)
+
+
+def _env(options: argparse.Namespace) -> None:
+    from .kernels.report import describe_environment, describe_model
+    from .shipped import load_model
+
+    print(describe_environment())
+    model, _ = load_model(options.model, dtype=options.dtype)
+    print(f"\n{options.model or 'the model that ships'}, {str(model.dtype).removeprefix('torch.')}, {model.device}")
+    print(describe_model(model))
