@@ -281,7 +281,8 @@ def test_words_go_through_in_parts_of_any_size(inputs: dict, at_once: int) -> No
 @pytest.mark.parametrize("width", [1, 3, 7, 50])
 @pytest.mark.parametrize("length", [0, 1, 42, 43, 44, 47, 48, 60])
 def test_leaving_out_trailing_padding_changes_nothing(monkeypatch, width: int, length: int) -> None:
-    model, tokenizer = make(char_filters=[[width, 37]])
+    # In double precision, so that what is compared is which windows take part, and not how a library adds them up.
+    model, tokenizer = make(char_filters=[[width, 37]], dtype=torch.float64)
     words = ["x" * length, "y" * (length // 2)]
     ids = torch.tensor(tokenizer(words, is_split_into_words=True)["input_ids"])
     seen = []
@@ -291,7 +292,7 @@ def test_leaving_out_trailing_padding_changes_nothing(monkeypatch, width: int, l
     monkeypatch.setattr(type(model.char_encoder), "_positions", lambda *_: 50)
     whole = model.char_encoder(ids)
     assert seen == [50] * len({min(number + 2, 50) // 4 for number in (len("S"), length, length // 2)})
-    near(trimmed, whole, 1e-7)
+    near(trimmed, whole, 1e-14)
     near(trimmed, torch.stack([word_vector(model, row) for row in ids]))
 
 

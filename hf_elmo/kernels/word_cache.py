@@ -16,6 +16,7 @@ from ..configuration_elmo import WORD_PADDING_ID
 from . import native
 from .character_tables import MOST_CHARACTERS, CharacterTables, why_not_called
 from .cpu_packed import Product, pack, why_not_packed
+from .product import row_product
 from .tensors import wants_gradient, why_not_plain
 from .weights import cached
 
@@ -24,9 +25,8 @@ BYTES_OF_KEY = 200  # a word's own part of them: its characters, and its place i
 # Bounds the memory between two layers. More at once are no faster: bfloat16 leaves the cache, float32 reads the weights
 # seldom enough.
 WORDS_AT_ONCE = {torch.bfloat16: 256, torch.float32: 1024}
-# MKL adds up fewer rows in another order: with so many, a word has the same vector alone and among others. And oneDNN
-# takes longer for a number of rows that these do not divide.
-ROWS_TOGETHER = 16
+# oneDNN takes longer for a number of rows that these do not divide.
+ROWS_TOGETHER = {torch.bfloat16: 16, torch.float32: 1}
 ACTIVATIONS_ = {torch.relu: torch.relu_, torch.tanh: torch.tanh_}
 
 
@@ -135,7 +135,7 @@ class WordVectors:
         for start in range(0, len(words), at_once):
             part = slice(start, start + at_once)
             maxima = self.tables.maxima(words[part], lengths[part])
-            if missing := -len(maxima) % ROWS_TOGETHER:
+            if missing := -len(maxima) % ROWS_TOGETHER[vectors.dtype]:
                 maxima = nn.functional.pad(maxima, (0, 0, 0, missing))
             x = self.activate_(maxima).to(vectors.dtype)
             for carry, transform in self.highways:
@@ -144,8 +144,8 @@ class WordVectors:
 
 
 def _linear(weight: Tensor, bias: Tensor) -> Product:
-    if weight.dtype == torch.float32:  # no faster when packed, and oneDNN's long sums round twice as much as MKL's
-        return lambda x: nn.functional.linear(x, weight, bias)
+    if weight.dtype == torch.float32:  # a word has the same bits alone and among others, whatever was met before
+        return row_product(weight, bias)
     product = pack(weight)
     return lambda x: product(x, bias)
 

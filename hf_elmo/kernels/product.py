@@ -1,0 +1,35 @@
+"""float32 products whose rows do not depend on each other, in C (`csrc/product.c`)."""
+
+from collections.abc import Callable
+from ctypes import c_int, c_long, c_void_p
+
+import torch
+from torch import Tensor, nn
+
+from . import native
+
+COLUMNS = 64  # of a block of weights, as in the source
+ROWS_PER_THREAD = 16  # with fewer, waking another thread costs more than it does
+
+
+def row_product(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
+    """`x [rows, in] -> x @ weight.T + bias`, float32: the same bits for a row alone and among any others.
+
+    Args:
+        weight: `[out, in]`.
+        bias: `[out]`.
+    """
+    columns, depth = weight.shape
+    missing = -columns % COLUMNS
+    blocks = nn.functional.pad(weight, (0, 0, 0, missing)).unflatten(0, (-1, COLUMNS)).transpose(1, 2).contiguous()
+    biases = nn.functional.pad(bias, (0, missing)).contiguous()
+
+    def product(x: Tensor) -> Tensor:
+        x, sums = x.contiguous(), x.new_empty(len(x), columns)
+        function = native.function("product", *[c_void_p] * 4, *[c_long] * 3, c_int)
+        threads = max(1, min(torch.get_num_threads(), len(x) // ROWS_PER_THREAD))
+        pointers = (tensor.data_ptr() for tensor in (x, blocks, biases, sums))
+        function(*pointers, len(x), depth, columns, threads)
+        return sums
+
+    return product
