@@ -1,14 +1,20 @@
 """The configuration of an ELMo model."""
 
+import difflib
 import math
 from dataclasses import fields
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
+from transformers.utils import logging
+
+logger = logging.get_logger(f"transformers.{__name__}")
 
 # What `input_ids` hold besides bytes: the 256 bytes are 1 to 256, and 0 fills padded positions.
 SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID = 257, 258, 259, 260, 261
+# Names in a config.json that are neither fields nor attributes.
+NO_FIELDS = {"auto_map", "model_type", "torch_dtype", "transformers_version", "_commit_hash", "_name_or_path"}
 # The character filters of every model that was published: (width in characters, number of filters).
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
@@ -51,8 +57,10 @@ class ElmoConfig(PreTrainedConfig):
         classifier_pooling (`str`, defaults to `"mean"`): `"mean"`, `"max"` or `"last"` (each direction's final state).
         classifier_hidden_size (`int`, *optional*): Size of a hidden layer in front of the classifier; `None` for none.
         classifier_dropout (`float`, defaults to 0.5): Dropout on the classifier's input (paper, section 3.3).
-        freeze_bilm (`bool`, defaults to `True`): Whether a task head leaves the biLM as it is and trains the mix and
-            itself only.
+        classifier_text_pairs (`bool`, defaults to `False`): Whether the classifier reads pairs of texts: each by
+            itself, their vectors u and v together as `[u; v; |u - v|; u * v]` (Mou et al. 2016).
+        freeze_bilm (`bool`, defaults to `True`): Whether the character CNN and the biLM are left as they are: of an
+            `ElmoModel` the scalar mix is trained, of a model with a head both. (`ElmoForPreTraining` trains the biLM.)
         vocab_size (`int`, *optional*): Words of the language model's softmax; `None` for a biLM without one.
         num_sampled (`int`, defaults to 8192): Negative words sampled for a training step of the language model.
         pad_token_id (`int`, defaults to 0): The character that fills a padded position.
@@ -97,6 +105,7 @@ class ElmoConfig(PreTrainedConfig):
     classifier_pooling: str = "mean"
     classifier_hidden_size: int | None = None
     classifier_dropout: float | int = 0.5
+    classifier_text_pairs: bool = False
     freeze_bilm: bool = True
     vocab_size: int | None = None
     num_sampled: int = 8192
@@ -117,6 +126,7 @@ class ElmoConfig(PreTrainedConfig):
             self.cell_projection = self.cell_size != self.projection_size
         self._require_sizes_that_fit()
         self._require_layer_weights()
+        self._warn_of_unknown(kwargs)
         super().__post_init__(**kwargs)
 
     @classmethod
@@ -140,6 +150,15 @@ class ElmoConfig(PreTrainedConfig):
 
     def _refuse(self, field: str, remedy: str) -> None:
         raise ValueError(f"ElmoConfig: {field} is {getattr(self, field)!r}, but {remedy}.")
+
+    @classmethod
+    def _warn_of_unknown(cls, given: dict[str, Any]) -> None:
+        """A field that has no effect is most likely a misspelt one."""
+        known = {field.name for field in fields(cls)} | set(dir(PreTrainedConfig)) | NO_FIELDS
+        for name in sorted(given.keys() - known):
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            meant = f"; did you mean {nearest[0]}?" if nearest else "."
+            logger.warning(f"ElmoConfig has no field {name} ({given[name]!r} has no effect){meant}")
 
     def _require_integers(self) -> None:
         positive = ["char_vocab_size", "char_embedding_size", "max_word_length", "hidden_size", "cell_size"]

@@ -10,12 +10,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.utils import ModelOutput, can_return_tuple
+from transformers.utils import ModelOutput, can_return_tuple, logging
 
 from .characters_elmo import ElmoCharacterEncoder, ElmoLinear
 from .configuration_elmo import WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID, ElmoConfig
 from .lstm_elmo import LstmWeights, State, bilstm_layer, bilstm_layer_padded
 from .packing_elmo import Packing, mean_over, require_state, unpadded_mask, words_mask
+
+logger = logging.get_logger(f"transformers.{__name__}")
+FLOAT32_INSTEAD = "load them with dtype=torch.float32 (and train with fp16=True or bf16=True for mixed precision)."
 
 
 @dataclass
@@ -38,9 +41,6 @@ class ElmoModelOutput(ModelOutput):
     # Attributes, but no items of the output and of its tuple: pipelines take every item apart by the batch's rows.
     state: ClassVar[State | None] = None
     scalar_mixes: ClassVar[tuple[Tensor, ...] | None] = None
-
-
-# -- the bidirectional language model (paper, section 3.1) -------------------------------------------------------------
 
 
 class ElmoLSTMLayer(GradientCheckpointingLayer):
@@ -192,9 +192,6 @@ class ElmoBiLM(nn.Module):
         return torch.cat([part[0] for part in parts]), (torch.cat(hidden), torch.cat(cell))
 
 
-# -- the layers, weighed (paper, section 3.2) --------------------------------------------------------------------------
-
-
 class ElmoScalarMix(nn.Module):
     """`gamma * sum_j softmax(scalars)_j * layer_j`, once for each mix; or with weights that are fixed."""
 
@@ -233,9 +230,6 @@ class ElmoScalarMix(nn.Module):
         return ((values - values.mean()) * (values.var(correction=0) + 1e-12).rsqrt()).to(layer.dtype)
 
 
-# -- models ------------------------------------------------------------------------------------------------------------
-
-
 class ElmoPreTrainedModel(PreTrainedModel):
     """What all ELMo models share: the configuration, the initial weights, loading and saving."""
 
@@ -243,6 +237,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     base_model_prefix = "elmo"
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
+    _said_what_is_trained = False
     _no_split_modules = ["ElmoCharacterEncoder", "ElmoLSTMLayer"]  # noqa: RUF012
     _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]  # noqa: RUF012, a pretrained biLM may bring its softmax
 
@@ -269,11 +264,29 @@ class ElmoPreTrainedModel(PreTrainedModel):
         super().save_pretrained(*args, **kwargs)
 
     def set_trainable(self) -> None:
-        """Freezes the parameters that the configuration leaves out of the training: none of them here."""
+        """Freezes the character CNN and the biLM, or not, as `config.freeze_bilm` says; the mix always learns."""
+        self.base_model.train_bilm(not self.config.freeze_bilm)
 
-    def resize_token_embeddings(
-        self, new_num_tokens: int | None = None, *args: object, **kwargs: object
-    ) -> nn.Embedding:
+    def freeze_bilm(self, frozen: bool = True) -> None:
+        """Trains the scalar mix and a head only, the default; and says so in the configuration."""
+        self.config.freeze_bilm = frozen
+        self.set_trainable()
+
+    def unfreeze_bilm(self) -> None:
+        """Trains everything, and says so in the configuration."""
+        self.freeze_bilm(False)
+
+    def train(self, mode: bool = True) -> "ElmoPreTrainedModel":
+        """As in PyTorch; the first time says how much there is to train, and warns of weights in float16."""
+        if mode and not self._said_what_is_trained:
+            self._said_what_is_trained = self.base_model._said_what_is_trained = True
+            trained, all_ = (sum(x.numel() for x in self.parameters() if x.requires_grad or every) for every in (0, 1))
+            logger.info(f"{type(self).__name__}: {trained:,} of {all_:,} parameters are trained (freeze_bilm).")
+            if self.dtype == torch.float16:
+                logger.warning_once("The weights are float16, in which training soon ends in NaN: " + FLOAT32_INSTEAD)
+        return super().train(mode)
+
+    def resize_token_embeddings(self, new_num_tokens: int | None = None, *_: object, **__: object) -> nn.Embedding:
         """The embedding of characters, whose number is part of the format: any other is refused.
 
         Raises:
@@ -477,24 +490,11 @@ class ElmoModel(ElmoPreTrainedModel):
 
 
 class ElmoTaskModel(ElmoPreTrainedModel):
-    """An ELMo with a task's head on it, the biLM frozen while `config.freeze_bilm`."""
+    """An ELMo with a task's head on it."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
         self.elmo = ElmoModel(config)
-
-    def set_trainable(self) -> None:
-        self.elmo.train_bilm(not self.config.freeze_bilm)
-
-    def freeze_bilm(self) -> None:
-        """Trains the scalar mix and the head only, and says so in the configuration."""
-        self.config.freeze_bilm = True
-        self.set_trainable()
-
-    def unfreeze_bilm(self) -> None:
-        """Trains everything, and says so in the configuration."""
-        self.config.freeze_bilm = False
-        self.set_trainable()
 
 
 __all__ = ["ElmoModel", "ElmoModelOutput", "ElmoPreTrainedModel", "ElmoTaskModel"]

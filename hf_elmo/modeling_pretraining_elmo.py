@@ -76,9 +76,19 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         self.post_init()
 
     def set_trainable(self) -> None:
+        """Everything, whatever `config.freeze_bilm` says of tasks, but for the mix."""
+        self.elmo.train_bilm(True)
         # The language models do not read the mix, and a trainable parameter without a gradient would stop
         # DistributedDataParallel.
         self.elmo.scalar_mix.requires_grad_(False)
+
+    def freeze_bilm(self) -> None:
+        """Trains the softmax alone, that of another vocabulary, say; the configuration says nothing of it."""
+        self.elmo.train_bilm(False)
+
+    def unfreeze_bilm(self) -> None:
+        """Trains everything, as at the start."""
+        self.set_trainable()
 
     def get_output_embeddings(self) -> nn.Linear:
         """The softmax over words (what goes in are characters: the two are never tied)."""

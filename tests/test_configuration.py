@@ -2,12 +2,15 @@
 
 import json
 import math
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig
 
-from hf_elmo import ElmoConfig
+from hf_elmo import ElmoConfig, ElmoModel
 from tests.conftest import TINY
 
 # The published "original" model: options.json of elmo_2x4096_512_2048cnn_2xhighway, in this configuration's words.
@@ -110,6 +113,7 @@ OF_ANOTHER_TYPE = [
     ("classifier_hidden_size", 8.0),
     ("classifier_dropout", "0.5"),
     ("freeze_bilm", None),
+    ("classifier_text_pairs", "yes"),
     ("vocab_size", 31.0),
     ("num_sampled", None),
     ("pad_token_id", "0"),
@@ -209,10 +213,42 @@ def test_a_value_of_another_type_is_refused_by_name(field: str, value: object) -
     assert repr(value) in str(error.value) or str(value) in str(error.value)
 
 
+def warnings_of(caplog: pytest.LogCaptureFixture, make: Callable) -> str:
+    caplog.clear()
+    make()
+    return caplog.text
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "nearest"),
+    [("freeze_bilms", False, "freeze_bilm"), ("cell_sizes", 3, "cell_size"), ("qqqq", 1, None)],
+)
+def test_an_unknown_field_is_warned_of(tmp_path: Path, caplog, field: str, value: object, nearest: str | None) -> None:
+    expected = f"ElmoConfig has no field {field} ({value!r} has no effect)"
+    expected += f"; did you mean {nearest}?" if nearest else "."
+    assert expected in warnings_of(caplog, lambda: ElmoConfig(**TINY, **{field: value}))
+    ElmoModel(ElmoConfig(**TINY)).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({**ElmoConfig(**TINY).to_dict(), field: value}))
+    assert expected in warnings_of(caplog, lambda: ElmoModel.from_pretrained(tmp_path))
+
+
+def test_what_transformers_writes_into_a_configuration_is_not_warned_of(tmp_path: Path, caplog) -> None:
+    ElmoModel(ElmoConfig(**TINY)).save_pretrained(tmp_path)
+    how = {"dtype": torch.bfloat16, "num_labels": 4, "id2label": {0: "a", 1: "b"}, "output_hidden_states": True}
+
+    def load() -> None:
+        ElmoModel.from_pretrained(tmp_path, **how)
+        AutoConfig.from_pretrained(tmp_path, problem_type="regression")
+        ElmoConfig.from_dict(ElmoConfig.from_pretrained(tmp_path).to_dict())
+
+    assert "has no field" not in warnings_of(caplog, load)
+
+
 def test_every_field_is_in_one_of_the_two_lists() -> None:
     own = set(ElmoConfig().to_dict()) - set(PreTrainedConfig().to_dict()) - {"model_type"}
     assert own <= {field for field, _ in OF_ANOTHER_TYPE}
-    assert own - {field for field, _ in REFUSED} == {"use_skip_connections", "scalar_mix_layer_norm", "freeze_bilm"}
+    flags = {"use_skip_connections", "scalar_mix_layer_norm", "freeze_bilm", "classifier_text_pairs"}
+    assert own - {field for field, _ in REFUSED} == flags
 
 
 def test_fixed_weights_come_with_one_mix_only() -> None:

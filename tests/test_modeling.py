@@ -18,6 +18,7 @@ from hf_elmo import (
     ElmoForSequenceClassification,
     ElmoModel,
     ElmoTokenizer,
+    kernels,
     modeling_elmo,
 )
 from hf_elmo.remote_code import FILES
@@ -105,6 +106,17 @@ def run(model: PreTrainedModel, inputs: dict, **options: object) -> list[Tensor]
 def assert_bit_equal(found: list[Tensor], expected: list[Tensor]) -> None:
     assert len(found) == len(expected) > 0
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def assert_equal_but_for_rounding(found: list[Tensor], expected: list[Tensor]) -> None:
+    """Weights in other memory: MKL's products of float32 depend on its alignment.
+
+    A value of these models is a sum of at most 40 products, of a size below 4, through two layers of 21 steps whose
+    gates and clips let no error grow: 40 * 4 * 2**-24 = 1e-5.
+    """
+    assert len(found) == len(expected) > 0
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
 
 
 def assert_as_if_drawn_again(name: str, found: Tensor, new: Tensor) -> None:
@@ -198,7 +210,7 @@ def test_the_hidden_layer_of_a_classifier_has_keys() -> None:
 
 
 @every_class
-def test_a_saved_model_comes_back_bit_equal(tmp_path: Path, inputs: dict, model_class: type) -> None:
+def test_a_saved_model_comes_back(tmp_path: Path, inputs: dict, model_class: type) -> None:
     model = model_of(model_class)
     model.save_pretrained(tmp_path)
     again, report = model_class.from_pretrained(tmp_path, output_loading_info=True)
@@ -207,7 +219,21 @@ def test_a_saved_model_comes_back_bit_equal(tmp_path: Path, inputs: dict, model_
     assert {key: value.dtype for key, value in again.state_dict().items()} == dict.fromkeys(
         model.state_dict(), torch.float32
     )
-    assert_bit_equal(run(again, inputs), run(model, inputs))
+    assert_bit_equal(tensors_in(again.state_dict()), tensors_in(model.state_dict()))
+    assert_equal_but_for_rounding(run(again, inputs), run(model, inputs))
+
+
+def test_a_model_of_the_kernels_comes_back_bit_equal(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
+    """Their products are summed in an order of their own, wherever the weights lie."""
+    model = random_model(ElmoConfig(hidden_size=128, cell_size=128, char_filters=[[1, 32], [3, 64]]))
+    inputs = tokenizer(SENTENCES * 8, padding=True, return_tensors="pt")
+    model.save_pretrained(tmp_path)
+    again = ElmoModel.from_pretrained(tmp_path)
+    with kernels.record() as ran:
+        found, expected = run(again, inputs), run(model, inputs)
+    if not {("lstm", "fused"), ("word-vectors", "word-cache")} <= set(ran):
+        pytest.skip(f"only {ran} run on this machine")
+    assert_bit_equal(found, expected)
 
 
 @every_class
@@ -216,7 +242,9 @@ def test_it_comes_back_through_a_device_map_and_a_state_dict(tmp_path: Path, inp
     model.save_pretrained(tmp_path, max_shard_size="9KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     expected = run(model, inputs)
-    assert_bit_equal(run(model_class.from_pretrained(tmp_path, device_map="cpu"), inputs), expected)
+    mapped = model_class.from_pretrained(tmp_path, device_map="cpu")
+    assert_bit_equal(tensors_in(mapped.state_dict()), tensors_in(model.state_dict()))
+    assert_equal_but_for_rounding(run(mapped, inputs), expected)
     again = model_of(model_class, seed=1)
     again.load_state_dict(model.state_dict())
     assert_bit_equal(run(again, inputs), expected)
@@ -301,11 +329,12 @@ def test_a_base_model_becomes_one_with_a_head_and_back(tmp_path: Path, inputs: d
         tmp_path / "base", num_labels=LABELS, vocab_size=WORDS, output_loading_info=True
     )
     assert report["missing_keys"] == set(HEAD_KEYS[model_class])
-    assert_bit_equal(run(headed.elmo, inputs), run(base, inputs))
+    assert_equal_but_for_rounding(run(headed.elmo, inputs), run(base, inputs))
     headed.save_pretrained(tmp_path / "headed")
     again, report = ElmoModel.from_pretrained(tmp_path / "headed", output_loading_info=True)
     assert not report["missing_keys"]
-    assert_bit_equal(run(again, inputs), run(base, inputs))
+    assert_bit_equal(tensors_in(again.state_dict()), tensors_in(base.state_dict()))
+    assert_equal_but_for_rounding(run(again, inputs), run(base, inputs))
 
 
 def test_a_fixed_mix_takes_a_checkpoint_with_a_learned_one(tmp_path: Path, inputs: dict) -> None:
@@ -316,7 +345,7 @@ def test_a_fixed_mix_takes_a_checkpoint_with_a_learned_one(tmp_path: Path, input
     assert not report["unexpected_keys"]
     with torch.no_grad():
         expected = model(**inputs, output_hidden_states=True).hidden_states[-1]
-        assert torch.equal(fixed(**inputs).last_hidden_state, expected)
+        assert_equal_but_for_rounding([fixed(**inputs).last_hidden_state], [expected])
 
 
 def test_a_head_of_another_size_is_refused_unless_asked_for(tmp_path: Path, inputs: dict) -> None:
@@ -326,7 +355,7 @@ def test_a_head_of_another_size_is_refused_unless_asked_for(tmp_path: Path, inpu
         ElmoForSequenceClassification.from_pretrained(tmp_path, num_labels=7)
     again = ElmoForSequenceClassification.from_pretrained(tmp_path, num_labels=7, ignore_mismatched_sizes=True)
     assert again(**inputs).logits.shape == (4, 7)
-    assert_bit_equal(run(again.elmo, inputs), run(model.elmo, inputs))
+    assert_bit_equal(tensors_in(again.elmo.state_dict()), tensors_in(model.elmo.state_dict()))
 
 
 @every_class

@@ -1,13 +1,15 @@
 """ElmoForSequenceClassification: pooling, the head, losses, what is trained, and exact gradient accumulation."""
 
+import logging
 from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
 from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
-from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
 from tests.conftest import SENTENCES, TINY, random_model
 
 LABELS = 3
@@ -81,12 +83,59 @@ def test_a_hidden_layer(inputs: dict) -> None:
     assert model.dense.weight.shape == (9, 22)
 
 
-def test_several_texts_pairs_and_states_go_to_the_model(tokenizer: ElmoTokenizer) -> None:
+def test_states_go_to_the_model(inputs: dict) -> None:
     model = make()
+    state = model.elmo(**inputs).state
+    expected = model.elmo(**inputs, state=state).pooler_output @ model.classifier.weight.T + model.classifier.bias
+    torch.testing.assert_close(model(**inputs, state=state).logits, expected)
+
+
+# -- pairs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("pooling", ["mean", "max", "last"])
+def test_the_texts_of_a_pair_are_read_apart(tokenizer: ElmoTokenizer, pooling: str, side: str) -> None:
+    model, single = make(classifier_text_pairs=True, classifier_pooling=pooling), make(classifier_pooling=pooling)
+    single.elmo.load_state_dict(model.elmo.state_dict())
+    first, second = ["a b", "c", "f g h"], ["d", "e f", "a"]
+    pooled = []
+    single.classifier.register_forward_pre_hook(lambda module, given: pooled.append(given[0]))
+    for texts in (first, second):
+        single(**tokenizer(texts, padding=True, return_tensors="pt"))
+    u, v = pooled
+    expected = model.classifier(torch.cat((u, v, (u - v).abs(), u * v), dim=1))
+    pair = tokenizer(first, second, padding=True, padding_side=side, return_tensors="pt")
+    output = model(**pair, output_hidden_states=True)
+    torch.testing.assert_close(output.logits, expected)
+    layers = single.elmo(**tokenizer(second, padding=True, return_tensors="pt"), output_hidden_states=True)
+    start = int(pair["attention_mask"][1].argmax()) + 3  # "c" with its boundaries
+    torch.testing.assert_close(output.hidden_states[2][1, start : start + 4], layers.hidden_states[2][1, :4])
+
+
+def test_a_pair_may_go_on_from_a_state(tokenizer: ElmoTokenizer) -> None:
+    model = make(classifier_text_pairs=True)
     pair = tokenizer(["a b", "c"], ["d", "e f"], padding=True, return_tensors="pt")
-    state = model.elmo(**pair).state
-    expected = model.elmo(**pair, state=state).pooler_output @ model.classifier.weight.T + model.classifier.bias
-    torch.testing.assert_close(model(**pair, state=state).logits, expected)
+    state = model.elmo(**tokenizer(["f", "g h"], padding=True, return_tensors="pt")).state
+    found = model(**pair, state=state).logits
+    one = {key: value[1:] for key, value in pair.items()}
+    torch.testing.assert_close(model(**one, state=tuple(part[:, :, 1:] for part in state)).logits, found[1:])
+    assert (found - model(**pair).logits).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_texts_and_pairs_are_not_taken_for_each_other(tokenizer: ElmoTokenizer, pairs: bool) -> None:
+    model = make(classifier_text_pairs=pairs)
+    one, two = tokenizer("a b", return_tensors="pt"), tokenizer("a b", "c", return_tensors="pt")
+    with pytest.raises(ValueError, match=f"row 0 of input_ids holds {1 if pairs else 2} texts.*classifier_text_pairs"):
+        model(**(one if pairs else two))
+    assert model(**(two if pairs else one)).logits.shape == (1, LABELS)
+
+
+def test_pairs_need_input_ids(inputs: dict) -> None:
+    model = make(classifier_text_pairs=True)
+    with pytest.raises(ValueError, match="inputs_embeds do not say"):
+        model(inputs_embeds=torch.zeros(1, 3, model.config.projection_size))
 
 
 @pytest.mark.parametrize("hidden", [None, 9])
@@ -132,9 +181,8 @@ def test_the_loss_that_the_configuration_names(inputs: dict, problem: str) -> No
         ("multi_label_classification", PROBLEMS["multi_label_classification"]),
         ("regression", torch.tensor([0.5, 1.0, -2.0, 0.0])),
         ("regression", torch.tensor([[0.5], [1.0], [-2.0], [0.0]])),
-        ("regression", torch.tensor([3, 1, 2, 0])),
     ],
-    ids=["integers", "zeros and ones", "numbers", "columns of one number", "whole numbers"],
+    ids=["integers", "zeros and ones", "numbers", "columns of one number"],
 )
 def test_the_loss_that_the_labels_show(inputs: dict, problem: str, labels: Tensor) -> None:
     model = make(num_labels=1 if problem == "regression" else LABELS)
@@ -143,6 +191,15 @@ def test_the_loss_that_the_labels_show(inputs: dict, problem: str, labels: Tenso
     plain = labels.view(-1) if problem == "regression" else labels
     torch.testing.assert_close(output.loss, plain_loss(problem, logits, plain))
     assert model.config.problem_type == problem
+
+
+def test_one_output_and_whole_numbers_need_a_word(inputs: dict) -> None:
+    labels = torch.tensor([1, 0, 0, 1])
+    with pytest.raises(ValueError, match=r"num_labels is 1.*problem_type"):
+        make(num_labels=1)(**inputs, labels=labels)
+    for problem in ("regression", "multi_label_classification"):
+        output = make(num_labels=1, problem_type=problem)(**inputs, labels=labels)
+        torch.testing.assert_close(output.loss, plain_loss(problem, output.logits.view(-1), labels.float()))
 
 
 def test_a_label_of_minus_100_takes_no_part(inputs: dict) -> None:
@@ -189,6 +246,51 @@ def test_the_bilm_can_be_unfrozen_and_frozen(inputs: dict) -> None:
     model.freeze_bilm()
     assert trained(model) == HEAD
     assert model.config.freeze_bilm is True
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_the_switch_is_the_same_on_the_model_without_a_head(tmp_path: Path, frozen: bool) -> None:
+    mix = {"scalar_mix.scalars", "scalar_mix.gamma"}
+    model = random_model(ElmoConfig(**TINY, freeze_bilm=frozen))
+    every = {name for name, _ in model.named_parameters()}
+    assert trained(ElmoModel(ElmoConfig(**TINY))) == mix
+    assert trained(model) == (mix if frozen else every)
+    model.save_pretrained(tmp_path)
+    assert trained(ElmoModel.from_pretrained(tmp_path)) == trained(model)
+    assert trained(ElmoModel.from_pretrained(tmp_path, freeze_bilm=not frozen)) != trained(model)
+    model.unfreeze_bilm()
+    assert trained(model) == every
+    model.freeze_bilm()
+    assert trained(model) == mix
+
+
+def test_pretraining_trains_the_bilm_whatever_the_switch_says() -> None:
+    model = ElmoForPreTraining(ElmoConfig(**TINY, vocab_size=7))
+    every = {name for name, _ in model.named_parameters()} - {"elmo.scalar_mix.scalars", "elmo.scalar_mix.gamma"}
+    assert trained(model) == every
+    model.freeze_bilm()
+    assert trained(model) == {"lm_head.weight", "lm_head.bias"}
+    model.unfreeze_bilm()
+    assert trained(model) == every
+
+
+def test_what_is_trained_is_said_once(caplog, monkeypatch) -> None:
+    monkeypatch.setattr(logging.getLogger("transformers"), "level", logging.INFO)
+    model = make().eval()
+    numbers = [sum(p.numel() for p in model.parameters() if p.requires_grad or every) for every in (False, True)]
+    for _ in range(3):
+        model.train().eval()
+    said = [record.getMessage() for record in caplog.records if "parameters are trained" in record.getMessage()]
+    trained, all_ = numbers
+    assert said == [f"ElmoForSequenceClassification: {trained:,} of {all_:,} parameters are trained (freeze_bilm)."]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_training_float16_weights_is_warned_of(caplog, dtype: torch.dtype) -> None:
+    transformers.utils.logging.warning_once.cache_clear()
+    for _ in range(2):
+        make().to(dtype).eval().train()
+    assert caplog.text.count("The weights are float16") == (dtype == torch.float16)
 
 
 @pytest.mark.parametrize("frozen", [True, False])

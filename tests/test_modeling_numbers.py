@@ -91,7 +91,7 @@ def test_the_clips_take_part_in_the_tests(clips: tuple) -> None:
 
 @pytest.mark.parametrize("name", ["as published", "both clips", "cells as many as the projection", "one layer"])
 def test_gradients_equal_the_textbooks(name: str) -> None:
-    model, tokenizer = make(3.0, torch.float64, **ARCHITECTURES[name])
+    model, tokenizer = make(3.0, torch.float64, **ARCHITECTURES[name], freeze_bilm=False)
     texts = ["a river bank", "a bank"]
     weights = torch.randn(22, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     output = model(**tokenizer(texts, padding=True, padding_side="left", return_tensors="pt"))
@@ -395,7 +395,7 @@ def test_a_state_in_float32_goes_into_a_model_in_half(inputs: dict, dtype: torch
 
 
 def test_gradients_flow_back_through_the_state(inputs: dict) -> None:
-    model, _ = make()
+    model, _ = make(freeze_bilm=False)
     state = model(**inputs).state
     model(**inputs, state=state).last_hidden_state.sum().backward()
     through = model.bilm.forward_layers[0].weight_ih.grad.clone()
@@ -519,7 +519,7 @@ def test_half_precision_is_near(inputs: dict, dtype: torch.dtype, mix: dict) -> 
 
 
 def test_autocast_is_near(inputs: dict) -> None:
-    model, _ = make()
+    model, _ = make(freeze_bilm=False)
     expected = model(**inputs).last_hidden_state
     with torch.autocast("cpu", torch.bfloat16):
         found = model(**inputs).last_hidden_state

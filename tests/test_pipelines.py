@@ -23,8 +23,10 @@ def base(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def classifier(tmp_path: Path) -> Path:
-    config = ElmoConfig(**TINY, id2label=NAMES, label2id={name: i for i, name in NAMES.items()})
+def classifier(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    pairs = getattr(request, "param", False)
+    labels = {"id2label": NAMES, "label2id": {name: i for i, name in NAMES.items()}}
+    config = ElmoConfig(**TINY, **labels, classifier_text_pairs=pairs)
     random_model(config, ElmoForSequenceClassification).save_pretrained(tmp_path / "classifier")
     ElmoTokenizer().save_pretrained(tmp_path / "classifier")
     return tmp_path / "classifier"
@@ -54,7 +56,9 @@ def test_feature_extraction_gives_tensors(base: Path) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
-@pytest.mark.parametrize("paired", [False, True], ids=["texts", "pairs"])
+@pytest.mark.parametrize(
+    ("classifier", "paired"), [(False, False), (True, True)], ids=["texts", "pairs"], indirect=["classifier"]
+)
 def test_text_classification(classifier: Path, batch_size: int, paired: bool) -> None:
     texts = [{"text": one, "text_pair": one[::-1]} for one in SENTENCES] if paired else SENTENCES
     classify = pipeline("text-classification", model=str(classifier), top_k=None)
