@@ -1,5 +1,7 @@
 """The model that ships: how it is loaded, whatever its weights."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,21 @@ def test_a_name_or_none_loads_what_it_says(folder, name):
     model, tokenizer = shipped.load_model(folder if name else None)
     assert model.dtype == (torch.bfloat16 if name else torch.float32)
     assert tokenizer.vocabulary == ["<S>", "</S>", "<UNK>", "the", "river"]
+
+
+def test_what_ships_is_loaded_in_float32_and_gives_the_same_bits_in_another_process():
+    code = (
+        "import hashlib, torch, hf_elmo, hf_elmo.shipped as shipped\n"
+        "from transformers import AutoModel, AutoTokenizer\n"
+        "model, tokenizer = (kind.from_pretrained(shipped.FOLDER) for kind in (AutoModel, AutoTokenizer))\n"
+        "vectors = model(**tokenizer(['A river bank.', 'Two banks!'] * 5, padding=True, return_tensors='pt'))[0]\n"
+        "found = vectors.dtype, hashlib.sha256(vectors.detach().numpy().tobytes()).hexdigest()\n"
+    )
+    here: dict = {}
+    exec(code, here)
+    assert here["found"][0] == torch.float32
+    done = subprocess.run([sys.executable, "-c", code + "print(found[1])"], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == here["found"][1]
 
 
 def test_a_package_without_its_checkpoint_says_so(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
 
-from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer
+from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer, shipped
 from hf_elmo.conversion import convert
 from tests.conftest import TINY
 
@@ -97,6 +97,20 @@ def test_texts_that_the_test_makes_are_learned(tmp_path: Path, tokenizer: ElmoTo
     assert (found == [label for _, label in examples[120:]]).mean() > 0.9
     unchanged = [torch.equal(before[name], parameter) for name, parameter in model.elmo.bilm.named_parameters()]
     assert all(unchanged) if frozen else not any(unchanged)
+
+
+def test_the_model_that_ships_is_fine_tuned_as_readme_says(tmp_path: Path) -> None:
+    """Its weights are stored in float16 and computed in float32: in float16 one step of training ends in NaN."""
+    model = AutoModelForSequenceClassification.from_pretrained(shipped.FOLDER, num_labels=2)
+    tokenizer = AutoTokenizer.from_pretrained(shipped.FOLDER)
+    assert model.dtype == torch.float32
+    examples = messages(96)
+    trainer = train(tmp_path, model, tokenizer, examples[:64], max_steps=20, learning_rate=0.01, logging_steps=5)
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert all(np.isfinite(float(entry["grad_norm"])) for entry in trainer.state.log_history if "grad_norm" in entry)
+    assert float(losses[-1]) < float(losses[0])
+    predicted = trainer.predict(Texts(tokenizer, examples[64:])).predictions.argmax(1)
+    assert (predicted == [label for _, label in examples[64:]]).mean() > 0.9  # the majority class has half
 
 
 def test_training_in_bfloat16_with_checkpointing(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:

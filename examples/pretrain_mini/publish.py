@@ -20,12 +20,15 @@ from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 
 
 def save_in_half(checkpoint: str, folder: Path) -> int:
-    """The model and its tokenizer into `folder`, in float16; returns the bytes of all files."""
+    """The model, stored in float16 and loaded in float32, and its tokenizer into `folder`; returns all bytes."""
     model = ElmoForPreTraining.from_pretrained(checkpoint, dtype=torch.float32)
     largest = max(parameter.abs().max().item() for parameter in model.parameters())
     if largest > torch.finfo(torch.float16).max:
         raise ValueError(f"a weight of {largest:g} does not fit into float16")
     model.half().save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    # transformers loads what the configuration says, which is not the type that the file is stored in.
+    (folder / "config.json").write_text(json.dumps({**config, "dtype": "float32"}, indent=2) + "\n", encoding="utf-8")
     ElmoTokenizer.from_pretrained(checkpoint).save_pretrained(folder)
     return sum(file.stat().st_size for file in folder.iterdir())
 
