@@ -1,4 +1,4 @@
-"""The text of elmo-mini-en: public-domain books, speeches and plays, one tokenised sentence a line, and its vocabulary.
+"""The text of elmo-mini-en: public-domain books, speeches and plays, one tokenized sentence a line, and its vocabulary.
 
     python examples/pretrain_mini/prepare.py ../shared/data/lm/public_domain corpus
 

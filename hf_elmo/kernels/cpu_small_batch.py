@@ -1,4 +1,4 @@
-"""Inference over few rows in C, for the CPU: a direction of a layer in one call (`csrc/small_batch.c`)."""
+"""Inference over a small batch in C, for the CPU: a direction of a layer in one call (`csrc/small_batch.c`)."""
 
 import ctypes
 import math

@@ -1,6 +1,6 @@
 """Training on CUDA: the loops over steps recorded as CUDA graphs.
 
-What costs time there is starting kernels, not running them: a step is a handful of a few microseconds each, and Python
+What costs time there is launching kernels, not running them: a step is a handful of a few microseconds each, and Python
 needs longer than that to start one. The batches of a training all have the same shape, so its loops are recorded once
 and replayed ([`GraphPool`]).
 """

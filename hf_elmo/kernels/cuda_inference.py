@@ -1,6 +1,6 @@
 """Inference on CUDA: both halves of the gates as one product a step, the cell in one kernel.
 
-What costs time there is starting kernels, not running them: a step is a handful of a few microseconds each, and Python
+What costs time there is launching kernels, not running them: a step is a handful of a few microseconds each, and Python
 needs longer than that to start one. Many rows side by side pay for it.
 """
 

@@ -19,7 +19,7 @@ class Layer(ctypes.Structure):
 
 
 class SmallBatch(ctypes.Structure):
-    """The same over few rows: `struct small_batch`."""
+    """The same for a small batch: `struct small_batch`."""
 
     _fields_ = (
         *((name, _POINTER) for name in ("gates", "weight_hh", "weight_hr", "outputs")),

@@ -1,9 +1,9 @@
-"""What is made of weights once, such as a layout that a product reads faster, and kept while they do not change.
+"""A cache of what is derived from weights, such as a layout that a product reads faster: valid while they are the same.
 
-It is kept beside the module (so neither in a state dict nor in a copy of it) as long as the first of its weights lives.
+It lies beside the module (so neither in a state dict nor in a copy of it), as long as the first of its weights lives.
 PyTorch's version counter does not see every write (`weight.data[0] = 1`, NumPy views, inference tensors), so all bytes
-of the weights are looked at, each time: their fingerprint, computed in C at the speed of reading them, or where there
-is no library in C a copy of them. A loop that promises constant weights ([`constant_weights`]) looks once.
+of the weights are compared, at each call: by their fingerprint, computed in C at the speed of reading them, or where
+there is no library in C with a copy of them. A loop that promises constant weights (`constant_weights`) compares once.
 """
 
 import os
@@ -55,7 +55,7 @@ def cached(weights: tuple[Tensor, ...], dtype: torch.dtype, name: str, make: Cal
 
 
 class Entry:
-    """Something made of weights, and what tells whether they are still those that it was made of."""
+    """Something derived from weights, and the fingerprint of the weights that it was derived from."""
 
     def __init__(self, weights: Sequence[Tensor], made: Any) -> None:
         self.made = made

@@ -1,7 +1,7 @@
-"""The vectors of words where no gradient is wanted, on the CPU: computed by faster ways, and kept from call to call.
+"""The vectors of words where no gradient is wanted, on the CPU: computed by faster ways, and cached across calls.
 
-A text repeats its words: most vectors that a batch needs were computed for an earlier one. They are kept as long as the
-encoder's weights live and do not change (see `weights.py`).
+A text repeats its words: most vectors that a batch needs were computed for an earlier one. The cache lives as long as
+the encoder's weights do, and is emptied when they change (see `weights.py`).
 """
 
 import os
@@ -20,8 +20,8 @@ from .product import row_product
 from .tensors import wants_gradient, why_not_plain
 from .weights import cached
 
-BYTES = 1 << 27  # for the words kept of one encoder; when they are full, all are let go
-BYTES_OF_KEY = 200  # a word's own part of them: its characters, and its place in the dictionary
+BYTES = 1 << 27  # of an encoder's cache; when it is full, it is emptied
+BYTES_OF_KEY = 200  # a word's own part of it: its characters, and its entry in the dictionary
 # Bounds the memory between two layers. More at once are no faster: bfloat16 leaves the cache, float32 reads the weights
 # seldom enough.
 WORDS_AT_ONCE = {torch.bfloat16: 256, torch.float32: 1024}
@@ -113,7 +113,7 @@ class WordVectors:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _look_up(self, words: np.ndarray) -> Tensor:
-        """As `of`, for no more words than are kept."""
+        """As `of`, for no more words than the cache holds."""
         # numpy leaves out the zeros at the end of a string, which padding is here.
         from_padding = words - np.uint16(WORD_PADDING_ID)
         keys = from_padding.view(f"S{words.shape[1] * words.itemsize}").ravel().tolist()
@@ -154,7 +154,7 @@ _all: WeakSet[WordVectors] = WeakSet()
 
 
 def forget() -> None:
-    """Let go of all words' vectors."""
+    """Empty all caches."""
     for vectors in list(_all):
         with vectors.lock:
             vectors.places.clear()

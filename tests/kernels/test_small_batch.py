@@ -1,4 +1,4 @@
-"""Few rows in C: equal to the reference, for any number of directions and threads."""
+"""A small batch in C: equal to the reference, for any number of directions and threads."""
 
 import pytest
 import torch

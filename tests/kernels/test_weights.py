@@ -1,4 +1,4 @@
-"""What is made of weights is kept while they do not change, by whatever way they are written to."""
+"""What is derived from weights is cached while they do not change, however they are written to."""
 
 import copy
 import gc

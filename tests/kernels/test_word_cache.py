@@ -1,4 +1,4 @@
-"""Word vectors without gradients: computed from tables, kept from call to call, equal to what the modules compute."""
+"""Word vectors without gradients: computed from tables, cached across calls, equal to what the modules compute."""
 
 import copy
 import gc
@@ -52,7 +52,7 @@ def by_modules(encoder: ElmoCharacterEncoder, ids: Tensor) -> Tensor:
 
 
 def cached_of(encoder: ElmoCharacterEncoder) -> WordVectors:
-    """What is kept of an encoder."""
+    """The cache of an encoder."""
     (entry,) = weights._made[encoder.embedding.weight].values()
     return entry.made
 

@@ -36,7 +36,7 @@ struct layer {
   int threads;
 };
 
-/* The same for few rows, for small_batch.c: cpu_small_batch.py. */
+/* The same for a small batch, for small_batch.c: cpu_small_batch.py. */
 struct small_batch {
   const void *const *gates, *const *weight_hh, *const *weight_hr; /* of each direction; gates: the input half, and bias */
   void *const *outputs;

@@ -1,4 +1,4 @@
-/* Inference over few rows: a direction of a layer in one call.
+/* Inference over a small batch: a direction of a layer in one call.
  *
  * With one row a step multiplies a vector by each weight once: reading the weights takes the time, and so do the calls.
  * A thread, or several threads that share its cells and outputs, run a direction from its first word to its last, so
