@@ -86,6 +86,7 @@ class _Batches(IterableDataset):
             "batch_size": self.batch_size * self.world_size,
             "seed": self.seed,
             "shuffle_block": self.shuffle_block,
+            "text": self.source.size(),
             "epoch": self._epoch,
             "unit": self._unit,
             "step": 0 if self._length is not None and self._step == self._length else self._step,
@@ -95,8 +96,8 @@ class _Batches(IterableDataset):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a position saved by `state_dict`; ValueError where this run forms its batches differently."""
         mine = self.state_dict()
-        for key in ("kind", "batch_size", "seed", "shuffle_block"):
-            if state[key] != mine[key]:
+        for key in ("kind", "batch_size", "seed", "shuffle_block", "text"):
+            if state.get(key, mine[key]) != mine[key]:
                 raise ValueError(
                     f"the saved position has {key} {state[key]!r}, but this run has {mine[key]!r}: "
                     "resume with the settings of the original run."

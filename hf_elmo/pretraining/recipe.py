@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 from transformers import EarlyStoppingCallback, set_seed
-from transformers.trainer_utils import get_last_checkpoint
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
+from .checkpoints import last_whole_checkpoint
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity, perplexity
 from .text import Text, TextFiles
@@ -73,6 +74,9 @@ class _Share:
         )
         return itertools.islice(chosen, start, None)
 
+    def size(self) -> dict[str, int]:
+        return self.source.size()
+
 
 def pretrain(
     output: str | Path,
@@ -110,7 +114,8 @@ def pretrain(
             `"sentences"` or `"documents"` (separated by blank lines), padded, each from zero state.
         batch_size: rows of a batch for each process; 128, and 32 with `init`.
         window: words of a row in `"windows"`.
-        resume: continue from the last checkpoint in `output`.
+        resume: continue from the last whole checkpoint in `output`; without one the training starts from the beginning.
+            A run that had ended is left as it is.
         **arguments: of [`ElmoPreTrainingArguments`].
 
     Raises:
@@ -221,7 +226,10 @@ def _run(
     if evaluated is not None:
         before = perplexity(model, tokenizer, evaluated)
     unchanged = {name: tensor.clone() for name, tensor in model.state_dict().items()} if adapting else None
-    trainer.train(resume_from_checkpoint=True if resume and get_last_checkpoint(args.output_dir) else None)
+    checkpoint = last_whole_checkpoint(args.output_dir) if resume else None
+    if resume and checkpoint is None:
+        logger.warning("%s has no whole checkpoint: the training starts from the beginning.", args.output_dir)
+    trainer.train(resume_from_checkpoint=checkpoint)
     if evaluated is not None:
         after = perplexity(model, tokenizer, evaluated)
     if adapting and not after.mean < before.mean:
@@ -229,7 +237,10 @@ def _run(
         model.load_state_dict(unchanged)
         after = before
     trainer.save_model()
-    trainer.save_state()
+    if trainer.made_updates or not Path(args.output_dir, TRAINER_STATE_NAME).is_file():
+        if trainer.state.best_model_checkpoint:  # in what is published, no path of this machine
+            trainer.state.best_model_checkpoint = Path(trainer.state.best_model_checkpoint).name
+        trainer.save_state()
     return Pretrained(Path(args.output_dir), before, after)
 
 

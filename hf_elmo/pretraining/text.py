@@ -52,6 +52,10 @@ class TextFiles:
             for lines in chunk:
                 yield list(itertools.islice(sentences, len(lines)))
 
+    def size(self) -> dict[str, int]:
+        """What tells a changed text from the same one: the number of files and of their bytes."""
+        return {"files": len(self.files), "bytes": sum(os.path.getsize(file) for file in self.files)}
+
     def _lines_of_texts(self) -> Iterator[list[str]]:
         for file in self.files:
             document = []
@@ -95,6 +99,10 @@ class DatasetTexts:
             rows = itertools.islice(iter(self.dataset), start, None)
         for row in rows:
             yield self._text(row)
+
+    def size(self) -> dict[str, int]:
+        """The number of rows, where the dataset has one."""
+        return {"rows": len(self.dataset)} if self.countable else {}
 
     def _text(self, row: Any) -> Text:
         value = row

@@ -1,7 +1,7 @@
 """Training the language models with transformers' `Trainer` (Peters et al. 2018, section 3.4)."""
 
+import inspect
 import itertools
-import json
 import math
 import time
 from dataclasses import dataclass, field
@@ -9,21 +9,35 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
+from transformers import Trainer, TrainerState, TrainingArguments
+from transformers.trainer import (
+    OPTIMIZER_NAME,
+    SCALER_NAME,
+    SCHEDULER_NAME,
+    TRAINER_STATE_NAME,
+    TRAINING_ARGS_NAME,
+)
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, SchedulerType
 
+from ..configuration_elmo import ElmoConfig
 from ..evaluation import evaluation_mode
 from ..modeling_elmo import State
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
+from .checkpoints import DATA_FILE, STATE_FILE, last_whole_checkpoint, mark_whole, read_record, remove_old
 from .data import PackedWindows, PaddedTexts, WordEncoder
 from .perplexity import Perplexity, nll_totals
 from .text import DatasetTexts, TextFiles
 
-DATA_FILE = "elmo_data.json"  # in a checkpoint: the position of the next batch in the text
-STATE_FILE = "elmo_state_{rank}.pt"  # in a checkpoint: the LSTM state before the next batch
+# Arguments that decide an update: a resumed training has those of the interrupted one.
+RECIPE = (
+    *("optim", "learning_rate", "lr_scheduler_type", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
+    *("max_grad_norm", "gradient_accumulation_steps", "warmup_steps", "bf16", "fp16", "seed"),
+    *("adagrad_accumulator", "loss_scale", "reset_state"),
+)
 
 
 @dataclass
@@ -39,6 +53,10 @@ class ElmoPreTrainingArguments(TrainingArguments):
         reset_state: a row whose window begins with a new sentence starts it from zero state (the others carry theirs).
             bilm-tf never resets, and its models predict the first words after zero state badly: 24 % more perplexity
             of single sentences in a small model early in its training.
+        hub_strategy: with `push_to_hub`, when to upload: `"end"` only. The others would upload `training_args.bin`,
+            with the paths and tokens in it.
+        restore_callback_states_from_checkpoint: a resumed run counts on where the interrupted one was, for early
+            stopping.
     """
 
     optim: str = "adagrad"
@@ -48,6 +66,8 @@ class ElmoPreTrainingArguments(TrainingArguments):
     num_train_epochs: float = 10
     per_device_train_batch_size: int = 128
     logging_steps: float = 100
+    hub_strategy: HubStrategy | str = "end"
+    restore_callback_states_from_checkpoint: bool = True
     adagrad_accumulator: float = field(default=1.0, metadata={"help": "initial value of Adagrad's accumulators"})
     loss_scale: float = field(default=20.0, metadata={"help": "the loss is multiplied by it before the backward pass"})
     reset_state: bool = field(
@@ -73,7 +93,8 @@ class ElmoPreTrainer(Trainer):
         **kwargs: as in `Trainer`.
 
     Raises:
-        ValueError: the dataset was made for another process, or one process would use several GPUs.
+        ValueError: the dataset was made for another process, one process would use several GPUs, or `hub_strategy` is
+            not `"end"`.
     """
 
     def __init__(
@@ -93,10 +114,16 @@ class ElmoPreTrainer(Trainer):
             )
         if args.n_gpu > 1:
             raise ValueError(f"one process sees {args.n_gpu} GPUs: start one process for each with torchrun.")
+        if args.push_to_hub and args.hub_strategy != HubStrategy.END:
+            raise ValueError(
+                f"hub_strategy is {HubStrategy(args.hub_strategy).value!r}, which uploads {TRAINING_ARGS_NAME} with "
+                "this machine's paths and tokens: use 'end'."
+            )
         if args.optim == "adagrad" and "optimizer_cls_and_kwargs" not in kwargs and "optimizers" not in kwargs:
             settings = {"lr": args.learning_rate, "initial_accumulator_value": args.adagrad_accumulator, "fused": True}
             kwargs["optimizer_cls_and_kwargs"] = (torch.optim.Adagrad, settings)
         self._lstm_state: State | None = None
+        self._stopped_early, self._steps_planned = False, None
         self._words, self._words_since = 0, time.perf_counter()
         super().__init__(
             model,
@@ -106,7 +133,6 @@ class ElmoPreTrainer(Trainer):
             processing_class=processing_class,
             **kwargs,
         )
-        self.add_callback(_SavePosition(self))
 
     def get_train_dataloader(self) -> DataLoader:
         """The dataset's own batches, which are this process's already."""
@@ -114,16 +140,59 @@ class ElmoPreTrainer(Trainer):
         return DataLoader(self.train_dataset, batch_size=None, generator=torch.Generator())
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any):
-        """As `Trainer.train`; resuming also restores the position in the text and the LSTM state."""
+        """As `Trainer.train`; resuming also restores the position in the text and the LSTM state. A run that had ended
+        is not trained further.
+
+        Args:
+            resume_from_checkpoint: a checkpoint's folder, or `True` for the last whole one in `args.output_dir`.
+
+        Raises:
+            ValueError: there is no whole checkpoint, one of its files is missing, or this run would go on otherwise
+                than the interrupted one: with another text, recipe, configuration or number of processes.
+        """
         if resume_from_checkpoint is True:
-            resume_from_checkpoint = get_last_checkpoint(self.args.output_dir)
+            resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
             if resume_from_checkpoint is None:
                 raise ValueError(f"there is no checkpoint in {self.args.output_dir} to resume from.")
-        self._lstm_state = None
+        self._lstm_state, self._stopped_early, self._steps_planned = None, False, None
         if resume_from_checkpoint:
+            resume_from_checkpoint = str(resume_from_checkpoint)
             self._load_position(Path(resume_from_checkpoint))
         self._words, self._words_since = 0, time.perf_counter()
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+    @property
+    def made_updates(self) -> bool:
+        """Whether the last call of `train` made any: resuming a run that had ended makes none."""
+        return self.state.global_step > self._initial_global_step
+
+    def _init_training_state(self, max_steps: int, *args: Any) -> tuple[int, int]:
+        planned = self._steps_planned or max_steps
+        if planned != max_steps and self.args.lr_scheduler_type not in ("constant", "constant_with_warmup"):
+            raise ValueError(
+                f"the interrupted run had {planned} steps and this one has {max_steps}, but the learning rates of "
+                f"lr_scheduler_type {SchedulerType(self.args.lr_scheduler_type).value!r} depend on their number: "
+                "resume with the settings of the original run."
+            )
+        found = super()._init_training_state(max_steps, *args)
+        best = self.state.best_global_step
+        if best and self.args.load_best_model_at_end:
+            # Trainer forgets a best checkpoint whose folder has moved, and would keep the last one.
+            folder = Path(self.args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{best}")
+            read_record(folder, ())
+            self.state.best_model_checkpoint = str(folder)
+        return found
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        # Trainer asks whether it has finished after a step only, and would make one more.
+        if self._stopped_early or self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*args, **kwargs)
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        if wrong := sorted((*load_result.missing_keys, *load_result.unexpected_keys)):
+            raise ValueError(f"the checkpoint's weights are of another model: {wrong[0]} is in one of the two only.")
 
     def compute_loss(self, model, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch=None):
         """The model's loss, scaled by `loss_scale`; the LSTM state is carried from batch to batch."""
@@ -180,30 +249,82 @@ class ElmoPreTrainer(Trainer):
         self._words_since += time.perf_counter() - started
         return metrics
 
-    def save_position(self, folder: Path) -> None:
-        """Writes the position in the text (one process) and this process's LSTM state into a checkpoint."""
-        folder.mkdir(parents=True, exist_ok=True)
-        if self.args.process_index == 0:
-            (folder / DATA_FILE).write_text(json.dumps(self.train_dataset.state_dict()), encoding="utf-8")
-        torch.save(self._lstm_state, folder / STATE_FILE.format(rank=self.args.process_index))
+    def _track_num_input_tokens(self, inputs: dict[str, Tensor]) -> None:
+        # Trainer counts the numbers in input_ids, of which each word has max_word_length.
+        super()._track_num_input_tokens({**inputs, "input_ids": inputs["input_ids"][..., 0]})
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
+        """The model and its tokenizer; unlike Trainer's not the arguments, whose paths and tokens are nobody else's."""
+        if not self.args.should_save:
+            return
+        folder = self.args.output_dir if output_dir is None else output_dir
+        model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        model.save_pretrained(folder, state_dict=state_dict)
+        if self.processing_class is not None:
+            self.processing_class.save_pretrained(folder)
+        Path(folder, TRAINING_ARGS_NAME).unlink(missing_ok=True)  # of an earlier version
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """As Trainer's, with the position in the text and the LSTM state. Older checkpoints are removed only when this
+        one is whole."""
+        run = self._get_output_dir(trial)
+        folder = Path(run, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        if self.args.should_save:
+            (folder / DATA_FILE).unlink(missing_ok=True)
+        self.accelerator.wait_for_everyone()
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            super()._save_checkpoint(model, trial)
+            torch.save(self._lstm_state, folder / STATE_FILE.format(rank=self.args.process_index))
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                mark_whole(folder, self._record())
+                best = self.state.best_model_checkpoint
+                remove_old(Path(run), limit, {folder, folder if best is None else Path(best)})
+        except (OSError, RuntimeError, SafetensorError) as error:
+            raise OSError(
+                f"{folder} could not be written ({error}). The checkpoint before it is whole: resume from there."
+            ) from error
+        finally:
+            self.args.save_total_limit = limit
+
+    def _record(self) -> dict[str, Any]:
+        return {**self.train_dataset.state_dict(), "processes": self.args.world_size, "recipe": self._recipe()}
+
+    def _recipe(self) -> dict[str, Any]:
+        arguments = self.args.to_dict()
+        return {name: arguments.get(name) for name in RECIPE}
 
     def _load_position(self, folder: Path) -> None:
-        file = folder / STATE_FILE.format(rank=self.args.process_index)
-        if not (folder / DATA_FILE).is_file() or not file.is_file():
+        record = read_record(folder, self._needed_files())
+        if record.get("processes", self.args.world_size) != self.args.world_size:
             raise ValueError(
-                f"{folder} has no {DATA_FILE} or no {file.name}: it is not a checkpoint of this trainer, or was "
-                "written by fewer processes."
+                f"{folder} was written by {record['processes']} processes, but this run has {self.args.world_size}."
             )
-        self.train_dataset.load_state_dict(json.loads((folder / DATA_FILE).read_text(encoding="utf-8")))
+        self._require_same(folder, "training argument", record.get("recipe", {}), self._recipe())
+        saved, mine = ElmoConfig.from_pretrained(folder), self.accelerator.unwrap_model(self.model).config
+        fields = inspect.get_annotations(ElmoConfig)
+        self._require_same(folder, "configuration", *({f: getattr(c, f) for f in fields} for c in (saved, mine)))
+        self.train_dataset.load_state_dict(record)
+        file = folder / STATE_FILE.format(rank=self.args.process_index)
         state = torch.load(file, map_location=self.args.device, weights_only=True)
         self._lstm_state = None if state is None else tuple(state)
+        state = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
+        control = state.stateful_callbacks.get("TrainerControl", {}).get("args", {})
+        self._steps_planned = state.max_steps
+        self._stopped_early = state.global_step < state.max_steps and bool(control.get("should_training_stop"))
 
+    def _needed_files(self) -> list[str]:
+        ranks = range(self.args.world_size)
+        names = [STATE_FILE.format(rank=rank) for rank in ranks]
+        names += [f"rng_state_{rank}.pth" for rank in ranks] if len(ranks) > 1 else ["rng_state.pth"]
+        names += [SCALER_NAME] if getattr(self.accelerator, "scaler", None) is not None else []
+        return [*names, OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME]
 
-class _SavePosition(TrainerCallback):
-    """Adds the position to each checkpoint."""
-
-    def __init__(self, trainer: ElmoPreTrainer) -> None:
-        self.trainer = trainer
-
-    def on_save(self, args, state, control, **kwargs: Any) -> None:
-        self.trainer.save_position(Path(args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"))
+    def _require_same(self, folder: Path, what: str, saved: dict[str, Any], mine: dict[str, Any]) -> None:
+        for name, value in saved.items():
+            if mine[name] != value:
+                raise ValueError(
+                    f"{folder} was trained with the {what} {name} {value!r}, but this run has {mine[name]!r}: resume "
+                    "with the settings of the original run."
+                )

@@ -1,0 +1,102 @@
+"""Checkpoints of a training: which of them are whole, and what of them an exact resume needs.
+
+A checkpoint is whole once it has [`DATA_FILE`], which is written last, under another name first, after every other file
+has reached the disk; it records their sizes.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
+DATA_FILE = "elmo_data.json"  # the position of the next batch in the text, and the sizes of the other files
+STATE_FILE = "elmo_state_{rank}.pt"  # a process's LSTM state before the next batch
+
+
+def mark_whole(folder: Path, record: Mapping[str, Any]) -> None:
+    """Writes `record` and the sizes of all other files as the checkpoint's last file."""
+    sizes = {}
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with file.open("rb") as opened:
+            os.fsync(opened.fileno())
+        sizes[file.relative_to(folder).as_posix()] = file.stat().st_size
+    unfinished = folder / f".{DATA_FILE}.unfinished"
+    sizes.pop(unfinished.name, None)
+    with unfinished.open("w", encoding="utf-8") as opened:
+        json.dump({**record, "files": sizes}, opened)
+        opened.flush()
+        os.fsync(opened.fileno())
+    os.replace(unfinished, folder / DATA_FILE)
+
+
+def last_whole_checkpoint(folder: str | Path) -> Path | None:
+    """The checkpoint of the most steps that was written to its end; `None` where there is none. Later ones, which a
+    kill or a full disk cut off, are named in the log."""
+    for checkpoint in reversed(_checkpoints(Path(folder))):
+        if (checkpoint / DATA_FILE).is_file():
+            return checkpoint
+        logger.warning("%s has no %s: it was not written to its end and is passed over.", checkpoint, DATA_FILE)
+    return None
+
+
+def remove_old(folder: Path, limit: int | None, kept: set[Path]) -> None:
+    """Removes the oldest whole checkpoints over `limit`, but none of `kept`. Trainer's own rotation counts those that
+    are not whole, and may keep one of them in the place of the last whole one."""
+    if limit is None or limit < 1:
+        return
+    whole = [checkpoint for checkpoint in _checkpoints(folder) if (checkpoint / DATA_FILE).is_file()]
+    surplus = len(whole) - max(limit, len(kept))
+    for checkpoint in [checkpoint for checkpoint in whole if checkpoint not in kept][: max(surplus, 0)]:
+        (checkpoint / DATA_FILE).unlink()  # first: what a kill leaves of it is not whole
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, whole or not, by their steps."""
+    steps = {}
+    for path in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        number = path.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")
+        if path.is_dir() and number.isdecimal():
+            steps[int(number)] = path
+    return [steps[step] for step in sorted(steps)]
+
+
+def read_record(folder: Path, needed: Iterable[str]) -> dict[str, Any]:
+    """
+    What [`mark_whole`] recorded.
+
+    Args:
+        folder: the checkpoint.
+        needed: names of files without which a resumed training would go on otherwise than the interrupted one.
+
+    Raises:
+        ValueError: the checkpoint is not whole, or one of its files is missing or has another size than was written.
+    """
+    file = folder / DATA_FILE
+    if not file.is_file():
+        raise ValueError(
+            f"{folder} has no {DATA_FILE}: it is not a checkpoint of this trainer, or was not written to its end."
+        )
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        sizes = dict(record.get("files", {}))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f"{file} is damaged ({error}). {_remedy(folder)}") from error
+    for name in sorted({*needed, *sizes}):
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder / name} is missing: without it other weights would result. {_remedy(folder)}")
+        size = (folder / name).stat().st_size
+        if size != sizes.get(name, size):
+            raise ValueError(f"{folder / name} has {size} bytes, but {sizes[name]} were written. {_remedy(folder)}")
+    return record
+
+
+def _remedy(folder: Path) -> str:
+    return f"Restore the file, or remove {folder.name} to resume from the checkpoint before it."

@@ -1,0 +1,282 @@
+"""Resuming: the updates of an uninterrupted run, or a refusal that names what is missing."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import TrainerState
+from transformers.utils import logging as transformers_logging
+
+from hf_elmo.cli import main
+from hf_elmo.pretraining import recipe
+from hf_elmo.pretraining.recipe import pretrain
+from tests.conftest import TINY
+from tests.kills import KILLS, run, run_with_kills
+from tests.pretraining.test_recipe import DOMAIN, GENERAL
+
+SMALL = {"config": TINY, "batch_size": 3, "window": 5, "pretokenized": True, "use_cpu": True, "disable_tqdm": True}
+STEPS = {"max_steps": 5, "save_steps": 2, "seed": 8}
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    file = tmp_path / "general.txt"
+    file.write_text("\n".join(GENERAL) + "\n", encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """What transformers' loggers write, which do not propagate by themselves."""
+    monkeypatch.setattr(transformers_logging.get_logger("hf_elmo"), "propagate", True)
+    transformers_logging.enable_propagation()
+    yield caplog
+    transformers_logging.disable_propagation()
+
+
+def train(folder: Path, text: Path, resume: bool = False, **changes: Any) -> dict[str, torch.Tensor]:
+    pretrain(folder, text, resume=resume, **{**SMALL, **STEPS, **changes})
+    return load_file(folder / "model.safetensors")
+
+
+def assert_equal(expected: dict[str, torch.Tensor], actual: dict[str, torch.Tensor]) -> None:
+    assert expected.keys() == actual.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(actual[name], tensor), name
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# -- a run that has ended ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "length",
+    [{"max_steps": 5}, {"max_steps": -1, "num_train_epochs": 0.4}, {"max_steps": 5, "save_strategy": "epoch"}],
+    ids=["steps", "part of an epoch", "saved by epoch"],
+)
+def test_resuming_an_ended_run_changes_nothing(text, tmp_path, length):
+    train(tmp_path / "out", text, **length)
+    before = files_of(tmp_path / "out")
+    train(tmp_path / "out", text, resume=True, **length)
+    after = files_of(tmp_path / "out")
+    assert {name for name in before | after if before.get(name) != after.get(name)} == set()
+
+
+def test_a_run_killed_between_its_last_checkpoint_and_its_end(text, tmp_path):
+    expected = train(tmp_path / "out", text)
+    for name in ("model.safetensors", "config.json", "trainer_state.json"):
+        (tmp_path / "out" / name).unlink()
+    assert_equal(expected, train(tmp_path / "out", text, resume=True))
+    assert TrainerState.load_from_json(tmp_path / "out" / "trainer_state.json").global_step == 5
+
+
+@pytest.fixture
+def adapted(text: Path, tmp_path: Path) -> SimpleNamespace:
+    """An adaptation that early stopping ends: the model has learned its text and gets worse."""
+    domain = tmp_path / "domain.txt"
+    domain.write_text("\n".join(DOMAIN) + "\n", encoding="utf-8")
+    train(tmp_path / "general", text, max_steps=2)
+    how = {**SMALL, "config": None, "init": tmp_path / "general", "learning_rate": 0.3, "num_train_epochs": 30}
+    return SimpleNamespace(text=domain, how={**how, "lr_scheduler_type": "constant"})
+
+
+def test_early_stopping_counts_on(adapted, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "PATIENCE", 3)
+    pretrain(tmp_path / "whole", adapted.text, **adapted.how)
+    whole = TrainerState.load_from_json(tmp_path / "whole" / "trainer_state.json")
+    assert whole.global_step < whole.max_steps, "nothing stopped early: the test would prove too little"
+    steps = sorted(int(path.name.split("-")[1]) for path in (tmp_path / "whole").glob("checkpoint-*"))
+    assert steps[-1] == whole.global_step
+    assert steps[0] == whole.best_global_step
+    # Resumed after it had ended, in another place: the best model is found there, and no step is made.
+    shutil.move(tmp_path / "whole", tmp_path / "moved")
+    before = files_of(tmp_path / "moved")
+    pretrain(tmp_path / "moved", adapted.text, resume=True, **adapted.how)
+    assert files_of(tmp_path / "moved") == before
+    # Resumed from the best one, as if it had been killed there: it stops where the other stopped.
+    shutil.rmtree(tmp_path / "moved" / f"checkpoint-{steps[-1]}")
+    pretrain(tmp_path / "moved", adapted.text, resume=True, **adapted.how)
+    resumed = TrainerState.load_from_json(tmp_path / "moved" / "trainer_state.json")
+    assert (resumed.global_step, resumed.best_global_step) == (whole.global_step, whole.best_global_step)
+    assert (tmp_path / "moved" / "model.safetensors").read_bytes() == before["model.safetensors"]
+
+
+# -- a checkpoint that is not whole ------------------------------------------------------------------------------------
+
+
+def test_the_last_whole_checkpoint_is_taken_and_the_log_says_so(text, tmp_path, warnings):
+    expected = train(tmp_path / "out", text)
+    cut = tmp_path / "out" / "checkpoint-5"
+    for name in ("elmo_data.json", "optimizer.pt", "trainer_state.json"):
+        (cut / name).unlink()
+    assert_equal(expected, train(tmp_path / "out", text, resume=True))
+    assert f"{cut} has no elmo_data.json: it was not written to its end and is passed over." in warnings.text
+
+
+def test_without_a_whole_checkpoint_it_starts_over_and_the_log_says_so(text, tmp_path, warnings):
+    expected = train(tmp_path / "whole", text)
+    (tmp_path / "out" / "checkpoint-2").mkdir(parents=True)
+    assert_equal(expected, train(tmp_path / "out", text, resume=True))
+    assert f"{tmp_path / 'out'} has no whole checkpoint" in warnings.text
+
+
+@pytest.mark.parametrize("file", ["optimizer.pt", "elmo_state_0.pt", "trainer_state.json"])
+def test_a_full_disk_leaves_the_checkpoint_before(text, tmp_path, file, capsys):
+    """/dev/full refuses each write as a full disk does."""
+    expected = train(tmp_path / "whole", text)
+    full = tmp_path / "out" / "checkpoint-4" / file
+    full.parent.mkdir(parents=True)
+    full.symlink_to("/dev/full")
+    config = [f"--config={name}={json.dumps(value)}" for name, value in TINY.items()]
+    command = ["pretrain", str(tmp_path / "out"), str(text), "--pretokenized", "--batch-size=3", "--window=5"]
+    command += [
+        "--steps=5",
+        "--seed=8",
+        "--set=use_cpu=true",
+        "--set=save_steps=2",
+        "--set=save_total_limit=1",
+        *config,
+    ]
+    assert main(command) == 1
+    assert "checkpoint-4 could not be written" in capsys.readouterr().err
+    assert (tmp_path / "out" / "checkpoint-2").is_dir(), "the older one must stay until the new one is whole"
+    full.unlink()
+    assert main([*command, "--resume"]) == 0
+    assert_equal(expected, load_file(tmp_path / "out" / "model.safetensors"))
+    assert [path.name for path in (tmp_path / "out").glob("checkpoint-*")] == ["checkpoint-5"]
+
+
+# -- a checkpoint that lacks something, or a run that is another -------------------------------------------------------
+
+NEEDED = ["optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "elmo_state_0.pt", "model.safetensors"]
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated"])
+def test_a_missing_or_truncated_file_is_refused_by_name(text, tmp_path, damage):
+    train(tmp_path / "out", text)
+    for name in NEEDED:
+        file = tmp_path / "out" / "checkpoint-5" / name
+        content = file.read_bytes()
+        file.unlink() if damage == "missing" else file.write_bytes(content[:-1])
+        with pytest.raises(ValueError, match=rf"checkpoint-5.{name} (is missing|has \d+ bytes)") as raised:
+            train(tmp_path / "out", text, resume=True)
+        assert "remove checkpoint-5 to resume from the checkpoint before it" in str(raised.value)
+        file.write_bytes(content)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_asked_for_the_same_files(text, tmp_path):
+    expected = train(tmp_path / "out", text)
+    folder = tmp_path / "out" / "checkpoint-4"
+    shutil.rmtree(tmp_path / "out" / "checkpoint-5")
+    record = json.loads((folder / "elmo_data.json").read_text())
+    older = {name: record[name] for name in record.keys() - {"files", "recipe", "processes", "text"}}
+    (folder / "elmo_data.json").write_text(json.dumps(older))
+    (folder / "scheduler.pt").rename(folder / "away")
+    with pytest.raises(ValueError, match=r"scheduler\.pt is missing"):
+        train(tmp_path / "out", text, resume=True)
+    (folder / "away").rename(folder / "scheduler.pt")
+    assert_equal(expected, train(tmp_path / "out", text, resume=True))
+
+
+def test_weights_of_another_model_are_refused(text, tmp_path):
+    train(tmp_path / "out", text)
+    file = tmp_path / "out" / "checkpoint-5" / "model.safetensors"
+    tensors = load_file(file)
+    tensors["lm_head.bIas"] = tensors.pop("lm_head.bias")  # as long as before
+    save_file(tensors, file, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"weights are of another model: lm_head\.bIas"):
+        train(tmp_path / "out", text, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"learning_rate": 0.1}, r"learning_rate 0\.2, but this run has 0\.1"),
+        ({"optim": "adamw_torch"}, "optim 'adagrad', but this run has 'adamw_torch'"),
+        ({"loss_scale": 1.0}, r"loss_scale 20\.0, but this run has 1\.0"),
+        ({"config": {**TINY, "hidden_dropout": 0.3}}, r"hidden_dropout 0\.1, but this run has 0\.3"),
+        ({"seed": 9}, "seed 8, but this run has 9"),
+        ({"batch_size": 4}, "batch_size 3, but this run has 4"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_another_recipe_is_refused(text, tmp_path, changes, message):
+    train(tmp_path / "out", text, max_steps=2)
+    with pytest.raises(ValueError, match=message):
+        train(tmp_path / "out", text, resume=True, **changes)
+
+
+def test_another_text_is_refused(text, tmp_path):
+    train(tmp_path / "out", text, max_steps=2)
+    text.write_text(text.read_text() + "the dog sat\n")
+    with pytest.raises(ValueError, match=r"has text \{'files': 1, 'bytes': \d+\}, but this run has"):
+        train(tmp_path / "out", text, resume=True)
+
+
+def test_another_number_of_steps_is_refused_where_the_schedule_depends_on_it(text, tmp_path):
+    train(tmp_path / "out", text, max_steps=2, lr_scheduler_type="linear")
+    with pytest.raises(ValueError, match="had 2 steps and this one has 5, but the learning rates of lr_scheduler_type"):
+        train(tmp_path / "out", text, resume=True, lr_scheduler_type="linear")
+
+
+# -- what is published -------------------------------------------------------------------------------------------------
+
+
+def test_no_path_and_no_token_is_published(adapted, tmp_path):
+    out = tmp_path / "secret_place"
+    (out).mkdir()
+    (out / "training_args.bin").write_bytes(b"of an earlier version")
+    pretrain(out, adapted.text, **{**adapted.how, "num_train_epochs": 1}, hub_token="hf_secret_token")
+    assert list(out.rglob("training_args.bin")) == []
+    assert list(out.glob("checkpoint-*"))
+    for name, content in files_of(out).items():
+        assert b"hf_secret_token" not in content, name
+        assert name.startswith("checkpoint-") or str(tmp_path).encode() not in content, name
+
+
+def test_push_to_hub_uploads_no_arguments(text, tmp_path, monkeypatch):
+    uploads = []
+
+    def upload_folder(folder_path: str, **_: Any) -> None:
+        uploads.append({path.name for path in Path(folder_path).iterdir()})
+
+    created = SimpleNamespace(repo_id="somebody/elmo")
+    api = SimpleNamespace(create_repo=lambda *_, **__: created, upload_folder=upload_folder)
+    monkeypatch.setattr("transformers.trainer.hf_api", lambda: api)
+    train(tmp_path / "out", text, push_to_hub=True, hub_token="hf_secret_token")
+    assert uploads, "nothing was uploaded: the test would prove too little"
+    for names in uploads:
+        assert "model.safetensors" in names
+        assert "training_args.bin" not in names
+
+
+@pytest.mark.parametrize("strategy", ["every_save", "checkpoint", "all_checkpoints"])
+def test_uploads_of_the_arguments_are_refused(text, tmp_path, strategy):
+    with pytest.raises(ValueError, match=f"hub_strategy is '{strategy}', which uploads training_args.bin"):
+        train(tmp_path / "out", text, push_to_hub=True, hub_strategy=strategy)
+
+
+# -- kills -------------------------------------------------------------------------------------------------------------
+
+
+def resume(folder: Path, text: Path) -> None:
+    train(folder, text, resume=True, max_steps=12, save_steps=1, save_total_limit=3)
+
+
+def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(text, tmp_path):
+    log = tmp_path / "log"
+    _, seconds = run(log, resume, tmp_path / "whole", text)
+    kills = run_with_kills(log, 5, seconds, resume, tmp_path / "killed", text)
+    print(f"{kills} of {KILLS} kills came before the end")
+    assert kills, "nothing was killed: the test would prove too little"
+    assert_equal(
+        load_file(tmp_path / "whole" / "model.safetensors"), load_file(tmp_path / "killed" / "model.safetensors")
+    )
