@@ -8,7 +8,7 @@ from transformers.utils import can_return_tuple
 from .configuration_elmo import ElmoConfig
 from .lstm_elmo import State
 from .modeling_elmo import ElmoModelOutput, ElmoTaskModel
-from .packing_elmo import unpadded_mask, words_mask
+from .packing_elmo import require_labels, unpadded_mask, words_mask
 
 
 class ElmoForSequenceClassification(ElmoTaskModel):
@@ -43,8 +43,8 @@ class ElmoForSequenceClassification(ElmoTaskModel):
         r"""
         Args:
             labels: `[batch]` class numbers, `[batch, num_labels]` zeros and ones for several labels at once (`[batch]`
-                where there is one: a sigmoid), or floats `[batch, num_labels]` for regression; `config.problem_type`
-                says which, else it is read from `labels`.
+                where there is one: a sigmoid; in all of these -100 is no label), or floats for regression;
+                `config.problem_type` says which, else it is read from `labels`.
 
         The others are those of [`ElmoModel`].
 
@@ -142,13 +142,16 @@ def sequence_classification_loss(
         several = "single_label_classification" if not labels.is_floating_point() else "multi_label_classification"
         config.problem_type = "regression" if config.num_labels == 1 else several
     labels = labels.to(logits.device)
+    if config.problem_type != "regression" and not torch.compiler.is_compiling():
+        require_labels(labels, 2 if config.problem_type == "multi_label_classification" else config.num_labels)
     if config.problem_type == "single_label_classification":
         total = nn.functional.cross_entropy(logits, labels.view(-1), reduction="sum")
     elif config.problem_type == "regression":
         total = nn.functional.mse_loss(logits.view(-1), labels.view(-1).to(logits.dtype), reduction="sum")
     else:
         labels = labels.view(-1, 1) if config.num_labels == 1 else labels
-        total = nn.functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
+        known, targets = (part.to(logits.dtype) for part in (labels != -100, labels))
+        total = nn.functional.binary_cross_entropy_with_logits(logits, targets, weight=known, reduction="sum")
     return total / ((labels != -100).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch)
 
 

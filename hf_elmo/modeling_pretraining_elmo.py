@@ -11,7 +11,7 @@ from .characters_elmo import ElmoLinear
 from .configuration_elmo import ElmoConfig
 from .lstm_elmo import State
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
-from .packing_elmo import Packing, require_state, unpadded_mask
+from .packing_elmo import Packing, require_labels, require_state, unpadded_mask
 from .softmax_elmo import full_softmax_nll, sample_words, sampled_softmax_nll
 
 IGNORED = -100  # a label that is no word
@@ -126,7 +126,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
                 gives it); by default those of this call.
 
         Raises:
-            ValueError: an input is missing, given twice, or has a shape that does not fit.
+            ValueError: an input is missing, given twice, or has a shape that does not fit; a label is no word.
         """
         packing, layers, state = self._read(input_ids, attention_mask, inputs_embeds, state, backward_input_ids)
         hidden_states = None
@@ -163,6 +163,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         packing, layers, state = self._read(input_ids, attention_mask, None, state, backward_input_ids)
         columns = []
         for hidden, targets in zip(layers[-1].chunk(2, dim=1), self._pack_labels(labels, packing), strict=True):
+            require_labels(targets, self.config.vocab_size)
             predicted = (targets != IGNORED).nonzero().squeeze(1)
             nll = full_softmax_nll(hidden[predicted], self.lm_head.weight, self.lm_head.bias, targets[predicted])
             columns.append(nll.new_zeros(len(targets)).index_copy(0, predicted, nll))
@@ -244,8 +245,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     @torch.compiler.disable  # how many words it samples and predicts differs from step to step
     def _total_nll(self, directions: Sequence[Tensor], labels: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor]]:
         """The sum of the negative log-likelihoods, and each direction's one by one (without a gradient)."""
-        head = self.lm_head
-        sampled = None
+        head, sampled = self.lm_head, None
+        require_labels(torch.cat(tuple(labels)), self.config.vocab_size)
         if self.training and self.config.num_sampled < self.config.vocab_size:
             sampled = sample_words(self.config.num_sampled, self.config.vocab_size, head.weight.device)
         predicted = [(targets != IGNORED).nonzero().squeeze(1) for targets in labels]
@@ -264,14 +265,14 @@ def neighbor_labels(word_ids: Tensor, attention_mask: Tensor | None = None) -> T
     The labels of [`ElmoForPreTraining`] for sentences that both directions read.
 
     Args:
-        word_ids: `[batch, words]`, the numbers of the words in the vocabulary, `<S>` and `</S>` included.
+        word_ids: `[batch, words]`, the numbers of the words in the vocabulary, `<S>` and `</S>` included, or -100.
         attention_mask: `[batch, words]`, 0 for padding, on either side.
 
     Returns:
         `[batch, words, 2]`: the word after each position and the word before it; -100 where there is none.
     """
     mask = torch.ones_like(word_ids) if attention_mask is None else attention_mask
-    known = torch.where((mask != 0) & (word_ids >= 0), word_ids, IGNORED)
+    known = torch.where(mask != 0, word_ids, IGNORED)
     none = known.new_full((len(known), 1), IGNORED)
     labels = torch.stack((torch.cat((known[:, 1:], none), 1), torch.cat((none, known[:, :-1]), 1)), dim=2)
     return labels.masked_fill((mask == 0)[:, :, None], IGNORED)

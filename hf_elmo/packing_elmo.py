@@ -46,6 +46,13 @@ def require_state(config: ElmoConfig, state: tuple[Tensor, Tensor] | None, batch
         )
 
 
+def require_labels(labels: Tensor, size: int) -> None:
+    """Raises ValueError for a label that is not 0 to `size` - 1 nor -100: indexing would take it from the end."""
+    wrong = labels[(labels != -100) & ((labels < 0) | (labels > size - 1))]
+    if len(wrong):
+        raise ValueError(f"labels has {wrong[0].item()}, but must hold 0 to {size - 1}, or -100 where there is none.")
+
+
 def words_mask(
     config: ElmoConfig, mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tensor | None = None
 ) -> Tensor:

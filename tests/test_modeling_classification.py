@@ -363,3 +363,21 @@ def test_accumulated_steps_are_one_larger_batch(tmp_path: Path, tokenizer: ElmoT
         for name, weight in large.items():
             torch.testing.assert_close(small[name], weight, atol=1e-5, rtol=1e-5, msg=name)
             assert not torch.equal(weight, start[name]), name
+
+
+@pytest.mark.parametrize("value", [-1, -7, LABELS])
+@pytest.mark.parametrize("problem", ["single_label_classification", "multi_label_classification"])
+def test_a_label_that_is_no_class_is_refused_by_its_value(inputs: dict, problem: str, value: int) -> None:
+    model, labels = make(problem_type=problem), PROBLEMS[problem].clone()
+    labels.view(-1)[0] = value
+    with pytest.raises(ValueError, match=rf"labels has {value}(\.0)?, but must hold 0 to \d, or -100"):
+        model(**inputs, labels=labels)
+
+
+def test_several_labels_without_one_that_is_unknown(inputs: dict) -> None:
+    model, labels = make(problem_type="multi_label_classification"), PROBLEMS["multi_label_classification"].clone()
+    labels[1, 0] = -100
+    output = model(**inputs, labels=labels)
+    known = labels != -100
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(output.logits[known], labels[known])
+    torch.testing.assert_close(output.loss, expected)

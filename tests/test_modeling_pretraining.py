@@ -249,3 +249,21 @@ def test_labels_of_another_shape_are_refused_with_the_remedy(model, batch):
 def test_backward_words_of_another_shape_are_refused(model, batch):
     with pytest.raises(ValueError, match="backward_input_ids has the shape"):
         model(batch["input_ids"], backward_input_ids=batch["input_ids"][:, 1:])
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("value", [-1, -7, -99, -101, VOCAB_SIZE])
+def test_a_label_that_is_no_word_is_refused_by_its_value(model, batch, training, value):
+    """Indexing would take -1 and -7 from the end of the vocabulary. Only -100 is no label."""
+    model.train(training)
+    batch["labels"][0, 1, 1] = value
+    message = rf"labels has {value}, but must hold 0 to {VOCAB_SIZE - 1}, or -100"
+    with pytest.raises(ValueError, match=message):
+        model(**batch)
+    with pytest.raises(ValueError, match=message):
+        model.word_nll(**batch)
+
+
+def test_a_word_id_that_is_no_word_stays_one_in_the_labels():
+    labels = neighbor_labels(torch.tensor([[0, -7, -100, 1]]))
+    assert labels[..., 0].tolist() == [[-7, -100, 1, -100]]

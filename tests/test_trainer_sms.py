@@ -142,6 +142,18 @@ def test_an_interrupted_training_goes_on_to_the_same_model(tmp_path: Path, token
         assert torch.equal(resumed.model.state_dict()[name], weight), name
 
 
+@pytest.mark.parametrize("counted", ["all", "non_padding"])
+def test_trainer_counts_words_where_it_reads_the_mask(tmp_path: Path, tokenizer: ElmoTokenizer, counted: str) -> None:
+    """include_num_input_tokens_seen: "non_padding" counts words; "all" counts their characters, as README says."""
+    model = ElmoForSequenceClassification(ElmoConfig(**TINY, num_labels=2))
+    examples = messages(32)
+    trainer = train(tmp_path, model, tokenizer, examples, max_steps=2, include_num_input_tokens_seen=counted)
+    encoded = Texts(tokenizer, examples).encoded  # two batches of 16: each example once
+    words = sum(map(sum, encoded["attention_mask"]))
+    seen = trainer.state.num_input_tokens_seen
+    assert seen == words if counted == "non_padding" else seen > words * model.config.max_word_length
+
+
 def test_sms_spam_with_allennlps_test_model(tmp_path: Path, shared: Path) -> None:
     fixture = shared / "data" / "elmo_fixture"
     convert(fixture / "options.json", fixture / "lm_weights.hdf5", tmp_path / "elmo")

@@ -154,6 +154,18 @@ def test_reset_state_begins_sentences_from_zero(tokenizer, tmp_path, monkeypatch
     assert zeroed, "no window began with a sentence: the test would prove too little"
 
 
+@pytest.mark.parametrize("padded", [False, True], ids=["windows", "padded"])
+@pytest.mark.parametrize("counted", ["all", "non_padding"])
+def test_input_tokens_are_words(tokenizer, tmp_path, monkeypatch, padded, counted):
+    trainer = make_trainer(
+        tokenizer, tmp_path / "out", padded=padded, max_steps=3, include_num_input_tokens_seen=counted
+    )
+    words = 0
+    for characters, *_ in states_seen(trainer, monkeypatch):
+        words += int((characters[..., 0] != 0).sum()) if counted == "non_padding" else characters[..., 0].numel()
+    assert trainer.state.num_input_tokens_seen == words > 0
+
+
 # -- resuming ----------------------------------------------------------------------------------------------------------
 
 
