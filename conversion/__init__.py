@@ -5,8 +5,10 @@ from hf_elmo.remote_code import add_remote_code
 from .bilm_tf import convert_bilm_tf, find_checkpoint
 from .checkpoint import convert, convert_published, export, load
 from .onnx import export_onnx
+from .recognize import Recognized, recognize
 
 __all__ = [
+    "Recognized",
     "add_remote_code",
     "convert",
     "convert_bilm_tf",
@@ -15,4 +17,5 @@ __all__ = [
     "export_onnx",
     "find_checkpoint",
     "load",
+    "recognize",
 ]

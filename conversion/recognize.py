@@ -1,0 +1,168 @@
+"""What was given to be converted, told by the names of its files; of weights no more than the beginning is read."""
+
+import json
+import re
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+SUPPORTED = (
+    "supported are AllenNLP's options.json with weights.hdf5 and a folder of bilm-tf or simple_elmo with a TensorFlow "
+    "checkpoint"
+)
+TF_HUB = re.compile(r"(tfhub\.dev|kaggle\.com)/.*elmo|^google/elmo(/|$)")
+CHECKPOINT_FILE = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")  # of TensorFlow
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+BEGINNING = 1 << 20  # bytes of a file of weights in which the names of its tensors are looked for
+NAMES_SHOWN = 5
+
+
+class Recognized(NamedTuple):
+    """
+    What a path is.
+
+    Attributes:
+        kind: `"allennlp"` (its options file), `"allennlp-folder"` and `"bilm-tf"` can be converted; `"missing"` is a
+            path that does not exist; anything else cannot be converted.
+        message: a sentence that says what it is and what to do with it, where it cannot be converted.
+        files: of an `"allennlp-folder"` the options and the weights.
+    """
+
+    kind: str
+    message: str = ""
+    files: tuple[Path, ...] = ()
+
+    @property
+    def error(self) -> Exception:
+        """The message as an exception, FileNotFoundError or ValueError."""
+        return (FileNotFoundError if self.kind == "missing" else ValueError)(self.message)
+
+
+class Kind(NamedTuple):
+    """A format that is known by its files but not converted: what it is, and the test of its files' names."""
+
+    what: str
+    matches: Callable[[set[str]], bool]
+
+
+# The first that matches. The names are those of a folder's files, or of all files in an archive, without their folders.
+OTHER_FORMATS = {
+    "elmoformanylangs": Kind("a model of ELMoForManyLangs", {"encoder.pkl", "token_embedder.pkl"}.issubset),
+    "saved-model": Kind("a TensorFlow SavedModel, as TF-Hub's ELMo is", {"saved_model.pb"}.issubset),
+    "allennlp-archive": Kind("a task's model of AllenNLP", {"weights.th", "config.json"}.issubset),
+    "bilm-tf": Kind("a training of bilm-tf", lambda names: any(name.endswith(".index") for name in names)),
+    "allennlp-folder": Kind("AllenNLP's files", lambda names: any(name.endswith(".hdf5") for name in names)),
+}
+
+
+def recognize(path: str | Path) -> Recognized:
+    """
+    What a path is: a format that can be converted, or one of which is known why it cannot.
+
+    Args:
+        path: a file, a folder, the prefix of a TensorFlow checkpoint's files, or what a user takes for one: an
+            address of TF-Hub, a name.
+    """
+    given, path = str(path), Path(path)
+    if path.is_dir():
+        return _folder(path)
+    if path.is_file():
+        return _file(path)
+    if Path(f"{path}.index").is_file():
+        return Recognized("bilm-tf")
+    if TF_HUB.search(given):
+        return Recognized("tf-hub", f"{given} is an ELMo of TF-Hub, which is not converted yet; {SUPPORTED}.")
+    return Recognized("missing", f"{given} does not exist.")
+
+
+def _folder(path: Path) -> Recognized:
+    names = {file.name for file in path.iterdir()}
+    if path.name == "variables" and (path.parent / "saved_model.pb").is_file():
+        names = {"saved_model.pb"}
+    kind = _kind(names)
+    if kind == "bilm-tf":
+        return Recognized(kind)
+    if kind == "allennlp-folder":
+        options, weights = sorted(path.glob("*options*.json")), sorted(path.glob("*.hdf5"))
+        if len(options) == len(weights) == 1:
+            return Recognized(kind, files=(options[0], weights[0]))
+        return Recognized("ambiguous", f"{path} holds {_listed(names)}: name the options and the weights, two files.")
+    if kind is not None:
+        return _unsupported(kind, path)
+    if "config.json" in names:
+        return _checkpoint(path)
+    return Recognized("unknown", f"{path} holds no model that is known, but {_listed(names)}; {SUPPORTED}.")
+
+
+def _file(path: Path) -> Recognized:
+    if CHECKPOINT_FILE.search(path.name):
+        return Recognized("bilm-tf")
+    if path.suffix == ".json":
+        return _checkpoint(path.parent) if path.name == "config.json" else Recognized("allennlp")
+    if _beginning(path).startswith(HDF5_SIGNATURE):
+        return Recognized("allennlp-weights", f"{path} holds weights alone: give their options.json before them.")
+    if path.name == "saved_model.pb":
+        return _unsupported("saved-model", path)
+    names = _archived(path)
+    if names is None:
+        return Recognized("unknown", f"{path} is no file of a model that is known; {SUPPORTED}.")
+    kind = _kind(names)
+    if kind in ("bilm-tf", "allennlp-folder"):
+        what = OTHER_FORMATS[kind].what
+        return Recognized("archive", f"{path} is an archive of {what}: unpack it, and give the folder.")
+    if kind is not None:
+        return _unsupported(kind, path)
+    return Recognized(
+        "unknown", f"{path} is an archive of no model that is known, but of {_listed(names)}; {SUPPORTED}."
+    )
+
+
+def _kind(names: set[str]) -> str | None:
+    return next((name for name, kind in OTHER_FORMATS.items() if kind.matches(names)), None)
+
+
+def _unsupported(kind: str, path: Path) -> Recognized:
+    return Recognized(kind, f"{path} is {OTHER_FORMATS[kind].what}, which is not converted yet; {SUPPORTED}.")
+
+
+def _checkpoint(path: Path) -> Recognized:
+    """A folder with a config.json: of transformers, ours included, or of CharacterBERT."""
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        model_type = config.get("model_type")
+    except (ValueError, AttributeError):
+        return Recognized("unknown", f"{path / 'config.json'} is not a model's configuration; {SUPPORTED}.")
+    if model_type == "elmo":
+        return Recognized("converted", f"{path} is converted already: AutoModel.from_pretrained loads it as it is.")
+    weights = (path / name for name in ("pytorch_model.bin", "model.safetensors"))
+    if "character" in str(model_type) or any(b"char_conv_0" in _beginning(file) for file in weights):
+        what = "a CharacterBERT, a transformer behind ELMo's character CNN and no ELMo"
+        return Recognized("character-bert", f"{path} is {what}: it is not converted; {SUPPORTED}.")
+    what = f"of model type {model_type}" if model_type else "that names no model type"
+    return Recognized("other-checkpoint", f"{path} is a checkpoint {what} and no ELMo; {SUPPORTED}.")
+
+
+def _beginning(path: Path) -> bytes:
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(BEGINNING)
+
+
+def _archived(path: Path) -> set[str] | None:
+    """The names of the files in a zip or tar archive, without their folders; None where it is neither."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return {name.rpartition("/")[2] for name in archive.namelist()} - {""}
+    if tarfile.is_tarfile(path):
+        with tarfile.open(path) as archive:
+            return {member.name.rpartition("/")[2] for member in archive if member.isfile()}
+    return None
+
+
+def _listed(names: Iterable[str]) -> str:
+    shown = sorted(names)
+    rest = f" and {len(shown) - NAMES_SHOWN} more" if len(shown) > NAMES_SHOWN else ""
+    return (", ".join(shown[:NAMES_SHOWN]) + rest) or "nothing"
