@@ -13,7 +13,7 @@ import argparse
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
@@ -74,7 +74,7 @@ def _sections(text: str) -> list[str]:
 def run_section(measure: Callable[[Bench], Iterator[Row]], bench: Bench, quick: bool) -> Section:
     """The rows of a section, and the error that ended it early."""
     started = time.perf_counter()
-    section = Section(machine=describe_machine(), date=datetime.now(timezone.utc).strftime("%Y-%m-%d"), quick=quick)
+    section = Section(machine=describe_machine(), date=datetime.now(UTC).strftime("%Y-%m-%d"), quick=quick)
     try:
         section.rows.extend(measure(bench))
     except Exception as error:  # the other sections go on

@@ -10,9 +10,9 @@ import pytest
 
 import hf_elmo
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
-from hf_elmo.cli import main
 from hf_elmo.pretraining.text import DatasetTexts
 from hf_elmo.pretraining.vocabulary import Vocabulary, build_vocabulary
+from hf_elmo_cli import main
 from tests.conftest import TINY, random_model
 
 TEXT = "It isn't  so."

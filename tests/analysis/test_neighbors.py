@@ -7,7 +7,7 @@ import torch
 import hf_elmo
 from hf_elmo import ElmoTokenizer
 from hf_elmo.analysis.neighbors import Neighbor, nearest_neighbors
-from hf_elmo.cli import main
+from hf_elmo_cli import main
 
 QUERY = ["the", "old", "bank", "of", "the", "river"]
 CORPUS = [

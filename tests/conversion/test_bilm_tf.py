@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
-from hf_elmo.cli import main
 from hf_elmo.conversion.bilm_tf import convert_bilm_tf, find_checkpoint, load_bilm_tf, tensors_from_variables
 from hf_elmo.modeling_pretraining_elmo import neighbor_labels
+from hf_elmo_cli import main
 from tests.allennlp_files import make_options
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "on", "a", "mat", ".", "dog", "saw", "it"]

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from hf_elmo import ElmoModel, ElmoTokenizer
-from hf_elmo.cli import main
 from hf_elmo.conversion import checkpoint, load
+from hf_elmo_cli import main
 
 from ..allennlp_files import make_arrays, make_options, write_files
 

@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 
 import hf_elmo
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
-from hf_elmo.cli import main
 from hf_elmo.conversion import export_onnx
+from hf_elmo_cli import main
 from tests.conftest import SENTENCES, TINY, random_model
 
 BATCHES = SENTENCES, SENTENCES[:1], SENTENCES[1:2], SENTENCES * 2

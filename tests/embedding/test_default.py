@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import hf_elmo
-from hf_elmo import cli
+import hf_elmo_cli as cli
 
 SENTENCES = ["A river bank .", "", "The bank gave her money ."]
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
-from hf_elmo.cli import main
 from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.pretraining.recipe import HELD_OUT_EVERY, pretrain
 from hf_elmo.pretraining.text import TextFiles
 from hf_elmo.pretraining.vocabulary import Vocabulary
+from hf_elmo_cli import main
 from tests.conftest import TINY, random_model
 
 GENERAL = ["the cat sat on the mat", "a dog saw the cat", "rain fell all day", "the dog sat on a mat all day"] * 12

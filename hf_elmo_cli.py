@@ -1,4 +1,9 @@
-"""The command `hf-elmo`: each subcommand reads its options and calls one function of the Python interface."""
+"""
+The command `hf-elmo`: each subcommand reads its options and calls one function of the Python interface.
+
+It stands beside the package and imports it only to run a subcommand: hf_elmo imports transformers, which takes seconds,
+and `--help`, `--version` and a wrong option need neither.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,13 @@ import json
 import logging
 import math
 import sys
+import textwrap
 from collections.abc import Sequence
+from pathlib import Path
+
+# Their messages say what is wrong and what to do; of any other error the type is named, too.
+EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
+FILES = ("[MODEL] INPUT OUTPUT", "CORPUS", "FILE", "FILES", "MODEL", "OUT", "PATH", "DIR")  # completed as file names
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,8 +29,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0, 1 after an error (its message is on standard error), 130 after Ctrl-C.
+
+    Raises:
+        SystemExit: with 0 after `--help` and `--version`, with 2 where the command line is wrong.
     """
-    parser = argparse.ArgumentParser(prog="hf-elmo", description="ELMo for the Hugging Face libraries.")
+    options = make_parser().parse_args(arguments)
+    logging.basicConfig(format="%(levelname)s: %(message)s")
+    try:
+        options.run(options)
+    except KeyboardInterrupt:
+        print("hf-elmo: stopped", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if options.traceback:
+            raise
+        print(f"hf-elmo: error: {_describe(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, EXPECTED):
+        return str(error) or type(error).__name__
+    return f"{type(error).__name__}: {error}\nThis is not foreseen: hf-elmo --traceback ... shows where it happens."
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command line, all subcommands included."""
+    parser = argparse.ArgumentParser(
+        prog="hf-elmo",
+        description="ELMo for the Hugging Face libraries.",
+        epilog="hf-elmo COMMAND --help explains a command, with an example.",
+    )
+    parser.add_argument("--version", action=_Version, dest=argparse.SUPPRESS, nargs=0, help="show the version and exit")
+    parser.add_argument(
+        "--print-completion",
+        action=_Completion,
+        dest=argparse.SUPPRESS,
+        metavar="SHELL",
+        help='show what completes this command in bash, zsh, fish, ... and exit (pip install "hf-elmo[completion]")',
+    )
+    parser.add_argument("--traceback", action="store_true", help="after an error, show where it happened")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add in (
         _add_convert,
@@ -33,36 +83,75 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _add_env,
     ):
         add(subparsers)
-    options = parser.parse_args(arguments)
-    logging.basicConfig(format="%(levelname)s: %(message)s")
-    try:
-        options.run(options)
-    except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
-        print(f"hf-elmo: error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("hf-elmo: stopped", file=sys.stderr)
-        return 130
-    return 0
+    return parser
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"hf-elmo {version('hf-elmo')}")
+        parser.exit()
+
+
+class _Completion(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, _: object, shell: str, *__: object) -> None:
+        try:
+            import shtab
+        except ImportError:
+            parser.exit(1, 'hf-elmo: error: completion needs shtab: pip install "hf-elmo[completion]"\n')
+        if shell not in shtab.SUPPORTED_SHELLS:
+            parser.error(f"--print-completion {shell}: known are {', '.join(shtab.SUPPORTED_SHELLS)}")
+        parser = make_parser()
+        for command in _subparsers(parser):
+            for action in command._actions:
+                if action.metavar in FILES:
+                    action.complete = shtab.FILE
+        print(shtab.complete(parser, shell))
+        parser.exit()
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    return [one for action in parser._actions if action.nargs == argparse.PARSER for one in action.choices.values()]
+
+
+def _add_command(
+    subparsers: argparse._SubParsersAction, name: str, help: str, description: str, examples: str, usage: str = ""
+) -> argparse.ArgumentParser:
+    """A subcommand's parser. Its help has the usage, what it does, its arguments and examples."""
+    lines = textwrap.dedent(examples).strip().splitlines()
+    return subparsers.add_parser(
+        name,
+        help=help,
+        usage="\n       ".join(f"hf-elmo {name} {line}" for line in usage.splitlines()) or None,
+        description=textwrap.fill(description, 79),
+        epilog="\n".join(["example:" if len(lines) == 1 else "examples:", *(f"  {line}" for line in lines)]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 def _add_convert(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
+    parser = _add_command(
+        subparsers,
         "convert",
         help="convert AllenNLP's or bilm-tf's files into a checkpoint",
-        usage="hf-elmo convert [options] OPTIONS WEIGHTS OUT\n       hf-elmo convert [options] --model NAME OUT\n"
-        "       hf-elmo convert [options] TRAINING [VOCABULARY] OUT",
+        usage="[options] OPTIONS WEIGHTS OUT\n[options] SOURCE [VOCABULARY] OUT\n[options] --model NAME OUT",
         description="Write a checkpoint that AutoModel loads into the new folder OUT: from AllenNLP's files, from a "
         "published model, which is downloaded, or from a TensorFlow checkpoint of bilm-tf or simple_elmo, softmax "
         "included. The checkpoint is read back and compared with its source.",
+        examples="""
+            hf-elmo convert options.json weights.hdf5 my-elmo
+            hf-elmo convert bilm-tf-folder my-elmo
+            hf-elmo convert --model small elmo-small
+        """,
     )
     parser.add_argument(
         "paths",
         nargs="+",
         metavar="PATH",
-        help="OPTIONS, WEIGHTS: options.json and weights.hdf5; TRAINING: folder of a TensorFlow checkpoint and its "
-        "options.json, or the checkpoint's prefix in it; VOCABULARY: its words [vocab.txt in that folder]; OUT: new "
-        "folder",
+        help="OPTIONS, WEIGHTS: options.json and weights.hdf5; SOURCE: the folder of both, or of a TensorFlow "
+        "checkpoint and its options.json, or the checkpoint's prefix in it; VOCABULARY: the checkpoint's words "
+        "[vocab.txt in that folder]; OUT: new folder",
     )
     parser.add_argument(
         "--model",
@@ -70,44 +159,66 @@ def _add_convert(subparsers: argparse._SubParsersAction) -> None:
         help="small, medium, original, original-5.5b, portuguese or pubmed, instead of files",
     )
     parser.add_argument(
-        "--dtype", help="of the weights: float32 (default), bfloat16 or float16; for a TRAINING float32 only"
+        "--dtype",
+        help="of the weights: float32, bfloat16 or float16; for a TensorFlow checkpoint float32 only [float32]",
     )
     parser.add_argument(
-        "--word-splitting", help="of its tokenizer: lm1b (default) or whitespace (default for a TRAINING)"
+        "--word-splitting", help="of its tokenizer: lm1b or whitespace [lm1b; for a TensorFlow checkpoint whitespace]"
     )
     parser.add_argument("--cache-dir", metavar="DIR", help="for downloaded files [huggingface_hub's cache]")
     parser.set_defaults(run=_convert, error=parser.error)
 
 
 def _convert(options: argparse.Namespace) -> None:
-    from .conversion import convert, convert_bilm_tf, convert_published, find_checkpoint
-
-    training = None if options.model else find_checkpoint(options.paths[0])
-    wanted = (1,) if options.model else (3,) if training is None else (2, 3)
-    if len(options.paths) not in wanted:
-        expected = " or ".join(map(str, wanted)) + (" path" if wanted == (1,) else " paths")
-        options.error(f"{expected} expected, {len(options.paths)} given: {' '.join(options.paths)}")
     how = {name: getattr(options, name) for name in ("dtype", "word_splitting") if getattr(options, name) is not None}
     if options.model:
+        from hf_elmo.conversion import convert_published
+
+        if len(options.paths) != 1:
+            options.error(f"--model: 1 path expected, {len(options.paths)} given: {' '.join(options.paths)}")
         out = convert_published(options.model, *options.paths, cache_dir=options.cache_dir, **how)
-    elif training is None:
-        out = convert(*options.paths, **how)
-    elif how.pop("dtype", "float32") != "float32":
-        options.error(f"--dtype {options.dtype} is given, but a TensorFlow training is converted in float32")
     else:
-        _, *vocabulary, out = options.paths
-        folder = training if training.is_dir() else training.parent
-        out = convert_bilm_tf(training, *(vocabulary or [folder / "vocab.txt"]), out, **how)
+        out = _convert_files(options, how)
     print(f"{out}: every tensor equals its source")
 
 
+def _convert_files(options: argparse.Namespace, how: dict[str, str]) -> Path:
+    from hf_elmo.conversion import convert, convert_bilm_tf, find_checkpoint, recognize
+
+    *source, out = options.paths
+    if not source:
+        options.error(f"OPTIONS WEIGHTS OUT or SOURCE OUT expected, one path given: {out}")
+    found = recognize(source[0])
+    if found.kind == "missing" and len(source) == 1:  # two files without OUT, perhaps
+        options.error(f"{found.message} OPTIONS WEIGHTS OUT or SOURCE OUT expected")
+    if found.message:
+        raise found.error
+    wanted = {"allennlp": (2,), "allennlp-folder": (1,), "bilm-tf": (1, 2)}[found.kind]
+    if len(source) not in wanted:
+        expected = " or ".join(str(number + 1) for number in wanted)
+        options.error(f"{expected} paths expected, {len(options.paths)} given: {' '.join(options.paths)}")
+    if found.kind != "bilm-tf":
+        return convert(*(source if found.kind == "allennlp" else found.files), out, **how)
+    if how.pop("dtype", "float32") != "float32":
+        options.error(f"--dtype {options.dtype} is given, but a TensorFlow training is converted in float32")
+    training, *vocabulary = source
+    checkpoint = find_checkpoint(training)
+    folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
+    return convert_bilm_tf(checkpoint, *(vocabulary or [folder / "vocab.txt"]), out, **how)
+
+
 def _add_export(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
+    parser = _add_command(
+        subparsers,
         "export",
         help="write a model as AllenNLP's files, or as ONNX",
         description="Write options.json and weights.hdf5, which AllenNLP, bilm-tf and simple_elmo read, into the new "
         "folder OUT; that format has no scalar mix, heads or softmax. With --onnx write the ONNX file OUT, the scalar "
         "mix and a classifier's head included, for any batch size and length.",
+        examples="""
+            hf-elmo export my-elmo allennlp-files
+            hf-elmo export my-elmo elmo.onnx --onnx
+        """,
     )
     parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an ELMo")
     parser.add_argument("out", metavar="OUT", help="new folder, or with --onnx new file")
@@ -121,7 +232,7 @@ def _add_export(subparsers: argparse._SubParsersAction) -> None:
 def _export(options: argparse.Namespace) -> None:
     if options.hidden_states and not options.onnx:
         options.error("--hidden-states goes with --onnx")
-    from .conversion import export, export_onnx
+    from hf_elmo.conversion import export, export_onnx
 
     if options.onnx:
         print(f"{export_onnx(options.model, options.out, output_hidden_states=options.hidden_states)}: written")
@@ -139,14 +250,19 @@ def _add_pretokenized(parser: argparse.ArgumentParser, text_is: str = "FILES are
 
 
 def _add_embed(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
+    parser = _add_command(
+        subparsers,
         "embed",
         help="embed a corpus",
-        usage="hf-elmo embed [options] [MODEL] INPUT OUTPUT",
+        usage="[options] [MODEL] INPUT OUTPUT",
         description="Write the ELMo vectors of each row of INPUT into OUTPUT. An interrupted run resumes when it is "
         "started again. INPUT has one row a line or record: .txt, .jsonl, .csv, .tsv (also .gz), .parquet, or - "
         "(standard input). OUTPUT is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format) or .parquet; rows are named "
         "by their number, from 0.",
+        examples="""
+            hf-elmo embed sentences.txt vectors.safetensors
+            hf-elmo embed my-elmo corpus.jsonl vectors.hdf5 --text-column text --layers all
+        """,
     )
     parser.add_argument(
         "paths",
@@ -154,10 +270,12 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
         metavar="[MODEL] INPUT OUTPUT",
         help="folder or Hub name of an ELMo [the one that ships], file to read, file to write",
     )
-    parser.add_argument("--layers", type=_layers, default="mix", help="mix (default), all, or one layer's number")
-    parser.add_argument("--pooling", choices=("none", "mean", "max"), default="none", help="one vector a row")
+    parser.add_argument("--layers", type=_layers, default="mix", help="mix, all, or one layer's number [mix]")
+    parser.add_argument("--pooling", choices=("none", "mean", "max"), default="none", help="one vector a row [none]")
     parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="to compute in [the model's]")
-    parser.add_argument("--output-dtype", choices=("float32", "float16"), default="float32", help="of the file")
+    parser.add_argument(
+        "--output-dtype", choices=("float32", "float16"), default="float32", help="of the file [float32]"
+    )
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... [a GPU if there is one]")
     parser.add_argument("--batch-tokens", type=int, metavar="N", help="tokens a batch [16384; on a CPU down to 4096]")
     parser.add_argument("--window", type=int, metavar="N", help="tokens sorted by length together [16 batches]")
@@ -188,10 +306,12 @@ def _column(text: str) -> str | int:
 def _embed(options: argparse.Namespace) -> None:
     if len(options.paths) not in (2, 3):
         options.error(f"[MODEL] INPUT OUTPUT expected, {len(options.paths)} given: {' '.join(options.paths)}")
-    from .embedding.corpus import embed
+    from hf_elmo.embedding.corpus import embed
 
     *model, source, output = options.paths
-    values = {name: value for name, value in vars(options).items() if name not in ("run", "error", "paths")}
+    values = {
+        name: value for name, value in vars(options).items() if name not in ("run", "error", "paths", "traceback")
+    }
     try:
         written = embed(model[0] if model else None, source, output, **values)
     except KeyboardInterrupt:
@@ -201,11 +321,13 @@ def _embed(options: argparse.Namespace) -> None:
 
 
 def _add_neighbors(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
+    parser = _add_command(
+        subparsers,
         "neighbors",
         help="find where a corpus uses a word in the same sense",
         description="Print the words of CORPUS whose vectors are nearest to that of WORD in SENTENCE: in layer 0 words "
         "of similar spelling, in the layers above occurrences in the corpus, with their line.",
+        examples='hf-elmo neighbors "He sat on the bank of the river." bank corpus.txt',
     )
     parser.add_argument("sentence", metavar="SENTENCE", help="a sentence with WORD in it")
     parser.add_argument("word", metavar="WORD", help="a word of SENTENCE; its first occurrence counts")
@@ -218,8 +340,8 @@ def _add_neighbors(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _neighbors(options: argparse.Namespace) -> None:
-    from .analysis.neighbors import nearest_neighbors
-    from .shipped import load_model
+    from hf_elmo.analysis.neighbors import nearest_neighbors
+    from hf_elmo.shipped import load_model
 
     model, tokenizer = load_model(options.model)
     found = nearest_neighbors(
@@ -242,10 +364,12 @@ _TEXTS = "text files or glob patterns, one sentence a line, also .gz"
 
 
 def _add_vocab(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
+    parser = _add_command(
+        subparsers,
         "vocab",
         help="count the words of a corpus for a language model's softmax",
         description="Write the vocabulary file OUT: <S>, </S>, <UNK>, then the words of FILES by decreasing frequency.",
+        examples="hf-elmo vocab vocab.txt texts/*.txt --size 40000",
     )
     parser.add_argument("out", metavar="OUT", help="file to write")
     parser.add_argument("files", nargs="+", metavar="FILES", help=_TEXTS)
@@ -256,9 +380,9 @@ def _add_vocab(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _vocab(options: argparse.Namespace) -> None:
-    from .pretraining.text import TextFiles
-    from .pretraining.vocabulary import build_vocabulary
-    from .tokenization_elmo import ElmoTokenizer
+    from hf_elmo.pretraining.text import TextFiles
+    from hf_elmo.pretraining.vocabulary import build_vocabulary
+    from hf_elmo.tokenization_elmo import ElmoTokenizer
 
     source = TextFiles(options.files, None if options.pretokenized else ElmoTokenizer())
     sentences = (words for text in source.read() for words in text)
@@ -268,11 +392,16 @@ def _vocab(options: argparse.Namespace) -> None:
 
 
 def _add_pretrain(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
+    parser = _add_command(
+        subparsers,
         "pretrain",
         help="train the language models on text",
         description="Train a new biLM on FILES, or with --init adapt a trained one to the text of a domain, into the "
         "folder OUT. torchrun starts it in several processes. --resume continues an interrupted run exactly.",
+        examples="""
+            hf-elmo pretrain my-elmo texts/*.txt --vocab vocab.txt --held-out heldout.txt --bf16
+            hf-elmo pretrain my-domain domain.txt --init my-elmo
+        """,
     )
     parser.add_argument("out", metavar="OUT", help="folder of the checkpoint")
     parser.add_argument("texts", nargs="+", metavar="FILES", help=_TEXTS)
@@ -281,8 +410,8 @@ def _add_pretrain(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--vocab", dest="vocabulary", metavar="FILE", help="words of the softmax [counted in FILES]")
     parser.add_argument("--vocab-size", dest="vocabulary_size", type=int, metavar="N", help="words to keep [all]")
     _add_pretokenized(parser)
-    parser.add_argument("--word-splitting", default="lm1b", help="of the new tokenizer: lm1b (default) or whitespace")
-    parser.add_argument("--layout", default="windows", help="windows (default), sentences or documents")
+    parser.add_argument("--word-splitting", default="lm1b", help="of the new tokenizer: lm1b or whitespace [lm1b]")
+    parser.add_argument("--layout", default="windows", help="windows, sentences or documents [windows]")
     parser.add_argument("--batch-size", type=int, metavar="N", help="rows for each process [128, with --init 32]")
     parser.add_argument("--window", type=int, default=20, metavar="N", help="words of a row in windows [20]")
     parser.add_argument("--epochs", dest="num_train_epochs", type=float, metavar="N", help="passes [10, with --init 5]")
@@ -312,10 +441,12 @@ def _setting(text: str) -> tuple[str, object]:
 
 
 def _pretrain(options: argparse.Namespace) -> None:
-    from .pretraining.recipe import describe, pretrain
+    from hf_elmo.pretraining.recipe import describe, pretrain
 
     optional = ("num_train_epochs", "max_steps", "optim", "learning_rate", "bf16", "seed")
-    values = {name: value for name, value in vars(options).items() if name not in ("run", "out", "config", "set")}
+    values = {
+        name: value for name, value in vars(options).items() if name not in ("run", "out", "config", "set", "traceback")
+    }
     values = {name: value for name, value in values.items() if name not in optional or value is not None}
     result = pretrain(options.out, **values, config=dict(options.config), **dict(options.set))
     for name, held_out in (("before", result.before), ("after", result.after)):
@@ -325,11 +456,13 @@ def _pretrain(options: argparse.Namespace) -> None:
 
 
 def _add_perplexity(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
+    parser = _add_command(
+        subparsers,
         "perplexity",
         help="measure how well the language models predict a text",
         description="Print the perplexity of the forward and of the backward language model on FILES, and the one of "
         "their mean loss, by the full softmax.",
+        examples="hf-elmo perplexity my-elmo heldout.txt",
     )
     parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an ELMo with its softmax")
     parser.add_argument("files", nargs="+", metavar="FILES", help=_TEXTS)
@@ -343,9 +476,9 @@ def _add_perplexity(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _perplexity(options: argparse.Namespace) -> None:
-    from .pretraining.perplexity import perplexity
-    from .pretraining.recipe import describe
-    from .shipped import load_model
+    from hf_elmo.pretraining.perplexity import perplexity
+    from hf_elmo.pretraining.recipe import describe
+    from hf_elmo.shipped import load_model
 
     model, tokenizer = load_model(options.model, language_model=True, dtype="float32")
     result = perplexity(model, tokenizer, options.files, pretokenized=options.pretokenized, stateful=options.stateful)
@@ -353,11 +486,13 @@ def _perplexity(options: argparse.Namespace) -> None:
 
 
 def _add_substitutes(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
+    parser = _add_command(
+        subparsers,
         "substitutes",
         help="find lexical substitutes",
         description="For each word of SENTENCE, or for WORD, print the words that are most probable in its place by "
         "both language models together, with their probabilities.",
+        examples='hf-elmo substitutes my-elmo "He sat on the bank of the river." bank',
     )
     parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an ELMo with its softmax")
     parser.add_argument("sentence", metavar="SENTENCE", help="a sentence")
@@ -368,8 +503,8 @@ def _add_substitutes(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _substitutes(options: argparse.Namespace) -> None:
-    from .analysis.scoring import substitutes
-    from .shipped import load_model
+    from hf_elmo.analysis.scoring import substitutes
+    from hf_elmo.shipped import load_model
 
     model, tokenizer = load_model(options.model, language_model=True, dtype="float32")
     wanted = None if options.word is None else [options.word]
@@ -383,11 +518,16 @@ def _substitutes(options: argparse.Namespace) -> None:
 
 
 def _add_env(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
+    parser = _add_command(
+        subparsers,
         "env",
         help="show what a bug report should hold",
         description="Print versions, devices, instruction sets, the compiler and the folder of its kernels, and for "
         "MODEL which backend each of its operations takes, and why not a faster one.",
+        examples="""
+            hf-elmo env
+            hf-elmo env my-elmo --dtype bfloat16
+        """,
     )
     parser.add_argument("model", metavar="MODEL", nargs="?", help="folder or Hub name of an ELMo [the one that ships]")
     parser.add_argument("--dtype", help="what MODEL computes in: float32, bfloat16 or float16 [as it is loaded]")
@@ -395,8 +535,8 @@ def _add_env(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _env(options: argparse.Namespace) -> None:
-    from .kernels.report import describe_environment, describe_model
-    from .shipped import load_model
+    from hf_elmo.kernels.report import describe_environment, describe_model
+    from hf_elmo.shipped import load_model
 
     print(describe_environment())
     model, _ = load_model(options.model, dtype=options.dtype)

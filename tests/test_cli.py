@@ -1,0 +1,194 @@
+"""The command `hf-elmo` as a whole: its help, its exit statuses, its errors and its completion."""
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import hf_elmo
+import hf_elmo_cli
+from hf_elmo_cli import main, make_parser
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = ("convert", "export", "embed", "neighbors", "vocab", "pretrain", "perplexity", "substitutes", "env")
+SUBPARSERS = {one.prog.split()[1]: one for one in hf_elmo_cli._subparsers(make_parser())}
+
+
+def written_in(text: str) -> list[str]:
+    """The lines of a text that are commands of hf-elmo, without comments."""
+    return [line.strip() for line in text.splitlines() if re.match(r" *hf-elmo [a-z]+ [^|]*$", line)]
+
+
+def test_every_command_is_known() -> None:
+    assert tuple(SUBPARSERS) == COMMANDS
+
+
+# Neither torch nor transformers, which take seconds, and no NumPy.
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["--help"], [], ["embed", "a"], *([name, "--help"] for name in COMMANDS)], ids=str
+)
+def test_what_runs_nothing_imports_nothing(arguments: list[str]) -> None:
+    code = "import sys\ntry:\n    import hf_elmo_cli; hf_elmo_cli.main(sys.argv[1:])\nfinally:\n    print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    assert done.returncode == (0 if arguments and arguments[-1].startswith("--") else 2)
+    modules = done.stdout.splitlines()[-1].split()
+    assert "hf_elmo_cli" in modules
+    assert not {"hf_elmo", "torch", "transformers", "numpy", "huggingface_hub"} & set(modules)
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"hf-elmo {hf_elmo.__version__}\n"
+
+
+def test_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "hf_elmo", "--version"], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (0, f"hf-elmo {hf_elmo.__version__}\n")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_has_the_same_parts(name: str) -> None:
+    text = SUBPARSERS[name].format_help()
+    parts = ["usage: hf-elmo " + name, "\n\n", "positional arguments:", "options:", "\nexample"]
+    positions = [text.index(part) for part in parts]
+    assert positions == sorted(positions)
+    assert "(default)" not in text  # a default is in brackets
+    assert max(map(len, text.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_example_is_one_that_the_parser_takes(name: str) -> None:
+    examples = written_in(SUBPARSERS[name].epilog)
+    assert examples
+    for line in examples:
+        options = make_parser().parse_args(shlex.split(line)[1:])
+        assert options.run is getattr(hf_elmo_cli, f"_{name}")
+
+
+@pytest.mark.parametrize("page", ["README.md", "examples/README.md"])
+def test_every_command_in_the_pages_is_one_that_the_parser_takes(page: str) -> None:
+    commands = written_in((ROOT / page).read_text(encoding="utf-8"))
+    assert commands
+    for line in commands:
+        assert make_parser().parse_args(shlex.split(line)[1:]).run
+
+
+def failing(error: BaseException) -> types.SimpleNamespace:
+    def run(_: argparse.Namespace) -> None:
+        raise error
+
+    return types.SimpleNamespace(parse_args=lambda _: argparse.Namespace(run=run, traceback=False))
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (ValueError("size is 0, but must be 1 or more"), 1, "hf-elmo: error: size is 0, but must be 1 or more\n"),
+        (FileNotFoundError(2, "No such file or directory", "a.txt"), 1, "No such file or directory: 'a.txt'\n"),
+        (RuntimeError("boom"), 1, "hf-elmo: error: RuntimeError: boom\n"),
+        (KeyError("field"), 1, "hf-elmo: error: KeyError: 'field'\n"),
+        (MemoryError(), 1, "hf-elmo: error: MemoryError\n"),
+        (KeyboardInterrupt(), 130, "hf-elmo: stopped\n"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_errors_have_a_message_a_status_and_no_traceback(
+    error: BaseException,
+    status: int,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(hf_elmo_cli, "make_parser", lambda: failing(error))
+    assert main([]) == status
+    out, err = capsys.readouterr()
+    assert says in err
+    assert out == ""
+    assert "Traceback" not in err
+    foreseen = isinstance(error, (*hf_elmo_cli.EXPECTED, KeyboardInterrupt))
+    assert ("hf-elmo --traceback" in err) is not foreseen
+
+
+def test_a_traceback_on_request(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        main(["--traceback", "env", str(tmp_path / "missing")])
+
+
+MISSING = {
+    "export, model": ["export", "missing/model", "out"],
+    "embed, model": ["embed", "./missing", "text.txt", "out.npz"],
+    "embed, input": ["embed", "missing.txt", "new/out.npz"],
+    "neighbors, model": ["neighbors", "A word.", "word", "text.txt", "--model", "missing/a/model"],
+    "neighbors, corpus": ["neighbors", "A word.", "word", "missing.txt"],
+    "vocab, text": ["vocab", "out.txt", "missing/*.txt"],
+    "pretrain, text": ["pretrain", "out", "missing.txt"],
+    "pretrain, vocabulary": ["pretrain", "out", "text.txt", "--vocab", "missing.txt"],
+    "pretrain, held-out text": ["pretrain", "out", "text.txt", "--held-out", "missing.txt"],
+    "pretrain, model": ["pretrain", "out", "text.txt", "--init", "./missing"],
+    "perplexity, model": ["perplexity", "/missing/model", "text.txt"],
+    "substitutes, model": ["substitutes", "./missing", "A word."],
+    "env, model": ["env", "../missing/model"],
+}
+
+
+@pytest.mark.parametrize("arguments", MISSING.values(), ids=MISSING)
+def test_what_does_not_exist_is_named_and_nothing_is_written(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("accelerate")
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text("A word is a word .\n" * 50)
+    assert main(arguments) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    named = next(one for one in arguments if "missing" in one)
+    assert error.startswith("hf-elmo: error: ")
+    assert named in error
+    assert re.search("does not exist|no file matches|No such file", error)
+    assert os.listdir() == ["text.txt"]
+
+
+def test_the_folder_of_an_output_is_made(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("A word is a word .\n")
+    assert main(["vocab", str(tmp_path / "new" / "folder" / "vocab.txt"), str(tmp_path / "text.txt")]) == 0
+    assert "word" in (tmp_path / "new" / "folder" / "vocab.txt").read_text().split()
+    assert main(["vocab", str(tmp_path / "text.txt" / "vocab.txt"), str(tmp_path / "text.txt")]) == 1
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("shtab")
+    with pytest.raises(SystemExit) as stopped:
+        main(["--print-completion", shell])
+    assert stopped.value.code == 0
+    script = capsys.readouterr().out
+    assert {*COMMANDS, "--output-dtype", "--held-out"} <= set(re.findall(r"[\w-]+", script))
+    if shell == "bash" and shutil.which("bash"):
+        (tmp_path / "script").write_text(script)
+        complete = f"source {tmp_path}/script; COMP_WORDS=(hf-elmo pe); COMP_CWORD=1; _shtab_hf_elmo; echo $COMPREPLY"
+        done = subprocess.run(["bash", "-c", complete], capture_output=True, text=True)
+        assert done.stdout == "perplexity\n"
+
+
+def test_completion_needs_its_library(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    with pytest.raises(SystemExit) as stopped:
+        main(["--print-completion", "bash"])
+    assert stopped.value.code == 1
+    assert 'pip install "hf-elmo[completion]"' in capsys.readouterr().err
+
+
+def test_completion_of_an_unknown_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("shtab")
+    with pytest.raises(SystemExit) as stopped:
+        main(["--print-completion", "cmd"])
+    assert stopped.value.code == 2
+    assert "known are bash, zsh" in capsys.readouterr().err
