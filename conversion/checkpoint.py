@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.model_cards import make_card, published_card, write_card
 from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.shipped import named
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .allennlp import LEFT_OUT, import_h5py, read_weights, write_weights
@@ -150,7 +151,8 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
     out = Path(out)
     require_absent(out)
     if not isinstance(model, PreTrainedModel):
-        model = ElmoModel.from_pretrained(model)
+        with named(model):
+            model = ElmoModel.from_pretrained(model)
     if model.config.model_type != ElmoConfig.model_type:
         raise ValueError(f"model is a {type(model).__name__}, but only ELMo models have AllenNLP's format.")
     state = model.base_model.state_dict()

@@ -14,6 +14,7 @@ from transformers import AutoConfig, PreTrainedModel
 from hf_elmo import ElmoForSequenceClassification, ElmoModel
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.optional import import_optional
+from hf_elmo.shipped import named
 
 from .output import new_path, require_absent
 
@@ -59,7 +60,8 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
 def _exportable(model: str | Path | PreTrainedModel) -> ElmoModel | ElmoForSequenceClassification:
     """A copy of the part of a model that can be exported, in float32, on the CPU and in evaluation mode."""
     if not isinstance(model, PreTrainedModel):
-        architectures = AutoConfig.from_pretrained(model).architectures or ()
+        with named(model):
+            architectures = AutoConfig.from_pretrained(model).architectures or ()
         has_head = ElmoForSequenceClassification.__name__ in architectures
         model_class = ElmoForSequenceClassification if has_head else ElmoModel
         model = model_class.from_pretrained(model, dtype=torch.float32)

@@ -1,14 +1,19 @@
 """Loading a checkpoint by its name, by default the small English model that ships with the package."""
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from huggingface_hub import constants
 
 from .modeling_elmo import ElmoModel
 from .tokenization_elmo import ElmoTokenizer
 
 NAME = "elmo-mini-en"
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 FOLDER = Path(__file__).parent / "checkpoints" / NAME
 
 
@@ -45,9 +50,16 @@ def load_model(
 
     Raises:
         OSError: there is no such checkpoint, or the package was installed without its own.
+        ValueError: the folder is no checkpoint; the message says what it is.
     """
     model = load_weights(name, language_model, dtype, device)
-    return model, ElmoTokenizer.from_pretrained(model.name_or_path)
+    return model, load_tokenizer(model.name_or_path)
+
+
+def load_tokenizer(name: str | os.PathLike) -> ElmoTokenizer:
+    """The tokenizer of [`load_model`] without its model."""
+    with named(name):
+        return ElmoTokenizer.from_pretrained(name)
 
 
 def load_weights(
@@ -65,7 +77,50 @@ def load_weights(
     if language_model:
         from .modeling_pretraining_elmo import ElmoForPreTraining as model_class
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return model_class.from_pretrained(name, dtype=dtype or "auto").to(device)
+    with named(name):
+        return model_class.from_pretrained(name, dtype=dtype or "auto").to(device)
+
+
+@contextmanager
+def named(name: str | os.PathLike) -> Iterator[None]:
+    """
+    For a block that loads a checkpoint: its errors name the folder that does not exist or is no checkpoint, and say so
+    where the Hub cannot be reached.
+
+    Args:
+        name: a folder or a name on the Hub.
+
+    Raises:
+        FileNotFoundError: it is a path, and there is no such folder.
+        ValueError: it is a folder or a file, but no checkpoint; the message says what it is.
+        OSError: it is neither a folder nor a model on the Hub, or the Hub cannot be reached.
+    """
+    name = os.fspath(name)
+    if os.path.lexists(name):
+        _require_checkpoint(name)
+    elif not HUB_NAME.fullmatch(name):
+        raise FileNotFoundError(f"model {name!r} does not exist: give the folder of a checkpoint or a name on the Hub.")
+    try:
+        yield
+    except OSError as error:
+        if os.path.isdir(name):
+            raise
+        reason = (
+            "HF_HUB_OFFLINE is set, and it is not cached" if constants.HF_HUB_OFFLINE else str(error).split("\n")[0]
+        )
+        raise OSError(
+            f"model {name!r} does not exist as a folder, nor could it be had from the Hub: {reason}"
+        ) from error
+
+
+def _require_checkpoint(path: str) -> None:
+    if os.path.isfile(os.path.join(path, "config.json")):
+        return
+    from .conversion.recognize import recognize  # its package imports this module
+
+    found = recognize(path)
+    what = found.message or f"{path} is not converted yet: hf-elmo convert makes a checkpoint of it."
+    raise ValueError(f"model {path!r} is no folder of a checkpoint with config.json. {what}")
 
 
 __all__ = ["load_default", "load_model"]

@@ -76,3 +76,30 @@ def test_a_language_model_in_the_type_and_on_the_device_asked_for(folder, name):
     model, _ = shipped.load_model(folder if name else None, **how)
     assert type(model) is hf_elmo.ElmoForPreTraining
     assert (model.dtype, model.device.type) == (torch.float16, "meta")
+
+
+def test_a_folder_that_is_no_checkpoint_is_named(tmp_path: Path) -> None:
+    (tmp_path / "encoder.pkl").touch()
+    (tmp_path / "token_embedder.pkl").touch()
+    with pytest.raises(ValueError, match=r"no folder of a checkpoint.*a model of ELMoForManyLangs"):
+        shipped.load_model(tmp_path)
+    (tmp_path / "weights.hdf5").touch()
+    (tmp_path / "options.json").touch()
+    (tmp_path / "encoder.pkl").unlink()
+    with pytest.raises(ValueError, match="is not converted yet: hf-elmo convert makes a checkpoint of it"):
+        shipped.load_model(tmp_path)
+    with pytest.raises(ValueError, match="no file of a model"):
+        shipped.load_model(tmp_path / "token_embedder.pkl")
+
+
+def test_a_path_that_does_not_exist_is_not_looked_for_on_the_hub(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nowhere' does not exist: give the folder of a checkpoint"):
+        shipped.load_model(tmp_path / "nowhere")
+
+
+def test_without_network_the_name_and_the_reason_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    message = r"'someone/elmo' does not exist as a folder, nor .*: HF_HUB_OFFLINE is set, and it is not cached"
+    with pytest.raises(OSError, match=message):
+        shipped.load_model("someone/elmo")

@@ -133,6 +133,9 @@ def embed(
     """
     _check_options(pooling, output_dtype, batch_tokens, window)
     target = None if output is None else _check_output(Path(output), overwrite)
+    reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
+    if isinstance(inputs, (str, os.PathLike)) and str(inputs) != "-":
+        RowSource(Path(inputs), **reading)  # raises before a model is loaded
     model, tokenizer = _prepare(model, tokenizer, dtype, device)
     layers = _check_layers(layers, model.config.num_hidden_layers)
     batch_tokens = batch_tokens or _batch_tokens(model)
@@ -144,7 +147,6 @@ def embed(
         "window": window or WINDOW_BATCHES * batch_tokens,
         "pretokenized": pretokenized,
     }
-    reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     job = _Job(model, tokenizer, options, progress)
     with evaluation_mode(model):
         if target is None:

@@ -15,6 +15,7 @@ from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
 from ..modeling_pretraining_elmo import ElmoForPreTraining
+from ..shipped import load_tokenizer
 from ..tokenization_elmo import ElmoTokenizer
 from .checkpoints import last_whole_checkpoint
 from .data import PackedWindows, PaddedTexts
@@ -120,13 +121,13 @@ def pretrain(
 
     Raises:
         ValueError: an option is wrong, or there is too little text.
-        FileNotFoundError: a pattern matches no file.
+        FileNotFoundError: a pattern matches no file, or there is no folder `init`.
     """
     if layout not in LAYOUTS:
         raise ValueError(f"layout is {layout!r}, but must be one of {', '.join(LAYOUTS)}.")
     args = _arguments(output, init, batch_size, arguments)
     set_seed(args.seed)
-    tokenizer = ElmoTokenizer.from_pretrained(init) if init else ElmoTokenizer(word_splitting=word_splitting)
+    tokenizer = load_tokenizer(init) if init else ElmoTokenizer(word_splitting=word_splitting)
     splitter = None if pretokenized else tokenizer
     source = TextFiles(texts, splitter, documents=layout == "documents")
     evaluated = TextFiles(held_out, splitter) if held_out else None

@@ -67,7 +67,8 @@ class Vocabulary:
         return cls(tokenizer.vocabulary)
 
     def save(self, path: str | Path) -> None:
-        """Writes the file that `load` and bilm-tf read."""
+        """Writes the file that `load` and bilm-tf read; its folder is made where there is none."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8", newline="\n")
 
     def rows_in(self, old: "Vocabulary") -> np.ndarray:
