@@ -8,12 +8,11 @@ from .configuration_elmo import WORD_PADDING_ID, ElmoConfig
 from .packing_elmo import distinct_rows
 
 
-class ElmoLinear(nn.Linear):
-    """A linear layer of the biLM itself, whose initial weights are those of the original code."""
-
-    def __init__(self, in_features: int, out_features: int, initial_bias: float = 0.0) -> None:
-        super().__init__(in_features, out_features)
-        self.initial_bias = initial_bias
+def bilm_linear(in_features: int, out_features: int, initial_bias: float = 0.0) -> nn.Linear:
+    """A linear layer of the biLM itself: `initial_bias` has it initialized as in the original code."""
+    layer = nn.Linear(in_features, out_features)  # no subclass: quantizers look for the exact type
+    layer.initial_bias = initial_bias
+    return layer
 
 
 class ElmoHighway(nn.Module):
@@ -21,8 +20,8 @@ class ElmoHighway(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.carry = ElmoLinear(size, size, initial_bias=-2.0)
-        self.transform = ElmoLinear(size, size)
+        self.carry = bilm_linear(size, size, initial_bias=-2.0)
+        self.transform = bilm_linear(size, size)
 
     def forward(self, x: Tensor) -> Tensor:
         gate = torch.sigmoid(self.carry(x))
@@ -39,9 +38,9 @@ class ElmoCharacterEncoder(nn.Module):
             nn.Conv1d(config.char_embedding_size, number, width) for width, number in config.char_filters
         )
         self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
-        self.projection = ElmoLinear(config.num_filters, config.projection_size) if config.char_projection else None
+        self.projection = bilm_linear(config.num_filters, config.projection_size) if config.char_projection else None
         self.activation = torch.relu if config.char_activation == "relu" else torch.tanh
-        self.size = config.projection_size
+        self.size, self.widest = config.projection_size, max(width for width, _ in config.char_filters)
         self.words_at_once = 4096  # bounds the memory of the convolutions; more at once are no faster
         self.lengths_together = 4  # words whose lengths differ by less are padded to the same length
 
@@ -90,7 +89,7 @@ class ElmoCharacterEncoder(nn.Module):
     def _positions(self, longest: int) -> int:
         # Padding characters have a learned vector and take part in the maximum. All windows of padding alone are
         # equal, so one of them for each width is as good as all.
-        return longest + max(convolution.kernel_size[0] for convolution in self.convolutions)
+        return longest + self.widest
 
     def _convolve(self, words: Tensor) -> Tensor:
         x = self.embedding(words).transpose(1, 2)  # [words, char_embedding_size, characters]

@@ -12,7 +12,8 @@ from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
-from .characters_elmo import ElmoCharacterEncoder, ElmoLinear
+from .backends_elmo import is_plain
+from .characters_elmo import ElmoCharacterEncoder
 from .configuration_elmo import WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID, ElmoConfig
 from .lstm_elmo import LstmWeights, State, bilstm_layer, bilstm_layer_padded
 from .packing_elmo import Packing, mean_over, require_state, unpadded_mask, words_mask
@@ -72,11 +73,6 @@ class ElmoLSTMLayer(GradientCheckpointingLayer):
         """The parameters as functions take them."""
         return LstmWeights(self.weight_ih, self.weight_hh, self.bias, self.weight_hr)
 
-    @property
-    def is_watched(self) -> bool:
-        """Whether calling this layer does more than its `forward`: hooks, offloading, pruning."""
-        return "forward" in vars(self) or any((self._forward_hooks, self._forward_pre_hooks, self._backward_hooks))
-
 
 class ElmoBiLM(nn.Module):
     """A forward and a backward stack of LSTM layers over the same word vectors; they share nothing else."""
@@ -87,6 +83,7 @@ class ElmoBiLM(nn.Module):
         self.backward_layers = nn.ModuleList(ElmoLSTMLayer(config) for _ in range(config.num_hidden_layers))
         self.dropout = nn.Dropout(config.hidden_dropout)
         self.use_skip_connections = config.use_skip_connections
+        self.hidden_size, self.cell_size = config.projection_size, config.cell_size
 
     def train(self, mode: bool = True) -> "ElmoBiLM":
         """A frozen biLM is no part of the training: it stays without dropout."""
@@ -158,10 +155,8 @@ class ElmoBiLM(nn.Module):
 
     def initial_state(self, batch: int, like: Tensor) -> State:
         """Zeros on the device of `like`: `h` of its type, `c` in float32 at least, as the recurrence keeps it."""
-        layer, layers = self.forward_layers[0], len(self.forward_layers)
-        hidden, cell = layer.weight_hh.shape[1], layer.weight_hh.shape[0] // 4
-        wide = torch.promote_types(like.dtype, torch.float32)
-        return like.new_zeros(layers, 2, batch, hidden), like.new_zeros(layers, 2, batch, cell, dtype=wide)
+        shape, wide = (len(self.forward_layers), 2, batch), torch.promote_types(like.dtype, torch.float32)
+        return like.new_zeros(*shape, self.hidden_size), like.new_zeros(*shape, self.cell_size, dtype=wide)
 
     def _run(
         self, stacks: Sequence[nn.ModuleList], x: Tensor, batch_sizes: Sequence[int], state: State
@@ -181,8 +176,8 @@ class ElmoBiLM(nn.Module):
     def _call(
         layers: Sequence[ElmoLSTMLayer], x: Tensor, batch_sizes: Sequence[int], state: State
     ) -> tuple[Tensor, State]:
-        """The layers of all directions in one call, or in a call each where somebody watches one of them."""
-        if not any(layer.is_watched for layer in layers):
+        """The layers of all directions in one call, or in a call each where one is more than its weights."""
+        if all(is_plain(layer, ElmoLSTMLayer) for layer in layers):
             return layers[0](x, batch_sizes, state, layers[1:])
         each = [slice(direction, direction + 1) for direction in range(len(layers))]
         parts = [
@@ -322,7 +317,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
             else:
                 init.normal_(module.weight, std=math.sqrt(1 / module.weight[0].numel()))
             init.zeros_(module.bias)
-        elif isinstance(module, ElmoLinear):
+        elif isinstance(module, nn.Linear) and hasattr(module, "initial_bias"):
             init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
             init.constant_(module.bias, module.initial_bias)
         elif isinstance(module, nn.Linear):  # of a task's head

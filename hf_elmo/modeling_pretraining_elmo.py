@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .characters_elmo import ElmoLinear
+from .backends_elmo import is_plain
+from .characters_elmo import bilm_linear
 from .configuration_elmo import ElmoConfig
 from .lstm_elmo import State
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
@@ -72,7 +73,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             raise ValueError("ElmoConfig: vocab_size is None, but a language model needs the size of its vocabulary.")
         self.elmo = ElmoModel(config)
         self.dropout = nn.Dropout(config.hidden_dropout)
-        self.lm_head = ElmoLinear(config.projection_size, config.vocab_size)
+        self.lm_head = bilm_linear(config.projection_size, config.vocab_size)
         self.post_init()
 
     def set_trainable(self) -> None:
@@ -89,13 +90,6 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     def unfreeze_bilm(self) -> None:
         """Trains everything, as at the start."""
         self.set_trainable()
-
-    def get_output_embeddings(self) -> nn.Linear:
-        """The softmax over words (what goes in are characters: the two are never tied)."""
-        return self.lm_head
-
-    def set_output_embeddings(self, value: nn.Linear) -> None:
-        self.lm_head = value
 
     @can_return_tuple
     def forward(
@@ -126,7 +120,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
                 gives it); by default those of this call.
 
         Raises:
-            ValueError: an input is missing, given twice, or has a shape that does not fit; a label is no word.
+            ValueError: an input is missing, given twice, or has a shape that does not fit; a label is no word; or a
+                sampled softmax is to train an `lm_head` that is more than its weights.
         """
         packing, layers, state = self._read(input_ids, attention_mask, inputs_embeds, state, backward_input_ids)
         hidden_states = None
@@ -165,7 +160,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         for hidden, targets in zip(layers[-1].chunk(2, dim=1), self._pack_labels(labels, packing), strict=True):
             require_labels(targets, self.config.vocab_size)
             predicted = (targets != IGNORED).nonzero().squeeze(1)
-            nll = full_softmax_nll(hidden[predicted], self.lm_head.weight, self.lm_head.bias, targets[predicted])
+            nll = self._full_nll(hidden[predicted], targets[predicted])
             columns.append(nll.new_zeros(len(targets)).index_copy(0, predicted, nll))
         return packing.pad(torch.stack(columns, dim=1)), state
 
@@ -183,9 +178,10 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             unk_id: the number of `<UNK>` in the new vocabulary.
 
         Raises:
-            ValueError: a row does not exist, or `<UNK>` is new.
+            ValueError: a row does not exist, `<UNK>` is new, or `lm_head` is more than its weights (an adapter, say).
         """
-        old, rows = self.lm_head, torch.as_tensor(rows, device=self.lm_head.weight.device)
+        old = self._plain_head("change_vocabulary", "merge or remove that first")
+        rows = torch.as_tensor(rows, device=old.weight.device)
         if not 0 <= unk_id < len(rows) or int(rows.min()) < -1 or int(rows.max()) >= old.out_features:
             raise ValueError(
                 f"rows must be -1 or 0 to {old.out_features - 1}, and unk_id {unk_id} one of its {len(rows)} places."
@@ -199,7 +195,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         shared = new.clone()
         shared[unk_id] = True
         bias[shared] -= torch.log(shared.sum().to(bias.dtype))
-        self.lm_head = ElmoLinear(old.in_features, len(rows)).to(old.weight)
+        self.lm_head = bilm_linear(old.in_features, len(rows)).to(old.weight)
         self.lm_head.weight.copy_(old.weight[source])
         self.lm_head.bias.copy_(bias)
         self.config.vocab_size = len(rows)
@@ -245,19 +241,35 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     @torch.compiler.disable  # how many words it samples and predicts differs from step to step
     def _total_nll(self, directions: Sequence[Tensor], labels: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor]]:
         """The sum of the negative log-likelihoods, and each direction's one by one (without a gradient)."""
-        head, sampled = self.lm_head, None
+        sampled = None
         require_labels(torch.cat(tuple(labels)), self.config.vocab_size)
         if self.training and self.config.num_sampled < self.config.vocab_size:
-            sampled = sample_words(self.config.num_sampled, self.config.vocab_size, head.weight.device)
+            sampled = sample_words(self.config.num_sampled, self.config.vocab_size, labels[0].device)
         predicted = [(targets != IGNORED).nonzero().squeeze(1) for targets in labels]
         hidden = torch.cat([self.dropout(x)[rows] for x, rows in zip(directions, predicted, strict=True)])
         targets = torch.cat([targets[rows] for targets, rows in zip(labels, predicted, strict=True)])
         if sampled is None:
-            nll = full_softmax_nll(hidden, head.weight, head.bias, targets)
+            nll = self._full_nll(hidden, targets)
             total = nll.sum()
         else:
+            head = self._plain_head("the sampled softmax", "train with num_sampled = vocab_size")
             total, nll = sampled_softmax_nll(hidden, head.weight, head.bias, targets, sampled)
         return total, nll.detach().split([len(rows) for rows in predicted])
+
+    def _full_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        head = self.lm_head
+        if is_plain(head, nn.Linear) and head.weight.device == hidden.device:
+            return full_softmax_nll(hidden, head.weight, head.bias, targets)
+        logits = head(hidden).float()  # an adapter, a quantized layer or an offloaded one is more than its weights
+        return nn.functional.cross_entropy(logits, targets.to(logits.device), reduction="none").to(hidden.device)
+
+    def _plain_head(self, purpose: str, remedy: str) -> nn.Linear:
+        if not is_plain(self.lm_head, nn.Linear):
+            raise ValueError(
+                f"{purpose} reads the weights of lm_head, but that {type(self.lm_head).__name__} has an adapter, "
+                f"quantized weights, offloading or a hook: {remedy}."
+            )
+        return self.lm_head
 
 
 def neighbor_labels(word_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:

@@ -201,6 +201,7 @@ def _prepare(
     if model is None or isinstance(model, (str, os.PathLike)):
         model = load_weights(model, dtype=dtype, device=device)
     else:
+        model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of PEFT, adapters inside
         model = getattr(model, "base_model", model)
         if not isinstance(model, ElmoModel):
             raise TypeError(f"model must be an ElmoModel, or the name or folder of one, not {type(model).__name__}")
@@ -413,5 +414,21 @@ def _model_fingerprint(model: ElmoModel) -> str:
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
     for name, tensor in model.state_dict().items():
         digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+        _update(digest, tensor)
     return digest.hexdigest()
+
+
+def _update(digest: Any, value: Any) -> None:
+    """Hashes a value of a state dict: a tensor, or what quantized layers keep."""
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            _update(digest, part)
+    elif not isinstance(value, torch.Tensor):
+        digest.update(repr(value).encode())
+    elif hasattr(value, "__tensor_flatten__"):  # a subclass made of tensors, as torchao's
+        names, settings = value.__tensor_flatten__()
+        digest.update(repr(settings).encode())
+        _update(digest, [getattr(value, name) for name in names])
+    else:
+        plain = value.dequantize() if value.is_quantized else value
+        digest.update(plain.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())

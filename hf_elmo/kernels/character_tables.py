@@ -20,7 +20,7 @@ from .structs import Work
 from .tensors import wants_gradient, why_not_plain
 
 LANES = 16  # filters side by side in a block of the tables, as in the source
-MODULES = ("Embedding", "Conv1d", "ModuleList", "ElmoLinear", "ElmoHighway")  # whose computation is known here
+MODULES = ("Embedding", "Conv1d", "ModuleList", "Linear", "ElmoHighway")  # whose computation is known here
 MOST_CHARACTERS = 1 << 16  # different ones: C counts them in 16 bits
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # of weights that are trained; sums are float32
 
@@ -33,11 +33,11 @@ def supports(words: Tensor, lengths: Tensor, embedding: nn.Module, convolutions:
         return "no gradient is wanted"
     if any(weight.dtype not in DTYPES for weight in weights):
         return f"weights are {', '.join(sorted({str(weight.dtype) for weight in weights}))}"
-    if embedding.num_embeddings > MOST_CHARACTERS:
-        return f"the vocabulary has more than {MOST_CHARACTERS} characters"
     for module in modules:
         if (reason := why_not_called(module)) is not None:
             return reason
+    if embedding.num_embeddings > MOST_CHARACTERS:
+        return f"the vocabulary has more than {MOST_CHARACTERS} characters"
     return why_not_plain((words, lengths, *weights), "cpu") or native.reason()
 
 

@@ -37,9 +37,14 @@ def supports(encoder: nn.Module, words: Tensor) -> str | None:
         encoder: an `ElmoCharacterEncoder`.
         words: `[n, characters]` integers.
     """
+    for module in list(encoder.modules())[1:]:
+        if (reason := why_not_called(module)) is not None:
+            return reason
     weights = list(encoder.parameters())
     if wants_gradient(weights):
         return "a gradient is wanted"
+    if (reason := why_not_plain((words, *weights), "cpu")) is not None:
+        return reason
     if any(weight.dtype != weights[0].dtype for weight in weights):
         return "weights are of several types"
     computed = _computed_dtype(weights[0])
@@ -49,12 +54,9 @@ def supports(encoder: nn.Module, words: Tensor) -> str | None:
         return "autocast is on"
     if encoder.activation not in ACTIVATIONS_:
         return "the activation is not relu or tanh"
-    for module in list(encoder.modules())[1:]:
-        if (reason := why_not_called(module)) is not None:
-            return reason
     if encoder.embedding.num_embeddings > MOST_CHARACTERS:
         return f"the vocabulary has more than {MOST_CHARACTERS} characters"
-    return why_not_plain((words, *weights), "cpu") or native.reason()
+    return native.reason()
 
 
 def run(encoder: nn.Module, words: Tensor) -> Tensor:
