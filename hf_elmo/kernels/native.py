@@ -6,6 +6,9 @@ so that several processes may compile at once and a damaged file is noticed. Onl
 and that nobody else can write to, is trusted with code that will be run; where that cannot be had, each process
 compiles for itself.
 
+`HF_ELMO_CFLAGS` in the environment adds flags after the package's own, which the compiler lets win: `-march=haswell`
+for a library as another processor would have it.
+
 Where compiling fails, PyTorch does the work, and one warning says why, in the compiler's own words.
 """
 
@@ -14,6 +17,7 @@ import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import stat
 import subprocess
@@ -116,6 +120,19 @@ def compiler() -> list[str]:
     return found
 
 
+def flags() -> tuple[str, ...]:
+    """What the compiler is told about the code to make: `FLAGS`, then those of `HF_ELMO_CFLAGS` as a shell splits them.
+
+    Raises:
+        NativeError: `HF_ELMO_CFLAGS` has a quotation mark without its other half.
+    """
+    added = os.environ.get("HF_ELMO_CFLAGS", "")
+    try:
+        return *FLAGS, *shlex.split(added)
+    except ValueError as error:
+        raise NativeError(f"HF_ELMO_CFLAGS is {added!r}, which a shell would not split: {error}") from error
+
+
 def compiler_version() -> str:
     """The first line of what the compiler says of itself.
 
@@ -134,7 +151,7 @@ def _key(command: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    for part in (*FLAGS, *THREADS[0], *command, _run([*command, "--version"]), *processor()):
+    for part in (*flags(), *THREADS[0], *command, _run([*command, "--version"]), *processor()):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:32]
 
@@ -178,7 +195,7 @@ def _compile(command: Sequence[str], folder: Path) -> Path:
     first: NativeError | None = None
     for threads in THREADS:
         try:
-            _run([*command, *FLAGS, *threads, *sources, "-o", str(target), "-lm"], folder)
+            _run([*command, *flags(), *threads, *sources, "-o", str(target), "-lm"], folder)
             return target
         except NativeError as error:
             first = first or error

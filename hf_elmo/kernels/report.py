@@ -67,6 +67,7 @@ def describe_environment() -> str:
         rows["C compiler"] = f"{' '.join(native.compiler())}: {native.compiler_version()}"
     except native.NativeError as error:
         rows["C compiler"] = f"none: {error}"
+    rows["HF_ELMO_CFLAGS"] = os.environ.get("HF_ELMO_CFLAGS", "not set")
     rows["cache of compiled kernels"] = str(native.cache_folder())
     rows["kernels in C"] = native.reason() or "loaded"
     rows["HF_ELMO_KERNELS"] = os.environ.get("HF_ELMO_KERNELS", "not set: on")

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import platform
 import resource
 import shutil
 import signal
@@ -19,6 +20,7 @@ import torch
 
 from hf_elmo import kernels
 from hf_elmo.kernels import native
+from hf_elmo.kernels.report import describe_environment
 from hf_elmo.lstm_elmo import bilstm_layer
 from tests.lstm_layers import random_layer, reference
 
@@ -36,6 +38,7 @@ def environment(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(native, "HF_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(native, "FLAGS", ("-O0", *native.FLAGS[1:]))
     monkeypatch.delenv("CC", raising=False)
+    monkeypatch.delenv("HF_ELMO_CFLAGS", raising=False)
 
 
 @pytest.fixture
@@ -122,6 +125,36 @@ def test_the_key_names_all_that_the_library_depends_on(monkeypatch, tmp_path: Pa
     (tmp_path / "csrc" / "elmo.h").write_text("int x;")
     keys.append(native._key(["cc"]))
     assert len(set(keys)) == len(keys)
+
+
+def test_flags_of_the_environment_come_last_and_have_a_library_of_their_own(monkeypatch, warnings) -> None:
+    key, described = native._key(["cc"]), describe_environment()
+    assert native.flags() == native.FLAGS
+    assert "HF_ELMO_CFLAGS             not set" in described
+    monkeypatch.setenv("HF_ELMO_CFLAGS", "-DA='two words' -g")
+    assert native.flags() == (*native.FLAGS, "-DA=two words", "-g")
+    assert native._key(["cc"]) != key
+    assert "HF_ELMO_CFLAGS             -DA='two words' -g" in describe_environment()
+    assert load().loaded is not None
+    assert not warnings
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="-march=haswell is for x86-64")
+def test_a_library_as_another_processor_would_have_it(monkeypatch, warnings) -> None:
+    """Haswell has no AVX-512: there the library has no function of theirs, whatever this machine has."""
+    monkeypatch.setenv("HF_ELMO_CFLAGS", "-march=haswell")
+    assert not hasattr(load().loaded, "layer_f32")
+    monkeypatch.setenv("HF_ELMO_CFLAGS", "-march=skylake-avx512")
+    assert hasattr(load().loaded, "layer_f32")
+    assert not warnings
+
+
+@pytest.mark.parametrize(("flags", "message"), [("-fno-such-flag", "-fno-such-flag"), ("-DA='", "No closing quot")])
+def test_flags_that_no_compiler_takes(monkeypatch, warnings, flags: str, message: str) -> None:
+    monkeypatch.setenv("HF_ELMO_CFLAGS", flags)
+    assert message in load().reason
+    assert len(warnings) == 1
+    assert message in warnings[0]
 
 
 def test_several_at_once(tmp_path: Path, warnings) -> None:
