@@ -8,7 +8,8 @@ import torch
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 
-torch.set_num_threads(1)  # models this small are slower on several, and tests run side by side
+# Models this small are slower on several, and tests run side by side.
+torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
 
 # Sizes that all differ, so that swapped axes fail.
 TINY = {

@@ -1,0 +1,162 @@
+"""The tests that depend on the processor, run as other machines would run them.
+
+Each setting is a few variables of the environment. What a process then sees of them (PyTorch's vectors, oneDNN's
+instruction set, threads, backends) stands beside the results, so that a setting without effect is noticed.
+"""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+
+# Tests whose numbers depend on the processor, its libraries or the number of threads.
+TESTS = (
+    "tests/kernels",
+    "tests/test_modeling_numbers.py",
+    "tests/test_lstm.py",
+    "tests/test_softmax.py",
+    "tests/test_trainer_sms.py",
+    "tests/embedding",
+    "tests/pretraining/test_trainer.py",
+    "tests/test_compile.py",
+)
+
+EMPTY = "an empty folder"  # stands for one that exists while the tests run
+
+# Variables to set, or with None to remove.
+SETTINGS: dict[str, dict[str, str | None]] = {
+    "as it is": {},
+    "ATen default": {"ATEN_CPU_CAPABILITY": "default"},
+    "ATen avx2": {"ATEN_CPU_CAPABILITY": "avx2"},
+    "oneDNN AVX2": {"ONEDNN_MAX_CPU_ISA": "AVX2"},
+    "oneDNN SSE41": {"ONEDNN_MAX_CPU_ISA": "SSE41"},
+    "MKL AVX2": {"MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "MKL CBWR COMPATIBLE": {"MKL_CBWR": "COMPATIBLE"},
+    "MKL CBWR AVX2": {"MKL_CBWR": "AVX2"},
+    "MKL CBWR AVX2,STRICT": {"MKL_CBWR": "AVX2,STRICT"},
+    "MKL CBWR AVX512": {"MKL_CBWR": "AVX512"},
+    "MKL CBWR AVX512,STRICT": {"MKL_CBWR": "AVX512,STRICT"},
+    "MKL CBWR AUTO": {"MKL_CBWR": "AUTO"},
+    "kernels off": {"HF_ELMO_KERNELS": "off"},
+    "no compiler": {"PATH": EMPTY, "CC": None},
+    "clang": {"CC": "clang"},
+    "kernels for Haswell": {"HF_ELMO_CFLAGS": "-march=haswell"},
+    "kernels for x86-64": {"HF_ELMO_CFLAGS": "-march=x86-64"},
+    "all of Haswell": {
+        "HF_ELMO_CFLAGS": "-march=haswell",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "MKL_CBWR": "AVX2",
+    },
+    "1 thread": {"OMP_NUM_THREADS": "1", "ELMO_TEST_THREADS": "1"},
+    "2 threads": {"OMP_NUM_THREADS": "2", "ELMO_TEST_THREADS": "2"},
+}
+
+# What `.ci/run` has time for.
+FEW = ("ATen default", "all of Haswell", "kernels off")
+FEW_TESTS = ("tests/kernels/test_fused.py", "tests/kernels/test_product.py", "tests/kernels/test_small_batch.py")
+FEW_TESTS += ("tests/kernels/test_word_cache.py", "tests/test_modeling_numbers.py", "tests/test_lstm.py")
+
+PROBE = """
+import os
+import torch
+from hf_elmo.kernels import enabled, native
+library = native.library()
+x = torch.ones(64, 64)
+torch._C._nn.mkldnn_linear  # fails where this build has no oneDNN
+with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
+    torch.nn.functional.linear(x.bfloat16(), x.bfloat16())
+kernels = "off" if not enabled() else "PyTorch's" if library is None else "C"
+if kernels == "C" and hasattr(library, "layer_f32"):
+    kernels = "C, AVX-512"
+print("SEEN", torch.backends.cpu.get_cpu_capability(), kernels, torch.get_num_threads(), sep="|")
+"""
+
+
+class Outcome(NamedTuple):
+    """What a run of the tests gave."""
+
+    passed: int
+    failed: int
+    skipped: int
+    seconds: float
+    failures: list[str]
+    seen: str
+
+
+@contextlib.contextmanager
+def environment(changes: Mapping[str, str | None]) -> Iterator[dict[str, str]]:
+    """This process's environment with the changes made; no network, and the tests' own number of threads."""
+    variables = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    with tempfile.TemporaryDirectory() as empty:
+        for name, value in changes.items():
+            variables.pop(name, None)
+            if value is not None:
+                variables[name] = empty if value == EMPTY else value
+        yield variables
+
+
+def seen(variables: Mapping[str, str]) -> str:
+    """PyTorch's vectors, oneDNN's instruction set, the kernels, and the threads of a process in that environment."""
+    done = subprocess.run([sys.executable, "-c", PROBE], env=variables, cwd=ROOT, capture_output=True, text=True)
+    line = re.search(r"^SEEN\|(.*)\|(.*)\|(.*)$", done.stdout, re.MULTILINE)
+    if line is None:
+        return f"the probe failed: {done.stderr.strip()[-200:]}"
+    isa = re.search(r"isa:([^\n]*)", done.stdout)
+    vectors, kernels, threads = line.groups()
+    return f"ATen {vectors}, oneDNN {isa[1] if isa else 'unknown'}, kernels {kernels}, threads {threads}"
+
+
+def run_tests(changes: Mapping[str, str | None], tests: Sequence[str], seconds: float = 1800) -> Outcome:
+    """pytest over `tests` in a process of the changed environment."""
+    with environment(changes) as variables, tempfile.TemporaryDirectory(prefix="hf_elmo-harness-") as folder:
+        report = Path(folder, "report.xml")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *tests]
+        looks, start = seen(variables), time.monotonic()
+        try:
+            done = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=seconds)
+            said = f"pytest ended with {done.returncode}: {(done.stdout + done.stderr)[-800:]}"
+        except subprocess.TimeoutExpired:
+            said = f"pytest did not end within {seconds:.0f} s"
+        taken = time.monotonic() - start
+        if not report.is_file():  # it crashed
+            return Outcome(0, 1, 0, taken, [said], looks)
+        cases = list(ElementTree.parse(report).iter("testcase"))
+    bad = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    return Outcome(len(cases) - len(bad) - skipped, len(bad), skipped, taken, list(map(_describe, bad)), looks)
+
+
+def _describe(case: ElementTree.Element) -> str:
+    problem = case.find("failure")
+    problem = case.find("error") if problem is None else problem
+    message = (problem.get("message") or "").strip().split("\n")[0]
+    return f"{case.get('classname')}::{case.get('name')}: {message[:200]}"
+
+
+def run(names: Sequence[str], tests: Sequence[str] = TESTS) -> int:
+    """Run the tests in each setting and print a table in markdown; returns the number of tests that failed."""
+    print(
+        "| setting | passed | failed | skipped | seconds | what a process sees |\n|---|--:|--:|--:|--:|---|", flush=True
+    )
+    failures, failed = [], 0
+    for name in names:
+        outcome = run_tests(SETTINGS[name], tests)
+        failed += outcome.failed
+        row = name, outcome.passed, outcome.failed, outcome.skipped, f"{outcome.seconds:.0f}", outcome.seen
+        print("|", " | ".join(map(str, row)), "|", flush=True)
+        failures += [f"{name}: {failure}" for failure in outcome.failures]
+        if outcome.passed == 0:
+            failures.append(f"{name}: no test passed")
+            failed += outcome.failed == 0
+    print("\n".join(["", *failures]) if failures else "\nno test failed")
+    return failed
