@@ -1,4 +1,4 @@
-"""float32 products whose rows do not depend on each other, in C (`csrc/product.c`)."""
+"""float32 products and highways whose rows do not depend on each other, in C (`csrc/product.c`)."""
 
 from collections.abc import Callable
 from ctypes import c_int, c_long, c_void_p
@@ -33,3 +33,19 @@ def row_product(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
         return sums
 
     return product
+
+
+def row_highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:
+    """`g * relu(transform) + (1 - g) * x`, where `g = sigmoid(carry)`: the same bits for a row alone and among others.
+
+    PyTorch's sigmoid gives what is left over whole vectors at the end of a tensor, or of a thread's share of it, other
+    last digits.
+
+    Args:
+        x, carry, transform: `[rows, size]` float32; `x` is written over.
+    """
+    function = native.function("highway", *[c_void_p] * 3, *[c_long] * 2, c_int)
+    threads = max(1, min(torch.get_num_threads(), len(x) // ROWS_PER_THREAD))
+    tensors = x, carry.contiguous(), transform.contiguous()
+    function(*(tensor.data_ptr() for tensor in tensors), *x.shape, threads)
+    return x

@@ -16,7 +16,7 @@ from ..configuration_elmo import WORD_PADDING_ID
 from . import native
 from .character_tables import MOST_CHARACTERS, CharacterTables, why_not_called
 from .cpu_packed import Product, pack, why_not_packed
-from .product import row_product
+from .product import row_highway, row_product
 from .tensors import wants_gradient, why_not_plain
 from .weights import cached
 
@@ -98,6 +98,7 @@ class WordVectors:
         self.activate_ = ACTIVATIONS_[encoder.activation]
         self.highways = [(linear(highway.carry), linear(highway.transform)) for highway in encoder.highways]
         self.projection = None if encoder.projection is None else linear(encoder.projection)
+        self.mix = row_highway if weights[0].dtype == torch.float32 else _highway
         self.capacity = max(1, BYTES // (BYTES_OF_KEY + encoder.size * weights[0].element_size()))
         # The system hands out the memory of this page by page, as it is filled.
         self.vectors = weights[0].new_empty(self.capacity, encoder.size)
@@ -141,7 +142,7 @@ class WordVectors:
                 maxima = nn.functional.pad(maxima, (0, 0, 0, missing))
             x = self.activate_(maxima).to(vectors.dtype)
             for carry, transform in self.highways:
-                x = torch.lerp(x, transform(x).relu_(), carry(x).sigmoid_())
+                x = self.mix(x, carry(x), transform(x))
             vectors[part] = (x if self.projection is None else self.projection(x))[: len(vectors[part])]
 
 
@@ -150,6 +151,10 @@ def _linear(weight: Tensor, bias: Tensor) -> Product:
         return row_product(weight, bias)
     product = pack(weight)
     return lambda x: product(x, bias)
+
+
+def _highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:
+    return torch.lerp(x, transform.relu_(), carry.sigmoid_())
 
 
 _all: WeakSet[WordVectors] = WeakSet()

@@ -1,10 +1,10 @@
-"""Products of rows in C: as exact as a library's, and each row by itself."""
+"""Products and highways of rows in C: as exact as a library's, and each row by itself."""
 
 import pytest
 import torch
 
 from hf_elmo.kernels import native
-from hf_elmo.kernels.product import row_product
+from hf_elmo.kernels.product import row_highway, row_product
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason=str(native.reason()))
 
@@ -65,3 +65,30 @@ def test_no_rows_nan_and_infinity() -> None:
     assert found[3].isnan().all()
     assert (found[5].abs() == torch.inf).all()
     assert found[[0, 1, 2, 4, 6, 7]].isfinite().all()
+
+
+@pytest.mark.parametrize("columns", [1, 15, 16, 37, 64, 131])
+def test_a_highway_is_that_of_the_module_and_has_the_same_bits_among_any_rows(columns: int, threads) -> None:
+    torch.manual_seed(columns)
+    x, carry, transform = 3 * torch.randn(3, 83, columns)
+    carry[5], carry[6] = 90, -90  # where a sigmoid is 1, and nearly 0
+    threads(1)
+    whole = row_highway(x.clone(), carry, transform)
+    gate = carry.double().sigmoid()
+    exact = gate * transform.double().relu() + (1 - gate) * x.double()
+    torch.testing.assert_close(whole.double(), exact, rtol=0, atol=2e-6)  # four roundings of numbers up to 12
+    for rows in (1, 2, 7):
+        parts = zip(x.split(rows), carry.split(rows), transform.split(rows), strict=True)
+        assert torch.equal(torch.cat([row_highway(own.clone(), *others) for own, *others in parts]), whole)
+    for number in (2, 3, 5):
+        threads(number)
+        assert torch.equal(row_highway(x.clone(), carry, transform), whole)
+
+
+def test_a_highway_lets_nan_and_infinity_through() -> None:
+    x, carry, transform = torch.randn(3, 4, 9)
+    x[0, 1] = carry[1, 2] = transform[2, 3] = torch.nan
+    transform[3, 4] = torch.inf
+    found = row_highway(x, carry, transform)
+    assert found.isnan().nonzero().tolist() == [[0, 1], [1, 2], [2, 3]]
+    assert found[3, 4] == torch.inf

@@ -97,6 +97,19 @@ def test_a_word_has_the_same_bits_alone_and_among_others(encoder, words: int) ->
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("number", [1, 3])
+def test_nor_do_they_depend_on_threads_and_the_filters_number(threads, number: int) -> None:
+    """181 filters fill no vectors: the ends of rows lie anywhere in a tensor, and in a thread's share of it."""
+    encoder = make(char_filters=[[1, 90], [2, 91]])[0].char_encoder
+    ids = spelled([f"{n}-{n % 7}" for n in range(400)])
+    threads(number)
+    together = encoder(ids)
+    weights._made.clear()
+    threads(1)
+    assert torch.equal(torch.cat([encoder(part) for part in ids.split(3)]), together)
+
+
+@torch.no_grad()
 def test_a_word_is_computed_once(encoder, computed: list[int]) -> None:
     first = encoder(spelled(WORDS))
     assert computed == [len(set(WORDS))]

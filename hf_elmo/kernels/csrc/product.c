@@ -1,4 +1,4 @@
-/* float32 products of rows with a weight, each row by itself: what a row gives does not depend on how many rows there
+/* float32 products of rows with a weight, and the highway between two, each row by itself: what a row gives does not depend on how many rows there
  * are, nor on where they lie, as it does with libraries that choose their loops by both.
  *
  * Weights lie in blocks of COLUMNS: [block][k][COLUMNS]. A block stays in the second cache for all rows. Sums of CHUNK
@@ -58,5 +58,21 @@ void product(const float *x, const float *weights, const float *bias, float *sum
     all_rows(x + first * depth, weights + block * depth * COLUMNS, bias + block * COLUMNS,
              sums + first * columns + block * COLUMNS, columns, rows - first < GROUP ? rows - first : GROUP, depth,
              rest < COLUMNS ? rest : COLUMNS);
+  }
+}
+
+/* x = g * max(transform, 0) + (1 - g) * x, where g = sigmoid(carry); all [rows][columns]. By rows, so that a number's
+   place among the lanes depends on its column alone: what is left of a row over whole vectors may be rounded otherwise. */
+void highway(float *x, const float *carry, const float *transform, long rows, long columns, int threads) {
+  (void)threads;
+#pragma omp parallel for num_threads(threads)
+  for (long row = 0; row < rows; row++) {
+    float *own = x + row * columns;
+    const float *gates = carry + row * columns, *others = transform + row * columns;
+#pragma omp simd
+    for (long k = 0; k < columns; k++) {
+      float gate = 1.f / sigmoid_denominator(gates[k]), other = others[k] < 0.f ? 0.f : others[k];
+      own[k] = gate * other + (1.f - gate) * own[k];
+    }
   }
 }
