@@ -11,9 +11,9 @@ import sys
 
 import torch
 
-from . import archives, checks, layers, settings, texts, words
+from . import archives, checks, kills, layers, settings, texts, words
 
-CHECKS = {check.name: check for check in (texts.CHECK, layers.CHECK, words.CHECK, archives.CHECK)}
+CHECKS = {check.name: check for check in (texts.CHECK, layers.CHECK, words.CHECK, archives.CHECK, kills.CHECK)}
 
 
 def main() -> int:
@@ -36,7 +36,8 @@ def main() -> int:
     if unknown := sorted(set(chosen) - set(names)):
         parser.error(f"there is no check {unknown[0]!r}; there are {', '.join(names)}")
     torch.set_num_threads(1)
-    return int(any([run(name, options, len(chosen)) for name in chosen]))
+    found = [run(name, options, len(chosen)) for name in chosen]
+    return int(any(found))
 
 
 def run(name: str, options: argparse.Namespace, share: int) -> bool:

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-import hf_elmo.conversion  # noqa: F401, so that no child imports it
+import hf_elmo.conversion
 from tests.allennlp_files import make_arrays, make_options, write_files
 
 from .checks import Case, Check, Fault
-from .processes import Ended, hf_elmo
+from .processes import Ended, command_line
 
 ARCHITECTURES: list[dict[str, dict[str, Any]]] = [
     {},
@@ -55,6 +55,7 @@ VALUES = [
     [1, 2],
 ]
 VALUES += [[[1, 4]], [[0, 4]], [[1, -4]], [[60, 4]], [[1, 4], "x"], {"dim": 3}, 50, 1_000_000]
+assert hf_elmo.conversion  # imported here, so that no child does it
 MEMORY, SECONDS = 3 << 30, 60  # more than enough for models this small
 
 
@@ -72,7 +73,7 @@ def prepare(folder: Path) -> Iterator[Case]:
         place.mkdir()
         files = [Path(shutil.copy(file, place)) for file in rng.choice(sources)]
         damage = [rng.choice(DAMAGES)(rng, *files) for _ in range(rng.choice((1, 1, 1, 2)))]
-        ended = hf_elmo(
+        ended = command_line(
             ["convert", *map(str, files), str(place / "out")], folder, seconds=SECONDS, memory=MEMORY
         ).wait()
         try:

@@ -1,4 +1,4 @@
-"""What a check is: numbered cases, each made from the seed and its own number alone, and the count of what they gave."""
+"""What a check is: numbered cases, each made from the seed and its number alone, and the count of what they gave."""
 
 import contextlib
 import random

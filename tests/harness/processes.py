@@ -21,7 +21,9 @@ class Ended(NamedTuple):
     said: str
 
 
-def hf_elmo(arguments: list[str], folder: Path, before: Callable[[], None] = lambda: None, **limits: int) -> "Child":
+def command_line(
+    arguments: list[str], folder: Path, before: Callable[[], None] = lambda: None, **limits: int
+) -> "Child":
     """`hf-elmo` in a child. `before` is called there; `limits`: see [`fork`]."""
 
     def work() -> int:

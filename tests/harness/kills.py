@@ -1,0 +1,244 @@
+"""Runs of the command line that are killed (SIGKILL), some twice or three times, and then left to end.
+
+The result must be that of a run in one piece, byte by byte, and what stands under the result's name must be whole at
+any time. Half of the moments are operations on files, counted, so that a seed finds them again, half are times.
+"""
+
+import contextlib
+import functools
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import hf_elmo.embedding.corpus
+import hf_elmo.pretraining.recipe
+from hf_elmo import ElmoConfig, ElmoTokenizer
+from hf_elmo.conversion import download as downloads
+from tests.allennlp_files import make_arrays, make_options, write_files
+from tests.conftest import SENTENCES, TINY, random_model
+from tests.conversion.test_download import Handler, Server
+
+from .checks import Case, Check, Fault
+from .processes import Child, Ended, command_line
+
+FILE_EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink")
+PIECE_BYTES, PIECE_SECONDS = 1 << 15, 0.001  # how fast the server sends
+
+assert hf_elmo.embedding.corpus  # imported here, so that no child does it
+assert hf_elmo.pretraining.recipe
+
+
+@dataclass
+class Command:
+    """A command, where it writes, and what it writes when nothing happens to it.
+
+    Args:
+        arguments: of `hf-elmo`; OUT stands for the folder of a case.
+        output: the result's name in that folder.
+        before: called in the process before the command; takes that folder.
+        whole_at_once: the result's name stands for nothing until it stands for the whole.
+    """
+
+    arguments: list[str]
+    output: str
+    before: Callable[[Path], None] = lambda folder: None
+    whole_at_once: bool = True
+    expected: dict[str, bytes] = field(default_factory=dict)
+    events: int = 0
+    seconds: float = 0.0
+
+    def start(self, folder: Path, kill_at: int | None = None, count: Path | None = None) -> Child:
+        """The command in a child that kills itself at one of its operations on files, or counts them."""
+        arguments = [argument.replace("OUT", str(folder)) for argument in self.arguments]
+
+        def before() -> None:
+            watch_files(folder, kill_at, count)
+            self.before(folder)
+
+        return command_line(arguments, folder.parent, before)
+
+    def measure(self, folder: Path) -> None:
+        """One run in one piece."""
+        folder.mkdir()
+        counted, start = folder.parent / "events", time.monotonic()
+        ended = self.start(folder, count=counted).wait()
+        if ended.status:
+            raise RuntimeError(f"hf-elmo {' '.join(self.arguments)} failed without being killed: {ended.said}")
+        self.seconds, self.events = time.monotonic() - start, counted.stat().st_size
+        self.expected = contents(folder / self.output)
+        shutil.rmtree(folder)
+
+
+def watch_files(folder: Path, kill_at: int | None, count: Path | None) -> None:
+    """From now on: this process is killed before its operation number `kill_at` on files in `folder`; each adds a byte
+    to `count`."""
+    number, log = 0, None if count is None else os.open(count, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal number
+        if event not in FILE_EVENTS or not str(arguments[0]).startswith(str(folder)):
+            return
+        if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            return
+        number += 1
+        if log is not None:
+            os.write(log, b".")
+        if number == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """The bytes of a file, or of all files in a folder that the result consists of."""
+    if path.is_file():
+        return {path.name: path.read_bytes()}
+    # A training's own notes hold times; its intermediate checkpoints are not the result.
+    skipped = ("checkpoint-", "training_args.bin", "trainer_state.json", "runs")
+    files = (file for file in sorted(path.rglob("*")) if file.is_file())
+    named = {str(file.relative_to(path)): file for file in files}
+    return {name: file.read_bytes() for name, file in named.items() if not name.startswith(skipped)}
+
+
+class PacedHandler(Handler):
+    """Sends a file in pieces, so that there is time to be killed."""
+
+    def setup(self) -> None:
+        super().setup()
+        write = self.wfile.write
+
+        def in_pieces(content: bytes) -> int:
+            for start in range(0, len(content), PIECE_BYTES):
+                write(content[start : start + PIECE_BYTES])
+                time.sleep(PIECE_SECONDS)
+            return len(content)
+
+        self.wfile.write = in_pieces
+
+
+@contextlib.contextmanager
+def served(options: Path, weights: Path) -> Iterator[str]:
+    """The address of a server, a process of its own, that has both files under the names of a published model."""
+    server = Server()
+    server.RequestHandlerClass = PacedHandler
+    names = downloads.PUBLISHED_MODELS["small"]
+    server.files = dict(zip(names, (options.read_bytes(), weights.read_bytes()), strict=True))
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # connections of killed clients break
+            server.serve_forever()
+        finally:
+            os._exit(0)
+    server.server_close()
+    try:
+        yield server.url
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def serve_from(url: str, folder: Path) -> None:
+    """The published models come from `url` in this process, a little at a time."""
+    os.environ["no_proxy"] = "127.0.0.1"
+    downloads.download_published.__defaults__ = (None, [url])
+    downloads.CHUNK_BYTES = PIECE_BYTES
+
+
+@contextlib.contextmanager
+def prepare(folder: Path) -> Iterator[Case]:
+    """A model, texts and an archive; and what each command makes of them in one piece."""
+    torch.set_num_threads(1)  # a child of a process with more would wait for threads that it has not
+    random_model(ElmoConfig(**TINY)).save_pretrained(folder / "model")
+    ElmoTokenizer().save_pretrained(folder / "model")
+    (folder / "rows.txt").write_text("".join(f"{row} {number}\n" for number in range(12) for row in SENTENCES))
+    (folder / "text.txt").write_text("the cat sat on the mat\na dog saw the cat\nrain fell all day\n" * 20)
+    options = make_options({"dim": 512, "projection_dim": 32})
+    archive = write_files(folder / "archive", options, make_arrays(options))
+    with served(*archive) as url:
+        commands = all_commands(folder, *archive, url)
+        for command in commands.values():
+            command.measure(folder / "case")
+        yield functools.partial(case, folder, commands)
+
+
+def all_commands(folder: Path, options: Path, weights: Path, url: str) -> dict[str, Command]:
+    """The commands that are killed, by a name for each."""
+    commands = {}
+    for ending in ("safetensors", "npz", "hdf5", "parquet"):
+        arguments = f"embed --batch-tokens 40 --window 90 {folder}/model {folder}/rows.txt OUT/vectors.{ending}"
+        commands[f"embed {ending}"] = Command(arguments.split(), f"vectors.{ending}")
+    commands["convert"] = Command(["convert", str(options), str(weights), "OUT/converted"], "converted")
+    download = ["convert", "--model", "small", "--cache-dir", "OUT/cache", "OUT/converted"]
+    commands["download"] = Command(download, "converted", functools.partial(serve_from, url))
+    settings = "--words --batch-size 3 --window 5 --steps 8 --seed 3 --resume --set save_steps=2 --set use_cpu=true"
+    tiny = [part for name, value in TINY.items() for part in ("--config", f"{name}={value}".replace(" ", ""))]
+    pretrain = ["pretrain", *settings.split(), *tiny, "OUT/trained", f"{folder}/text.txt"]
+    commands["pretrain"] = Command(pretrain, "trained", whole_at_once=False)
+    return commands
+
+
+def case(folder: Path, commands: dict[str, Command], rng: random.Random) -> Counter:
+    """One command, killed one to three times unless it ends before."""
+    name = rng.choice(list(commands))
+    command, place, moments = commands[name], folder / "case", []
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    try:
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            ended, moment = killed(rng, command, place)
+            moments.append(moment)
+            if ended.status != -signal.SIGKILL:
+                require_success(command, place, ended)
+                break
+            if command.whole_at_once and (place / command.output).exists():
+                require_result(command, place)
+        if not command.whole_at_once or not (place / command.output).exists():
+            require_success(command, place, command.start(place).wait())
+        require_result(command, place)
+    except Fault as fault:
+        raise Fault(f"{name}, killed {', '.join(moments)}: {fault}") from fault
+    counts = Counter({f"runs of {name}": 1, "kills": len(moments)})
+    if {path.name for path in place.iterdir()} - {command.output, "cache"}:
+        counts["runs that left something over"] += 1
+    return counts
+
+
+def killed(rng: random.Random, command: Command, place: Path) -> tuple[Ended, str]:
+    """The command, killed at a moment that is drawn, in words; or its end where that came before."""
+    if rng.random() < 0.5:
+        event = rng.randint(1, command.events)
+        return command.start(place, kill_at=event).wait(), f"before operation {event} of {command.events} on files"
+    share = rng.random()
+    child = command.start(place)
+    time.sleep(share * command.seconds)
+    child.kill()
+    return child.wait(), f"after {share:.0%} of its time"
+
+
+def require_success(command: Command, place: Path, ended: Ended) -> None:
+    """Raises Fault where a run that nobody killed did not succeed."""
+    if ended.status:
+        raise Fault(f"the next run ended with {ended.status}: {ended.said.strip()[-400:]!r}")
+
+
+def require_result(command: Command, place: Path) -> None:
+    """Raises Fault where the result is not, byte by byte, that of a run in one piece."""
+    found = contents(place / command.output)
+    if found != command.expected:
+        names = found.keys() | command.expected.keys()
+        wrong = sorted(name for name in names if found.get(name) != command.expected.get(name))
+        raise Fault(f"{', '.join(wrong)} of {command.output} differ from those of a run in one piece")
+
+
+CHECK = Check("kills", prepare, cases=10)
