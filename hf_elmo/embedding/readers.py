@@ -108,20 +108,34 @@ def _read_text(source: RowSource) -> Iterator[Row]:
 
 
 def _read_json_lines(source: RowSource) -> Iterator[Row]:
+    key, chosen_at = source.text_column, ""
     for number, line in enumerate(source.lines(), start=1):
         where = f"{source}, line {number}"
-        if not line.strip():
-            raise ValueError(f'{where}: empty; each line of a JSON lines file holds one value (a blank row is "")')
-        try:
-            value = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{where}: malformed JSON at column {error.colno} ({error.msg}); each line must hold one whole "
-                "value (one JSON document over several lines is not JSON lines)"
-            ) from error
+        value = _parse_json(line, where)
         if isinstance(value, dict):
-            value = value[_pick_column(list(value), source, where)]
+            if key is None:
+                key, chosen_at = _pick_column(list(value), source, where), f" (found in line {number})"
+            if key not in value:
+                raise ValueError(
+                    f"{where}: no key {key!r}{chosen_at}, but {list(value)!r:.200}; every object of a JSON lines file "
+                    "must hold the text under the same key"
+                )
+            value = value[key]
         yield check_row(value, where)
+
+
+def _parse_json(line: str, where: str) -> Any:
+    if not line.strip():
+        raise ValueError(f'{where}: empty; each line of a JSON lines file holds one value (a blank row is "")')
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{where}: malformed JSON at column {error.colno} ({error.msg}); each line must hold one whole value (one "
+            "JSON document over several lines is not JSON lines)"
+        ) from error
+    except (ValueError, RecursionError) as error:  # a number of 4,300 digits, lists in lists
+        raise ValueError(f"{where}: {error or type(error).__name__}; a line holds text or a list of words") from error
 
 
 def _read_csv(source: RowSource) -> Iterator[Row]:
@@ -175,11 +189,13 @@ def _pick_column(names: list[str], source: RowSource, where: str) -> str:
     wanted = source.text_column
     if wanted is None:
         named = [name for name in DEFAULT_COLUMNS if name in names]
-        if named or len(names) == 1:
-            return (named or names)[0]
-        raise ValueError(f"{where}: which column holds the text? Choose text_column among {names}")
+        if not named and len(names) != 1:
+            raise ValueError(f"{where}: which column holds the text? Choose text_column among {names}")
+        wanted = (named or names)[0]
     if wanted not in names:
         raise ValueError(f"{where}: no column {wanted!r}; choose text_column among {names}")
+    if names.count(wanted) > 1:
+        raise ValueError(f"{where}: {names.count(wanted)} columns are named {wanted!r}; rename all but the text")
     return wanted
 
 

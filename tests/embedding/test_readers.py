@@ -59,7 +59,7 @@ def test_unicode_line_separators_do_not_end_a_line(tmp_path):
 
 def test_json_lines_take_objects_strings_lists_of_words_and_null(tmp_path):
     path = tmp_path / "a.jsonl"
-    path.write_text('{"sentence": "a b"}\n"c d"\n["New York", "e"]\n{"tokens": ["f", ""]}\nnull\n')
+    path.write_text('{"sentence": "a b"}\n"c d"\n["New York", "e"]\n{"id": 4, "sentence": ["f", ""]}\nnull\n')
     assert list(RowSource(path)) == ["a b", "c d", ["New York", "e"], ["f", ""], ""]
 
 
@@ -106,8 +106,22 @@ BAD_FILES = {
     "not utf-8": ("a.txt", b"good\nfine\nna\xefve\n", {}, r"a\.txt, line 3: not utf-8"),
     "json malformed": ("a.jsonl", b'{"text": "a"}\n{"text": \n', {}, r"line 2: malformed JSON at column \d+"),
     "json empty line": ("a.jsonl", b'"a"\n\n"b"\n', {}, r"line 2: empty"),
-    "json column missing": ("a.jsonl", b'{"text": "a"}\n{"txt": "b", "n": 1}\n', {}, r"line 2: which column"),
-    "json named column missing": ("a.jsonl", b'{"text": "a"}\n', {"text_column": "body"}, r"no column 'body'.*'text'"),
+    "json nested deeply": ("a.jsonl", b'"a"\n' + b"[" * 200_000 + b"]" * 200_000, {}, "line 2: .*a line holds text"),
+    "json number too long": ("a.jsonl", b'"a"\n' + b"9" * 5000, {}, "line 2: .*digits.*a line holds text"),
+    "json column unclear": ("a.jsonl", b'{"txt": "b", "n": 1}\n', {}, r"line 1: which column holds .*'txt', 'n'"),
+    "json column missing": (
+        "a.jsonl",
+        b'"a"\n{"text": "a"}\n{"sentence": "b", "id": 1}\n',
+        {},
+        r"line 3: no key 'text' \(found in line 2\), but \['sentence', 'id'\]",
+    ),
+    "json named column missing": (
+        "a.jsonl",
+        b'{"text": "a"}\n',
+        {"text_column": "body"},
+        r"no key 'body', but .*'text'",
+    ),
+    "csv column twice": ("a.csv", b"text,text\n1,a\n", {}, r"2 columns are named 'text'"),
     "csv column missing": ("a.csv", b"id,body\n1,a\n", {"text_column": "text"}, r"no column 'text'.*'id', 'body'"),
     "csv column unclear": ("a.csv", b"id,body\n1,a\n", {}, r"which column holds the text.*'id', 'body'"),
     "csv short line": ("a.csv", b"id,text\n1,a\n2\n", {}, r"line 3: 1 fields, none at position 1"),
