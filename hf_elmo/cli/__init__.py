@@ -1,8 +1,8 @@
 """
 The command `hf-elmo`: each subcommand reads its options and calls one function of the Python interface.
 
-It stands beside the package and imports it only to run a subcommand: hf_elmo imports transformers, which takes seconds,
-and `--help`, `--version` and a wrong option need neither.
+Installed as `hf_elmo_cli`, a package of its own that imports hf_elmo only to run a subcommand: hf_elmo imports
+transformers, which takes seconds, and `--help`, `--version` and a wrong option need neither.
 """
 
 from __future__ import annotations
