@@ -9,15 +9,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.optional import import_optional
 
 from .allennlp_options import CHARACTER_ROWS, config_from_options, options_from_config, read_options
+from .hdf5 import import_h5py, stored_datasets
 
 if TYPE_CHECKING:
     import h5py
@@ -217,16 +216,11 @@ def _open_weights(path: Path) -> Iterator["h5py.File"]:
             f"{path} is not an HDF5 file: it begins with {start!r}. A download that failed may have left an error page."
         )
     try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise ValueError(f"{path} is truncated or damaged ({error}). Download or copy it again.") from error
-    with file:
-        yield file
-
-
-def import_h5py() -> ModuleType:
-    """The library that reads and writes `weights.hdf5`; ImportError where it is not installed."""
-    return import_optional("h5py", "AllenNLP's format", "'hf-elmo[convert]'")
+        with h5py.File(path, "r") as file:
+            yield file
+    except (OSError, RuntimeError, KeyError, TypeError, OverflowError, MemoryError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is truncated or damaged ({reason}). Download or copy it again.") from error
 
 
 def _read_dataset(file: "h5py.File", dataset: Dataset) -> np.ndarray | None:
@@ -250,12 +244,6 @@ def _read_dataset(file: "h5py.File", dataset: Dataset) -> np.ndarray | None:
         index = tuple(int(i) for i in wrong[0])
         raise ValueError(f"{where} has {len(wrong)} values that are NaN or infinite, the first at {index}.")
     return array
-
-
-def _dataset_shapes(file: "h5py.File") -> dict[str, tuple[int, ...]]:
-    shapes = {}
-    file.visititems(lambda name, item: shapes.update({name: item.shape}) if hasattr(item, "shape") else None)
-    return shapes
 
 
 def _number_of_characters(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> int:
@@ -303,12 +291,13 @@ def read_weights(options_path: str | Path, weights_path: str | Path) -> tuple[El
     Raises:
         FileNotFoundError: one of the files does not exist.
         ValueError: a file is not of its format, truncated or damaged; a dataset is missing, unknown, of another shape
-            or type than the options say, or has values that are NaN or infinite; an option is unknown or impossible.
+            or type than the options say, stored elsewhere (see `hdf5.stored_datasets`), or has values that are NaN or
+            infinite; an option is unknown or impossible.
         ImportError: h5py is not installed.
     """
     options, weights_path = read_options(options_path), Path(weights_path)
     with _open_weights(weights_path) as file:
-        shapes = _dataset_shapes(file)
+        shapes = {name: dataset.shape for name, dataset in stored_datasets(file).items()}
         rows = _number_of_characters(weights_path, shapes)
         multi_rnn_cell = f"{cell_path(0, 0, multi_rnn_cell=False)}/W_0" not in shapes
         try:

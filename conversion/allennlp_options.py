@@ -1,7 +1,6 @@
 """AllenNLP's and bilm-tf's `options.json`, read into an ElmoConfig and written from one."""
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,8 @@ TRAINING_OPTIONS = frozenset(
         "unroll_steps",
     }
 )
+# No model comes near these; a file that asks for more would take all memory or all time before it is found wrong.
+MOST_LAYERS, MOST_CHARACTERS, MOST_SIZE = 100, 10_000, 1 << 20
 # Options that would change the model with any other value.
 FIXED_OPTIONS = {"bidirectional": True, "share_embedding_softmax": False}
 
@@ -43,8 +44,8 @@ def read_options(path: str | Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such options file.")
     try:
-        options = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        options = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error}): pass the options.json that came with the weights.") from error
     if not isinstance(options, dict):
         raise ValueError(f"{path} holds a {type(options).__name__}; expected is an object with lstm and char_cnn.")
@@ -60,6 +61,14 @@ def read_options(path: str | Path) -> dict[str, Any]:
     _require_keys(path, "char_cnn", options["char_cnn"], required, {"n_highway", "n_characters"})
     _require_keys(path, "char_cnn.embedding", options["char_cnn"]["embedding"], {"dim"}, set())
     return options
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; two values of one key are refused."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"an object has a key twice, its keys are {[key for key, _ in pairs]!r:.200}")
+    return found
 
 
 def _require_keys(path: Path, where: str, found: Any, required: set[str], optional: set[str] | frozenset[str]) -> None:
@@ -86,20 +95,23 @@ def config_from_options(options: Mapping[str, Any], **fields: Any) -> ElmoConfig
         ValueError: an entry has a value that no model can have.
     """
     lstm, cnn = options["lstm"], options["char_cnn"]
-    if cnn.get("n_characters", 262) not in (*CHARACTER_ROWS, CHARACTER_ROWS[-1] + 1):
-        raise ValueError(f"char_cnn.n_characters is {cnn['n_characters']!r}, but ELMo's models have 262.")
+    characters = cnn.get("n_characters", 262)
+    if type(characters) is not int or characters not in (*CHARACTER_ROWS, CHARACTER_ROWS[-1] + 1):
+        raise ValueError(f"char_cnn.n_characters is {characters!r:.100}, but ELMo's models have 262.")
     skip = lstm.get("use_skip_connections", False)
     if type(skip) is not bool:
-        raise ValueError(f"lstm.use_skip_connections is {skip!r}, but must be true or false.")
+        raise ValueError(f"lstm.use_skip_connections is {skip!r:.100}, but must be true or false.")
+    highways = 0 if cnn.get("n_highway") is None else cnn["n_highway"]
+    words = cnn["max_characters_per_token"]
     return ElmoConfig(
-        char_embedding_size=_integer("char_cnn.embedding.dim", cnn["embedding"]["dim"]),
+        char_embedding_size=integer("char_cnn.embedding.dim", cnn["embedding"]["dim"]),
         char_filters=_filters(cnn["filters"]),
         char_activation=_activation(cnn["activation"]),
-        num_highway_layers=_integer("char_cnn.n_highway", cnn.get("n_highway") or 0, least=0),
-        max_word_length=_integer("char_cnn.max_characters_per_token", cnn["max_characters_per_token"], least=3),
-        hidden_size=2 * _integer("lstm.projection_dim", lstm["projection_dim"]),
-        cell_size=_integer("lstm.dim", lstm["dim"]),
-        num_hidden_layers=_integer("lstm.n_layers", lstm.get("n_layers", 1)),
+        num_highway_layers=integer("char_cnn.n_highway", highways, least=0, most=MOST_LAYERS),
+        max_word_length=integer("char_cnn.max_characters_per_token", words, least=3, most=MOST_CHARACTERS),
+        hidden_size=2 * integer("lstm.projection_dim", lstm["projection_dim"]),
+        cell_size=integer("lstm.dim", lstm["dim"]),
+        num_hidden_layers=integer("lstm.n_layers", lstm.get("n_layers", 1), most=MOST_LAYERS),
         cell_clip=_clip("lstm.cell_clip", lstm.get("cell_clip")),
         proj_clip=_clip("lstm.proj_clip", lstm.get("proj_clip")),
         use_skip_connections=skip,
@@ -107,30 +119,36 @@ def config_from_options(options: Mapping[str, Any], **fields: Any) -> ElmoConfig
     )
 
 
-def _integer(key: str, value: Any, least: int = 1) -> int:
-    if type(value) is not int or value < least:
-        raise ValueError(f"{key} is {value!r}, but must be a whole number, {least} or more.")
+def integer(key: str, value: Any, least: int = 1, most: int = MOST_SIZE) -> int:
+    """A whole number of the options; ValueError where it is none, or out of its bounds."""
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{key} is {value!r:.100}, but must be a whole number, {least} to {most:,}.")
     return value
 
 
 def _clip(key: str, value: Any) -> float | None:
     if value is None:
         return None
-    if type(value) not in (int, float) or not 0 < value < math.inf:
-        raise ValueError(f"{key} is {value!r}, but must be a number over 0, or null for no clipping.")
+    if type(value) not in (int, float) or not 0 < value < 1e38:
+        raise ValueError(f"{key} is {value!r:.100}, but must be a number over 0, or null for no clipping.")
     return float(value)
 
 
 def _filters(filters: Any) -> list[list[int]]:
     pairs = filters if isinstance(filters, list) else []
-    if not pairs or not all(isinstance(p, list) and len(p) == 2 and all(type(n) is int for n in p) for p in pairs):
-        raise ValueError(f"char_cnn.filters is {filters!r}, but must be a list of [width, number].")
+    if not 0 < len(pairs) <= MOST_LAYERS or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        raise ValueError(
+            f"char_cnn.filters is {filters!r:.100}, but must be a list of [width, number], 1 to {MOST_LAYERS} of them."
+        )
+    for width, number in pairs:
+        integer("char_cnn.filters: a width", width, most=MOST_CHARACTERS)
+        integer("char_cnn.filters: a number", number)
     return pairs
 
 
 def _activation(activation: Any) -> str:
     if activation not in ("relu", "tanh"):
-        raise ValueError(f'char_cnn.activation is {activation!r}, but must be "relu" or "tanh".')
+        raise ValueError(f'char_cnn.activation is {activation!r:.100}, but must be "relu" or "tanh".')
     return activation
 
 

@@ -21,7 +21,7 @@ from hf_elmo.pretraining.vocabulary import Vocabulary
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .allennlp import COPY, Dataset, Row, key_table
-from .allennlp_options import config_from_options, read_options
+from .allennlp_options import config_from_options, integer, read_options
 from .output import new_folder, require_equal
 
 PREFIX = "lm/"
@@ -82,8 +82,8 @@ def tensors_from_variables(
     sizes = {
         "char_vocab_size": len(weights[f"{PREFIX}char_embed"]) + 1,
         "vocab_size": len(weights[f"{PREFIX}softmax/W"]),
-        "num_sampled": options.get("n_negative_samples_batch", 8192),
-        "hidden_dropout": options.get("dropout", 0.0),
+        "num_sampled": integer("n_negative_samples_batch", options.get("n_negative_samples_batch", 8192)),
+        "hidden_dropout": _dropout(options.get("dropout", 0.0)),
     }
     config = config_from_options(options, **sizes)
     single_cell = f"{PREFIX}RNN_0/rnn/lstm_cell/kernel" in weights
@@ -94,6 +94,12 @@ def tensors_from_variables(
     if weights:
         raise ValueError(f"unexpected variable {min(weights)!r} ({len(weights)} such): are these its options?")
     return config, tensors
+
+
+def _dropout(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value < 1:
+        raise ValueError(f"dropout is {value!r:.100}, but must be a number from 0 to 1, less than 1.")
+    return value
 
 
 def _take(weights: dict[str, np.ndarray], dataset: Dataset) -> np.ndarray | None:

@@ -1,6 +1,5 @@
 """Checkpoint folders for the Hub: written completely or not at all, and compared with their source."""
 
-import hashlib
 import inspect
 from pathlib import Path
 
@@ -12,11 +11,12 @@ from transformers import PreTrainedModel
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.model_cards import make_card, published_card, write_card
 from hf_elmo.modeling_elmo import ElmoModel
-from hf_elmo.shipped import named
+from hf_elmo.shipped import load_checkpoint
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .allennlp import LEFT_OUT, import_h5py, read_weights, write_weights
-from .download import download_published, published_model
+from .allennlp import LEFT_OUT, read_weights, write_weights
+from .download import SHA256, download_published, published_model, sha256
+from .hdf5 import import_h5py
 from .output import new_folder, require_absent, require_equal
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -53,6 +53,7 @@ def convert(
     dtype: str = "float32",
     word_splitting: str = "lm1b",
     about: ModelCard | None = None,
+    digest: str | None = None,
 ) -> Path:
     """
     Write AllenNLP's model as a folder for the Hub: safetensors, configuration, tokenizer, model card, and the code with
@@ -66,6 +67,8 @@ def convert(
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the weights in the folder.
         word_splitting: how the checkpoint's tokenizer splits text, an argument of [`ElmoTokenizer`].
         about: a page about the model, whose text and metadata go into the model card.
+        digest: the SHA-256 that the weights file must have, in hexadecimal digits. Nothing else tells whether a bit of
+            a weight has flipped; without it the card says so.
 
     Returns:
         `out`.
@@ -76,6 +79,7 @@ def convert(
     """
     out = Path(out)
     require_absent(out)
+    _require_digest(Path(weights), digest)
     model = load(options, weights, dtype)
     tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=model.config.max_word_length)
     with new_folder(out) as folder:
@@ -87,7 +91,8 @@ def convert(
             config=model.config,
             parameters=sum(parameter.numel() for parameter in model.parameters()),
             dtype=dtype,
-            sources=[(Path(file).name, _sha256(Path(file))) for file in (options, weights)],
+            sources=[(Path(file).name, sha256(Path(file))) for file in (options, weights)],
+            compared=digest is not None,
         )
         write_card(folder, card)
         _compare_with_source(folder, options, weights, dtype)
@@ -101,6 +106,7 @@ def convert_published(
     dtype: str = "float32",
     word_splitting: str = "lm1b",
     cache_dir: str | Path | None = None,
+    digest: str | None = None,
 ) -> Path:
     """
     Download one of AllenNLP's published models and convert it.
@@ -111,6 +117,7 @@ def convert_published(
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the weights in the folder.
         word_splitting: how the checkpoint's tokenizer splits text, an argument of [`ElmoTokenizer`].
         cache_dir: where the downloaded files are kept; by default huggingface_hub's assets folder.
+        digest: as in [`convert`]; by default the known one of the model, where there is one.
 
     Returns:
         `out`.
@@ -120,12 +127,13 @@ def convert_published(
         ConnectionError: the files cannot be downloaded.
         FileExistsError, ImportError: as [`convert`].
     """
-    published_model(model)  # everything that can fail before the download
+    digest = digest or SHA256.get(published_model(model).weights)  # everything that can fail before the download
     import_h5py()
     _require_dtype(dtype)
     require_absent(Path(out))
     options, weights = download_published(model, cache_dir)
-    return convert(options, weights, out, dtype=dtype, word_splitting=word_splitting, about=published_card(model))
+    about = published_card(model)
+    return convert(options, weights, out, dtype=dtype, word_splitting=word_splitting, about=about, digest=digest)
 
 
 def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
@@ -151,8 +159,7 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
     out = Path(out)
     require_absent(out)
     if not isinstance(model, PreTrainedModel):
-        with named(model):
-            model = ElmoModel.from_pretrained(model)
+        model = load_checkpoint(ElmoModel, model)
     if model.config.model_type != ElmoConfig.model_type:
         raise ValueError(f"model is a {type(model).__name__}, but only ELMo models have AllenNLP's format.")
     state = model.base_model.state_dict()
@@ -177,12 +184,9 @@ def _cast(key: str, array: np.ndarray, dtype: str) -> torch.Tensor:
     return tensor
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+def _require_digest(weights: Path, digest: str | None) -> None:
+    if digest is not None and (found := sha256(weights)) != digest.lower():
+        raise ValueError(f"{weights} has the SHA-256 {found}, not {digest}: it is damaged, download or copy it again.")
 
 
 def _compare_with_source(folder: Path, options: str | Path, weights: str | Path, dtype: str) -> None:

@@ -1,5 +1,6 @@
 """AllenNLP's published models: their addresses, and a download that resumes."""
 
+import hashlib
 import http.client
 import json
 import re
@@ -48,6 +49,11 @@ PUBLISHED_MODELS = {
         "contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_weights_PubMed_only.hdf5",
     ),
 }
+
+
+# SHA-256 by path, of the files of which a digest is known. Their publisher states none, and none could be computed from
+# a copy that is known to be whole: until one is, a converted checkpoint's card records the digest and says so.
+SHA256: dict[str, str] = {}
 
 
 class _BrokenTransferError(OSError):
@@ -115,6 +121,7 @@ def download(path: str, target: Path, hosts: Sequence[str] = HOSTS) -> Path:
             try:
                 _fetch(host + path, part)
                 _require_content(part, target.suffix)
+                _require_digest(part, SHA256.get(path))
             except (OSError, http.client.HTTPException) as error:
                 problems.append(f"  {host}{path}: {error or type(error).__name__}")
                 continue
@@ -140,10 +147,12 @@ def _fetch(url: str, part: Path) -> None:
 
 def _transfer(url: str, part: Path) -> None:
     """One request: resumes at the end of `part` if the server still has the same version, else starts over."""
-    have, tag = _resumable(part)
+    have, version, total = _resumable(part)
+    if have == total:  # stopped between its last byte and its name
+        return
     headers = {"User-Agent": "hf-elmo", "Accept-Encoding": "identity"}
     if have:
-        headers |= {"Range": f"bytes={have}-", "If-Range": tag}
+        headers |= {"Range": f"bytes={have}-", "If-Range": version}
     try:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS)
     except HTTPError as error:
@@ -152,20 +161,33 @@ def _transfer(url: str, part: Path) -> None:
         part.unlink()
         raise _BrokenTransferError("the partial file is of another version") from error
     with response:
-        start, total = _extent(response, have)
-        version = response.headers["ETag"] or response.headers["Last-Modified"] or ""
-        _tag_file(part).write_text(version, encoding="utf-8")
+        start, size = _extent(response, have)
+        if start and (_version(response), size) != (version, total or size):
+            part.unlink()
+            raise _BrokenTransferError("the server's file changed between two requests")
+        if not start:
+            _begin(part, _version(response), size)
         name = url.rpartition("/")[2]
-        with (
-            part.open("ab" if start else "wb") as file,
-            tqdm(total=total, initial=start, unit="B", unit_scale=True, desc=name) as bar,
-        ):
+        with part.open("ab") as file, tqdm(total=size, initial=start, unit="B", unit_scale=True, desc=name) as bar:
             while chunk := response.read(CHUNK_BYTES):
                 file.write(chunk)
                 bar.update(len(chunk))
-    size = part.stat().st_size
-    if total is not None and size != total:
-        raise _BrokenTransferError(f"the connection ended after {size} of {total} bytes")
+    arrived = part.stat().st_size
+    if size is not None and arrived != size:
+        raise _BrokenTransferError(f"the connection ended after {arrived} of {size} bytes")
+
+
+def _version(response: http.client.HTTPResponse) -> str:
+    """What names a version byte by byte, empty where nothing does: a weak ETag names what means the same."""
+    tag = response.headers["ETag"] or response.headers["Last-Modified"] or ""
+    return "" if tag.startswith("W/") else tag
+
+
+def _begin(part: Path, version: str, size: int | None) -> None:
+    """An empty part of a version. The old bytes go first: they must never be taken for ones of the new version."""
+    part.unlink(missing_ok=True)
+    _tag_file(part).write_text(version if size is None else f"{version}\n{size}", encoding="utf-8")
+    part.touch()
 
 
 def _extent(response: http.client.HTTPResponse, have: int) -> tuple[int, int | None]:
@@ -176,18 +198,23 @@ def _extent(response: http.client.HTTPResponse, have: int) -> tuple[int, int | N
             return have, int(match[2])
         raise OSError(f"asked for the bytes from {have} on, the server sent {response.headers['Content-Range']!r}")
     length = response.headers["Content-Length"]
+    if not length and response.headers["Transfer-Encoding"] != "chunked":
+        raise OSError("the server does not say how long the file is, so that nothing would tell a part from the whole")
     return 0, int(length) if length else None
 
 
 def _tag_file(part: Path) -> Path:
-    """The file with the version (`ETag`) of `part`: pieces of two versions must not be joined."""
+    """The file with the version (`ETag`) of `part` and the whole file's size: pieces of two versions must not be
+    joined."""
     return part.with_name(part.name + ".etag")
 
 
-def _resumable(part: Path) -> tuple[int, str]:
-    """The bytes that an earlier transfer left, 0 where their version is unknown; and the version."""
-    tag = _tag_file(part).read_text(encoding="utf-8") if _tag_file(part).is_file() else ""
-    return (part.stat().st_size if tag and part.is_file() else 0), tag
+def _resumable(part: Path) -> tuple[int, str, int | None]:
+    """The bytes that an earlier transfer left, 0 where their version is unknown; the version; the whole file's size."""
+    text = _tag_file(part).read_text(encoding="utf-8") if _tag_file(part).is_file() else ""
+    version, _, size = text.partition("\n")
+    have = part.stat().st_size if version and part.is_file() else 0
+    return have, version, int(size) if size.isdecimal() else None
 
 
 def _require_content(part: Path, suffix: str) -> None:
@@ -203,3 +230,19 @@ def _require_content(part: Path, suffix: str) -> None:
     if not good:
         part.unlink()
         raise OSError(f"the server sent something that is not {suffix[1:]}: it begins with {start!r}")
+
+
+def _require_digest(part: Path, expected: str | None) -> None:
+    """Delete and reject a file with another digest than the known one."""
+    if expected is not None and sha256(part) != expected:
+        part.unlink()
+        raise OSError(f"the server sent a file with another SHA-256 than the known {expected}")
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 digest of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -14,7 +14,7 @@ from transformers import AutoConfig, PreTrainedModel
 from hf_elmo import ElmoForSequenceClassification, ElmoModel
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.optional import import_optional
-from hf_elmo.shipped import named
+from hf_elmo.shipped import load_checkpoint, named
 
 from .output import new_path, require_absent
 
@@ -64,7 +64,7 @@ def _exportable(model: str | Path | PreTrainedModel) -> ElmoModel | ElmoForSeque
             architectures = AutoConfig.from_pretrained(model).architectures or ()
         has_head = ElmoForSequenceClassification.__name__ in architectures
         model_class = ElmoForSequenceClassification if has_head else ElmoModel
-        model = model_class.from_pretrained(model, dtype=torch.float32)
+        model = load_checkpoint(model_class, model, dtype=torch.float32)
     if model.config.model_type != ElmoConfig.model_type:
         raise ValueError(f"model is a {type(model).__name__}, but only ELMo models can be exported.")
     if type(model).__name__ != ElmoForSequenceClassification.__name__:

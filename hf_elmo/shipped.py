@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import constants
 
-from .modeling_elmo import ElmoModel
+from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
 from .tokenization_elmo import ElmoTokenizer
 
 NAME = "elmo-mini-en"
@@ -77,22 +78,42 @@ def load_weights(
     if language_model:
         from .modeling_pretraining_elmo import ElmoForPreTraining as model_class
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return load_checkpoint(model_class, name, dtype=dtype or "auto").to(device)
+
+
+def load_checkpoint(
+    model_class: type[ElmoPreTrainedModel], name: str | os.PathLike, *, may_lack: tuple[str, ...] = (), **kwargs: Any
+) -> ElmoPreTrainedModel:
+    """
+    `model_class.from_pretrained(name, **kwargs)` for a checkpoint that must be whole.
+
+    Args:
+        may_lack: how the names of tensors begin that may be missing, and are initialized.
+
+    Raises:
+        ValueError: a file is damaged, or lacks a tensor (transformers would initialize it and go on).
+        OSError: there is no such checkpoint.
+    """
     with named(name):
-        return model_class.from_pretrained(name, dtype=dtype or "auto").to(device)
+        model, report = model_class.from_pretrained(name, output_loading_info=True, **kwargs)
+    if missing := sorted(key for key in report["missing_keys"] if not key.startswith(may_lack)):
+        raise ValueError(f"{name} has no tensor {missing[0]!r} ({len(missing)} such): download or copy it again.")
+    return model
 
 
 @contextmanager
 def named(name: str | os.PathLike) -> Iterator[None]:
     """
-    For a block that loads a checkpoint: its errors name the folder that does not exist or is no checkpoint, and say so
-    where the Hub cannot be reached.
+    For a block that loads a checkpoint: its errors name the folder that does not exist, is no checkpoint or has a
+    damaged file, and say so where the Hub cannot be reached.
 
     Args:
         name: a folder or a name on the Hub.
 
     Raises:
         FileNotFoundError: it is a path, and there is no such folder.
-        ValueError: it is a folder or a file, but no checkpoint; the message says what it is.
+        ValueError: it is a folder or a file, but no checkpoint, and the message says what it is; or a file of it is
+            damaged.
         OSError: it is neither a folder nor a model on the Hub, or the Hub cannot be reached.
     """
     name = os.fspath(name)
@@ -110,6 +131,13 @@ def named(name: str | os.PathLike) -> Iterator[None]:
         )
         raise OSError(
             f"model {name!r} does not exist as a folder, nor could it be had from the Hub: {reason}"
+        ) from error
+    except (ValueError, ImportError, MemoryError):
+        raise
+    except Exception as error:  # each library raises its own; tokenizers nothing more specific than this
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise ValueError(
+            f"{name} cannot be loaded, a file of it is damaged: download or copy it again. {reason}"
         ) from error
 
 

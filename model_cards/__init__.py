@@ -22,7 +22,7 @@ def make_card(name: str, about: ModelCard | None = None, **fields: Any) -> Model
         name: the checkpoint's name, the card's title.
         about: a page whose text and metadata the card includes, as from [`published_card`].
         fields: of the template: `config` (the ElmoConfig), `parameters` (their number), `dtype`, and `sources`, a list
-            of (file name, SHA-256).
+            of (file name, SHA-256), and `compared`, whether the weights' digest was compared with a known one.
     """
     metadata: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "feature-extraction"}
     metadata["tags"] = ["elmo", "bilm", "character-level"]

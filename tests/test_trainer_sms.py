@@ -1,12 +1,22 @@
 """Trainer fine-tunes ElmoForSequenceClassification, saves it, and the Auto classes give the same predictions."""
 
 import csv
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
+from torch import Tensor
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 
 from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer, shipped
 from hf_elmo.conversion import convert
@@ -125,21 +135,106 @@ def test_training_in_bfloat16_with_checkpointing(tmp_path: Path, tokenizer: Elmo
     assert all(parameter.isfinite().all() for parameter in model.parameters())
 
 
-def test_an_interrupted_training_goes_on_to_the_same_model(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
-    def fresh() -> ElmoForSequenceClassification:
-        torch.manual_seed(0)
-        return ElmoForSequenceClassification(ElmoConfig(**TINY, num_labels=2))
+# How far two runs of the same updates may be apart where a library adds in another order, as MKL does with where the
+# memory lies: a sum of n float32 numbers by n * 2^-24 of the sum of their sizes (Higham 2002, section 3.1). The longest
+# chain of sums from characters to a gradient has under n = 512 additions, and cancellation is allowed to make that 8
+# times more of the gradient itself. AdamW moves a weight by lr * m / sqrt(v), both made of gradients: twice that, times
+# lr = 0.03. A difference that one step makes may double in each of the next, so three steps make 1 + 2 + 4 of it:
+# 1.0e-4. Other data, random numbers or optimizer state change a step by lr itself, 300 times as much.
+ROUNDING = 7 * 0.03 * 2 * 8 * 512 * 2.0**-24
 
-    options = {"max_steps": 6, "save_strategy": "steps", "save_steps": 3}
-    whole = train(tmp_path / "whole", fresh(), tokenizer, messages(60), **options)
-    checkpoint = tmp_path / "whole" / "runs" / "checkpoint-3"
-    arguments = TrainingArguments(**{**whole.args.to_dict(), "output_dir": tmp_path / "again", "report_to": []})
-    resumed = Trainer(
-        fresh(), arguments, train_dataset=Texts(tokenizer, messages(60)), processing_class=tokenizer
-    )  # fmt: skip
+
+class Record(TrainerCallback):
+    """What decides an update, before each: the learning rate and the state of the random numbers."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, tuple[float, Tensor]] = {}
+
+    def on_step_begin(self, args, state, control, lr_scheduler=None, **kwargs: object) -> None:
+        self.steps[state.global_step] = lr_scheduler.get_last_lr(), torch.get_rng_state()
+
+
+def interrupt(folder: Path, tokenizer: ElmoTokenizer, missing: str | None = None) -> tuple[Trainer, Trainer]:
+    """A training of six steps, and one that goes on from its third, without the file `missing` of the checkpoint."""
+
+    def make(name: str) -> Trainer:
+        torch.manual_seed(0)
+        model = ElmoForSequenceClassification(ElmoConfig(**TINY, num_labels=2))
+        arguments = TrainingArguments(
+            folder / name,
+            max_steps=6,
+            per_device_train_batch_size=16,
+            learning_rate=0.03,
+            save_steps=3,
+            seed=3,
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+        )
+        texts = Texts(tokenizer, messages(60))
+        trainer = Trainer(model, arguments, train_dataset=texts, processing_class=tokenizer, callbacks=[Record()])
+        trainer.inputs = []
+        trainer.model.register_forward_pre_hook(
+            lambda _, __, inputs: trainer.inputs.append(inputs["input_ids"]), with_kwargs=True
+        )
+        return trainer
+
+    whole, resumed = make("whole"), make("resumed")
+    whole.train()
+    checkpoint = folder / "whole" / "checkpoint-3"
+    if missing:
+        (checkpoint / missing).unlink()
     resumed.train(resume_from_checkpoint=str(checkpoint))
-    for name, weight in whole.model.state_dict().items():
-        assert torch.equal(resumed.model.state_dict()[name], weight), name
+    return whole, resumed
+
+
+def largest_difference(whole: Trainer, resumed: Trainer) -> float:
+    pairs = zip(whole.model.parameters(), resumed.model.parameters(), strict=True)
+    return max(float((one - other).detach().abs().max()) for one, other in pairs)
+
+
+def test_an_interrupted_training_makes_the_same_updates(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
+    whole, resumed = interrupt(tmp_path, tokenizer)
+    assert len(whole.inputs) == 6
+    assert len(resumed.inputs) == 3
+    for expected, found in zip(whole.inputs[3:], resumed.inputs, strict=True):
+        assert torch.equal(found, expected)
+    expected, found = (
+        next(each for each in trainer.callback_handler.callbacks if isinstance(each, Record)).steps
+        for trainer in (whole, resumed)
+    )
+    assert found.keys() == {3, 4, 5}
+    for step, (rate, state) in found.items():
+        assert rate == expected[step][0]
+        assert torch.equal(state, expected[step][1])
+    assert largest_difference(whole, resumed) <= ROUNDING
+
+
+@pytest.mark.parametrize("missing", ["optimizer.pt", "rng_state.pth"])
+def test_other_updates_show_over_the_rounding(tmp_path: Path, tokenizer: ElmoTokenizer, missing: str) -> None:
+    """transformers' Trainer goes on in silence without them; ElmoPreTrainer refuses."""
+    assert largest_difference(*interrupt(tmp_path, tokenizer, missing)) > 10 * ROUNDING
+
+
+def test_an_interrupted_training_is_bit_equal_where_sums_are_reproducible(tmp_path: Path) -> None:
+    """MKL adds in one order wherever the memory lies, on every processor, with MKL_CBWR=COMPATIBLE and one thread."""
+    script = (
+        "import sys; from pathlib import Path; from hf_elmo import ElmoTokenizer\n"
+        "from tests.test_trainer_sms import interrupt, largest_difference\n"
+        "trainers = interrupt(Path(sys.argv[1]), ElmoTokenizer(word_splitting='whitespace'))\n"
+        "print('difference', largest_difference(*trainers))\n"
+    )
+    settings = {"MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        env={**os.environ, **settings},
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "difference 0.0"
 
 
 @pytest.mark.parametrize("counted", ["all", "non_padding"])

@@ -166,11 +166,13 @@ def _add_convert(subparsers: argparse._SubParsersAction) -> None:
         "--word-splitting", help="of its tokenizer: lm1b or whitespace [lm1b; for a TensorFlow checkpoint whitespace]"
     )
     parser.add_argument("--cache-dir", metavar="DIR", help="for downloaded files [huggingface_hub's cache]")
+    parser.add_argument("--sha256", metavar="HEX", help="digest that WEIGHTS must have [none is compared]")
     parser.set_defaults(run=_convert, error=parser.error)
 
 
 def _convert(options: argparse.Namespace) -> None:
-    how = {name: getattr(options, name) for name in ("dtype", "word_splitting") if getattr(options, name) is not None}
+    how = {"dtype": options.dtype, "word_splitting": options.word_splitting, "digest": options.sha256}
+    how = {name: value for name, value in how.items() if value is not None}
     if options.model:
         from hf_elmo.conversion import convert_published
 
@@ -201,6 +203,8 @@ def _convert_files(options: argparse.Namespace, how: dict[str, str]) -> Path:
         return convert(*(source if found.kind == "allennlp" else found.files), out, **how)
     if how.pop("dtype", "float32") != "float32":
         options.error(f"--dtype {options.dtype} is given, but a TensorFlow training is converted in float32")
+    if "digest" in how:
+        options.error("--sha256 goes with WEIGHTS or --model: a TensorFlow training has several files")
     training, *vocabulary = source
     checkpoint = find_checkpoint(training)
     folder = checkpoint if checkpoint.is_dir() else checkpoint.parent

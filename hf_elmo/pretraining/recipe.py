@@ -15,7 +15,7 @@ from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
 from ..modeling_pretraining_elmo import ElmoForPreTraining
-from ..shipped import load_tokenizer
+from ..shipped import load_checkpoint, load_tokenizer
 from ..tokenization_elmo import ElmoTokenizer
 from .checkpoints import last_whole_checkpoint
 from .data import PackedWindows, PaddedTexts
@@ -177,8 +177,9 @@ def _model(
     if not init:
         return ElmoForPreTraining(ElmoConfig(**settings, vocab_size=len(new))), tokenizer
     if old is None:
-        return ElmoForPreTraining.from_pretrained(init, **settings, vocab_size=len(new), dtype=torch.float32), tokenizer
-    model = ElmoForPreTraining.from_pretrained(init, **settings, dtype=torch.float32)
+        settings |= {"vocab_size": len(new), "may_lack": ("lm_head.",)}
+        return load_checkpoint(ElmoForPreTraining, init, **settings, dtype=torch.float32), tokenizer
+    model = load_checkpoint(ElmoForPreTraining, init, **settings, dtype=torch.float32)
     if new is not old:
         model.change_vocabulary(new.rows_in(old), new.unk_id)
     return model, tokenizer

@@ -189,6 +189,22 @@ def test_a_checkpoint_that_does_not_fit_is_refused(change, message):
         tensors_from_variables(options, change(make_variables(options)))
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dropout": "0.1"}, "dropout is '0.1'"),
+        ({"dropout": 1}, "dropout is 1,"),
+        ({"n_negative_samples_batch": 10**18}, "n_negative_samples_batch is 1000000000000000000"),
+        ({"n_negative_samples_batch": True}, "n_negative_samples_batch is True"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_impossible_option_of_the_training_is_named(changes, message):
+    options = training_options("projection")
+    with pytest.raises(ValueError, match=message):
+        tensors_from_variables({**options, **changes}, make_variables(options))
+
+
 # -- the command, without TensorFlow -----------------------------------------------------------------------------------
 
 

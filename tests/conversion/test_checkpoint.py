@@ -1,5 +1,7 @@
 """Checkpoints: what is in the folder, that it appears whole or not at all, and the way back."""
 
+import hashlib
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from hf_elmo.model_cards import published_card
 from hf_elmo.remote_code import FILES
 
 from ..allennlp_files import make_arrays, make_options, write_files
+from ..kills import KILLS, run, run_with_kills
 
 CODE = {*FILES["ElmoModel"], *FILES["ElmoTokenizer"]}
 
@@ -99,6 +102,50 @@ class TestCard:
         card = ModelCard.load(out / "README.md")
         assert published_card(name).text.strip() in card.text
         assert card.data.language == ("pt" if name == "portuguese" else "en")
+
+
+class TestDigest:
+    def test_a_digest_that_is_given_is_compared(self, source: tuple[Path, Path], out: Path) -> None:
+        right = hashlib.sha256(source[1].read_bytes()).hexdigest()
+        with pytest.raises(ValueError, match=rf"weights\.hdf5 has the SHA-256 {right}, not 00ff"):
+            convert(*source, out, digest="00ff")
+        assert_nothing_left(out)
+        convert(*source, out, digest=right.upper())
+        assert "The digest of the weights is the one that was asked for." in (out / "README.md").read_text()
+
+    def test_without_a_digest_the_card_says_so(self, source: tuple[Path, Path], out: Path) -> None:
+        convert(*source, out)
+        card = (out / "README.md").read_text()
+        assert hashlib.sha256(source[1].read_bytes()).hexdigest() in card
+        assert "No digest was known to compare these with" in card
+
+    def test_the_known_digest_of_a_published_model(
+        self, source: tuple[Path, Path], out: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(checkpoint, "download_published", lambda *_: source)
+        monkeypatch.setitem(checkpoint.SHA256, PUBLISHED_MODELS["small"].weights, "0" * 64)
+        with pytest.raises(ValueError, match="not 0000"):
+            convert_published("small", out)
+
+
+class TestKilled:
+    def test_a_killed_conversion_leaves_all_or_nothing(self, source: tuple[Path, Path], tmp_path: Path) -> None:
+        log, folder, out = tmp_path / "log", tmp_path / "killed", tmp_path / "killed" / "elmo"
+        _, seconds = run(log, convert, *source, tmp_path / "whole" / "elmo")
+        whole = {path.name: path.read_bytes() for path in (tmp_path / "whole" / "elmo").iterdir()}
+        kills = run_with_kills(log, 5, seconds, convert_once, source, out, whole)
+        print(f"{kills} of {KILLS} kills came before the end")
+        assert kills, "nothing was killed: the test would prove too little"
+        assert {path.name: path.read_bytes() for path in out.iterdir()} == whole
+        assert {path.name for path in folder.iterdir() if not path.name.endswith(".partial")} == {out.name}
+
+
+def convert_once(source: tuple[Path, Path], out: Path, whole: dict[str, bytes]) -> None:
+    """Converts, unless an earlier process did: then all must be there."""
+    if out.exists():
+        assert {path.name: path.read_bytes() for path in out.iterdir()} == whole
+        shutil.rmtree(out)
+    convert(*source, out)
 
 
 class TestFailures:

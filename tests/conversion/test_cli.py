@@ -1,5 +1,6 @@
 """`hf-elmo convert` and `hf-elmo export`."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,10 @@ def test_errors_are_one_line_and_a_status(
     assert run("convert", *source, tmp_path / "model") == 1
     assert capsys.readouterr().err.startswith(f"hf-elmo: error: {source[1]} is not an HDF5 file")
     assert not (tmp_path / "model").exists()
+
+
+def test_digest_of_the_weights(source: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("convert", *source, tmp_path / "model", "--sha256", "0" * 64) == 1
+    assert "has the SHA-256" in capsys.readouterr().err
+    digest = hashlib.sha256(source[1].read_bytes()).hexdigest()
+    assert run("convert", *source, tmp_path / "model", "--sha256", digest) == 0

@@ -1,7 +1,10 @@
 """The download against a server on this machine, with every way it can go wrong."""
 
+import hashlib
 import http.server
+import random
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import pytest
 
 from hf_elmo.conversion import download as downloads
 from hf_elmo.conversion.download import HDF5_SIGNATURE, PUBLISHED_MODELS, download, download_published
+from tests.kills import KILLS, run, run_with_kills
 
 WEIGHTS = HDF5_SIGNATURE + bytes(range(256)) * 37
 OPTIONS = b'{"lstm": {}}'
@@ -25,6 +29,9 @@ class Server(http.server.ThreadingHTTPServer):
         self.etag: str | None = '"one"'
         self.ranges = True
         self.status: int | None = None
+        self.honest = True  # whether If-Range is heeded: not by each cache on the way
+        self.length = True  # whether the length is told
+        self.after_request = lambda: None
         self.requests: list[tuple[str, str | None]] = []
 
     @property
@@ -43,7 +50,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_error(self.server.status or 404)
             return
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
-        if not self.server.ranges or self.headers["If-Range"] != self.server.etag:
+        if not self.server.ranges or (self.server.honest and self.headers["If-Range"] != self.server.etag):
             start = 0
         if start >= len(body):
             self.send_error(416)
@@ -53,10 +60,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
         if self.server.etag:
             self.send_header("ETag", self.server.etag)
-        self.send_header("Content-Length", str(len(body) - start))
+        if self.server.length:
+            self.send_header("Content-Length", str(len(body) - start))
         self.end_headers()
         end = start + self.server.break_after.pop(0) if self.server.break_after else len(body)
         self.wfile.write(body[start:end])
+        self.server.after_request()
 
     def log_message(self, *arguments: Any) -> None:
         """Keeps the tests' output clean."""
@@ -143,6 +152,66 @@ class TestTransfer:
         server.etag, server.files["a/weights.hdf5"] = '"two"', WEIGHTS + b"new"
         assert fetch(target, server) == WEIGHTS + b"new"
 
+    @pytest.mark.parametrize("same_length", [True, False], ids=["same length", "longer"])
+    @pytest.mark.parametrize("honest", [True, False], ids=["If-Range heeded", "If-Range ignored"])
+    @pytest.mark.parametrize("named", [True, False], ids=["versions", "versions in the first answer only"])
+    def test_file_that_changes_between_two_requests(
+        self, server: Server, target: Path, same_length: bool, honest: bool, named: bool
+    ) -> None:
+        """Pieces of two versions are never joined, whatever the server says of them."""
+        new = WEIGHTS[::-1] if same_length else WEIGHTS[::-1] + b"new"
+        new = HDF5_SIGNATURE + new[len(HDF5_SIGNATURE) :]
+
+        def change() -> None:
+            server.files["a/weights.hdf5"] = new
+            server.etag = '"two"' if named else None
+
+        server.honest, server.break_after, server.after_request = honest, [1000], change
+        assert fetch(target, server) == new
+        assert leftovers(target) == set()
+
+    def test_weak_version_is_no_reason_to_resume(self, server: Server, target: Path) -> None:
+        server.etag, server.break_after = 'W/"one"', [1000]
+        assert fetch(target, server) == WEIGHTS
+        assert [wanted for _, wanted in server.requests] == [None, None]
+
+    def test_length_that_is_not_told_is_refused(self, server: Server, target: Path) -> None:
+        server.length = False
+        with pytest.raises(ConnectionError, match="does not say how long the file is"):
+            fetch(target, server)
+        assert not target.exists()
+
+    def test_stopped_between_the_last_byte_and_the_name(self, server: Server, target: Path) -> None:
+        target.parent.mkdir()
+        target.with_name("weights.hdf5.part").write_bytes(WEIGHTS)
+        target.with_name("weights.hdf5.part.etag").write_text(f'"one"\n{len(WEIGHTS)}')
+        assert fetch(target, server) == WEIGHTS
+        assert server.requests == []
+
+    @pytest.mark.parametrize("moment", ["unlink", "write_text", "open"])
+    def test_stopped_while_another_version_begins(
+        self, server: Server, target: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+    ) -> None:
+        """A part of the old version must not be left beside the new version's name."""
+        target.parent.mkdir()
+        part = target.with_name("weights.hdf5.part")
+        part.write_bytes(WEIGHTS[:1000])
+        part.with_name("weights.hdf5.part.etag").write_text(f'"one"\n{len(WEIGHTS)}')
+        new = HDF5_SIGNATURE + WEIGHTS[::-1]
+        server.etag, server.files["a/weights.hdf5"] = '"two"', new
+        original = getattr(Path, moment)
+
+        def stop(path: Path, *arguments: Any, **options: Any) -> Any:
+            if path.name.startswith("weights.hdf5.part"):
+                monkeypatch.setattr(Path, moment, original)
+                raise KeyboardInterrupt
+            return original(path, *arguments, **options)
+
+        monkeypatch.setattr(Path, moment, stop)
+        with pytest.raises(KeyboardInterrupt):
+            fetch(target, server)
+        assert fetch(target, server) == new
+
     def test_longer_leftover_than_the_file(self, server: Server, target: Path) -> None:
         target.parent.mkdir()
         target.with_name("weights.hdf5.part").write_bytes(WEIGHTS + b"too long")
@@ -197,6 +266,40 @@ class TestHosts:
         assert f"{first.url}a/weights.hdf5: HTTP Error 403" in message
         assert f"{second.url}a/weights.hdf5: HTTP Error 404" in message
         assert "hf-elmo convert OPTIONS WEIGHTS OUT" in message
+
+
+class TestDigest:
+    def test_another_digest_than_the_known_one(
+        self, make_server: Any, target: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first, second = make_server(), make_server()
+        monkeypatch.setitem(downloads.SHA256, "a/weights.hdf5", hashlib.sha256(WEIGHTS).hexdigest())
+        first.files["a/weights.hdf5"] = WEIGHTS[:-1] + b"x"
+        first.etag = '"other"'
+        with pytest.raises(ConnectionError, match="another SHA-256 than the known"):
+            fetch(target, first)
+        assert leftovers(target) - {f"{target.name}.part.etag"} == set()
+        assert fetch(target, first, second) == WEIGHTS
+
+
+class TestKilled:
+    def test_a_killed_download_goes_on_to_the_same_file(self, server: Server, tmp_path: Path) -> None:
+        content = HDF5_SIGNATURE + random.Random(3).randbytes(300_000)
+        server.files["a/weights.hdf5"] = content
+        log = tmp_path / "log"
+        _, seconds = run(log, fetch_slowly, tmp_path / "whole" / "weights.hdf5", server.url)
+        kills = run_with_kills(log, 7, seconds, fetch_slowly, tmp_path / "killed" / "weights.hdf5", server.url)
+        print(f"{kills} of {KILLS} kills came before the end")
+        assert kills, "nothing was killed: the test would prove too little"
+        assert (tmp_path / "killed" / "weights.hdf5").read_bytes() == content
+
+
+def fetch_slowly(target: Path, url: str) -> None:
+    """A download of pieces of 1,000 bytes, a millisecond each."""
+    downloads.CHUNK_BYTES = 1000
+    transferred = downloads.tqdm.update
+    downloads.tqdm.update = lambda bar, number: (time.sleep(1e-3), transferred(bar, number))
+    download("a/weights.hdf5", target, [url])
 
 
 class TestPublished:

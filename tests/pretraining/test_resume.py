@@ -10,11 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import TrainerState
-from transformers.utils import logging as transformers_logging
 
-from hf_elmo.cli import main
-from hf_elmo.pretraining import recipe
+from hf_elmo.pretraining import checkpoints, recipe
 from hf_elmo.pretraining.recipe import pretrain
+from hf_elmo_cli import main
 from tests.conftest import TINY
 from tests.kills import KILLS, run, run_with_kills
 from tests.pretraining.test_recipe import DOMAIN, GENERAL
@@ -32,11 +31,10 @@ def text(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def warnings(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """What transformers' loggers write, which do not propagate by themselves."""
-    monkeypatch.setattr(transformers_logging.get_logger("hf_elmo"), "propagate", True)
-    transformers_logging.enable_propagation()
-    yield caplog
-    transformers_logging.disable_propagation()
+    """What is logged about checkpoints."""
+    monkeypatch.setattr(checkpoints.logger, "handlers", [caplog.handler])
+    monkeypatch.setattr(recipe.logger, "handlers", [caplog.handler])
+    return caplog
 
 
 def train(folder: Path, text: Path, resume: bool = False, **changes: Any) -> dict[str, torch.Tensor]:
