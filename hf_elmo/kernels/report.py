@@ -5,6 +5,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +14,9 @@ from ..lstm_elmo import LstmCall
 from . import native
 from .registry import enabled, explain
 
-LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "huggingface-hub", "numpy", "triton")
+LIBRARIES = ("hf-elmo", "torch", "transformers", "tokenizers", "safetensors", "huggingface-hub", "numpy", "triton")
+EXTRAS = ("accelerate", "datasets", "h5py", "onnx", "onnxruntime", "onnxscript", "pyarrow", "scikit-learn")
+EXTRAS += ("sentence-transformers", "tensorflow", "tensorflow-cpu")
 INSTRUCTIONS = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16", "asimd", "sve", "bf16")
 
 
@@ -58,7 +61,9 @@ def _lstm_call(model: Any, rows: int, gradients: bool) -> LstmCall:
 
 def describe_environment() -> str:
     """Versions, devices, instruction sets, the compiler and its cache: what a bug report should hold."""
-    rows = {"Python": f"{sys.version.split()[0]}, {platform.platform()}", "libraries": _versions()}
+    rows = {"Python": f"{sys.version.split()[0]}, {platform.platform()}", "libraries": _versions(LIBRARIES)}
+    rows["of extras"] = _versions(EXTRAS, only_installed=True) or "none"
+    rows["hf_elmo is in"] = str(Path(__file__).parents[1])
     rows["processor"] = f"{_processor()}; {', '.join(_instructions()) or 'no known extension'}"
     rows["threads"] = f"{torch.get_num_threads()} of {os.cpu_count()}"
     rows["PyTorch's vectors"] = torch.backends.cpu.get_cpu_capability()
@@ -71,18 +76,19 @@ def describe_environment() -> str:
     rows["cache of compiled kernels"] = str(native.cache_folder())
     rows["kernels in C"] = native.reason() or "loaded"
     rows["HF_ELMO_KERNELS"] = os.environ.get("HF_ELMO_KERNELS", "not set: on")
+    rows["HF_HUB_OFFLINE"] = os.environ.get("HF_HUB_OFFLINE", "not set: the Hub is asked")
     rows["backends switched on"] = ", ".join(sorted(enabled())) or "none"
     width = max(map(len, rows))
     return "\n".join(f"{name:{width}}  {value}" for name, value in rows.items())
 
 
-def _versions() -> str:
+def _versions(names: tuple[str, ...], only_installed: bool = False) -> str:
     found = []
-    for name in ("hf-elmo", *LIBRARIES):
+    for name in names:
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
-            found.append(f"{name} is not installed")
+            found += [] if only_installed else [f"{name} is not installed"]
     return ", ".join(found)
 
 
