@@ -274,8 +274,8 @@ def test_pretraining_trains_the_bilm_whatever_the_switch_says() -> None:
     assert trained(model) == every
 
 
-def test_what_is_trained_is_said_once(caplog, monkeypatch) -> None:
-    monkeypatch.setattr(logging.getLogger("transformers"), "level", logging.INFO)
+def test_what_is_trained_is_said_once(caplog) -> None:
+    caplog.set_level(logging.INFO, "transformers")
     model = make().eval()
     numbers = [sum(p.numel() for p in model.parameters() if p.requires_grad or every) for every in (False, True)]
     for _ in range(3):

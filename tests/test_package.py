@@ -137,7 +137,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     }
     assert sources | {"hf_elmo/py.typed", "hf_elmo/model_cards/template.md"} <= set(names)
     info = f"hf_elmo-{hf_elmo.__version__}.dist-info"
-    assert {name.split("/")[0] for name in names} == {"hf_elmo", info}
+    assert {name.split("/")[0] for name in names} == {"hf_elmo", "hf_elmo_cli", info}
     assert f"{info}/licenses/LICENSE" in names
 
 
