@@ -213,7 +213,11 @@ def bilstm_layer_padded(
     gates = torch.baddbmm(bias.unsqueeze(1), inputs.reshape(directions, rows * words, size), weight_ih.mT)
     gates = gates.reshape(directions, rows, words, gates.shape[-1]).permute(2, 0, 1, 3)
 
-    def step(before: State, now: tuple[Tensor, Tensor]) -> tuple[State, Tensor]:
+    if torch.onnx.is_in_onnx_export() or not torch.is_grad_enabled():  # else the scan that makes gradients goes along
+        gates, weight_hh = gates.detach(), weight_hh.detach()
+        weight_hr = None if weight_hr is None else weight_hr.detach()
+
+    def step(before, now):  # without annotations, which strict export cannot read
         hidden, cell = before
         input_half, is_word = now
         i, f, g, o = (input_half + torch.bmm(hidden, weight_hh.mT)).to(cell.dtype).chunk(4, dim=-1)

@@ -123,9 +123,15 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             ValueError: an input is missing, given twice, or has a shape that does not fit; a label is no word; or a
                 sampled softmax is to train an `lm_head` that is more than its weights.
         """
+        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        if torch.compiler.is_exporting():
+            if labels is not None or backward_input_ids is not None:
+                raise ValueError("labels and backward_input_ids are not exported: an exported graph gives the logits.")
+            mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
+            return self._forward_padded(inputs_embeds if input_ids is None else input_ids, mask, state, wanted)
         packing, layers, state = self._read(input_ids, attention_mask, inputs_embeds, state, backward_input_ids)
         hidden_states = None
-        if self.config.output_hidden_states if output_hidden_states is None else output_hidden_states:
+        if wanted:
             hidden_states = tuple(packing.pad(layer) for layer in layers)
             # Read from what is given back, so that a gradient on the way to the loss is found there.
             layers = [layer.flatten(0, 1)[packing.positions] for layer in hidden_states]
@@ -135,6 +141,15 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         if output_logits or (output_logits is None and labels is None):
             logits = tuple(packing.pad(self.lm_head(x)) for x in directions)
         return ElmoForPreTrainingOutput(*losses, *logits, hidden_states=hidden_states, state=state)
+
+    def _forward_padded(
+        self, given: Tensor, mask: Tensor, state: State | None, wanted: bool
+    ) -> ElmoForPreTrainingOutput:
+        """`forward` in a graph for any batch and length, as that of [`ElmoModel`]."""
+        vectors = given if given.is_floating_point() else self.elmo.char_encoder.encode_all(given)
+        layers, state = self.elmo.bilm.run_padded(vectors, mask, state)
+        logits = (self.lm_head(x) * mask[:, :, None] for x in layers[-1].chunk(2, dim=2))
+        return ElmoForPreTrainingOutput(None, None, None, *logits, tuple(layers) if wanted else None, state)
 
     def _losses(
         self, directions: Sequence[Tensor], labels: Tensor, packing: Packing, num_items_in_batch: Tensor | int | None

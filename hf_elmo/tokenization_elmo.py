@@ -207,6 +207,7 @@ class ElmoTokenizer(TokenizersBackend):
             **kwargs,
         )
         self.update_post_processor()
+        self._made = True
 
     @classmethod
     def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
@@ -249,6 +250,39 @@ class ElmoTokenizer(TokenizersBackend):
     def all_special_ids(self) -> list[int]:
         """The ids that stand for padding and sentence boundaries."""
         return [self.pad_token_id, self.bos_token_id, self.eos_token_id]
+
+    @property
+    def vocab_size(self) -> int:
+        """The character ids that there are, 262: what `resize_token_embeddings` takes."""
+        return WORD_PADDING_ID + 1
+
+    def __len__(self) -> int:
+        return self.vocab_size
+
+    def _add_tokens(self, new_tokens: Sequence[str | AddedToken], special_tokens: bool = False) -> int:
+        if "_made" not in vars(self):
+            return super()._add_tokens(new_tokens, special_tokens)
+        if new := [str(token) for token in new_tokens if str(token) not in self.get_vocab()]:
+            raise ValueError(
+                f"{', '.join(map(repr, new))} cannot be added: ELMo spells each word, and no token has a vector of its "
+                "own. To keep a string whole, split the text yourself and pass is_split_into_words=True."
+            )
+        return 0
+
+    def add_special_tokens(self, special_tokens_dict: dict[str, Any], *args: Any, **kwargs: Any) -> int:
+        """As in transformers; but a token that is new is refused (ValueError), before anything is changed."""
+        if "_made" in vars(self):
+            parts = [[part] if isinstance(part, (str, AddedToken)) else part for part in special_tokens_dict.values()]
+            self._add_tokens([token for part in parts for token in part])
+        return super().add_special_tokens(special_tokens_dict, *args, **kwargs)
+
+    def __call__(self, text: Any = None, *args: Any, **kwargs: Any) -> BatchEncoding:
+        """As in transformers; lists of two strings are pairs where `truncation` says which of the two to cut, as
+        zero-shot classification does, and nowhere else: they could be words."""
+        one_is_cut = kwargs.get("truncation") in ("only_first", "only_second")
+        if one_is_cut and not kwargs.get("is_split_into_words") and isinstance(text, list):
+            text = [tuple(pair) if isinstance(pair, list) and len(pair) == 2 else pair for pair in text]
+        return super().__call__(text, *args, **kwargs)
 
     def _special_row(self, token: str) -> np.ndarray | None:
         """The row `[max_word_length]` of a boundary or of padding; `None` for an ordinary word."""

@@ -93,3 +93,20 @@ def test_a_sentence_transformer_is_built_saved_and_loaded(tmp_path: Path, base: 
     again = SentenceTransformer(str(tmp_path / "sentences"), device="cpu")
     assert np.array_equal(again.encode(SENTENCES, batch_size=3), embeddings)
     assert again.similarity(embeddings, embeddings).shape == (4, 4)
+
+
+@pytest.mark.parametrize("texts", [SENTENCES[0], SENTENCES], ids=["one", "several"])
+def test_zero_shot_classification(tmp_path: Path, texts: str | list[str]) -> None:
+    config = ElmoConfig(**TINY, id2label={0: "contradiction", 1: "neutral", 2: "entailment"})
+    config.label2id = {name: number for number, name in config.id2label.items()}
+    model, tokenizer = random_model(config, ElmoForSequenceClassification), ElmoTokenizer()
+    classify = pipeline("zero-shot-classification", model=model, tokenizer=tokenizer)
+    results = classify(texts, candidate_labels=["sport", "weather"], hypothesis_template="It is about {}.")
+    if isinstance(texts, str):
+        texts, results = [texts], [results]
+    for text, result in zip(texts, results, strict=True):
+        pairs = [(text, f"It is about {label}.") for label in ("sport", "weather")]
+        with torch.no_grad():
+            logits = torch.cat([model(**tokenizer(*pair, return_tensors="pt")).logits[:, 2] for pair in pairs])
+        expected = dict(zip(("sport", "weather"), logits.softmax(0).tolist(), strict=True))
+        assert dict(zip(result["labels"], result["scores"], strict=True)) == pytest.approx(expected, abs=1e-5)

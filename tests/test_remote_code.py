@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import CommitOperationAdd, HfApi, ModelCard
 
 import hf_elmo
 from hf_elmo import (
@@ -239,3 +241,19 @@ def test_what_travels_imports_what_it_may() -> None:
                 root = name.partition(".")[0]
                 assert root not in forbidden, (file.name, name)
                 assert root in allowed or (name == "hf_elmo.kernels" and id(node) in guarded), (file.name, name)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_push_to_hub_sends_the_code(config: ElmoConfig, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    config.vocab_size = 9
+    sent = []
+
+    def create_commit(api: HfApi, repo_id: str, operations: list[CommitOperationAdd], **kwargs: object) -> None:
+        sent.extend(operation.path_in_repo for operation in operations)
+
+    made = SimpleNamespace(repo_id="somebody/elmo-test")
+    monkeypatch.setattr(HfApi, "create_repo", lambda *_, **__: made)
+    monkeypatch.setattr(HfApi, "create_commit", create_commit)
+    monkeypatch.setattr("transformers.utils.hub.create_and_tag_model_card", lambda *_, **__: ModelCard("card"))
+    CLASSES[name](config).push_to_hub("somebody/elmo-test")
+    assert set(sent) == {*remote_code.FILES[name], "config.json", "model.safetensors", "README.md"}

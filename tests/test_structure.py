@@ -108,8 +108,9 @@ def test_what_travels_is_small_enough_to_be_read() -> None:
     assert lines["modeling_elmo"] <= 500
     before_heads = [name for name in lines if name in BEFORE_HEADS]
     assert sorted(before_heads) == sorted(BEFORE_HEADS)
-    # 2,600 when the rooms were made; then came pairs of texts, the switch on every class and the unknown fields.
-    assert sum(lines[name] for name in BEFORE_HEADS) <= 2700
+    # 2,600 when the rooms were made; then came pairs of texts, the switch on every class and the unknown fields (100),
+    # the export of ElmoForPreTraining (14) and what the tokenizer refuses or reads as pairs (36).
+    assert sum(lines[name] for name in BEFORE_HEADS) <= 2750
 
 
 BEFORE_HEADS = (

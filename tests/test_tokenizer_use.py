@@ -219,3 +219,36 @@ def test_saving_into_its_own_folder_keeps_the_vocabulary(tmp_path: Path) -> None
     ElmoTokenizer(vocab_file=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
     ElmoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
     assert ElmoTokenizer.from_pretrained(tmp_path).vocabulary == ["<S>", "</S>", "<UNK>"]
+
+
+def test_a_token_to_add_is_refused_and_a_known_one_is_not(tmp_path):
+    tokenizer = ElmoTokenizer()
+    for add in (tokenizer.add_tokens, lambda new: tokenizer.add_special_tokens({"extra_special_tokens": new})):
+        with pytest.raises(ValueError, match="'<e1>' cannot be added: ELMo spells each word"):
+            add(["<e1>"])
+    assert tokenizer.add_tokens(["<S>", "<pad>"]) == 0
+    assert tokenizer.tokenize("a <e1>") == ElmoTokenizer().tokenize("a <e1>")
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="cannot be added"):
+        ElmoTokenizer.from_pretrained(tmp_path).add_tokens("<e1>")
+
+
+def test_the_length_is_that_of_the_embedding(model):
+    tokenizer = ElmoTokenizer()
+    assert len(tokenizer) == tokenizer.vocab_size == model.get_input_embeddings().num_embeddings
+    embedding = model.get_input_embeddings()
+    assert model.resize_token_embeddings(len(tokenizer)) is embedding
+
+
+@pytest.mark.parametrize("truncation", ["only_first", "only_second"])
+def test_lists_of_two_are_pairs_where_one_of_the_two_is_to_be_cut(truncation):
+    tokenizer = ElmoTokenizer()
+    found = tokenizer([["a b", "c"], ["d", "e"]], truncation=truncation, padding=True)
+    assert found["input_ids"] == tokenizer([("a b", "c"), ("d", "e")], padding=True)["input_ids"]
+    for other in ({}, {"truncation": True}, {"truncation": "longest_first"}):
+        with pytest.raises(ValueError, match="is_split_into_words"):
+            tokenizer([["New", "York"]], **other)
+    with pytest.raises(ValueError, match="is_split_into_words"):
+        tokenizer([["a", "b", "c"]], truncation=truncation)
+    words = tokenizer([["New", "York"]], truncation=truncation, is_split_into_words=True)
+    assert words.tokens() == ["<S>", "New", "York", "</S>"]

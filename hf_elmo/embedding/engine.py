@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import IO, Any
@@ -10,6 +9,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 from torch import Tensor
+from transformers.utils import logging
 
 from ..kernels import constant_weights
 from ..modeling_elmo import ElmoModel, State
@@ -18,7 +18,7 @@ from ..spelling import BEGIN, END, Speller, Token
 from ..tokenization_elmo import ElmoTokenizer
 from .parts import Window
 
-logger = logging.getLogger(__name__)
+logger = logging.get_logger(f"transformers.{__name__}")
 
 FORWARD, BACKWARD = 0, 1
 BOUNDARIES = 2  # <S> and </S> around each row

@@ -14,7 +14,7 @@ from typing import Any
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
-logger = logging.get_logger(__name__)
+logger = logging.get_logger(f"transformers.{__name__}")
 
 DATA_FILE = "elmo_data.json"  # the position of the next batch in the text, and the sizes of the other files
 STATE_FILE = "elmo_state_{rank}.pt"  # a process's LSTM state before the next batch

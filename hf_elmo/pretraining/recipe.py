@@ -24,7 +24,7 @@ from .text import Text, TextFiles
 from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments
 from .vocabulary import Vocabulary, build_vocabulary
 
-logger = logging.get_logger(__name__)
+logger = logging.get_logger(f"transformers.{__name__}")
 
 LAYOUTS = ("windows", "sentences", "documents")
 HELD_OUT_EVERY = 20  # without held-out files, every 20th text of a domain is held out
