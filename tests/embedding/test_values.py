@@ -107,7 +107,9 @@ def test_a_model_with_a_head_is_used_without_it(tokenizer):
 
 def test_mix_with_layer_norm_is_that_of_each_row_alone(tokenizer):
     model = initial_model(scalar_mix_layer_norm=True)
-    close(embed(model, ROWS), [expected(model, tokenizer, row) for row in ROWS])
+    # The mix is as large as 1.3 times a normalized value, up to 4: a last digit is 4e-7 there, and divided by standard
+    # deviations below 1 the roundings of two ways to compute a layer (3e-7) grow beyond it.
+    close(embed(model, ROWS), [expected(model, tokenizer, row) for row in ROWS], 3e-6)
     with pytest.raises(ValueError, match=r"longer than batch_tokens=11.*layers='all'"):
         embed(model, ROWS, batch_tokens=11)
 

@@ -11,7 +11,7 @@ import sys
 
 import torch
 
-from . import archives, checks, kills, layers, settings, texts, words
+from . import archives, checks, kills, layers, sanitizers, settings, texts, words
 
 CHECKS = {check.name: check for check in (texts.CHECK, layers.CHECK, words.CHECK, archives.CHECK, kills.CHECK)}
 
@@ -21,7 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.harness", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = [*CHECKS, "settings"]
+    names = [*CHECKS, "settings", "sanitizers"]
     parser.add_argument("checks", nargs="*", metavar="CHECK", help=f"{', '.join(names)} [{', '.join(CHECKS)}]")
     parser.add_argument("--seed", type=int, default=0, help="of all cases [0]")
     parser.add_argument("--cases", type=int, metavar="N", help="of each check [a few]")
@@ -29,8 +29,13 @@ def main() -> int:
         "--budget", type=float, metavar="SECONDS", help="for all checks; with --cases whichever ends first"
     )
     parser.add_argument("--first", type=int, default=0, metavar="N", help="number of the first case [0]")
-    parser.add_argument("--only", nargs="+", metavar="SETTING", help=f"settings: {', '.join(settings.SETTINGS)}; few")
-    parser.add_argument("--tests", nargs="+", metavar="PATH", help="settings: files or folders of tests")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="SETTING",
+        help=f"settings: {', '.join(settings.SETTINGS)}; few; sanitizers: {', '.join(sanitizers.BUILDS)}",
+    )
+    parser.add_argument("--tests", nargs="+", metavar="PATH", help="settings, sanitizers: files or folders of tests")
     options = parser.parse_args()
     chosen = options.checks or list(CHECKS)
     if unknown := sorted(set(chosen) - set(names)):
@@ -46,6 +51,9 @@ def run(name: str, options: argparse.Namespace, share: int) -> bool:
         few = options.only == ["few"]
         only = settings.FEW if few else options.only or list(settings.SETTINGS)
         return settings.run(only, options.tests or (settings.FEW_TESTS if few else settings.TESTS)) > 0
+    if name == "sanitizers":
+        only, tests = options.only or sanitizers.BUILDS, options.tests or sanitizers.TESTS
+        return sanitizers.run(tuple(only), tuple(tests), options.cases or 25, options.seed) > 0
     check = CHECKS[name]
     unbounded = options.cases is None and options.budget is not None
     cases = options.cases or (sys.maxsize if unbounded else check.cases)

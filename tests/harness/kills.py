@@ -190,7 +190,8 @@ def all_commands(folder: Path, options: Path, weights: Path, url: str) -> dict[s
 
 def case(folder: Path, commands: dict[str, Command], rng: random.Random) -> Counter:
     """One command, killed one to three times unless it ends before."""
-    name = rng.choice(list(commands))
+    kind = rng.choice(sorted({name.split()[0] for name in commands}))
+    name = rng.choice([name for name in commands if name.split()[0] == kind])
     command, place, moments = commands[name], folder / "case", []
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()

@@ -27,8 +27,10 @@ def test_c_cell_equals_torch_cell(dtype):
         backend.backward(total, before, 0.9, 0.5, cells, grad_hidden, carried, grad_gates)
         found.append((total, cells, hidden, carried, grad_gates))
     for x, y in zip(*found, strict=True):
-        # In C the sum of the gates' halves is rounded to bfloat16 only where it is kept, not where it is used.
-        tolerance = {"rtol": 2e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {"rtol": 2e-6, "atol": 1e-6}
+        # In C the sum of the gates' halves is rounded to bfloat16 only where it is kept, not where it is used. In
+        # float32, where a gate saturates, 1 - g * g is off by twice g's error: two units in the last place, 1.2e-7,
+        # here and in PyTorch. Times gradients up to 4, and as compilers differ in what they fuse: 2e-6.
+        tolerance = {"rtol": 2e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {"rtol": 2e-6, "atol": 2e-6}
         torch.testing.assert_close(x, y, **tolerance)
 
 
@@ -61,7 +63,8 @@ def test_nan_has_nan_for_a_gradient(dtype):
 
 def test_is_chosen_for_what_it_supports():
     gates, state = torch.zeros(1, 2, 20), torch.zeros(1, 2, 5)
-    assert choose("cell", gates, state).name == "cell-c"
+    with use("on"):
+        assert choose("cell", gates, state).name == "cell-c"
     assert "float64" in cell_c.supports(gates.double(), state.double())
     assert "meta" in cell_c.supports(gates.to("meta"), state)
     with use("off"):
