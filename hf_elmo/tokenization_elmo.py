@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import re
 import shutil
 import threading
@@ -39,12 +40,12 @@ LM1B_PATTERN = "|".join(
 LM1B_QUOTES = (("“", '"'), ("”", '"'), ("„", '"'), ("‘", "'"), ("’", "'"))
 WORD_SPLITTINGS = ("lm1b", "whitespace")
 
-# Replaces an empty word inside the backend, which would drop it. Its position tells it from the same character in a
-# text.
+# Replaces an empty word inside the backend, which would drop it. Its position tells it from a text's same character.
 _EMPTY_WORD = "\ufdd0"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-# A call sets the backend's truncation and padding before it encodes: a thread holds this lock for both.
-_SETTINGS = threading.Lock()
+_SETTINGS = threading.Lock()  # a call sets the backend's truncation and padding, then encodes: it is held for both
+if hasattr(os, "register_at_fork"):  # in the child, a lock that another thread held would never be released
+    os.register_at_fork(after_in_child=lambda: globals().update(_SETTINGS=threading.Lock()))
 
 
 def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> np.ndarray:
@@ -126,15 +127,18 @@ def _drop_surrogates(words: list[str], text: str) -> list[str]:
     return words
 
 
-def _checked_words(words: Any) -> list[str]:
+def _as_list(texts: Any) -> Any:
+    """A list of what is in an array or a pandas Series with one dimension; anything else as it is."""
+    if getattr(texts, "ndim", 1) != 1 and not isinstance(texts, str):
+        raise ValueError(f"texts must have one dimension, but are a {type(texts).__name__} of {texts.ndim}.")
+    return texts.tolist() if hasattr(texts, "ndim") else texts
+
+
+def _checked_words(words: Any, number: int) -> list[str]:
     """A text that is a list of words already."""
-    try:
-        text = "".join(words) if isinstance(words, (list, tuple)) else None
-    except TypeError:
-        text = None
-    if text is None:
-        raise ValueError(f"a text must be a string or a list of words (strings), but one is {words!r:.80}.")
-    return _drop_surrogates(list(words), text)
+    if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"a text must be a string or a list of words, but one is {words!r:.80} (number {number}).")
+    return _drop_surrogates(list(words), "".join(words))
 
 
 class ElmoTokenizer(TokenizersBackend):
@@ -147,8 +151,7 @@ class ElmoTokenizer(TokenizersBackend):
     Args:
         word_splitting (`str`, defaults to `"lm1b"`):
             How text becomes words. `"lm1b"`: as in the 1 Billion Word Benchmark, close to what the published English
-            models were trained on: case kept, punctuation apart, `don 't`, `dog 's`; typographic quotes become plain
-                ones.
+            models were trained on: case kept, punctuation apart, `don 't`, `dog 's`; typographic quotes plain.
             `"whitespace"`: at whitespace only, for text that is tokenized already. Words already split
             (`is_split_into_words=True`) are taken as they are with either.
         max_word_length (`int`, defaults to 50): Characters of a word, the two word markers included.
@@ -225,6 +228,7 @@ class ElmoTokenizer(TokenizersBackend):
             pair=f"{bos} $A {eos} {bos}:1 $B:1 {eos}:1",
             special_tokens=[(token, self._tokenizer.token_to_id(token)) for token in (bos, eos)],
         )
+        vars(self).pop("_words_backend", None)
 
     @property
     def pad_token_id(self) -> int:
@@ -321,9 +325,11 @@ class ElmoTokenizer(TokenizersBackend):
         >>> ElmoTokenizer().split_into_words(["Don't panic!", ["New York", "!"]])
         [['Don', "'t", 'panic', '!'], ['New York', '!']]
         ```"""
-        if isinstance(texts, str):
-            raise ValueError(f"texts must be a list of texts, but is a string, {texts[:40]!r}: put it into a list.")
-        texts = list(texts)
+        if isinstance(texts, (str, dict)):
+            raise ValueError(
+                f"texts must be a list of texts, but is a {type(texts).__name__}, {texts!r:.40}: put it into a list."
+            )
+        texts = list(map(_as_list, _as_list(texts)))
         strings = [text for text in texts if isinstance(text, str)]
         if pretokenized:
             words = [_drop_surrogates(text.split(), text) for text in strings]
@@ -332,7 +338,7 @@ class ElmoTokenizer(TokenizersBackend):
         if len(strings) == len(texts):
             return words
         of_strings = iter(words)
-        return [next(of_strings) if isinstance(text, str) else _checked_words(text) for text in texts]
+        return [next(of_strings) if isinstance(text, str) else _checked_words(text, n) for n, text in enumerate(texts)]
 
     def _split_strings(self, texts: list[str]) -> list[list[str]]:
         def encode(texts: list[str]) -> list:
@@ -341,6 +347,7 @@ class ElmoTokenizer(TokenizersBackend):
             self._tokenizer.encode_special_tokens = self.split_special_tokens
             return self._tokenizer.encode_batch(texts, add_special_tokens=False)
 
+        self._renew_backend()
         encodings, stand_in = _call_backend(encode, texts)
         words = [encoding.tokens for encoding in encodings]
         return words if stand_in is None else [[word.replace(stand_in, "") for word in text] for text in words]
@@ -354,8 +361,7 @@ class ElmoTokenizer(TokenizersBackend):
         return_overflowing_tokens: bool = False,
         **kwargs: Any,
     ) -> BatchEncoding:
-        for argument in (text, text_pair):
-            _require_text(argument, is_split_into_words)
+        text, text_pair = (_checked_text(argument, is_split_into_words) for argument in (text, text_pair))
         batched = isinstance(text, (list, tuple)) and not (is_split_into_words and _is_sentence_of_words(text))
         if batched and not text:
             return self._empty_batch(return_tensors)
@@ -391,6 +397,7 @@ class ElmoTokenizer(TokenizersBackend):
     ) -> tuple[BatchEncoding, np.ndarray]:
         """The backend's encodings of a batch, not padded, and the character ids of all their tokens."""
         empty_words: set[tuple[int, int, int]] = set()
+        self._renew_backend()
         backend = self
         if is_split_into_words:
             backend = self._for_words
@@ -441,18 +448,21 @@ class ElmoTokenizer(TokenizersBackend):
         if "length" in data:
             data["length"] = [length] * len(encodings)
 
+    def _renew_backend(self) -> None:
+        """In a forked process, takes a copy of the backend: another thread's use of it would never end there."""
+        if vars(self).setdefault("_process", os.getpid()) != os.getpid():
+            self._tokenizer, self._process = Tokenizer.from_str(self._tokenizer.to_str()), os.getpid()
+            vars(self).pop("_words_backend", None)
+
     @property
     def _for_words(self) -> "ElmoTokenizer":
         """This tokenizer with a backend that does not split words further."""
         other = copy.copy(self)
+        if "_words_backend" not in vars(self):  # cached_property would hold a lock, up to Python 3.11
+            settings = json.loads(self._tokenizer.to_str()) | {"normalizer": None, "pre_tokenizer": None}
+            self._words_backend = Tokenizer.from_str(json.dumps(settings))
         other._tokenizer = self._words_backend
-        self._words_backend.post_processor = self._tokenizer.post_processor
         return other
-
-    @cached_property
-    def _words_backend(self) -> Tokenizer:
-        settings = json.loads(self._tokenizer.to_str())
-        return Tokenizer.from_str(json.dumps({**settings, "normalizer": None, "pre_tokenizer": None}))
 
     def _rows(
         self, encodings: list, samples: Sequence[int], empty_words: set[tuple[int, int, int]], stand_in: str | None
@@ -611,24 +621,24 @@ class ElmoTokenizer(TokenizersBackend):
 def _backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
     """The Rust tokenizer that splits and tracks offsets: each word is one unknown token.
 
-    A custom pre-tokenizer of a checkpoint, which is none of `WORD_SPLITTINGS`, is kept.
+    A custom pre-tokenizer or normalizer of a checkpoint, which is none of `WORD_SPLITTINGS`, is kept.
     """
-    pre_tokenizer_of = {
-        "lm1b": pre_tokenizers.Split(Regex(LM1B_PATTERN), "removed", invert=True),
-        "whitespace": pre_tokenizers.WhitespaceSplit(),
+    quotes = normalizers.Sequence([normalizers.Replace(*pair) for pair in LM1B_QUOTES])
+    own = {
+        "lm1b": (pre_tokenizers.Split(Regex(LM1B_PATTERN), "removed", invert=True), quotes),
+        "whitespace": (pre_tokenizers.WhitespaceSplit(), None),
     }
     backend = Tokenizer(models.Unigram([("", 0.0)], unk_id=0))  # no text holds the piece "", so a word is never cut
-    backend.pre_tokenizer = pre_tokenizer_of[word_splitting]
-    if word_splitting == "lm1b":
-        backend.normalizer = normalizers.Sequence([normalizers.Replace(*pair) for pair in LM1B_QUOTES])
+    backend.pre_tokenizer, backend.normalizer = own[word_splitting]
     if loaded is None:
         return backend
 
-    def settings(part: Any) -> bytes:
-        return b"" if part is None else part.__getstate__()
-
-    if settings(loaded.pre_tokenizer) in map(settings, pre_tokenizer_of.values()):
-        loaded.pre_tokenizer, loaded.normalizer = backend.pre_tokenizer, backend.normalizer
+    splits, normalizes = (part and part.__getstate__() for part in (loaded.pre_tokenizer, loaded.normalizer))
+    for pre_tokenizer, normalizer in own.values():
+        if splits == pre_tokenizer.__getstate__():
+            loaded.pre_tokenizer = backend.pre_tokenizer
+            if normalizes == (normalizer and normalizer.__getstate__()):
+                loaded.normalizer = backend.normalizer
     return loaded
 
 
@@ -636,28 +646,25 @@ def _is_sentence_of_words(text: Sequence) -> bool:
     return not text or isinstance(text[0], str)
 
 
-def _require_text(text: Any, is_split_into_words: bool) -> None:
-    """Raises ValueError for anything but text, and for nesting that has two readings."""
-    if text is None:
-        return
+def _checked_text(text: Any, is_split_into_words: bool) -> Any:
+    """The text, arrays made lists; raises ValueError for anything but text, and for nesting that has two readings."""
+    if (text := _as_list(text)) is None:
+        return None
+    if not isinstance(text, (list, tuple) if is_split_into_words else (str, list, tuple)):
+        kind = f"{type(text).__name__}, {text!r:.60} ({is_split_into_words=})"
+        raise ValueError(f"text must be a list of strings, or if not is_split_into_words a string, but is {kind}.")
     if is_split_into_words:
-        if isinstance(text, str):
-            raise ValueError(
-                f"is_split_into_words=True takes a list of words, but the text is a string, {text[:40]!r}."
-            )
-        sentences = [text] if _is_sentence_of_words(text) else text
-        for sentence in sentences:
+        text = text if isinstance(text, tuple) else [_as_list(words) for words in text]
+        for sentence in [text] if _is_sentence_of_words(text) else text:
             sequences = sentence if isinstance(sentence, tuple) and not _is_sentence_of_words(sentence) else [sentence]
             for words in sequences:
                 if not isinstance(words, (list, tuple)):
                     raise ValueError(f"each sentence must be a list of words, but one is {words!r:.80}.")
-                for word in words:
+                for place, word in enumerate(words):
                     if not isinstance(word, str):
-                        raise ValueError(f"each word must be a string, but one is {word!r:.80}.")
-        return
-    if not isinstance(text, (str, list, tuple)):
-        raise ValueError(f"text must be a string or a list of strings, but is {type(text).__name__}, {text!r:.80}.")
-    for element in [] if isinstance(text, str) else text:
+                        raise ValueError(f"each word must be a string, but one is {word!r:.80} (number {place}).")
+        return text
+    for number, element in enumerate([] if isinstance(text, str) else text):
         if isinstance(element, list):
             raise ValueError(
                 f"a text must be a string, but one is a list, {element!r:.80}. For words that are split already pass "
@@ -665,7 +672,10 @@ def _require_text(text: Any, is_split_into_words: bool) -> None:
             )
         pair = isinstance(element, tuple) and len(element) == 2 and all(isinstance(part, str) for part in element)
         if not (isinstance(element, str) or pair):
-            raise ValueError(f"a text must be a string, or a pair of strings, but one is {element!r:.80}.")
+            raise ValueError(
+                f"each must be a string or a pair of strings, but one is {element!r:.80} (number {number})."
+            )
+    return text
 
 
 def _mark_empty_words(

@@ -1,8 +1,13 @@
 """ElmoTokenizer: what a user of transformers may hand it, ask of it, and do with it."""
 
+import os
+import signal
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from transformers import BatchEncoding
@@ -163,6 +168,19 @@ WRONG = {
     "a number among words": (["a", 1], {"is_split_into_words": True}, "one is 1"),
     "a missing word": ([["a"], ["b", None]], {"is_split_into_words": True}, "one is None"),
     "texts among sentences of words": ([["a"], "b"], {"is_split_into_words": True}, "one is 'b'"),
+    "a dict": ({"text": ["a"]}, {}, "dict, {'text'"),
+    "a dict as words": (
+        {"text": ["a"]},
+        {"is_split_into_words": True},
+        r"but is dict, {.*is_split_into_words=True",
+    ),
+    "a number as words": (5, {"is_split_into_words": True}, r"but is int, 5 \(is_split_into_words=True"),
+    "an array of no dimension": (np.array("a"), {}, "ndarray of 0"),
+    "an array of two": (np.array([["a"]]), {"is_split_into_words": True}, "ndarray of 2"),
+    "a table": (pd.DataFrame({"text": ["a"]}), {}, "DataFrame of 2"),
+    "NaN in a Series": (pd.Series(["a", None]), {}, r"one is nan \(number 1\)"),
+    "None in an array": (np.array(["a", "b", None]), {}, r"one is None \(number 2\)"),
+    "None in an array of words": (np.array(["a", None]), {"is_split_into_words": True}, r"one is None \(number 1\)"),
     "too deep": ([[["a"]]], {"is_split_into_words": True}, r"\['a'\]"),
 }
 
@@ -171,6 +189,27 @@ WRONG = {
 def test_what_is_no_text_is_refused(tokenizer: ElmoTokenizer, text: object, options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         tokenizer(text, **options)
+
+
+@pytest.mark.parametrize("kind", [np.array, pd.Series, lambda texts: np.array(texts, dtype=object)])
+def test_arrays_are_as_good_as_lists(tokenizer: ElmoTokenizer, kind) -> None:
+    assert tokenizer(kind(TEXTS))["input_ids"] == tokenizer(TEXTS)["input_ids"]
+    assert tokenizer(kind(TEXTS), kind(TEXTS))["input_ids"] == tokenizer(TEXTS, TEXTS)["input_ids"]
+    assert tokenizer.split_into_words(kind(TEXTS)) == tokenizer.split_into_words(TEXTS)
+    assert tokenizer(list(kind(TEXTS)))["input_ids"] == tokenizer(TEXTS)["input_ids"]
+    assert tokenizer(np.str_("a b"))["input_ids"] == tokenizer("a b")["input_ids"]
+    words = [["New York", "is"], ["big"]]
+    arrays = [kind(sentence) for sentence in words]
+    wanted = tokenizer(words, is_split_into_words=True)["input_ids"]
+    assert tokenizer(arrays, is_split_into_words=True)["input_ids"] == wanted
+    assert tokenizer(arrays[0], is_split_into_words=True)["input_ids"] == wanted[0]
+    assert tokenizer.split_into_words(arrays) == words
+
+
+@pytest.mark.parametrize("texts", [np.array("a"), np.array([["a"]]), pd.DataFrame({"t": ["a"]}), {"t": "a"}, [np.nan]])
+def test_what_is_no_list_is_not_split(tokenizer: ElmoTokenizer, texts: object) -> None:
+    with pytest.raises(ValueError, match=r"ndarray of [02]|DataFrame of 2|is a dict|one is nan \(number 0\)"):
+        tokenizer.split_into_words(texts)
 
 
 def test_as_many_first_as_second_texts_are_needed(tokenizer: ElmoTokenizer) -> None:
@@ -404,3 +443,32 @@ def test_many_threads_get_what_one_gets(tokenizer: ElmoTokenizer) -> None:
     expected = {length: cut(length) for length in set(lengths)}
     with ThreadPoolExecutor(6) as threads:
         assert list(threads.map(cut, lengths)) == [expected[length] for length in lengths]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_child_tokenizes_although_a_thread_did_at_the_fork(tokenizer: ElmoTokenizer) -> None:
+    stop, words = threading.Event(), ["some", "words"] * 50
+
+    def work() -> None:
+        while not stop.is_set():
+            tokenizer(words, is_split_into_words=True, truncation=True, max_length=7)
+            ElmoTokenizer()(words, is_split_into_words=True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(int(os.environ.get("ELMO_FORKS", 25))):
+            time.sleep(0.003)
+            child = os.fork()
+            if not child:
+                signal.alarm(30)  # ends a child that hangs
+                try:
+                    tokenizer("a b")
+                    tokenizer(["a", "b"], is_split_into_words=True)
+                    os._exit(len(ElmoTokenizer()(["a"], is_split_into_words=True)["input_ids"]))
+                finally:
+                    os._exit(1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    finally:
+        stop.set()
+        thread.join()

@@ -9,7 +9,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 from transformers import AutoTokenizer, DataCollatorForTokenClassification, DataCollatorWithPadding
 
 from hf_elmo import ElmoTokenizer
@@ -252,3 +252,25 @@ def test_lists_of_two_are_pairs_where_one_of_the_two_is_to_be_cut(truncation):
         tokenizer([["a", "b", "c"]], truncation=truncation)
     words = tokenizer([["New", "York"]], truncation=truncation, is_split_into_words=True)
     assert words.tokens() == ["<S>", "New", "York", "</S>"]
+
+
+@pytest.mark.parametrize("loaded_as", [None, "whitespace", "lm1b"])
+@pytest.mark.parametrize("saved_as", ["lm1b", "whitespace"])
+def test_a_normalizer_of_ones_own_is_kept(tmp_path: Path, saved_as: str, loaded_as: str | None) -> None:
+    tokenizer = ElmoTokenizer(saved_as)
+    tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.save_pretrained(tmp_path)
+    for loader in (ElmoTokenizer, AutoTokenizer):
+        again = loader.from_pretrained(tmp_path, **({"word_splitting": loaded_as} if loaded_as else {}))
+        apart = (loaded_as or saved_as) == "lm1b"
+        assert again.split_into_words(["Big CITY!"]) == [["big", "city", "!"] if apart else ["big", "city!"]]
+
+
+@pytest.mark.parametrize("saved_as", ["lm1b", "whitespace"])
+def test_a_normalizer_that_was_taken_away_or_added_stays_so(tmp_path: Path, saved_as: str) -> None:
+    tokenizer, other = ElmoTokenizer(saved_as), ElmoTokenizer("whitespace" if saved_as == "lm1b" else "lm1b")
+    tokenizer.backend_tokenizer.normalizer = other.backend_tokenizer.normalizer
+    tokenizer.save_pretrained(tmp_path)
+    again = ElmoTokenizer.from_pretrained(tmp_path)
+    assert again.split_into_words(["a“b"]) == tokenizer.split_into_words(["a“b"])
+    assert again.split_into_words(["a“b"]) != ElmoTokenizer(saved_as).split_into_words(["a“b"])

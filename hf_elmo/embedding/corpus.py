@@ -26,8 +26,8 @@ from ..modeling_elmo import ElmoModel
 from ..shipped import load_weights
 from ..tokenization_elmo import ElmoTokenizer
 from .engine import BOUNDARIES, CorpusEncoder
-from .parts import PartsFolder, RowLayout, WindowInMemory
-from .readers import Row, RowSource, SentenceSource, Survey, survey
+from .parts import PartsFolder, RowLayout, WindowInMemory, create
+from .readers import Row, RowSource, RowsRead, SentenceSource, Survey, survey
 from .writers import check_row_count, writer_for
 
 # Large enough for full speed: on a CPU, the smaller the model's matrix products, the more tokens a batch needs.
@@ -129,6 +129,8 @@ def embed(
         ValueError: unknown layer, option or ending; malformed input; the interrupted run had other settings.
         TypeError: a row is neither text nor a list of words.
         ImportError: a library for the file format is not installed.
+        BlockingIOError: another run is writing `output`.
+        OSError: the disk is full; finished work is kept.
         MemoryError: not even one word fits on the device.
     """
     _check_options(pooling, output_dtype, batch_tokens, window)
@@ -151,7 +153,10 @@ def embed(
     with evaluation_mode(model):
         if target is None:
             return _embed_in_memory(job, inputs, reading)
-        return _embed_to_file(job, inputs, reading, PartsFolder(target), restart)
+        parts = PartsFolder(target)
+        with parts.prepared(restart):
+            _check_output(target, overwrite)  # another run may have written it meanwhile
+            return _embed_to_file(job, inputs, reading, parts)
 
 
 def _check_options(pooling: str, output_dtype: str, batch_tokens: int | None, window: int | None) -> None:
@@ -168,7 +173,7 @@ def _check_output(output: Path, overwrite: bool) -> Path:
     writer_for(output)
     if output.is_dir():
         raise IsADirectoryError(f"output {str(output)!r} is a folder; give the name of a file")
-    if output.exists() and not overwrite:
+    if os.path.lexists(output) and not overwrite:
         raise FileExistsError(f"output {str(output)!r} exists; choose another name, or overwrite=True (--overwrite)")
     return output
 
@@ -263,7 +268,7 @@ def _source(path: str | os.PathLike, reading: dict[str, Any], folder: Path) -> R
         return RowSource(Path(path), **reading)
     file_format = reading["file_format"] or "text"
     copy_of_input = folder / f"standard_input.{file_format}"
-    with open(copy_of_input, "wb") as file:
+    with create(copy_of_input, "b") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
     return RowSource(copy_of_input, **{**reading, "file_format": file_format}, name="standard input")
 
@@ -309,12 +314,17 @@ class _Job:
         disable = None if self.progress is None else not self.progress
         return tqdm(total=rows, initial=done, unit=" rows", desc="embedding", disable=disable)
 
-    def windows(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:
-        """The words of rows, a window at a time; its end depends on the rows only, so a resumed run cuts the same."""
+    def windows(self, rows: Iterable[Row], read: RowsRead) -> Iterator[list[list[str]]]:
+        """The words of rows, a window at a time; its end depends on the rows only, so a resumed run cuts the same.
+
+        `read` gets the rows of the windows until now, and no others.
+        """
         window, tokens = [], 0
         rows = iter(rows)
         while texts := _next_chunk(rows):
-            for words in self.tokenizer.split_into_words(texts, self.options["pretokenized"]):
+            split = self.tokenizer.split_into_words(texts, self.options["pretokenized"])
+            for text, words in zip(texts, split, strict=True):
+                read.add(text)
                 window.append(words)
                 tokens += len(words) + BOUNDARIES
                 if tokens >= self.options["window"]:
@@ -345,7 +355,7 @@ def _embed_in_memory(job: _Job, inputs: Any, reading: dict[str, Any]) -> list[np
         arrays: list[np.ndarray] = []
         with job.bar(len(rows) if isinstance(rows, list) else None) as bar:
             encoder = job.encoder(scratch, bar, job.budget)
-            for words in job.windows(rows):
+            for words in job.windows(rows, RowsRead()):
                 window = WindowInMemory(job.layout, [len(row) for row in words])
                 encoder.encode(words, window)
                 arrays += window.arrays
@@ -354,32 +364,52 @@ def _embed_in_memory(job: _Job, inputs: Any, reading: dict[str, Any]) -> list[np
     return arrays
 
 
-def _embed_to_file(
-    job: _Job, inputs: Any, reading: dict[str, Any], parts: PartsFolder, restart: bool
-) -> EmbeddedCorpus:
-    with parts.prepared(restart):
-        rows = _rows_of(inputs, reading, parts)
-        known = survey(rows)  # a malformed row raises here, not after hours
-        check_row_count(parts.output, job.layout, known.rows)
-        parts.agree(_manifest(job, known))
-    done, before = sum(1 for _ in parts.word_counts()), parts.last_state()
-    with job.bar(known.rows, done) as bar:
-        encoder = job.encoder(parts.scratch, bar, before.get("budget", job.budget))
-        for number, words in enumerate(job.windows(islice(rows, done, None)), start=parts.finished()):
-            with parts.new_window(number, job.layout, words) as window:
-                encoder.encode(words, window)
-                window.state["budget"] = encoder.budget
-    corpus = _assemble(parts, job.layout)
-    parts.remove()
+def _embed_to_file(job: _Job, inputs: Any, reading: dict[str, Any], parts: PartsFolder) -> EmbeddedCorpus:
+    rows = _rows_of(inputs, reading, parts)
+    known = survey(rows)  # a malformed row raises here, not after hours
+    check_row_count(parts.output, job.layout, known.rows)
+    parts.agree(_manifest(job, known))
+    parts.verify(job.layout)
+    if _fill(job, rows, known.rows, parts) != known:
+        parts.clear()
+        raise ValueError("the input changed while it was embedded, so nothing is written; run it again")
+    corpus = _assemble(parts, job.layout, known)
+    parts.clear()
     return corpus
 
 
-def _assemble(parts: PartsFolder, layout: RowLayout) -> EmbeddedCorpus:
-    draft = parts.path / f"whole{parts.output.suffix}"
-    writer_for(parts.output)(draft, parts, layout)
+def _fill(job: _Job, rows: Iterable[Row], total: int, parts: PartsFolder) -> Survey:
+    """Embed the windows that are not finished; returns the survey of all rows, as they were read this time."""
+    done, before = sum(1 for _ in parts.word_counts()), parts.last_state()
+    stream, read = iter(rows), RowsRead()
+    for row in islice(stream, done):
+        read.add(row)
+    if done and read.survey.sha256 != before["rows_sha256"]:
+        raise ValueError(
+            f"{parts.path} has vectors of other rows: the input was another while the interrupted run read it. Start "
+            "over with restart=True (--restart)"
+        )
+    with job.bar(total, done) as bar:
+        encoder = job.encoder(parts.scratch, bar, before.get("budget", job.budget))
+        for number, words in enumerate(job.windows(stream, read), start=parts.finished()):
+            with parts.new_window(number, job.layout, words) as window:
+                encoder.encode(words, window)
+                window.state |= {"budget": encoder.budget, "rows_sha256": read.survey.sha256}
+    return read.survey
+
+
+def _assemble(parts: PartsFolder, layout: RowLayout, known: Survey) -> EmbeddedCorpus:
+    parts.verify(layout)
     rows = words = 0
     for count in parts.word_counts():
         rows, words = rows + 1, words + count
+    if rows != known.rows:
+        raise ValueError(f"{parts.path} has {rows:,} rows, but the input {known.rows:,}; start over with --restart")
+    draft = parts.path / f"whole{parts.output.suffix}"
+    draft.unlink(missing_ok=True)  # and no link is followed
+    writer_for(parts.output)(draft, parts, layout)
+    with open(draft, "rb+") as file:
+        os.fsync(file.fileno())
     os.replace(draft, parts.output)
     return EmbeddedCorpus(parts.output, rows, words, layout.size)
 

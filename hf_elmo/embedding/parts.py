@@ -3,17 +3,21 @@
 `OUTPUT.parts/` exists beside OUTPUT until OUTPUT is written: `manifest.json` (everything that the values depend on),
 and for each finished window of rows `N.bin` (the values of the rows, concatenated), `N.words` (JSON lines, the words of
 each row) and `N.json` (the number of words of each row). `N.json` is written last and by renaming, so a window that has
-one is complete.
+one is complete. A folder without a manifest holds nothing worth keeping. The run that works in it has `lock` locked.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import os
-import shutil
+import re
+import socket
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -24,7 +28,19 @@ from torch import Tensor
 
 from .readers import RowSource, spool
 
+try:
+    import fcntl
+except ImportError:  # Windows: there, two runs of one output are not kept apart
+    fcntl = None
+
 CHUNK_BYTES = 1 << 20  # of values, in memory at once while the parts are assembled
+OWN_NAMES = re.compile(
+    r"lock|manifest\.json(\.draft)?|input\.jsonl|standard_input\.\w+|whole\.\w+|\d{6,}\.(bin|words|json(\.draft)?)|tmp\w{8}"
+)
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # of some file systems of clusters
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -150,29 +166,108 @@ class PartsFolder:
 
     @contextmanager
     def prepared(self, restart: bool) -> Iterator[None]:
-        """Create the folder, or take over that of an interrupted run.
+        """Have the folder for this run alone: a new one, or that of an interrupted run.
 
-        A folder created here is removed again if the block fails.
+        Afterwards the folder stays only if it has a manifest.
 
         Raises:
-            FileExistsError: there is a folder of that name that is not one of ours.
+            FileExistsError: there is something of that name that is not ours.
+            BlockingIOError: another run works in it.
+            OSError: no room; with what is left of the work.
         """
-        if self.path.exists() and any(self.path.iterdir()) and not self.manifest_path.exists():
-            raise FileExistsError(
-                f"{self.path} exists and has no parts of an embedding; move it, or choose another OUTPUT"
-            )
-        if restart:
-            self.remove()
-        new = not self.manifest_path.exists()
-        if new:
+        with self._lock():
+            if restart or not self.manifest_path.exists():
+                self.clear()
+            try:
+                with self._explaining_full_disks():
+                    yield
+            finally:
+                if not self.manifest_path.exists():
+                    self.clear()
+                    self._lock_path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Have the folder locked; the end of the process, however it ends, unlocks it, too."""
+        lock = None
+        while lock is None:
+            self._require_own()
             self.path.mkdir(parents=True, exist_ok=True)
-            self._write_manifest({})
+            if fcntl is None:
+                break
+            with suppress(FileNotFoundError):  # a run that ends has just removed the folder
+                lock = self._try_lock()
+        try:
+            if lock is not None:
+                os.truncate(lock, 0)
+                os.write(lock, f"process {os.getpid()} on {socket.gethostname()} since {time.ctime()}".encode())
+            yield
+        finally:
+            if lock is not None:
+                os.close(lock)
+            with suppress(OSError):  # there are parts in it, or the next run's lock
+                self.path.rmdir()
+
+    def _try_lock(self) -> int | None:
+        """The open and locked file `lock`; `None` if it was removed between the two."""
+        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                holder = os.read(lock, 1000).decode(errors="replace") or "another process"
+                raise BlockingIOError(
+                    error.errno,
+                    f"{str(self.output)!r} is being written by {holder}: wait for its end, or choose another output",
+                ) from error
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
+                logger.warning("%s cannot be locked (%s): start no other run with this output", self.path, error)
+            if os.path.samestat(os.fstat(lock), os.stat(self._lock_path)):
+                return lock
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)
+        return None
+
+    @property
+    def _lock_path(self) -> Path:
+        return self.path / "lock"
+
+    def _require_own(self) -> None:
+        """Refuse a folder in which anything is not ours: it would be overwritten or removed."""
+        try:
+            if self.path.is_symlink():
+                raise NotADirectoryError
+            foreign = [
+                entry.name
+                for entry in os.scandir(self.path)
+                if not OWN_NAMES.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False)
+            ]
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            raise FileExistsError(f"{self.path} is no folder; move it, or choose another OUTPUT") from None
+        if foreign:
+            raise FileExistsError(
+                f"{self.path} has {foreign[0]!r}, which is no part of an embedding; move it, or choose another OUTPUT"
+            )
+
+    @contextmanager
+    def _explaining_full_disks(self) -> Iterator[None]:
         try:
             yield
-        except BaseException:
-            if new:
-                self.remove()
-            raise
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            for draft in self.path.glob("whole.*"):
+                draft.unlink()
+            kept = "The finished work is kept: make room" if self.manifest_path.exists() else "Make room"
+            raise OSError(
+                error.errno, f"no room to write {str(self.output)!r} ({error}). {kept}, and run the same again"
+            ) from error
 
     def agree(self, manifest: dict[str, Any]) -> None:
         """Write what the values depend on, or check that the parts of an interrupted run depend on the same.
@@ -180,21 +275,31 @@ class PartsFolder:
         Raises:
             ValueError: the interrupted run had another model, other options or other rows.
         """
-        before = json.loads(self.manifest_path.read_text(encoding="utf-8"))
-        changed = [
-            f"{key} was {before.get(key)!r}, now {value!r}"
-            for key, value in manifest.items()
-            if before.get(key) != value
-        ]
-        if before and changed:
-            raise ValueError(
-                f"{self.path} has parts of an interrupted run that differs: {'; '.join(changed)}. Resume it with its "
-                "own settings, or start over with restart=True (--restart)"
-            )
-        self._write_manifest(manifest)
-
-    def _write_manifest(self, manifest: dict[str, Any]) -> None:
+        if self.manifest_path.exists():
+            before = self._read_json(self.manifest_path)
+            changed = [
+                f"{key} was {before.get(key)!r}, now {value!r}"
+                for key, value in manifest.items()
+                if before.get(key) != value
+            ]
+            if changed:
+                raise ValueError(
+                    f"{self.path} has parts of an interrupted run that differs: {'; '.join(changed)}. Resume it with "
+                    "its own settings, or start over with restart=True (--restart)"
+                )
         _replace_text(self.manifest_path, json.dumps(manifest, indent=2) + "\n")
+
+    def _read_json(self, path: Path) -> dict[str, Any]:
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise self._damaged(path, str(error)) from error
+        if not isinstance(value, dict):
+            raise self._damaged(path, f"a {type(value).__name__}")
+        return value
+
+    def _damaged(self, path: Path, what: str) -> ValueError:
+        return ValueError(f"{path} is damaged ({what}); start over with restart=True (--restart)")
 
     def spooled(self, rows: Any) -> RowSource:
         """Rows that can be iterated only once, stored in a file so that they can be read again."""
@@ -224,14 +329,16 @@ class PartsFolder:
             words: of each row.
         """
         counts = [len(row) for row in words]
-        with open(self._file(number, "bin"), "wb") as file:
+        with create(self._file(number, "bin"), "b") as file:
             window = WindowFile(file, layout, counts)
             window.allocate()
             yield window
             file.flush()
             os.fsync(file.fileno())
-        with open(self._file(number, "words"), "w", encoding="ascii") as lines:
+        with create(self._file(number, "words"), "t", encoding="ascii") as lines:
             lines.writelines(json.dumps(row) + "\n" for row in words)
+            lines.flush()
+            os.fsync(lines.fileno())
         _replace_text(self._file(number, "json"), json.dumps({"words": counts, "state": window.state}))
 
     def last_state(self) -> dict[str, Any]:
@@ -240,7 +347,19 @@ class PartsFolder:
         return self._index(number - 1)["state"] if number else {}
 
     def _index(self, number: int) -> dict[str, Any]:
-        return json.loads(self._file(number, "json").read_text(encoding="utf-8"))
+        return self._read_json(self._file(number, "json"))
+
+    def verify(self, layout: RowLayout) -> None:
+        """Check that each finished window has the values that its index says.
+
+        Raises:
+            ValueError: a file was cut, changed or removed.
+        """
+        for number in range(self.finished()):
+            path, wanted = self._file(number, "bin"), sum(map(layout.nbytes, self._index(number)["words"]))
+            found = path.stat().st_size if path.exists() else 0
+            if found != wanted:
+                raise self._damaged(path, f"{found:,} bytes, not {wanted:,}")
 
     def word_counts(self) -> Iterator[int]:
         """The number of words of each row of all finished windows."""
@@ -256,25 +375,45 @@ class PartsFolder:
         """All rows of all finished windows in order."""
         row_number = 0
         for number in range(self.finished()):
-            offset = 0
-            with (
-                open(self._file(number, "bin"), "rb") as file,
-                open(self._file(number, "words"), encoding="ascii") as lines,
-            ):
-                for line in lines:
-                    words = json.loads(line)
-                    yield StoredRow(row_number, words, layout.shape(len(words)), layout.dtype, file, offset)
-                    offset += layout.nbytes(len(words))
+            offset, counts = 0, self._index(number)["words"]
+            with open(self._file(number, "bin"), "rb") as file:
+                for count, words in zip(counts, self._words(number), strict=True):
+                    if count != len(words):
+                        raise self._damaged(self._file(number, "words"), f"{len(words)} words in a row, not {count}")
+                    yield StoredRow(row_number, words, layout.shape(count), layout.dtype, file, offset)
+                    offset += layout.nbytes(count)
                     row_number += 1
 
-    def remove(self) -> None:
-        """Delete the folder, if it is there."""
-        if self.path.exists():
-            shutil.rmtree(self.path)
+    def _words(self, number: int) -> Iterator[list[str]]:
+        path, rows = self._file(number, "words"), len(self._index(number)["words"])
+        try:
+            with open(path, encoding="ascii") as lines:
+                for _ in range(rows):
+                    yield json.loads(next(lines, ""))
+                if next(lines, None) is not None:
+                    raise ValueError(f"more than {rows} rows")
+        except (OSError, ValueError) as error:
+            raise self._damaged(path, str(error)) from error
+
+    def clear(self) -> None:
+        """Remove what is in the folder, the manifest first: a folder without one has nothing worth keeping."""
+        self.manifest_path.unlink(missing_ok=True)
+        for name in os.listdir(self.path):
+            if name != self._lock_path.name and OWN_NAMES.fullmatch(name):
+                (self.path / name).unlink(missing_ok=True)
+
+
+def create(path: Path, kind: str, **options: Any) -> IO[Any]:
+    """Open a new file for writing (`kind` "b" or "t") in place of what has its name, and follow no link."""
+    path.unlink(missing_ok=True)
+    return open(path, f"x{kind}", **options)
 
 
 def _replace_text(path: Path, text: str) -> None:
     """Write a small file atomically."""
     draft = path.with_name(path.name + ".draft")
-    draft.write_text(text, encoding="utf-8")
+    with create(draft, "t", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(draft, path)

@@ -10,7 +10,7 @@ import csv
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -209,6 +209,8 @@ def check_row(value: Any, where: str) -> Row:
         return ""
     if isinstance(value, str):
         return value
+    if getattr(value, "ndim", 0) == 1:  # an array, a pandas Series
+        value = value.tolist()
     if isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value):
         return list(value)
     shown = repr(value)
@@ -230,6 +232,12 @@ class SentenceSource:
 
     sentences: Iterable[Any]
     name: str
+
+    def __post_init__(self) -> None:
+        of = getattr(self.sentences, "ndim", 1)
+        if of != 1 or isinstance(self.sentences, Mapping):
+            kind = f"a {type(self.sentences).__name__}" + (f" with {of} dimensions" if of != 1 else "")
+            raise ValueError(f"{self.name} must be a list of sentences, or an array with one dimension, not {kind}")
 
     def __iter__(self) -> Iterator[Row]:
         for number, sentence in enumerate(self.sentences):
@@ -253,15 +261,31 @@ class Survey:
     sha256: str
 
 
-def survey(rows: Iterable[Row]) -> Survey:
-    """Read all rows once: count and hash them, and raise for a malformed one before any is embedded."""
-    digest, count = hashlib.sha256(), 0
-    for row in rows:
+class RowsRead:
+    """Counts rows and hashes them, one after the other."""
+
+    def __init__(self) -> None:
+        self._digest, self._count = hashlib.sha256(), 0
+
+    def add(self, row: Row) -> None:
+        """The next row."""
         words = [row] if isinstance(row, str) else row
         data = b"".join(_length_prefixed(word) for word in words)
-        digest.update(b"%s%d:" % (b"t" if isinstance(row, str) else b"w", len(words)) + data)
-        count += 1
-    return Survey(count, digest.hexdigest())
+        self._digest.update(b"%s%d:" % (b"t" if isinstance(row, str) else b"w", len(words)) + data)
+        self._count += 1
+
+    @property
+    def survey(self) -> Survey:
+        """Of the rows until now."""
+        return Survey(self._count, self._digest.hexdigest())
+
+
+def survey(rows: Iterable[Row]) -> Survey:
+    """Read all rows once: count and hash them, and raise for a malformed one before any is embedded."""
+    read = RowsRead()
+    for row in rows:
+        read.add(row)
+    return read.survey
 
 
 def _length_prefixed(text: str) -> bytes:
@@ -271,7 +295,8 @@ def _length_prefixed(text: str) -> bytes:
 
 def spool(rows: Iterable[Row], path: Path) -> RowSource:
     """Store rows that can be iterated only once (a generator) in `path`, so that they can be read again."""
-    with open(path, "w", encoding="ascii") as lines:
+    path.unlink(missing_ok=True)
+    with open(path, "x", encoding="ascii") as lines:
         for row in rows:
             lines.write(json.dumps(row) + "\n")
     return RowSource(path, "jsonl")

@@ -190,18 +190,67 @@ class _ZipStream:
 def write_hdf5(path: Path, parts: PartsFolder, layout: RowLayout) -> None:
     """One dataset for each row, as in bilm-tf's `dump_bilm_embeddings`; pooled, one dataset for all."""
     h5py = _import_h5py()
-    # The format of HDF5 1.8 (2008) and later; with the oldest one, memory grows with the number of datasets.
-    with h5py.File(path, "w", libver=("v108", "v108")) as file:
-        if not layout.pooled:
-            for row in parts.rows(layout):
-                file.create_dataset(str(row.number), data=row.array())
-            return
-        pooled = file.create_dataset(POOLED_NAME, _pooled_shape(parts, layout), layout.dtype)
-        at = 0
-        for data in map(_whole_rows(layout), parts.value_files()):
-            for block in data:
-                pooled[at : at + len(block)] = block
-                at += len(block)
+    with open(path, "wb+", buffering=0) as whole:
+        file = _FileOfHdf5(whole)
+        # The format of HDF5 1.8 (2008) and later; with the oldest one, memory grows with the number of datasets.
+        with h5py.File(file, "w", libver=("v108", "v108")) as archive:
+            for _ in _add_datasets(archive, parts, layout):
+                if file.error is not None:
+                    break
+        if file.error is not None:
+            raise file.error
+
+
+def _add_datasets(archive: Any, parts: PartsFolder, layout: RowLayout) -> Iterator[None]:
+    """Writes the rows; yields after each, or after some."""
+    if not layout.pooled:
+        for row in parts.rows(layout):
+            archive.create_dataset(str(row.number), data=row.array())
+            yield
+        return
+    pooled = archive.create_dataset(POOLED_NAME, _pooled_shape(parts, layout), layout.dtype)
+    at = 0
+    for data in map(_whole_rows(layout), parts.value_files()):
+        for block in data:
+            pooled[at : at + len(block)] = block
+            at += len(block)
+            yield
+
+
+class _FileOfHdf5:
+    """The file under HDF5, which loses values or ends the process where it cannot write: so it never hears of it.
+
+    Args:
+        file: open for reading and writing, without a buffer.
+
+    Attributes:
+        error: what the first failed writing raised. Nothing was written after it.
+    """
+
+    def __init__(self, file: io.FileIO) -> None:
+        self.file, self.error = file, None
+        self.seek, self.tell, self.read, self.readinto = file.seek, file.tell, file.read, file.readinto
+
+    def write(self, data: memoryview) -> int:
+        """All of `data`, as far as HDF5 knows."""
+        left = memoryview(data).cast("B")
+        try:
+            while len(left) and self.error is None:
+                left = left[self.file.write(left) :]
+        except OSError as error:
+            self.error = error
+        return len(data)
+
+    def truncate(self, size: int) -> int:
+        """To `size` bytes."""
+        try:
+            return size if self.error is not None else self.file.truncate(size)
+        except OSError as error:
+            self.error = error
+            return size
+
+    def flush(self) -> None:
+        """There is no buffer."""
 
 
 def _whole_rows(layout: RowLayout) -> Callable[[Path], Iterator[np.ndarray]]:

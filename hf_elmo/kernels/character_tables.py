@@ -21,7 +21,7 @@ from .tensors import wants_gradient, why_not_plain
 
 LANES = 16  # filters side by side in a block of the tables, as in the source
 MODULES = ("Embedding", "Conv1d", "ModuleList", "Linear", "ElmoHighway")  # whose computation is known here
-MOST_CHARACTERS = 1 << 16  # different ones: C counts them in 16 bits
+MOST_CHARACTERS = 1 << 16  # different ones, and places in a word: C counts them in 16 bits
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # of weights that are trained; sums are float32
 
 
@@ -33,6 +33,8 @@ def supports(words: Tensor, lengths: Tensor, embedding: nn.Module, convolutions:
         return "no gradient is wanted"
     if any(weight.dtype not in DTYPES for weight in weights):
         return f"weights are {', '.join(sorted({str(weight.dtype) for weight in weights}))}"
+    if words.shape[1] > MOST_CHARACTERS:
+        return f"words have more than {MOST_CHARACTERS} characters"
     for module in modules:
         if (reason := why_not_called(module)) is not None:
             return reason

@@ -74,7 +74,7 @@ def test_a_foreign_parts_folder_is_not_touched(tmp_path, model):
     (tmp_path / "out.npz.parts").mkdir()
     (tmp_path / "out.npz.parts" / "thesis.txt").write_text("mine")
     for restart in (False, True):
-        with pytest.raises(FileExistsError, match="has no parts of an embedding"):
+        with pytest.raises(FileExistsError, match=r"has 'thesis\.txt', which is no part of an embedding"):
             embed(model, ROWS, tmp_path / "out.npz", restart=restart)
     assert (tmp_path / "out.npz.parts" / "thesis.txt").read_text() == "mine"
 

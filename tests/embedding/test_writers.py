@@ -133,8 +133,7 @@ def test_no_rows_at_all(tmp_path, layout):
     for ending in ENDINGS:
         parts = PartsFolder(tmp_path / f"none{ending}")
         with parts.prepared(restart=False):
-            pass
-        writer_for(parts.output)(parts.output, parts, layout)
+            writer_for(parts.output)(parts.output, parts, layout)
         if ending != ".parquet":
             found = read(parts.output, layout)
             assert [array.shape for array in found.values()] == ([(0, *layout.shape(0))] if layout.pooled else [])
