@@ -97,7 +97,8 @@ def test_a_sentence_transformer_is_built_saved_and_loaded(tmp_path: Path, base: 
 
 @pytest.mark.parametrize("texts", [SENTENCES[0], SENTENCES], ids=["one", "several"])
 def test_zero_shot_classification(tmp_path: Path, texts: str | list[str]) -> None:
-    config = ElmoConfig(**TINY, id2label={0: "contradiction", 1: "neutral", 2: "entailment"})
+    names = {0: "contradiction", 1: "neutral", 2: "entailment"}
+    config = ElmoConfig(**TINY, id2label=names, classifier_text_pairs=True)
     config.label2id = {name: number for number, name in config.id2label.items()}
     model, tokenizer = random_model(config, ElmoForSequenceClassification), ElmoTokenizer()
     classify = pipeline("zero-shot-classification", model=model, tokenizer=tokenizer)

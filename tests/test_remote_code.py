@@ -66,7 +66,7 @@ config = AutoConfig.from_pretrained(name, **trust)
 batch = tokenizer(texts, padding=True, return_tensors="pt")
 with torch.no_grad():
     output = model(**batch, output_hidden_states=True)
-model.train_bilm(True)
+model.unfreeze_bilm()
 model(**batch).pooler_output.square().sum().backward()
 gradient = model.get_input_embeddings().weight.grad
 classifier = AutoModelForSequenceClassification.from_pretrained(name, num_labels=3, **trust)
@@ -137,6 +137,7 @@ def test_same_outputs_without_the_package(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["input_ids"], batch["input_ids"])
     np.testing.assert_array_equal(found["mix"], output.last_hidden_state)
     np.testing.assert_array_equal(found["layers"], torch.stack(output.hidden_states))
+    model.unfreeze_bilm()
     with kernels.use("off"):
         model(**batch).pooler_output.square().sum().backward()
     np.testing.assert_array_equal(found["gradient"], model.get_input_embeddings().weight.grad)

@@ -186,7 +186,8 @@ def test_command_uses_the_tokenizer_of_the_checkpoint(tmp_path, checkpoint, mode
 def test_command_says_what_is_wrong(tmp_path, checkpoint, capsys):
     assert cli.main(["embed", str(checkpoint), str(tmp_path / "none.txt"), str(tmp_path / "out.npz")]) == 1
     assert "hf-elmo: error: input" in capsys.readouterr().err
-    assert cli.main(["embed", str(checkpoint), str(tmp_path), str(tmp_path / "out.npz"), "--layers", "top"]) == 1
+    texts = text_file(tmp_path / "in.txt", ["a line"])
+    assert cli.main(["embed", str(checkpoint), str(texts), str(tmp_path / "out.npz"), "--layers", "top"]) == 1
     assert "layers='top' is unknown" in capsys.readouterr().err
 
 

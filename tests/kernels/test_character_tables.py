@@ -34,7 +34,7 @@ def ran() -> list[tuple[str, str]]:
 
 def make(filters: list[list[int]] = FILTERS["widths 1 to 7"], **changes: object) -> ElmoCharacterEncoder:
     torch.manual_seed(5)
-    encoder = ElmoModel(ElmoConfig(**{**TINY, "char_filters": filters, **changes})).char_encoder
+    encoder = ElmoModel(ElmoConfig(**{**TINY, "char_filters": filters, "freeze_bilm": False, **changes})).char_encoder
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.copy_(torch.randn(parameter.shape) * parameter[0].numel() ** -0.5)

@@ -153,6 +153,7 @@ def test_vectors_follow_the_type(encoder) -> None:
 
 
 def test_gradients_reach_the_weights(encoder, computed: list[int]) -> None:
+    encoder.requires_grad_(True)
     with torch.no_grad():
         encoder(spelled(WORDS))
     encoder(spelled(WORDS)).sum().backward()
