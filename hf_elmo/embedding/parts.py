@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import os
 import re
 import socket
@@ -25,6 +24,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 from torch import Tensor
+from transformers.utils import logging
 
 from .readers import RowSource, spool
 
@@ -40,7 +40,7 @@ OWN_NAMES = re.compile(
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # of some file systems of clusters
 
-logger = logging.getLogger(__name__)
+logger = logging.get_logger(f"transformers.{__name__}")
 
 
 @dataclass(frozen=True)
