@@ -189,13 +189,15 @@ class ElmoTokenizer(TokenizersBackend):
         unk_token: str | AddedToken = "<UNK>",
         pad_token: str | AddedToken = "<pad>",
         split_special_tokens: bool = True,
-        tokenizer_object: Tokenizer | None = None,
         **kwargs: Any,
     ) -> None:
         if word_splitting not in WORD_SPLITTINGS:
             raise ValueError(f"word_splitting is {word_splitting!r}, but must be one of {', '.join(WORD_SPLITTINGS)}.")
         if max_word_length < 3:
             raise ValueError(f"max_word_length is {max_word_length}, but must be 3 or more: two markers and a byte.")
+        named = [None if token is None else str(token) for token in (bos_token, eos_token, pad_token)]
+        if None in named or len(set(named)) < len(named):
+            raise ValueError(f"bos_token, eos_token, pad_token are {named}, but must be three strings, all different.")
         self.word_splitting = word_splitting
         self.max_word_length = max_word_length
         super().__init__(
@@ -206,7 +208,7 @@ class ElmoTokenizer(TokenizersBackend):
             unk_token=unk_token,
             pad_token=pad_token,
             split_special_tokens=split_special_tokens,
-            tokenizer_object=_backend(word_splitting, tokenizer_object),
+            tokenizer_object=_backend(word_splitting, kwargs.pop("tokenizer_object", None)),
             **kwargs,
         )
         self.update_post_processor()
@@ -263,10 +265,49 @@ class ElmoTokenizer(TokenizersBackend):
     def __len__(self) -> int:
         return self.vocab_size
 
+    def get_vocab(self) -> dict[str, int]:
+        """The name of each character id: padding, bytes (`"<0x61>"`), boundaries of sentences and of words."""
+        names = [self.pad_token, *(f"<0x{byte:02X}>" for byte in range(256)), self.bos_token, self.eos_token]
+        return {name: i for i, name in enumerate([*names, "<begin word>", "<end word>", "<word padding>"])}
+
+    @property
+    def added_tokens_decoder(self) -> dict[int, AddedToken]:
+        """Padding and the sentence boundaries by their character ids."""
+        known = super().added_tokens_decoder
+        if "_made" not in vars(self):
+            return known
+        by_name, ids = {str(token): token for token in known.values()}, self.get_vocab()
+        return {ids[name]: by_name[name] for name in (self.pad_token, self.bos_token, self.eos_token)}
+
+    def train_new_from_iterator(self, *args: Any, **kwargs: Any) -> "ElmoTokenizer":
+        """Refused (ValueError): the characters are those of the checkpoint, whatever the text."""
+        raise ValueError(
+            "ElmoTokenizer learns nothing from a text: any word is spelled with the same characters. The vocabulary of "
+            "a language model's softmax is made by hf-elmo vocab."
+        )
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        self._require_kept({key: value})
+        if key not in ("bos_token_id", "eos_token_id", "pad_token_id"):  # their only values
+            super().__setattr__(key, value)
+
+    def _require_kept(self, changes: dict[str, Any]) -> None:
+        """Raises ValueError for a token that is new, and for another boundary or padding than it was made with."""
+        for key, value in changes.items() if "_made" in vars(self) else ():
+            name = re.sub("_ids?$", "", key)
+            if name in ("bos_token", "eos_token", "pad_token"):
+                if str(value) != str(getattr(self, key)):
+                    raise ValueError(
+                        f"{key} cannot become {str(value)!r}: it stays {getattr(self, key)!r}, which the tokenizer was "
+                        f"made with. Another one: ElmoTokenizer.from_pretrained(..., {name}=...)."
+                    )
+            elif key == name and name in (*self.SPECIAL_TOKENS_ATTRIBUTES, "extra_special_tokens"):
+                self._add_tokens([value] if isinstance(value, (str, AddedToken)) else value or [])
+
     def _add_tokens(self, new_tokens: Sequence[str | AddedToken], special_tokens: bool = False) -> int:
         if "_made" not in vars(self):
             return super()._add_tokens(new_tokens, special_tokens)
-        if new := [str(token) for token in new_tokens if str(token) not in self.get_vocab()]:
+        if new := [str(token) for token in new_tokens if self._tokenizer.token_to_id(str(token)) is None]:
             raise ValueError(
                 f"{', '.join(map(repr, new))} cannot be added: ELMo spells each word, and no token has a vector of its "
                 "own. To keep a string whole, split the text yourself and pass is_split_into_words=True."
@@ -275,9 +316,7 @@ class ElmoTokenizer(TokenizersBackend):
 
     def add_special_tokens(self, special_tokens_dict: dict[str, Any], *args: Any, **kwargs: Any) -> int:
         """As in transformers; but a token that is new is refused (ValueError), before anything is changed."""
-        if "_made" in vars(self):
-            parts = [[part] if isinstance(part, (str, AddedToken)) else part for part in special_tokens_dict.values()]
-            self._add_tokens([token for part in parts for token in part])
+        self._require_kept(special_tokens_dict)
         return super().add_special_tokens(special_tokens_dict, *args, **kwargs)
 
     def __call__(self, text: Any = None, *args: Any, **kwargs: Any) -> BatchEncoding:

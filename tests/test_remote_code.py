@@ -86,9 +86,9 @@ np.savez(out, input_ids=batch["input_ids"], mix=output.last_hidden_state, layers
 )
 
 
-def put_into_hub_cache(checkpoint: Path, home: Path) -> str:
+def put_into_hub_cache(checkpoint: Path, home: Path, name: str = "elmo-test") -> str:
     """Lay a checkpoint into a cache as huggingface_hub would after downloading it; returns its repository's name."""
-    repository = home / "hub" / "models--somebody--elmo-test"
+    repository = home / "hub" / f"models--somebody--{name}"
     snapshot = repository / "snapshots" / COMMIT
     (repository / "blobs").mkdir(parents=True)
     snapshot.mkdir(parents=True)
@@ -98,7 +98,7 @@ def put_into_hub_cache(checkpoint: Path, home: Path) -> str:
         blob = repository / "blobs" / f"{number:040x}"
         shutil.copyfile(file, blob)
         (snapshot / file.name).symlink_to(blob)
-    return "somebody/elmo-test"
+    return f"somebody/{name}"
 
 
 def run_without_package(name: str, home: Path) -> tuple[dict, dict[str, np.ndarray], str]:

@@ -109,8 +109,9 @@ def test_what_travels_is_small_enough_to_be_read() -> None:
     before_heads = [name for name in lines if name in BEFORE_HEADS]
     assert sorted(before_heads) == sorted(BEFORE_HEADS)
     # 2,600 when the rooms were made; then came pairs of texts, the switch on every class and the unknown fields (100),
-    # the export of ElmoForPreTraining (14), what the tokenizer refuses or reads as pairs (36), arrays and forks (10).
-    assert sum(lines[name] for name in BEFORE_HEADS) <= 2760
+    # the export of ElmoForPreTraining (14), what the tokenizer refuses or reads as pairs (36), arrays and forks (10),
+    # and its vocabulary by name, with boundaries and padding that stay what they are (45).
+    assert sum(lines[name] for name in BEFORE_HEADS) <= 2805
 
 
 BEFORE_HEADS = (

@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import re
 from pathlib import Path
 
 import datasets
@@ -274,3 +275,64 @@ def test_a_normalizer_that_was_taken_away_or_added_stays_so(tmp_path: Path, save
     again = ElmoTokenizer.from_pretrained(tmp_path)
     assert again.split_into_words(["a“b"]) == tokenizer.split_into_words(["a“b"])
     assert again.split_into_words(["a“b"]) != ElmoTokenizer(saved_as).split_into_words(["a“b"])
+
+
+def test_the_vocabulary_is_that_of_the_characters():
+    tokenizer = ElmoTokenizer()
+    vocabulary = tokenizer.get_vocab()
+    assert sorted(vocabulary.values()) == list(range(len(tokenizer)))
+    assert {name: vocabulary[name] for name in ("<pad>", "<S>", "</S>")} == {
+        "<pad>": tokenizer.pad_token_id,
+        "<S>": tokenizer.bos_token_id,
+        "</S>": tokenizer.eos_token_id,
+    }
+    names = {number: name for name, number in vocabulary.items()}
+    row = tokenizer.convert_tokens_to_ids("aé")
+    expected = ["<begin word>", "<0x61>", "<0xC3>", "<0xA9>", "<end word>", "<word padding>"]
+    assert [names[number] for number in row[:6]] == expected
+    assert tokenizer.vocab == vocabulary
+    assert tokenizer.get_added_vocab() == {"<pad>": 0, "<S>": 257, "</S>": 258}
+    assert ElmoTokenizer(bos_token="[B]").get_vocab()["[B]"] == 257
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("pad_token", "[PAD]"), ("pad_token", "</S>"), ("bos_token", None), ("eos_token", "<UNK>"), ("pad_token_id", 258)],
+)
+def test_boundaries_and_padding_stay_what_they_are(name, value):
+    tokenizer = ElmoTokenizer()
+    kept = getattr(tokenizer, name)
+    expected = tokenizer(["a b", "c"], padding=True)["input_ids"]
+    with pytest.raises(ValueError, match=rf"{name} cannot become '{re.escape(str(value))}': it stays"):
+        setattr(tokenizer, name, value)
+    with pytest.raises(ValueError, match="cannot"):
+        tokenizer.add_special_tokens({"cls_token": "<S>", name: value})
+    assert tokenizer.cls_token is None
+    setattr(tokenizer, name, kept)
+    assert tokenizer(["a b", "c"], padding=True)["input_ids"] == expected
+
+
+def test_another_mark_for_padding_is_chosen_when_the_tokenizer_is_made(tmp_path):
+    ElmoTokenizer().save_pretrained(tmp_path)
+    for tokenizer in (ElmoTokenizer(pad_token="[PAD]"), ElmoTokenizer.from_pretrained(tmp_path, pad_token="[PAD]")):
+        found = tokenizer(["a b", "c"], padding=True)
+        assert found["input_ids"] == ElmoTokenizer()(["a b", "c"], padding=True)["input_ids"]
+        assert found.tokens(1) == ["<S>", "c", "</S>", "[PAD]"]
+    for tokens in ({"pad_token": "</S>"}, {"bos_token": None}, {"eos_token": "<S>"}):
+        with pytest.raises(ValueError, match=r"bos_token, eos_token, pad_token are .* must be three strings"):
+            ElmoTokenizer.from_pretrained(tmp_path, **tokens)
+
+
+def test_other_special_tokens_are_known_words_or_refused():
+    tokenizer = ElmoTokenizer()
+    tokenizer.cls_token, tokenizer.sep_token = "<S>", "</S>"
+    assert (tokenizer.cls_token, tokenizer.sep_token) == ("<S>", "</S>")
+    for name, value in (("mask_token", "[MASK]"), ("extra_special_tokens", ["<e1>"])):
+        with pytest.raises(ValueError, match="cannot be added"):
+            setattr(tokenizer, name, value)
+    assert tokenizer.mask_token is None
+
+
+def test_there_is_nothing_to_train():
+    with pytest.raises(ValueError, match="learns nothing from a text"):
+        ElmoTokenizer().train_new_from_iterator([["a text"]], 100)

@@ -1,0 +1,78 @@
+"""The models in transformers' ModelTesterMixin."""
+
+import os
+import unittest
+
+import pytest
+import torch
+from transformers.models.auto import modeling_auto
+
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel
+from hf_elmo.configuration_elmo import WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID
+from tests.conftest import TINY
+
+from . import source
+from .inapplicable import BASE_MODEL, CLASSIFIER, LANGUAGE_MODEL, must_fail
+
+if source.FOLDER_VARIABLE not in os.environ:
+    pytest.skip("transformers' own tests: run python -m tests.transformers_common", allow_module_level=True)
+
+ModelTesterMixin = source.load("test_modeling_common").ModelTesterMixin
+BATCH, WORDS, VOCABULARY, LABELS = 3, 7, 31, 3
+
+# Where the mixin looks up what a class is: a model without a head, which has no loss; and what labels it takes.
+KINDS = {
+    "MODEL_MAPPING_NAMES": ElmoModel,
+    "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES": ElmoForSequenceClassification,
+}
+
+
+@pytest.fixture(autouse=True)
+def known_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for names, model_class in KINDS.items():
+        monkeypatch.setitem(getattr(modeling_auto, names), "elmo", model_class.__name__)
+
+
+class ElmoModelTester:
+    """What the mixin asks of each model: a small configuration, and inputs for it."""
+
+    batch_size, seq_length, is_training = BATCH, WORDS, True
+    hidden_size, num_hidden_layers = TINY["hidden_size"], 2
+
+    def get_config(self) -> ElmoConfig:
+        # Unfrozen, because the mixin wants a gradient for every parameter.
+        return ElmoConfig(**TINY, vocab_size=VOCABULARY, num_labels=LABELS, freeze_bilm=False)
+
+    def prepare_config_and_inputs_for_common(self) -> tuple[ElmoConfig, dict[str, torch.Tensor]]:
+        config = self.get_config()
+        input_ids = torch.full((BATCH, WORDS, config.max_word_length), WORD_PADDING_ID)
+        input_ids[:, :, 0], input_ids[:, :, 4] = WORD_BEGIN_ID, WORD_END_ID
+        input_ids[:, :, 1:4] = torch.randint(1, 257, (BATCH, WORDS, 3))
+        return config, {"input_ids": input_ids, "attention_mask": torch.ones(BATCH, WORDS, dtype=torch.int64)}
+
+
+class _Case(ModelTesterMixin):
+    has_attentions = False
+
+    def setUp(self) -> None:
+        self.model_tester = ElmoModelTester()
+
+
+@must_fail(BASE_MODEL)
+class ElmoModelTest(_Case, unittest.TestCase):
+    all_model_classes = (ElmoModel,)
+
+
+@must_fail(CLASSIFIER)
+class ElmoForSequenceClassificationTest(_Case, unittest.TestCase):
+    all_model_classes = (ElmoForSequenceClassification,)
+
+
+@must_fail(LANGUAGE_MODEL)
+class ElmoForPreTrainingTest(_Case, unittest.TestCase):
+    all_model_classes = (ElmoForPreTraining,)
+
+    def _prepare_for_class(self, inputs: dict, model_class: type, return_labels: bool = False) -> dict:
+        inputs = super()._prepare_for_class(inputs, model_class, return_labels)
+        labels = torch.arange(BATCH * WORDS * 2).view(BATCH, WORDS, 2) % VOCABULARY
+        return inputs | ({"labels": labels} if return_labels else {})
