@@ -9,14 +9,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hf_elmo.configuration_elmo import ElmoConfig
 
 from .allennlp_options import CHARACTER_ROWS, config_from_options, options_from_config, read_options
-from .hdf5 import import_h5py, stored_datasets
+from .hdf5 import ModelFileError, import_h5py, stored_datasets
 
 if TYPE_CHECKING:
     import h5py
@@ -212,15 +212,17 @@ def _open_weights(path: Path) -> Iterator["h5py.File"]:
     if not h5py.is_hdf5(path):
         with path.open("rb") as file:
             start = file.read(24)
-        raise ValueError(
+        raise ModelFileError(
             f"{path} is not an HDF5 file: it begins with {start!r}. A download that failed may have left an error page."
         )
     try:
         with h5py.File(path, "r") as file:
             yield file
-    except (OSError, RuntimeError, KeyError, TypeError, OverflowError, MemoryError) as error:
+    except ModelFileError:
+        raise
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError, OverflowError, MemoryError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{path} is truncated or damaged ({reason}). Download or copy it again.") from error
+        raise ModelFileError(f"{path} is truncated or damaged ({reason}). Download or copy it again.") from error
 
 
 def _read_dataset(file: "h5py.File", dataset: Dataset) -> np.ndarray | None:
@@ -230,29 +232,29 @@ def _read_dataset(file: "h5py.File", dataset: Dataset) -> np.ndarray | None:
     if stored is None and dataset.optional:
         return None
     if not hasattr(stored, "shape"):
-        raise ValueError(f"{where} is missing; the options ask for one of shape {dataset.shape}.")
+        raise ModelFileError(f"{where} is missing; the options ask for one of shape {dataset.shape}.")
     if stored.shape != dataset.shape:
-        raise ValueError(f"{where} has shape {stored.shape}, but the options ask for {dataset.shape}.")
+        raise ModelFileError(f"{where} has shape {stored.shape}, but the options ask for {dataset.shape}.")
     if stored.dtype.kind != "f":
-        raise ValueError(f"{where} holds {stored.dtype}, but weights are floating-point numbers.")
+        raise ModelFileError(f"{where} holds {stored.dtype}, but weights are floating-point numbers.")
     try:
         array = stored[...].astype(np.float32)
     except OSError as error:
-        raise ValueError(f"{where} cannot be read: the file is truncated or damaged ({error}).") from error
+        raise ModelFileError(f"{where} cannot be read: the file is truncated or damaged ({error}).") from error
     wrong = np.argwhere(~np.isfinite(array))
     if len(wrong):
         index = tuple(int(i) for i in wrong[0])
-        raise ValueError(f"{where} has {len(wrong)} values that are NaN or infinite, the first at {index}.")
+        raise ModelFileError(f"{where} has {len(wrong)} values that are NaN or infinite, the first at {index}.")
     return array
 
 
 def _number_of_characters(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> int:
     """The number of characters, from the tensor: `n_characters` of the options is 261 in training, 262 in inference."""
     if "char_embed" not in shapes:
-        raise ValueError(f"{path}: dataset 'char_embed' is missing; ELMo's words are read from their characters.")
+        raise ModelFileError(f"{path}: dataset 'char_embed' is missing; ELMo's words are read from their characters.")
     rows = (*shapes["char_embed"], 0)[0]
     if rows not in CHARACTER_ROWS:
-        raise ValueError(
+        raise ModelFileError(
             f"{path}: dataset 'char_embed' has {rows} rows, but bytes and markers make 261 (with padding 262): "
             "another set of characters needs another tokenizer."
         )
@@ -275,6 +277,13 @@ def _find_projections(file: "h5py.File", config: ElmoConfig, multi_rnn_cell: boo
         if not row.targets and not _is_identity(file, *row.datasets):
             found["char_projection" if row.datasets[0].name.startswith("CNN_proj") else "cell_projection"] = True
     return found
+
+
+def _config(path: str | Path, options: Mapping[str, Any], **fields: Any) -> ElmoConfig:
+    try:
+        return config_from_options(options, **fields)
+    except ValueError as error:
+        raise ModelFileError(f"{path}: {error}") from error
 
 
 def read_weights(options_path: str | Path, weights_path: str | Path) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
@@ -300,12 +309,9 @@ def read_weights(options_path: str | Path, weights_path: str | Path) -> tuple[El
         shapes = {name: dataset.shape for name, dataset in stored_datasets(file).items()}
         rows = _number_of_characters(weights_path, shapes)
         multi_rnn_cell = f"{cell_path(0, 0, multi_rnn_cell=False)}/W_0" not in shapes
-        try:
-            config = config_from_options(options, char_vocab_size=rows + 1)
-        except ValueError as error:
-            raise ValueError(f"{options_path}: {error}") from error
+        config = _config(options_path, options, char_vocab_size=rows + 1)
         projections = _find_projections(file, config, multi_rnn_cell)
-        config = config_from_options(options, char_vocab_size=rows + 1, **projections)
+        config = _config(options_path, options, char_vocab_size=rows + 1, **projections)
         tensors: dict[str, np.ndarray] = {}
         unread = set(shapes)
         for row in key_table(config, multi_rnn_cell):
@@ -313,7 +319,7 @@ def read_weights(options_path: str | Path, weights_path: str | Path) -> tuple[El
             tensors.update(zip(row.targets, arrays, strict=True))
             unread -= {dataset.name for dataset in row.datasets}
     if unread:
-        raise ValueError(
+        raise ModelFileError(
             f"{weights_path}: unexpected dataset {min(unread)!r} ({len(unread)} such): are these its options?"
         )
     return config, tensors

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 MOST_COMPRESSION, SMALL_BYTES = 100, 1 << 20
 
 
+class ModelFileError(ValueError):
+    """Says which file cannot be used, and why; h5py's own errors, ValueError among them, name no file."""
+
+
 def import_h5py() -> ModuleType:
     """The library that reads and writes `weights.hdf5`; ImportError where it is not installed."""
     return import_optional("h5py", "AllenNLP's format", "'hf-elmo[convert]'")
@@ -26,9 +30,9 @@ def stored_datasets(file: "h5py.File") -> dict[str, "h5py.Dataset"]:
     The datasets of a file, by name.
 
     Raises:
-        ValueError: a link, a virtual dataset or external storage would read from elsewhere; something is neither group
-            nor dataset, or contains itself; a dataset claims more than the file stores, or is stored with filters
-            other than gzip, lzf, shuffle and fletcher32, each once.
+        ModelFileError: a link, a virtual dataset or external storage would read from elsewhere; something is neither
+            group nor dataset, or contains itself; a dataset claims more than the file stores, or is stored with
+            filters other than gzip, lzf, shuffle and fletcher32, each once.
     """
     h5py = import_h5py()
     groups, seen = [("", file)], {h5py.h5o.get_info(file.id).addr}
@@ -38,7 +42,9 @@ def stored_datasets(file: "h5py.File") -> dict[str, "h5py.Dataset"]:
         for name in group:
             where = f"{file.filename}: {prefix + name!r}"
             if not _is_own(group, name):
-                raise ValueError(f"{where} is a link to somewhere else, which is not followed: copy its numbers here.")
+                raise ModelFileError(
+                    f"{where} is a link to somewhere else, which is not followed: copy its numbers here."
+                )
             item = group[name]
             if isinstance(item, h5py.Dataset):
                 _require_stored(where, item)
@@ -46,7 +52,7 @@ def stored_datasets(file: "h5py.File") -> dict[str, "h5py.Dataset"]:
                 continue
             address = h5py.h5o.get_info(item.id).addr
             if not isinstance(item, h5py.Group) or address in seen:
-                raise ValueError(f"{where} is neither a dataset nor a new group: the weights have nothing else.")
+                raise ModelFileError(f"{where} is neither a dataset nor a new group: the weights have nothing else.")
             seen.add(address)
             groups.append((f"{prefix}{name}/", item))
     _require_size(file, datasets)
@@ -65,20 +71,22 @@ def _is_own(group: "h5py.Group", name: str) -> bool:
 def _require_stored(where: str, dataset: "h5py.Dataset") -> None:
     h5py = import_h5py()
     if dataset.external or dataset.is_virtual:
-        raise ValueError(f"{where} reads its numbers from other files, which are not opened: copy its numbers here.")
+        raise ModelFileError(
+            f"{where} reads its numbers from other files, which are not opened: copy its numbers here."
+        )
     created = dataset.id.get_create_plist()
     filters = [created.get_filter(number)[0] for number in range(created.get_nfilters())]
     compressing = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_LZF}
     known = compressing | {h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
     if not set(filters) <= known or len(set(filters)) < len(filters):
-        raise ValueError(
+        raise ModelFileError(
             f"{where} is stored with the filters {filters}, but gzip, lzf, shuffle and fletcher32 are read, each once: "
             "store it without."
         )
     stored, claimed = dataset.id.get_storage_size(), (dataset.size or 0) * dataset.dtype.itemsize
     most = stored if compressing.isdisjoint(filters) else max(stored * MOST_COMPRESSION, SMALL_BYTES)
     if claimed > most:
-        raise ValueError(
+        raise ModelFileError(
             f"{where} claims {claimed:,} bytes of numbers, but the file stores {stored:,} bytes of them: "
             "write it with all its numbers."
         )
@@ -88,7 +96,7 @@ def _require_size(file: "h5py.File", datasets: dict[str, "h5py.Dataset"]) -> Non
     size = Path(file.filename).stat().st_size
     stored = sum(dataset.id.get_storage_size() for dataset in datasets.values())
     if stored > size:
-        raise ValueError(
+        raise ModelFileError(
             f"{file.filename} is truncated or damaged: its datasets claim to store {stored:,} bytes, but it has "
             f"{size:,}. Download or copy it again."
         )

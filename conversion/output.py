@@ -1,6 +1,7 @@
 """Files and folders that appear complete or not at all, and the check of what was written."""
 
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -10,28 +11,41 @@ from typing import Any
 
 import numpy as np
 import torch
+from huggingface_hub.utils import WeakFileLock
 
 
 @contextmanager
 def new_path(out: Path) -> Iterator[Path]:
     """
     A path beside `out`, for a file or a folder that is renamed to `out` when the block ends, or removed if it raises.
+    What killed runs left beside `out` is removed first. Of several processes with the same `out` one works at a time.
 
     Raises:
         FileExistsError: `out` exists.
     """
     require_absent(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}.partial"
-    try:
-        yield partial
-        os.replace(partial, out)
-    except BaseException:
-        if partial.is_dir():
+    lock = out.with_name(f".{out.name}.lock")
+    with WeakFileLock(lock):
+        try:
+            _remove_partial(out)
+            require_absent(out)
+            partial = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.partial")
+            yield partial
+            os.replace(partial, out)
+        finally:
+            _remove_partial(out)
+            lock.unlink(missing_ok=True)
+
+
+def _remove_partial(out: Path) -> None:
+    """What is left of earlier attempts at `out`; its lock says that nobody works on it."""
+    name = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.partial")
+    for partial in [path for path in out.parent.iterdir() if name.fullmatch(path.name)]:
+        if partial.is_dir() and not partial.is_symlink():
             shutil.rmtree(partial, ignore_errors=True)
         else:
             partial.unlink(missing_ok=True)
-        raise
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hf_elmo.kernels import character_tables, cpu_fused, cpu_packed, cpu_small_batch, native, word_cache
+from tests.allennlp_files import make_arrays, make_options, write_files
 from tests.harness import archives, checks, layers, texts, words
 from tests.harness.checks import Check, Fault, without_preparation
 from tests.harness.processes import Ended
@@ -92,3 +93,14 @@ def test_what_counts_as_a_clear_error(tmp_path: Path, ended: Ended, message: str
         return
     with pytest.raises(Fault, match=message):
         archives.judge(ended, *files, tmp_path / "out")
+
+
+def test_files_that_say_something_else_are_counted(tmp_path: Path) -> None:
+    options = make_options()
+    sound = write_files(tmp_path / "sound", options, make_arrays(options))
+    other_numbers = write_files(tmp_path / "numbers", options, make_arrays(options, seed=1))
+    clipped = make_options({"cell_clip": 5})
+    other_options = write_files(tmp_path / "options", clipped, make_arrays(clipped))
+    assert +archives.compared(sound, sound) == Counter()
+    assert +archives.compared(sound, other_numbers) == Counter({"to other weights": 1})
+    assert +archives.compared(sound, other_options) == Counter({"with other options": 1})

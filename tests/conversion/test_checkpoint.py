@@ -1,8 +1,10 @@
 """Checkpoints: what is in the folder, that it appears whole or not at all, and the way back."""
 
 import hashlib
-import shutil
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from hf_elmo.model_cards import published_card
 from hf_elmo.remote_code import FILES
 
 from ..allennlp_files import make_arrays, make_options, write_files
-from ..kills import KILLS, run, run_with_kills
+from ..harness.kills import KILLS, Command, run_with_kills
 
 CODE = {*FILES["ElmoModel"], *FILES["ElmoTokenizer"]}
 
@@ -130,22 +132,41 @@ class TestDigest:
 
 class TestKilled:
     def test_a_killed_conversion_leaves_all_or_nothing(self, source: tuple[Path, Path], tmp_path: Path) -> None:
-        log, folder, out = tmp_path / "log", tmp_path / "killed", tmp_path / "killed" / "elmo"
-        _, seconds = run(log, convert, *source, tmp_path / "whole" / "elmo")
-        whole = {path.name: path.read_bytes() for path in (tmp_path / "whole" / "elmo").iterdir()}
-        kills = run_with_kills(log, 5, seconds, convert_once, source, out, whole)
-        print(f"{kills} of {KILLS} kills came before the end")
-        assert kills, "nothing was killed: the test would prove too little"
-        assert {path.name: path.read_bytes() for path in out.iterdir()} == whole
-        assert {path.name for path in folder.iterdir() if not path.name.endswith(".partial")} == {out.name}
+        command = Command(["convert", *map(str, source), "OUT/elmo"], "elmo")
+        counts = run_with_kills(command, tmp_path, KILLS)
+        assert counts["kills"], "nothing was killed: the test would prove too little"
 
+    def test_what_a_killed_conversion_left_is_removed(self, source: tuple[Path, Path], out: Path) -> None:
+        for name in ("0123abcd", "89efffff"):
+            (out.parent / f".{out.name}.{name}.partial").mkdir(parents=True)
+            (out.parent / f".{out.name}.{name}.partial" / "model.safetensors").write_bytes(b"half of it")
+        (out.parent / f".{out.name}.01234567.partial").write_bytes(b"half of an ONNX file")
+        (out.parent / f".{out.name}.lock").touch()
+        others = [f".{out.name}.notes.partial", ".elmo.01234567.partial", f"{out.name}.01234567.partial"]
+        for name in others:
+            (out.parent / name).touch()
+        convert(*source, out)
+        assert {path.name for path in out.parent.iterdir()} == {out.name, *others}
 
-def convert_once(source: tuple[Path, Path], out: Path, whole: dict[str, bytes]) -> None:
-    """Converts, unless an earlier process did: then all must be there."""
-    if out.exists():
-        assert {path.name: path.read_bytes() for path in out.iterdir()} == whole
-        shutil.rmtree(out)
-    convert(*source, out)
+    def test_two_conversions_at_a_time_do_not_meet(
+        self, source: tuple[Path, Path], out: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The second would remove what the first has written; it waits, and finds the name taken."""
+        begun, compare = threading.Event(), checkpoint._compare_with_source
+
+        def slowly(*arguments: Any) -> None:
+            begun.set()
+            time.sleep(0.2)
+            compare(*arguments)
+
+        monkeypatch.setattr(checkpoint, "_compare_with_source", slowly)
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(convert, *source, out)
+            assert begun.wait(60)
+            with pytest.raises(FileExistsError, match="exists already"):
+                convert(*source, out)
+            assert first.result() == out
+        assert [path.name for path in out.parent.iterdir()] == [out.name]
 
 
 class TestFailures:

@@ -1,10 +1,7 @@
 """The download against a server on this machine, with every way it can go wrong."""
 
+import contextlib
 import hashlib
-import http.server
-import random
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,81 +10,27 @@ import pytest
 
 from hf_elmo.conversion import download as downloads
 from hf_elmo.conversion.download import HDF5_SIGNATURE, PUBLISHED_MODELS, download, download_published
-from tests.kills import KILLS, run, run_with_kills
+from tests.allennlp_files import make_arrays, make_options, write_files
+from tests.harness.kills import KILLS, download_command, run_with_kills
+
+from .server import Server, serving
 
 WEIGHTS = HDF5_SIGNATURE + bytes(range(256)) * 37
 OPTIONS = b'{"lstm": {}}'
-
-
-class Server(http.server.ThreadingHTTPServer):
-    """Serves `files`; each `break_after` entry cuts one transfer after that many bytes of its body."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.files: dict[str, bytes] = {}
-        self.break_after: list[int] = []
-        self.etag: str | None = '"one"'
-        self.ranges = True
-        self.status: int | None = None
-        self.honest = True  # whether If-Range is heeded: not by each cache on the way
-        self.length = True  # whether the length is told
-        self.after_request = lambda: None
-        self.requests: list[tuple[str, str | None]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/base/"
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        wanted = self.headers["Range"]
-        self.server.requests.append((self.path, wanted))
-        body = self.server.files.get(self.path.removeprefix("/base/"))
-        if self.server.status or body is None:
-            self.send_error(self.server.status or 404)
-            return
-        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
-        if not self.server.ranges or (self.server.honest and self.headers["If-Range"] != self.server.etag):
-            start = 0
-        if start >= len(body):
-            self.send_error(416)
-            return
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-        if self.server.etag:
-            self.send_header("ETag", self.server.etag)
-        if self.server.length:
-            self.send_header("Content-Length", str(len(body) - start))
-        self.end_headers()
-        end = start + self.server.break_after.pop(0) if self.server.break_after else len(body)
-        self.wfile.write(body[start:end])
-        self.server.after_request()
-
-    def log_message(self, *arguments: Any) -> None:
-        """Keeps the tests' output clean."""
 
 
 @pytest.fixture
 def make_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(downloads, "RETRY_SECONDS", 0)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    servers = []
+    with contextlib.ExitStack() as servers:
 
-    def make() -> Server:
-        server = Server()
-        server.files = {"a/weights.hdf5": WEIGHTS, "a/options.json": OPTIONS}
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        return server
+        def make() -> Server:
+            server = servers.enter_context(serving())
+            server.files = {"a/weights.hdf5": WEIGHTS, "a/options.json": OPTIONS}
+            return server
 
-    yield make
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+        yield make
 
 
 @pytest.fixture
@@ -282,24 +225,12 @@ class TestDigest:
         assert fetch(target, first, second) == WEIGHTS
 
 
-class TestKilled:
-    def test_a_killed_download_goes_on_to_the_same_file(self, server: Server, tmp_path: Path) -> None:
-        content = HDF5_SIGNATURE + random.Random(3).randbytes(300_000)
-        server.files["a/weights.hdf5"] = content
-        log = tmp_path / "log"
-        _, seconds = run(log, fetch_slowly, tmp_path / "whole" / "weights.hdf5", server.url)
-        kills = run_with_kills(log, 7, seconds, fetch_slowly, tmp_path / "killed" / "weights.hdf5", server.url)
-        print(f"{kills} of {KILLS} kills came before the end")
-        assert kills, "nothing was killed: the test would prove too little"
-        assert (tmp_path / "killed" / "weights.hdf5").read_bytes() == content
-
-
-def fetch_slowly(target: Path, url: str) -> None:
-    """A download of pieces of 1,000 bytes, a millisecond each."""
-    downloads.CHUNK_BYTES = 1000
-    transferred = downloads.tqdm.update
-    downloads.tqdm.update = lambda bar, number: (time.sleep(1e-3), transferred(bar, number))
-    download("a/weights.hdf5", target, [url])
+def test_a_killed_download_goes_on_to_the_same_files(server: Server, tmp_path: Path) -> None:
+    options = make_options({"dim": 200})
+    files = write_files(tmp_path / "source", options, make_arrays(options))
+    server.files = dict(zip(PUBLISHED_MODELS["small"], (file.read_bytes() for file in files), strict=True))
+    counts = run_with_kills(download_command("small", server), tmp_path, KILLS)
+    assert counts["kills"], "nothing was killed: the test would prove too little"
 
 
 class TestPublished:

@@ -175,6 +175,18 @@ def test_a_type_stored_by_name(files, capsys) -> None:
     assert "CNN_high_0/type" in refused(files, capsys)
 
 
+def test_a_floating_point_type_that_numpy_lacks(files, capsys) -> None:
+    """h5py reports it as a ValueError that names nothing."""
+    with h5py.File(files[1], "r+") as file:
+        del file[NAME]
+        stored = h5py.h5t.IEEE_F32LE.copy()
+        stored.set_ebias(1 << 20)
+        h5py.h5d.create(file.id, NAME.encode(), stored, h5py.h5s.create_simple(SHAPE))
+    error = refused(files, capsys)
+    assert f"{files[1]} is truncated or damaged (Insufficient precision" in error
+    assert "Download or copy it again" in error
+
+
 # -- options.json ------------------------------------------------------------------------------------------------------
 
 HUGE = 10**18

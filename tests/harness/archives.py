@@ -1,6 +1,7 @@
 """AllenNLP's two files, damaged: `hf-elmo convert` gives a checkpoint of just these weights, or one clear error.
 
-A flipped bit inside a weight is another weight, and no format knows better: then the checkpoint must hold that one.
+A flipped bit inside a weight is another weight, and no format knows better: then the checkpoint must hold that one, and
+it is counted as one of other weights. Where the digest of the sound file is given, a damaged one must be refused.
 What is right is read here a second time, by h5py and json alone.
 """
 
@@ -10,20 +11,19 @@ import random
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-import torch
 from safetensors.numpy import load_file
 
-import hf_elmo.conversion
+from hf_elmo.conversion.download import sha256
 from tests.allennlp_files import make_arrays, make_options, write_files
 
-from .checks import Case, Check, Fault
-from .processes import Ended, command_line
+from .checks import Case, Check, Fault, described
+from .processes import Ended, command_line, warm_up
 
 ARCHITECTURES: list[dict[str, dict[str, Any]]] = [
     {},
@@ -55,7 +55,6 @@ VALUES = [
     [1, 2],
 ]
 VALUES += [[[1, 4]], [[0, 4]], [[1, -4]], [[60, 4]], [[1, 4], "x"], {"dim": 3}, 50, 1_000_000]
-assert hf_elmo.conversion  # imported here, so that no child does it
 MEMORY, SECONDS = 3 << 30, 60  # more than enough for models this small
 
 
@@ -71,17 +70,24 @@ def prepare(folder: Path) -> Iterator[Case]:
         place = folder / "case"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
-        files = [Path(shutil.copy(file, place)) for file in rng.choice(sources)]
+        source = rng.choice(sources)
+        files = [Path(shutil.copy(file, place)) for file in source]
         damage = [rng.choice(DAMAGES)(rng, *files) for _ in range(rng.choice((1, 1, 1, 2)))]
-        ended = command_line(
-            ["convert", *map(str, files), str(place / "out")], folder, seconds=SECONDS, memory=MEMORY
-        ).wait()
-        try:
-            return judge(ended, *files, place / "out")
-        except Fault as fault:
-            raise Fault(f"{' and '.join(damage)}: {fault}") from fault
+        arguments = ["convert", *map(str, files), str(place / "out")]
+        digest = sha256(source[1]) if rng.random() < 0.2 else None
+        if digest is not None:
+            arguments.append(f"--sha256={digest}")
+            damage.append("with the digest of the sound file")
+        ended = command_line(arguments, folder, seconds=SECONDS, memory=MEMORY).wait()
+        with described(" and ".join(damage)):
+            counts = judge(ended, *files, place / "out")
+            if counts["converted"]:
+                if digest not in (None, sha256(files[1])):
+                    raise Fault("it was converted in spite of another digest")
+                counts += compared(source, files)
+        return counts
 
-    torch.set_num_threads(1)  # a child of a process with more would wait for threads that it has not
+    warm_up()
     yield case
 
 
@@ -104,6 +110,14 @@ def judge(ended: Ended, options: Path, weights: Path, out: Path) -> Counter:
     if options.name not in errors[0] and weights.name not in errors[0]:
         raise Fault(f"the error names neither file: {errors[0]!r:.400}")
     return Counter(refused=1)
+
+
+def compared(sound: Sequence[Path], damaged: Sequence[Path]) -> Counter:
+    """Whether files that were converted, and rightly so, say something else than before they were damaged."""
+    before, after = expected_tensors(*sound), expected_tensors(*damaged)
+    same = before.keys() == after.keys() and all(np.array_equal(before[key], after[key]) for key in before)
+    settings = [expected_settings(json.loads(options.read_text())) for options, _ in (sound, damaged)]
+    return Counter({"to other weights": not same, "with other options": settings[0] != settings[1]})
 
 
 def require_right(options: Path, weights: Path, out: Path) -> None:

@@ -18,24 +18,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import hf_elmo.embedding.corpus
-import hf_elmo.pretraining.recipe
 from hf_elmo import ElmoConfig, ElmoTokenizer
+from hf_elmo.cli import main
 from hf_elmo.conversion import download as downloads
 from tests.allennlp_files import make_arrays, make_options, write_files
 from tests.conftest import SENTENCES, TINY, random_model
-from tests.conversion.test_download import Handler, Server
+from tests.conversion.server import Server, serving
 
-from .checks import Case, Check, Fault
-from .processes import Child, Ended, command_line
+from .checks import Case, Check, Fault, described
+from .processes import Child, Ended, start, warm_up
 
 FILE_EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink")
 PIECE_BYTES, PIECE_SECONDS = 1 << 15, 0.001  # how fast the server sends
 
-assert hf_elmo.embedding.corpus  # imported here, so that no child does it
-assert hf_elmo.pretraining.recipe
+# How often a test kills its work: few in the suite, hundreds by hand (ELMO_KILLS=300 pytest -k killed).
+KILLS = int(os.environ.get("ELMO_KILLS", "3"))
+
+
+def nothing() -> None:
+    """What most commands need before."""
 
 
 @dataclass
@@ -45,13 +46,13 @@ class Command:
     Args:
         arguments: of `hf-elmo`; OUT stands for the folder of a case.
         output: the result's name in that folder.
-        before: called in the process before the command; takes that folder.
+        before: called in the process before the command.
         whole_at_once: the result's name stands for nothing until it stands for the whole.
     """
 
     arguments: list[str]
     output: str
-    before: Callable[[Path], None] = lambda folder: None
+    before: Callable[[], None] = nothing
     whole_at_once: bool = True
     expected: dict[str, bytes] = field(default_factory=dict)
     events: int = 0
@@ -60,12 +61,7 @@ class Command:
     def start(self, folder: Path, kill_at: int | None = None, count: Path | None = None) -> Child:
         """The command in a child that kills itself at one of its operations on files, or counts them."""
         arguments = [argument.replace("OUT", str(folder)) for argument in self.arguments]
-
-        def before() -> None:
-            watch_files(folder, kill_at, count)
-            self.before(folder)
-
-        return command_line(arguments, folder.parent, before)
+        return start(folder.parent / "standard-error", watched, arguments, folder, self.before, kill_at, count)
 
     def measure(self, folder: Path) -> None:
         """One run in one piece."""
@@ -77,6 +73,15 @@ class Command:
         self.seconds, self.events = time.monotonic() - start, counted.stat().st_size
         self.expected = contents(folder / self.output)
         shutil.rmtree(folder)
+
+
+def watched(
+    arguments: list[str], folder: Path, before: Callable[[], None], kill_at: int | None, count: Path | None
+) -> int:
+    """What a child does."""
+    watch_files(folder, kill_at, count)
+    before()
+    return main(arguments)
 
 
 def watch_files(folder: Path, kill_at: int | None, count: Path | None) -> None:
@@ -110,109 +115,101 @@ def contents(path: Path) -> dict[str, bytes]:
     return {name: file.read_bytes() for name, file in named.items() if not name.startswith(skipped)}
 
 
-class PacedHandler(Handler):
-    """Sends a file in pieces, so that there is time to be killed."""
-
-    def setup(self) -> None:
-        super().setup()
-        write = self.wfile.write
-
-        def in_pieces(content: bytes) -> int:
-            for start in range(0, len(content), PIECE_BYTES):
-                write(content[start : start + PIECE_BYTES])
-                time.sleep(PIECE_SECONDS)
-            return len(content)
-
-        self.wfile.write = in_pieces
-
-
-@contextlib.contextmanager
-def served(options: Path, weights: Path) -> Iterator[str]:
-    """The address of a server, a process of its own, that has both files under the names of a published model."""
-    server = Server()
-    server.RequestHandlerClass = PacedHandler
-    names = downloads.PUBLISHED_MODELS["small"]
-    server.files = dict(zip(names, (options.read_bytes(), weights.read_bytes()), strict=True))
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # connections of killed clients break
-            server.serve_forever()
-        finally:
-            os._exit(0)
-    server.server_close()
-    try:
-        yield server.url
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-def serve_from(url: str, folder: Path) -> None:
+def serve_from(url: str) -> None:
     """The published models come from `url` in this process, a little at a time."""
     os.environ["no_proxy"] = "127.0.0.1"
     downloads.download_published.__defaults__ = (None, [url])
     downloads.CHUNK_BYTES = PIECE_BYTES
 
 
+def download_command(model: str, server: Server) -> Command:
+    """A published model is downloaded and converted, from a server that is slow enough to be killed at."""
+    server.pieces = PIECE_BYTES, PIECE_SECONDS
+    arguments = ["convert", "--model", model, "--cache-dir", "OUT/cache", "OUT/converted"]
+    return Command(arguments, "converted", functools.partial(serve_from, server.url))
+
+
+def pretrain_command(text: Path, options: str) -> Command:
+    """A tiny model is trained; after a kill the training resumes."""
+    tiny = [part for name, value in TINY.items() for part in ("--config", f"{name}={value}".replace(" ", ""))]
+    settings = ["--words", "--pretokenized", "--resume", "--set=use_cpu=true", "--set=save_steps=1", *options.split()]
+    return Command(["pretrain", *settings, *tiny, "OUT/trained", str(text)], "trained", whole_at_once=False)
+
+
 @contextlib.contextmanager
 def prepare(folder: Path) -> Iterator[Case]:
     """A model, texts and an archive; and what each command makes of them in one piece."""
-    torch.set_num_threads(1)  # a child of a process with more would wait for threads that it has not
+    warm_up()
     random_model(ElmoConfig(**TINY)).save_pretrained(folder / "model")
     ElmoTokenizer().save_pretrained(folder / "model")
     (folder / "rows.txt").write_text("".join(f"{row} {number}\n" for number in range(12) for row in SENTENCES))
     (folder / "text.txt").write_text("the cat sat on the mat\na dog saw the cat\nrain fell all day\n" * 20)
     options = make_options({"dim": 512, "projection_dim": 32})
     archive = write_files(folder / "archive", options, make_arrays(options))
-    with served(*archive) as url:
-        commands = all_commands(folder, *archive, url)
+    with serving() as server:
+        server.files = dict(
+            zip(downloads.PUBLISHED_MODELS["small"], (file.read_bytes() for file in archive), strict=True)
+        )
+        commands = all_commands(folder, *archive, server)
         for command in commands.values():
             command.measure(folder / "case")
         yield functools.partial(case, folder, commands)
 
 
-def all_commands(folder: Path, options: Path, weights: Path, url: str) -> dict[str, Command]:
+def all_commands(folder: Path, options: Path, weights: Path, server: Server) -> dict[str, Command]:
     """The commands that are killed, by a name for each."""
     commands = {}
     for ending in ("safetensors", "npz", "hdf5", "parquet"):
         arguments = f"embed --batch-tokens 40 --window 90 {folder}/model {folder}/rows.txt OUT/vectors.{ending}"
         commands[f"embed {ending}"] = Command(arguments.split(), f"vectors.{ending}")
     commands["convert"] = Command(["convert", str(options), str(weights), "OUT/converted"], "converted")
-    download = ["convert", "--model", "small", "--cache-dir", "OUT/cache", "OUT/converted"]
-    commands["download"] = Command(download, "converted", functools.partial(serve_from, url))
-    settings = "--words --batch-size 3 --window 5 --steps 8 --seed 3 --resume --set save_steps=2 --set use_cpu=true"
-    tiny = [part for name, value in TINY.items() for part in ("--config", f"{name}={value}".replace(" ", ""))]
-    pretrain = ["pretrain", *settings.split(), *tiny, "OUT/trained", f"{folder}/text.txt"]
-    commands["pretrain"] = Command(pretrain, "trained", whole_at_once=False)
+    commands["download"] = download_command("small", server)
+    commands["pretrain"] = pretrain_command(
+        folder / "text.txt", "--batch-size 3 --window 5 --steps 8 --seed 3 --set save_steps=2"
+    )
     return commands
 
 
 def case(folder: Path, commands: dict[str, Command], rng: random.Random) -> Counter:
-    """One command, killed one to three times unless it ends before."""
+    """One of the commands."""
     kind = rng.choice(sorted({name.split()[0] for name in commands}))
     name = rng.choice([name for name in commands if name.split()[0] == kind])
-    command, place, moments = commands[name], folder / "case", []
+    with described(name):
+        return Counter({f"runs of {name}": 1}) + run_killed(rng, commands[name], folder / "case")
+
+
+def run_with_kills(command: Command, folder: Path, cases: int, seed: int = 0) -> Counter:
+    """For the tests of a command: `cases` runs of it, each killed one to three times; raises Fault."""
+    warm_up()
+    command.measure(folder / "killed")
+    rng = random.Random(seed)
+    return sum((run_killed(rng, command, folder / "killed") for _ in range(cases)), Counter())
+
+
+def run_killed(rng: random.Random, command: Command, place: Path) -> Counter:
+    """A command in an empty folder, killed one to three times unless it ends before, and then left to end."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
+    moments, is_there = [], False
     try:
         for _ in range(rng.choice((1, 1, 2, 3))):
             ended, moment = killed(rng, command, place)
-            moments.append(moment)
             if ended.status != -signal.SIGKILL:
-                require_success(command, place, ended)
+                require_success(ended)
                 break
-            if command.whole_at_once and (place / command.output).exists():
-                require_result(command, place)
-        if not command.whole_at_once or not (place / command.output).exists():
-            require_success(command, place, command.start(place).wait())
+            moments.append(moment)
+            is_there = command.whole_at_once and (place / command.output).exists()
+            if is_there:  # another run would refuse to write it
+                break
+        if ended.status == -signal.SIGKILL and not is_there:
+            require_success(command.start(place).wait())
         require_result(command, place)
+        left = {path.name for path in place.iterdir()} - {command.output, "cache"}
+        if left and not is_there:
+            raise Fault(f"{', '.join(sorted(left))} is left over")
     except Fault as fault:
-        raise Fault(f"{name}, killed {', '.join(moments)}: {fault}") from fault
-    counts = Counter({f"runs of {name}": 1, "kills": len(moments)})
-    if {path.name for path in place.iterdir()} - {command.output, "cache"}:
-        counts["runs that left something over"] += 1
-    return counts
+        raise Fault(f"killed {', '.join(moments) or 'at no time'}: {fault}") from fault
+    return Counter({"kills": len(moments), "kills between the result and the end": is_there})
 
 
 def killed(rng: random.Random, command: Command, place: Path) -> tuple[Ended, str]:
@@ -227,7 +224,7 @@ def killed(rng: random.Random, command: Command, place: Path) -> tuple[Ended, st
     return child.wait(), f"after {share:.0%} of its time"
 
 
-def require_success(command: Command, place: Path, ended: Ended) -> None:
+def require_success(ended: Ended) -> None:
     """Raises Fault where a run that nobody killed did not succeed."""
     if ended.status:
         raise Fault(f"the next run ended with {ended.status}: {ended.said.strip()[-400:]!r}")

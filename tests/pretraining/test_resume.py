@@ -15,7 +15,7 @@ from hf_elmo.pretraining import checkpoints, recipe
 from hf_elmo.pretraining.recipe import pretrain
 from hf_elmo_cli import main
 from tests.conftest import TINY
-from tests.kills import KILLS, run, run_with_kills
+from tests.harness.kills import KILLS, pretrain_command, run_with_kills
 from tests.pretraining.test_recipe import DOMAIN, GENERAL
 
 SMALL = {"config": TINY, "batch_size": 3, "window": 5, "pretokenized": True, "use_cpu": True, "disable_tqdm": True}
@@ -265,16 +265,7 @@ def test_uploads_of_the_arguments_are_refused(text, tmp_path, strategy):
 # -- kills -------------------------------------------------------------------------------------------------------------
 
 
-def resume(folder: Path, text: Path) -> None:
-    train(folder, text, resume=True, max_steps=12, save_steps=1, save_total_limit=3)
-
-
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(text, tmp_path):
-    log = tmp_path / "log"
-    _, seconds = run(log, resume, tmp_path / "whole", text)
-    kills = run_with_kills(log, 5, seconds, resume, tmp_path / "killed", text)
-    print(f"{kills} of {KILLS} kills came before the end")
-    assert kills, "nothing was killed: the test would prove too little"
-    assert_equal(
-        load_file(tmp_path / "whole" / "model.safetensors"), load_file(tmp_path / "killed" / "model.safetensors")
-    )
+    command = pretrain_command(text, "--batch-size=3 --window=5 --steps=12 --seed=8 --set save_total_limit=3")
+    counts = run_with_kills(command, tmp_path, KILLS)
+    assert counts["kills"], "nothing was killed: the test would prove too little"
