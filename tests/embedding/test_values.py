@@ -91,7 +91,7 @@ def test_output_dtype_and_compute_dtype(model):
 
 
 def test_a_model_in_training_gives_the_same_and_goes_on_training(tokenizer):
-    model = initial_model(hidden_dropout=0.5)
+    model = initial_model(hidden_dropout=0.5, freeze_bilm=False)
     calm = embed(model, ROWS, tokenizer=tokenizer)
     model.train()
     modes = {name: module.training for name, module in model.named_modules()}

@@ -33,7 +33,8 @@ def main() -> int:
         "--only",
         nargs="+",
         metavar="SETTING",
-        help=f"settings: {', '.join(settings.SETTINGS)}; few; sanitizers: {', '.join(sanitizers.BUILDS)}",
+        help=f"settings: {', '.join(settings.SETTINGS)}; ci (the few of .ci/run); sanitizers: "
+        f"{', '.join(sanitizers.BUILDS)}",
     )
     parser.add_argument("--tests", nargs="+", metavar="PATH", help="settings, sanitizers: files or folders of tests")
     options = parser.parse_args()
@@ -48,9 +49,9 @@ def main() -> int:
 def run(name: str, options: argparse.Namespace, share: int) -> bool:
     """Run one check and print what it found; returns whether that is a fault."""
     if name == "settings":
-        few = options.only == ["few"]
-        only = settings.FEW if few else options.only or list(settings.SETTINGS)
-        return settings.run(only, options.tests or (settings.FEW_TESTS if few else settings.TESTS)) > 0
+        ci = options.only == ["ci"]
+        only = settings.CI if ci else options.only or list(settings.SETTINGS)
+        return settings.run(only, options.tests or (settings.CI_TESTS if ci else settings.TESTS)) > 0
     if name == "sanitizers":
         only, tests = options.only or sanitizers.BUILDS, options.tests or sanitizers.TESTS
         return sanitizers.run(tuple(only), tuple(tests), options.cases or 25, options.seed) > 0

@@ -61,10 +61,10 @@ SETTINGS: dict[str, dict[str, str | None]] = {
     "2 threads": {"OMP_NUM_THREADS": "2", "ELMO_TEST_THREADS": "2"},
 }
 
-# What `.ci/run` has time for.
-FEW = ("ATen default", "all of Haswell", "kernels off")
-FEW_TESTS = ("tests/kernels/test_product.py", "tests/kernels/test_small_batch.py", "tests/test_modeling_numbers.py")
-FEW_TESTS += ("tests/test_lstm.py",)
+# `--only ci`: what `.ci/run` has time for.
+CI = ("ATen default", "all of Haswell", "kernels off")
+CI_TESTS = ("tests/kernels/test_product.py", "tests/kernels/test_small_batch.py", "tests/test_modeling_numbers.py")
+CI_TESTS += ("tests/test_lstm.py",)
 
 PROBE = """
 import os
