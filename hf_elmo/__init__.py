@@ -7,6 +7,7 @@ from transformers import (
     AutoModel,
     AutoModelForPreTraining,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
 )
 
@@ -19,16 +20,27 @@ __version__ = "0.1.0"
 _MODULE_OF = {
     "ElmoForPreTraining": "modeling_pretraining_elmo",
     "ElmoForSequenceClassification": "modeling_classification_elmo",
+    "ElmoForTokenClassification": "modeling_tagging_elmo",
     "ElmoModel": "modeling_elmo",
     "ElmoPreTrainedModel": "modeling_elmo",
+    "ElmoTokenClassificationPipeline": "tasks.tagging",
+    "TaggingCollator": "tasks.tagging",
     "Vocabulary": "pretraining.vocabulary",
+    "count_words": "tasks.word_vectors",
     "embed": "embedding.corpus",
+    "layer_weights": "tasks.plots",
+    "learning_rates": "tasks.optimization",
     "load_default": "shipped",
     "nearest_neighbors": "analysis.neighbors",
     "neighbor_labels": "modeling_pretraining_elmo",
     "perplexity": "pretraining.perplexity",
+    "plot_layer_weights": "tasks.plots",
+    "predict": "tasks.predict",
     "pretrain": "pretraining.recipe",
+    "read_word_vectors": "tasks.word_vectors",
     "score": "analysis.scoring",
+    "span_metrics": "tasks.tagging",
+    "store_layers": "tasks.layers",
     "substitutes": "analysis.scoring",
 }
 
@@ -68,3 +80,4 @@ AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer)
 AutoModel.register(ElmoConfig, _on_use("ElmoModel"))
 AutoModelForPreTraining.register(ElmoConfig, _on_use("ElmoForPreTraining"))
 AutoModelForSequenceClassification.register(ElmoConfig, _on_use("ElmoForSequenceClassification"))
+AutoModelForTokenClassification.register(ElmoConfig, _on_use("ElmoForTokenClassification"))

@@ -9,6 +9,8 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
+from .configuration_tasks_elmo import ElmoTaskFields
+
 logger = logging.get_logger(f"transformers.{__name__}")
 
 # What `input_ids` hold besides bytes: the 256 bytes are 1 to 256, and 0 fills padded positions.
@@ -21,7 +23,7 @@ PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7
 
 
 @strict
-class ElmoConfig(PreTrainedConfig):
+class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     r"""
     The configuration of an [`ElmoModel`] (Peters et al. 2018, *Deep contextualized word representations*). The defaults
     are those of the published "original" model; a field that cannot be right raises an error that names it.
@@ -55,11 +57,6 @@ class ElmoConfig(PreTrainedConfig):
         num_scalar_mixes (`int`, defaults to 1): Learned mixes made in one pass (the paper uses two for question
             answering).
         scalar_mix_layer_norm (`bool`, defaults to `False`): Whether each layer is normalized before it is mixed.
-        classifier_pooling (`str`, defaults to `"mean"`): `"mean"`, `"max"` or `"last"` (each direction's final state).
-        classifier_hidden_size (`int`, *optional*): Size of a hidden layer in front of the classifier; `None` for none.
-        classifier_dropout (`float`, defaults to 0.5): Dropout on the classifier's input (paper, section 3.3).
-        classifier_text_pairs (`bool`, defaults to `False`): Whether the classifier reads pairs of texts: each by
-            itself, their vectors u and v together as `[u; v; |u - v|; u * v]` (Mou et al. 2016).
         freeze_bilm (`bool`, defaults to `True`): Whether the character CNN and the biLM are left as they are: of an
             `ElmoModel` the scalar mix is trained, of a model with a head both. (`ElmoForPreTraining` trains the biLM.)
         vocab_size (`int`, *optional*): Words of the language model's softmax; `None` for a biLM without one.
@@ -67,6 +64,8 @@ class ElmoConfig(PreTrainedConfig):
         pad_token_id (`int`, defaults to 0): The character that fills a padded position.
         bos_token_id (`int`, defaults to 257): The character that stands for the sentence's begin, `<S>`.
         eos_token_id (`int`, defaults to 258): The character that stands for the sentence's end, `</S>`.
+
+    The fields of tasks' heads are those of [`ElmoTaskFields`].
 
     Raises:
         ValueError: a field has a value that no model can have. (A value of a wrong type raises huggingface_hub's
@@ -103,10 +102,6 @@ class ElmoConfig(PreTrainedConfig):
     layer_weights: list | tuple | int | None = None
     num_scalar_mixes: int = 1
     scalar_mix_layer_norm: bool = False
-    classifier_pooling: str = "mean"
-    classifier_hidden_size: int | None = None
-    classifier_dropout: float | int = 0.5
-    classifier_text_pairs: bool = False
     freeze_bilm: bool = True
     vocab_size: int | None = None
     num_sampled: int = 8192
@@ -127,6 +122,7 @@ class ElmoConfig(PreTrainedConfig):
             self.cell_projection = self.cell_size != self.projection_size
         self._require_sizes_that_fit()
         self._require_layer_weights()
+        self._require_task_fields()
         self._warn_of_unknown(kwargs)
         super().__post_init__(**kwargs)
 
@@ -164,7 +160,7 @@ class ElmoConfig(PreTrainedConfig):
     def _require_integers(self) -> None:
         positive = ["char_vocab_size", "char_embedding_size", "max_word_length", "hidden_size", "cell_size"]
         positive += ["num_hidden_layers", "num_scalar_mixes", "num_sampled"]
-        positive += [field for field in ("classifier_hidden_size", "vocab_size") if getattr(self, field) is not None]
+        positive += [] if self.vocab_size is None else ["vocab_size"]
         for field in positive:
             if getattr(self, field) < 1:
                 self._refuse(field, "must be 1 or more")
@@ -201,15 +197,12 @@ class ElmoConfig(PreTrainedConfig):
             value = getattr(self, field)
             if value is not None and not value > 0:
                 self._refuse(field, "must be over 0, or None for no clipping")
-        for field in ("hidden_dropout", "classifier_dropout"):
-            if not 0 <= getattr(self, field) < 1:
-                self._refuse(field, "must be a probability, 0 or more and less than 1")
+        if not 0 <= self.hidden_dropout < 1:
+            self._refuse("hidden_dropout", "must be a probability, 0 or more and less than 1")
 
     def _require_choices(self) -> None:
         if self.char_activation not in ("relu", "tanh"):
             self._refuse("char_activation", 'must be "relu" or "tanh"')
-        if self.classifier_pooling not in ("mean", "max", "last"):
-            self._refuse("classifier_pooling", 'must be "mean", "max" or "last"')
 
     def _require_sizes_that_fit(self) -> None:
         if not self.char_projection and self.num_filters != self.projection_size:

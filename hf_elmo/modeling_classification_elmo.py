@@ -6,25 +6,51 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
 from .configuration_elmo import ElmoConfig
+from .encoders_elmo import (
+    ElmoAttentionPooling,
+    ElmoBiattention,
+    ElmoLocalInference,
+    ElmoMaxout,
+    ElmoTaskEncoder,
+    last_over,
+    max_over,
+)
 from .lstm_elmo import State
-from .modeling_elmo import ElmoModelOutput, ElmoTaskModel
-from .packing_elmo import require_labels, unpadded_mask, words_mask
+from .modeling_tasks_elmo import ElmoTaskModel, TaskWords, share_of_items
+from .packing_elmo import compact, mean_over, require_labels
 
 
 class ElmoForSequenceClassification(ElmoTaskModel):
-    """A label, several labels or a number for each text, or pair of texts, from a pooled ELMo.
+    """A label, several labels or a number for each text, or pair of texts.
 
-    `config.classifier_pooling` says how a text is pooled, `config.classifier_text_pairs` whether texts come in pairs.
+    `config.encoder_type` says what reads the words: nothing (they are pooled), a BiLSTM, the biattentive
+    classification network (McCann et al. 2017) or ESIM (Chen et al. 2017); `config.classifier_pooling` how the first
+    two are pooled; `config.classifier_text_pairs` whether texts come in pairs.
     """
 
     _auto_class = "AutoModelForSequenceClassification"
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
-        size, pooled = config.classifier_hidden_size, config.hidden_size * (4 if config.classifier_text_pairs else 1)
+        pairs, hidden, dropout = config.classifier_text_pairs, config.encoder_hidden_size, config.encoder_dropout
         self.dropout = nn.Dropout(config.classifier_dropout)
-        self.dense = nn.Linear(pooled, size) if size else None
-        self.classifier = nn.Linear(size or pooled, config.num_labels)
+        self.encoder = ElmoTaskEncoder(config, self.vectors_size) if config.encoder_type else None
+        self.parts = self.encoder.sizes if self.encoder else [self.vectors_size]
+        self.interaction = self.attention = self.maxouts = self.dense = None
+        if config.encoder_type in ("biattentive", "esim"):
+            interaction = ElmoBiattention if config.encoder_type == "biattentive" else ElmoLocalInference
+            self.interaction = interaction(sum(self.parts), hidden, dropout)
+            pooled = 8 * hidden * (2 if pairs and config.encoder_type == "biattentive" else 1)
+        else:
+            pooled = sum(self.parts) * (4 if pairs else 1)
+            if config.classifier_pooling == "attention":
+                self.attention = ElmoAttentionPooling(sum(self.parts))
+        if config.encoder_type == "biattentive":
+            self.maxouts = nn.ModuleList((ElmoMaxout(pooled, pooled // 2), ElmoMaxout(pooled // 2, pooled // 4)))
+            pooled //= 4
+        if config.classifier_hidden_size:
+            self.dense = nn.Linear(pooled, config.classifier_hidden_size)
+        self.classifier = nn.Linear(config.classifier_hidden_size or pooled, config.num_labels)
         self.loss_function = sequence_classification_loss
         self.post_init()
 
@@ -36,8 +62,12 @@ class ElmoForSequenceClassification(ElmoTaskModel):
         inputs_embeds: Tensor | None = None,
         state: State | None = None,
         special_tokens_mask: Tensor | None = None,
+        word_vector_ids: Tensor | None = None,
+        bilm_layers: Tensor | None = None,
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
+        length: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> SequenceClassifierOutput:
         r"""
@@ -45,78 +75,76 @@ class ElmoForSequenceClassification(ElmoTaskModel):
             labels: `[batch]` class numbers, `[batch, num_labels]` zeros and ones for several labels at once (`[batch]`
                 where there is one: a sigmoid; in all of these -100 is no label), or floats for regression;
                 `config.problem_type` says which, else it is read from `labels`.
+            length: not read here: Trainer sorts by this column of a data set (`train_sampling_strategy`), and drops
+                columns that are no arguments.
 
-        The others are those of [`ElmoModel`].
+        The others are those of [`ElmoTaskModel.read_words`].
 
         Returns:
             `loss` (with `labels`), `logits [batch, num_labels]`, `hidden_states`.
 
         Raises:
             ValueError: a row holds two texts and `config.classifier_text_pairs` is off, or the other way around; or
-                whole numbers are `labels` of a single output, and `config.problem_type` does not say what they are.
+                whole numbers are `labels` of a single output, and `config.problem_type` does not say what they are; or
+                an input does not fit, as [`ElmoTaskModel.read_words`] says.
         """
-        mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
-        text = self._texts(mask, input_ids)
-        if (
-            self.config.classifier_text_pairs
-        ):  # each is read by itself: one batch of all the first texts and all the second
-            mask = torch.cat((text == 1, text == 2))
-            state = None if state is None else tuple(part.repeat(1, 1, 2, 1) for part in state)
-            input_ids = torch.cat((input_ids, input_ids))
-            special_tokens_mask = None if special_tokens_mask is None else torch.cat((special_tokens_mask,) * 2)
-        output = self.elmo(
-            input_ids, mask, inputs_embeds, state, special_tokens_mask, output_hidden_states, return_dict=True
+        read = self.read_words(
+            input_ids,
+            attention_mask,
+            inputs_embeds,
+            state,
+            special_tokens_mask,
+            word_vector_ids,
+            bilm_layers,
+            output_hidden_states,
+            self.config.classifier_text_pairs,
         )
-        pooled = self._pool(output, mask, words_mask(self.config, mask, input_ids, special_tokens_mask))
-        hidden_states = output.hidden_states
-        if self.config.classifier_text_pairs:
-            u, v = pooled.chunk(2)
-            pooled = torch.cat((u, v, (u - v).abs(), u * v), dim=1)
-            hidden_states = hidden_states and tuple(sum(layer.chunk(2)) for layer in hidden_states)
+        pooled = self._pool_texts(read)
+        for layer in self.maxouts or ():
+            pooled = layer(self.dropout(pooled))
         if self.dense is not None:
             pooled = torch.relu(self.dense(self.dropout(pooled)))
         logits = self.classifier(self.dropout(pooled))
         loss = None
         if labels is not None:
-            loss = self.loss_function(labels, logits, self.config, **kwargs)
-        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden_states)
+            loss = self.loss_function(labels, logits, self.config, num_items_in_batch, **kwargs)
+            loss = self.regularize(loss, share_of_items(labels, num_items_in_batch))
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=read.hidden_states)
 
-    def _texts(self, mask: Tensor, input_ids: Tensor | None) -> Tensor:
-        """For each position `[batch, words]` the number of its text, from 1; 0 for padding."""
-        pairs = self.config.classifier_text_pairs
-        if input_ids is None:
-            if pairs:
-                raise ValueError("classifier_text_pairs needs input_ids: inputs_embeds do not say where a text begins")
-            return mask.long()
-        begins = (input_ids[:, :, 1] == self.config.bos_token_id) & mask
-        if not torch.compiler.is_exporting():  # the rows that a graph will see are not known
-            _require_texts(begins.sum(1), pairs)
-        return begins.cumsum(1) * mask
+    def _pool_texts(self, read: TaskWords) -> Tensor:
+        """`[batch, size]` of each text, or of each pair."""
+        numbers = (1, 2) if self.config.classifier_text_pairs else (None,)
+        masks = [read.mask if number is None else read.texts == number for number in numbers]
+        words = [read.words & mask for mask in masks]
+        if self.encoder is None:
+            texts = [(read.vectors, mask) for mask in words]
+        else:
+            texts, masks = [self._encode(read, mask) for mask in words], [None, None]
+            if self.interaction is not None:
+                return self.interaction(texts)
+        pooled = [self._pool(*text, mask) for text, mask in zip(texts, masks, strict=False)]
+        if len(pooled) == 1:
+            return pooled[0]
+        u, v = pooled
+        return torch.cat((u, v, (u - v).abs(), u * v), dim=1)
 
-    def _pool(self, output: ElmoModelOutput, mask: Tensor, words: Tensor) -> Tensor:
-        """`[batch, 2P]` as `config.classifier_pooling` says; zero for a text without words."""
-        vectors = output.last_hidden_state
-        if self.config.classifier_pooling == "mean" or not vectors.shape[1]:
-            return output.pooler_output
+    def _encode(self, read: TaskWords, words: Tensor) -> tuple[Tensor, Tensor]:
+        """The encoder's output of the words of a mask, `[batch, words, size]`, and where it has words."""
+        vectors, mask = compact(read.vectors, words)
+        again = None if read.elmo_at_output is None else compact(read.elmo_at_output, words)[0]
+        return self.encoder(vectors, mask, again), mask
+
+    def _pool(self, vectors: Tensor, words: Tensor, mask: Tensor | None) -> Tensor:
+        """`[batch, size]` as `config.classifier_pooling` says; zero for a text without words."""
+        if self.attention is not None:
+            return self.attention(vectors, words)
+        if self.config.classifier_pooling == "mean":
+            return mean_over(vectors, words)
         if self.config.classifier_pooling == "max":
-            lowest = torch.finfo(vectors.dtype).min
-            return vectors.masked_fill(~words[:, :, None], lowest).amax(1) * words.any(1, keepdim=True)
-        forward, backward = vectors.chunk(2, dim=2)
-        position = torch.arange(mask.shape[1], device=mask.device)
-        last, first = (mask * position).argmax(1), mask.int().argmax(1)
-        rows = torch.arange(mask.shape[0], device=mask.device)
-        return torch.cat((forward[rows, last], backward[rows, first]), dim=1)
-
-
-@torch.compiler.disable  # it asks for the values
-def _require_texts(counts: Tensor, pairs: bool) -> None:
-    """Refuses rows of another number of texts (ValueError). A row without a boundary is one text."""
-    for row, count in enumerate(counts.tolist()):
-        if count != 2 if pairs else count > 1:
-            raise ValueError(
-                f"row {row} of input_ids holds {count} texts, but classifier_text_pairs is {pairs}: make the model "
-                "with classifier_text_pairs=True for pairs of texts, False for single ones."
-            )
+            return max_over(vectors, words)
+        # Without an encoder the final states are the biLM's, which reads the boundaries, too.
+        mask = words if mask is None else mask
+        return torch.cat([last_over(part, mask) for part in vectors.split(self.parts, dim=2)], dim=1)
 
 
 def sequence_classification_loss(

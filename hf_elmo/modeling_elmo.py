@@ -16,7 +16,8 @@ from .backends_elmo import is_plain
 from .characters_elmo import ElmoCharacterEncoder
 from .configuration_elmo import WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID, ElmoConfig
 from .lstm_elmo import LstmWeights, State, bilstm_layer, bilstm_layer_padded
-from .packing_elmo import Packing, mean_over, require_state, unpadded_mask, words_mask
+from .packing_elmo import Packing, compact, mean_over, require_state, unpadded_mask, words_mask
+from .scalar_mix_elmo import ElmoScalarMix
 
 logger = logging.get_logger(f"transformers.{__name__}")
 FLOAT32_INSTEAD = "load them with dtype=torch.float32 (and train with fp16=True or bf16=True for mixed precision)."
@@ -187,44 +188,6 @@ class ElmoBiLM(nn.Module):
         return torch.cat([part[0] for part in parts]), (torch.cat(hidden), torch.cat(cell))
 
 
-class ElmoScalarMix(nn.Module):
-    """`gamma * sum_j softmax(scalars)_j * layer_j`, once for each mix; or with weights that are fixed."""
-
-    def __init__(self, config: ElmoConfig) -> None:
-        super().__init__()
-        self.layer_norm, self.fixed = config.scalar_mix_layer_norm, config.layer_weights
-        if self.fixed is None:
-            self.scalars = nn.Parameter(torch.zeros(config.num_scalar_mixes, config.num_hidden_layers + 1))
-            self.gamma = nn.Parameter(torch.ones(config.num_scalar_mixes))
-
-    def forward(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Layers of `[packed, 2P]`, each word unpadded, to `num_scalar_mixes` mixes of that shape."""
-        if self.layer_norm:
-            layers = [self._normalize(layer) for layer in layers]
-        if self.fixed is not None:
-            return (sum(weight * layer for weight, layer in zip(self.fixed, layers, strict=True) if weight),)
-        wide = torch.promote_types(self.scalars.dtype, torch.float32)
-        weights = self.gamma[:, None] * torch.softmax(self.scalars, dim=1, dtype=wide).to(self.gamma.dtype)
-        return tuple(self._sum(mix, layers) for mix in weights)
-
-    @staticmethod
-    def _sum(weights: Tensor, layers: Sequence[Tensor]) -> Tensor:
-        (first, *others), (total, *layers) = weights.unbind(), layers
-        total = first * total
-        for weight, layer in zip(others, layers, strict=True):
-            total = torch.addcmul(total, weight.to(total.dtype), layer)  # in one pass
-        return total
-
-    @staticmethod
-    def _normalize(layer: Tensor) -> Tensor:
-        # Over all unpadded positions of the batch, as in AllenNLP: the one option that makes a sentence's vectors
-        # depend on its batch.
-        if not len(layer):
-            return layer
-        values = layer.to(torch.promote_types(layer.dtype, torch.float32))
-        return ((values - values.mean()) * (values.var(correction=0) + 1e-12).rsqrt()).to(layer.dtype)
-
-
 class ElmoPreTrainedModel(PreTrainedModel):
     """What all ELMo models share: the configuration, the initial weights, loading and saving."""
 
@@ -247,10 +210,20 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args: object, **kwargs: object) -> "ElmoPreTrainedModel":
-        """As in transformers. Loading makes new parameters, so what is not to be trained is said again."""
-        loaded = super().from_pretrained(*args, **kwargs)
-        (loaded[0] if isinstance(loaded, tuple) else loaded).set_trainable()
-        return loaded
+        """As in transformers, but for two things. Loading makes new parameters, so what is not to be trained is said
+        again. And mixes of another number than the checkpoint's are new ones: they belong to a task, not to the biLM.
+        """
+        wants_report, lenient = (kwargs.pop(n, False) for n in ("output_loading_info", "ignore_mismatched_sizes"))
+        model, report = super().from_pretrained(*args, output_loading_info=True, ignore_mismatched_sizes=True, **kwargs)
+        others = [place for place in report["mismatched_keys"] if "scalar_mix." not in place[0]]
+        if others and not lenient:
+            raise RuntimeError(
+                "the checkpoint's weights have other shapes than the configuration's: "
+                + ", ".join(f"{name} {list(here)}, not {list(wanted)}" for name, here, wanted in sorted(others))
+                + "; give the fields that it was saved with, or ignore_mismatched_sizes=True for new weights."
+            )
+        model.set_trainable()
+        return (model, report) if wants_report else model
 
     def save_pretrained(self, *args: object, **kwargs: object) -> None:
         """As in transformers; the code goes along, so that the checkpoint loads where hf_elmo is not installed."""
@@ -477,6 +450,24 @@ class ElmoModel(ElmoPreTrainedModel):
         output.scalar_mixes = mixes if len(mixes) > 1 else None
         return output
 
+    def word_representations(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: object
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
+        """
+        ELMo as a layer of another network: the vectors of the words alone, without the sentence boundaries.
+
+        Takes what `forward` takes, the tokenizer's whole output, and learns with the network as `config` says.
+
+        Returns:
+            `num_scalar_mixes` mixes, each `[batch, words, 2P]`: the words of a row at its left end, zeros after them;
+            and their mask `[batch, words]`.
+        """
+        output = self(input_ids, attention_mask, return_dict=True, **kwargs)
+        mask = unpadded_mask(self.config, input_ids, attention_mask, None)
+        words = words_mask(self.config, mask, input_ids, kwargs.get("special_tokens_mask"))
+        compacted = [compact(mix, words) for mix in output.scalar_mixes or (output.last_hidden_state,)]
+        return tuple(mix for mix, _ in compacted), compacted[0][1]
+
     def train_bilm(self, trained: bool) -> None:
         """Lets the character CNN and the biLM learn, or leaves them as they are; the scalar mix learns in any case."""
         for module in (self.char_encoder, self.bilm):
@@ -484,12 +475,4 @@ class ElmoModel(ElmoPreTrainedModel):
             module.train(self.training)
 
 
-class ElmoTaskModel(ElmoPreTrainedModel):
-    """An ELMo with a task's head on it."""
-
-    def __init__(self, config: ElmoConfig) -> None:
-        super().__init__(config)
-        self.elmo = ElmoModel(config)
-
-
-__all__ = ["ElmoModel", "ElmoModelOutput", "ElmoPreTrainedModel", "ElmoTaskModel"]
+__all__ = ["ElmoModel", "ElmoModelOutput", "ElmoPreTrainedModel"]

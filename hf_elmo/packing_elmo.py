@@ -79,6 +79,24 @@ def mean_over(vectors: Tensor, mask: Tensor) -> Tensor:
     return torch.bmm(weights[:, None], vectors)[:, 0] / weights.sum(1, keepdim=True).clamp(min=1)
 
 
+def compact(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """What `mask` `[batch, positions]` names of `values` `[batch, positions, ...]`, at the left end of each row in its
+    order: `[batch, words, ...]`, as long as the longest row, zeros after its end; and the mask of that."""
+    if torch.compiler.is_exporting():
+        raise ValueError("heads with an encoder, taggers and word_representations move words, which is not exported.")
+    lengths = mask.sum(1)
+    longest = int(lengths.max()) if len(lengths) else 0
+    inside = torch.arange(longest, device=mask.device) < lengths[:, None]
+    return expand(values[mask], inside), inside
+
+
+def expand(packed: Tensor, mask: Tensor) -> Tensor:
+    """`[words, ...]`, row after row, where `mask` `[batch, positions]` is; zeros elsewhere."""
+    return packed.new_zeros(*mask.shape, *packed.shape[1:]).masked_scatter(
+        mask.view(*mask.shape, *[1] * (packed.dim() - 1)), packed
+    )
+
+
 def distinct_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     """The distinct rows of `[n, width]` integers, and the number `[n]` of each row among them."""
     # Sorting numbers is far cheaper than sorting rows, so rows are compared by a hash; two rows that share one are rare

@@ -9,20 +9,25 @@ import json
 import shutil
 from pathlib import Path
 
+_CONFIGURATION = ("configuration_elmo.py", "configuration_tasks_elmo.py")
 _BASE = (
+    *_CONFIGURATION,
     "backends_elmo.py",
     "characters_elmo.py",
-    "configuration_elmo.py",
     "lstm_elmo.py",
     "modeling_elmo.py",
     "packing_elmo.py",
+    "scalar_mix_elmo.py",
 )
 
+_TASKS = (*_BASE, "crf_elmo.py", "encoders_elmo.py", "modeling_tasks_elmo.py")
+
 FILES: dict[str, tuple[str, ...]] = {
-    "ElmoConfig": ("configuration_elmo.py",),
-    "ElmoTokenizer": ("configuration_elmo.py", "tokenization_elmo.py"),
+    "ElmoConfig": _CONFIGURATION,
+    "ElmoTokenizer": (*_CONFIGURATION, "tokenization_elmo.py", "words_elmo.py"),
     "ElmoModel": _BASE,
-    "ElmoForSequenceClassification": (*_BASE, "modeling_classification_elmo.py"),
+    "ElmoForSequenceClassification": (*_TASKS, "modeling_classification_elmo.py"),
+    "ElmoForTokenClassification": (*_TASKS, "modeling_tagging_elmo.py"),
     "ElmoForPreTraining": (*_BASE, "modeling_pretraining_elmo.py", "softmax_elmo.py"),
 }
 
@@ -31,6 +36,7 @@ AUTO_CLASSES: dict[str, str] = {
     "AutoModel": "modeling_elmo.ElmoModel",
     "AutoModelForPreTraining": "modeling_pretraining_elmo.ElmoForPreTraining",
     "AutoModelForSequenceClassification": "modeling_classification_elmo.ElmoForSequenceClassification",
+    "AutoModelForTokenClassification": "modeling_tagging_elmo.ElmoForTokenClassification",
     "AutoTokenizer": "tokenization_elmo.ElmoTokenizer",
 }
 

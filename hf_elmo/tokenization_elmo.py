@@ -18,6 +18,8 @@ from transformers import BatchEncoding, TokenizersBackend
 from transformers.utils import PaddingStrategy, TensorType, to_py_obj
 
 from .configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID
+from .configuration_tasks_elmo import BOUNDARY_ID
+from .words_elmo import WordNumbers, pad_column, scatter_rows, stored_layers
 
 # Words as the 1 Billion Word Benchmark writes them, on which the published English models were trained: case kept,
 # punctuation apart, clitics apart at the apostrophe ("don 't", "dog 's"), numbers, hyphenated words and abbreviations
@@ -158,6 +160,9 @@ class ElmoTokenizer(TokenizersBackend):
         split_special_tokens (`bool`, defaults to `True`):
             Whether `<S>` and `</S>` in a text are words like any other; `False` makes them sentence boundaries.
         vocab_file (`str`, *optional*): The words of the language model's softmax, one a line, most frequent first.
+        words_file (`str`, *optional*): The words that have vectors of their own beside ELMo, one a line; `words` gives
+            and takes the list of them. With it calls return `word_vector_ids` `[batch, words]`, too: 0 for padding, 1
+            for boundaries, 2 for other words.
 
     Raises:
         ValueError: `word_splitting` is unknown, `max_word_length` is under 3, or the text has a wrong type or nesting.
@@ -176,7 +181,7 @@ class ElmoTokenizer(TokenizersBackend):
     ```"""
 
     _auto_class = "AutoTokenizer"
-    vocab_files_names = {"tokenizer_file": "tokenizer.json", "vocab_file": "vocab.txt"}  # noqa: RUF012
+    vocab_files_names = {"tokenizer_file": "tokenizer.json", "vocab_file": "vocab.txt", "words_file": "words.txt"}  # noqa: RUF012
     model_input_names = ["input_ids", "attention_mask"]  # noqa: RUF012
     model = models.Unigram
 
@@ -189,6 +194,7 @@ class ElmoTokenizer(TokenizersBackend):
         unk_token: str | AddedToken = "<UNK>",
         pad_token: str | AddedToken = "<pad>",
         split_special_tokens: bool = True,
+        words_file: str | None = None,
         **kwargs: Any,
     ) -> None:
         if word_splitting not in WORD_SPLITTINGS:
@@ -212,7 +218,18 @@ class ElmoTokenizer(TokenizersBackend):
             **kwargs,
         )
         self.update_post_processor()
+        self.words = None if words_file is None else WordNumbers.load(words_file).words
         self._made = True
+
+    @property
+    def words(self) -> list[str] | None:
+        """The words that have vectors of their own beside ELMo, in the order of their rows; `None`: none."""
+        return None if self._word_numbers is None else self._word_numbers.words
+
+    @words.setter
+    def words(self, words: Sequence[str] | None) -> None:
+        self._word_numbers = None if words is None else WordNumbers(words)
+        self.model_input_names = ["input_ids", "attention_mask", *(["word_vector_ids"] if words is not None else [])]
 
     @classmethod
     def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
@@ -407,12 +424,12 @@ class ElmoTokenizer(TokenizersBackend):
         if not batched:
             text, text_pair = [text], None if text_pair is None else [text_pair]
         one = not batched and not return_overflowing_tokens
-        encoded, rows = self._encode_batch(text, text_pair, is_split_into_words, return_overflowing_tokens, **kwargs)
+        encoded, columns = self._encode_batch(text, text_pair, is_split_into_words, return_overflowing_tokens, **kwargs)
         data, encodings, lengths = dict(encoded), encoded.encodings, [len(encoding) for encoding in encoded.encodings]
         length, side = self._padded_length(lengths, **kwargs), kwargs.get("padding_side") or self.padding_side
         if length is not None:
             self._pad_encodings(encodings, data, length, side)
-        data |= self._arrange(rows, lengths, length, side, return_tensors is not None)
+        data |= self._arrange(columns, lengths, length, side, return_tensors is not None)
         if kwargs.get("return_attention_mask") is False:
             del data["attention_mask"]
         if one and return_tensors is None:
@@ -433,8 +450,8 @@ class ElmoTokenizer(TokenizersBackend):
 
     def _encode_batch(
         self, text: Sequence, text_pair: Sequence | None, is_split_into_words: bool, overflowing: bool, **kwargs: Any
-    ) -> tuple[BatchEncoding, np.ndarray]:
-        """The backend's encodings of a batch, not padded, and the character ids of all their tokens."""
+    ) -> tuple[BatchEncoding, dict[str, np.ndarray]]:
+        """The backend's encodings of a batch, not padded, and the ids of all their tokens."""
         empty_words: set[tuple[int, int, int]] = set()
         self._renew_backend()
         backend = self
@@ -449,7 +466,7 @@ class ElmoTokenizer(TokenizersBackend):
         encode = partial(TokenizersBackend._encode_plus, backend, **arguments)
         encoded, stand_in = _call_backend(encode, text, text_pair)
         samples = encoded.get("overflow_to_sample_mapping", range(len(encoded.encodings)))
-        return encoded, self._rows(encoded.encodings, samples, empty_words, stand_in)
+        return encoded, self._columns(encoded.encodings, samples, empty_words, stand_in)
 
     def _padded_length(
         self,
@@ -503,17 +520,21 @@ class ElmoTokenizer(TokenizersBackend):
         other._tokenizer = self._words_backend
         return other
 
-    def _rows(
+    def _columns(
         self, encodings: list, samples: Sequence[int], empty_words: set[tuple[int, int, int]], stand_in: str | None
-    ) -> np.ndarray:
-        """Character ids `[tokens of all encodings, max_word_length]`."""
+    ) -> dict[str, np.ndarray]:
+        """Of the tokens of all encodings `input_ids [tokens, max_word_length]`, and with `words` `word_vector_ids`."""
         tokens = [token for encoding in encodings for token in encoding.tokens]
         if stand_in is not None:
             tokens = [token.replace(stand_in, "") for token in tokens]
         rows = words_to_character_ids(tokens, self.max_word_length)
         backend_ids = np.fromiter((i for encoding in encodings for i in encoding.ids), np.int64, count=len(tokens))
+        numbers = None if self._word_numbers is None else self._word_numbers.of(tokens)
         for token in (self.bos_token, self.eos_token):
-            rows[backend_ids == self._tokenizer.token_to_id(token)] = self._special_row(token)
+            here = backend_ids == self._tokenizer.token_to_id(token)
+            rows[here] = self._special_row(token)
+            if numbers is not None:
+                numbers[here] = BOUNDARY_ID
         if empty_words:
             places = [
                 (sample, *place)
@@ -521,29 +542,27 @@ class ElmoTokenizer(TokenizersBackend):
                 for place in zip(encoding.sequence_ids, encoding.word_ids, strict=True)
             ]
             rows[[place in empty_words for place in places]] = words_to_character_ids([""], self.max_word_length)
-        return rows
+        return {"input_ids": rows} | ({} if numbers is None else {"word_vector_ids": numbers})
 
     def _arrange(
-        self, rows: np.ndarray, lengths: list[int], length: int | None, side: str, as_array: bool
+        self, columns: dict[str, np.ndarray], lengths: list[int], length: int | None, side: str, as_array: bool
     ) -> dict[str, Any]:
-        """`input_ids` and `attention_mask` of all texts: arrays where they are of one length, else nested lists."""
+        """`columns` and `attention_mask` of all texts: arrays where they are of one length, else nested lists."""
+        columns = {**columns, "attention_mask": np.ones(sum(lengths), np.int64)}
         if as_array and length is None and len(set(lengths)) == 1:
             length = lengths[0]
         if as_array and length is not None:
-            place = np.arange(length)
-            real = np.array(lengths)[:, None]
+            place, real = np.arange(length), np.array(lengths)[:, None]
             mask = place < real if side == "right" else place >= length - real
-            input_ids = np.zeros((*mask.shape, self.max_word_length), dtype=np.int64)
-            input_ids[mask] = rows
-            return {"input_ids": input_ids, "attention_mask": mask.astype(np.int64)}
-        sentences = [sentence.tolist() for sentence in np.split(rows, np.cumsum(lengths)[:-1])]
-        masks = [[1] * real for real in lengths]
-        for sentence, mask in zip(sentences, masks, strict=True) if length is not None else ():
-            missing = length - len(sentence)
-            at = len(sentence) if side == "right" else 0
-            sentence[at:at] = [[0] * self.max_word_length for _ in range(missing)]
-            mask[at:at] = [0] * missing
-        return {"input_ids": sentences, "attention_mask": masks}
+            return {key: scatter_rows(values, mask) for key, values in columns.items()}
+        arranged = {}
+        for key, values in columns.items():
+            zero = np.zeros(values.shape[1:], np.int64).tolist()
+            arranged[key] = [text.tolist() for text in np.split(values, np.cumsum(lengths)[:-1])]
+            for text in arranged[key] if length is not None else ():
+                at = len(text) if side == "right" else 0
+                text[at:at] = [copy.copy(zero) for _ in range(length - len(text))]
+        return arranged
 
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> list[int] | list[list[int]]:
         """Character ids of one word, `[max_word_length]`, or of several; `<S>`, `</S>` and `<pad>` are special."""
@@ -556,30 +575,51 @@ class ElmoTokenizer(TokenizersBackend):
         return rows[0].tolist() if isinstance(tokens, str) else rows.tolist()
 
     def pad(self, encoded_inputs: Any, *args: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchEncoding:
-        """Pads encodings to one length, as every tokenizer of transformers does; `input_ids` get rows of zeros."""
+        """Pads encodings to one length, as every tokenizer of transformers does, with rows of zeros: `input_ids`, or
+        `bilm_layers` in their place, and `word_vector_ids`."""
         if isinstance(encoded_inputs, (list, tuple)):
             encoded_inputs = {key: [example[key] for example in encoded_inputs] for key in encoded_inputs[0]}
-        if "input_ids" not in encoded_inputs:
+        columns, others, one = {}, dict(encoded_inputs), False
+        if "input_ids" in others:
+            columns["input_ids"], one = _as_examples(others.pop("input_ids"), self.max_word_length)
+        if "bilm_layers" in others:
+            columns["bilm_layers"] = [stored_layers(example) for example in others.pop("bilm_layers")]
+        if not columns:
             raise ValueError(f"pad needs input_ids, but was given {', '.join(encoded_inputs) or 'nothing'}.")
-        examples, one = _as_examples(encoded_inputs["input_ids"], self.max_word_length)
-        others = {key: to_py_obj(value) for key, value in encoded_inputs.items() if key != "input_ids"}
+        if "word_vector_ids" in others:
+            numbers = others.pop("word_vector_ids")
+            columns["word_vector_ids"] = [np.asarray(to_py_obj(row)) for row in ([numbers] if one else numbers)]
+        others = {key: to_py_obj(value) for key, value in others.items()}
         # transformers pads lists of integers: it gets the index of each row, and the rows follow their indices.
-        numbers = [list(range(1, len(example) + 1)) for example in examples]
+        numbers = [list(range(1, len(example) + 1)) for example in next(iter(columns.values()))]
         padded = super().pad(
             {**others, "input_ids": numbers[0] if one else numbers}, *args, return_tensors=None, **kwargs
         )
-        zero = np.zeros((1, self.max_word_length), dtype=np.int64)
-        rows = [
-            np.concatenate((zero, example))[number]
-            for example, number in zip(examples, [padded["input_ids"]] if one else padded["input_ids"], strict=True)
-        ]
-        lengths = {len(row) for row in rows}
-        if return_tensors is None:
-            rows = [row.tolist() for row in rows]
-        elif len(lengths) == 1:
-            rows = np.stack(rows)
-        padded["input_ids"] = rows[0] if one else rows
-        return BatchEncoding(dict(padded), tensor_type=return_tensors)
+        numbers = [padded.pop("input_ids")] if one else padded.pop("input_ids")
+        data = {key: pad_column(examples, numbers, one, return_tensors) for key, examples in columns.items()}
+        return BatchEncoding({**data, **padded}, tensor_type=return_tensors)
+
+    def align_labels(self, encoded: BatchEncoding, labels: Sequence) -> list:
+        """
+        The labels of words where `encoded`, the result of a call, has the words; -100 at boundaries and padding.
+
+        Args:
+            encoded: of one text or of a batch.
+            labels: for each word its label, of one text or for each text of the batch.
+
+        Raises:
+            ValueError: a text has another number of words than of labels.
+        """
+        one = len(labels) == 0 or not isinstance(labels[0], Sequence)
+        aligned = []
+        for number, (encoding, own) in enumerate(zip(encoded.encodings, [labels] if one else labels, strict=True)):
+            words = [word for word in encoding.word_ids if word is not None]
+            if len(words) > len(own) or (len(words) < len(own) and not encoding.overflowing):
+                raise ValueError(
+                    f"text {number} has {len(words)} words, but {len(own)} labels: give one for each word."
+                )
+            aligned.append([-100 if word is None else own[word] for word in encoding.word_ids])
+        return aligned[0] if one else aligned
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
         """The word of a row of character ids, or the words of several rows `[words, max_word_length]`."""
@@ -645,6 +685,10 @@ class ElmoTokenizer(TokenizersBackend):
         file_names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
         if getattr(self, "vocab_file", None) is not None:
             file_names += self.save_vocabulary(save_directory, filename_prefix)
+        if self._word_numbers is not None:
+            target = Path(save_directory, (f"{filename_prefix}-" if filename_prefix else "") + "words.txt")
+            self._word_numbers.save(target)
+            file_names += (str(target),)
         return file_names
 
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str, ...]:

@@ -17,7 +17,18 @@ import hf_elmo_cli
 from hf_elmo_cli import main, make_parser
 
 ROOT = Path(__file__).parent.parent
-COMMANDS = ("convert", "export", "embed", "neighbors", "vocab", "pretrain", "perplexity", "substitutes", "env")
+COMMANDS = (
+    "convert",
+    "export",
+    "embed",
+    "predict",
+    "neighbors",
+    "vocab",
+    "pretrain",
+    "perplexity",
+    "substitutes",
+    "env",
+)
 SUBPARSERS = {one.prog.split()[1]: one for one in hf_elmo_cli._subparsers(make_parser())}
 
 

@@ -79,6 +79,20 @@ REFUSED = [
     ("classifier_hidden_size", 0),
     ("classifier_dropout", -0.5),
     ("classifier_dropout", 1),
+    ("use_elmo", False),
+    ("word_vectors_vocab_size", 3),
+    ("word_vectors_size", 0),
+    ("scalar_mix_l2", -0.1),
+    ("scalar_mix_l2", math.nan),
+    ("scalar_mix_l2", math.inf),
+    ("elmo_at_output", True),
+    ("encoder_type", "lstm"),
+    ("encoder_type", "esim"),
+    ("encoder_hidden_size", 0),
+    ("encoder_num_layers", 0),
+    ("encoder_dropout", 1.0),
+    ("tagging_scheme", "IOB"),
+    ("tagging_scheme", "IOB2"),
     ("vocab_size", 0),
     ("num_sampled", 0),
     ("pad_token_id", 5),
@@ -114,6 +128,18 @@ OF_ANOTHER_TYPE = [
     ("classifier_dropout", "0.5"),
     ("freeze_bilm", None),
     ("classifier_text_pairs", "yes"),
+    ("use_elmo", "no"),
+    ("word_vectors_vocab_size", 5.0),
+    ("word_vectors_size", None),
+    ("freeze_word_vectors", None),
+    ("elmo_at_output", 1),
+    ("scalar_mix_l2", "0.1"),
+    ("encoder_type", True),
+    ("encoder_hidden_size", None),
+    ("encoder_num_layers", 1.5),
+    ("encoder_dropout", None),
+    ("tagging_crf", "yes"),
+    ("tagging_scheme", 2),
     ("vocab_size", 31.0),
     ("num_sampled", None),
     ("pad_token_id", "0"),
@@ -248,12 +274,25 @@ def test_every_field_is_in_one_of_the_two_lists() -> None:
     own = set(ElmoConfig().to_dict()) - set(PreTrainedConfig().to_dict()) - {"model_type"}
     assert own <= {field for field, _ in OF_ANOTHER_TYPE}
     flags = {"use_skip_connections", "scalar_mix_layer_norm", "freeze_bilm", "classifier_text_pairs"}
+    flags |= {"freeze_word_vectors", "tagging_crf"}
     assert own - {field for field, _ in REFUSED} == flags
 
 
 def test_fixed_weights_come_with_one_mix_only() -> None:
     with pytest.raises(ValueError, match="num_scalar_mixes is 2"):
         ElmoConfig(**TINY, layer_weights=[1, 0, 0], num_scalar_mixes=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"elmo_at_output": True, "encoder_type": "bilstm", "num_scalar_mixes": 2}, "num_scalar_mixes is 2"),
+        ({"classifier_pooling": "last", "word_vectors_vocab_size": 9}, "classifier_pooling is 'last'"),
+    ],
+)
+def test_fields_of_tasks_that_do_not_fit_each_other(changes: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ElmoConfig(**TINY, **changes)
 
 
 def test_a_filter_wider_than_a_word_is_refused() -> None:
@@ -271,6 +310,8 @@ def test_a_filter_wider_than_a_word_is_refused() -> None:
         {"num_scalar_mixes": 2, "scalar_mix_layer_norm": True},
         {"classifier_hidden_size": 9, "num_labels": 5, "problem_type": "multi_label_classification"},
         {"vocab_size": 31, "hidden_dropout": 0.1},
+        {"encoder_type": "bilstm", "elmo_at_output": True, "word_vectors_vocab_size": 9, "use_elmo": False},
+        {"tagging_crf": True, "tagging_scheme": "BIOES", "scalar_mix_l2": 0.01},
     ],
     ids=lambda changes: ", ".join(changes) or "as it is",
 )

@@ -134,7 +134,7 @@ def test_texts_and_pairs_are_not_taken_for_each_other(tokenizer: ElmoTokenizer, 
 
 def test_pairs_need_input_ids(inputs: dict) -> None:
     model = make(classifier_text_pairs=True)
-    with pytest.raises(ValueError, match="inputs_embeds do not say"):
+    with pytest.raises(ValueError, match="inputs_embeds and bilm_layers do not say"):
         model(inputs_embeds=torch.zeros(1, 3, model.config.projection_size))
 
 

@@ -19,6 +19,7 @@ from hf_elmo import (
     ElmoConfig,
     ElmoForPreTraining,
     ElmoForSequenceClassification,
+    ElmoForTokenClassification,
     ElmoModel,
     ElmoTokenizer,
     kernels,
@@ -28,6 +29,7 @@ from hf_elmo.conversion import convert
 from hf_elmo.remote_code import add_remote_code
 
 from .allennlp_files import make_arrays, make_options, write_files
+from .conftest import TINY, random_model
 
 TEXTS = ["The cat sat on the mat .", "Ünïcödé wörds , 日本語 !"]
 PACKAGE = Path(hf_elmo.__file__).parent
@@ -53,7 +55,8 @@ import json
 import numpy as np
 import torch
 from transformers import (
-    AutoConfig, AutoModel, AutoModelForPreTraining, AutoModelForSequenceClassification, AutoTokenizer, pipeline
+    AutoConfig, AutoModel, AutoModelForPreTraining, AutoModelForSequenceClassification, AutoModelForTokenClassification,
+    AutoTokenizer, pipeline
 )
 """
     + START
@@ -70,12 +73,14 @@ model.unfreeze_bilm()
 model(**batch).pooler_output.square().sum().backward()
 gradient = model.get_input_embeddings().weight.grad
 classifier = AutoModelForSequenceClassification.from_pretrained(name, num_labels=3, **trust)
+tagger = AutoModelForTokenClassification.from_pretrained(name, num_labels=4, tagging_crf=True, **trust)
 language_model = AutoModelForPreTraining.from_pretrained(name, vocab_size=9, **trust)
 features = pipeline("feature-extraction", model=model, tokenizer=tokenizer)(texts, batch_size=2)
-classes = [config, tokenizer, model, classifier, language_model]
+classes = [config, tokenizer, model, classifier, tagger, language_model]
 print(json.dumps({
     "modules": [type(instance).__module__ for instance in classes],
     "classes": [type(instance).__name__ for instance in classes],
+    "tags": list(tagger(**batch).tags.shape),
     "logits": list(classifier(**batch).logits.shape) + list(language_model(**batch).forward_logits.shape),
     "features": [list(np.shape(row)) for row in features],
     "imported": sorted(name for name in sys.modules if name.split(".")[0] in ("h5py", "datasets")),
@@ -101,12 +106,12 @@ def put_into_hub_cache(checkpoint: Path, home: Path, name: str = "elmo-test") ->
     return f"somebody/{name}"
 
 
-def run_without_package(name: str, home: Path) -> tuple[dict, dict[str, np.ndarray], str]:
+def run_without_package(name: str, home: Path, script: str | None = None) -> tuple[dict, dict[str, np.ndarray], str]:
     """What the script prints, what it saves, and what it says on standard error, with `home` as the Hugging Face cache
     and no network."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
     environment |= {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "HOME": str(home)}
-    command = [sys.executable, "-I", "-c", SCRIPT, name, str(home / "out.npz"), json.dumps(TEXTS)]
+    command = [sys.executable, "-I", "-c", script or SCRIPT, name, str(home / "out.npz"), json.dumps(TEXTS)]
     done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     with np.load(home / "out.npz") as arrays:
@@ -116,7 +121,7 @@ def run_without_package(name: str, home: Path) -> tuple[dict, dict[str, np.ndarr
 def test_same_outputs_without_the_package(tmp_path: Path) -> None:
     options = make_options()
     checkpoint = convert(*write_files(tmp_path / "source", options, make_arrays(options)), tmp_path / "elmo-test")
-    add_remote_code(checkpoint, "ElmoForSequenceClassification", "ElmoForPreTraining")
+    add_remote_code(checkpoint, "ElmoForSequenceClassification", "ElmoForTokenClassification", "ElmoForPreTraining")
     home = tmp_path / "home"
     said, found, warnings = run_without_package(put_into_hub_cache(checkpoint, home), home)
 
@@ -126,6 +131,7 @@ def test_same_outputs_without_the_package(tmp_path: Path) -> None:
         "ElmoTokenizer",
         "ElmoModel",
         "ElmoForSequenceClassification",
+        "ElmoForTokenClassification",
         "ElmoForPreTraining",
     ]
     assert said["imported"] == []
@@ -143,6 +149,7 @@ def test_same_outputs_without_the_package(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["gradient"], model.get_input_embeddings().weight.grad)
     words = batch["input_ids"].shape[1]
     assert said["logits"] == [2, 3, 2, words, 9]
+    assert said["tags"] == [2, words]
     assert [shape[0] for shape in said["features"]] == [1, 1]
     assert [shape[2] for shape in said["features"]] == [14, 14]
     # What transformers says of files that it met as imports of others, once each and in no order; and nothing else.
@@ -154,6 +161,7 @@ def test_same_outputs_without_the_package(tmp_path: Path) -> None:
 CLASSES = {
     "ElmoModel": ElmoModel,
     "ElmoForSequenceClassification": ElmoForSequenceClassification,
+    "ElmoForTokenClassification": ElmoForTokenClassification,
     "ElmoForPreTraining": ElmoForPreTraining,
 }
 
@@ -258,3 +266,52 @@ def test_push_to_hub_sends_the_code(config: ElmoConfig, monkeypatch: pytest.Monk
     monkeypatch.setattr("transformers.utils.hub.create_and_tag_model_card", lambda *_, **__: ModelCard("card"))
     CLASSES[name](config).push_to_hub("somebody/elmo-test")
     assert set(sent) == {*remote_code.FILES[name], "config.json", "model.safetensors", "README.md"}
+
+
+HEADS = (
+    """
+import json
+import numpy as np
+import torch
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
+"""
+    + START
+    + """
+name, out, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=True)
+batch = tokenizer(texts, padding=True, return_tensors="pt")
+auto = {"tagger": AutoModelForTokenClassification, "classifier": AutoModelForSequenceClassification}
+model = auto[name.rpartition("-")[2]].from_pretrained(name, trust_remote_code=True)
+model(**batch)
+stored = {"bilm_layers": model.bilm_layers(batch["input_ids"], batch["attention_mask"])}
+stored |= {key: value for key, value in batch.items() if key != "input_ids"}
+with torch.no_grad():
+    found = {"logits": model(**batch).logits, "stored": model(**stored).logits}
+np.savez(out, **found)
+print(json.dumps({"module": type(model).__module__, "words": tokenizer.words}))
+"""
+)
+
+
+@pytest.mark.parametrize("head", ["tagger", "classifier"])
+def test_heads_with_word_vectors_without_the_package(tmp_path: Path, config: ElmoConfig, head: str) -> None:
+    fields = {"encoder_type": "bilstm", "encoder_hidden_size": 7, "elmo_at_output": True}
+    fields |= {"word_vectors_vocab_size": 6, "word_vectors_size": 5}
+    tokenizer = ElmoTokenizer()
+    tokenizer.words = ["the", "mat", "."]
+    if head == "tagger":
+        crf = {"id2label": {0: "O", 1: "B-x", 2: "I-x"}, "tagging_crf": True, "tagging_scheme": "IOB2"}
+        model = random_model(ElmoConfig(**TINY, **fields, **crf), ElmoForTokenClassification)
+    else:
+        fields["encoder_type"] = "biattentive"
+        model = random_model(ElmoConfig(**TINY, **fields), ElmoForSequenceClassification)
+    model.save_pretrained(tmp_path / "checkpoint")
+    tokenizer.save_pretrained(tmp_path / "checkpoint")
+    name = put_into_hub_cache(tmp_path / "checkpoint", tmp_path / "home", f"elmo-{head}")
+    said, found, _ = run_without_package(name, tmp_path / "home", ALONE + HEADS)
+    assert said["module"].startswith("transformers_modules.")
+    assert said["words"] == tokenizer.words
+    with torch.no_grad(), kernels.use("off"):
+        expected = model(**tokenizer(TEXTS, padding=True, return_tensors="pt")).logits
+    np.testing.assert_allclose(found["logits"], expected, atol=1e-6)
+    np.testing.assert_allclose(found["stored"], expected, atol=1e-6)

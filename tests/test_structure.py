@@ -10,7 +10,7 @@ import hf_elmo
 
 PACKAGE = Path(hf_elmo.__file__).parent
 ROOT = PACKAGE.parent
-ROOMS = ("kernels", "embedding", "pretraining", "analysis")
+ROOMS = ("kernels", "embedding", "pretraining", "analysis", "tasks")
 INSTALLED = {"conversion": ROOT / "conversion", "model_cards": ROOT / "model_cards"}  # at the top level of the checkout
 
 # What each room may import of the package, itself aside. "travelling" are the flat *_elmo.py files; "home" the other
@@ -18,10 +18,11 @@ INSTALLED = {"conversion": ROOT / "conversion", "model_cards": ROOT / "model_car
 ALLOWED = {
     "travelling": set(),  # but for the guarded look for hf_elmo.kernels in backends_elmo.py
     "kernels": {"travelling"},
-    "home": {"travelling", "embedding", "pretraining", "analysis", "kernels", "conversion", "model_cards"},
+    "home": {"travelling", "embedding", "pretraining", "analysis", "tasks", "kernels", "conversion", "model_cards"},
     "embedding": {"travelling", "kernels", "home"},
     "pretraining": {"travelling", "home"},
     "analysis": {"travelling", "home", "embedding", "pretraining"},
+    "tasks": {"travelling", "home", "embedding"},
     "model_cards": {"travelling", "home"},
     "conversion": {"travelling", "home", "model_cards", "pretraining"},
 }
@@ -111,7 +112,10 @@ def test_what_travels_is_small_enough_to_be_read() -> None:
     # 2,600 when the rooms were made; then came pairs of texts, the switch on every class and the unknown fields (100),
     # the export of ElmoForPreTraining (14), what the tokenizer refuses or reads as pairs (36), arrays and forks (10),
     # and its vocabulary by name, with boundaries and padding that stay what they are (45).
-    assert sum(lines[name] for name in BEFORE_HEADS) <= 2805
+    # Less the classifier (155), which is a head and grows with its encoders; and 95 for the words' numbers and labels
+    # in the tokenizer (45), words at the left of their rows (16), vectors without boundaries and mixes of another
+    # number than the checkpoint's (34).
+    assert sum(lines[name] for name in BEFORE_HEADS) <= 2745
 
 
 BEFORE_HEADS = (
@@ -119,10 +123,10 @@ BEFORE_HEADS = (
     "characters_elmo",
     "configuration_elmo",
     "lstm_elmo",
-    "modeling_classification_elmo",
     "modeling_elmo",
     "modeling_pretraining_elmo",
     "packing_elmo",
+    "scalar_mix_elmo",
     "softmax_elmo",
     "tokenization_elmo",
 )

@@ -75,6 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
         _add_convert,
         _add_export,
         _add_embed,
+        _add_predict,
         _add_neighbors,
         _add_vocab,
         _add_pretrain,
@@ -283,6 +284,12 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... [a GPU if there is one]")
     parser.add_argument("--batch-tokens", type=int, metavar="N", help="tokens a batch [16384; on a CPU down to 4096]")
     parser.add_argument("--window", type=int, metavar="N", help="tokens sorted by length together [16 batches]")
+    _add_reading(parser)
+    parser.set_defaults(run=_embed, error=parser.error)
+
+
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    """How INPUT is read, and what happens to an OUTPUT that is there."""
     parser.add_argument(
         "--input-format", choices=("text", "jsonl", "csv", "tsv", "parquet"), help="of INPUT [by its ending]"
     )
@@ -296,7 +303,41 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
     _add_pretokenized(parser, "INPUT is")
     parser.add_argument("--overwrite", action="store_true", help="replace OUTPUT if it exists")
     parser.add_argument("--restart", action="store_true", help="discard what an interrupted run left in OUTPUT.parts")
-    parser.set_defaults(run=_embed, error=parser.error)
+
+
+def _add_predict(subparsers: argparse._SubParsersAction) -> None:
+    parser = _add_command(
+        subparsers,
+        "predict",
+        help="run a fine-tuned model over a file",
+        description="Write what a classifier or a tagger says of each row of INPUT into OUTPUT. An interrupted run "
+        "resumes when it is started again. INPUT has one row a line or record, as embed reads it. OUTPUT is .jsonl "
+        "(labels and probabilities, or words and tags) or .tsv (a label and its probability a line; or a word and its "
+        "tag a line, and a blank line after each row).",
+        examples="""
+            hf-elmo predict my-classifier texts.txt labels.jsonl
+            hf-elmo predict my-tagger tokens.txt tags.tsv --pretokenized
+        """,
+    )
+    parser.add_argument("model", metavar="MODEL", help="folder or Hub name of a fine-tuned model")
+    parser.add_argument("inputs", metavar="INPUT", help="file to read, or - for standard input")
+    parser.add_argument("output", metavar="OUTPUT", help="file to write")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... [a GPU if there is one]")
+    parser.add_argument("--batch-tokens", type=int, default=4096, metavar="N", help="tokens a batch [4096]")
+    _add_reading(parser)
+    parser.set_defaults(run=_predict)
+
+
+def _predict(options: argparse.Namespace) -> None:
+    from hf_elmo.tasks.predict import predict
+
+    values = {name: value for name, value in vars(options).items() if name not in ("run", "traceback")}
+    try:
+        written = predict(**values)
+    except KeyboardInterrupt:
+        print(f"{options.output}.parts keeps the finished work; the same command resumes it", file=sys.stderr)
+        raise
+    print(f"{written.path}: {written.rows:,} rows")
 
 
 def _layers(text: str) -> str | int:

@@ -253,7 +253,7 @@ def _torch_device(device: str | torch.device | None) -> torch.device | None:
     return device
 
 
-def _rows_of(inputs: Any, reading: dict[str, Any], parts: PartsFolder) -> Iterable[Row]:
+def rows_of(inputs: Any, reading: dict[str, Any], parts: PartsFolder) -> Iterable[Row]:
     """The rows of `inputs`, which can be iterated more than once."""
     if isinstance(inputs, (str, os.PathLike)):
         return _source(inputs, reading, parts.path)
@@ -365,7 +365,7 @@ def _embed_in_memory(job: _Job, inputs: Any, reading: dict[str, Any]) -> list[np
 
 
 def _embed_to_file(job: _Job, inputs: Any, reading: dict[str, Any], parts: PartsFolder) -> EmbeddedCorpus:
-    rows = _rows_of(inputs, reading, parts)
+    rows = rows_of(inputs, reading, parts)
     known = survey(rows)  # a malformed row raises here, not after hours
     check_row_count(parts.output, job.layout, known.rows)
     parts.agree(_manifest(job, known))
@@ -419,8 +419,8 @@ def _manifest(job: _Job, known: Survey) -> dict[str, Any]:
     return {
         "hf_elmo": __version__,
         "torch": torch.__version__,
-        "model": _model_fingerprint(job.model),
-        "tokenizer": _tokenizer_fingerprint(job.tokenizer),
+        "model": model_fingerprint(job.model),
+        "tokenizer": tokenizer_fingerprint(job.tokenizer),
         "dtype": str(job.model.dtype).removeprefix("torch."),
         "device": job.model.device.type,
         **job.options,
@@ -429,7 +429,7 @@ def _manifest(job: _Job, known: Survey) -> dict[str, Any]:
     }
 
 
-def _tokenizer_fingerprint(tokenizer: ElmoTokenizer) -> str:
+def tokenizer_fingerprint(tokenizer: ElmoTokenizer) -> str:
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
     backend |= {"truncation": None, "padding": None}  # what its last call asked for
     settings = {"backend": backend}
@@ -437,7 +437,7 @@ def _tokenizer_fingerprint(tokenizer: ElmoTokenizer) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
-def _model_fingerprint(model: ElmoModel) -> str:
+def model_fingerprint(model: ElmoModel) -> str:
     digest = hashlib.sha256()
     values = model.config.to_dict()
     settings = {name: values[name] for name in values if not name.startswith(("_", "transformers"))}

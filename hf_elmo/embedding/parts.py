@@ -15,7 +15,7 @@ import re
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ except ImportError:  # Windows: there, two runs of one output are not kept apart
 
 CHUNK_BYTES = 1 << 20  # of values, in memory at once while the parts are assembled
 OWN_NAMES = re.compile(
-    r"lock|manifest\.json(\.draft)?|input\.jsonl|standard_input\.\w+|whole\.\w+|\d{6,}\.(bin|words|json(\.draft)?)|tmp\w{8}"
+    r"lock|manifest\.json(\.draft)?|input\.jsonl|standard_input\.\w+|whole\.\w+|\d{6,}\.(bin|words|rows|json(\.draft)?)|tmp\w{8}"
 )
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # of some file systems of clusters
@@ -340,6 +340,19 @@ class PartsFolder:
             lines.flush()
             os.fsync(lines.fileno())
         _replace_text(self._file(number, "json"), json.dumps({"words": counts, "state": window.state}))
+
+    def add_lines(self, number: int, lines: Iterable[str], state: dict[str, Any]) -> None:
+        """A finished window of lines of text, each with its end, instead of values."""
+        with create(self._file(number, "rows"), "t", encoding="utf-8", newline="\n") as file:
+            file.writelines(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        _replace_text(self._file(number, "json"), json.dumps({"words": [], "state": state}))
+
+    def line_files(self) -> Iterator[Path]:
+        """The files of lines of all finished windows in order."""
+        for number in range(self.finished()):
+            yield self._file(number, "rows")
 
     def last_state(self) -> dict[str, Any]:
         """The `state` of the last finished window; empty before the first."""

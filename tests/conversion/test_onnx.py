@@ -9,7 +9,14 @@ import torch
 from transformers import PreTrainedModel
 
 import hf_elmo
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForPreTraining,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoModel,
+    ElmoTokenizer,
+)
 from hf_elmo.conversion import export_onnx
 from hf_elmo_cli import main
 from tests.conftest import SENTENCES, TINY, random_model
@@ -137,3 +144,14 @@ def test_layers_are_an_option_of_onnx_only(capsys):
     with pytest.raises(SystemExit):
         main(["export", "model", "out", "--hidden-states"])
     assert "--hidden-states goes with --onnx" in capsys.readouterr().err
+
+
+def test_heads_that_are_not_exported(config: ElmoConfig, tmp_path: Path) -> None:
+    tagger = ElmoForTokenClassification(config)
+    tagger.save_pretrained(tmp_path / "tagger")
+    for model in (tagger, tmp_path / "tagger"):
+        with pytest.raises(ValueError, match="is a tagger, which is not exported"):
+            export_onnx(model, tmp_path / "tagger.onnx")
+    config.encoder_type, config.encoder_hidden_size = "bilstm", 3
+    with pytest.raises(ValueError, match=r"heads with an encoder.*not exported"):
+        export_onnx(ElmoForSequenceClassification(config), tmp_path / "classifier.onnx")

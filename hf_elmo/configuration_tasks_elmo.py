@@ -1,0 +1,97 @@
+"""What the configuration says of a task's head: word vectors beside ELMo, the encoder, the classifier, the tagger."""
+
+from dataclasses import dataclass
+
+ENCODERS = ("bilstm", "biattentive", "esim")
+POOLINGS = ("mean", "max", "last", "attention")
+TAGGING_SCHEMES = ("IOB1", "IOB2", "BIOES")
+# What `word_vector_ids` hold besides words: padding, the sentence boundaries, and words that have no vector.
+BOUNDARY_ID, UNKNOWN_ID, FIRST_WORD_ID = 1, 2, 3
+
+
+@dataclass(kw_only=True)
+class ElmoTaskFields:
+    """
+    The fields of [`ElmoConfig`] that heads read. The biLM knows none of them: one checkpoint of it serves every head.
+
+    Args:
+        use_elmo (`bool`, defaults to `True`): Whether a head reads ELMo. `False`: word vectors alone, the same head
+            without a biLM in it, to compare with.
+        word_vectors_vocab_size (`int`, *optional*):
+            Rows of an embedding of words that is put beside ELMo, `[x; ELMo]` (paper, section 3.3): the words of the
+            tokenizer and three more (padding, boundaries, unknown words). `None` for ELMo alone.
+        word_vectors_size (`int`, defaults to 100): Size of such a vector.
+        freeze_word_vectors (`bool`, defaults to `False`): Whether these vectors are left as they are.
+        elmo_at_output (`bool`, defaults to `False`): Whether ELMo is put in again beside the encoder's output, by a
+            mix of its own (paper, section 3.3). Needs an `encoder_type`.
+        scalar_mix_l2 (`float`, defaults to 0.0): lambda: while training, lambda * sum(s * s) over the weights s of all
+            learned mixes, before their softmax, is added to the loss (paper, section 3.3).
+        encoder_type (`str`, *optional*):
+            What a head reads words with: `None`, nothing; `"bilstm"`; and of classifiers `"biattentive"` (McCann et
+            al. 2017) and, for pairs of texts, `"esim"` (Chen et al. 2017), which pool in their own way.
+        encoder_hidden_size (`int`, defaults to 256): Size of each direction of the encoder's LSTMs.
+        encoder_num_layers (`int`, defaults to 1): Layers of the LSTM that reads the word vectors.
+        encoder_dropout (`float`, defaults to 0.5): Dropout on what the encoder's LSTMs read, and on ELMo at its output
+            (paper, section 3.3).
+        classifier_pooling (`str`, defaults to `"mean"`): `"mean"`, `"max"`, `"last"` (each direction's final state) or
+            `"attention"` (a mean by learned weights).
+        classifier_hidden_size (`int`, *optional*): Size of a hidden layer in front of the classifier; `None` for none.
+        classifier_dropout (`float`, defaults to 0.5): Dropout on the classifier's input (paper, section 3.3).
+        classifier_text_pairs (`bool`, defaults to `False`): Whether the classifier reads pairs of texts: each by
+            itself, their vectors u and v together as `[u; v; |u - v|; u * v]` (Mou et al. 2016).
+        tagging_crf (`bool`, defaults to `False`): Whether a tagger scores sequences of labels, by a CRF.
+        tagging_scheme (`str`, *optional*): `"IOB1"`, `"IOB2"` or `"BIOES"`: a tagger with a CRF gives only sequences
+            that the scheme allows. The names of the labels (`id2label`) must be of the scheme.
+    """
+
+    use_elmo: bool = True
+    word_vectors_vocab_size: int | None = None
+    word_vectors_size: int = 100
+    freeze_word_vectors: bool = False
+    elmo_at_output: bool = False
+    scalar_mix_l2: float | int = 0.0
+    encoder_type: str | None = None
+    encoder_hidden_size: int = 256
+    encoder_num_layers: int = 1
+    encoder_dropout: float | int = 0.5
+    classifier_pooling: str = "mean"
+    classifier_hidden_size: int | None = None
+    classifier_dropout: float | int = 0.5
+    classifier_text_pairs: bool = False
+    tagging_crf: bool = False
+    tagging_scheme: str | None = None
+
+    def _require_task_fields(self) -> None:
+        for field in ("word_vectors_size", "encoder_hidden_size", "encoder_num_layers", "classifier_hidden_size"):
+            if getattr(self, field) is not None and getattr(self, field) < 1:
+                self._refuse(field, "must be 1 or more")
+        if self.word_vectors_vocab_size is not None and self.word_vectors_vocab_size <= FIRST_WORD_ID:
+            self._refuse("word_vectors_vocab_size", f"must be over {FIRST_WORD_ID}: rows that are no words come first")
+        for field in ("encoder_dropout", "classifier_dropout"):
+            if not 0 <= getattr(self, field) < 1:
+                self._refuse(field, "must be a probability, 0 or more and less than 1")
+        if not 0 <= self.scalar_mix_l2 < float("inf"):
+            self._refuse("scalar_mix_l2", "must be 0 or more")
+        for field, known in (("classifier_pooling", POOLINGS), ("encoder_type", (*ENCODERS, None))):
+            if getattr(self, field) not in known:
+                self._refuse(field, f"must be one of {', '.join(map(repr, known))}")
+        if self.tagging_scheme not in (*TAGGING_SCHEMES, None):
+            self._refuse("tagging_scheme", f"must be one of {', '.join(TAGGING_SCHEMES)}, or None for no scheme")
+        self._require_tasks_that_fit()
+
+    def _require_tasks_that_fit(self) -> None:
+        if not self.use_elmo and self.word_vectors_vocab_size is None:
+            self._refuse("use_elmo", "word_vectors_vocab_size is None: without either there are no word vectors")
+        if self.elmo_at_output and self.encoder_type is None:
+            self._refuse("elmo_at_output", "encoder_type is None: there is no output to put ELMo beside")
+        if self.elmo_at_output and self.num_scalar_mixes != 1:
+            self._refuse("num_scalar_mixes", "elmo_at_output has a mix of its own: use 1")
+        if self.encoder_type == "esim" and not self.classifier_text_pairs:
+            self._refuse("encoder_type", "it reads pairs of texts: use classifier_text_pairs=True")
+        if self.tagging_scheme is not None and not self.tagging_crf:
+            self._refuse("tagging_scheme", "it is the CRF that keeps to a scheme: use tagging_crf=True")
+        if self.classifier_pooling == "last" and not self.encoder_type and self.word_vectors_vocab_size is not None:
+            self._refuse("classifier_pooling", "word vectors have no final state: use an encoder_type")
+
+
+__all__ = ["ElmoTaskFields"]

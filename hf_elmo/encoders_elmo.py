@@ -1,0 +1,149 @@
+"""What a head reads words with, between the word vectors and the classifier: encoders and poolings."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from .configuration_elmo import ElmoConfig
+from .packing_elmo import Packing, mean_over
+
+
+class ElmoBiLSTM(nn.Module):
+    """An LSTM in both directions over the words of a mask, in their order; zero where no word is."""
+
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
+        super().__init__()
+        between = dropout if num_layers > 1 else 0.0
+        self.dropout = nn.Dropout(dropout)
+        self.lstm = nn.LSTM(input_size, hidden_size, num_layers, bidirectional=True, dropout=between)
+
+    @torch.compiler.disable  # the packing differs from batch to batch
+    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, words, input_size]` and `[batch, words]` to `[batch, words, 2 * hidden_size]`."""
+        packing = Packing.of(mask)
+        if not packing.batch_sizes:
+            return vectors.new_zeros(*mask.shape, 2 * self.lstm.hidden_size)
+        words = self.dropout(vectors.flatten(0, 1)[packing.positions])
+        return packing.pad(self.lstm(PackedSequence(words, torch.tensor(packing.batch_sizes)))[0].data)
+
+
+class ElmoTaskEncoder(nn.Module):
+    """`[x; ELMo]` to the encoder's output, beside which ELMo may stand once more (Peters et al. 2018, section 3.3).
+
+    `sizes` are those of the parts of the output, each of which has a forward and a backward half.
+    """
+
+    def __init__(self, config: ElmoConfig, input_size: int) -> None:
+        super().__init__()
+        hidden = config.encoder_hidden_size
+        biattentive = config.encoder_type == "biattentive"
+        self.feedforward = nn.Linear(input_size, hidden) if biattentive else None
+        self.bilstm = ElmoBiLSTM(
+            hidden if biattentive else input_size, hidden, config.encoder_num_layers, config.encoder_dropout
+        )
+        self.dropout = nn.Dropout(config.encoder_dropout)
+        again = [config.hidden_size] if config.elmo_at_output and config.use_elmo else []
+        self.sizes = [2 * hidden, *again]
+
+    def forward(self, vectors: Tensor, mask: Tensor, elmo: Tensor | None = None) -> Tensor:
+        """`[batch, words, input_size]`, `[batch, words]` and ELMo's second mix `[batch, words, 2P]`, where there is
+        one, to `[batch, words, sum(sizes)]`."""
+        if self.feedforward is not None:
+            vectors = torch.relu(self.feedforward(self.dropout(vectors)))
+        encoded = self.bilstm(vectors, mask)
+        return encoded if elmo is None else torch.cat((encoded, self.dropout(elmo)), dim=2)
+
+
+class ElmoAttentionPooling(nn.Module):
+    """The mean of the words' vectors by learned weights (Lin et al. 2017; McCann et al. 2017, section 5)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.score = nn.Linear(size, 1)
+
+    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, words, size]` and `[batch, words]` to `[batch, size]`; zero for a row without words."""
+        weights = masked_softmax(self.score(vectors).squeeze(2), mask)
+        return torch.bmm(weights[:, None], vectors)[:, 0]
+
+
+class ElmoBiattention(nn.Module):
+    """What each word of a text finds in the other text, or in its own, read in order and pooled in four ways: the
+    biattentive classification network (McCann et al. 2017, section 5)."""
+
+    def __init__(self, size: int, hidden_size: int, dropout: float) -> None:
+        super().__init__()
+        self.integrator = ElmoBiLSTM(3 * size, hidden_size, dropout=dropout)
+        self.attention = ElmoAttentionPooling(2 * hidden_size)
+
+    def forward(self, texts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """One text or two, each `[batch, words, size]` with its mask, to `[batch, 8 * hidden_size]` for each text."""
+        others = texts[::-1] if len(texts) == 2 else texts
+        pooled = []
+        for (x, mask), (y, mask_of_y) in zip(texts, others, strict=True):
+            found = masked_softmax(x @ y.mT, mask_of_y[:, None]) @ y
+            read = self.integrator(torch.cat((x, x - found, x * found), dim=2), mask)
+            pooled += [max_over(read, mask), mean_over(read, mask), -max_over(-read, mask), self.attention(read, mask)]
+        return torch.cat(pooled, dim=1)
+
+
+class ElmoLocalInference(nn.Module):
+    """What each word of a premise finds in the hypothesis and the other way around, composed in order and pooled: ESIM
+    (Chen et al. 2017, sections 3.2 and 3.3)."""
+
+    def __init__(self, size: int, hidden_size: int, dropout: float) -> None:
+        super().__init__()
+        self.projection = nn.Linear(4 * size, hidden_size)
+        self.composition = ElmoBiLSTM(hidden_size, hidden_size, dropout=dropout)
+
+    def forward(self, texts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """Two texts, each `[batch, words, size]` with its mask, to `[batch, 8 * hidden_size]`."""
+        pooled = []
+        for (x, mask), (y, mask_of_y) in zip(texts, texts[::-1], strict=True):
+            found = masked_softmax(x @ y.mT, mask_of_y[:, None]) @ y
+            compared = torch.cat((x, found, x - found, x * found), dim=2)
+            composed = self.composition(torch.relu(self.projection(compared)), mask)
+            pooled += [mean_over(composed, mask), max_over(composed, mask)]
+        return torch.cat(pooled, dim=1)
+
+
+class ElmoMaxout(nn.Module):
+    """The largest of several linear maps (Goodfellow et al. 2013), as the biattentive network ends."""
+
+    def __init__(self, input_size: int, output_size: int, maps: int = 4) -> None:
+        super().__init__()
+        self.linear = nn.Linear(input_size, output_size * maps)
+        self.maps = maps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[batch, input_size]` to `[batch, output_size]`."""
+        return self.linear(x).unflatten(1, (-1, self.maps)).amax(2)
+
+
+def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """The softmax over the last axis of what `mask` (which broadcasts) names; zeros where it names nothing."""
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(-1) * mask
+
+
+def max_over(vectors: Tensor, mask: Tensor) -> Tensor:
+    """The maximum `[batch, size]` of `[batch, words, size]` over `mask`; zero where it is empty."""
+    if not vectors.shape[1]:
+        return vectors.new_zeros(vectors.shape[0], vectors.shape[2])
+    lowest = torch.finfo(vectors.dtype).min
+    return vectors.masked_fill(~mask[:, :, None], lowest).amax(1) * mask.any(1, keepdim=True)
+
+
+def last_over(vectors: Tensor, mask: Tensor) -> Tensor:
+    """Each direction's final state: the forward half of the last position of `mask`, the backward half of the first."""
+    if not vectors.shape[1]:
+        return vectors.new_zeros(vectors.shape[0], vectors.shape[2])
+    forward, backward = vectors.chunk(2, dim=2)
+    position = torch.arange(mask.shape[1], device=mask.device)
+    last, first = (mask * position).argmax(1), mask.int().argmax(1)
+    rows = torch.arange(mask.shape[0], device=mask.device)
+    return torch.cat((forward[rows, last], backward[rows, first]), dim=1)
+
+
+__all__ = ["ElmoAttentionPooling", "ElmoBiLSTM", "ElmoBiattention", "ElmoLocalInference", "ElmoMaxout"]

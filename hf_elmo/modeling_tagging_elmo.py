@@ -1,0 +1,154 @@
+"""ELMo with a tagger of words on it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers.utils import ModelOutput, can_return_tuple
+
+from .configuration_elmo import ElmoConfig
+from .crf_elmo import ElmoCRF, allowed_transitions
+from .encoders_elmo import ElmoTaskEncoder
+from .lstm_elmo import State
+from .modeling_tasks_elmo import ElmoTaskModel, share_of_items
+from .packing_elmo import compact, expand, require_labels
+
+IGNORED = -100  # the label of a position that has none
+
+
+@dataclass
+class ElmoTokenClassifierOutput(ModelOutput):
+    """What [`ElmoForTokenClassification`] returns.
+
+    Args:
+        loss: the mean over the words that have a label. With `labels`.
+        logits: `[batch, positions, num_labels]`, a score for each label of each word, whatever its neighbors have; zero
+            where no word is.
+        tags: `[batch, positions]`, the best sequence of labels, -100 where no word is. With a CRF, while not training.
+        hidden_states: the biLM's layers, each `[batch, positions, 2P]`. With `output_hidden_states=True`.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    tags: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+
+class ElmoForTokenClassification(ElmoTaskModel):
+    """A label for each word: ELMo reads words, so labels stand one to one with words, and none is split.
+
+    Linear, or by a BiLSTM (`config.encoder_type`), or with a CRF (`config.tagging_crf`) whose sequences keep to
+    `config.tagging_scheme`. The paper's tagger of names: `encoder_type="bilstm"`, `encoder_num_layers=2`,
+    `tagging_crf=True` (Peters et al. 2018, appendix A.6; Lample et al. 2016).
+
+    Raises:
+        ValueError: `config.encoder_type` reads texts, or a name in `config.id2label` is not of `config.tagging_scheme`.
+    """
+
+    _auto_class = "AutoModelForTokenClassification"
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        if config.encoder_type not in (None, "bilstm"):
+            raise ValueError(
+                f"ElmoConfig: encoder_type is {config.encoder_type!r}, which reads whole texts; "
+                "a tagger takes 'bilstm' or None."
+            )
+        if config.classifier_text_pairs:
+            raise ValueError("ElmoConfig: classifier_text_pairs is True, but a tagger reads one text a row: use False.")
+        self.encoder = ElmoTaskEncoder(config, self.vectors_size) if config.encoder_type else None
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(sum(self.encoder.sizes) if self.encoder else self.vectors_size, config.num_labels)
+        self.crf = None
+        if config.tagging_crf:
+            names = [config.id2label[number] for number in range(config.num_labels)]
+            scheme = config.tagging_scheme
+            self.crf = ElmoCRF(config.num_labels, None if scheme is None else allowed_transitions(names, scheme))
+        self.loss_type = "ForTokenClassification"
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        state: State | None = None,
+        special_tokens_mask: Tensor | None = None,
+        word_vector_ids: Tensor | None = None,
+        bilm_layers: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        length: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: object,
+    ) -> ElmoTokenClassifierOutput:
+        r"""
+        Args:
+            labels: `[batch, positions]`, aligned with `input_ids`: -100 at the sentence boundaries, at padding and at
+                words without a label (`tokenizer.align_labels` puts words' labels there). The CRF sums over all labels
+                that a word without one may have.
+            length: not read here: Trainer sorts by this column of a data set (`train_sampling_strategy`), and drops
+                columns that are no arguments.
+
+        The others are those of [`ElmoTaskModel.read_words`].
+
+        Raises:
+            ValueError: `labels` has another shape, or a label where no word is; or an input does not fit, as
+                [`ElmoTaskModel.read_words`] says.
+        """
+        read = self.read_words(
+            input_ids,
+            attention_mask,
+            inputs_embeds,
+            state,
+            special_tokens_mask,
+            word_vector_ids,
+            bilm_layers,
+            output_hidden_states,
+        )
+        vectors, inside = compact(read.vectors, read.words)
+        if self.encoder is not None:
+            again = None if read.elmo_at_output is None else compact(read.elmo_at_output, read.words)[0]
+            vectors = self.encoder(vectors, inside, again)
+        scores = self.classifier(self.dropout(vectors))
+        loss = tags = None
+        if labels is not None:
+            _require_labels(labels, read.words, self.config.num_labels)
+            nll = self._nll(scores, inside, compact(labels, read.words)[0])
+            items = (labels != IGNORED).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
+            loss = self.regularize(nll / items, share_of_items(labels, num_items_in_batch))
+        if self.crf is not None and not self.training:
+            tags = self.crf.decode(scores, inside)
+            tags = expand(tags[inside] - IGNORED, read.words) + IGNORED
+        return ElmoTokenClassifierOutput(loss, expand(scores[inside], read.words), tags, read.hidden_states)
+
+    def _nll(self, scores: Tensor, inside: Tensor, labels: Tensor) -> Tensor:
+        """The negative log-likelihood of all words' labels, summed."""
+        if self.crf is not None:
+            return -self.crf.log_likelihood(scores, inside, labels.masked_fill(~inside, IGNORED)).sum()
+        wide = torch.promote_types(scores.dtype, torch.float32)
+        return nn.functional.cross_entropy(
+            scores[inside].to(wide), labels[inside], ignore_index=IGNORED, reduction="sum"
+        )
+
+
+@torch.compiler.disable  # it asks for the values
+def _require_labels(labels: Tensor, words: Tensor, num_labels: int) -> None:
+    """Refuses labels that do not stand one to one with words (ValueError)."""
+    if labels.shape != words.shape:
+        raise ValueError(
+            f"labels has the shape {list(labels.shape)}, but must be {list(words.shape)}: one for each position of "
+            "input_ids, -100 at boundaries and padding; tokenizer.align_labels makes them of words' labels."
+        )
+    misplaced = ((labels != IGNORED) & ~words).nonzero()
+    if len(misplaced):
+        row, position = misplaced[0].tolist()
+        raise ValueError(
+            f"labels has {labels[row, position].item()} in row {row} at position {position}, where no word is but a "
+            "boundary or padding: <S> and </S> take -100, as tokenizer.align_labels puts them."
+        )
+    require_labels(labels, num_labels)
+
+
+__all__ = ["ElmoForTokenClassification", "ElmoTokenClassifierOutput"]

@@ -1,0 +1,315 @@
+"""What the heads of all tasks share: word vectors beside ELMo, the mixes and their regularization, stored layers."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+
+from .configuration_elmo import ElmoConfig
+from .configuration_tasks_elmo import BOUNDARY_ID, FIRST_WORD_ID, UNKNOWN_ID
+from .crf_elmo import ElmoCRF
+from .lstm_elmo import State
+from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
+from .packing_elmo import expand, unpadded_mask, words_mask
+from .scalar_mix_elmo import ElmoScalarMix
+
+
+@dataclass
+class TaskWords:
+    """What a head reads of a batch; `[batch, positions]` as `input_ids`, sentence boundaries included.
+
+    Args:
+        vectors: `[batch, positions, size]`, `[x; ELMo]`.
+        elmo_at_output: `[batch, positions, 2P]`, the second mix, with `config.elmo_at_output`.
+        mask: `[batch, positions]`, words and boundaries.
+        words: `[batch, positions]`, words alone.
+        texts: `[batch, positions]`, the number of the text that a position is in, from 1; 0 for padding.
+        hidden_states: the layers of the biLM, where they were asked for.
+    """
+
+    vectors: Tensor
+    elmo_at_output: Tensor | None
+    mask: Tensor
+    words: Tensor
+    texts: Tensor
+    hidden_states: tuple[Tensor, ...] | None = None
+
+
+class ElmoWordVectors(nn.Embedding):
+    """Vectors of words that are learned or pretrained, beside ELMo; of padding and boundaries they are zero."""
+
+
+class ElmoTaskModel(ElmoPreTrainedModel):
+    """An ELMo with a task's head on it.
+
+    Heads read `[x; ELMo]` (paper, section 3.3): the word vectors of `config.word_vectors_vocab_size` words and ELMo's
+    mix, or either alone (`config.use_elmo`). They take these inputs in place of each other: `input_ids`,
+    `inputs_embeds`, or `bilm_layers`, the biLM's layers as [`hf_elmo.tasks.store_layers`] computed them before.
+    """
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        if config.use_elmo:
+            self.elmo = ElmoModel(config)
+        rows, size = config.word_vectors_vocab_size, config.word_vectors_size
+        self.word_vectors = ElmoWordVectors(rows, size, padding_idx=0) if rows else None
+        self.output_mix = ElmoScalarMix(config) if config.elmo_at_output and config.use_elmo else None
+        self.vectors_size = (size if rows else 0) + (config.hidden_size if config.use_elmo else 0)
+        if not config.use_elmo:  # a checkpoint of a biLM has no place in a model without one
+            self._keys_to_ignore_on_load_unexpected = [
+                r"^lm_head\.",
+                r"^elmo\.",
+                r"^char_encoder\.",
+                r"^bilm\.",
+                r"mix",
+            ]
+        elif config.layer_weights is not None:  # nor a learned mix in a fixed one
+            self._keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"_mix\.(scalars|gamma)"]
+
+    def set_trainable(self) -> None:
+        """The biLM as `config.freeze_bilm` says, word vectors as `config.freeze_word_vectors` does; the rest always."""
+        if self.config.use_elmo:
+            super().set_trainable()
+        if getattr(self, "word_vectors", None) is not None:
+            self.word_vectors.requires_grad_(not self.config.freeze_word_vectors)
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The embedding of characters; without ELMo that of words."""
+        return self.elmo.get_input_embeddings() if self.config.use_elmo else self.word_vectors
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        if self.config.use_elmo:
+            self.elmo.set_input_embeddings(value)
+        else:
+            self.word_vectors = value
+
+    @torch.no_grad()
+    def set_word_vectors(self, vectors: np.ndarray | Tensor) -> None:
+        """
+        Put pretrained vectors into the embedding; unknown words get their mean.
+
+        Args:
+            vectors: `[words, word_vectors_size]`, in the order of the tokenizer's `words`.
+
+        Raises:
+            ValueError: the model has no word vectors, or they have another shape.
+        """
+        if self.word_vectors is None:
+            raise ValueError("this model has no word vectors: make it with word_vectors_vocab_size.")
+        weight, vectors = self.word_vectors.weight, torch.as_tensor(vectors)
+        expected = [weight.shape[0] - FIRST_WORD_ID, weight.shape[1]]
+        if list(vectors.shape) != expected:
+            raise ValueError(
+                f"vectors have the shape {list(vectors.shape)}, but the model has {expected}, a row for each of the "
+                f"tokenizer's words: [word_vectors_vocab_size - {FIRST_WORD_ID}, word_vectors_size]."
+            )
+        weight[FIRST_WORD_ID:] = vectors.to(weight)
+        weight[UNKNOWN_ID] = vectors.to(weight).mean(0)
+
+    def read_words(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        state: State | None = None,
+        special_tokens_mask: Tensor | None = None,
+        word_vector_ids: Tensor | None = None,
+        bilm_layers: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        text_pairs: bool = False,
+    ) -> TaskWords:
+        r"""
+        What a head reads.
+
+        Args:
+            word_vector_ids: `[batch, positions]`, the tokenizer's numbers of words; needed with word vectors.
+            bilm_layers: `[batch, positions, num_hidden_layers + 1, 2P]`, of a frozen biLM, in place of `input_ids`.
+            text_pairs: whether each row holds two texts, which are read apart.
+
+        The others are those of [`ElmoModel`]. Which positions are boundaries says `special_tokens_mask`, else
+        `input_ids`, else `word_vector_ids`; else each row's first and last position are.
+
+        Raises:
+            ValueError: an input is missing, given twice, or has a shape that does not fit; a row holds another number
+                of texts; or stored layers are trained on while the biLM is not frozen.
+        """
+        mask = self._mask(input_ids, attention_mask, inputs_embeds, word_vector_ids, bilm_layers)
+        special = special_tokens_mask
+        if special is None and input_ids is None and word_vector_ids is not None:
+            special = word_vector_ids == BOUNDARY_ID
+        texts = _texts(self.config, mask, input_ids, special, text_pairs)
+        words = words_mask(self.config, mask, input_ids, special)
+        vectors = [] if self.word_vectors is None else [self._look_up(word_vector_ids, mask)]
+        output = layers = None
+        if self.config.use_elmo and bilm_layers is not None:
+            layers = bilm_layers[mask].to(self.dtype).unbind(1)
+            vectors.append(expand(self.elmo.scalar_mix(layers)[0], mask))
+        elif self.config.use_elmo:
+            wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+            all_layers = bool(wanted) or self.output_mix is not None
+            mix, output = self._run(input_ids, inputs_embeds, mask, state, special, texts, text_pairs, all_layers)
+            vectors.append(mix)
+            layers = output and [layer[mask] for layer in output] if self.output_mix is not None else None
+            output = output if wanted else None
+        again = None if self.output_mix is None else expand(self.output_mix(layers)[0], mask)
+        return TaskWords(torch.cat(vectors, dim=2), again, mask, words, texts, output)
+
+    def bilm_layers(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, special_tokens_mask: Tensor | None = None
+    ) -> Tensor:
+        """The layers `[batch, positions, num_hidden_layers + 1, 2P]` that every head takes in place of `input_ids`."""
+        mask = unpadded_mask(self.config, input_ids, attention_mask, None)
+        pairs = self.config.classifier_text_pairs
+        texts = _texts(self.config, mask, input_ids, special_tokens_mask, pairs)
+        return torch.stack(self._run(input_ids, None, mask, None, special_tokens_mask, texts, pairs, True)[1], dim=2)
+
+    def regularize(self, loss: Tensor, share: Tensor | float) -> Tensor:
+        """`loss` with lambda times the squared weights of the mixes, before their softmax (paper, section 3.3).
+
+        `share` of the penalty: the part of all accumulated steps' labels that this step has, so that they add up.
+        """
+        if not (self.training and self.config.scalar_mix_l2):
+            return loss
+        scalars = [module.scalars for module in self.modules() if isinstance(module, ElmoScalarMix)]
+        return loss + self.config.scalar_mix_l2 * share * sum(s.square().sum() for s in scalars)
+
+    def _mask(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        inputs_embeds: Tensor | None,
+        word_vector_ids: Tensor | None,
+        bilm_layers: Tensor | None,
+    ) -> Tensor:
+        """The unpadded positions `[batch, positions]` of a call's arguments."""
+        if self.word_vectors is not None and word_vector_ids is None:
+            raise ValueError(
+                "word_vector_ids are missing, but the model has word vectors: the tokenizer makes them once it has the "
+                "words (tokenizer.words)."
+            )
+        if not self.config.use_elmo and input_ids is None:
+            return word_vector_ids != 0 if attention_mask is None else attention_mask.bool()
+        if bilm_layers is None or not self.config.use_elmo:
+            return unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
+        if input_ids is not None or inputs_embeds is not None:
+            raise ValueError("bilm_layers stand in place of input_ids and inputs_embeds: give one of the three.")
+        expected = [self.config.num_hidden_layers + 1, self.config.hidden_size]
+        if bilm_layers.dim() != 4 or list(bilm_layers.shape[2:]) != expected:
+            raise ValueError(
+                f"bilm_layers has the shape {list(bilm_layers.shape)}, but must be [batch, words, {expected[0]}, "
+                f"{expected[1]}]: the layers of this biLM, as store_layers computes them."
+            )
+        if self.training and not self.config.freeze_bilm:
+            raise ValueError("bilm_layers are those of a frozen biLM, but freeze_bilm is False: train on input_ids.")
+        if attention_mask is None:
+            return bilm_layers.new_ones(bilm_layers.shape[:2], dtype=torch.bool)
+        if attention_mask.shape != bilm_layers.shape[:2]:
+            raise ValueError(
+                f"attention_mask has the shape {list(attention_mask.shape)}, but must be {list(bilm_layers.shape[:2])}."
+            )
+        return attention_mask.bool()
+
+    def _look_up(self, word_vector_ids: Tensor, mask: Tensor) -> Tensor:
+        if word_vector_ids.shape != mask.shape:
+            raise ValueError(
+                f"word_vector_ids has the shape {list(word_vector_ids.shape)}, but must be {list(mask.shape)}."
+            )
+        rows = self.word_vectors.num_embeddings
+        if word_vector_ids.device.type == "cpu" and word_vector_ids.numel() and int(word_vector_ids.max()) >= rows:
+            raise ValueError(
+                f"word_vector_ids holds {int(word_vector_ids.max())}, but word_vectors_vocab_size is {rows}: the "
+                "tokenizer has other words than the model."
+            )
+        return self.word_vectors(word_vector_ids) * (word_vector_ids != BOUNDARY_ID)[:, :, None]
+
+    def _run(
+        self,
+        input_ids: Tensor | None,
+        inputs_embeds: Tensor | None,
+        mask: Tensor,
+        state: State | None,
+        special_tokens_mask: Tensor | None,
+        texts: Tensor,
+        text_pairs: bool,
+        all_layers: bool,
+    ) -> tuple[Tensor, tuple[Tensor, ...] | None]:
+        """ELMo's mix `[batch, positions, 2P]` and layers; the texts of a pair are rows of one batch."""
+        if text_pairs:
+            mask = torch.cat((texts == 1, texts == 2))
+            state = None if state is None else tuple(part.repeat(1, 1, 2, 1) for part in state)
+            input_ids = None if input_ids is None else torch.cat((input_ids, input_ids))
+            inputs_embeds = None if inputs_embeds is None else torch.cat((inputs_embeds, inputs_embeds))
+            special_tokens_mask = None if special_tokens_mask is None else torch.cat((special_tokens_mask,) * 2)
+        output = self.elmo(input_ids, mask, inputs_embeds, state, special_tokens_mask, all_layers, return_dict=True)
+        mix, layers = output.last_hidden_state, output.hidden_states
+        if not text_pairs:
+            return mix, layers
+        return sum(mix.chunk(2)), layers and tuple(sum(layer.chunk(2)) for layer in layers)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, ElmoWordVectors):  # as Ma and Hovy 2016, section 3.1
+            bound = math.sqrt(3 / module.embedding_dim)
+            vectors = torch.empty_like(module.weight).uniform_(-bound, bound)
+            vectors[: BOUNDARY_ID + 1] = 0.0
+            init.copy_(module.weight, vectors)
+        elif isinstance(module, nn.LSTM):
+            for name, parameter in module.named_parameters():
+                if name.startswith("weight_ih"):
+                    init.xavier_uniform_(parameter)
+                elif name.startswith("weight_hh"):
+                    init.orthogonal_(parameter)
+                else:  # of two biases that are added, one holds the forget gate's 1
+                    forget = torch.zeros_like(parameter)
+                    forget[module.hidden_size : 2 * module.hidden_size] = float(name.startswith("bias_ih"))
+                    init.copy_(parameter, forget)
+        elif isinstance(module, ElmoCRF):
+            for parameter in module.parameters():
+                init.uniform_(parameter, -0.1, 0.1)
+        else:
+            super()._init_weights(module)
+
+
+def _texts(
+    config: ElmoConfig, mask: Tensor, input_ids: Tensor | None, special: Tensor | None, text_pairs: bool
+) -> Tensor:
+    """For each position `[batch, positions]` the number of its text, from 1; 0 for padding."""
+    if input_ids is not None:
+        begins = (input_ids[:, :, 1] == config.bos_token_id) & mask
+        texts = begins.cumsum(1) * mask
+        counts = begins.sum(1)
+    elif not text_pairs:
+        return mask.long()
+    elif special is None:
+        raise ValueError(
+            "classifier_text_pairs needs input_ids, word_vector_ids or special_tokens_mask: inputs_embeds and "
+            "bilm_layers do not say where a text begins."
+        )
+    else:  # each text has two boundaries
+        texts = (((special.bool() & mask).cumsum(1) + 1) // 2) * mask
+        counts = texts.amax(1) if texts.shape[1] else texts.sum(1)
+    if not torch.compiler.is_exporting():  # the rows that a graph will see are not known
+        _require_texts(counts, text_pairs)
+    return texts
+
+
+@torch.compiler.disable  # it asks for the values
+def _require_texts(counts: Tensor, pairs: bool) -> None:
+    """Refuses rows of another number of texts (ValueError). A row without a boundary is one text."""
+    for row, count in enumerate(counts.tolist()):
+        if count != 2 if pairs else count > 1:
+            raise ValueError(
+                f"row {row} of input_ids holds {count} texts, but classifier_text_pairs is {pairs}: make the model "
+                "with classifier_text_pairs=True for pairs of texts, False for single ones."
+            )
+
+
+def share_of_items(labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor | float:
+    """The part of all accumulated steps' labels that are this step's."""
+    return 1.0 if num_items_in_batch is None else (labels != -100).sum() / num_items_in_batch
+
+
+__all__ = ["ElmoTaskModel", "TaskWords"]

@@ -1,0 +1,130 @@
+"""Taggers on Trainer and in a pipeline: batches, metrics over spans, one id a word."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import DataCollatorForTokenClassification, EvalPrediction, TokenClassificationPipeline
+
+from ..optional import import_optional
+from ..packing_elmo import compact, expand
+
+SCHEMES = {"IOB1": "IOB1", "IOB2": "IOB2", "BIOES": "IOBES"}  # here, and in seqeval
+
+
+class TaggingCollator(DataCollatorForTokenClassification):
+    """transformers' collator, which takes stored layers (`bilm_layers`), too, where there are no `input_ids`."""
+
+    def torch_call(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        name = "label" if "label" in features[0] else "labels"
+        labels = [feature.get(name) for feature in features]
+        rows = [{key: value for key, value in feature.items() if key != name} for feature in features]
+        options = {"padding": self.padding, "max_length": self.max_length}
+        batch = self.tokenizer.pad(rows, **options, pad_to_multiple_of=self.pad_to_multiple_of, return_tensors="pt")
+        if labels[0] is None:
+            return batch
+        padded = torch.full(batch["attention_mask"].shape, self.label_pad_token_id)
+        for row, own in zip(padded, labels, strict=True):
+            own = torch.tensor(np.asarray(own))
+            (row[: len(own)] if self.tokenizer.padding_side == "right" else row[len(row) - len(own) :]).copy_(own)
+        batch["labels"] = padded
+        return batch
+
+
+def span_metrics(
+    id2label: Mapping[int, str], scheme: str | None = None
+) -> Callable[[EvalPrediction], dict[str, float]]:
+    """
+    `compute_metrics` of Trainer for spans: precision, recall and F1 (micro), and the accuracy of words, by seqeval.
+
+    Args:
+        id2label: `model.config.id2label`.
+        scheme: `"IOB1"`, `"IOB2"` or `"BIOES"` counts spans strictly by the scheme; `None` as conlleval does.
+
+    Returns:
+        a function of predictions: of a tagger with a CRF its tags, of others the best label of each word.
+
+    Raises:
+        ValueError: the scheme is unknown.
+        ImportError: seqeval is not installed.
+    """
+    if scheme not in (*SCHEMES, None):
+        raise ValueError(f"scheme is {scheme!r}, but must be one of {', '.join(SCHEMES)}, or None.")
+    import_optional("seqeval.metrics", "span_metrics", '"hf-elmo[train]"')
+    import_optional("seqeval.scheme", "span_metrics", '"hf-elmo[train]"')
+    from seqeval import metrics
+    from seqeval import scheme as schemes
+
+    options = {"zero_division": 0}
+    if scheme is not None:
+        options |= {"mode": "strict", "scheme": getattr(schemes, SCHEMES[scheme])}
+
+    def compute(prediction: EvalPrediction) -> dict[str, float]:
+        predictions, labels = prediction.predictions, np.asarray(prediction.label_ids)
+        # A tagger with a CRF gives (logits, tags).
+        tags = predictions[1] if isinstance(predictions, tuple) else np.argmax(predictions, axis=2)
+        rows = [(own[own != -100], found[own != -100]) for own, found in zip(labels, tags, strict=True)]
+        truth, predicted = ([[id2label[int(i)] for i in row[part]] for row in rows] for part in (0, 1))
+        return {
+            "precision": float(metrics.precision_score(truth, predicted, **options)),
+            "recall": float(metrics.recall_score(truth, predicted, **options)),
+            "f1": float(metrics.f1_score(truth, predicted, **options)),
+            "accuracy": float(metrics.accuracy_score(truth, predicted)),
+        }
+
+    return compute
+
+
+class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
+    """transformers' pipeline for [`ElmoForTokenClassification`]: words are not split, and a CRF's tags are kept to.
+
+    ```python
+    >>> tag = pipeline("token-classification", model=folder, pipeline_class=ElmoTokenClassificationPipeline)
+    >>> tag("Angela Merkel lives in Berlin.", aggregation_strategy="simple")
+    ```"""
+
+    def _forward(self, model_inputs: dict[str, Any]) -> dict[str, Any]:
+        words = (model_inputs["special_tokens_mask"] == 0) & model_inputs["attention_mask"].bool()
+        outputs = super()._forward(model_inputs)
+        crf = getattr(self.model, "crf", None)
+        if crf is not None:
+            scores, inside = compact(outputs["logits"].to(words.device), words)
+            crf_scores = _scores_of_tags(crf.marginals(scores, inside)[inside], crf.decode(scores, inside)[inside])
+            outputs["logits"] = expand(crf_scores, words)
+        return outputs
+
+    def gather_pre_entities(
+        self,
+        sentence: str,
+        input_ids: np.ndarray,
+        scores: np.ndarray,
+        offset_mapping: list[tuple[int, int]] | None,
+        special_tokens_mask: np.ndarray,
+        aggregation_strategy: Any,
+        word_ids: list[int | None] | None = None,
+        word_to_chars_map: list[tuple[int, int]] | None = None,
+        **kwargs: Any,
+    ) -> list[dict[str, Any]]:
+        """A dictionary for each word, with its scores and its place in the text; no word is a part of another."""
+        entities = []
+        for index in np.flatnonzero(np.asarray(special_tokens_mask) == 0).tolist():
+            start, end = (None, None) if offset_mapping is None else (int(place) for place in offset_mapping[index])
+            if start is not None and word_to_chars_map is not None:
+                before = word_to_chars_map[word_ids[index]][0]
+                start, end = start + before, end + before
+            word = self.tokenizer.convert_ids_to_tokens(np.asarray(input_ids[index]))
+            entity = {"word": word, "scores": scores[index], "start": start, "end": end}
+            entities.append({**entity, "index": index, "is_subword": False})
+        return entities
+
+
+def _scores_of_tags(probabilities: torch.Tensor, tags: torch.Tensor) -> torch.Tensor:
+    """Logarithms of `[words, labels]` probabilities, of which each word's tag has the largest.
+
+    The label that is most probable by itself may be none of the best sequence: then the two change places.
+    """
+    best, most = probabilities.max(1, keepdim=True)
+    tags = tags[:, None]
+    exchanged = probabilities.scatter(1, most, probabilities.gather(1, tags)).scatter(1, tags, best)
+    return exchanged.clamp(min=torch.finfo(exchanged.dtype).tiny).log()

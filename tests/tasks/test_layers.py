@@ -1,0 +1,155 @@
+"""Layers stored once: the file, its types, and training from it as on input_ids."""
+
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
+
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForPreTraining,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoTokenizer,
+    TaggingCollator,
+    store_layers,
+)
+from tests.conftest import TINY, random_model
+
+HEADS = {
+    "classifier": (ElmoForSequenceClassification, {"encoder_type": "bilstm"}),
+    "pairs": (ElmoForSequenceClassification, {"classifier_text_pairs": True}),
+    "tagger": (ElmoForTokenClassification, {"tagging_crf": True, "word_vectors_vocab_size": 5, "word_vectors_size": 4}),
+}
+TEXTS = ["a b c d e", "f", "g h", "i j k", "l m", "n o p q", "r", "", "y z a", "b c"]
+
+
+def make(head: str, **changes: object) -> torch.nn.Module:
+    model_class, settings = HEADS[head]
+    config = ElmoConfig(**{**TINY, "num_labels": 3, "encoder_hidden_size": 7, **settings, **changes})
+    return random_model(config, model_class)
+
+
+def data(tokenizer: ElmoTokenizer, head: str) -> datasets.Dataset:
+    rows = []
+    for number, text in enumerate(TEXTS):
+        encoded = tokenizer(text, TEXTS[-number]) if head == "pairs" else tokenizer(text)
+        labels = number % 3
+        if head == "tagger":
+            labels = tokenizer.align_labels(encoded, [i % 3 for i in range(len(text.split()))])
+        rows.append({**encoded, "labels": labels})
+    return datasets.Dataset.from_list(rows)
+
+
+@pytest.fixture
+def tokenizer(tokenizer: ElmoTokenizer, request: pytest.FixtureRequest) -> ElmoTokenizer:
+    if request.node.callspec.params.get("head") == "tagger":
+        tokenizer.words = ["a", "b"]
+    return tokenizer
+
+
+def weights_after_training(folder: Path, model, rows, tokenizer, sampling: str = "random") -> dict[str, torch.Tensor]:
+    arguments = TrainingArguments(
+        folder,
+        num_train_epochs=2,
+        per_device_train_batch_size=3,
+        learning_rate=0.05,
+        optim="sgd",
+        seed=5,
+        train_sampling_strategy=sampling,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    collator = (TaggingCollator if model.config.tagging_crf else DataCollatorWithPadding)(tokenizer)
+    Trainer(model, arguments, collator, rows).train()
+    return model.state_dict()
+
+
+# A layer's numbers are rounded by 2**-11 (float16) or 2**-8 (bfloat16) of their size; over the 8 steps of rate 0.05 the
+# weights then differ by a small multiple of that.
+@pytest.mark.parametrize(
+    ("head", "dtype", "tolerance"),
+    [
+        ("classifier", "float32", 1e-5),
+        ("classifier", "float16", 2**-11),
+        ("classifier", "bfloat16", 2**-8),
+        ("pairs", "float16", 2**-11),
+        ("tagger", "float16", 2**-11),
+    ],
+)
+def test_training_is_the_same_as_on_input_ids(tmp_path, tokenizer, head: str, dtype: str, tolerance: float) -> None:
+    rows = data(tokenizer, head)
+    expected = weights_after_training(tmp_path, make(head), rows, tokenizer)
+    stored = store_layers(make(head), rows, dtype)
+    model = make(head)
+    start = {name: weight.clone() for name, weight in model.state_dict().items()}
+    model.elmo.bilm.register_forward_pre_hook(lambda *_: pytest.fail("the biLM ran"))
+    found = weights_after_training(tmp_path, model, stored, tokenizer)
+    for name, weight in expected.items():
+        torch.testing.assert_close(found[name], weight, atol=tolerance, rtol=tolerance, msg=name)
+    assert not torch.equal(start["classifier.weight"], found["classifier.weight"])
+
+
+@pytest.mark.parametrize("head", ["classifier", "tagger"])
+def test_batches_of_like_length(tmp_path: Path, tokenizer: ElmoTokenizer, head: str) -> None:
+    model, lengths = make(head), []
+    model.register_forward_pre_hook(lambda *given: lengths.append(given[2]["attention_mask"].sum(1)), with_kwargs=True)
+    weights_after_training(tmp_path, model, store_layers(model, data(tokenizer, head)), tokenizer, "group_by_length")
+    assert sum(len(batch) for batch in lengths) == 2 * len(TEXTS)
+    # Of so few rows the sampler sorts those of each batch: it has their lengths.
+    assert all(batch.tolist() == sorted(batch.tolist(), reverse=True) for batch in lengths)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_what_is_stored(tokenizer: ElmoTokenizer, head: str) -> None:
+    model, rows = make(head), data(tokenizer, head)
+    stored = store_layers(model, rows, "float32", batch_size=3)
+    assert "input_ids" not in stored.column_names
+    assert stored["length"][:].tolist() == [len(row["input_ids"]) for row in rows]
+    for row, own in zip(rows, stored, strict=True):
+        expected = model.bilm_layers(torch.tensor([row["input_ids"]]))[0].detach()
+        assert own["bilm_layers"].dtype == np.float32
+        torch.testing.assert_close(torch.from_numpy(own["bilm_layers"]), expected)
+        assert np.array_equal(own["labels"], row["labels"])
+    assert ("special_tokens_mask" in stored.column_names) == (head == "pairs")
+
+
+@pytest.mark.parametrize("head", ["classifier"])
+def test_the_file_is_found_again_for_the_same_weights_only(tmp_path: Path, tokenizer: ElmoTokenizer, head: str) -> None:
+    model, rows = make(head), data(tokenizer, head)
+    first = store_layers(model, rows, folder=tmp_path)
+    (file,) = tmp_path.glob("layers-*.arrow")
+    assert [Path(entry["filename"]) for entry in first.cache_files] == [file]
+    written = file.stat().st_mtime_ns
+    model.elmo.scalar_mix.scalars.data += 1.0  # no part of the layers
+    store_layers(model, rows, folder=tmp_path)
+    assert list(tmp_path.glob("*.arrow")) == [file]
+    assert file.stat().st_mtime_ns == written
+    store_layers(model, rows, "bfloat16", folder=tmp_path)
+    model.elmo.bilm.forward_layers[0].bias.data += 1.0
+    other = store_layers(model, rows, folder=tmp_path)
+    assert len(list(tmp_path.glob("*.arrow"))) == 3
+    assert not np.array_equal(other[0]["bilm_layers"], first[0]["bilm_layers"])
+
+
+@pytest.mark.parametrize("head", ["classifier"])
+def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
+    model, rows = make(head), data(tokenizer, head)
+    with pytest.raises(ValueError, match="dtype is 'int8'"):
+        store_layers(model, rows, "int8")
+    with pytest.raises(ValueError, match="no input_ids: tokenize it first"):
+        store_layers(model, rows.remove_columns("input_ids"))
+    with pytest.raises(ValueError, match="ElmoForPreTraining has no layers"):
+        store_layers(ElmoForPreTraining(ElmoConfig(**TINY, vocab_size=9)), rows)
+    with torch.no_grad():
+        model.elmo.char_encoder.projection.bias += 1e6
+    with pytest.raises(ValueError, match="use dtype='bfloat16'"):
+        store_layers(model, rows)
+    model.unfreeze_bilm()
+    with pytest.raises(ValueError, match="freeze_bilm is False"):
+        store_layers(model, rows)

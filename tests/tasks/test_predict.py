@@ -1,0 +1,153 @@
+"""A fine-tuned model over a file: records, formats, order, and that a stopped run resumes to the same bytes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import hf_elmo.tasks.predict as module
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoModel,
+    ElmoTokenizer,
+    predict,
+)
+from hf_elmo_cli import main
+from tests.conftest import SENTENCES, TINY, random_model
+
+NAMES = {0: "O", 1: "B-x", 2: "I-x"}
+FIELDS = {"id2label": NAMES, "label2id": {name: i for i, name in NAMES.items()}}
+TEXTS = [*SENTENCES, "", "a", "one more , and the last"]
+
+
+def checkpoint(folder: Path, model_class: type = ElmoForSequenceClassification, **changes: object) -> Path:
+    random_model(ElmoConfig(**{**TINY, **FIELDS, **changes}), model_class).save_pretrained(folder)
+    ElmoTokenizer(word_splitting="whitespace").save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 30, 4096])
+def test_records_of_a_classifier(tmp_path: Path, batch_tokens: int) -> None:
+    folder = checkpoint(tmp_path)
+    model, tokenizer = ElmoForSequenceClassification.from_pretrained(folder), ElmoTokenizer.from_pretrained(folder)
+    records = predict(folder, TEXTS, batch_tokens=batch_tokens, device="cpu")
+    assert len(records) == len(TEXTS)
+    for text, record in zip(TEXTS, records, strict=True):
+        expected = model(**tokenizer(text, return_tensors="pt")).logits[0].detach().softmax(0)
+        assert list(record["probabilities"]) == list(NAMES.values())
+        assert list(record["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
+        assert record["label"] == NAMES[int(expected.argmax())]
+        assert record["probability"] == pytest.approx(float(expected.max()), abs=1e-5)
+
+
+def test_records_of_several_labels_and_of_a_regression(tmp_path: Path) -> None:
+    for problem in ("multi_label_classification", "regression"):
+        folder = checkpoint(tmp_path / problem, problem_type=problem)
+        model, tokenizer = ElmoForSequenceClassification.from_pretrained(folder), ElmoTokenizer.from_pretrained(folder)
+        for text, record in zip(TEXTS, predict(folder, TEXTS), strict=True):
+            logits = model(**tokenizer(text, return_tensors="pt")).logits[0].detach()
+            if problem == "regression":
+                assert record == {"values": pytest.approx(logits.tolist(), abs=1e-5)}
+            else:
+                assert record["labels"] == [NAMES[i] for i in range(3) if logits[i] > 0]
+                found = list(record["probabilities"].values())
+                assert found == pytest.approx(logits.sigmoid().tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("crf", [False, True])
+@pytest.mark.parametrize("use_elmo", [True, False])
+def test_records_of_a_tagger(tmp_path: Path, crf: bool, use_elmo: bool) -> None:
+    fields = {"tagging_crf": crf, "word_vectors_vocab_size": 6, "word_vectors_size": 4, "use_elmo": use_elmo}
+    folder = checkpoint(tmp_path, ElmoForTokenClassification, **fields)
+    tokenizer = ElmoTokenizer(word_splitting="whitespace")
+    tokenizer.words = ["the", "a", "."]
+    tokenizer.save_pretrained(folder)
+    model = ElmoForTokenClassification.from_pretrained(folder)
+    for text, record in zip(TEXTS, predict(folder, TEXTS), strict=True):
+        output = model(**tokenizer(text, return_tensors="pt"))
+        logits = output.logits[0, 1:-1]
+        tags = output.tags[0, 1:-1] if crf else logits.argmax(1)
+        assert record["words"] == text.split()
+        assert record["tags"] == [NAMES[tag] for tag in tags.tolist()]
+        assert len(record["probabilities"]) == len(tags)
+        if not crf:
+            expected = logits.softmax(1).amax(1).tolist() if len(tags) else []
+            assert record["probabilities"] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "tsv"])
+@pytest.mark.parametrize("head", [ElmoForSequenceClassification, ElmoForTokenClassification])
+def test_files(tmp_path: Path, capsys, head: type, ending: str) -> None:
+    folder, source, output = checkpoint(tmp_path / "model", head), tmp_path / "in.txt", tmp_path / f"out.{ending}"
+    source.write_text("".join(f"{text}\n" for text in TEXTS), encoding="utf-8")
+    assert main(["predict", str(folder), str(source), str(output)]) == 0
+    assert capsys.readouterr().out == f"{output}: 7 rows\n"
+    lines, records = output.read_text(encoding="utf-8").splitlines(), predict(folder, TEXTS)
+    if ending == "jsonl":
+        assert [json.loads(line) for line in lines] == records
+    elif head is ElmoForSequenceClassification:
+        assert lines == [f"{one['label']}\t{one['probability']:.6f}" for one in records]
+    else:
+        rows = [[f"{w}\t{t}" for w, t in zip(one["words"], one["tags"], strict=True)] for one in records]
+        assert lines == [line for row in rows for line in (*row, "")]
+    assert not output.with_name(output.name + ".parts").exists()
+    assert main(["predict", str(folder), str(source), str(output)]) == 1
+    assert "exists; choose another name" in capsys.readouterr().err
+    assert main(["predict", str(folder), str(source), str(output), "--overwrite"]) == 0
+
+
+def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "WINDOW_ROWS", 2)
+    folder, source = checkpoint(tmp_path / "model"), tmp_path / "in.txt"
+    source.write_text("".join(f"{text}\n" for text in TEXTS), encoding="utf-8")
+    predict(folder, source, tmp_path / "whole.jsonl")
+    calls, records = [], module._Job._records
+
+    def stopped(job: object, words: list) -> list:
+        calls.append(words)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return records(job, words)
+
+    monkeypatch.setattr(module._Job, "_records", stopped)
+    for attempt in range(2):
+        calls.clear()
+        if attempt == 0:
+            with pytest.raises(KeyboardInterrupt):
+                predict(folder, source, tmp_path / "out.jsonl", batch_tokens=4096)
+            assert len(list((tmp_path / "out.jsonl.parts").glob("*.rows"))) == 3
+            with pytest.raises(ValueError, match="batch_tokens was 4096, now 9"):
+                predict(folder, source, tmp_path / "out.jsonl", batch_tokens=9)
+        else:
+            predict(folder, source, tmp_path / "out.jsonl")
+            assert len(calls) == 1  # the last window alone
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "output", "said"),
+    [
+        ({"classifier_text_pairs": True}, "out.jsonl", "reads pairs of texts"),
+        ({}, "out.txt", "unknown ending; take .jsonl or .tsv"),
+    ],
+)
+def test_what_cannot_be_predicted(tmp_path: Path, changes: dict, output: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        predict(checkpoint(tmp_path / "model", **changes), TEXTS, tmp_path / output)
+
+
+def test_a_model_without_a_head_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is of ElmoModel, but a fine-tuned head is needed"):
+        predict(checkpoint(tmp_path, ElmoModel), TEXTS)
+    with pytest.raises(ValueError, match="is of ElmoModel, but"):
+        predict(random_model(ElmoConfig(**TINY)), TEXTS)
+
+
+def test_the_model_has_its_mode_back() -> None:
+    model = random_model(ElmoConfig(**TINY), ElmoForSequenceClassification).train()
+    assert len(predict(model, iter(TEXTS), tokenizer=ElmoTokenizer())) == 7
+    assert model.training
+    assert torch.is_grad_enabled()

@@ -1,0 +1,157 @@
+"""A tagger on Trainer: batches, metrics over spans, the pipeline."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import DataCollatorForTokenClassification, EvalPrediction, Trainer, TrainingArguments, pipeline
+
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForTokenClassification,
+    ElmoTokenClassificationPipeline,
+    ElmoTokenizer,
+    TaggingCollator,
+    span_metrics,
+)
+from tests.conftest import TINY, random_model
+
+NAMES = ["O", "B-x", "I-x", "B-y", "I-y"]
+IDS = dict(enumerate(NAMES))
+FIELDS = {"id2label": IDS, "label2id": {name: i for i, name in IDS.items()}}
+CRF = {"tagging_crf": True, "tagging_scheme": "IOB2"}
+TEXT = "Anna-Lena (of Rome) met  Bob."
+
+
+def make(**changes: object) -> ElmoForTokenClassification:
+    return random_model(ElmoConfig(**{**TINY, **FIELDS, **changes}), ElmoForTokenClassification)
+
+
+def sentences(number: int) -> list[tuple[list[str], list[int]]]:
+    """Names that a reader of characters can tell: of people in capitals, of places with digits, in one or two words."""
+    rng, rows = np.random.default_rng(3), []
+    for _ in range(number):
+        words, labels, kind = [], [], 0
+        for step in rng.integers(1, 3, size=rng.integers(2, 6)):
+            kind = (kind + step) % 3  # two spans of one kind never touch: nothing would tell them from one
+            for part in range(rng.integers(1, 3)):
+                stem = "".join(rng.choice(list("abcdef"), size=4))
+                words.append([stem, stem.upper(), stem + "99"][kind])
+                labels.append(0 if kind == 0 else kind * 2 - (part == 0))
+        rows.append((words, labels))
+    return rows
+
+
+def rows_of(tokenizer: ElmoTokenizer, number: int) -> list[dict]:
+    rows = []
+    for words, labels in sentences(number):
+        encoded = tokenizer(words, is_split_into_words=True)
+        rows.append({**encoded, "labels": tokenizer.align_labels(encoded, labels)})
+    return rows
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_the_collator_is_that_of_transformers(tokenizer: ElmoTokenizer, side: str) -> None:
+    tokenizer.padding_side = side
+    rows = rows_of(tokenizer, 4)
+    expected = DataCollatorForTokenClassification(tokenizer)([dict(row) for row in rows])
+    found = TaggingCollator(tokenizer)(rows)
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        assert torch.equal(found[key], value), key
+
+
+def test_metrics_of_spans() -> None:
+    labels = np.array([[-100, 1, 2, 0, 3, -100], [-100, 0, 1, -100, -100, -100]])
+    tags = np.array([[-100, 1, 2, 0, 1, -100], [-100, 0, 1, -100, -100, -100]])
+    found = span_metrics(IDS)(EvalPrediction((np.zeros((2, 6, 5)), tags), labels))
+    assert found == {"precision": 2 / 3, "recall": 2 / 3, "f1": pytest.approx(2 / 3), "accuracy": 5 / 6}
+    logits = np.eye(5)[np.maximum(tags, 0)]
+    assert span_metrics(IDS, "IOB2")(EvalPrediction(logits, labels)) == found
+
+
+def test_a_scheme_is_counted_strictly() -> None:
+    labels, tags = np.array([[1, 2]]), np.array([[2, 2]])  # I-x I-x: a span for conlleval, none in IOB2
+    prediction = EvalPrediction((np.zeros((1, 2, 5)), tags), labels)
+    assert span_metrics(IDS)(prediction)["f1"] == 1.0
+    assert span_metrics(IDS, "IOB2")(prediction)["f1"] == 0.0
+    with pytest.raises(ValueError, match="scheme is 'IOB'"):
+        span_metrics(IDS, "IOB")
+
+
+@pytest.mark.parametrize("crf", [False, True])
+@pytest.mark.parametrize("collator", [TaggingCollator, DataCollatorForTokenClassification])
+def test_trainer_learns_to_tag(tmp_path: Path, tokenizer: ElmoTokenizer, crf: bool, collator: type) -> None:
+    model = make(**(CRF if crf else {}), classifier_dropout=0.0, freeze_bilm=False)
+    arguments = TrainingArguments(
+        tmp_path / "runs",
+        max_steps=80,
+        per_device_train_batch_size=8,
+        learning_rate=0.02,
+        seed=3,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        train_sampling_strategy="group_by_length",
+    )
+    rows = rows_of(tokenizer, 80)
+    trainer = Trainer(
+        model,
+        arguments,
+        collator(tokenizer),
+        train_dataset=rows[:64],
+        eval_dataset=rows[64:],
+        processing_class=tokenizer,
+        compute_metrics=span_metrics(IDS, "IOB2"),
+    )
+    before = trainer.evaluate()
+    trainer.train()
+    after = trainer.evaluate()
+    assert after["eval_f1"] > 0.9 > 0.5 > before["eval_f1"]
+    trainer.save_model(tmp_path / "saved")
+    tag = pipeline(
+        "token-classification", model=str(tmp_path / "saved"), pipeline_class=ElmoTokenClassificationPipeline
+    )
+    found = tag("abcd ABCD FEDA fade cafe99", aggregation_strategy="simple")
+    assert [(one["entity_group"], one["word"]) for one in found] == [("x", "ABCD FEDA"), ("y", "cafe99")]
+
+
+@pytest.mark.parametrize("crf", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_the_pipeline_gives_each_word_its_tag(tokenizer: ElmoTokenizer, crf: bool, batch_size: int) -> None:
+    model, tokenizer = make(**(CRF if crf else {})), ElmoTokenizer()
+    model.config.id2label = {0: "Q", **{i: name for i, name in IDS.items() if i}}  # nothing is left out
+    tag = ElmoTokenClassificationPipeline(model=model, tokenizer=tokenizer)
+    texts = [TEXT, "Bob !", "x"]
+    results = tag(texts, batch_size=batch_size)
+    for text, found in zip(texts, results, strict=True):
+        inputs = tokenizer(text, return_tensors="pt")
+        output = model(**inputs)
+        tags = output.tags[0] if crf else output.logits[0].argmax(1)
+        words = tokenizer.split_into_words([text])[0]
+        assert [one["word"] for one in found] == words
+        assert [text[one["start"] : one["end"]] for one in found] == words
+        assert [one["entity"] for one in found] == [model.config.id2label[i] for i in tags[1:-1].tolist()]
+        if not crf:
+            expected = output.logits[0].softmax(1).amax(1)[1:-1]
+            assert [float(one["score"]) for one in found] == pytest.approx(expected.tolist(), rel=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["simple", "first", "average", "max"])
+def test_the_pipeline_joins_words_into_spans(strategy: str) -> None:
+    model, tokenizer = make(**CRF), ElmoTokenizer()
+    with torch.no_grad():  # of every word the same: "B-x", then "I-x" for ever
+        model.classifier.weight.zero_()
+        model.classifier.bias.copy_(torch.tensor([0.0, 1.0, 2.0, 0.0, 0.0]))
+        for parameter in model.crf.parameters():
+            parameter.zero_()
+    tag = ElmoTokenClassificationPipeline(model=model, tokenizer=tokenizer)
+    (found,) = tag(TEXT, aggregation_strategy=strategy)
+    assert (found["entity_group"], found["start"], found["end"]) == ("x", 0, len(TEXT))
+    # The score of a word is its tag's probability; I-x is more probable for the first word, but may not begin.
+    words = tokenizer.split_into_words([TEXT])[0]
+    assert found["word"] == " ".join(words)
+    weights = torch.tensor([1.0, 2.718281828, 7.389056, 1.0, 1.0])
+    assert float(found["score"]) == pytest.approx(float(weights.amax() / weights.sum()), rel=1e-4)

@@ -1,0 +1,172 @@
+"""The CRF against the enumeration of all sequences, and the schemes against a plain reading of them."""
+
+from itertools import pairwise, product
+
+import pytest
+import torch
+from torch import Tensor
+
+from hf_elmo.crf_elmo import ElmoCRF, allowed_transitions
+
+NUM_LABELS, LENGTHS = 3, [4, 1, 0, 3]
+MASK = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+
+
+def make(num_labels: int = NUM_LABELS, scheme: tuple | None = None) -> ElmoCRF:
+    torch.manual_seed(1)
+    crf = ElmoCRF(num_labels, scheme).double()
+    for parameter in crf.parameters():
+        torch.nn.init.normal_(parameter)
+    return crf
+
+
+def emissions(num_labels: int = NUM_LABELS, seed: int = 2) -> Tensor:
+    torch.manual_seed(seed)
+    return torch.randn(*MASK.shape, num_labels, dtype=torch.float64)
+
+
+def score(crf: ElmoCRF, row: Tensor, sequence: tuple[int, ...]) -> float:
+    with torch.no_grad():
+        total = _total(crf, row, sequence)
+    return float(total)
+
+
+def _total(crf: ElmoCRF, row: Tensor, sequence: tuple[int, ...]) -> Tensor:
+    total = crf.start[sequence[0]] + crf.end[sequence[-1]] + sum(row[i, label] for i, label in enumerate(sequence))
+    return total + sum(crf.transitions[pair] for pair in pairwise(sequence))
+
+
+def enumerated(crf: ElmoCRF, row: Tensor, length: int) -> dict[tuple[int, ...], float]:
+    """The score of each sequence of labels."""
+    return {labels: score(crf, row, labels) for labels in product(range(len(crf.start)), repeat=length)}
+
+
+def test_the_sum_over_all_sequences() -> None:
+    crf, x = make(), emissions()
+    found = crf.log_partition(x, MASK)
+    for row, length in enumerate(LENGTHS):
+        scores = torch.tensor(list(enumerated(crf, x[row], length).values())) if length else torch.zeros(1)
+        torch.testing.assert_close(found[row].item(), scores.double().logsumexp(0).item(), atol=1e-6, rtol=1e-6)
+
+
+def test_the_likelihood_of_a_sequence() -> None:
+    crf, x = make(), emissions()
+    labels = torch.randint(NUM_LABELS, MASK.shape)
+    found = crf.log_likelihood(x, MASK, labels.masked_fill(~MASK, -100))
+    for row, length in enumerate(LENGTHS):
+        if length:
+            scores = enumerated(crf, x[row], length)
+            total = torch.tensor(list(scores.values()), dtype=torch.float64).logsumexp(0)
+            expected = scores[tuple(labels[row, :length].tolist())] - total
+            torch.testing.assert_close(found[row].item(), expected.item())
+        else:
+            assert found[row] == 0
+
+
+def test_a_word_without_a_label_may_have_any() -> None:
+    crf, x = make(), emissions()
+    labels = torch.tensor([[1, -100, 2, -100], [-100] * 4, [-100] * 4, [0, 1, 2, -100]])
+    found = crf.log_likelihood(x, MASK, labels).exp()
+    scores = enumerated(crf, x[0], 4)
+    weights = {labels: torch.tensor(value).exp().item() for labels, value in scores.items()}
+    expected = sum(value for labels, value in weights.items() if labels[0] == 1 and labels[2] == 2)
+    torch.testing.assert_close(found[0].item(), expected / sum(weights.values()), rtol=1e-5, atol=0)
+    torch.testing.assert_close(found[1].item(), 1.0)
+
+
+def test_the_best_sequence() -> None:
+    crf, x = make(), emissions()
+    found = crf.decode(x, MASK)
+    for row, length in enumerate(LENGTHS):
+        scores = enumerated(crf, x[row], length) if length else {(): 0.0}
+        assert tuple(found[row, :length].tolist()) == max(scores, key=scores.get)
+        assert (found[row, length:] == -100).all()
+
+
+@pytest.mark.parametrize("scheme", ["IOB1", "IOB2", "BIOES"])
+def test_the_best_sequence_that_a_scheme_allows(scheme: str) -> None:
+    labels = ["O", "B-x", "I-x", "E-x", "S-x"] if scheme == "BIOES" else ["O", "B-x", "I-x", "B-y", "I-y"]
+    crf, changed = make(len(labels), allowed_transitions(labels, scheme)), 0
+    for seed, (row, length) in product(range(5), enumerate(LENGTHS)):
+        x = emissions(len(labels), seed)
+        found = crf.decode(x, MASK)
+        if length:
+            scores = enumerated(crf, x[row], length)
+            valid = {key: v for key, v in scores.items() if is_valid([labels[i] for i in key], scheme)}
+            best = tuple(found[row, :length].tolist())
+            assert best == max(valid, key=valid.get)
+            changed += best != max(scores, key=scores.get)
+    assert changed  # the scheme has an effect
+
+
+def is_valid(sequence: list[str], scheme: str) -> bool:
+    """Whether a sequence is what some chunks are written as: read from the left, without a table of transitions."""
+    inside, must_go_on = None, False
+    for label in sequence:
+        prefix, _, kind = label.partition("-")
+        if scheme == "BIOES":
+            if must_go_on != (prefix in "IE") or (must_go_on and kind != inside):
+                return False
+            inside, must_go_on = kind, prefix in "BI"
+        elif (scheme == "IOB2" and prefix == "I") or (scheme == "IOB1" and prefix == "B"):
+            if inside != kind:
+                return False
+        else:
+            inside = None if prefix == "O" else kind
+    return not must_go_on
+
+
+@pytest.mark.parametrize("scheme", ["IOB1", "IOB2", "BIOES"])
+def test_transitions_are_those_of_valid_sequences(scheme: str) -> None:
+    labels = ["O", *(f"{p}-{kind}" for kind in "xy" for p in ("BIES" if scheme == "BIOES" else "BI"))]
+    starts, pairs, ends = allowed_transitions(labels, scheme)
+    for sequence in product(range(len(labels)), repeat=3):
+        allowed = starts[sequence[0]] and ends[sequence[2]] and all(pairs[a][b] for a, b in pairwise(sequence))
+        assert allowed == is_valid([labels[i] for i in sequence], scheme), [labels[i] for i in sequence]
+
+
+def test_marginals() -> None:
+    crf, x = make(), emissions()
+    with torch.no_grad():
+        found = crf.marginals(x.float(), MASK)
+    weights = {labels: torch.tensor(v).exp().item() for labels, v in enumerated(crf, x[0].float(), 4).items()}
+    for word, label in product(range(4), range(NUM_LABELS)):
+        expected = sum(v for labels, v in weights.items() if labels[word] == label) / sum(weights.values())
+        torch.testing.assert_close(found[0, word, label].item(), expected, atol=1e-5, rtol=1e-5)
+    assert (found[~MASK] == 0).all()
+
+
+def test_gradients() -> None:
+    crf, labels = make(), torch.randint(NUM_LABELS, MASK.shape).masked_fill(~MASK, -100)
+    labels[0, 1] = -100
+
+    def likelihood(x: Tensor, *parameters: Tensor) -> Tensor:
+        names = dict(zip(("transitions", "start", "end"), parameters, strict=True))
+        call = torch.func.functional_call
+        return call(_Likelihood(crf), {f"crf.{name}": value for name, value in names.items()}, (x, MASK, labels))
+
+    inputs = [emissions().requires_grad_(), *(p.detach().clone().requires_grad_() for p in crf.parameters())]
+    assert torch.autograd.gradcheck(likelihood, inputs)
+
+
+class _Likelihood(torch.nn.Module):
+    def __init__(self, crf: ElmoCRF) -> None:
+        super().__init__()
+        self.crf = crf
+
+    def forward(self, *arguments: Tensor) -> Tensor:
+        return self.crf.log_likelihood(*arguments)
+
+
+def test_rows_do_not_depend_on_each_other() -> None:
+    crf, x = make(), emissions()
+    for row, length in enumerate(LENGTHS):
+        alone = x[row : row + 1, :length], MASK[row : row + 1, :length]
+        torch.testing.assert_close(crf.log_partition(*alone)[0], crf.log_partition(x, MASK)[row])
+        assert torch.equal(crf.decode(*alone)[0], crf.decode(x, MASK)[row, :length])
+
+
+@pytest.mark.parametrize(("label", "scheme"), [("E-x", "IOB2"), ("x", "IOB1"), ("U-x", "BIOES")])
+def test_a_label_of_another_scheme_is_refused(label: str, scheme: str) -> None:
+    with pytest.raises(ValueError, match=f"label '{label}' is not of tagging_scheme '{scheme}'"):
+        allowed_transitions(["O", label], scheme)

@@ -1,0 +1,180 @@
+"""What reads the words under a classifier: each network against a plain one of a single text, padding, gradients."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForSequenceClassification
+
+from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer
+from hf_elmo.encoders_elmo import ElmoBiLSTM
+from tests.conftest import SENTENCES, TINY, random_model
+
+PAIRS = {"classifier_text_pairs": True}
+HEADS = {
+    "bilstm": {"encoder_type": "bilstm", "encoder_num_layers": 2, "classifier_pooling": "last"},
+    "bilstm, ELMo twice": {"encoder_type": "bilstm", "classifier_pooling": "last", "elmo_at_output": True},
+    "attention": {"classifier_pooling": "attention"},
+    "bilstm of pairs": {"encoder_type": "bilstm", "classifier_pooling": "attention", **PAIRS},
+    "biattentive": {"encoder_type": "biattentive", "elmo_at_output": True},
+    "biattentive of pairs": {"encoder_type": "biattentive", **PAIRS},
+    "esim": {"encoder_type": "esim", "elmo_at_output": True, "classifier_hidden_size": 13, **PAIRS},
+}
+SECOND = ["A mat .", "Ünïcödé", "the dog ran far away", "no rain at all fell ."]
+
+
+def make(**changes: object) -> ElmoForSequenceClassification:
+    config = ElmoConfig(**{**TINY, "num_labels": 3, "encoder_hidden_size": 6, **changes})
+    return random_model(config, ElmoForSequenceClassification)
+
+
+def encode(tokenizer: ElmoTokenizer, head: str, rows: slice = slice(None), side: str = "right") -> dict[str, Tensor]:
+    texts = (SENTENCES[rows], SECOND[rows]) if "classifier_text_pairs" in HEADS[head] else (SENTENCES[rows],)
+    return tokenizer(*texts, padding=True, padding_side=side, return_tensors="pt")
+
+
+def plain_bilstm(module: ElmoBiLSTM, vectors: Tensor) -> Tensor:
+    """`[words, size]` by one direction and one layer at a time, as torch's cells are defined."""
+    lstm = module.lstm
+    for layer in range(lstm.num_layers):
+        halves = []
+        for suffix, words in (("", vectors), ("_reverse", vectors.flip(0))):
+            parts = (
+                getattr(lstm, f"{name}_l{layer}{suffix}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            )
+            cell = nn.LSTMCell(words.shape[1], lstm.hidden_size).to(words.dtype)
+            for name, value in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), parts, strict=True):
+                setattr(cell, name, value)
+            h = c = words.new_zeros(1, lstm.hidden_size)
+            outputs = []
+            for word in words:
+                h, c = cell(word[None], (h, c))
+                outputs.append(h[0])
+            halves.append(torch.stack(outputs))
+        vectors = torch.cat((halves[0], halves[1].flip(0)), dim=1)
+    return vectors
+
+
+def plain_logits(model: ElmoForSequenceClassification, texts: list[Tensor], again: list[Tensor | None]) -> Tensor:
+    """The logits `[num_labels]` of one text or pair, each `[words, 2P]`."""
+    config, encoded = model.config, []
+    for words, mix in zip(texts, again, strict=True):
+        if model.encoder is not None:
+            if config.encoder_type == "biattentive":
+                words = torch.relu(model.encoder.feedforward(words))
+            words = plain_bilstm(model.encoder.bilstm, words)
+            words = words if mix is None else torch.cat((words, mix), dim=1)
+        encoded.append(words)
+    if config.encoder_type in ("biattentive", "esim"):
+        pooled = plain_interaction(model, encoded)
+    else:
+        vectors = [plain_pooling(model, words) for words in encoded]
+        pooled = vectors[0]
+        if len(vectors) == 2:
+            u, v = vectors
+            pooled = torch.cat((u, v, (u - v).abs(), u * v))
+    for layer in model.maxouts or ():
+        pooled = layer.linear(pooled).view(-1, 4).amax(1)
+    if model.dense is not None:
+        pooled = torch.relu(model.dense(pooled))
+    return model.classifier(pooled)
+
+
+def plain_pooling(model: ElmoForSequenceClassification, words: Tensor) -> Tensor:
+    if model.attention is not None:
+        return torch.softmax(model.attention.score(words)[:, 0], dim=0) @ words
+    assert model.config.classifier_pooling == "last"
+    hidden, parts = model.config.encoder_hidden_size, [words]
+    if model.config.elmo_at_output:
+        parts = [words[:, : 2 * hidden], words[:, 2 * hidden :]]
+    return torch.cat([x for part in parts for x in (part[-1, : part.shape[1] // 2], part[0, part.shape[1] // 2 :])])
+
+
+def plain_interaction(model: ElmoForSequenceClassification, texts: list[Tensor]) -> Tensor:
+    pooled, own = [], model.interaction
+    for x, y in zip(texts, texts[::-1], strict=True):
+        found = torch.softmax(x @ y.T, dim=1) @ y
+        if model.config.encoder_type == "esim":
+            compared = torch.cat((x, found, x - found, x * found), dim=1)
+            read = plain_bilstm(own.composition, torch.relu(own.projection(compared)))
+            pooled += [read.mean(0), read.amax(0)]
+        else:
+            read = plain_bilstm(own.integrator, torch.cat((x, x - found, x * found), dim=1))
+            weights = torch.softmax(own.attention.score(read)[:, 0], dim=0)
+            pooled += [read.amax(0), read.mean(0), read.amin(0), weights @ read]
+    return torch.cat(pooled)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_each_row_is_what_the_plain_network_gives(tokenizer: ElmoTokenizer, head: str, side: str) -> None:
+    model = make(**HEADS[head]).double()
+    found = model(**encode(tokenizer, head, side=side)).logits
+    assert found.shape == (4, 3)
+    for row in range(4):
+        texts, again = [], []
+        for text in (SENTENCES, SECOND)[: 1 + model.config.classifier_text_pairs]:
+            one = model.elmo(**tokenizer(text[row], return_tensors="pt"), output_hidden_states=True)
+            texts.append(one.last_hidden_state[0, 1:-1])
+            layers = [layer[0, 1:-1] for layer in one.hidden_states]
+            again.append(None if model.output_mix is None else model.output_mix(layers)[0])
+        torch.testing.assert_close(found[row], plain_logits(model, texts, again))
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_gradients_reach_every_parameter(tokenizer: ElmoTokenizer, head: str) -> None:
+    model = make(**HEADS[head], freeze_bilm=False).train()
+    model(**encode(tokenizer, head), labels=torch.tensor([2, 0, 1, 2])).loss.backward()
+    # A softmax over words does not change with what is added to all scores.
+    without = {name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0}
+    assert {name for name in without if not name.endswith("score.bias")} == set()
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_checkpoint_and_the_auto_class(tmp_path: Path, tokenizer: ElmoTokenizer, head: str) -> None:
+    model, inputs = make(**HEADS[head]), encode(tokenizer, head)
+    model.save_pretrained(tmp_path)
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    torch.testing.assert_close(again(**inputs).logits, model(**inputs).logits)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_text_without_words(tokenizer: ElmoTokenizer, head: str) -> None:
+    model = make(**HEADS[head])
+    texts = (["", "a b"], ["c", ""]) if model.config.classifier_text_pairs else (["", "a b"],)
+    inputs = tokenizer(*texts, padding=True, return_tensors="pt")
+    output = model(**inputs, labels=torch.tensor([0, 1]))
+    assert output.logits.isfinite().all()
+    nothing = tokenizer(*(["", ""] for _ in texts), padding=True, return_tensors="pt")
+    assert model(**nothing).logits.isfinite().all()
+
+
+@pytest.mark.parametrize("head", [head for head in HEADS if head != "attention"])
+def test_dropout_of_the_encoder_acts_in_training_only(tokenizer: ElmoTokenizer, head: str) -> None:
+    model, inputs = make(**HEADS[head], classifier_dropout=0.0, encoder_dropout=0.5), encode(tokenizer, head)
+    expected = model(**inputs).logits
+    model.train()
+    assert not torch.equal(model(**inputs).logits, model(**inputs).logits)
+    assert torch.equal(model.eval()(**inputs).logits, expected)
+
+
+def test_the_mix_at_the_output_is_one_of_its_own(tokenizer: ElmoTokenizer) -> None:
+    model, inputs = make(**HEADS["bilstm, ELMo twice"]), encode(tokenizer, "bilstm, ELMo twice")
+    before = model(**inputs).logits
+    vectors = []
+    model.encoder.bilstm.register_forward_pre_hook(lambda module, given: vectors.append(given[0]))
+    model.output_mix.scalars.data[0, 1] += 2.0
+    assert not torch.allclose(model(**inputs).logits, before)
+    model.elmo.scalar_mix.scalars.data[0, 1] += 2.0
+    model(**inputs)
+    assert not torch.allclose(vectors[0], vectors[1])
+
+
+def test_a_bilm_takes_a_new_encoder_and_a_second_mix(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
+    bilm = random_model(ElmoConfig(**TINY))
+    bilm.save_pretrained(tmp_path)
+    model = ElmoForSequenceClassification.from_pretrained(tmp_path, **HEADS["esim"], encoder_hidden_size=6)
+    assert torch.equal(model.output_mix.scalars, torch.zeros(1, 3))
+    assert torch.equal(model.output_mix.gamma, torch.ones(1))
+    assert model(**encode(tokenizer, "esim")).logits.isfinite().all()

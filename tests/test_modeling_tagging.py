@@ -1,0 +1,204 @@
+"""ElmoForTokenClassification: labels one to one with words, losses, the CRF's place, padding, checkpoints."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForTokenClassification
+
+from hf_elmo import ElmoConfig, ElmoForTokenClassification, ElmoModel, ElmoTokenizer
+from tests.conftest import SENTENCES, TINY, random_model
+
+NAMES = ["O", "B-x", "I-x", "B-y", "I-y"]
+SIZES = {"encoder_hidden_size": 7, "id2label": dict(enumerate(NAMES)), "label2id": {n: i for i, n in enumerate(NAMES)}}
+HEADS = {
+    "linear": {},
+    "bilstm": {"encoder_type": "bilstm", "encoder_num_layers": 2},
+    "crf": {"tagging_crf": True},
+    "bilstm and crf": {"encoder_type": "bilstm", "tagging_crf": True, "tagging_scheme": "IOB2", "elmo_at_output": True},
+}
+
+
+def make(**changes: object) -> ElmoForTokenClassification:
+    return random_model(ElmoConfig(**{**TINY, **SIZES, **changes}), ElmoForTokenClassification)
+
+
+@pytest.fixture
+def inputs(tokenizer: ElmoTokenizer) -> dict[str, Tensor]:
+    return tokenizer(SENTENCES, padding=True, return_tensors="pt")
+
+
+def labels_of(inputs: dict[str, Tensor], seed: int = 0) -> Tensor:
+    torch.manual_seed(seed)
+    words = inputs["attention_mask"].bool() & (inputs["input_ids"][:, :, 1] < 257)
+    return torch.randint(len(NAMES), words.shape).masked_fill(~words, -100)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_shapes(inputs: dict, head: str) -> None:
+    model, labels = make(**HEADS[head]), labels_of(inputs)
+    output = model(**inputs, labels=labels, output_hidden_states=True)
+    assert output.loss.shape == ()
+    assert output.logits.shape == (*labels.shape, len(NAMES))
+    assert (output.logits[labels == -100] == 0).all()
+    assert [layer.shape for layer in output.hidden_states] == [(*labels.shape, 22)] * 3
+    if "crf" in head:
+        assert torch.equal(output.tags == -100, labels == -100)
+        assert model.train()(**inputs).tags is None
+    else:
+        assert output.tags is None
+    assert model(**inputs).loss is None
+
+
+def test_the_linear_head(inputs: dict) -> None:
+    model, labels = make(), labels_of(inputs)
+    output = model(**inputs, labels=labels)
+    vectors = model.elmo(**inputs).last_hidden_state
+    expected = vectors @ model.classifier.weight.T + model.classifier.bias
+    torch.testing.assert_close(output.logits[labels >= 0], expected[labels >= 0])
+    nll = -output.logits.log_softmax(2)[labels >= 0].gather(1, labels[labels >= 0][:, None])
+    torch.testing.assert_close(output.loss, nll.mean())
+
+
+def test_the_crf_reads_words_and_no_boundaries(inputs: dict) -> None:
+    model, labels = make(**HEADS["crf"]), labels_of(inputs)
+    output = model(**inputs, labels=labels)
+    total = 0.0
+    for row in range(len(labels)):
+        here = labels[row] >= 0
+        emissions, mask = output.logits[row][here][None], torch.ones(1, int(here.sum()), dtype=torch.bool)
+        total -= model.crf.log_likelihood(emissions, mask, labels[row][here][None])
+        assert torch.equal(output.tags[row][here], model.crf.decode(emissions, mask)[0])
+    torch.testing.assert_close(output.loss, total[0] / (labels >= 0).sum())
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_sentence_alone_or_in_a_batch(tokenizer: ElmoTokenizer, head: str, side: str) -> None:
+    model = make(**HEADS[head]).double()
+    batch = tokenizer(SENTENCES, padding=True, padding_side=side, return_tensors="pt")
+    together = model(**batch)
+    for row, sentence in enumerate(SENTENCES):
+        alone = model(**tokenizer(sentence, return_tensors="pt"))
+        here = batch["attention_mask"][row].bool()
+        torch.testing.assert_close(together.logits[row, here], alone.logits[0])
+        if "crf" in head:
+            assert torch.equal(together.tags[row, here], alone.tags[0])
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_parts_of_a_batch_add_up_to_the_whole(inputs: dict, head: str) -> None:
+    model = make(**HEADS[head], scalar_mix_l2=0.1, encoder_dropout=0.0, classifier_dropout=0.0)
+    labels = labels_of(inputs)
+    torch.nn.init.normal_(model.elmo.scalar_mix.scalars)
+    model.train()
+    whole = model(**inputs, labels=labels).loss
+    parts = [
+        model(
+            **{k: v[rows] for k, v in inputs.items()}, labels=labels[rows], num_items_in_batch=(labels >= 0).sum()
+        ).loss
+        for rows in (slice(0, 1), slice(1, 4))
+    ]
+    torch.testing.assert_close(sum(parts), whole)
+    scalars = sum(value.square().sum() for name, value in model.named_parameters() if name.endswith("scalars"))
+    torch.testing.assert_close(whole - model.eval()(**inputs, labels=labels).loss, 0.1 * scalars, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_gradients_reach_every_parameter(inputs: dict, head: str) -> None:
+    model = make(**HEADS[head], freeze_bilm=False).train()
+    model(**inputs, labels=labels_of(inputs)).loss.backward()
+    without = {name for name, parameter in model.named_parameters() if parameter.grad is None}
+    assert not without
+    zero = {name for name, p in model.named_parameters() if not p.grad.abs().sum()}
+    assert not zero
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_checkpoint_and_the_auto_class(tmp_path: Path, inputs: dict, head: str) -> None:
+    model = make(**HEADS[head])
+    model.save_pretrained(tmp_path)
+    again = AutoModelForTokenClassification.from_pretrained(tmp_path)
+    assert type(again) is ElmoForTokenClassification
+    assert {name: tensor.tolist() for name, tensor in again.state_dict().items()} == {
+        name: tensor.tolist() for name, tensor in model.state_dict().items()
+    }
+    torch.testing.assert_close(again(**inputs).logits, model(**inputs).logits)
+    if "crf" in head:
+        assert torch.equal(again(**inputs).tags, model(**inputs).tags)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_bilm_takes_a_new_head(tmp_path: Path, inputs: dict, head: str) -> None:
+    bilm = random_model(ElmoConfig(**TINY))
+    bilm.save_pretrained(tmp_path)
+    model = ElmoForTokenClassification.from_pretrained(tmp_path, **SIZES, **HEADS[head])
+    torch.testing.assert_close(model.elmo(**inputs).last_hidden_state, bilm(**inputs).last_hidden_state)
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+    assert model.config.num_labels == len(NAMES)
+    if model.encoder is not None:
+        forget = model.encoder.bilstm.lstm.bias_ih_l0.view(4, -1)
+        assert (forget[1] == 1).all()
+        assert not forget[[0, 2, 3]].any()
+
+
+def test_constrained_tags_keep_to_the_scheme(inputs: dict) -> None:
+    free, bound = make(**HEADS["crf"]), make(**HEADS["crf"], tagging_scheme="IOB2")
+    bound.load_state_dict(free.state_dict())
+    for model in (free, bound):
+        model.crf.transitions.data[0, 2] = 9.0  # I-x after O
+    assert torch.equal(free(**inputs).logits, bound(**inputs).logits)
+    tags = bound(**inputs).tags
+    after_o = tags[:, 1:][(tags[:, :-1] <= 0) & (tags[:, 1:] >= 0)]  # after O or <S>
+    assert not ((after_o == 2) | (after_o == 4)).any()
+    assert not torch.equal(free(**inputs).tags, tags)
+
+
+def test_a_row_without_words(tokenizer: ElmoTokenizer) -> None:
+    for head in HEADS.values():
+        model = make(**head)
+        batch = tokenizer(["", "a word"], padding=True, return_tensors="pt")
+        output = model(**batch, labels=labels_of(batch))
+        assert output.loss.isfinite()
+        assert (output.logits[0] == 0).all()
+        nothing = tokenizer(["", ""], padding=True, return_tensors="pt")
+        loss = model(**nothing, labels=labels_of(nothing)).loss
+        assert loss == 0
+        loss.backward()
+
+
+def test_labels_that_do_not_stand_at_words_are_refused(inputs: dict) -> None:
+    model, labels = make(), labels_of(inputs)
+    with pytest.raises(ValueError, match=r"labels has the shape \[4, 5\], but must be"):
+        model(**inputs, labels=labels[:, :5])
+    shifted = torch.cat((labels[:, 1:], labels[:, :1]), dim=1)
+    with pytest.raises(ValueError, match=r"in row 0 at position 0, where no word is.*align_labels"):
+        model(**inputs, labels=shifted)
+    labels[0, 1] = 5
+    with pytest.raises(ValueError, match="labels has 5, but must hold 0 to 4"):
+        model(**inputs, labels=labels)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"encoder_type": "biattentive"}, "encoder_type is 'biattentive'"),
+        ({"classifier_text_pairs": True}, "classifier_text_pairs is True"),
+        ({"tagging_crf": True, "tagging_scheme": "BIOES", "id2label": {0: "O", 1: "U-x"}}, "label 'U-x'"),
+    ],
+)
+def test_a_configuration_that_no_tagger_can_have(changes: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ElmoForTokenClassification(ElmoConfig(**{**TINY, **SIZES, **changes}))
+
+
+def test_a_pair_of_texts_is_refused(tokenizer: ElmoTokenizer) -> None:
+    with pytest.raises(ValueError, match="row 0 of input_ids holds 2 texts"):
+        make()(**tokenizer("a b", "c", return_tensors="pt"))
+
+
+def test_the_bilm_is_frozen_by_default() -> None:
+    model = make(**HEADS["bilstm and crf"])
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    assert frozen == {f"elmo.{name}" for name, _ in ElmoModel(model.config).named_parameters() if "mix" not in name}
