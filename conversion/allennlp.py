@@ -339,6 +339,8 @@ def write_weights(folder: str | Path, config: ElmoConfig, tensors: Mapping[str, 
         ImportError: h5py is not installed.
     """
     folder, h5py = Path(folder), import_h5py()
+    if config.char_units != "bytes":
+        raise ValueError(f"char_units is {config.char_units!r}, but AllenNLP's models read bytes.")
     if config.char_vocab_size - 1 not in CHARACTER_ROWS:
         raise ValueError(f"char_vocab_size is {config.char_vocab_size}, but AllenNLP's models have 262 (or 263).")
     left = dict(tensors)

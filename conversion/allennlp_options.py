@@ -63,6 +63,25 @@ def read_options(path: str | Path) -> dict[str, Any]:
     return options
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """
+    The object in a JSON file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not JSON, or not an object.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: there is no such file.")
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON ({error}).") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} holds a {type(value).__name__}, but expected is an object.")
+    return value
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object; two values of one key are refused."""
     found = dict(pairs)
@@ -105,28 +124,29 @@ def config_from_options(options: Mapping[str, Any], **fields: Any) -> ElmoConfig
     words = cnn["max_characters_per_token"]
     return ElmoConfig(
         char_embedding_size=integer("char_cnn.embedding.dim", cnn["embedding"]["dim"]),
-        char_filters=_filters(cnn["filters"]),
-        char_activation=_activation(cnn["activation"]),
+        char_filters=filters(cnn["filters"]),
+        char_activation=activation(cnn["activation"]),
         num_highway_layers=integer("char_cnn.n_highway", highways, least=0, most=MOST_LAYERS),
         max_word_length=integer("char_cnn.max_characters_per_token", words, least=3, most=MOST_CHARACTERS),
         hidden_size=2 * integer("lstm.projection_dim", lstm["projection_dim"]),
         cell_size=integer("lstm.dim", lstm["dim"]),
         num_hidden_layers=integer("lstm.n_layers", lstm.get("n_layers", 1), most=MOST_LAYERS),
-        cell_clip=_clip("lstm.cell_clip", lstm.get("cell_clip")),
-        proj_clip=_clip("lstm.proj_clip", lstm.get("proj_clip")),
+        cell_clip=clip("lstm.cell_clip", lstm.get("cell_clip")),
+        proj_clip=clip("lstm.proj_clip", lstm.get("proj_clip")),
         use_skip_connections=skip,
         **fields,
     )
 
 
 def integer(key: str, value: Any, least: int = 1, most: int = MOST_SIZE) -> int:
-    """A whole number of the options; ValueError where it is none, or out of its bounds."""
+    """A whole number of an options file, checked; `key` names it in errors, as in the functions below."""
     if type(value) is not int or not least <= value <= most:
         raise ValueError(f"{key} is {value!r:.100}, but must be a whole number, {least} to {most:,}.")
     return value
 
 
-def _clip(key: str, value: Any) -> float | None:
+def clip(key: str, value: Any) -> float | None:
+    """A bound for clipping, checked; `None` for none."""
     if value is None:
         return None
     if type(value) not in (int, float) or not 0 < value < 1e38:
@@ -134,22 +154,22 @@ def _clip(key: str, value: Any) -> float | None:
     return float(value)
 
 
-def _filters(filters: Any) -> list[list[int]]:
-    pairs = filters if isinstance(filters, list) else []
+def filters(value: Any, key: str = "char_cnn.filters") -> list[list[int]]:
+    """Pairs of width and number, checked."""
+    pairs = value if isinstance(value, list) else []
     if not 0 < len(pairs) <= MOST_LAYERS or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        raise ValueError(
-            f"char_cnn.filters is {filters!r:.100}, but must be a list of [width, number], 1 to {MOST_LAYERS} of them."
-        )
+        raise ValueError(f"{key} is {value!r:.100}, but must be a list of [width, number], 1 to {MOST_LAYERS} of them.")
     for width, number in pairs:
-        integer("char_cnn.filters: a width", width, most=MOST_CHARACTERS)
-        integer("char_cnn.filters: a number", number)
+        integer(f"{key}: a width", width, most=MOST_CHARACTERS)
+        integer(f"{key}: a number", number)
     return pairs
 
 
-def _activation(activation: Any) -> str:
-    if activation not in ("relu", "tanh"):
-        raise ValueError(f'char_cnn.activation is {activation!r:.100}, but must be "relu" or "tanh".')
-    return activation
+def activation(value: Any, key: str = "char_cnn.activation") -> str:
+    """The name of an activation, checked."""
+    if value not in ("relu", "tanh"):
+        raise ValueError(f'{key} is {value!r:.100}, but must be "relu" or "tanh".')
+    return value
 
 
 def options_from_config(config: ElmoConfig) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Checkpoint folders for the Hub: written completely or not at all, and compared with their source."""
 
 import inspect
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from .allennlp import LEFT_OUT, read_weights, write_weights
 from .download import SHA256, download_published, published_model, sha256
 from .hdf5 import import_h5py
 from .output import new_folder, require_absent, require_equal
+from .vocabularies import copy_vocabulary
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -36,12 +38,22 @@ def load(options: str | Path, weights: str | Path, dtype: str = "float32") -> El
         ValueError: a file is not what it should be (see `allennlp.read_weights`), or a weight is too large for `dtype`.
         ImportError: h5py is not installed.
     """
-    _require_dtype(dtype)
-    config, arrays = read_weights(options, weights)
+    require_dtype(dtype)
+    return model_of(*read_weights(options, weights), dtype)
+
+
+def model_of(config: ElmoConfig, arrays: Mapping[str, np.ndarray], dtype: str = "float32") -> ElmoModel:
+    """
+    The model of a configuration and of arrays by state-dict key; a scalar mix that is not among them is the mean.
+
+    Raises:
+        ValueError: a weight is too large for `dtype`.
+        RuntimeError: an array is missing, or is none of the model's.
+    """
     model = ElmoModel(config)
-    start = model.state_dict()
+    start = {key: tensor for key, tensor in model.state_dict().items() if key in LEFT_OUT}
     tensors = {key: _cast(key, array, dtype) for key, array in arrays.items()}
-    model.load_state_dict(tensors | {key: start[key] for key in LEFT_OUT}, strict=True)
+    model.load_state_dict(start | tensors, strict=True)
     return model.to(DTYPES[dtype]).eval()
 
 
@@ -53,6 +65,7 @@ def convert(
     dtype: str = "float32",
     word_splitting: str = "lm1b",
     about: ModelCard | None = None,
+    vocabulary: str | Path | None = None,
     digest: str | None = None,
 ) -> Path:
     """
@@ -67,6 +80,8 @@ def convert(
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the weights in the folder.
         word_splitting: how the checkpoint's tokenizer splits text, an argument of [`ElmoTokenizer`].
         about: a page about the model, whose text and metadata go into the model card.
+        vocabulary: the words that the language models were trained with, also `.gz`. The softmax over them is not in
+            these files; they are copied as `softmax_vocab.txt`, to train another one.
         digest: the SHA-256 that the weights file must have, in hexadecimal digits. Nothing else tells whether a bit of
             a weight has flipped; without it the card says so.
 
@@ -75,28 +90,86 @@ def convert(
 
     Raises:
         FileExistsError: `out` exists.
-        FileNotFoundError, ValueError, ImportError: as [`load`].
+        FileNotFoundError, ValueError, ImportError: as [`load`]; the vocabulary is not one of bilm-tf.
     """
     out = Path(out)
     require_absent(out)
-    _require_digest(Path(weights), digest)
+    require_digest(Path(weights), digest)
     model = load(options, weights, dtype)
     tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=model.config.max_word_length)
     with new_folder(out) as folder:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        card = make_card(
-            out.resolve().name,
-            about,
-            config=model.config,
-            parameters=sum(parameter.numel() for parameter in model.parameters()),
-            dtype=dtype,
-            sources=[(Path(file).name, sha256(Path(file))) for file in (options, weights)],
-            compared=digest is not None,
-        )
-        write_card(folder, card)
+        _write_files(folder, out, model, tokenizer, (options, weights), about, compared=digest is not None)
+        if vocabulary is not None:
+            copy_vocabulary(vocabulary, folder / "softmax_vocab.txt")
         _compare_with_source(folder, options, weights, dtype)
     return out
+
+
+def write_checkpoint(
+    out: str | Path,
+    model: ElmoModel,
+    tokenizer: ElmoTokenizer,
+    sources: Iterable[str | Path],
+    source_format: str,
+    about: ModelCard | None = None,
+) -> Path:
+    """
+    Write a model and its tokenizer as [`convert`] does; read them back and compare them, tensor by tensor.
+
+    Args:
+        out: the folder to write; it must not exist.
+        model: in the type that the folder gets.
+        tokenizer: the one that spells words as the model reads them.
+        sources: the files that they were made from; the model card has their names and SHA-256.
+        source_format: the format that they are of, for the model card.
+        about: a page about the model, for the model card.
+
+    Raises:
+        FileExistsError: `out` exists.
+    """
+    out = Path(out)
+    with new_folder(out) as folder:
+        _write_files(folder, out, model, tokenizer, sources, about, source_format)
+        written = ElmoModel.from_pretrained(folder, dtype="auto")
+        for field in inspect.get_annotations(ElmoConfig):
+            require_equal(f"config.{field}", getattr(model.config, field), getattr(written.config, field))
+        source, state = model.state_dict(), written.state_dict()
+        for key in source.keys() | state.keys():
+            require_equal(key, source.get(key), state.get(key))
+        read = ElmoTokenizer.from_pretrained(folder)
+        for field in ("word_splitting", "max_word_length", "char_units"):
+            require_equal(f"the tokenizer's {field}", getattr(tokenizer, field), getattr(read, field))
+        if tokenizer.character_vocab is not None:
+            for field in ("characters", "words"):
+                entries = (getattr(one.character_vocab, field) for one in (tokenizer, read))
+                require_equal(f"the tokenizer's {field}", *entries)
+    return out
+
+
+def _write_files(
+    folder: Path,
+    out: Path,
+    model: ElmoModel,
+    tokenizer: ElmoTokenizer,
+    sources: Iterable[str | Path],
+    about: ModelCard | None,
+    source_format: str = "AllenNLP's format",
+    compared: bool = False,
+) -> None:
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    card = make_card(
+        out.resolve().name,
+        about,
+        config=model.config,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        dtype=str(model.dtype).removeprefix("torch."),
+        sources=[(Path(file).name, sha256(Path(file))) for file in sources],
+        source_format=source_format,
+        compared=compared,
+        learned_mix=any(bool(model.state_dict()[key].any()) for key in LEFT_OUT[:1] if key in model.state_dict()),
+    )
+    write_card(folder, card)
 
 
 def convert_published(
@@ -104,18 +177,19 @@ def convert_published(
     out: str | Path,
     *,
     dtype: str = "float32",
-    word_splitting: str = "lm1b",
+    word_splitting: str | None = None,
     cache_dir: str | Path | None = None,
     digest: str | None = None,
 ) -> Path:
     """
-    Download one of AllenNLP's published models and convert it.
+    Download a published model in AllenNLP's format and convert it.
 
     Args:
-        model: `"small"`, `"medium"`, `"original"`, `"original-5.5b"`, `"portuguese"` or `"pubmed"`.
+        model: `"small"`, `"medium"`, `"original"`, `"original-5.5b"`, `"portuguese"`, `"pubmed"` or `"seqvec"`.
         out: the folder to write; it must not exist.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the weights in the folder.
-        word_splitting: how the checkpoint's tokenizer splits text, an argument of [`ElmoTokenizer`].
+        word_splitting: how the checkpoint's tokenizer splits text, an argument of [`ElmoTokenizer`]; by default
+            `"lm1b"`, and for `"seqvec"` `"characters"`: each residue is a word.
         cache_dir: where the downloaded files are kept; by default huggingface_hub's assets folder.
         digest: as in [`convert`]; by default the known one of the model, where there is one.
 
@@ -129,8 +203,9 @@ def convert_published(
     """
     digest = digest or SHA256.get(published_model(model).weights)  # everything that can fail before the download
     import_h5py()
-    _require_dtype(dtype)
+    require_dtype(dtype)
     require_absent(Path(out))
+    word_splitting = word_splitting or ("characters" if model == "seqvec" else "lm1b")
     options, weights = download_published(model, cache_dir)
     about = published_card(model)
     return convert(options, weights, out, dtype=dtype, word_splitting=word_splitting, about=about, digest=digest)
@@ -172,7 +247,8 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
     return out
 
 
-def _require_dtype(dtype: str) -> None:
+def require_dtype(dtype: str) -> None:
+    """Raises ValueError where weights cannot be stored in `dtype`."""
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}, but must be one of {', '.join(DTYPES)}.")
 
@@ -184,7 +260,8 @@ def _cast(key: str, array: np.ndarray, dtype: str) -> torch.Tensor:
     return tensor
 
 
-def _require_digest(weights: Path, digest: str | None) -> None:
+def require_digest(weights: Path, digest: str | None) -> None:
+    """Raises ValueError where a file has not the SHA-256 that is asked for."""
     if digest is not None and (found := sha256(weights)) != digest.lower():
         raise ValueError(f"{weights} has the SHA-256 {found}, not {digest}: it is damaged, download or copy it again.")
 

@@ -25,6 +25,7 @@ RETRIES = 5  # of an interrupted transfer; a host that does not answer or refuse
 RETRY_SECONDS = 1.0
 CHUNK_BYTES = 1 << 20
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+ZIP_SIGNATURE = b"PK\x03\x04"
 
 
 class PublishedModel(NamedTuple):
@@ -48,6 +49,11 @@ PUBLISHED_MODELS = {
         "contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_options.json",
         "contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_weights_PubMed_only.hdf5",
     ),
+    "seqvec": PublishedModel("seqvec/options.json", "seqvec/weights.hdf5"),
+}
+# Of models that are not on `HOSTS`.
+HOSTS_OF = {
+    "seqvec": tuple(f"{http}://rostlab.org/~deepppi/embedding_repo/embedding_models/" for http in ("https", "http"))
 }
 
 
@@ -68,12 +74,15 @@ def published_model(name: str) -> PublishedModel:
         ValueError: there is no model of that name.
     """
     if name not in PUBLISHED_MODELS:
-        raise ValueError(f"model is {name!r}, but the published ones are {', '.join(PUBLISHED_MODELS)}.")
+        raise ValueError(
+            f"model is {name!r}, but the published ones are {', '.join(PUBLISHED_MODELS)}, and manylangs-ar to "
+            "manylangs-zh of ELMoForManyLangs: hf-elmo convert --list shows all."
+        )
     return PUBLISHED_MODELS[name]
 
 
 def download_published(
-    name: str, cache_dir: str | Path | None = None, hosts: Sequence[str] = HOSTS
+    name: str, cache_dir: str | Path | None = None, hosts: Sequence[str] | None = None
 ) -> tuple[Path, Path]:
     """
     Download a published model, unless it is cached.
@@ -81,7 +90,7 @@ def download_published(
     Args:
         name: a key of [`PUBLISHED_MODELS`].
         cache_dir: for the files; by default the assets folder of huggingface_hub's cache (`HF_HOME`).
-        hosts: base addresses to try in order, each ending in "/".
+        hosts: base addresses to try in order, each ending in "/"; by default those of the model.
 
     Returns:
         The paths of the options and of the weights.
@@ -91,6 +100,7 @@ def download_published(
         ConnectionError: no host serves a file; the message names the file, and the reason of each host.
     """
     model = published_model(name)
+    hosts = HOSTS_OF.get(name, HOSTS) if hosts is None else hosts
     folder = Path(cache_dir) if cache_dir is not None else cached_assets_path("hf_elmo", "allennlp", name)
     options, weights = (download(path, folder / path.rpartition("/")[2], hosts) for path in model)
     return options, weights
@@ -130,7 +140,8 @@ def download(path: str, target: Path, hosts: Sequence[str] = HOSTS) -> Path:
             return target
     raise ConnectionError(
         "\n".join([f"{target.name} could not be downloaded:", *problems])
-        + "\nWith a copy of the model's two files from elsewhere: hf-elmo convert OPTIONS WEIGHTS OUT."
+        + "\nWith a copy of the model from elsewhere: hf-elmo convert "
+        + (f"{target.name} OUT." if target.suffix == ".zip" else "OPTIONS WEIGHTS OUT.")
     )
 
 
@@ -221,7 +232,7 @@ def _require_content(part: Path, suffix: str) -> None:
     """Delete and reject a page that was served in place of the file."""
     with part.open("rb") as file:
         start = file.read(24)
-    good = start.startswith(HDF5_SIGNATURE)
+    good = start.startswith(ZIP_SIGNATURE if suffix == ".zip" else HDF5_SIGNATURE)
     if suffix == ".json":
         try:
             good = isinstance(json.loads(part.read_bytes()), dict)

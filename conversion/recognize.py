@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 SUPPORTED = (
-    "supported are AllenNLP's options.json with weights.hdf5 and a folder of bilm-tf or simple_elmo with a TensorFlow "
-    "checkpoint"
+    "supported are AllenNLP's options.json with weights.hdf5 and its model.tar.gz, a folder or zip of simple_elmo or "
+    "ELMoForManyLangs, a TensorFlow checkpoint of bilm-tf, and TF-Hub's SavedModel"
 )
 TF_HUB = re.compile(r"(tfhub\.dev|kaggle\.com)/.*elmo|^google/elmo(/|$)")
 CHECKPOINT_FILE = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")  # of TensorFlow
@@ -24,10 +24,10 @@ class Recognized(NamedTuple):
     What a path is.
 
     Attributes:
-        kind: `"allennlp"` (its options file), `"allennlp-folder"` and `"bilm-tf"` can be converted; `"missing"` is a
-            path that does not exist; anything else cannot be converted.
+        kind: `"allennlp"` (its options file), `"allennlp-folder"`, `"bilm-tf"` and the keys of `CONVERTERS` can be
+            converted; `"missing"` is a path that does not exist; anything else cannot be converted.
         message: a sentence that says what it is and what to do with it, where it cannot be converted.
-        files: of an `"allennlp-folder"` the options and the weights.
+        files: of an `"allennlp-folder"` the options and the weights; of a `"saved-model"` its folder, if not given.
     """
 
     kind: str
@@ -41,18 +41,19 @@ class Recognized(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A format that is known by its files but not converted: what it is, and the test of its files' names."""
+    """A format that is known by its files: what it is, and the test of their names."""
 
     what: str
     matches: Callable[[set[str]], bool]
 
 
 # The first that matches. The names are those of a folder's files, or of all files in an archive, without their folders.
-OTHER_FORMATS = {
+FORMATS = {
     "elmoformanylangs": Kind("a model of ELMoForManyLangs", {"encoder.pkl", "token_embedder.pkl"}.issubset),
     "saved-model": Kind("a TensorFlow SavedModel, as TF-Hub's ELMo is", {"saved_model.pb"}.issubset),
     "allennlp-archive": Kind("a task's model of AllenNLP", {"weights.th", "config.json"}.issubset),
     "bilm-tf": Kind("a training of bilm-tf", lambda names: any(name.endswith(".index") for name in names)),
+    "repository": Kind("a model of simple_elmo", {"model.hdf5", "options.json"}.issubset),
     "allennlp-folder": Kind("AllenNLP's files", lambda names: any(name.endswith(".hdf5") for name in names)),
 }
 
@@ -73,14 +74,14 @@ def recognize(path: str | Path) -> Recognized:
     if Path(f"{path}.index").is_file():
         return Recognized("bilm-tf")
     if TF_HUB.search(given):
-        return Recognized("tf-hub", f"{given} is an ELMo of TF-Hub, which is not converted yet; {SUPPORTED}.")
+        return Recognized("tf-hub", f"{given} is an ELMo of TF-Hub: download its archive there, and give that.")
     return Recognized("missing", f"{given} does not exist.")
 
 
 def _folder(path: Path) -> Recognized:
     names = {file.name for file in path.iterdir()}
     if path.name == "variables" and (path.parent / "saved_model.pb").is_file():
-        names = {"saved_model.pb"}
+        return Recognized("saved-model", files=(path.parent,))
     kind = _kind(names)
     if kind == "bilm-tf":
         return Recognized(kind)
@@ -90,7 +91,7 @@ def _folder(path: Path) -> Recognized:
             return Recognized(kind, files=(options[0], weights[0]))
         return Recognized("ambiguous", f"{path} holds {_listed(names)}: name the options and the weights, two files.")
     if kind is not None:
-        return _unsupported(kind, path)
+        return Recognized(kind)
     if "config.json" in names:
         return _checkpoint(path)
     return Recognized("unknown", f"{path} holds no model that is known, but {_listed(names)}; {SUPPORTED}.")
@@ -104,27 +105,22 @@ def _file(path: Path) -> Recognized:
     if _beginning(path).startswith(HDF5_SIGNATURE):
         return Recognized("allennlp-weights", f"{path} holds weights alone: give their options.json before them.")
     if path.name == "saved_model.pb":
-        return _unsupported("saved-model", path)
+        return Recognized("saved-model", files=(path.parent,))
     names = _archived(path)
     if names is None:
         return Recognized("unknown", f"{path} is no file of a model that is known; {SUPPORTED}.")
     kind = _kind(names)
-    if kind in ("bilm-tf", "allennlp-folder"):
-        what = OTHER_FORMATS[kind].what
-        return Recognized("archive", f"{path} is an archive of {what}: unpack it, and give the folder.")
+    if kind == "bilm-tf":
+        return Recognized("archive", f"{path} is an archive of {FORMATS[kind].what}: unpack it, and give the folder.")
     if kind is not None:
-        return _unsupported(kind, path)
+        return Recognized("repository" if kind == "allennlp-folder" else kind)
     return Recognized(
         "unknown", f"{path} is an archive of no model that is known, but of {_listed(names)}; {SUPPORTED}."
     )
 
 
 def _kind(names: set[str]) -> str | None:
-    return next((name for name, kind in OTHER_FORMATS.items() if kind.matches(names)), None)
-
-
-def _unsupported(kind: str, path: Path) -> Recognized:
-    return Recognized(kind, f"{path} is {OTHER_FORMATS[kind].what}, which is not converted yet; {SUPPORTED}.")
+    return next((name for name, kind in FORMATS.items() if kind.matches(names)), None)
 
 
 def _checkpoint(path: Path) -> Recognized:

@@ -29,7 +29,11 @@ class ElmoHighway(nn.Module):
 
 
 class ElmoCharacterEncoder(nn.Module):
-    """A word's vector from its characters: convolutions, maximum over positions, highway layers, projection."""
+    """A word's vector from its characters: convolutions, maximum over positions, highway layers, projection.
+
+    With `config.word_vocab_size` the word's own vector stands in front of the filters when they are projected
+    (ELMoForManyLangs); its id ends the word's row of characters.
+    """
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -38,9 +42,14 @@ class ElmoCharacterEncoder(nn.Module):
             nn.Conv1d(config.char_embedding_size, number, width) for width, number in config.char_filters
         )
         self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
-        self.projection = bilm_linear(config.num_filters, config.projection_size) if config.char_projection else None
+        self.word_embedding, size = None, config.num_filters
+        if config.word_vocab_size is not None:
+            self.word_embedding = nn.Embedding(config.word_vocab_size, config.word_embedding_size, padding_idx=0)
+            size += config.word_embedding_size
+        self.projection = bilm_linear(size, config.projection_size) if config.char_projection else None
         self.activation = torch.relu if config.char_activation == "relu" else torch.tanh
         self.size, self.widest = config.projection_size, max(width for width, _ in config.char_filters)
+        self.max_word_length = config.max_word_length
         self.words_at_once = 4096  # bounds the memory of the convolutions; more at once are no faster
         self.lengths_together = 4  # words whose lengths differ by less are padded to the same length
 
@@ -59,10 +68,11 @@ class ElmoCharacterEncoder(nn.Module):
         """The vectors `[words, P]` of distinct words; short ones go together, so that few positions are in vain."""
         if not len(words):
             return self.embedding.weight.new_zeros(0, self.size)
+        rows, words = words, words[:, : self.max_word_length].contiguous()
         lengths = ((words != WORD_PADDING_ID) * torch.arange(1, words.shape[1] + 1, device=words.device)).amax(1)
         arguments = words, lengths, self.embedding, self.convolutions
         if (backend := find_backend("character-maxima", *arguments)) is not None:
-            return self._mix_filters(self.activation(backend(*arguments)))
+            return self._mix_filters(self.activation(backend(*arguments)), rows)
         group, order = (lengths // self.lengths_together).sort(stable=True)
         parts = words[order].split(torch.bincount(group).tolist())
         vectors = torch.cat(
@@ -73,17 +83,19 @@ class ElmoCharacterEncoder(nn.Module):
                 if len(some)
             ]
         )
-        return self._mix_filters(vectors).index_select(0, order.argsort())
+        return self._mix_filters(vectors, rows[order]).index_select(0, order.argsort())
 
     def encode_all(self, character_ids: Tensor) -> Tensor:
         """As `forward`, over all characters at once: for `torch.export`, whose graph must not depend on the words."""
         distinct, number = torch.unique(character_ids.flatten(0, -2), dim=0, return_inverse=True)
-        vectors = self._mix_filters(self._convolve(distinct))
+        vectors = self._mix_filters(self._convolve(distinct[:, : self.max_word_length]), distinct)
         return vectors.index_select(0, number).unflatten(0, character_ids.shape[:-1])
 
-    def _mix_filters(self, vectors: Tensor) -> Tensor:
+    def _mix_filters(self, vectors: Tensor, rows: Tensor) -> Tensor:
         for highway in self.highways:
             vectors = highway(vectors)
+        if self.word_embedding is not None:
+            vectors = torch.cat((self.word_embedding(rows[:, -1]), vectors), dim=1)
         return vectors if self.projection is None else self.projection(vectors)
 
     def _positions(self, longest: int) -> int:

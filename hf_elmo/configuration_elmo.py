@@ -18,6 +18,7 @@ SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID 
 # Names in a config.json that are neither fields nor attributes.
 NO_FIELDS = {"auto_map", "model_type", "torch_dtype", "transformers_version", "_commit_hash", "_name_or_path"}
 NO_FIELDS |= {"use_cache"}  # Trainer sets it on every configuration
+OPTIONAL_SIZES = ("classifier_hidden_size", "vocab_size", "word_vocab_size", "word_embedding_size")
 # The character filters of every model that was published: (width in characters, number of filters).
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
@@ -32,6 +33,9 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         char_vocab_size (`int`, defaults to 262):
             Rows of the character embedding: 256 bytes, 5 markers (sentence begin and end, word begin and end, padding
             inside a word) and row 0, which is zero and marks a padded position.
+        char_units (`str`, defaults to `"bytes"`):
+            What a character is: `"bytes"` of UTF-8, or `"unicode"` for characters of a vocabulary that the tokenizer
+            keeps (ELMoForManyLangs). A tokenizer of the other kind is refused where a model meets one.
         char_embedding_size (`int`, defaults to 16): Size of a character's vector.
         char_filters (`list[list[int]]`): One `[width, number]` for each convolution over the characters of a word.
         char_activation (`str`, defaults to `"relu"`): `"relu"` or `"tanh"`, applied after the maximum over positions.
@@ -40,6 +44,10 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             Whether a projection to half of `hidden_size` follows. By default it does unless the number of filters
             equals that size, as in the original code.
         max_word_length (`int`, defaults to 50): Characters of a word, the two word markers included.
+        word_vocab_size (`int`, *optional*):
+            Rows of an embedding of whole words beside the characters, as in ELMoForManyLangs; then each row of
+            `input_ids` ends with the word's id. `None` for a model that reads characters alone.
+        word_embedding_size (`int`, *optional*): Size of such a word's vector; `None` without `word_vocab_size`.
         hidden_size (`int`, defaults to 1024):
             Size of a word's vector, both directions together; one direction has half of it, the `projection_size`.
         cell_size (`int`, defaults to 4096): Size of an LSTM's cell.
@@ -85,12 +93,15 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     keys_to_ignore_at_inference = ["hidden_states", "state"]  # noqa: RUF012, transformers reads it so
 
     char_vocab_size: int = 262
+    char_units: str = "bytes"
     char_embedding_size: int = 16
     char_filters: list | tuple = PUBLISHED_FILTERS
     char_activation: str = "relu"
     num_highway_layers: int = 2
     char_projection: bool | None = None
     max_word_length: int = 50
+    word_vocab_size: int | None = None
+    word_embedding_size: int | None = None
     hidden_size: int = 1024
     cell_size: int = 4096
     cell_projection: bool | None = None
@@ -117,7 +128,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         self._require_choices()
         self._require_characters()
         if self.char_projection is None:
-            self.char_projection = self.num_filters != self.projection_size
+            self.char_projection = self.num_filters != self.projection_size or self.word_vocab_size is not None
         if self.cell_projection is None:
             self.cell_projection = self.cell_size != self.projection_size
         self._require_sizes_that_fit()
@@ -142,6 +153,11 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         """Character filters of all widths together."""
         return sum(number for _, number in self.char_filters)
 
+    @property
+    def row_length(self) -> int:
+        """Numbers in a row of `input_ids`: a word's characters, and its own id where words have vectors."""
+        return self.max_word_length + (self.word_vocab_size is not None)
+
     def validate_token_ids(self) -> None:
         """Token ids are characters here, so `vocab_size` (words) says nothing about them."""
 
@@ -160,7 +176,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     def _require_integers(self) -> None:
         positive = ["char_vocab_size", "char_embedding_size", "max_word_length", "hidden_size", "cell_size"]
         positive += ["num_hidden_layers", "num_scalar_mixes", "num_sampled"]
-        positive += [] if self.vocab_size is None else ["vocab_size"]
+        positive += [field for field in OPTIONAL_SIZES if getattr(self, field) is not None]
         for field in positive:
             if getattr(self, field) < 1:
                 self._refuse(field, "must be 1 or more")
@@ -203,8 +219,14 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     def _require_choices(self) -> None:
         if self.char_activation not in ("relu", "tanh"):
             self._refuse("char_activation", 'must be "relu" or "tanh"')
+        if self.char_units not in ("bytes", "unicode"):
+            self._refuse("char_units", 'must be "bytes" or "unicode"')
 
     def _require_sizes_that_fit(self) -> None:
+        if (self.word_vocab_size is None) != (self.word_embedding_size is None):
+            self._refuse("word_embedding_size", f"word_vocab_size is {self.word_vocab_size}: give both or neither")
+        if not self.char_projection and self.word_vocab_size is not None:
+            self._refuse("char_projection", "words with vectors of their own need a projection: use True or None")
         if not self.char_projection and self.num_filters != self.projection_size:
             self._refuse(
                 "char_projection",

@@ -271,11 +271,11 @@ class ElmoPreTrainedModel(PreTrainedModel):
     @property
     def dummy_inputs(self) -> dict[str, Tensor]:
         """Two sentences of three words, the second padded."""
-        input_ids = torch.full((2, 3, self.config.max_word_length), WORD_PADDING_ID, device=self.device)
-        input_ids[:, :, 0], input_ids[:, :, 2] = WORD_BEGIN_ID, WORD_END_ID
-        input_ids[:, :, 1] = torch.tensor([self.config.bos_token_id, 98, self.config.eos_token_id], device=self.device)
-        input_ids[1, 2] = 0
-        return {"input_ids": input_ids}
+        ids = torch.ones(2, 3, self.config.row_length, dtype=torch.int64, device=self.device)
+        ids[:, :, 3 : self.config.max_word_length] = WORD_PADDING_ID
+        ids[:, :, 1] = torch.tensor([self.config.bos_token_id, 98, self.config.eos_token_id], device=self.device)
+        ids[:, :, 0], ids[:, :, 2], ids[1, 2] = WORD_BEGIN_ID, WORD_END_ID, 0
+        return {"input_ids": ids}
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -367,7 +367,7 @@ class ElmoModel(ElmoPreTrainedModel):
         r"""
         Args:
             input_ids: `[batch, words, characters]` character ids, sentence boundaries included; a row of zeros is
-                padding.
+                padding. (With `config.word_vocab_size` the last number of a row is the word's id.)
             attention_mask: `[batch, words]`, 1 for words and boundaries, 0 for padding, on either side. By default
                 every position whose `input_ids` are not all zero.
             inputs_embeds: `[batch, words, P]`, word vectors in place of `input_ids`.

@@ -19,7 +19,7 @@ def unpadded_mask(
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("ElmoModel takes input_ids or inputs_embeds: give one of the two.")
     name, given = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
-    last = config.max_word_length if inputs_embeds is None else config.projection_size
+    last = config.row_length if inputs_embeds is None else config.projection_size
     if given.dim() != 3 or given.shape[2] != last:
         raise ValueError(
             f"{name} has the shape {list(given.shape)}, but must be [batch, words, {last}]. ElmoTokenizer makes it "

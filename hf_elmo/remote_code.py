@@ -24,7 +24,7 @@ _TASKS = (*_BASE, "crf_elmo.py", "encoders_elmo.py", "modeling_tasks_elmo.py")
 
 FILES: dict[str, tuple[str, ...]] = {
     "ElmoConfig": _CONFIGURATION,
-    "ElmoTokenizer": (*_CONFIGURATION, "tokenization_elmo.py", "words_elmo.py"),
+    "ElmoTokenizer": (*_CONFIGURATION, "character_vocab_elmo.py", "tokenization_elmo.py", "words_elmo.py"),
     "ElmoModel": _BASE,
     "ElmoForSequenceClassification": (*_TASKS, "modeling_classification_elmo.py"),
     "ElmoForTokenClassification": (*_TASKS, "modeling_tagging_elmo.py"),

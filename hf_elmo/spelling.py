@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .tokenization_elmo import ElmoTokenizer, words_to_character_ids
+from .tokenization_elmo import ElmoTokenizer
 
 # What stands in a list of words for `<S>`, `</S>` and a padded position: numbers, which are equal to no word.
 BEGIN, END, PADDING = range(3)
@@ -22,9 +22,9 @@ class Speller:
     """
 
     def __init__(self, tokenizer: ElmoTokenizer, boundary_words: bool = False) -> None:
-        self.max_word_length = tokenizer.max_word_length
+        self._spell = tokenizer.spell
         boundaries = [str(tokenizer.bos_token), str(tokenizer.eos_token)]
-        padding = np.zeros((1, self.max_word_length), np.int64)
+        padding = np.zeros((1, tokenizer.row_length), np.int64)
         self._special_rows = np.concatenate((tokenizer.convert_tokens_to_ids(boundaries), padding))
         self._boundary_words = dict(zip(boundaries, self._special_rows, strict=False)) if boundary_words else {}
 
@@ -39,7 +39,7 @@ class Speller:
         special = [token for token in (BEGIN, END, PADDING) if token in seen]
         words = [token for token in seen if isinstance(token, str)]
         row_of = {token: row for row, token in enumerate((*special, *words))}
-        ids = np.concatenate((self._special_rows[special], words_to_character_ids(words, self.max_word_length)))
+        ids = np.concatenate((self._special_rows[special], self._spell(words)))
         for word in self._boundary_words.keys() & seen.keys():
             ids[row_of[word]] = self._boundary_words[word]
         return ids, [row_of[token] for token in tokens]

@@ -17,6 +17,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 from transformers import BatchEncoding, TokenizersBackend
 from transformers.utils import PaddingStrategy, TensorType, to_py_obj
 
+from .character_vocab_elmo import SENTENCE_BEGIN_WORD_ID, SENTENCE_END_WORD_ID, CharacterVocabulary
 from .configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID
 from .configuration_tasks_elmo import BOUNDARY_ID
 from .words_elmo import WordNumbers, pad_column, scatter_rows, stored_layers
@@ -40,7 +41,7 @@ LM1B_PATTERN = "|".join(
     )
 )
 LM1B_QUOTES = (("“", '"'), ("”", '"'), ("„", '"'), ("‘", "'"), ("’", "'"))
-WORD_SPLITTINGS = ("lm1b", "whitespace")
+WORD_SPLITTINGS = ("lm1b", "whitespace", "characters")
 
 # Replaces an empty word inside the backend, which would drop it. Its position tells it from a text's same character.
 _EMPTY_WORD = "\ufdd0"
@@ -154,8 +155,9 @@ class ElmoTokenizer(TokenizersBackend):
         word_splitting (`str`, defaults to `"lm1b"`):
             How text becomes words. `"lm1b"`: as in the 1 Billion Word Benchmark, close to what the published English
             models were trained on: case kept, punctuation apart, `don 't`, `dog 's`; typographic quotes plain.
-            `"whitespace"`: at whitespace only, for text that is tokenized already. Words already split
-            (`is_split_into_words=True`) are taken as they are with either.
+            `"whitespace"`: at whitespace only, for text that is tokenized already. `"characters"`: each character that
+            is not whitespace is a word, as in proteins. Words already split (`is_split_into_words=True`) are taken as
+            they are with any.
         max_word_length (`int`, defaults to 50): Characters of a word, the two word markers included.
         split_special_tokens (`bool`, defaults to `True`):
             Whether `<S>` and `</S>` in a text are words like any other; `False` makes them sentence boundaries.
@@ -163,6 +165,9 @@ class ElmoTokenizer(TokenizersBackend):
         words_file (`str`, *optional*): The words that have vectors of their own beside ELMo, one a line; `words` gives
             and takes the list of them. With it calls return `word_vector_ids` `[batch, words]`, too: 0 for padding, 1
             for boundaries, 2 for other words.
+        character_vocab_file (`str`, *optional*):
+            A [`CharacterVocabulary`] as JSON: words are then spelled with its characters and not with bytes, and where
+            it has a word list, each row of `input_ids` ends with the word's id there. It is saved with the tokenizer.
 
     Raises:
         ValueError: `word_splitting` is unknown, `max_word_length` is under 3, or the text has a wrong type or nesting.
@@ -181,7 +186,12 @@ class ElmoTokenizer(TokenizersBackend):
     ```"""
 
     _auto_class = "AutoTokenizer"
-    vocab_files_names = {"tokenizer_file": "tokenizer.json", "vocab_file": "vocab.txt", "words_file": "words.txt"}  # noqa: RUF012
+    vocab_files_names = {  # noqa: RUF012
+        "tokenizer_file": "tokenizer.json",
+        "vocab_file": "vocab.txt",
+        "words_file": "words.txt",
+        "character_vocab_file": "character_vocab.json",
+    }
     model_input_names = ["input_ids", "attention_mask"]  # noqa: RUF012
     model = models.Unigram
 
@@ -195,6 +205,7 @@ class ElmoTokenizer(TokenizersBackend):
         pad_token: str | AddedToken = "<pad>",
         split_special_tokens: bool = True,
         words_file: str | None = None,
+        character_vocab_file: str | None = None,
         **kwargs: Any,
     ) -> None:
         if word_splitting not in WORD_SPLITTINGS:
@@ -206,6 +217,7 @@ class ElmoTokenizer(TokenizersBackend):
             raise ValueError(f"bos_token, eos_token, pad_token are {named}, but must be three strings, all different.")
         self.word_splitting = word_splitting
         self.max_word_length = max_word_length
+        self.character_vocab = None if character_vocab_file is None else CharacterVocabulary.load(character_vocab_file)
         super().__init__(
             word_splitting=word_splitting,
             max_word_length=max_word_length,
@@ -230,6 +242,22 @@ class ElmoTokenizer(TokenizersBackend):
     def words(self, words: Sequence[str] | None) -> None:
         self._word_numbers = None if words is None else WordNumbers(words)
         self.model_input_names = ["input_ids", "attention_mask", *(["word_vector_ids"] if words is not None else [])]
+
+    @property
+    def char_units(self) -> str:
+        """What a character is: `"bytes"`, or `"unicode"` with a character vocabulary; as in [`ElmoConfig`]."""
+        return "bytes" if self.character_vocab is None else "unicode"
+
+    @property
+    def row_length(self) -> int:
+        """Numbers in a row of `input_ids`: a word's characters, and its own id where there is a word list."""
+        return self.max_word_length + (self.character_vocab is not None and self.character_vocab.words is not None)
+
+    def spell(self, words: Sequence[str]) -> np.ndarray:
+        """The rows `[words, row_length]` int64 of words, none of which is a boundary."""
+        if self.character_vocab is None:
+            return words_to_character_ids(words, self.max_word_length)
+        return self.character_vocab.spell(words, self.max_word_length)
 
     @classmethod
     def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
@@ -276,16 +304,20 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def vocab_size(self) -> int:
-        """The character ids that there are, 262: what `resize_token_embeddings` takes."""
-        return WORD_PADDING_ID + 1
+        """The character ids that there are, 262 of bytes: what `resize_token_embeddings` takes."""
+        return WORD_PADDING_ID + 1 if self.character_vocab is None else self.character_vocab.size
 
     def __len__(self) -> int:
         return self.vocab_size
 
     def get_vocab(self) -> dict[str, int]:
-        """The name of each character id: padding, bytes (`"<0x61>"`), boundaries of sentences and of words."""
+        """The name of each character id: padding, bytes (`"<0x61>"`) or characters, and boundaries."""
         names = [self.pad_token, *(f"<0x{byte:02X}>" for byte in range(256)), self.bos_token, self.eos_token]
-        return {name: i for i, name in enumerate([*names, "<begin word>", "<end word>", "<word padding>"])}
+        names = {name: i for i, name in enumerate([*names, "<begin word>", "<end word>", "<word padding>"])}
+        if self.character_vocab is None:
+            return names
+        markers = {name: i for name, i in names.items() if i == 0 or i > 256}
+        return self.character_vocab.character_ids() | markers
 
     @property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
@@ -345,14 +377,15 @@ class ElmoTokenizer(TokenizersBackend):
         return super().__call__(text, *args, **kwargs)
 
     def _special_row(self, token: str) -> np.ndarray | None:
-        """The row `[max_word_length]` of a boundary or of padding; `None` for an ordinary word."""
-        row = np.zeros(self.max_word_length, dtype=np.int64)
+        """The row `[row_length]` of a boundary or of padding; `None` for an ordinary word."""
+        row = np.zeros(self.row_length, dtype=np.int64)
         if token == self.pad_token:
             return row
         if token not in (self.bos_token, self.eos_token):
             return None
         row[:] = WORD_PADDING_ID
         row[:3] = WORD_BEGIN_ID, self.bos_token_id if token == self.bos_token else self.eos_token_id, WORD_END_ID
+        row[self.max_word_length :] = SENTENCE_BEGIN_WORD_ID if token == self.bos_token else SENTENCE_END_WORD_ID
         return row
 
     def split_into_words(self, texts: Iterable[str | Sequence[str]], pretokenized: bool = False) -> list[list[str]]:
@@ -444,7 +477,7 @@ class ElmoTokenizer(TokenizersBackend):
     def _empty_batch(self, return_tensors: str | None) -> BatchEncoding:
         if not return_tensors:
             return BatchEncoding({"input_ids": [], "attention_mask": []})
-        shape = 0, 0, self.max_word_length
+        shape = 0, 0, self.row_length
         data = {"input_ids": np.zeros(shape, np.int64), "attention_mask": np.zeros(shape[:2], np.int64)}
         return BatchEncoding(data, tensor_type=return_tensors)
 
@@ -523,11 +556,11 @@ class ElmoTokenizer(TokenizersBackend):
     def _columns(
         self, encodings: list, samples: Sequence[int], empty_words: set[tuple[int, int, int]], stand_in: str | None
     ) -> dict[str, np.ndarray]:
-        """Of the tokens of all encodings `input_ids [tokens, max_word_length]`, and with `words` `word_vector_ids`."""
+        """Of the tokens of all encodings `input_ids [tokens, row_length]`, and with `words` `word_vector_ids`."""
         tokens = [token for encoding in encodings for token in encoding.tokens]
         if stand_in is not None:
             tokens = [token.replace(stand_in, "") for token in tokens]
-        rows = words_to_character_ids(tokens, self.max_word_length)
+        rows = self.spell(tokens)
         backend_ids = np.fromiter((i for encoding in encodings for i in encoding.ids), np.int64, count=len(tokens))
         numbers = None if self._word_numbers is None else self._word_numbers.of(tokens)
         for token in (self.bos_token, self.eos_token):
@@ -541,7 +574,7 @@ class ElmoTokenizer(TokenizersBackend):
                 for sample, encoding in zip(samples, encodings, strict=True)
                 for place in zip(encoding.sequence_ids, encoding.word_ids, strict=True)
             ]
-            rows[[place in empty_words for place in places]] = words_to_character_ids([""], self.max_word_length)
+            rows[[place in empty_words for place in places]] = self.spell([""])
         return {"input_ids": rows} | ({} if numbers is None else {"word_vector_ids": numbers})
 
     def _arrange(
@@ -565,9 +598,9 @@ class ElmoTokenizer(TokenizersBackend):
         return arranged
 
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> list[int] | list[list[int]]:
-        """Character ids of one word, `[max_word_length]`, or of several; `<S>`, `</S>` and `<pad>` are special."""
+        """Character ids of one word, `[row_length]`, or of several; `<S>`, `</S>` and `<pad>` are special."""
         words = [tokens] if isinstance(tokens, str) else list(tokens)
-        rows = words_to_character_ids(words, self.max_word_length)
+        rows = self.spell(words)
         for row, word in zip(rows, words, strict=True):
             special = self._special_row(word)
             if special is not None:
@@ -581,7 +614,7 @@ class ElmoTokenizer(TokenizersBackend):
             encoded_inputs = {key: [example[key] for example in encoded_inputs] for key in encoded_inputs[0]}
         columns, others, one = {}, dict(encoded_inputs), False
         if "input_ids" in others:
-            columns["input_ids"], one = _as_examples(others.pop("input_ids"), self.max_word_length)
+            columns["input_ids"], one = _as_examples(others.pop("input_ids"), self.row_length)
         if "bilm_layers" in others:
             columns["bilm_layers"] = [stored_layers(example) for example in others.pop("bilm_layers")]
         if not columns:
@@ -622,10 +655,10 @@ class ElmoTokenizer(TokenizersBackend):
         return aligned[0] if one else aligned
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
-        """The word of a row of character ids, or the words of several rows `[words, max_word_length]`."""
+        """The word of a row of character ids, or the words of several rows `[words, row_length]`."""
         ids = np.asarray(ids)
         if ids.ndim == 0:
-            raise ValueError(f"{int(ids)} is one character: a word is a row of {self.max_word_length} character ids.")
+            raise ValueError(f"{int(ids)} is one character: a word is a row of {self.row_length} character ids.")
         if ids.ndim == 1 and ids.size:
             return self._token_of(ids.tolist())
         tokens = [(self._token_of(row), self._is_special(row)) for row in ids.tolist()]
@@ -636,7 +669,7 @@ class ElmoTokenizer(TokenizersBackend):
 
     def _token_of(self, row: Sequence[int]) -> str:
         if not self._is_special(row):
-            return character_ids_to_word(row)
+            return character_ids_to_word(row) if self.character_vocab is None else self.character_vocab.word_of(row)
         if row[0] == self.pad_token_id:
             return str(self.pad_token)
         return str(self.bos_token if row[1] == self.bos_token_id else self.eos_token)
@@ -652,13 +685,13 @@ class ElmoTokenizer(TokenizersBackend):
         ids = np.asarray(token_ids)
         if ids.ndim == 3:
             return [self.decode(sentence, skip_special_tokens) for sentence in ids]
-        words = self.convert_ids_to_tokens(ids.reshape(-1, self.max_word_length), skip_special_tokens)
+        words = self.convert_ids_to_tokens(ids.reshape(-1, self.row_length), skip_special_tokens)
         return self.convert_tokens_to_string(words)
 
     def get_special_tokens_mask(
         self, token_ids_0: Any, token_ids_1: Any = None, already_has_special_tokens: bool = False
     ) -> list[int]:
-        """1 for each boundary or padded row of `[words, max_word_length]`, 0 for each word."""
+        """1 for each boundary or padded row of `[words, row_length]`, 0 for each word."""
         if already_has_special_tokens:
             if token_ids_1 is not None:
                 raise ValueError("token_ids_1 must be None where the boundaries are in token_ids_0 already.")
@@ -689,6 +722,10 @@ class ElmoTokenizer(TokenizersBackend):
             target = Path(save_directory, (f"{filename_prefix}-" if filename_prefix else "") + "words.txt")
             self._word_numbers.save(target)
             file_names += (str(target),)
+        if self.character_vocab is not None:
+            name = (f"{filename_prefix}-" if filename_prefix else "") + self.vocab_files_names["character_vocab_file"]
+            self.character_vocab.save(Path(save_directory, name))
+            file_names += (str(Path(save_directory, name)),)
         return file_names
 
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str, ...]:
@@ -710,6 +747,7 @@ def _backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
     own = {
         "lm1b": (pre_tokenizers.Split(Regex(LM1B_PATTERN), "removed", invert=True), quotes),
         "whitespace": (pre_tokenizers.WhitespaceSplit(), None),
+        "characters": (pre_tokenizers.Split(Regex(r"\S"), "removed", invert=True), None),
     }
     backend = Tokenizer(models.Unigram([("", 0.0)], unk_id=0))  # no text holds the piece "", so a word is never cut
     backend.pre_tokenizer, backend.normalizer = own[word_splitting]
@@ -780,18 +818,18 @@ def _mark_empty_words(
     ]
 
 
-def _as_examples(input_ids: Any, max_word_length: int) -> tuple[list[np.ndarray], bool]:
-    """Each example of `input_ids` as `[words, max_word_length]`, and whether `input_ids` is one example only."""
+def _as_examples(input_ids: Any, row_length: int) -> tuple[list[np.ndarray], bool]:
+    """Each example of `input_ids` as `[words, row_length]`, and whether `input_ids` is one example only."""
     input_ids = to_py_obj(input_ids)
     first = next((example for example in input_ids if np.ndim(example) and len(example)), [])
     one = len(first) > 0 and np.ndim(first[0]) == 0
     examples = [np.asarray(example, dtype=np.int64) for example in ([input_ids] if one else input_ids)]
     for example in examples:
-        if example.size and example.shape[1:] != (max_word_length,):
+        if example.size and example.shape[1:] != (row_length,):
             raise ValueError(
-                f"input_ids of one example must be [words, {max_word_length}], but one is {list(example.shape)}."
+                f"input_ids of one example must be [words, {row_length}], but one is {list(example.shape)}."
             )
-    return [example.reshape(-1, max_word_length) for example in examples], one
+    return [example.reshape(-1, row_length) for example in examples], one
 
 
 __all__ = ["ElmoTokenizer"]

@@ -37,6 +37,7 @@ ORIGINAL = {
 REFUSED = [
     ("char_vocab_size", 5),
     ("char_vocab_size", 0),
+    ("char_units", "letters"),
     ("char_embedding_size", 0),
     ("char_filters", []),
     ("char_filters", [[1]]),
@@ -51,6 +52,9 @@ REFUSED = [
     ("num_highway_layers", -1),
     ("char_projection", False),
     ("max_word_length", 2),
+    ("word_vocab_size", 0),
+    ("word_embedding_size", 0),
+    ("word_embedding_size", 4),
     ("hidden_size", 0),
     ("hidden_size", 21),
     ("cell_size", 0),
@@ -104,6 +108,7 @@ REFUSED = [
 
 OF_ANOTHER_TYPE = [
     ("char_vocab_size", 262.0),
+    ("char_units", None),
     ("char_embedding_size", "16"),
     ("char_filters", 5),
     ("char_filters", None),
@@ -111,6 +116,8 @@ OF_ANOTHER_TYPE = [
     ("num_highway_layers", None),
     ("char_projection", "yes"),
     ("max_word_length", 50.5),
+    ("word_vocab_size", "9"),
+    ("word_embedding_size", 4.5),
     ("hidden_size", True),
     ("cell_size", None),
     ("cell_projection", 1),
@@ -276,6 +283,16 @@ def test_every_field_is_in_one_of_the_two_lists() -> None:
     flags = {"use_skip_connections", "scalar_mix_layer_norm", "freeze_bilm", "classifier_text_pairs"}
     flags |= {"freeze_word_vectors", "tagging_crf"}
     assert own - {field for field, _ in REFUSED} == flags
+
+
+def test_words_with_vectors_of_their_own_need_a_projection() -> None:
+    words = {"word_vocab_size": 9, "word_embedding_size": 4, "char_filters": [[1, 512]]}
+    assert ElmoConfig(**words).char_projection
+    assert ElmoConfig(**words).row_length == 51
+    with pytest.raises(ValueError, match="char_projection is False, but words with vectors of their own"):
+        ElmoConfig(**words, char_projection=False)
+    with pytest.raises(ValueError, match="word_vocab_size is 9: give both or neither"):
+        ElmoConfig(word_vocab_size=9)
 
 
 def test_fixed_weights_come_with_one_mix_only() -> None:

@@ -25,11 +25,13 @@ from hf_elmo import (
     kernels,
     remote_code,
 )
-from hf_elmo.conversion import convert
+from hf_elmo.conversion import convert, convert_manylangs
 from hf_elmo.remote_code import add_remote_code
 
 from .allennlp_files import make_arrays, make_options, write_files
 from .conftest import TINY, random_model
+from .manylangs_files import make_settings, write_model
+from .reference_manylangs import NumpyManyLangs
 
 TEXTS = ["The cat sat on the mat .", "Ünïcödé wörds , 日本語 !"]
 PACKAGE = Path(hf_elmo.__file__).parent
@@ -315,3 +317,18 @@ def test_heads_with_word_vectors_without_the_package(tmp_path: Path, config: Elm
         expected = model(**tokenizer(TEXTS, padding=True, return_tensors="pt")).logits
     np.testing.assert_allclose(found["logits"], expected, atol=1e-6)
     np.testing.assert_allclose(found["stored"], expected, atol=1e-6)
+
+
+def test_other_characters_and_words_come_along(tmp_path: Path) -> None:
+    """From the Hub's cache, too: the character vocabulary is one of the files that the tokenizer asks for."""
+    sentences = [text.split() for text in TEXTS]
+    source = write_model(tmp_path / "source", make_settings(), sentences)
+    checkpoint = convert_manylangs(source, tmp_path / "elmo-test")
+    add_remote_code(checkpoint, "ElmoForSequenceClassification", "ElmoForPreTraining")
+    home = tmp_path / "home"
+    _, found, _ = run_without_package(put_into_hub_cache(checkpoint, home), home)
+    assert found["input_ids"].shape[2] == 51
+    reference = NumpyManyLangs(source)
+    for row, sentence in enumerate(sentences):
+        expected = reference.layers(sentence)
+        assert np.abs(found["layers"][:, row, : len(sentence) + 2] - expected).max() <= 1e-5

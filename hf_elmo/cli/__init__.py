@@ -95,6 +95,14 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+class _ListModels(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from hf_elmo.conversion import all_names
+
+        print("\n".join(f"{name:15}{what}" for name, what in all_names().items()))
+        parser.exit()
+
+
 class _Completion(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, _: object, shell: str, *__: object) -> None:
         try:
@@ -135,14 +143,16 @@ def _add_convert(subparsers: argparse._SubParsersAction) -> None:
     parser = _add_command(
         subparsers,
         "convert",
-        help="convert AllenNLP's or bilm-tf's files into a checkpoint",
+        help="convert a published ELMo, in any of its formats, into a checkpoint",
         usage="[options] OPTIONS WEIGHTS OUT\n[options] SOURCE [VOCABULARY] OUT\n[options] --model NAME OUT",
         description="Write a checkpoint that AutoModel loads into the new folder OUT: from AllenNLP's files, from a "
-        "published model, which is downloaded, or from a TensorFlow checkpoint of bilm-tf or simple_elmo, softmax "
-        "included. The checkpoint is read back and compared with its source.",
+        "published model, which is downloaded, from a TensorFlow checkpoint of bilm-tf or simple_elmo, softmax "
+        "included, from a folder or archive of simple_elmo or ELMoForManyLangs, a task's model.tar.gz of AllenNLP, "
+        "or from TF-Hub's SavedModel. The checkpoint is read back and compared with its source.",
         examples="""
             hf-elmo convert options.json weights.hdf5 my-elmo
             hf-elmo convert bilm-tf-folder my-elmo
+            hf-elmo convert 161.zip elmo-korean
             hf-elmo convert --model small elmo-small
         """,
     )
@@ -150,21 +160,27 @@ def _add_convert(subparsers: argparse._SubParsersAction) -> None:
         "paths",
         nargs="+",
         metavar="PATH",
-        help="OPTIONS, WEIGHTS: options.json and weights.hdf5; SOURCE: the folder of both, or of a TensorFlow "
-        "checkpoint and its options.json, or the checkpoint's prefix in it; VOCABULARY: the checkpoint's words "
+        help="OPTIONS, WEIGHTS: options.json and weights.hdf5; SOURCE: a folder or archive, or a TensorFlow "
+        "checkpoint's prefix beside its options.json; VOCABULARY: the checkpoint's words "
         "[vocab.txt in that folder]; OUT: new folder",
     )
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="small, medium, original, original-5.5b, portuguese or pubmed, instead of files",
+        help="small, original, seqvec, manylangs-ko, ...: a published model, instead of files; --list shows all",
+    )
+    parser.add_argument("--list", action=_ListModels, dest=argparse.SUPPRESS, nargs=0, help="show all NAMEs and exit")
+    parser.add_argument(
+        "--elmo-options", metavar="FILE", help="with a model.tar.gz that does not hold it: its ELMo's options.json"
     )
     parser.add_argument(
         "--dtype",
         help="of the weights: float32, bfloat16 or float16; for a TensorFlow checkpoint float32 only [float32]",
     )
     parser.add_argument(
-        "--word-splitting", help="of its tokenizer: lm1b or whitespace [lm1b; for a TensorFlow checkpoint whitespace]"
+        "--word-splitting",
+        help="of its tokenizer: lm1b, whitespace or characters [lm1b for AllenNLP's files, characters for "
+        "seqvec, else whitespace]",
     )
     parser.add_argument("--cache-dir", metavar="DIR", help="for downloaded files [huggingface_hub's cache]")
     parser.add_argument("--sha256", metavar="HEX", help="digest that WEIGHTS must have [none is compared]")
@@ -175,18 +191,18 @@ def _convert(options: argparse.Namespace) -> None:
     how = {"dtype": options.dtype, "word_splitting": options.word_splitting, "digest": options.sha256}
     how = {name: value for name, value in how.items() if value is not None}
     if options.model:
-        from hf_elmo.conversion import convert_published
+        from hf_elmo.conversion import convert_named
 
         if len(options.paths) != 1:
             options.error(f"--model: 1 path expected, {len(options.paths)} given: {' '.join(options.paths)}")
-        out = convert_published(options.model, *options.paths, cache_dir=options.cache_dir, **how)
+        out = convert_named(options.model, *options.paths, cache_dir=options.cache_dir, **how)
     else:
         out = _convert_files(options, how)
     print(f"{out}: every tensor equals its source")
 
 
 def _convert_files(options: argparse.Namespace, how: dict[str, str]) -> Path:
-    from hf_elmo.conversion import convert, convert_bilm_tf, find_checkpoint, recognize
+    from hf_elmo.conversion import CONVERTERS, convert, convert_bilm_tf, convert_source, find_checkpoint, recognize
 
     *source, out = options.paths
     if not source:
@@ -196,10 +212,16 @@ def _convert_files(options: argparse.Namespace, how: dict[str, str]) -> Path:
         options.error(f"{found.message} OPTIONS WEIGHTS OUT or SOURCE OUT expected")
     if found.message:
         raise found.error
-    wanted = {"allennlp": (2,), "allennlp-folder": (1,), "bilm-tf": (1, 2)}[found.kind]
+    wanted = {"allennlp": (2,), "bilm-tf": (1, 2)}.get(found.kind, (1,))
     if len(source) not in wanted:
         expected = " or ".join(str(number + 1) for number in wanted)
         options.error(f"{expected} paths expected, {len(options.paths)} given: {' '.join(options.paths)}")
+    if options.elmo_options:
+        if found.kind != "allennlp-archive":
+            options.error("--elmo-options goes with a model.tar.gz of AllenNLP")
+        how["options"] = options.elmo_options
+    if found.kind in CONVERTERS:
+        return convert_source(found.kind, *(found.files or source), out, **how)
     if found.kind != "bilm-tf":
         return convert(*(source if found.kind == "allennlp" else found.files), out, **how)
     if how.pop("dtype", "float32") != "float32":
@@ -261,12 +283,13 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
         help="embed a corpus",
         usage="[options] [MODEL] INPUT OUTPUT",
         description="Write the ELMo vectors of each row of INPUT into OUTPUT. An interrupted run resumes when it is "
-        "started again. INPUT has one row a line or record: .txt, .jsonl, .csv, .tsv (also .gz), .parquet, or - "
-        "(standard input). OUTPUT is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format) or .parquet; rows are named "
-        "by their number, from 0.",
+        "started again. INPUT has one row a line or record: .txt, .jsonl, .csv, .tsv, .fasta (also .gz), "
+        ".parquet, or - (standard input). OUTPUT is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format) or .parquet; "
+        "rows are named by their number, from 0, and FASTA's sequences by their identifiers.",
         examples="""
             hf-elmo embed sentences.txt vectors.safetensors
             hf-elmo embed my-elmo corpus.jsonl vectors.hdf5 --text-column text --layers all
+            hf-elmo embed seqvec proteins.fasta vectors.npz --layers sum --pooling mean
         """,
     )
     parser.add_argument(
@@ -275,7 +298,7 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
         metavar="[MODEL] INPUT OUTPUT",
         help="folder or Hub name of an ELMo [the one that ships], file to read, file to write",
     )
-    parser.add_argument("--layers", type=_layers, default="mix", help="mix, all, or one layer's number [mix]")
+    parser.add_argument("--layers", type=_layers, default="mix", help="mix, sum, all, or one layer's number [mix]")
     parser.add_argument("--pooling", choices=("none", "mean", "max"), default="none", help="one vector a row [none]")
     parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="to compute in [the model's]")
     parser.add_argument(
@@ -291,7 +314,7 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
 def _add_reading(parser: argparse.ArgumentParser) -> None:
     """How INPUT is read, and what happens to an OUTPUT that is there."""
     parser.add_argument(
-        "--input-format", choices=("text", "jsonl", "csv", "tsv", "parquet"), help="of INPUT [by its ending]"
+        "--input-format", choices=("text", "jsonl", "csv", "tsv", "parquet", "fasta"), help="of INPUT [by its ending]"
     )
     parser.add_argument(
         "--text-column",
@@ -455,7 +478,9 @@ def _add_pretrain(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--vocab", dest="vocabulary", metavar="FILE", help="words of the softmax [counted in FILES]")
     parser.add_argument("--vocab-size", dest="vocabulary_size", type=int, metavar="N", help="words to keep [all]")
     _add_pretokenized(parser)
-    parser.add_argument("--word-splitting", default="lm1b", help="of the new tokenizer: lm1b or whitespace [lm1b]")
+    parser.add_argument(
+        "--word-splitting", default="lm1b", help="of the new tokenizer: lm1b, whitespace or characters [lm1b]"
+    )
     parser.add_argument("--layout", default="windows", help="windows, sentences or documents [windows]")
     parser.add_argument("--batch-size", type=int, metavar="N", help="rows for each process [128, with --init 32]")
     parser.add_argument("--window", type=int, default=20, metavar="N", help="words of a row in windows [20]")

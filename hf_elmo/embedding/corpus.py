@@ -21,14 +21,15 @@ import torch
 from tqdm.auto import tqdm
 
 from .. import __version__
+from ..configuration_elmo import ElmoConfig
 from ..evaluation import evaluation_mode
 from ..modeling_elmo import ElmoModel
 from ..shipped import load_weights
 from ..tokenization_elmo import ElmoTokenizer
 from .engine import BOUNDARIES, CorpusEncoder
 from .parts import PartsFolder, RowLayout, WindowInMemory, create
-from .readers import Row, RowSource, RowsRead, SentenceSource, Survey, survey
-from .writers import check_row_count, writer_for
+from .readers import NamedRow, Row, RowSource, RowsRead, SentenceSource, Survey, survey
+from .writers import check_names, check_row_count, writer_for
 
 # Large enough for full speed: on a CPU, the smaller the model's matrix products, the more tokens a batch needs.
 BATCH_TOKENS, BATCH_TOKENS_CPU = 16384, 4096
@@ -83,13 +84,16 @@ def embed(
         model: an ELMo, or the name or folder of one, or `None` for the one that ships. A model with a head on it is
             used without the head.
         inputs: sentences, each a string or a list of words; or the path of a file, one row a line or record:
-            `.txt`, `.jsonl`, `.csv`, `.tsv` (all four also with `.gz`), `.parquet`; `"-"` is standard input.
+            `.txt`, `.jsonl`, `.csv`, `.tsv`, `.fasta` (all also with `.gz`), `.parquet`; `"-"` is standard input. Of
+            FASTA (also `.fa`, `.faa`) each letter is a word.
         output: the file to write, by its ending: `.safetensors`, `.npz`, `.hdf5` or `.h5` (as bilm-tf's
             `dump_bilm_embeddings` lays it out), each with one array a row, named by the row's number (`"0"`, `"1"`,
             ...), or pooled one array `embeddings` for all; or `.parquet` with the columns `row`, `words` and
-            `embedding`. `None`: return the vectors.
+            `embedding`. Sequences of FASTA have an array each, named by their identifiers (in Parquet the column `id`).
+            `None`: return the vectors.
         tokenizer: splits and spells words; by default the model's own (of its folder), else `ElmoTokenizer()`.
-        layers: `"mix"` (the scalar mix), `"all"` (every layer of the biLM, 0 first) or the number of one layer.
+        layers: `"mix"` (the scalar mix), `"sum"` (of the biLM's layers, as in SeqVec), `"all"` (every layer of the
+            biLM, 0 first) or the number of one layer.
         pooling: `"none"` (a vector for each word), or the `"mean"` or `"max"` over the words of a row.
         dtype: to compute in (`"float32"`, `"float16"`, `"bfloat16"`); by default the model's.
         output_dtype: of the arrays, `"float32"` or `"float16"`.
@@ -99,7 +103,7 @@ def embed(
             the same result.
         window: tokens within which rows are sorted by length; also the unit in which finished work is saved. By default
             16 batches.
-        input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`; by default from the ending.
+        input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"` or `"fasta"`; by default from the ending.
         text_column: the column or key with the text; for CSV without a header its index.
         encoding: of the input file.
         pretokenized: the text is tokenized already: whitespace separates its words. (A row that is a list of words is
@@ -186,12 +190,12 @@ def _batch_tokens(model: ElmoModel) -> int:
 
 
 def _check_layers(layers: str | int, num_hidden_layers: int) -> str | int:
-    if layers in ("mix", "all"):
+    if layers in ("mix", "sum", "all"):
         return layers
     if isinstance(layers, int) and not isinstance(layers, bool) and 0 <= layers <= num_hidden_layers:
         return layers
     raise ValueError(
-        f"layers={layers!r} is unknown; take 'mix', 'all', or one layer's number, 0 to {num_hidden_layers}"
+        f"layers={layers!r} is unknown; take 'mix', 'sum', 'all', or one layer's number, 0 to {num_hidden_layers}"
     )
 
 
@@ -219,19 +223,26 @@ def _prepare(
             f"tokenizer is a {type(tokenizer).__name__} that does not split into words, as the code of old checkpoints "
             "makes it; load it with hf_elmo.ElmoTokenizer.from_pretrained"
         )
-    if tokenizer.max_word_length != model.config.max_word_length:
+    wanted, given = _spelling(model.config), _spelling(tokenizer)
+    if given != wanted:
         raise ValueError(
-            f"the tokenizer spells words with {tokenizer.max_word_length} characters, the model reads "
-            f"{model.config.max_word_length}; give the tokenizer that belongs to the model"
+            f"the tokenizer spells words with {given}, the model reads {wanted}; give the tokenizer that belongs to "
+            "the model"
         )
     return model, tokenizer
+
+
+def _spelling(reader: ElmoConfig | ElmoTokenizer) -> str:
+    """What a row of character ids is to a tokenizer or a model."""
+    own = " and an id of the word" if reader.row_length > reader.max_word_length else ""
+    return f"{reader.max_word_length} characters ({reader.char_units}){own}"
 
 
 def _tokenizer_of(model: ElmoModel) -> ElmoTokenizer:
     """The tokenizer of the folder that a model was loaded from, or a new one."""
     if model.name_or_path:
         return ElmoTokenizer.from_pretrained(model.name_or_path)
-    return ElmoTokenizer(max_word_length=model.config.max_word_length)
+    return ElmoTokenizer(max_word_length=model.config.max_word_length)  # of bytes: another model's is refused
 
 
 def _torch_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
@@ -339,7 +350,7 @@ def _next_chunk(rows: Iterator[Row]) -> list[Row]:
     chunk, characters = [], 0
     for row in islice(rows, SPLIT_ROWS):
         chunk.append(row)
-        characters += len(row) if isinstance(row, str) else 0
+        characters += len(row)  # of a list, its words
         if characters > SPLIT_CHARACTERS:
             break
     return chunk
@@ -367,13 +378,16 @@ def _embed_in_memory(job: _Job, inputs: Any, reading: dict[str, Any]) -> list[np
 def _embed_to_file(job: _Job, inputs: Any, reading: dict[str, Any], parts: PartsFolder) -> EmbeddedCorpus:
     rows = rows_of(inputs, reading, parts)
     known = survey(rows)  # a malformed row raises here, not after hours
-    check_row_count(parts.output, job.layout, known.rows)
+    named = isinstance(rows, RowSource) and rows.resolved_format == "fasta"
+    check_row_count(parts.output, job.layout, known.rows, named)
+    if named:
+        check_names(parts.output, _names(rows, known))
     parts.agree(_manifest(job, known))
     parts.verify(job.layout)
     if _fill(job, rows, known.rows, parts) != known:
         parts.clear()
         raise ValueError("the input changed while it was embedded, so nothing is written; run it again")
-    corpus = _assemble(parts, job.layout, known)
+    corpus = _assemble(parts, job.layout, known, _names(rows, known) if named else None)
     parts.clear()
     return corpus
 
@@ -398,7 +412,17 @@ def _fill(job: _Job, rows: Iterable[Row], total: int, parts: PartsFolder) -> Sur
     return read.survey
 
 
-def _assemble(parts: PartsFolder, layout: RowLayout, known: Survey) -> EmbeddedCorpus:
+def _names(rows: Iterable[NamedRow], known: Survey) -> Iterator[str]:
+    """The names of the rows, read again; raises at the end if they are no longer the same rows."""
+    read = RowsRead()
+    for row in rows:
+        read.add(row)
+        yield row.name
+    if read.survey != known:
+        raise ValueError("the input changed while it was embedded, so nothing is written; run it again")
+
+
+def _assemble(parts: PartsFolder, layout: RowLayout, known: Survey, names: Iterator[str] | None) -> EmbeddedCorpus:
     parts.verify(layout)
     rows = words = 0
     for count in parts.word_counts():
@@ -407,7 +431,7 @@ def _assemble(parts: PartsFolder, layout: RowLayout, known: Survey) -> EmbeddedC
         raise ValueError(f"{parts.path} has {rows:,} rows, but the input {known.rows:,}; start over with --restart")
     draft = parts.path / f"whole{parts.output.suffix}"
     draft.unlink(missing_ok=True)  # and no link is followed
-    writer_for(parts.output)(draft, parts, layout)
+    writer_for(parts.output)(draft, parts, layout, names)
     with open(draft, "rb+") as file:
         os.fsync(file.fileno())
     os.replace(draft, parts.output)
@@ -434,6 +458,8 @@ def tokenizer_fingerprint(tokenizer: ElmoTokenizer) -> str:
     backend |= {"truncation": None, "padding": None}  # what its last call asked for
     settings = {"backend": backend}
     settings |= {name: getattr(tokenizer, name) for name in ("max_word_length", "split_special_tokens")}
+    if tokenizer.character_vocab is not None:
+        settings |= {name: getattr(tokenizer.character_vocab, name) for name in ("characters", "words")}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 

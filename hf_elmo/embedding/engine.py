@@ -38,7 +38,7 @@ class CorpusEncoder:
     Args:
         model: in evaluation mode, on its device and in its dtype.
         tokenizer: spells the words.
-        layers: `"mix"`, `"all"` or the number of one layer.
+        layers: `"mix"`, `"sum"`, `"all"` or the number of one layer.
         pooling: `"none"`, `"mean"` or `"max"` over the words of a row.
         budget: tokens in one batch; halved when memory runs out.
         scratch: opens a temporary file, for the forward halves of long rows until the backward halves are computed.
@@ -151,6 +151,8 @@ class CorpusEncoder:
             return torch.cat([self.model.scalar_mix(row)[0] for row in layers.split(lengths, dim=1)])[None]
         if self.layers == "mix":
             return self.model.scalar_mix(layers)[0][None]
+        if self.layers == "sum":
+            return layers.sum(0, keepdim=True, dtype=torch.float32)
         return layers if self.layers == "all" else layers[self.layers :][:1]
 
     def _pool(self, layers: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Rows of text from files: plain text, JSON lines, CSV, TSV, Parquet and standard input, one row at a time.
+"""Rows of text from files: plain text, JSON lines, CSV, TSV, Parquet, FASTA and standard input, one row at a time.
 
-A row is a `str` (text still to be split into words) or a `list[str]` (words already split). A reader has one row in
-memory at a time (Parquet: one batch of rows).
+A row is a `str` (text still to be split into words) or a `list[str]` (words already split; of FASTA a [`NamedRow`]). A
+reader has one row in memory at a time (Parquet: one batch of rows), and of FASTA the identifiers.
 """
 
 from __future__ import annotations
@@ -31,9 +31,18 @@ FORMATS = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".parquet": "parquet",
+    ".fasta": "fasta",
+    ".fa": "fasta",
+    ".faa": "fasta",
 }
 DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
 PARQUET_BATCH_ROWS = 256
+
+
+class NamedRow(list):
+    """The words of a row that has a name of its own."""
+
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,8 @@ class RowSource:
     Args:
         path: the file; it is decompressed where its name ends in `.gz` (all formats but Parquet).
         file_format: `"text"` (one row a line), `"jsonl"`, `"csv"` (quoted as Excel does), `"tsv"` (quotes are ordinary
-            characters) or `"parquet"`; by default from the ending.
+            characters), `"parquet"` or `"fasta"` (each letter of a sequence is a word, as a capital); by default from
+            the ending.
         text_column: the column (CSV, Parquet) or key (JSON lines) with the text; an `int` is the index of a column in a
             CSV without a header. By default `text`, `sentence`, `words` or `tokens`, or the only column.
         encoding: of text, JSON lines and CSV files.
@@ -68,8 +78,10 @@ class RowSource:
             )
         if self.path.is_dir():
             raise IsADirectoryError(f"input {str(self.path)!r} is a folder; give one file")
-        if self.resolved_format == "text" and self.text_column is not None:
-            raise ValueError(f"text_column={self.text_column!r} has no meaning for a text file; leave it out")
+        if self.resolved_format in ("text", "fasta") and self.text_column is not None:
+            raise ValueError(
+                f"text_column={self.text_column!r} has no meaning for a {self.resolved_format} file; leave it out"
+            )
 
     def __str__(self) -> str:
         return self.name or str(self.path)
@@ -199,6 +211,30 @@ def _pick_column(names: list[str], source: RowSource, where: str) -> str:
     return wanted
 
 
+def _read_fasta(source: RowSource) -> Iterator[NamedRow]:
+    """The letters of each sequence (Pearson and Lipman 1988), named by the first word of its header."""
+    row, names = None, set()
+    for number, line in enumerate(source.lines(), start=1):
+        where = f"{source}, line {number}"
+        if line.startswith(">"):
+            if row is not None:
+                yield row
+            row, name = NamedRow(), (line[1:].split() or [""])[0]
+            if not name or name in names:
+                raise ValueError(
+                    f"{where}: the sequence has {f'the identifier {name!r} of an earlier one' if name else 'none'}; "
+                    "each needs an identifier of its own, the first word after >"
+                )
+            row.name = name
+            names.add(name)
+        elif row is not None:
+            row += "".join(line.split()).upper()
+        elif line.strip():
+            raise ValueError(f"{where}: {line.strip()!r:.40} stands before the first header; FASTA begins with >")
+    if row is not None:
+        yield row
+
+
 def check_row(value: Any, where: str) -> Row:
     """A row as `str` or `list[str]`; a null is a blank row.
 
@@ -250,6 +286,7 @@ _READERS = {
     "csv": _read_csv,
     "tsv": _read_csv,
     "parquet": _read_parquet,
+    "fasta": _read_fasta,
 }
 
 
@@ -271,6 +308,8 @@ class RowsRead:
         """The next row."""
         words = [row] if isinstance(row, str) else row
         data = b"".join(_length_prefixed(word) for word in words)
+        if isinstance(row, NamedRow):
+            data += b">" + _length_prefixed(row.name)
         self._digest.update(b"%s%d:" % (b"t" if isinstance(row, str) else b"w", len(words)) + data)
         self._count += 1
 

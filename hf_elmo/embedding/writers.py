@@ -2,8 +2,9 @@
 
 safetensors, npz and hdf5 have one array for each row, named by its number (`"0"`, `"1"`, ...): `[words, 2P]`, with all
 layers `[layers, words, 2P]`; in hdf5 that is what bilm-tf's `dump_bilm_embeddings` writes, so its readers work. Pooled,
-there is one array `embeddings`, `[rows, 2P]` or `[rows, layers, 2P]`. Parquet has the columns `row`, `words` and
-`embedding` (nested lists of these shapes). A blank row has zero words (`[0, 2P]`); pooled it is all zeros.
+there is one array `embeddings`, `[rows, 2P]` or `[rows, layers, 2P]`. Where rows have names of their own (FASTA), there
+is one array for each in any case, with its name. Parquet has the columns `row`, `words` and `embedding` (nested lists
+of these shapes), and `id` for the names. A blank row has zero words (`[0, 2P]`); pooled it is all zeros.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import shutil
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate, chain
+from itertools import accumulate, chain, count
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
@@ -31,7 +32,10 @@ POOLED_NAME = "embeddings"
 ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # a row group is in memory, with some copies of it
 
 
-def writer_for(output: Path) -> Callable[[Path, PartsFolder, RowLayout], None]:
+Names = Iterable[str] | None  # of the rows; `None`: their numbers
+
+
+def writer_for(output: Path) -> Callable[[Path, PartsFolder, RowLayout, Names], None]:
     """The function that writes a file of this ending, after a check that the library it needs is installed.
 
     Raises:
@@ -52,7 +56,24 @@ def _import_h5py() -> ModuleType:
     return import_optional("h5py", "writing hdf5", "h5py")
 
 
-def check_row_count(output: Path, layout: RowLayout, rows: int) -> None:
+def check_names(output: Path, names: Iterable[str]) -> None:
+    """Raise before the work for names of rows that the format cannot hold.
+
+    Raises:
+        ValueError: a name that would be a path in hdf5 or npz, or one that safetensors keeps for itself.
+    """
+    ending = output.suffix.lower()
+    for name in names:
+        path = ending in (".npz", ".h5", ".hdf5") and (name in (".", "..") or "/" in name or "\\" in name)
+        if path or (ending == ".safetensors" and name == "__metadata__"):
+            raise ValueError(f"a row named {name!r} cannot be an array of {ending}; take .parquet, or rename it")
+
+
+def _named(rows: Iterable[Any], names: Names) -> Iterator[tuple[Any, str]]:
+    return zip(rows, map(str, count())) if names is None else zip(rows, names, strict=True)  # noqa: B905, endless
+
+
+def check_row_count(output: Path, layout: RowLayout, rows: int, named: bool = False) -> None:
     """Raise before the work for what could not be written after it.
 
     Raises:
@@ -61,7 +82,7 @@ def check_row_count(output: Path, layout: RowLayout, rows: int) -> None:
     smallest_entry = len('"100000":{"dtype":"F32","shape":[9,999],"data_offsets":[10000000,10000000]},')
     if (
         output.suffix.lower() == ".safetensors"
-        and not layout.pooled
+        and (named or not layout.pooled)
         and rows * smallest_entry > SAFETENSORS_HEADER_LIMIT
     ):
         raise ValueError(
@@ -70,13 +91,13 @@ def check_row_count(output: Path, layout: RowLayout, rows: int) -> None:
         )
 
 
-def write_safetensors(path: Path, parts: PartsFolder, layout: RowLayout) -> None:
+def write_safetensors(path: Path, parts: PartsFolder, layout: RowLayout, names: Names = None) -> None:
     """The header, with the offsets of each array, then the values as they are in the parts."""
     dtype = {4: "F32", 2: "F16"}[layout.dtype.itemsize]
     with open(path, "wb") as file:
         file.write(b"\0" * 8 + b"{")
         length = 1
-        for entry in _safetensors_entries(parts, layout, dtype):
+        for entry in _safetensors_entries(parts, layout, dtype, names):
             length += file.write(entry)
         padding = b" " * (-(length + 1) % 8)
         length += file.write(b"}" + padding)
@@ -92,16 +113,16 @@ def write_safetensors(path: Path, parts: PartsFolder, layout: RowLayout) -> None
         file.write(struct.pack("<Q", length))
 
 
-def _safetensors_entries(parts: PartsFolder, layout: RowLayout, dtype: str) -> Iterator[bytes]:
-    if layout.pooled:
-        shapes = iter([(POOLED_NAME, _pooled_shape(parts, layout))])
+def _safetensors_entries(parts: PartsFolder, layout: RowLayout, dtype: str, names: Names) -> Iterator[bytes]:
+    if layout.pooled and names is None:
+        shapes = iter([(_pooled_shape(parts, layout), POOLED_NAME)])
     else:
-        shapes = ((str(number), layout.shape(count)) for number, count in enumerate(parts.word_counts()))
+        shapes = _named(map(layout.shape, parts.word_counts()), names)
     begin, separator = 0, ""
-    for name, shape in shapes:
+    for shape, name in shapes:
         end = begin + math.prod(shape) * layout.dtype.itemsize
         value = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
-        yield f'{separator}"{name}":{json.dumps(value, separators=(",", ":"))}'.encode()
+        yield f"{separator}{json.dumps(name)}:{json.dumps(value, separators=(',', ':'))}".encode()
         begin, separator = end, ","
 
 
@@ -116,15 +137,15 @@ def _all_bytes(parts: PartsFolder) -> Iterator[bytes]:
                 yield data
 
 
-def write_npz(path: Path, parts: PartsFolder, layout: RowLayout) -> None:
+def write_npz(path: Path, parts: PartsFolder, layout: RowLayout, names: Names = None) -> None:
     """An uncompressed zip file of `.npy` members, as `numpy.savez` writes it."""
     with open(path, "wb") as file, parts.scratch() as directory:
         archive = _ZipStream(file, directory)
-        if layout.pooled:
+        if layout.pooled and names is None:
             _add_npy(archive, POOLED_NAME, _pooled_shape(parts, layout), layout, _all_bytes(parts))
         else:
-            for row in parts.rows(layout):
-                _add_npy(archive, str(row.number), row.shape, layout, row.chunks())
+            for row, name in _named(parts.rows(layout), names):
+                _add_npy(archive, name, row.shape, layout, row.chunks())
         archive.finish()
 
 
@@ -141,8 +162,8 @@ class _ZipStream:
     """A zip file written member by member, uncompressed, with 64-bit sizes throughout.
 
     `zipfile` of the standard library keeps some hundred bytes in memory for each member until the end; here the central
-    directory is collected in a file, so that a million members take no more memory than one. Names are ASCII, and all
-    dates the earliest possible, so the same members give the same bytes. (PKWARE's APPNOTE.TXT, 4.3 and 4.5.3.)
+    directory is collected in a file, so that a million members take no more memory than one. All dates
+    are the earliest possible, so the same members give the same bytes. (PKWARE's APPNOTE.TXT, 4.3 and 4.5.3.)
     """
 
     VERSION, EARLIEST_DATE, ZIP64, IN_ZIP64 = 45, 0x21, 1, 0xFFFFFFFF
@@ -152,7 +173,7 @@ class _ZipStream:
 
     def add(self, name: str, size: int, chunks: Iterable[bytes]) -> None:
         """Write a member of `size` bytes; its header gets the checksum when all have been written."""
-        encoded, start, checksum = name.encode("ascii"), self.file.tell(), 0
+        encoded, start, checksum = name.encode("utf-8"), self.file.tell(), 0
         self._local_header(encoded, size, checksum)
         for data in chunks:
             checksum = zlib.crc32(data, checksum)
@@ -162,14 +183,29 @@ class _ZipStream:
         self._local_header(encoded, size, checksum)
         self.file.seek(end)
         both = self.IN_ZIP64, self.IN_ZIP64
-        fixed = self.VERSION, self.VERSION, 0, 0, 0, self.EARLIEST_DATE, checksum, *both, len(encoded), 28
+        fixed = (
+            self.VERSION,
+            self.VERSION,
+            self._flags(encoded),
+            0,
+            0,
+            self.EARLIEST_DATE,
+            checksum,
+            *both,
+            len(encoded),
+            28,
+        )
         self.directory.write(struct.pack("<4s6H3I5H2I", b"PK\1\2", *fixed, 0, 0, 0, 0, self.IN_ZIP64))
         self.directory.write(encoded + struct.pack("<2H3Q", self.ZIP64, 24, size, size, start))
         self.members += 1
 
+    @staticmethod
+    def _flags(name: bytes) -> int:
+        return 0 if name.isascii() else 0x800  # the name is UTF-8
+
     def _local_header(self, name: bytes, size: int, checksum: int) -> None:
         both = self.IN_ZIP64, self.IN_ZIP64
-        fixed = self.VERSION, 0, 0, 0, self.EARLIEST_DATE, checksum, *both, len(name), 20
+        fixed = self.VERSION, self._flags(name), 0, 0, self.EARLIEST_DATE, checksum, *both, len(name), 20
         self.file.write(struct.pack("<4s5H3I2H", b"PK\3\4", *fixed))
         self.file.write(name + struct.pack("<2H2Q", self.ZIP64, 16, size, size))
 
@@ -187,25 +223,25 @@ class _ZipStream:
         self.file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, self.IN_ZIP64, self.IN_ZIP64, 0))
 
 
-def write_hdf5(path: Path, parts: PartsFolder, layout: RowLayout) -> None:
+def write_hdf5(path: Path, parts: PartsFolder, layout: RowLayout, names: Names = None) -> None:
     """One dataset for each row, as in bilm-tf's `dump_bilm_embeddings`; pooled, one dataset for all."""
     h5py = _import_h5py()
     with open(path, "wb+", buffering=0) as whole:
         file = _FileOfHdf5(whole)
         # The format of HDF5 1.8 (2008) and later; with the oldest one, memory grows with the number of datasets.
         with h5py.File(file, "w", libver=("v108", "v108")) as archive:
-            for _ in _add_datasets(archive, parts, layout):
+            for _ in _add_datasets(archive, parts, layout, names):
                 if file.error is not None:
                     break
         if file.error is not None:
             raise file.error
 
 
-def _add_datasets(archive: Any, parts: PartsFolder, layout: RowLayout) -> Iterator[None]:
+def _add_datasets(archive: Any, parts: PartsFolder, layout: RowLayout, names: Names) -> Iterator[None]:
     """Writes the rows; yields after each, or after some."""
-    if not layout.pooled:
-        for row in parts.rows(layout):
-            archive.create_dataset(str(row.number), data=row.array())
+    if names is not None or not layout.pooled:
+        for row, name in _named(parts.rows(layout), names):
+            archive.create_dataset(name, data=row.array())
             yield
         return
     pooled = archive.create_dataset(POOLED_NAME, _pooled_shape(parts, layout), layout.dtype)
@@ -266,18 +302,22 @@ def _whole_rows(layout: RowLayout) -> Callable[[Path], Iterator[np.ndarray]]:
     return read
 
 
-def write_parquet(path: Path, parts: PartsFolder, layout: RowLayout) -> None:
-    """Columns `row`, `words`, `embedding`; a row group holds at most about 32 MB or 10,000 rows, and at least one."""
+def write_parquet(path: Path, parts: PartsFolder, layout: RowLayout, names: Names = None) -> None:
+    """Columns `row`, `words`, `embedding`, and `id` with names.
+
+    A row group holds at most about 32 MB or 10,000 rows, and at least one.
+    """
     pyarrow = import_pyarrow("writing Parquet")
     schema = pyarrow.schema(
         [
             ("row", pyarrow.int64()),
             ("words", pyarrow.list_(pyarrow.string())),
             ("embedding", _parquet_type(pyarrow, layout)),
+            *([] if names is None else [("id", pyarrow.string())]),
         ]
     )
     with pyarrow.parquet.ParquetWriter(path, schema, use_dictionary=["words"], write_statistics=["row"]) as writer:
-        for group in _row_groups(parts.rows(layout)):
+        for group in _row_groups(_named(parts.rows(layout), names)):
             writer.write_batch(_record_batch(pyarrow, schema, group, layout))
 
 
@@ -287,20 +327,22 @@ def _parquet_type(pyarrow: Any, layout: RowLayout) -> Any:
     return of_words if layout.layers is None else pyarrow.list_(of_words, layout.layers)
 
 
-def _row_groups(rows: Iterator[StoredRow]) -> Iterator[list[tuple[int, list[str], np.ndarray]]]:
+def _row_groups(rows: Iterator[tuple[StoredRow, str]]) -> Iterator[list[tuple[int, list[str], np.ndarray, str]]]:
     group, size = [], 0
-    for row in rows:
+    for row, name in rows:
         if group and (size + row.nbytes > ROW_GROUP_BYTES or len(group) == ROW_GROUP_ROWS):
             yield group
             group, size = [], 0
-        group.append((row.number, row.words, row.array()))
+        group.append((row.number, row.words, row.array(), name))
         size += row.nbytes
     if group:
         yield group
 
 
-def _record_batch(pyarrow: Any, schema: Any, group: list[tuple[int, list[str], np.ndarray]], layout: RowLayout) -> Any:
-    numbers, words, arrays = zip(*group, strict=True)
+def _record_batch(
+    pyarrow: Any, schema: Any, group: list[tuple[int, list[str], np.ndarray, str]], layout: RowLayout
+) -> Any:
+    numbers, words, arrays, names = zip(*group, strict=True)
     # One long row stays memory-mapped; several short ones are concatenated.
     flat = arrays[0].reshape(-1) if len(arrays) == 1 else np.concatenate([array.reshape(-1) for array in arrays])
     values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(flat), layout.size)
@@ -311,6 +353,7 @@ def _record_batch(pyarrow: Any, schema: Any, group: list[tuple[int, list[str], n
     if layout.layers is not None:
         values = pyarrow.FixedSizeListArray.from_arrays(values, layout.layers)
     columns = [pyarrow.array(numbers, pyarrow.int64()), pyarrow.array(words, schema.field("words").type), values]
+    columns += [pyarrow.array(names, pyarrow.string())][: len(schema) - len(columns)]
     return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
 
 

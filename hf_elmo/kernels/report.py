@@ -38,7 +38,7 @@ def describe_model(model: Any) -> str:
 def _calls(model: Any) -> Iterator[tuple[str, str, tuple, bool]]:
     """What is computed, the operation and its arguments, and whether gradients are on."""
     encoder, config = model.char_encoder, model.config
-    words = torch.zeros(3, config.max_word_length, dtype=torch.int64, device=model.device)
+    words = torch.zeros(3, config.row_length, dtype=torch.int64, device=model.device)
     lengths = torch.ones(3, dtype=torch.int64, device=model.device)
     for title, rows, gradients in (("32 sentences", 32, False), ("one sentence", 1, False), ("training", 32, True)):
         call = _lstm_call(model, rows, gradients)

@@ -21,7 +21,7 @@ from .tensors import wants_gradient, why_not_plain
 from .weights import cached
 
 BYTES = 1 << 27  # of an encoder's cache; when it is full, it is emptied
-BYTES_OF_KEY = 200  # a word's own part of it: its characters, and its entry in the dictionary
+BYTES_OF_KEY = 200  # a word's own part of it: its characters (of 16 bits), and its entry in the dictionary
 # Bounds the memory between two layers. More at once are no faster: bfloat16 leaves the cache, float32 reads the weights
 # seldom enough.
 WORDS_AT_ONCE = {torch.bfloat16: 256, torch.float32: 1024}
@@ -98,8 +98,13 @@ class WordVectors:
         self.activate_ = ACTIVATIONS_[encoder.activation]
         self.highways = [(linear(highway.carry), linear(highway.transform)) for highway in encoder.highways]
         self.projection = None if encoder.projection is None else linear(encoder.projection)
+        # Of words with vectors of their own: the vectors, and rows too wide for 16 bits.
+        own = encoder.word_embedding
+        self.own, self.integers = (None, np.uint16) if own is None else (of[id(own.weight)], np.uint32)
+        self.characters = encoder.max_word_length
         self.mix = row_highway if weights[0].dtype == torch.float32 else _highway
-        self.capacity = max(1, BYTES // (BYTES_OF_KEY + encoder.size * weights[0].element_size()))
+        key = BYTES_OF_KEY * np.dtype(self.integers).itemsize // 2
+        self.capacity = max(1, BYTES // (key + encoder.size * weights[0].element_size()))
         # The system hands out the memory of this page by page, as it is filled.
         self.vectors = weights[0].new_empty(self.capacity, encoder.size)
         self.places: dict[bytes, int] = {}
@@ -107,10 +112,14 @@ class WordVectors:
         _all.add(self)
 
     def of(self, words: np.ndarray) -> Tensor:
-        """`[n, characters]` integers to `[n, P]`."""
-        if words.size and not (words.min() >= 0 and words.max() < self.tables.vocabulary):
-            raise IndexError(f"a character id is outside of the vocabulary, 0 to {self.tables.vocabulary - 1}")
-        words = words.astype(np.uint16)
+        """`[n, characters]` integers to `[n, P]`; with words of their own `[n, characters + 1]`."""
+        for what, ids, size in (
+            ("a character id", words[:, : self.characters], self.tables.vocabulary),
+            ("a word's id", words[:, self.characters :], 0 if self.own is None else len(self.own)),
+        ):
+            if ids.size and not (ids.min() >= 0 and ids.max() < size):
+                raise IndexError(f"{what} is outside of the vocabulary, 0 to {size - 1}")
+        words = words.astype(self.integers)
         with self.lock:
             parts = [self._look_up(words[n : n + self.capacity]) for n in range(0, max(1, len(words)), self.capacity)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -118,7 +127,7 @@ class WordVectors:
     def _look_up(self, words: np.ndarray) -> Tensor:
         """As `of`, for no more words than the cache holds."""
         # numpy leaves out the zeros at the end of a string, which padding is here.
-        from_padding = words - np.uint16(WORD_PADDING_ID)
+        from_padding = words - self.integers(WORD_PADDING_ID)
         keys = from_padding.view(f"S{words.shape[1] * words.itemsize}").ravel().tolist()
         new = {key: number for number, key in enumerate(keys) if key not in self.places}
         if len(self.places) + len(new) > self.capacity:
@@ -132,6 +141,8 @@ class WordVectors:
 
     def _compute(self, words: np.ndarray, vectors: Tensor) -> None:
         """Write the vectors `[n, P]` of distinct words."""
+        own = torch.from_numpy(words[:, self.characters :].astype(np.int64))
+        words = np.ascontiguousarray(words[:, : self.characters], np.uint16)
         inside = words[:, ::-1] != WORD_PADDING_ID
         lengths = np.where(inside.any(1), words.shape[1] - inside.argmax(1), 0)
         at_once = WORDS_AT_ONCE[vectors.dtype]
@@ -143,6 +154,9 @@ class WordVectors:
             x = self.activate_(maxima).to(vectors.dtype)
             for carry, transform in self.highways:
                 x = self.mix(x, carry(x), transform(x))
+            if self.own is not None:
+                beside = self.own.index_select(0, own[part, 0])
+                x = torch.cat((nn.functional.pad(beside, (0, 0, 0, len(x) - len(beside))), x), dim=1)
             vectors[part] = (x if self.projection is None else self.projection(x))[: len(vectors[part])]
 
 

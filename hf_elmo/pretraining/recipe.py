@@ -187,7 +187,9 @@ def _model(
 
 def _with_vocabulary(tokenizer: ElmoTokenizer, file: Path) -> ElmoTokenizer:
     settings = {name: getattr(tokenizer, name) for name in ("word_splitting", "max_word_length")}
-    return ElmoTokenizer(**settings, vocab_file=str(file))
+    new = ElmoTokenizer(**settings, vocab_file=str(file))
+    new.character_vocab = tokenizer.character_vocab
+    return new
 
 
 def _dataset(

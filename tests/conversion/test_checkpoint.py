@@ -103,7 +103,9 @@ class TestCard:
         assert asked == [(name, "kept")]
         card = ModelCard.load(out / "README.md")
         assert published_card(name).text.strip() in card.text
-        assert card.data.language == ("pt" if name == "portuguese" else "en")
+        assert card.data.language == {"portuguese": "pt", "seqvec": None}.get(name, "en")
+        expected = "characters" if name == "seqvec" else "lm1b"
+        assert ElmoTokenizer.from_pretrained(out).word_splitting == expected
 
 
 class TestDigest:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hf_elmo.conversion import download as downloads
-from hf_elmo.conversion.download import HDF5_SIGNATURE, PUBLISHED_MODELS, download, download_published
+from hf_elmo.conversion.download import HDF5_SIGNATURE, PUBLISHED_MODELS, ZIP_SIGNATURE, download, download_published
 from tests.allennlp_files import make_arrays, make_options, write_files
 from tests.harness.kills import KILLS, download_command, run_with_kills
 
@@ -233,7 +233,26 @@ def test_a_killed_download_goes_on_to_the_same_files(server: Server, tmp_path: P
     assert counts["kills"], "nothing was killed: the test would prove too little"
 
 
+class TestArchives:
+    def test_a_zip_resumes_and_anything_else_is_refused(self, server: Server, tmp_path: Path) -> None:
+        packed = ZIP_SIGNATURE + bytes(range(256)) * 50
+        server.files = {"161.zip": packed, "162.zip": b"<html>gone</html>"}
+        server.break_after = [5000]
+        assert download("161.zip", tmp_path / "161.zip", [server.url]).read_bytes() == packed
+        assert server.requests[-1] == ("/base/161.zip", "bytes=5000-")
+        with pytest.raises(ConnectionError, match=r"not zip: it begins with b'<html>") as raised:
+            download("162.zip", tmp_path / "162.zip", [server.url])
+        assert "hf-elmo convert 162.zip OUT" in str(raised.value)
+
+
 class TestPublished:
+    def test_seqvec_has_hosts_of_its_own(self, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert all("rostlab.org" in host for host in downloads.HOSTS_OF["seqvec"])
+        monkeypatch.setitem(downloads.HOSTS_OF, "seqvec", (server.url,))
+        server.files = {"seqvec/options.json": OPTIONS, "seqvec/weights.hdf5": WEIGHTS}
+        options, weights = download_published("seqvec", tmp_path)
+        assert (options.name, weights.read_bytes()) == ("options.json", WEIGHTS)
+
     def test_both_files_of_a_model(self, server: Server, tmp_path: Path) -> None:
         server.files = dict(zip(PUBLISHED_MODELS["pubmed"], (OPTIONS, WEIGHTS), strict=True))
         options, weights = download_published("pubmed", tmp_path, [server.url])

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hf_elmo import ElmoModel
-from hf_elmo.conversion import convert, recognize
+from hf_elmo.conversion import CONVERTERS, convert, recognize
 from hf_elmo_cli import main
 
 from ..allennlp_files import make_arrays, make_options, write_files
@@ -60,30 +60,42 @@ def character_bert(folder: Path, file: str) -> Path:
     return folder
 
 
-REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "ELMoForManyLangs": (lambda p: touch(p / "x", *MANY_LANGS), "elmoformanylangs", "a model of ELMoForManyLangs"),
-    "its zip": (lambda p: zipped(p / "144.zip", *MANY_LANGS), "elmoformanylangs", "a model of ELMoForManyLangs"),
+KNOWN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "ELMoForManyLangs": (lambda p: touch(p / "x", *MANY_LANGS), "elmoformanylangs"),
+    "its zip": (lambda p: zipped(p / "144.zip", *MANY_LANGS), "elmoformanylangs"),
     "its zip, in a folder": (
         lambda p: zipped(p / "en.zip", "en/", *(f"en/{name}" for name in MANY_LANGS)),
         "elmoformanylangs",
-        "a model of ELMoForManyLangs",
     ),
-    "SavedModel": (
-        lambda p: touch(p / "x", "saved_model.pb", "variables/variables.index"),
-        "saved-model",
-        "a TensorFlow SavedModel",
-    ),
-    "its file": (lambda p: touch(p, "saved_model.pb") / "saved_model.pb", "saved-model", "a TensorFlow SavedModel"),
+    "SavedModel": (lambda p: touch(p / "x", "saved_model.pb", "variables/variables.index"), "saved-model"),
+    "its file": (lambda p: touch(p, "saved_model.pb") / "saved_model.pb", "saved-model"),
     "its variables": (
         lambda p: touch(p, "saved_model.pb", "variables/variables.index") / "variables",
         "saved-model",
-        "a TensorFlow SavedModel",
     ),
     "SavedModel, tar.gz": (
         lambda p: tarred(p / "3.tar.gz", "./saved_model.pb", "./variables/variables.index"),
         "saved-model",
-        "a TensorFlow SavedModel",
     ),
+    "AllenNLP archive": (
+        lambda p: tarred(p / "model.tar.gz", "config.json", "weights.th", "vocabulary/labels.txt"),
+        "allennlp-archive",
+    ),
+    "AllenNLP archive, unpacked": (lambda p: touch(p / "x", "config.json", "weights.th"), "allennlp-archive"),
+    "AllenNLP zip": (lambda p: zipped(p / "x.zip", "a/options.json", "a/weights.hdf5"), "repository"),
+    "simple_elmo": (lambda p: touch(p / "x", "model.hdf5", "options.json", "vocab.txt"), "repository"),
+    "simple_elmo zip": (lambda p: zipped(p / "x.zip", "model.hdf5", "options.json", "vocab.txt"), "repository"),
+}
+
+
+@pytest.mark.parametrize(("make", "kind"), KNOWN.values(), ids=KNOWN)
+def test_what_has_a_converter(make: Callable[[Path], object], kind: str, tmp_path: Path) -> None:
+    found = recognize(make(tmp_path))
+    assert (found.kind, found.message) == (kind, "")
+    assert kind in CONVERTERS
+
+
+REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "TF-Hub address": (lambda p: "https://tfhub.dev/google/elmo/3", "tf-hub", "an ELMo of TF-Hub"),
     "Kaggle address": (
         lambda p: "https://www.kaggle.com/models/google/elmo/tensorFlow1/elmo/3",
@@ -91,22 +103,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "an ELMo of TF-Hub",
     ),
     "TF-Hub handle": (lambda p: "google/elmo/2", "tf-hub", "an ELMo of TF-Hub"),
-    "AllenNLP archive": (
-        lambda p: tarred(p / "model.tar.gz", "config.json", "weights.th", "vocabulary/labels.txt"),
-        "allennlp-archive",
-        "a task's model of AllenNLP",
-    ),
-    "AllenNLP archive, unpacked": (
-        lambda p: touch(p / "x", "config.json", "weights.th"),
-        "allennlp-archive",
-        "a task's model of AllenNLP",
-    ),
     "bilm-tf zip": (lambda p: zipped(p / "x.zip", *BILM_TF), "archive", "a training of bilm-tf: unpack it"),
-    "AllenNLP zip": (
-        lambda p: zipped(p / "x.zip", "a/options.json", "a/weights.hdf5"),
-        "archive",
-        "AllenNLP's files: unpack it",
-    ),
     "another zip": (lambda p: zipped(p / "x.zip", "b.txt", "a.txt"), "unknown", "a.txt, b.txt"),
     "converted": (lambda p: checkpoint(p / "x", model_type="elmo"), "converted", "converted already"),
     "converted, its config.json": (

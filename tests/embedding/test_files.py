@@ -100,7 +100,11 @@ BAD_OPTIONS = {
     "column of sentences": ({"text_column": "text", "output": "out.npz"}, ValueError, "inputs here are sentences"),
     "model": ({"model": torch.nn.Linear(2, 3)}, TypeError, "not Linear"),
     "foreign tokenizer": ({"tokenizer": object()}, TypeError, r"object that does not split .*ElmoTokenizer\.from_pre"),
-    "tokenizer": ({"tokenizer": ElmoTokenizer(max_word_length=9)}, ValueError, "9 characters, the model reads 50"),
+    "tokenizer": (
+        {"tokenizer": ElmoTokenizer(max_word_length=9)},
+        ValueError,
+        "9 characters .bytes., the model",
+    ),
 }
 
 

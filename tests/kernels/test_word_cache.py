@@ -64,6 +64,29 @@ def ran() -> list[tuple[str, str]]:
         yield ran
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_words_with_vectors_of_their_own(dtype: torch.dtype, computed: list[int], ran: list) -> None:
+    """70,000 of them: more than the 16 bits of a character hold."""
+    model, _ = make(word_vocab_size=70_000, word_embedding_size=3, max_word_length=20)
+    encoder = model.char_encoder.to(dtype)
+    own = torch.tensor([[1], [4], [261], [65_797], [69_999], [4]])  # 65,797 is 261 in 16 bits
+    ids = torch.cat((spelled(["the", "the", "the", "the", "x" * 30, "the"], 20), own), dim=1)
+    for _ in range(2):
+        with torch.no_grad():
+            found = encoder(ids)
+        tolerance = 1e-5 if dtype == torch.float32 else 0.1
+        assert torch.allclose(found, by_modules(encoder, ids), atol=tolerance)
+    assert computed == [5]
+    assert ran == [("word-vectors", "word-cache")] * 2
+    assert torch.equal(found[1], found[5])
+    assert not torch.allclose(found[2], found[3], atol=1e-3)
+    for column, message in ((20, "a word's id is outside of the vocabulary, 0 to 69999"), (5, "a character id")):
+        wrong = ids.clone()
+        wrong[0, column] = 70_000
+        with pytest.raises(IndexError, match=message), torch.no_grad():
+            encoder(wrong)
+
+
 @pytest.mark.parametrize("changes", ARCHITECTURES.values(), ids=ARCHITECTURES)
 def test_vectors_are_those_of_the_modules(changes: dict) -> None:
     model, _ = make(**changes)

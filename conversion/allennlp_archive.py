@@ -1,0 +1,234 @@
+"""
+The ELMo inside a task's model of AllenNLP (`model.tar.gz`): its biLM, as the task left it, and the scalar mix and gamma
+that each use of it learned. The rest of the task's model is left behind.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.tokenization_elmo import ElmoTokenizer
+
+from .allennlp import COPY, Dataset, Row
+from .allennlp_options import config_from_options, read_json, read_options
+from .archives import opened
+from .checkpoint import model_of, require_dtype, write_checkpoint
+from .download import PUBLISHED_MODELS
+from .output import require_absent
+from .torch_modules import Names, module_rows, read_pickle, read_rows
+
+NAMES = Names("_token_embedder.", "char_conv_", "_highways._layers.", "_projection", "_elmo_lstm.")
+CHARACTERS = "_token_embedder._char_embedding_weights"
+USE = re.compile(rf"(.*?)_elmo_lstm\.{re.escape(CHARACTERS)}")
+# Of an ELMo, but no weights: the boundaries' characters, and the vectors of words that it was told to keep.
+DERIVED = re.compile(r"_(beginning|end)_of_sentence_characters$|^_word_embedding\.weight$")
+CONFIG, WEIGHTS = "config.json", "weights.th"
+# What the options of all of AllenNLP's published models say and no tensor does.
+PUBLISHED = {"activation": "relu", "max_characters_per_token": 50, "cell_clip": 3.0, "proj_clip": 3.0}
+
+
+class Use(NamedTuple):
+    """A place in the task's model that holds an ELMo."""
+
+    prefix: str
+    bilm: dict[str, np.ndarray]
+    mixes: list[tuple[np.ndarray, np.ndarray]]  # scalars and gamma of each
+
+
+def read_archive(
+    source: str | Path, options: str | Path | None = None, use: str | None = None
+) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
+    """
+    Read the ELMo of a task's model.
+
+    Args:
+        source: the folder with `config.json` and `weights.th`.
+        options: the ELMo's `options.json`; by default the one in the archive, or, where the archive names one of
+            AllenNLP's published models, what those have in common.
+        use: the prefix of the tensors of the ELMo wanted, where there are several with different biLMs.
+
+    Returns:
+        The configuration, and float32 arrays by state-dict key, those of the scalar mixes included.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: there is no ELMo in it, its options are not known, or a file is not what it should be.
+    """
+    folder = Path(source)
+    settings, state = read_json(folder / CONFIG), read_pickle(folder / WEIGHTS)
+    uses = _uses(state, str(folder / WEIGHTS))
+    if use is not None:
+        uses = [one for one in uses if one.prefix == use]
+    elif len(uses) > 1 and not all(_same(one.bilm, uses[0].bilm) for one in uses):
+        prefixes = ", ".join(repr(one.prefix) for one in uses)
+        raise ValueError(f"{folder / WEIGHTS} holds several ELMos that differ, {prefixes}: choose one with use=.")
+    if not uses:
+        raise ValueError(f"{folder / WEIGHTS} holds no ELMo" + (f" under {use!r}." if use else ": no such tensors."))
+    mixes = [mix for one in uses for mix in one.mixes]
+    bilm = uses[0].bilm
+    fields = {
+        "char_vocab_size": len(bilm[CHARACTERS]),
+        "char_projection": True,
+        "cell_projection": True,
+        "num_scalar_mixes": max(1, len(mixes)),
+        "scalar_mix_layer_norm": _layer_norm(settings),
+    }
+    config = config_from_options(_options(folder, settings, bilm, options), **fields)
+    shape = (config.char_vocab_size, config.char_embedding_size)
+    characters = Row((Dataset(CHARACTERS, shape),), ("char_encoder.embedding.weight",), COPY)
+    arrays = read_rows([characters, *module_rows(config, NAMES)], bilm, str(folder / WEIGHTS))
+    if mixes:
+        scalars, gammas = zip(*mixes, strict=True)
+        if any(len(one) != config.num_hidden_layers + 1 for one in scalars):
+            raise ValueError(f"{folder / WEIGHTS}: a scalar mix has not one weight for each of the biLM's layers.")
+        arrays |= {"scalar_mix.scalars": np.stack(scalars), "scalar_mix.gamma": np.concatenate(gammas)}
+    return config, arrays
+
+
+def _uses(state: Mapping[str, np.ndarray], where: str) -> list[Use]:
+    prefixes = [match[1] for name in state if (match := USE.fullmatch(name))]
+    return [
+        Use(
+            prefix,
+            {name: array for name, array in _below(state, f"{prefix}_elmo_lstm.") if not DERIVED.search(name)},
+            list(_mixes(dict(_below(state, f"{prefix}scalar_mix_")), f"{where}: {prefix}scalar_mix_")),
+        )
+        for prefix in prefixes
+    ]
+
+
+def _below(state: Mapping[str, np.ndarray], prefix: str) -> Iterator[tuple[str, np.ndarray]]:
+    return ((name.removeprefix(prefix), array) for name, array in state.items() if name.startswith(prefix))
+
+
+def _mixes(state: Mapping[str, np.ndarray], where: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The scalars `[layers]` and gamma `[1]` of each mix, by number."""
+    for number in range(len({name.partition(".")[0] for name in state})):
+        layers = sum(name.startswith(f"{number}.scalar_parameters.") for name in state)
+        names = [f"{number}.scalar_parameters.{layer}" for layer in range(layers)] + [f"{number}.gamma"]
+        missing = [name for name in names if np.size(state.get(name)) != 1 or name not in state]
+        if missing or layers == 0:
+            raise ValueError(f"{where}{(missing or [number])[0]} is no number, as a scalar mix has it.")
+        values = np.array([state[name].reshape(()) for name in names], np.float32)
+        if not np.isfinite(values).all():
+            raise ValueError(f"{where}{number} has values that are NaN or infinite.")
+        yield values[:-1], values[-1:]
+
+
+def _same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def _elmo_settings(settings: Any) -> Iterator[dict[str, Any]]:
+    """The parts of a task's configuration that name an ELMo's options."""
+    if isinstance(settings, dict):
+        if "options_file" in settings:
+            yield settings
+        for value in settings.values():
+            yield from _elmo_settings(value)
+    elif isinstance(settings, list):
+        for value in settings:
+            yield from _elmo_settings(value)
+
+
+def _layer_norm(settings: dict[str, Any]) -> bool:
+    given = {bool(part.get("do_layer_norm", False)) for part in _elmo_settings(settings.get("model"))}
+    if len(given) > 1:
+        raise ValueError("the task's ELMos differ in do_layer_norm: convert them one by one is not possible here.")
+    return given == {True}
+
+
+def _options(
+    folder: Path, settings: dict[str, Any], bilm: Mapping[str, np.ndarray], given: str | Path | None
+) -> dict[str, Any]:
+    """The ELMo's options: given, of the archive, or those of a published model."""
+    if given is not None:
+        return read_options(given)
+    inside = sorted(file for file in folder.rglob("*") if _is_options(file.name))
+    if inside:
+        found = [read_options(file) for file in inside]
+        if any(one != found[0] for one in found):
+            raise ValueError(f"{folder} holds {len(found)} options files that differ: give the right one, options=.")
+        return found[0]
+    named = {PurePosixPath(str(part["options_file"])).name for part in _elmo_settings(settings.get("model"))}
+    published = {PurePosixPath(model.options).name for model in PUBLISHED_MODELS.values()} - {"options.json"}
+    if named and named <= published:
+        return _options_of_shapes(bilm)
+    raise FileNotFoundError(
+        f"{folder / CONFIG} names {', '.join(sorted(named)) or 'no options file'}, which is not in the archive: give "
+        "the options.json of its ELMo (--elmo-options)."
+    )
+
+
+def _is_options(name: str) -> bool:
+    return name.endswith("options_file") or name == "options.json"
+
+
+def _options_of_shapes(bilm: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The options of a published model, whose sizes are those of its tensors."""
+
+    def numbered(pattern: str) -> list[np.ndarray]:
+        found = {int(match[1]): bilm[name] for name in bilm if (match := re.fullmatch(pattern, name))}
+        return [found[number] for number in sorted(found)]
+
+    convolutions = numbered(r"_token_embedder\.char_conv_(\d+)\.weight")
+    projections = numbered(r"_elmo_lstm\.forward_layer_(\d+)\.state_projection\.weight")
+    if not convolutions or not projections or bilm[CHARACTERS].ndim != 2:
+        raise ValueError("the archive's ELMo has no convolutions, or no LSTM: it is not whole.")
+    return {
+        "lstm": {
+            "dim": projections[0].shape[1],
+            "projection_dim": projections[0].shape[0],
+            "n_layers": len(projections),
+            "use_skip_connections": True,
+            "cell_clip": PUBLISHED["cell_clip"],
+            "proj_clip": PUBLISHED["proj_clip"],
+        },
+        "char_cnn": {
+            "activation": PUBLISHED["activation"],
+            "embedding": {"dim": bilm[CHARACTERS].shape[1]},
+            "filters": [[weight.shape[2], weight.shape[0]] for weight in convolutions],
+            "max_characters_per_token": PUBLISHED["max_characters_per_token"],
+            "n_highway": len(numbered(r"_token_embedder\._highways\._layers\.(\d+)\.weight")),
+        },
+    }
+
+
+def convert_archive(
+    source: str | Path,
+    out: str | Path,
+    *,
+    options: str | Path | None = None,
+    use: str | None = None,
+    dtype: str = "float32",
+    word_splitting: str = "whitespace",
+) -> Path:
+    """
+    Write the ELMo of a task's model of AllenNLP as a folder for the Hub: its biLM and the scalar mixes that it learned.
+
+    Args:
+        source: the `model.tar.gz`, or its folder unpacked.
+        out: the folder to write; it must not exist.
+        options, use: as in [`read_archive`].
+        dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the weights in the folder.
+        word_splitting: how the tokenizer splits text, an argument of [`ElmoTokenizer`].
+
+    Returns:
+        `out`.
+
+    Raises:
+        FileExistsError: `out` exists.
+        FileNotFoundError, ValueError: as [`read_archive`], or an archive is not safe to open.
+    """
+    require_dtype(dtype)
+    require_absent(Path(out))
+    with opened(source, lambda name: name in (CONFIG, WEIGHTS) or _is_options(name)) as folder:
+        config, arrays = read_archive(folder, options, use)
+        tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=config.max_word_length)
+        files = [folder / CONFIG, folder / WEIGHTS]
+        model = model_of(config, arrays, dtype)
+        return write_checkpoint(out, model, tokenizer, files, "the archive of a task's model of AllenNLP")

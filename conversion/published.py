@@ -1,0 +1,77 @@
+"""The names of all published models that are converted by name: what each is, and where ELMoForManyLangs' were put."""
+
+from .download import PUBLISHED_MODELS
+
+# Of each language of ELMoForManyLangs its identifier in the repository of word vectors of NLPL, and its name.
+MANYLANGS = {
+    "ar": (136, "Arabic"),
+    "bg": (137, "Bulgarian"),
+    "ca": (138, "Catalan"),
+    "cs": (139, "Czech"),
+    "cu": (140, "Old Church Slavonic"),
+    "da": (141, "Danish"),
+    "de": (142, "German"),
+    "el": (143, "Greek"),
+    "en": (144, "English"),
+    "es": (145, "Spanish"),
+    "et": (146, "Estonian"),
+    "eu": (147, "Basque"),
+    "fa": (148, "Persian"),
+    "fi": (149, "Finnish"),
+    "fr": (150, "French"),
+    "ga": (151, "Irish"),
+    "gl": (152, "Galician"),
+    "grc": (153, "Ancient Greek"),
+    "he": (154, "Hebrew"),
+    "hi": (155, "Hindi"),
+    "hr": (156, "Croatian"),
+    "hu": (157, "Hungarian"),
+    "id": (158, "Indonesian"),
+    "it": (159, "Italian"),
+    "ja": (160, "Japanese"),
+    "ko": (161, "Korean"),
+    "la": (162, "Latin"),
+    "lv": (163, "Latvian"),
+    "nl": (164, "Dutch"),
+    "nb": (165, "Norwegian Bokmål"),
+    "nn": (166, "Norwegian Nynorsk"),
+    "pl": (167, "Polish"),
+    "pt": (168, "Portuguese"),
+    "ro": (169, "Romanian"),
+    "ru": (170, "Russian"),
+    "sk": (171, "Slovak"),
+    "sl": (172, "Slovene"),
+    "sv": (173, "Swedish"),
+    "tr": (174, "Turkish"),
+    "ug": (175, "Uyghur"),
+    "uk": (176, "Ukrainian"),
+    "ur": (177, "Urdu"),
+    "vi": (178, "Vietnamese"),
+    "zh": (179, "Chinese"),
+}
+MANYLANGS_PREFIX = "manylangs-"
+NLPL_HOSTS = ("http://vectors.nlpl.eu/repository/11/",)
+
+ABOUT = {
+    "small": "English, cell 1024, 1 Billion Word Benchmark",
+    "medium": "English, cell 2048, 1 Billion Word Benchmark",
+    "original": "English, cell 4096, 1 Billion Word Benchmark",
+    "original-5.5b": "English, cell 4096, 5.5 billion words of Wikipedia and news",
+    "portuguese": "Portuguese, of AllenNLP's contributed models",
+    "pubmed": "English, PubMed, of AllenNLP's contributed models",
+    "seqvec": "proteins, UniRef50 (SeqVec); each letter is a word",
+}
+
+
+def all_names() -> dict[str, str]:
+    """Each name that `hf-elmo convert --model` takes, and what it is."""
+    names = {name: ABOUT[name] for name in PUBLISHED_MODELS}
+    for code, (number, language) in MANYLANGS.items():
+        names[MANYLANGS_PREFIX + code] = f"{language}, ELMoForManyLangs, NLPL identifier {number}"
+    return names
+
+
+def manylangs_number(name: str) -> int | None:
+    """The identifier of a model of ELMoForManyLangs by its name; `None` for another name."""
+    found = MANYLANGS.get(name.removeprefix(MANYLANGS_PREFIX)) if name.startswith(MANYLANGS_PREFIX) else None
+    return found and found[0]

@@ -1,0 +1,272 @@
+"""
+AllenNLP's names for ELMo, so that code written for them runs after one changed import: `Elmo` and `batch_to_ids` of
+`allennlp.modules.elmo`, `ElmoEmbedder` of AllenNLP 0.9's `allennlp.commands.elmo`.
+
+Signatures, results and behavior are AllenNLP's, the state that is carried from call to call included: the same sentence
+gives other vectors the second time. New code is better off with [`hf_elmo.ElmoModel`], which does not.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .conversion.allennlp import import_h5py, read_weights
+from .conversion.checkpoint import model_of
+from .conversion.download import PUBLISHED_MODELS, download_published
+from .modeling_elmo import ElmoModel, State
+from .tokenization_elmo import ElmoTokenizer, words_to_character_ids
+
+DEFAULT_BATCH_SIZE = 64
+_URL = "https://allennlp.s3.amazonaws.com/models/elmo/"
+DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = (_URL + path for path in PUBLISHED_MODELS["original"])
+_BOUNDARIES = torch.tensor(ElmoTokenizer().convert_tokens_to_ids(["<S>", "</S>"]))
+
+
+def batch_to_ids(batch: list[list[str]]) -> Tensor:
+    """
+    Sentences, each a list of words, as `[sentences, words, 50]` character ids, padded with zeros. There are no sentence
+    boundaries among them ([`Elmo`] adds them), unless a word is `<S>` or `</S>`.
+    """
+    ids = torch.zeros(len(batch), max(map(len, batch), default=0), 50, dtype=torch.int64)
+    for row, sentence in zip(ids, batch, strict=True):
+        row[: len(sentence)] = torch.from_numpy(words_to_character_ids(sentence))
+        for place, word in enumerate(sentence):
+            if word in ("<S>", "</S>"):
+                row[place] = _BOUNDARIES[int(word == "</S>")]
+    return ids
+
+
+class _CarriedBiLM(nn.Module):
+    """A biLM as AllenNLP's: it adds the boundaries, and goes on from the state that the last call left, row by row."""
+
+    def __init__(self, model: ElmoModel) -> None:
+        super().__init__()
+        self.model, self.state = model, None
+
+    def forward(self, inputs: Tensor) -> tuple[list[Tensor], tuple[Tensor, ...], Tensor]:
+        """`[sentences, words, 50]` to the layers and the mixes, each `[sentences, words + 2, 2P]`, and the mask."""
+        ids, mask = _with_boundaries(inputs)
+        output = self.model(ids, mask, state=self._state_of(len(ids)), output_hidden_states=True)
+        self._keep(output.state)
+        mixes = output.scalar_mixes or (output.last_hidden_state,)
+        return list(output.hidden_states), mixes, mask
+
+    def reset_states(self) -> None:
+        """Forgets what was read."""
+        self.state = None
+
+    def _state_of(self, rows: int) -> State | None:
+        if self.state is None:
+            return None
+        missing = rows - self.state[0].shape[2]
+        parts = self.state
+        if missing > 0:
+            shapes = [(*part.shape[:2], missing, part.shape[3]) for part in parts]
+            parts = [torch.cat((part, part.new_zeros(shape)), dim=2) for part, shape in zip(parts, shapes, strict=True)]
+        return tuple(part[:, :, :rows] for part in parts)
+
+    def _keep(self, state: State) -> None:
+        state = tuple(part.detach() for part in state)
+        if self.state is not None:
+            rows = state[0].shape[2]
+            state = tuple(torch.cat((new, old[:, :, rows:]), dim=2) for new, old in zip(state, self.state, strict=True))
+        self.state = state
+
+
+def _with_boundaries(inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Ids with `<S>` and `</S>` around each sentence, and the mask `[sentences, words + 2]`, bool."""
+    mask = (inputs > 0).any(2)
+    lengths, boundaries = mask.sum(1), _BOUNDARIES.to(inputs.device)
+    ids = inputs.new_zeros(inputs.shape[0], inputs.shape[1] + 2, inputs.shape[2])
+    ids[:, 1:-1] = inputs
+    ids[:, 0] = boundaries[0]
+    ids[torch.arange(len(ids)), lengths + 1] = boundaries[1]
+    return ids, torch.arange(ids.shape[1], device=inputs.device) < lengths[:, None] + 2
+
+
+def _without_boundaries(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """What [`_with_boundaries`] added left out again, of `[sentences, words + 2, size]` and of the mask."""
+    inner = torch.arange(mask.shape[1] - 2, device=mask.device) < mask.sum(1, keepdim=True) - 2
+    return values[:, 1:-1] * inner[..., None], inner
+
+
+class Elmo(nn.Module):
+    """
+    AllenNLP's `Elmo`: a biLM and `num_output_representations` learned mixes of its layers.
+
+    Args:
+        options_file, weight_file: AllenNLP's two files, or the addresses of a model that it published.
+        num_output_representations: mixes.
+        requires_grad: whether the biLM is trained; the mixes are.
+        do_layer_norm: whether layers are normalized before they are mixed.
+        dropout: on the mixes, in training.
+        vocab_to_cache: no effect: every distinct word of a batch is computed once.
+        keep_sentence_boundaries: whether `<S>` and `</S>` are in the result.
+        scalar_mix_parameters: fixed scalars of every mix, before the softmax.
+        module: of AllenNLP's own code, and refused.
+
+    Raises:
+        ValueError: `module` is given, or the files are not what they should be.
+        FileNotFoundError, ConnectionError: there are no such files.
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path,
+        weight_file: str | Path,
+        num_output_representations: int,
+        requires_grad: bool = False,
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        vocab_to_cache: list[str] | None = None,
+        keep_sentence_boundaries: bool = False,
+        scalar_mix_parameters: list[float] | None = None,
+        module: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        if module is not None:
+            raise ValueError("module is given, but only AllenNLP's files can be read: give options_file, weight_file.")
+        settings = {"num_scalar_mixes": num_output_representations, "scalar_mix_layer_norm": do_layer_norm}
+        self._elmo_lstm = _CarriedBiLM(_load(options_file, weight_file, freeze_bilm=not requires_grad, **settings))
+        self._dropout, self._keep_sentence_boundaries = nn.Dropout(dropout), keep_sentence_boundaries
+        if scalar_mix_parameters is not None:
+            mix = self._elmo_lstm.model.scalar_mix
+            with torch.no_grad():
+                mix.scalars.copy_(torch.tensor(scalar_mix_parameters).expand_as(mix.scalars))
+            mix.requires_grad_(False)
+
+    def get_output_dim(self) -> int:
+        """Size of a word's vector, 2P."""
+        return self._elmo_lstm.model.config.hidden_size
+
+    def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
+        """
+        Args:
+            inputs: `[..., words, 50]` ids of [`batch_to_ids`].
+            word_inputs: no effect, as `vocab_to_cache`.
+
+        Returns:
+            `elmo_representations`, a list of `[..., words, 2P]`, and `mask` `[..., words]`, bool.
+        """
+        _, mixes, mask = self._elmo_lstm(inputs.reshape(-1, *inputs.shape[-2:]))
+        pairs = [(mix, mask) if self._keep_sentence_boundaries else _without_boundaries(mix, mask) for mix in mixes]
+        shape = inputs.shape[:-2]
+        representations = [self._dropout(values).unflatten(0, shape) for values, _ in pairs]
+        return {"elmo_representations": representations, "mask": pairs[0][1].unflatten(0, shape)}
+
+
+class ElmoEmbedder(nn.Module):
+    """
+    AllenNLP 0.9's `ElmoEmbedder`: the three layers of words, as arrays.
+
+    Args:
+        options_file, weight_file: AllenNLP's two files, or the addresses of a model that it published; by default the
+            "original" one, which is downloaded.
+        cuda_device: a GPU's number, or -1 for the CPU.
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path = DEFAULT_OPTIONS_FILE,
+        weight_file: str | Path = DEFAULT_WEIGHT_FILE,
+        cuda_device: int = -1,
+    ) -> None:
+        super().__init__()
+        self.cuda_device = cuda_device
+        self.elmo_bilm = _CarriedBiLM(_load(options_file, weight_file))
+        self.eval()
+        if cuda_device >= 0:
+            self.elmo_bilm = self.elmo_bilm.cuda(cuda_device)
+
+    def batch_to_embeddings(self, batch: list[list[str]]) -> tuple[Tensor, Tensor]:
+        """The layers `[sentences, layers, words, 2P]` of sentences, and the mask `[sentences, words]`."""
+        layers, _, mask = self.elmo_bilm(batch_to_ids(batch).to(self.elmo_bilm.model.device))
+        pairs = [_without_boundaries(layer, mask) for layer in layers]
+        return torch.stack([values for values, _ in pairs], dim=1), pairs[0][1]
+
+    def embed_sentence(self, sentence: list[str]) -> np.ndarray:
+        """The layers `[layers, words, 2P]` of a sentence."""
+        return self.embed_batch([sentence])[0]
+
+    def embed_batch(self, batch: list[list[str]]) -> list[np.ndarray]:
+        """The layers `[layers, words, 2P]` of each sentence; one without words reads nothing where it is alone."""
+        if batch == [[]]:
+            config = self.elmo_bilm.model.config
+            return [np.zeros((config.num_hidden_layers + 1, 0, config.hidden_size))]
+        with torch.no_grad():
+            embeddings, mask = self.batch_to_embeddings(batch)
+        return [rows[:, :length].cpu().numpy() for rows, length in zip(embeddings, mask.sum(1).tolist(), strict=True)]
+
+    def embed_sentences(
+        self, sentences: Iterable[list[str]], batch_size: int = DEFAULT_BATCH_SIZE
+    ) -> Iterator[np.ndarray]:
+        """The layers of each sentence, `batch_size` of them at a time."""
+        sentences = iter(sentences)
+        while batch := list(islice(sentences, batch_size)):
+            yield from self.embed_batch(batch)
+
+    def embed_file(
+        self,
+        input_file: IO,
+        output_file_path: str,
+        output_format: str = "all",
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        forget_sentences: bool = False,
+        use_sentence_keys: bool = False,
+    ) -> None:
+        """
+        Write the vectors of a file of tokenized sentences, one a line, into an hdf5 file, keyed by their number.
+
+        Args:
+            input_file: an open file, which is closed.
+            output_file_path: the hdf5 file.
+            output_format: `"all"` layers, the `"top"` one or their `"average"`.
+            batch_size: sentences at a time.
+            forget_sentences: leave out the dataset `sentence_to_index`.
+            use_sentence_keys: the sentence itself is the key.
+
+        Raises:
+            ValueError: there are empty lines, a sentence is there twice with `use_sentence_keys`, or the format is
+                another one.
+            ImportError: h5py is not installed.
+        """
+        h5py = import_h5py()
+        if output_format not in ("all", "top", "average"):
+            raise ValueError(f"output_format is {output_format!r}, but must be all, top or average.")
+        with input_file:
+            sentences = [line.strip() for line in input_file]
+        if blank := [number for number, sentence in enumerate(sentences) if not sentence]:
+            raise ValueError(f"Your input file contains empty lines at indexes {blank}. Please remove them.")
+        if use_sentence_keys and len(set(sentences)) < len(sentences):
+            raise ValueError("A sentence is there twice: leave out use_sentence_keys, and they are keyed by number.")
+        embedded = self.embed_sentences((sentence.split() for sentence in sentences), batch_size)
+        with h5py.File(output_file_path, "w") as file:
+            for number, (sentence, layers) in enumerate(zip(sentences, embedded, strict=True)):
+                chosen = {"all": layers, "top": layers[-1], "average": np.average(layers, axis=0)}[output_format]
+                file.create_dataset(sentence if use_sentence_keys else str(number), dtype="float32", data=chosen)
+            if not forget_sentences and not use_sentence_keys:
+                index = file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())
+                index[0] = json.dumps({sentence: str(number) for number, sentence in enumerate(sentences)})
+
+
+def _load(options: str | Path, weights: str | Path, **settings: Any) -> ElmoModel:
+    """The model of two files, or of two addresses, with other fields of its configuration."""
+    if str(options).startswith("http"):
+        by_path = {model.options: name for name, model in PUBLISHED_MODELS.items()}
+        name = next((name for path, name in by_path.items() if str(options).endswith("/" + path)), None)
+        if name is None or not str(weights).endswith("/" + PUBLISHED_MODELS[name].weights):
+            raise ValueError(f"{options}, {weights}: not the addresses of a published model; download both files.")
+        options, weights = download_published(name)
+    config, arrays = read_weights(options, weights)
+    model = model_of(type(config).from_dict(config.to_dict(), **settings), arrays)
+    model.set_trainable()
+    return model
+
+
+__all__ = ["Elmo", "ElmoEmbedder", "batch_to_ids"]

@@ -1,0 +1,212 @@
+"""A task's model of AllenNLP with an ELMo inside: the tensors under AllenNLP's names, packed as it packs them."""
+
+import io
+import json
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from hf_elmo import ElmoModel
+from hf_elmo.conversion import convert_archive, load
+
+from ..allennlp_files import make_arrays, make_options, write_files
+from ..conftest import SENTENCES
+from ..reference_numpy import NumpyELMo
+
+PYTHON = os.environ.get("ELMO_ALLENNLP_PYTHON", "")
+PREFIX = "text_field_embedder.token_embedder_elmo._elmo."
+PUBLISHED = "https://allennlp.s3.amazonaws.com/models/elmo/contributed/pt/elmo_pt_options.json"
+
+
+def state_of(model: ElmoModel, mixes: list[tuple[list[float], float]], prefix: str = PREFIX) -> dict[str, torch.Tensor]:
+    """The state dict of AllenNLP's `Elmo`, read off its source, with the weights of one of our models."""
+    state, at = {}, f"{prefix}_elmo_lstm."
+    encoder = model.char_encoder
+    state[f"{at}_token_embedder._char_embedding_weights"] = encoder.embedding.weight
+    state[f"{at}_token_embedder._beginning_of_sentence_characters"] = torch.arange(50)
+    for i, convolution in enumerate(encoder.convolutions):
+        state[f"{at}_token_embedder.char_conv_{i}.weight"] = convolution.weight
+        state[f"{at}_token_embedder.char_conv_{i}.bias"] = convolution.bias
+    for i, highway in enumerate(encoder.highways):
+        for part in ("weight", "bias"):
+            halves = getattr(highway.transform, part), -getattr(highway.carry, part)
+            state[f"{at}_token_embedder._highways._layers.{i}.{part}"] = torch.cat(halves)
+    state[f"{at}_token_embedder._projection.weight"] = encoder.projection.weight
+    state[f"{at}_token_embedder._projection.bias"] = encoder.projection.bias
+    for name, layers in (("forward", model.bilm.forward_layers), ("backward", model.bilm.backward_layers)):
+        for i, layer in enumerate(layers):
+            cell = f"{at}_elmo_lstm.{name}_layer_{i}."
+            state[f"{cell}input_linearity.weight"], state[f"{cell}state_linearity.weight"] = (
+                layer.weight_ih,
+                layer.weight_hh,
+            )
+            state[f"{cell}state_linearity.bias"], state[f"{cell}state_projection.weight"] = layer.bias, layer.weight_hr
+    for number, (scalars, gamma) in enumerate(mixes):
+        for layer, scalar in enumerate(scalars):
+            state[f"{prefix}scalar_mix_{number}.scalar_parameters.{layer}"] = torch.tensor([scalar])
+        state[f"{prefix}scalar_mix_{number}.gamma"] = torch.tensor([gamma])
+    return {name: tensor.detach().clone() for name, tensor in state.items()}
+
+
+def pack(path: Path, settings: dict, state: dict[str, torch.Tensor], options: dict | None) -> Path:
+    """A `model.tar.gz`; AllenNLP archives the options under their place in the configuration."""
+    weights = io.BytesIO()
+    torch.save(state, weights)
+    files = {"config.json": json.dumps(settings).encode(), "weights.th": weights.getvalue()}
+    files["vocabulary/labels.txt"] = b"0\n1\n"
+    if options is not None:
+        files["fta/model.text_field_embedder.token_embedders.elmo.options_file"] = json.dumps(options).encode()
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def task(options_file: str = "/home/somebody/options.json", **elmo: object) -> dict:
+    embedder = {"type": "elmo_token_embedder", "options_file": options_file, "weight_file": "weights.hdf5", **elmo}
+    return {"model": {"type": "crf_tagger", "text_field_embedder": {"token_embedders": {"elmo": embedder}}}}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> tuple[Path, Path]:
+    options = make_options()
+    return write_files(tmp_path / "source", options, make_arrays(options))
+
+
+def test_the_bilm_and_each_mix(source: tuple[Path, Path], tmp_path: Path) -> None:
+    model = load(*source)
+    mixes = [([0.5, -1.25, 2.0], 1.5), ([1.0, 0.0, -3.0], 0.25)]
+    others = {"encoder.weight": torch.ones(3, 4), "text_field_embedder.token_embedder_tokens.weight": torch.ones(2)}
+    packed = pack(tmp_path / "model.tar.gz", task(), state_of(model, mixes) | others, make_options())
+    found = ElmoModel.from_pretrained(convert_archive(packed, tmp_path / "out"))
+    assert found.config.num_scalar_mixes == 2
+    for key, tensor in model.state_dict().items():
+        if not key.startswith("scalar_mix."):
+            assert torch.equal(found.state_dict()[key], tensor), key
+    assert found.scalar_mix.scalars.tolist() == [scalars for scalars, _ in mixes]
+    assert found.scalar_mix.gamma.tolist() == [gamma for _, gamma in mixes]
+
+
+def test_the_mixed_vectors_are_those_of_the_task(source: tuple[Path, Path], tmp_path: Path) -> None:
+    scalars, gamma = [0.5, -1.25, 2.0], 1.5
+    packed = pack(tmp_path / "model.tar.gz", task(), state_of(load(*source), [(scalars, gamma)]), make_options())
+    out = convert_archive(packed, tmp_path / "out")
+    model, tokenizer = AutoModel.from_pretrained(out), AutoTokenizer.from_pretrained(out)
+    weights = np.exp(scalars) / np.exp(scalars).sum() * gamma
+    for text in SENTENCES[:2]:
+        layers, _ = NumpyELMo(*source).layers(text.split())
+        with torch.no_grad():
+            mixed = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].numpy()
+        assert np.abs(mixed - np.tensordot(weights, layers, 1)).max() < 1e-5
+    card = (out / "README.md").read_text()
+    assert "The weights of the mix are those that the source learned" in card
+    assert "the archive of a task's model" in card
+
+
+def test_layer_norm_and_an_unpacked_archive(source: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "unpacked"
+    (folder / "fta").mkdir(parents=True)
+    settings = task(do_layer_norm=True)
+    (folder / "config.json").write_text(json.dumps(settings))
+    (folder / "fta" / "model.x.options_file").write_text(json.dumps(make_options()))
+    torch.save(state_of(load(*source), [([0.0, 0.0, 0.0], 1.0)]), folder / "weights.th")
+    assert ElmoModel.from_pretrained(convert_archive(folder, tmp_path / "out")).config.scalar_mix_layer_norm
+
+
+def test_options_of_a_published_model_are_those_of_its_shapes(source: tuple[Path, Path], tmp_path: Path) -> None:
+    model = load(*source)
+    packed = pack(tmp_path / "model.tar.gz", task(PUBLISHED), state_of(model, [([0.0, 0.0, 0.0], 1.0)]), None)
+    config = ElmoModel.from_pretrained(convert_archive(packed, tmp_path / "out")).config
+    assert (config.cell_clip, config.proj_clip, config.char_activation) == (3.0, 3.0, "relu")
+    assert (config.char_filters, config.cell_size, config.projection_size) == ([[1, 4], [2, 5], [3, 8]], 11, 7)
+
+
+def test_options_that_nobody_knows_are_asked_for(source: tuple[Path, Path], tmp_path: Path) -> None:
+    packed = pack(tmp_path / "model.tar.gz", task(), state_of(load(*source), [([0.0] * 3, 1.0)]), None)
+    with pytest.raises(FileNotFoundError, match=r"names options.json, which is not in the archive"):
+        convert_archive(packed, tmp_path / "out")
+    config = ElmoModel.from_pretrained(convert_archive(packed, tmp_path / "out", options=source[0])).config
+    assert config.proj_clip == make_options()["lstm"]["proj_clip"]
+
+
+def test_two_elmos(source: tuple[Path, Path], tmp_path: Path) -> None:
+    model = load(*source)
+    first, second = state_of(model, [([1.0] * 3, 1.0)], "a."), state_of(model, [([2.0, 0.0, 0.0], 3.0)], "b.")
+    packed = pack(tmp_path / "same.tar.gz", task(), first | second, make_options())
+    assert ElmoModel.from_pretrained(convert_archive(packed, tmp_path / "same")).scalar_mix.gamma.tolist() == [1.0, 3.0]
+    second["b._elmo_lstm._token_embedder._projection.bias"] += 1
+    packed = pack(tmp_path / "different.tar.gz", task(), first | second, make_options())
+    with pytest.raises(ValueError, match=r"several ELMos that differ, 'a\.', 'b\.': choose one"):
+        convert_archive(packed, tmp_path / "different")
+    chosen = ElmoModel.from_pretrained(convert_archive(packed, tmp_path / "different", use="b."))
+    assert torch.equal(chosen.char_encoder.projection.bias, model.char_encoder.projection.bias + 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: state.clear(), "holds no ELMo"),
+        (lambda state: state.pop(f"{PREFIX}_elmo_lstm._elmo_lstm.backward_layer_1.state_linearity.bias"), "is missing"),
+        (lambda state: state.update({f"{PREFIX}_elmo_lstm.more": torch.ones(1)}), "unexpected tensor 'more'"),
+        (lambda state: state[f"{PREFIX}scalar_mix_0.gamma"].fill_(torch.nan), "NaN"),
+        (lambda state: state.pop(f"{PREFIX}scalar_mix_0.gamma"), "scalar_mix_0.gamma is no number"),
+        (lambda state: state.pop(f"{PREFIX}scalar_mix_0.scalar_parameters.2"), "not one weight for each"),
+    ],
+    ids=["no ELMo", "a tensor less", "a tensor more", "NaN", "no gamma", "a layer less"],
+)
+def test_what_does_not_fit(source: tuple[Path, Path], tmp_path: Path, change: object, message: str) -> None:
+    state = state_of(load(*source), [([0.0] * 3, 1.0)])
+    change(state)
+    packed = pack(tmp_path / "model.tar.gz", task(), state, make_options())
+    with pytest.raises(ValueError, match=message):
+        convert_archive(packed, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(not PYTHON, reason="ELMO_ALLENNLP_PYTHON names no Python with AllenNLP 2.10.1")
+def test_an_archive_with_the_tensors_of_allennlp_itself(
+    source: tuple[Path, Path], shared: Path, tmp_path: Path
+) -> None:
+    """The state dict of AllenNLP's own token embedder, and the vectors that it gives."""
+    script = tmp_path / "peer.py"
+    script.write_text(PEER)
+    arguments = [shared / "peers" / "allennlp_elmo.py", *source, tmp_path / "weights.th", tmp_path / "vectors.npz"]
+    done = subprocess.run([PYTHON, script, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    state = torch.load(tmp_path / "weights.th", weights_only=True)
+    packed = pack(tmp_path / "model.tar.gz", task(), state, json.loads(source[0].read_text()))
+    out = convert_archive(packed, tmp_path / "out")
+    model, tokenizer = AutoModel.from_pretrained(out), AutoTokenizer.from_pretrained(out)
+    with torch.no_grad():
+        found = model(**tokenizer("A small test of it .", return_tensors="pt")).last_hidden_state[0, 1:-1]
+    assert np.abs(found.numpy() - np.load(tmp_path / "vectors.npz")["vectors"]).max() <= 1e-5
+
+
+PEER = """
+import importlib.util, sys
+import numpy as np, torch
+helper, options, weights, saved, vectors = sys.argv[1:]
+spec = importlib.util.spec_from_file_location("allennlp_elmo", helper)
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+module.fill_in_removed_names()
+from allennlp.modules.elmo import batch_to_ids
+from allennlp.modules.token_embedders import ElmoTokenEmbedder
+embedder = ElmoTokenEmbedder(options, weights, dropout=0.0).eval()
+mix = embedder._elmo.scalar_mix_0
+with torch.no_grad():
+    for value, parameter in zip((0.5, -1.0, 2.0, 1.75), [*mix.scalar_parameters, mix.gamma]):
+        parameter.fill_(value)
+    found = embedder(batch_to_ids(["A small test of it .".split()]))[0]
+state = {f"text_field_embedder.token_embedder_elmo.{name}": tensor for name, tensor in embedder.state_dict().items()}
+torch.save(state, saved)
+np.savez(vectors, vectors=found.numpy())
+"""

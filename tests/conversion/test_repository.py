@@ -1,0 +1,123 @@
+"""Models as simple_elmo and the NLPL repository share them, and published models by their names."""
+
+import gzip
+import hashlib
+import json
+import shutil
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo.conversion import all_names, by_name, convert, convert_named, convert_repository
+from hf_elmo.conversion.download import PUBLISHED_MODELS
+from hf_elmo.conversion.published import MANYLANGS
+from hf_elmo.conversion.vocabularies import copy_vocabulary
+from hf_elmo_cli import main
+
+from ..allennlp_files import make_arrays, make_options, write_files
+from ..manylangs_files import make_settings, write_model
+
+WORDS = ["<S>", "</S>", "<UNK>", "og", "naïve", "日本"]
+
+
+@pytest.fixture(params=[261, 262])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A model with 261 or 262 characters, and options that say the one or the other."""
+    options = make_options(char_cnn={"n_characters": 523 - request.param})
+    _, weights = write_files(tmp_path / "model", options, make_arrays(options, rows=request.param))
+    weights.rename(weights.with_name("model.hdf5"))
+    (tmp_path / "model" / "vocab.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    return tmp_path / "model"
+
+
+def test_a_folder_and_its_archives(folder: Path, tmp_path: Path) -> None:
+    expected = convert(folder / "options.json", folder / "model.hdf5", tmp_path / "expected")
+    for number, kind in enumerate(("zip", "gztar", None)):
+        packed = Path(shutil.make_archive(str(tmp_path / kind), kind, folder)) if kind else folder
+        out = tmp_path / f"out{number}"
+        assert main(["convert", str(packed), str(out)]) == 0
+        assert (out / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
+        assert (out / "softmax_vocab.txt").read_text(encoding="utf-8").split() == WORDS
+        assert ElmoTokenizer.from_pretrained(out).word_splitting == "whitespace"
+        assert ElmoTokenizer.from_pretrained(out).vocabulary is None  # it has no softmax
+
+
+def test_a_packed_vocabulary_is_copied_as_a_stream(tmp_path: Path) -> None:
+    source, count = tmp_path / "vocab.txt.gz", 300_000
+    with gzip.open(source, "wt", encoding="utf-8", compresslevel=1) as file:
+        file.write("<S>\n</S>\n<UNK>\n")
+        file.writelines(f"wørd{number:040d}\n" for number in range(count))
+    tracemalloc.start()
+    assert copy_vocabulary(source, tmp_path / "vocab.txt") == count + 3
+    assert tracemalloc.get_traced_memory()[1] < 2_000_000  # of 13.8 MB
+    tracemalloc.stop()
+    assert (tmp_path / "vocab.txt").stat().st_size > 13_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("the\ncat\n", "line 1: 'the' is not <S>"),
+        ("<S>\n</S>\n<UNK>\n\nog\n", "line 4 is empty"),
+        ("<S>\n</S>\n", "has 2 words"),
+    ],
+)
+def test_a_vocabulary_that_is_none(folder: Path, tmp_path: Path, text: str, message: str) -> None:
+    (folder / "vocab.txt").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        convert_repository(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_digest_is_that_of_the_archive(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packed = Path(shutil.make_archive(str(tmp_path / "model"), "zip", folder))
+    digest = hashlib.sha256(packed.read_bytes()).hexdigest()
+    assert main(["convert", str(packed), str(tmp_path / "out"), "--sha256", digest]) == 0
+    for source, given, message in (
+        (packed, "00", "has the SHA-256"),
+        (folder, digest, "is a folder: give"),
+    ):
+        assert main(["convert", str(source), str(tmp_path / "other"), "--sha256", given]) == 1
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+def test_several_models_and_none(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "model.hdf5", folder / "other.hdf5")
+    with pytest.raises(ValueError, match=r"holds model\.hdf5, other\.hdf5: name the two files"):
+        convert_repository(folder, tmp_path / "out")
+    for file in folder.glob("*.hdf5"):
+        file.unlink()
+    with pytest.raises(FileNotFoundError, match=r"holds no \*\.hdf5"):
+        convert_repository(folder, tmp_path / "out")
+
+
+def test_every_published_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["convert", "--list"])
+    assert stopped.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(all_names())
+    assert len(lines) == len(PUBLISHED_MODELS) + 44
+    assert "manylangs-ko   Korean, ELMoForManyLangs, NLPL identifier 161" in lines
+    assert sorted(number for number, _ in MANYLANGS.values()) == list(range(136, 180))
+
+
+def test_a_language_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_model(tmp_path / "source", make_settings(), [["나는", "간다"]])
+    packed, asked = Path(shutil.make_archive(str(tmp_path / "161"), "zip", source)), []
+    monkeypatch.setattr(by_name, "download", lambda *arguments: asked.append(arguments) or packed)
+    assert main(["convert", "--model", "manylangs-ko", str(tmp_path / "out"), "--cache-dir", str(tmp_path / "c")]) == 0
+    assert asked == [("161.zip", tmp_path / "c" / "161.zip", ("http://vectors.nlpl.eu/repository/11/",))]
+    assert ElmoModel.from_pretrained(tmp_path / "out").config.char_units == "unicode"
+    with pytest.raises(ValueError, match="model is 'manylangs-xx', but the published ones are small"):
+        convert_named("manylangs-xx", tmp_path / "other")
+
+
+def test_options_go_with_an_archive_alone(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["convert", str(folder), str(tmp_path / "out"), "--elmo-options", str(folder / "options.json")])
+    assert "--elmo-options goes with a model.tar.gz" in capsys.readouterr().err
+    assert json.loads((folder / "options.json").read_text())["char_cnn"]["n_characters"] in (261, 262)

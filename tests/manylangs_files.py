@@ -1,0 +1,93 @@
+"""Small models in ELMoForManyLangs' format, made by the tests that read them."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ENCODER = {"name": "elmo", "projection_dim": 7, "cell_clip": 0.9, "proj_clip": 0.6, "dim": 11, "n_layers": 2}
+EMBEDDER = {
+    "name": "cnn",
+    "activation": "relu",
+    "filters": [[1, 4], [2, 5], [3, 8]],
+    "n_highway": 2,
+    "word_dim": 6,
+    "char_dim": 3,
+    "max_characters_per_token": 50,
+}
+
+
+def make_settings(encoder: dict[str, Any] | None = None, embedder: dict[str, Any] | None = None) -> dict[str, Any]:
+    """An architecture, with some entries replaced."""
+    return {
+        "encoder": ENCODER | (encoder or {}),
+        "token_embedder": EMBEDDER | (embedder or {}),
+        "classifier": {"name": "sampled_softmax", "n_samples": 8192},
+        "dropout": 0.1,
+    }
+
+
+def make_lexicons(sentences: Iterable[list[str]]) -> tuple[dict[str, int], dict[str, int]]:
+    """The characters and words of half of the words, in the order that ELMoForManyLangs' training writes them."""
+    words = {"<oov>": 0, "<bos>": 1, "<eos>": 2, "<pad>": 3}
+    characters: dict[str, int] = {}
+    for word in [word for sentence in sentences for word in sentence][::2]:
+        words.setdefault(word, len(words))
+        for character in word:
+            characters.setdefault(character, len(characters))
+    for marker in ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>"):
+        characters.setdefault(marker, len(characters))
+    return characters, words
+
+
+def make_tensors(
+    settings: dict[str, Any], characters: int, words: int, seed: int = 0
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """The two state dicts; the LSTM's are large enough for both clips to take part; larger, rounding would grow."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int, gain: float = 0.7) -> torch.Tensor:
+        fan_in = max(1, torch.Size(shape[1:]).numel())
+        return torch.randn(shape, generator=generator) * gain / max(fan_in, 4) ** 0.5
+
+    embedder, encoder = settings["token_embedder"], settings["encoder"]
+    filters, size, cell = sum(number for _, number in embedder["filters"]), encoder["projection_dim"], encoder["dim"]
+    token, encoded = {}, {}
+    if embedder["word_dim"]:
+        token["word_emb_layer.embedding.weight"] = normal(words, embedder["word_dim"])
+    token["char_emb_layer.embedding.weight"] = normal(characters, embedder["char_dim"])
+    for i, (width, number) in enumerate(embedder["filters"]):
+        token[f"convolutions.{i}.weight"] = normal(number, embedder["char_dim"], width)
+        token[f"convolutions.{i}.bias"] = normal(number)
+    for i in range(embedder["n_highway"]):
+        token[f"highways._layers.{i}.weight"] = normal(2 * filters, filters)
+        token[f"highways._layers.{i}.bias"] = normal(2 * filters)
+    token["projection.weight"], token["projection.bias"] = normal(size, filters + embedder["word_dim"]), normal(size)
+    for direction in ("forward", "backward"):
+        for layer in range(encoder["n_layers"]):
+            at = f"{direction}_layer_{layer}."
+            encoded[f"{at}input_linearity.weight"] = normal(4 * cell, size)
+            encoded[f"{at}state_linearity.weight"] = normal(4 * cell, size)
+            encoded[f"{at}state_linearity.bias"] = normal(4 * cell)
+            encoded[f"{at}state_projection.weight"] = normal(size, cell, gain=2)
+    return token, encoded
+
+
+def write_model(
+    folder: Path, settings: dict[str, Any], sentences: list[list[str]], config_path: str = "arch.json", seed: int = 0
+) -> Path:
+    """A whole model; the architecture is in `config_path`, where that is a name alone."""
+    folder.mkdir(parents=True)
+    characters, words = make_lexicons(sentences)
+    for name, entries in (("char.dic", characters), ("word.dic", words)):
+        lines = (f"{entry}\t{number}\n" for entry, number in entries.items())
+        (folder / name).write_text("".join(lines), encoding="utf-8", newline="\n")
+    token, encoded = make_tensors(settings, len(characters), len(words), seed)
+    torch.save(token, folder / "token_embedder.pkl")
+    torch.save(encoded, folder / "encoder.pkl")
+    (folder / "config.json").write_text(json.dumps({"seed": 1, "config_path": config_path, "lr": 0.001}))
+    if "/" not in config_path and "\\" not in config_path:
+        (folder / config_path).write_text(json.dumps(settings))
+    return folder
