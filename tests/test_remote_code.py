@@ -324,7 +324,8 @@ def test_other_characters_and_words_come_along(tmp_path: Path) -> None:
     sentences = [text.split() for text in TEXTS]
     source = write_model(tmp_path / "source", make_settings(), sentences)
     checkpoint = convert_manylangs(source, tmp_path / "elmo-test")
-    add_remote_code(checkpoint, "ElmoForSequenceClassification", "ElmoForTokenClassification", "ElmoForPreTraining")
+    heads = "ElmoForSequenceClassification", "ElmoForTokenClassification", "ElmoForPreTraining"
+    add_remote_code(checkpoint, *heads)
     home = tmp_path / "home"
     _, found, _ = run_without_package(put_into_hub_cache(checkpoint, home), home)
     assert found["input_ids"].shape[2] == 51
