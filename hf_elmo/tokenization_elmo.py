@@ -47,8 +47,18 @@ WORD_SPLITTINGS = ("lm1b", "whitespace", "characters")
 _EMPTY_WORD = "\ufdd0"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _SETTINGS = threading.Lock()  # a call sets the backend's truncation and padding, then encodes: it is held for both
-if hasattr(os, "register_at_fork"):  # in the child, a lock that another thread held would never be released
-    os.register_at_fork(after_in_child=lambda: globals().update(_SETTINGS=threading.Lock()))
+
+
+def _after_fork() -> None:
+    """In the child, a lock that another thread held is never released, nor do the backend's threads do any work. (It
+    knows this of its threads, except where the user asked for them.)"""
+    globals().update(_SETTINGS=threading.Lock())
+    if "TOKENIZERS_PARALLELISM" in os.environ:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> np.ndarray:

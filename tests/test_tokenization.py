@@ -446,6 +446,27 @@ def test_many_threads_get_what_one_gets(tokenizer: ElmoTokenizer) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.parametrize("parallelism", [None, "true", "false"])
+def test_a_child_tokenizes_whatever_was_asked_of_the_backends_threads(
+    tokenizer: ElmoTokenizer, monkeypatch: pytest.MonkeyPatch, parallelism: str | None
+) -> None:
+    if parallelism is None:
+        monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
+    else:
+        monkeypatch.setenv("TOKENIZERS_PARALLELISM", parallelism)
+    texts = ["a b"] * 300
+    assert len(tokenizer.split_into_words(texts)) == 300  # by several threads, where there are several processors
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        try:
+            os._exit(len(ElmoTokenizer().split_into_words(texts)) % 256)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 300 % 256
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_child_tokenizes_although_a_thread_did_at_the_fork(tokenizer: ElmoTokenizer) -> None:
     stop, words = threading.Event(), ["some", "words"] * 50
 
