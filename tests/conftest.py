@@ -11,6 +11,25 @@ from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 # Models this small are slower on several, and tests run side by side.
 torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
 
+# Files, and tests, of more than six seconds each (see --durations): .ci/run runs them after the others, by -m slow.
+SLOW = (
+    "tests/conversion/test_checkpoint.py::TestKilled",
+    "tests/conversion/test_hostile.py::test_flipped_bits_of_the_structure_are_refused_in_one_line",
+    "tests/conversion/test_manylangs.py::test_exported_to_onnx",
+    "tests/conversion/test_onnx.py",
+    "tests/embedding/test_fasta.py::test_a_protein_of_30000_residues_within_the_budget",
+    "tests/embedding/test_folder.py::test_of_two_runs_at_once_one_writes_all",
+    "tests/kernels/test_cell_triton.py",
+    "tests/pretraining/test_resume.py::test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one",
+    "tests/pretraining/test_trainer.py::test_two_processes_make_the_updates_of_one_with_twice_the_rows",
+    "tests/test_compile.py",
+    "tests/test_export.py",
+    "tests/test_package.py::test_the_installed_wheel_runs_outside_of_the_checkout",
+    "tests/test_remote_code.py::test_heads_with_word_vectors_without_the_package",
+    "tests/test_remote_code.py::test_other_characters_and_words_come_along",
+    "tests/test_trainer_sms.py::test_an_interrupted_training_is_bit_equal_where_sums_are_reproducible",
+)
+
 # Sizes that all differ, so that swapped axes fail.
 TINY = {
     "char_embedding_size": 5,
@@ -26,6 +45,12 @@ SENTENCES = [
     "Ünïcödé wörds 日本語 and 😀 , too",
     "It didn 't rain in Spain ; the plain stayed dry for eleven more days than anybody thought .",
 ]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")

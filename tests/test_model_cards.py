@@ -22,6 +22,7 @@ KNOWN = {
     "original-5.5b": {"language": "en", "license": "unknown"},
     "portuguese": {"language": "pt", "license": "unknown"},
     "pubmed": {"language": "en", "license": "unknown"},
+    "seqvec": {"license": "unknown", "tags": ["elmo", "bilm", "biology", "protein"]},
 }
 OF_EACH = {"library_name": "transformers", "pipeline_tag": "feature-extraction"}
 OF_EACH |= {"tags": ["elmo", "bilm", "character-level"]}

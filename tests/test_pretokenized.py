@@ -90,9 +90,8 @@ def test_python(words_of: Callable[..., int], folder: Path, corpus: Path) -> Non
 def test_no_other_function_has_another_name_for_it() -> None:
     names = {name: inspect.signature(getattr(hf_elmo, name)).parameters for name in hf_elmo.__all__}
     with_option = {name for name, parameters in names.items() if "pretokenized" in parameters}
-    assert with_option == {place.__name__.removeprefix("words_of_") for place in PLACES} - {"neighbors"} | {
-        "nearest_neighbors"
-    }
+    places = {place.__name__.removeprefix("words_of_") for place in PLACES} - {"neighbors"}
+    assert with_option == places | {"nearest_neighbors", "predict"}  # predict: tests/tasks/test_predict.py
     assert not [name for name, parameters in names.items() if "is_split_into_words" in parameters]
 
 

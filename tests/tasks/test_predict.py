@@ -151,3 +151,11 @@ def test_the_model_has_its_mode_back() -> None:
     assert len(predict(model, iter(TEXTS), tokenizer=ElmoTokenizer())) == 7
     assert model.training
     assert torch.is_grad_enabled()
+
+
+def test_text_that_is_tokenized_already_is_split_at_whitespace(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, ElmoForTokenClassification)
+    ElmoTokenizer().save_pretrained(folder)
+    text = "don't panic!"
+    assert [record["words"] for record in predict(folder, [text])] == [["don", "'t", "panic", "!"]]
+    assert [record["words"] for record in predict(folder, [text], pretokenized=True)] == [["don't", "panic!"]]
