@@ -49,7 +49,7 @@ class ElmoCharacterEncoder(nn.Module):
         self.projection = bilm_linear(size, config.projection_size) if config.char_projection else None
         self.activation = torch.relu if config.char_activation == "relu" else torch.tanh
         self.size, self.widest = config.projection_size, max(width for width, _ in config.char_filters)
-        self.max_word_length = config.max_word_length
+        self.characters = slice(None) if self.word_embedding is None else slice(-1)  # of a word's row
         self.words_at_once = 4096  # bounds the memory of the convolutions; more at once are no faster
         self.lengths_together = 4  # words whose lengths differ by less are padded to the same length
 
@@ -68,7 +68,7 @@ class ElmoCharacterEncoder(nn.Module):
         """The vectors `[words, P]` of distinct words; short ones go together, so that few positions are in vain."""
         if not len(words):
             return self.embedding.weight.new_zeros(0, self.size)
-        rows, words = words, words[:, : self.max_word_length].contiguous()
+        rows, words = words, words[:, self.characters].contiguous()
         lengths = ((words != WORD_PADDING_ID) * torch.arange(1, words.shape[1] + 1, device=words.device)).amax(1)
         arguments = words, lengths, self.embedding, self.convolutions
         if (backend := find_backend("character-maxima", *arguments)) is not None:
@@ -88,7 +88,7 @@ class ElmoCharacterEncoder(nn.Module):
     def encode_all(self, character_ids: Tensor) -> Tensor:
         """As `forward`, over all characters at once: for `torch.export`, whose graph must not depend on the words."""
         distinct, number = torch.unique(character_ids.flatten(0, -2), dim=0, return_inverse=True)
-        vectors = self._mix_filters(self._convolve(distinct[:, : self.max_word_length]), distinct)
+        vectors = self._mix_filters(self._convolve(distinct[:, self.characters]), distinct)
         return vectors.index_select(0, number).unflatten(0, character_ids.shape[:-1])
 
     def _mix_filters(self, vectors: Tensor, rows: Tensor) -> Tensor:

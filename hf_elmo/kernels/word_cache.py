@@ -101,7 +101,8 @@ class WordVectors:
         # Of words with vectors of their own: the vectors, and rows too wide for 16 bits.
         own = encoder.word_embedding
         self.own, self.integers = (None, np.uint16) if own is None else (of[id(own.weight)], np.uint32)
-        self.characters = encoder.max_word_length
+        self.characters = encoder.characters
+        self.ids = slice(0) if own is None else slice(-1, None)
         self.mix = row_highway if weights[0].dtype == torch.float32 else _highway
         key = BYTES_OF_KEY * np.dtype(self.integers).itemsize // 2
         self.capacity = max(1, BYTES // (key + encoder.size * weights[0].element_size()))
@@ -114,8 +115,8 @@ class WordVectors:
     def of(self, words: np.ndarray) -> Tensor:
         """`[n, characters]` integers to `[n, P]`; with words of their own `[n, characters + 1]`."""
         for what, ids, size in (
-            ("a character id", words[:, : self.characters], self.tables.vocabulary),
-            ("a word's id", words[:, self.characters :], 0 if self.own is None else len(self.own)),
+            ("a character id", words[:, self.characters], self.tables.vocabulary),
+            ("a word's id", words[:, self.ids], 0 if self.own is None else len(self.own)),
         ):
             if ids.size and not (ids.min() >= 0 and ids.max() < size):
                 raise IndexError(f"{what} is outside of the vocabulary, 0 to {size - 1}")
@@ -141,8 +142,8 @@ class WordVectors:
 
     def _compute(self, words: np.ndarray, vectors: Tensor) -> None:
         """Write the vectors `[n, P]` of distinct words."""
-        own = torch.from_numpy(words[:, self.characters :].astype(np.int64))
-        words = np.ascontiguousarray(words[:, : self.characters], np.uint16)
+        own = torch.from_numpy(words[:, self.ids].astype(np.int64))
+        words = np.ascontiguousarray(words[:, self.characters], np.uint16)
         inside = words[:, ::-1] != WORD_PADDING_ID
         lengths = np.where(inside.any(1), words.shape[1] - inside.argmax(1), 0)
         at_once = WORDS_AT_ONCE[vectors.dtype]
