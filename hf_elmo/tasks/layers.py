@@ -100,9 +100,8 @@ def _check(model: ElmoTaskModel, dataset: Dataset, dtype: str) -> None:
 
 @torch.no_grad()
 def _compute(model: ElmoTaskModel, texts: list, dtype: str) -> dict[str, list]:
-    """The columns of a batch of texts, each nested lists `[words, characters]`."""
-    characters = model.config.max_word_length
-    rows = [np.asarray(text, dtype=np.int64).reshape(-1, characters) for text in texts]
+    """The columns of a batch of texts, each nested lists `[words, row_length]`."""
+    rows = [np.asarray(text, dtype=np.int64).reshape(-1, model.config.row_length) for text in texts]
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
     input_ids = torch.from_numpy(scatter_rows(np.concatenate(rows), mask)).to(model.device)

@@ -17,6 +17,7 @@ from hf_elmo import (
     TaggingCollator,
     store_layers,
 )
+from hf_elmo.character_vocab_elmo import CharacterVocabulary
 from tests.conftest import TINY, random_model
 
 HEADS = {
@@ -153,3 +154,20 @@ def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
     model.unfreeze_bilm()
     with pytest.raises(ValueError, match="freeze_bilm is False"):
         store_layers(model, rows)
+
+
+def test_rows_that_end_with_the_id_of_the_word(tmp_path: Path) -> None:
+    """The second text has as many positions as a word characters: cut there, its numbers would divide without a rest."""
+    CharacterVocabulary(list("abcdef"), ["a", "bc"]).save(tmp_path / "vocabulary.json")
+    tokenizer = ElmoTokenizer("whitespace", 12, character_vocab_file=str(tmp_path / "vocabulary.json"))
+    sizes = {"char_vocab_size": tokenizer.character_vocab.size, "word_vocab_size": tokenizer.character_vocab.word_size}
+    model = make("classifier", char_units="unicode", max_word_length=12, word_embedding_size=3, **sizes)
+    texts = ["a bc d", " ".join("abcdefabcd")]  # 12 positions with the boundaries
+    encoded = tokenizer(texts)
+    stored = store_layers(model, datasets.Dataset.from_dict({"input_ids": encoded["input_ids"]}), "float32")
+    for text, layers in zip(texts, stored["bilm_layers"], strict=True):
+        one = tokenizer(text, return_tensors="pt")
+        with torch.no_grad():
+            expected = model.bilm_layers(one["input_ids"], one["attention_mask"])[0]
+        # Sums of at most 40 products below 4, of rows in another batch: 40 * 4 * 2**-24.
+        np.testing.assert_allclose(layers, expected, rtol=0, atol=1e-5)
