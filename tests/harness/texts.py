@@ -10,7 +10,7 @@ import regex
 
 from hf_elmo import ElmoTokenizer
 from hf_elmo.spelling import Speller
-from hf_elmo.tokenization_elmo import LM1B_PATTERN, LM1B_QUOTES
+from hf_elmo.tokenization_elmo import LM1B_PATTERN, LM1B_QUOTES, WORD_SPLITTINGS
 from tests.test_character_ids import BEGIN_SENTENCE, END_SENTENCE, boundary_ids, expected_ids, utf8
 
 from .checks import Check, require_same, without_preparation
@@ -78,12 +78,15 @@ def random_text(rng: random.Random) -> str:
 
 
 def split(text: str, splitting: str) -> Words:
-    """The words of a text: at White_Space, or by the package's pattern in another engine than the tokenizer's."""
+    """The words of a text: what White_Space separates, each character that is none, or what the package finds, in
+    another engine than the tokenizer's."""
     marked = regex.sub("[\ud800-\udfff]", STAND_IN, text)
     if splitting == "lm1b":
         for typographic, plain in LM1B_QUOTES:
             marked = marked.replace(typographic, plain)
         words = regex.findall(LM1B_PATTERN, marked)
+    elif splitting == "characters":
+        words = regex.findall(f"[^{WHITESPACE}]", marked)
     else:
         words = [word for word in regex.split(f"[{WHITESPACE}]+", marked) if word]
     return [word.replace(STAND_IN, "") for word in words] if marked != text else words
@@ -106,7 +109,7 @@ def decoded(words: Sequence[str], length: int) -> str:
 
 def case(rng: random.Random) -> Counter:
     """A batch of texts by one tokenizer and one way to call it."""
-    splitting = rng.choice(("lm1b", "whitespace"))
+    splitting = rng.choice(WORD_SPLITTINGS)
     length = rng.choice((50, 50, 50, 3, 4, 17, 64))
     tokenizer = ElmoTokenizer(splitting, max_word_length=length)
     way = rng.choice((strings, strings, strings, word_lists, pairs, pretokenized))
