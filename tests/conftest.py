@@ -47,6 +47,12 @@ SENTENCES = [
 ]
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are no part of a test's id: those of a gzip file hold the second in which they were made, and processes
+    that collect in different seconds would not find each other's tests."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(SLOW):

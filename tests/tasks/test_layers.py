@@ -157,7 +157,7 @@ def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
 
 
 def test_rows_that_end_with_the_id_of_the_word(tmp_path: Path) -> None:
-    """The second text has as many positions as a word characters: cut there, its numbers would divide without a rest."""
+    """The second text has as many positions as a word has characters: cut there, its numbers would divide."""
     CharacterVocabulary(list("abcdef"), ["a", "bc"]).save(tmp_path / "vocabulary.json")
     tokenizer = ElmoTokenizer("whitespace", 12, character_vocab_file=str(tmp_path / "vocabulary.json"))
     sizes = {"char_vocab_size": tokenizer.character_vocab.size, "word_vocab_size": tokenizer.character_vocab.word_size}
