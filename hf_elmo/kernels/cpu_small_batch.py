@@ -4,13 +4,14 @@ import ctypes
 import math
 from collections.abc import Iterator, Sequence
 from ctypes import POINTER
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ..lstm_elmo import LstmCall, LstmWeights, State, clip
 from . import native
-from .cpu_packed import Product, packed_product, why_not_packed
+from .cpu_packed import Product, pack, why_not_packed
 from .packing import last_words, steps_of
 from .structs import SmallBatch
 from .tensors import why_not_inference
@@ -41,13 +42,8 @@ def run(call: LstmCall) -> tuple[Tensor, State]:
     hidden = call.hidden.to(torch.float32, copy=True).contiguous()
     cell = call.cell.clone(memory_format=torch.contiguous_format)
     outputs = inputs.new_empty(*inputs.shape[:2], hidden.shape[2])
-    input_halves = [_input_half(own, dtype) for own in call.weights]
     biases = [own.bias.detach().to(dtype) for own in call.weights]
-    weights_hh = [cached((own.weight_hh,), dtype, "small batch", recurrent_layout) for own in call.weights]
-    weights_hr = [
-        own.weight_hr if own.weight_hr is None else cached((own.weight_hr,), dtype, "small batch", projection_layout)
-        for own in call.weights
-    ]
+    input_halves, weights_hh, weights_hr = _prepared(call.weights, dtype)
     before_clip = None
     for chunk in _chunks(steps_of(call.batch_sizes)):
         part = slice(chunk[0][0], chunk[-1][1])
@@ -59,12 +55,27 @@ def run(call: LstmCall) -> tuple[Tensor, State]:
     return outputs, (outputs.index_select(1, last_words(call.batch_sizes)), clip(cell, call.cell_clip))
 
 
-def _input_half(weights: LstmWeights, dtype: torch.dtype) -> Product:
-    """`(words, bias) -> gates`, without the half that comes from the step before."""
-    if why_not_packed(weights.weight_ih.new_empty(0, dtype=dtype)) is None:
-        return packed_product((weights.weight_ih,), dtype)
-    weight = weights.weight_ih.detach().to(dtype)
-    return lambda x, bias: torch.nn.functional.linear(x, weight, bias)
+def _prepared(
+    directions: Sequence[LstmWeights], dtype: torch.dtype
+) -> tuple[list[Product], list[Tensor], list[Tensor | None]]:
+    """For each direction `(words, bias) -> gates` without the half that comes from the step before, and the layouts of
+    its other weights; cached together, since to look whether many weights have changed takes as long as the steps."""
+    packs = why_not_packed(directions[0].weight_ih.new_empty(0, dtype=dtype)) is None
+    has_projection = directions[0].weight_hr is not None
+
+    def make(*weights: Tensor) -> tuple[list[Product], list[Tensor], list[Tensor | None]]:
+        parts = [weights[n :: len(directions)] for n in range(len(directions))]
+        products = [pack(ih) if packs else partial(_product, ih) for ih, *_ in parts]
+        projections = [projection_layout(hr) if has_projection else None for *_, hr in parts]
+        return products, [recurrent_layout(hh) for _, hh, *_ in parts], projections
+
+    names = ("weight_ih", "weight_hh", "weight_hr")[: 2 + has_projection]
+    weights = tuple(getattr(own, name) for name in names for own in directions)
+    return cached(weights, dtype, f"small batch, {len(directions)}, {packs}", make)
+
+
+def _product(weight: Tensor, x: Tensor, bias: Tensor) -> Tensor:
+    return torch.nn.functional.linear(x, weight, bias)
 
 
 def _chunks(steps: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:

@@ -23,6 +23,7 @@ from . import native
 Made = TypeVar("Made")
 
 BYTES_PER_THREAD = 1 << 20  # of a fingerprint: fewer are not worth waking a thread
+INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by their size
 
 _made: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 _lock = threading.Lock()
@@ -48,7 +49,7 @@ def cached(weights: tuple[Tensor, ...], dtype: torch.dtype, name: str, make: Cal
         of_first = _made.setdefault(weights[0], {})
         entry = of_first.get((name, dtype))
     if entry is None or not entry.fits(weights):  # outside of the lock: threads may look, or make it, at the same time
-        entry = Entry(weights, make(*(weight.detach().to(dtype) for weight in weights)))
+        entry = Entry(weights, lambda: make(*(weight.detach().to(dtype) for weight in weights)))
         with _lock:
             of_first[name, dtype] = entry
     return entry.made
@@ -57,16 +58,17 @@ def cached(weights: tuple[Tensor, ...], dtype: torch.dtype, name: str, make: Cal
 class Entry:
     """Something derived from weights, and the fingerprint of the weights that it was derived from."""
 
-    def __init__(self, weights: Sequence[Tensor], made: Any) -> None:
-        self.made = made
-        self.fingerprint = fingerprint(weights)
+    def __init__(self, weights: Sequence[Tensor], make: Callable[[], Any]) -> None:
+        # The fingerprint first: should somebody write while `make` reads, the next look finds a difference.
+        self.forms, self.content = _forms(weights), _content(weights)
+        self.made = make()
 
     def fits(self, weights: Sequence[Tensor]) -> bool:
         """Whether the weights are unchanged."""
         compared = _compared.get()
         if compared is not None and (key := (id(self), *map(id, weights))) in compared:
             return True
-        same = all(_is_same(before, weight) for before, weight in zip(self.fingerprint, weights, strict=True))
+        same = self.forms == _forms(weights) and _is_same(self.content, weights)
         if same and compared is not None:
             compared.add(key)
         return same
@@ -82,32 +84,36 @@ def constant_weights() -> Iterator[None]:
         _compared.reset(token)
 
 
-def fingerprint(weights: Sequence[Tensor]) -> list[tuple[Any, int | Tensor]]:
-    """For each weight its shape and type, and a hash of its bytes, or a copy where there is no hash."""
-    return [(_form(weight), _hash(weight)) for weight in weights]
+def _forms(weights: Sequence[Tensor]) -> list[Any]:
+    return [(weight.shape, weight.dtype, weight.stride()) for weight in weights]
 
 
-def _form(weight: Tensor) -> Any:
-    return weight.shape, weight.dtype, weight.stride()
+def _content(weights: Sequence[Tensor]) -> list[int] | list[Tensor]:
+    """A hash of the bytes of each weight, or copies where there is no hash."""
+    if native.library() is None or not all(map(_is_dense, weights)):
+        return [weight.detach().clone() for weight in weights]
+    return _hashes(weights)
 
 
-def _hash(weight: Tensor) -> int | Tensor:
-    if not _is_dense(weight) or native.library() is None:
-        return weight.detach().clone()
-    function = native.function("fingerprint", c_void_p, c_long, c_int, returns=c_uint64)
-    threads = max(1, min(torch.get_num_threads(), weight.nbytes // BYTES_PER_THREAD))
-    return function(weight.data_ptr(), weight.nbytes, threads)
+def _hashes(weights: Sequence[Tensor]) -> list[int]:
+    """The hash of each weight, all in one call: a call costs as much as reading 100 KB."""
+    number, sizes = len(weights), [weight.nbytes for weight in weights]
+    hashes = (c_uint64 * number)()
+    threads = max(1, min(torch.get_num_threads(), sum(sizes) // BYTES_PER_THREAD))
+    function = native.function("fingerprints", c_void_p, c_void_p, c_long, c_void_p, c_int)
+    function(native.pointers(weights), (c_long * number)(*sizes), number, hashes, threads)
+    return list(hashes)
 
 
 def _is_dense(weight: Tensor) -> bool:
     return weight.is_contiguous() or (weight.dim() == 2 and weight.t().is_contiguous())
 
 
-def _is_same(before: tuple[Any, int | Tensor], weight: Tensor) -> bool:
-    form, content = before
-    if form != _form(weight):
-        return False
-    if isinstance(content, Tensor):
-        bits = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[weight.itemsize]
-        return torch.equal(content.view(bits), weight.detach().view(bits))  # bits, so that NaN equals itself
-    return content == _hash(weight)
+def _is_same(content: list[int] | list[Tensor], weights: Sequence[Tensor]) -> bool:
+    """Whether weights of the same forms have that content."""
+    if isinstance(content[0], int):
+        return content == _hashes(weights)
+    return all(  # bits, so that NaN equals itself
+        torch.equal(before.view(bits := INTEGERS[weight.itemsize]), weight.detach().view(bits))
+        for before, weight in zip(content, weights, strict=True)
+    )

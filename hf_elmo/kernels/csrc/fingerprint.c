@@ -1,4 +1,4 @@
-/* The fingerprint of a tensor's bytes, at the speed of reading them.
+/* The fingerprints of tensors' bytes, at the speed of reading them.
  *
  * In each of 4 * LANES lanes of 32 bits, state = state * odd + word: a bijection of the state for every word, so one
  * changed word always changes its lane, and changes of several words cancel with a chance of 2^-32.
@@ -23,15 +23,20 @@ static uint64_t fingerprint_of_piece(const char *x, long bytes) {
   return total;
 }
 
-uint64_t fingerprint(const char *x, long bytes, int threads) {
-  long pieces = (bytes + PIECE - 1) / PIECE;
-  uint64_t total = 0;
+/* hashes[k]: that of the bytes[k] bytes at x[k]. Threads take pieces, so that a large tensor is read by all of them. */
+void fingerprints(const char *const *x, const long *bytes, long number, uint64_t *hashes, int threads) {
   (void)threads; /* without OpenMP */
-#pragma omp parallel for num_threads(threads) reduction(+ : total)
-  for (long n = 0; n < pieces; n++) {
-    long rest = bytes - n * PIECE;
-    uint64_t piece = fingerprint_of_piece(x + n * PIECE, rest < PIECE ? rest : PIECE);
-    total += (piece ^ (piece >> 29)) * (2 * (uint64_t)n + 0x9e3779b97f4a7c15u); /* its place counts; any order of adding */
+  for (long k = 0; k < number; k++) hashes[k] = 0;
+#pragma omp parallel num_threads(threads)
+  for (long k = 0; k < number; k++) {
+    long pieces = (bytes[k] + PIECE - 1) / PIECE;
+#pragma omp for schedule(static) nowait
+    for (long n = 0; n < pieces; n++) {
+      long rest = bytes[k] - n * PIECE;
+      uint64_t piece = fingerprint_of_piece(x[k] + n * PIECE, rest < PIECE ? rest : PIECE);
+      piece = (piece ^ (piece >> 29)) * (2 * (uint64_t)n + 0x9e3779b97f4a7c15u); /* its place counts */
+#pragma omp atomic
+      hashes[k] += piece; /* in any order */
+    }
   }
-  return total;
 }
