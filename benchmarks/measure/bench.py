@@ -134,6 +134,18 @@ class Bench:
         return [replace(engine, name=f"{engine.name}, without kernels", environment=off) for engine in self.ours]
 
     @property
+    def ours_constant(self) -> list[Engine]:
+        """The same in a block of `hf_elmo.kernels.constant_weights`, where weights are not compared at each call."""
+        return [
+            replace(
+                engine,
+                name=f"{engine.name}, constant weights",
+                arguments={**engine.arguments, "constant_weights": True},
+            )
+            for engine in self.ours
+        ]
+
+    @property
     def before(self) -> list[Engine]:
         """Another checkout of hf_elmo in both number types, if one is given: an earlier commit, by its own workers."""
         folder = self.settings.before

@@ -14,7 +14,8 @@ MINUTES = 4
 
 def measure(bench: Bench) -> Iterator[Row]:
     """A row for each shape, number of threads, length and engine."""
-    plan, engines = bench.plan, [*bench.ours, *bench.ours_plain, *bench.before, *bench.allennlp, *bench.simple_elmo]
+    plan, ours = bench.plan, [*bench.ours, *bench.ours_constant, *bench.ours_plain, *bench.before]
+    engines = [*ours, *bench.allennlp, *bench.simple_elmo]
     for shape in plan.shapes:
         for threads in plan.threads:
             with bench.workers(engines, shape, threads) as workers:

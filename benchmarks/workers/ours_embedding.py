@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -15,10 +15,11 @@ PRODUCTS = ((2048, 2048, 2048), (4096, 4096, 4096), (128, 512, 16384))
 ROWS, STEPS = 128, 20
 
 
-def load(folder: str, threads: int, dtype: str, precision: str = "highest") -> dict:
+def load(folder: str, threads: int, dtype: str, precision: str = "highest", constant_weights: bool = False) -> dict:
     """A checkpoint in a number type, and its tokenizer. Training will be in float32, with autocast to that type.
 
     `precision`: of products in float32, as `torch.set_float32_matmul_precision` has it.
+    `constant_weights`: whether calls of the model run in such a block, as a server's would.
     """
     start = time.perf_counter()
     import torch
@@ -31,7 +32,7 @@ def load(folder: str, threads: int, dtype: str, precision: str = "highest") -> d
     STATE["model"] = ElmoModel.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
     loaded = time.perf_counter()
     STATE["tokenizer"] = ElmoTokenizer.from_pretrained(folder, word_splitting="whitespace")
-    STATE.update(folder=folder, dtype=getattr(torch, dtype))
+    STATE.update(folder=folder, dtype=getattr(torch, dtype), constant_weights=constant_weights)
     return {"import_seconds": imported - start, "load_seconds": loaded - imported}
 
 
@@ -65,7 +66,10 @@ def pooled(lines: list[str]) -> dict:
 
 def latency(sentence: str, seconds: float) -> list[float]:
     """The times of one sentence: tokenizer, model, arrays of every layer."""
-    return times_of(_one_sentence(sentence), seconds)
+    from hf_elmo.kernels import constant_weights
+
+    with constant_weights() if STATE["constant_weights"] else nullcontext():
+        return times_of(_one_sentence(sentence), seconds)
 
 
 def _one_sentence(sentence: str) -> Callable[[], None]:
