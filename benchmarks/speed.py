@@ -19,7 +19,7 @@ from types import ModuleType
 
 from tqdm import tqdm
 
-from measure import embedding, finetuning, latency, memory, onnx, pretraining, scaling, startup
+from measure import embedding, finetuning, heads, latency, memory, onnx, pretraining, scaling, startup
 from measure.bench import FULL, QUICK, Bench, Settings
 from measure.plots import draw_plots
 from measure.report import write_readme
@@ -32,6 +32,7 @@ SECTIONS: dict[str, ModuleType] = {
     "latency": latency,
     "onnx": onnx,
     "finetuning": finetuning,
+    "heads": heads,
     "pretraining": pretraining,
     "scaling": scaling,
     "memory": memory,
@@ -41,7 +42,7 @@ SECTIONS: dict[str, ModuleType] = {
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--allennlp-python", help="Python of an environment with AllenNLP 2.10.1")
+    parser.add_argument("--allennlp-python", help="Python of an environment with AllenNLP and its models 2.10.1")
     parser.add_argument("--simple-elmo-python", help="Python of an environment with simple_elmo 0.9.2")
     parser.add_argument("--shared", type=Path, default=shared_folder(), help="folder with peers/ and data/")
     parser.add_argument("--text", type=Path, help="tokenized paragraphs, one a line [WikiText-2's test part]")

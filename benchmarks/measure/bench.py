@@ -31,6 +31,7 @@ class Plan:
         rounds: of all engines in turn, on the first number of threads; one round on the others.
         peer_words: how many words a peer embeds for a rate, by shape.
         finetuning: shapes, and whether the biLM is trained.
+        heads: shapes, and whether the biLM under a head is frozen, stored or trained.
         seconds: for each engine, round and cell of a repeated call.
         latency_words: lengths of single sentences.
         lines: sizes of the corpora of "Size of the corpus".
@@ -45,6 +46,10 @@ class Plan:
     rounds: int = 2
     peer_words: tuple[tuple[str, int], ...] = (("small", 3200), ("original", 3200))
     finetuning: tuple[tuple[str, bool], ...] = (("small", False), ("small", True), ("original", False))
+    heads: tuple[tuple[str, tuple[str, ...]], ...] = (
+        ("small", ("frozen", "stored", "trained")),
+        ("original", ("frozen", "stored")),
+    )
     seconds: float = 0.7
     latency_words: tuple[int, ...] = (5, 25, 100)
     lines: tuple[int, ...] = (1_000, 10_000, 100_000)
@@ -70,6 +75,7 @@ QUICK = Plan(
     rounds=1,
     peer_words=(("small", 100),),
     finetuning=(("small", False), ("small", True)),
+    heads=(("small", ("frozen", "stored", "trained")),),
     seconds=0.01,
     latency_words=(5, 25),
     lines=(100, 300),

@@ -21,9 +21,10 @@ def measure(bench: Bench) -> Iterator[Row]:
             ):
                 bilm, engine = "trained" if unfrozen else "frozen", answers.engine.name
                 row = FinetuningRow(shape=shape, bilm=bilm, engine=engine, threads=threads)
-                yield bench.fill(row, lambda answers=answers: _rates(answers, count_words(text)))
+                yield bench.fill(row, lambda answers=answers: rates(answers, count_words(text)))
 
 
-def _rates(answers: Answers, words: int) -> dict[str, float]:
+def rates(answers: Answers, words: int) -> dict[str, float]:
+    """Steps, and words, a second of the fastest round."""
     seconds = min(answer["seconds"] for answer in answers.all())
     return {"steps_per_second": 1 / seconds, "words_per_second": words / seconds}

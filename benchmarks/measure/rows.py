@@ -139,6 +139,41 @@ class FinetuningRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeadRow(Row):
+    TITLE: ClassVar[str] = "The heads of tasks"
+    NOTE: ClassVar[str] = (
+        "A step on 32 sentences from precomputed batches, AdamW: a bidirectional LSTM of 200 and its last states "
+        "(classifier), two layers of it and a CRF of 9 labels (tagger). The biLM is frozen and computed at each step, "
+        "frozen and read from layers that were stored once (`hf_elmo.store_layers`), or trained with the head. "
+        "AllenNLP: its `BasicClassifier` and `CrfTagger` over its own `ElmoTokenEmbedder`."
+    )
+    shape: str = column("shape")
+    head: str = column("head")
+    bilm: str = column("biLM")
+    engine: str = column("engine")
+    threads: int = column("threads")
+    steps_per_second: float | None = column("steps/s", ".3g")
+    words_per_second: float | None = column("words/s", ",.0f")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRow(Row):
+    TITLE: ClassVar[str] = "An epoch on stored layers"
+    NOTE: ClassVar[str] = (
+        "A linear classifier on the mean of the mixed layers, 32 sentences a step by `torch.utils.data.DataLoader`: an "
+        "epoch on `input_ids`, storing the layers in float16, and an epoch on what is stored, best of two each."
+    )
+    shape: str = column("shape")
+    engine: str = column("engine")
+    threads: int = column("threads")
+    words: int = column("words", ",")
+    epoch_seconds: float | None = column("epoch, s", ".2f")
+    store_seconds: float | None = column("storing, s", ".2f")
+    stored_seconds: float | None = column("epoch on stored layers, s", ".3f")
+    times: float | None = column("times as fast", ".1f")
+
+
+@dataclass(frozen=True, kw_only=True)
 class PretrainingRow(Row):
     TITLE: ClassVar[str] = "Pretraining"
     NOTE: ClassVar[str] = (

@@ -3,6 +3,7 @@
 import importlib.util
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from protocol import median_of, seconds_of, serve, times_of
@@ -84,6 +85,70 @@ def finetuning(sentences: list[str], unfrozen: bool, seconds: float) -> dict:
     return {"seconds": median_of(step, seconds, least=2)}
 
 
+def head_step(sentences: list[str], head: str, bilm: str, seconds: float) -> dict:
+    """One step of `BasicClassifier` or `CrfTagger` over `ElmoTokenEmbedder`, from ids: forward, backward, AdamW."""
+    import torch
+    from allennlp.modules.elmo import batch_to_ids
+
+    _restore_adamw()
+    model = _head(head, trained=bilm == "trained").train()
+    optimizer = torch.optim.AdamW(parameter for parameter in model.parameters() if parameter.requires_grad)
+    words = [sentence.split() for sentence in sentences]
+    ids = batch_to_ids(words)
+    tokens = {
+        "elmo": {"elmo_tokens": ids},
+        "words": {"tokens": ids[:, :, 0].contiguous()},
+    }  # BasicClassifier wants ids of words
+    if head == "classifier":
+        arguments = {"tokens": tokens, "label": torch.arange(len(words)) % 2}
+    else:
+        places = torch.arange(ids.shape[1]) % 9
+        arguments = {
+            "tokens": tokens,
+            "tags": places.repeat(len(words), 1),
+            "metadata": [{"words": row} for row in words],
+        }
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(**arguments)["loss"].backward()
+        optimizer.step()
+
+    return {"seconds": median_of(step, seconds, least=2)}
+
+
+def _restore_adamw() -> None:
+    """A name that AllenNLP's optimizers, which come with its models, import from transformers, and that left it."""
+    import torch
+    from transformers.utils import import_utils
+
+    import_utils._LazyModule.AdamW = torch.optim.AdamW
+
+
+def _head(head: str, trained: bool) -> Any:
+    from allennlp.data import Vocabulary
+    from allennlp.models import BasicClassifier
+    from allennlp.modules.seq2seq_encoders import PytorchSeq2SeqWrapper
+    from allennlp.modules.seq2vec_encoders import PytorchSeq2VecWrapper
+    from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
+    from allennlp.modules.token_embedders import ElmoTokenEmbedder, EmptyEmbedder
+    from torch.nn import LSTM
+
+    options, weights = STATE["files"]
+    elmo = ElmoTokenEmbedder(options, weights, dropout=0.5, requires_grad=trained)
+    embedder, size = BasicTextFieldEmbedder({"elmo": elmo, "words": EmptyEmbedder()}), elmo.get_output_dim()
+    vocabulary = Vocabulary()
+    if head == "classifier":
+        lstm = LSTM(size, 200, bidirectional=True, batch_first=True)
+        return BasicClassifier(vocabulary, embedder, PytorchSeq2VecWrapper(lstm), dropout=0.5, num_labels=2)
+    from allennlp_models.tagging import CrfTagger
+
+    for number in range(9):
+        vocabulary.add_token_to_namespace(f"label{number}", "labels")
+    lstm = LSTM(size, 200, num_layers=2, bidirectional=True, batch_first=True, dropout=0.5)
+    return CrfTagger(vocabulary, embedder, PytorchSeq2SeqWrapper(lstm), dropout=0.5)
+
+
 def bilm_step(windows: list[list[str]], seconds: float) -> dict:
     """The biLM alone, forward and backward, without softmax and optimizer. AllenNLP adds two boundaries a window."""
     from allennlp.modules.elmo import _ElmoBiLm, batch_to_ids
@@ -98,4 +163,4 @@ def bilm_step(windows: list[list[str]], seconds: float) -> dict:
 
 
 if __name__ == "__main__":
-    serve({call.__name__: call for call in (load, embed, latency, save_layers, finetuning, bilm_step)})
+    serve({call.__name__: call for call in (load, embed, latency, save_layers, finetuning, head_step, bilm_step)})
