@@ -119,6 +119,30 @@ def test_each_type_and_name_is_made_for_itself():
     assert make.times == 2
 
 
+# Changes of many numbers at once, in tensors of several pieces: they must not cancel in a lane of the hash.
+REGULAR_WRITES = {
+    "negated": lambda x: x.neg_(),
+    "doubled": lambda x: x.mul_(2),
+    "halved": lambda x: x.mul_(0.5),
+    "times four": lambda x: x.mul_(4),
+    "a row negated": lambda x: x[100].neg_(),
+    "64 columns negated": lambda x: x[:, 64:128].neg_(),
+    "every other number negated": lambda x: x[:, ::2].neg_(),
+    "one added to the bits": lambda x: x.view({2: torch.int16, 4: torch.int32}[x.itemsize]).add_(1),
+    "halves change places": lambda x: x.copy_(x.roll(len(x) // 2, 0)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("write", REGULAR_WRITES.values(), ids=REGULAR_WRITES)
+def test_a_regular_write_to_a_large_weight_is_noticed(write, dtype):
+    make, weight = Maker(), torch.randn(1024, 1024).to(dtype)
+    make.of(weight)
+    write(weight.data)
+    assert make.of(weight) == weight.double().sum()
+    assert make.times == 2
+
+
 def test_lives_as_long_as_the_weight_and_stays_out_of_copies():
     gc.collect()  # weights of models that are gone already
     before, make = len(weights._made), Maker()

@@ -1,7 +1,8 @@
 /* The fingerprints of tensors' bytes, at the speed of reading them.
  *
- * In each of 4 * LANES lanes of 32 bits, state = state * odd + word: a bijection of the state for every word, so one
- * changed word always changes its lane, and changes of several words cancel with a chance of 2^-32.
+ * In each of 4 * LANES lanes of 32 bits, state = (state ^ (state >> 15)) * odd + word: a bijection of the state for every
+ * word, so one changed word always changes its lane. The shift carries high bits down, which a product never does: without
+ * it, an even number of changed signs, or exponents that all rise by one, would cancel.
  */
 #include "elmo.h"
 
@@ -15,7 +16,7 @@ static uint64_t fingerprint_of_piece(const char *x, long bytes) {
   for (int k = 0; k < AT_ONCE; k++) state[k] = (words){0} + (uint32_t)(k + 1);
   long n = 0;
   for (; n + AT_ONCE * (long)sizeof(words) <= bytes; n += AT_ONCE * sizeof(words))
-    for (int k = 0; k < AT_ONCE; k++) state[k] = state[k] * odd + ((const words *)(x + n))[k];
+    for (int k = 0; k < AT_ONCE; k++) state[k] = (state[k] ^ (state[k] >> 15)) * odd + ((const words *)(x + n))[k];
   uint64_t total = (uint64_t)bytes;
   for (; n < bytes; n++) total = (total ^ (unsigned char)x[n]) * 0x100000001b3u;
   for (int k = 0; k < AT_ONCE; k++)
