@@ -65,8 +65,9 @@ class _Layer(torch.autograd.Function):
         forward = partial(_forward_loop, steps, clips, lstm_cell)
         backward = partial(_backward_loop, steps, clips, lstm_cell)
         taken = torch.empty(0)  # lives as long as what is saved for the backward pass
-        take_graph = take_graph or _take_graph
-        ctx.graph = take_graph(forward, backward, own, (batch_sizes, clips), taken)
+        ctx.graph = None
+        if not _saves_elsewhere():
+            ctx.graph = (take_graph or _take_graph)(forward, backward, own, (batch_sizes, clips), taken)
         if ctx.graph is None:
             saved = forward(*own)
             outputs = saved[-1]
@@ -103,6 +104,12 @@ class _Layer(torch.autograd.Function):
             torch.bmm(grad_outputs.mT, saved[-3]) if weight_hr is not None and wanted[6] else None,
             *(None, None, None),
         )
+
+
+def _saves_elsewhere() -> bool:
+    """Whether a hook (checkpointing, offloading) stores what is saved for the backward pass: then `taken` says nothing
+    about how long a graph's tensors are needed, and they may be overwritten before."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
 def _take_graph(forward: Callable, backward: Callable, inputs: tuple[Tensor | None, ...], settings, until: Tensor):

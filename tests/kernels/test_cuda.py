@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from hf_elmo.kernels import cuda_inference, training
 from hf_elmo.kernels.cuda_graphs import GraphPool
@@ -106,6 +107,29 @@ def test_what_a_backward_pass_needs_is_not_overwritten(pool):
     for some in found:
         assert_near(some, expected, TOLERANCE[torch.float64])
     assert Again.recorded == 2 * 3  # no more than the limit allows
+
+
+def checkpointed(*arguments):
+    return checkpoint(two_layers, *arguments, use_reentrant=False)
+
+
+def hooked(*arguments):
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda x: x):
+        return two_layers(*arguments)
+
+
+@pytest.mark.parametrize("run", [checkpointed, hooked])
+def test_what_hooks_save_is_not_overwritten(pool, run):
+    x, state, weights = square_layer()
+
+    def gradient(recorded):
+        leaf = x.clone().requires_grad_()
+        run(partial(train, recorded), leaf, state, weights).square().sum().backward()
+        return [leaf.grad]
+
+    two_layers(partial(train, pool), x.clone().requires_grad_(), state, weights)  # graphs are there from here on
+    for _ in range(3):
+        assert_near(gradient(pool), gradient(None), TOLERANCE[torch.float64])
 
 
 def test_loops_are_free_again_after_the_backward_pass_or_without_one(pool):
