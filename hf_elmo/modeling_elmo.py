@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -34,15 +33,17 @@ class ElmoModelOutput(ModelOutput):
             the word's vector twice, layer j is `[forward_j; backward_j]`. With `output_hidden_states=True`.
         state: `h [num_hidden_layers, 2, batch, P]` and `c [num_hidden_layers, 2, batch, C]` (axis 1: forward,
             backward), for the next call's `state=`.
-        scalar_mixes: `num_scalar_mixes` mixes, each `[batch, words, 2P]`, where there are several.
+        scalar_mixes: `num_scalar_mixes` mixes, each `[batch, words, 2P]`, where there are several, else `None`.
     """
 
     last_hidden_state: Tensor | None = None
     pooler_output: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
-    # Attributes, but no items of the output and of its tuple: pipelines take every item apart by the batch's rows.
-    state: ClassVar[State | None] = None
-    scalar_mixes: ClassVar[tuple[Tensor, ...] | None] = None
+
+    # `state` and `scalar_mixes` are attributes, but no items of the output: pipelines take items apart by batch rows.
+    def __getattr__(self, name: str) -> object:
+        lost = " A wrapper that rebuilds outputs (accelerate, DDP) kept its items only: call the model inside of it."
+        raise AttributeError(f"this {type(self).__name__} has no {name}." + lost * (name in ("state", "scalar_mixes")))
 
 
 class ElmoLSTMLayer(GradientCheckpointingLayer):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.utils._pytree import tree_map
 from transformers import BatchEncoding, PreTrainedModel
 
 from hf_elmo import (
@@ -601,3 +602,19 @@ def test_wrong_inputs_are_refused_by_name(inputs: dict, case: str) -> None:
 def test_a_language_model_needs_a_vocabulary() -> None:
     with pytest.raises(ValueError, match="vocab_size is None"):
         ElmoForPreTraining(config_of(vocab_size=None))
+
+
+def test_an_output_that_was_rebuilt_does_not_pretend_to_have_no_state() -> None:
+    model = random_model(ElmoConfig(**TINY, num_scalar_mixes=2)).eval()
+    output = model(**model.dummy_inputs)
+    rebuilt = tree_map(lambda x: x, output)  # as DDP and accelerate's hooks do
+    assert torch.equal(rebuilt.last_hidden_state, output.last_hidden_state)
+    assert len(output.scalar_mixes) == len(output.state) == 2
+    for name in ("state", "scalar_mixes"):
+        with pytest.raises(AttributeError, match=f"has no {name}. A wrapper that rebuilds outputs"):
+            getattr(rebuilt, name)
+    with pytest.raises(AttributeError, match=r"has no attentions\.$"):
+        output.attentions  # noqa: B018
+    model.forward = lambda *_, **__: rebuilt
+    with pytest.raises(AttributeError, match="has no scalar_mixes"):  # not one mix of two
+        model.word_representations(**model.dummy_inputs)
