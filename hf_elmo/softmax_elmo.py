@@ -151,6 +151,7 @@ class _SampledSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_total, _):
+        _require_first_order()
         hidden, weight, bias, targets, ids, grad_hidden, grad_true, grad_keys = ctx.saved_tensors
         grad_true, grad_keys = grad_true * grad_total, grad_keys * grad_total
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
@@ -193,6 +194,11 @@ def sampled_softmax_nll(
     return _SampledSoftmax.apply(hidden, weight, bias, targets, sampled, _product_dtype(hidden))
 
 
+def _require_first_order() -> None:
+    if torch.is_grad_enabled():  # create_graph=True, as for a penalty on gradients, which would be a constant
+        raise RuntimeError("the softmax's loss has no second derivative: call backward without create_graph.")
+
+
 class _FullSoftmax(torch.autograd.Function):
     """Negative log-likelihood of each row. Logits exist for one block of rows and words at a time; the backward pass
     makes them again."""
@@ -212,6 +218,7 @@ class _FullSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_nll):
+        _require_first_order()
         hidden, weight, bias, targets, log_total = ctx.saved_tensors
         low_hidden, low_weight = hidden.to(ctx.dtype), weight.to(ctx.dtype)
         grad_hidden = torch.zeros_like(hidden, dtype=torch.float32)

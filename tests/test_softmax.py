@@ -227,3 +227,15 @@ def test_no_matrix_of_rows_by_vocabulary_is_made(problem, small_blocks, monkeypa
     monkeypatch.setattr(torch, "mm", lambda a, b: sizes.append(len(a) * b.shape[1]) or real(a, b))
     full_softmax_nll(*problem).sum().backward()
     assert max(sizes) <= max(5 * 23, 23 * 7)
+
+
+def test_a_penalty_on_gradients_is_refused(problem):
+    """The loss's own backward pass has no gradient: the penalty would add nothing in silence."""
+    hidden, weight, bias, targets = problem
+    losses = (
+        sampled_softmax_nll(hidden, weight, bias, targets, sample_words(5, len(weight)))[0],
+        full_softmax_nll(hidden, weight, bias, targets).sum(),
+    )
+    for loss in losses:
+        with pytest.raises(RuntimeError, match="no second derivative"):
+            torch.autograd.grad(loss, hidden, create_graph=True)

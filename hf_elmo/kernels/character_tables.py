@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from . import native
 from .structs import Work
-from .tensors import wants_gradient, why_not_plain
+from .tensors import first_order, wants_gradient, why_not_plain
 
 LANES = 16  # filters side by side in a block of the tables, as in the source
 MODULES = ("Embedding", "Conv1d", "ModuleList", "Linear", "ElmoHighway")  # whose computation is known here
@@ -176,7 +176,7 @@ class _Maxima(torch.autograd.Function):
         return maxima
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_order
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         (windows, embedding, *parameters), blocks, grad = ctx.saved_tensors, ctx.blocks, grad.contiguous()
         grad_embeddings = embedding.new_empty(len(blocks.firsts), *embedding.shape)

@@ -86,8 +86,10 @@ def use(*names: str) -> Iterator[None]:
     `HF_ELMO_KERNELS`.
 
     Raises:
-        ValueError: there is no backend of that name.
+        ValueError: there is no backend of that name, or none is named.
     """
+    if not names:
+        raise ValueError('kernels.use() names no backend: say use("on") for all of them, use("off") for none.')
     setting = ",".join(names)
     _parse(setting)
     token = _used.set(setting)

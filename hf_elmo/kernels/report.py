@@ -26,6 +26,8 @@ def describe_model(model: Any) -> str:
     Args:
         model: any model of hf_elmo, on its device and in its type.
     """
+    if not model.config.use_elmo:
+        return "use_elmo is False: the model has no biLM."
     lines = []
     for title, operation, arguments, gradients in _calls(model.base_model):
         with torch.set_grad_enabled(gradients):

@@ -1,6 +1,8 @@
 """What backends ask of tensors before they compute with them where PyTorch does not look."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +34,22 @@ def why_not_plain(tensors: Iterable[Tensor | None], device: str) -> str | None:
         if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
             return "forward-mode differentiation"
     return None
+
+
+def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """A `backward` of an `autograd.Function` whose gradient has none itself: one that is asked for (`create_graph`) is
+    refused, where `once_differentiable` may take it for a constant."""
+
+    @wraps(backward)
+    def checked(ctx: Any, *grads: Tensor) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "the kernels have no second derivative: call backward without create_graph, or in a block of "
+                'hf_elmo.kernels.use("off").'
+            )
+        return backward(ctx, *grads)
+
+    return checked
 
 
 def tensors_of(call) -> list[Tensor | None]:

@@ -16,7 +16,7 @@ from ..lstm_elmo import LstmCall, State, clip
 from .cell import Cell, choose_cell, clip_backward_
 from .cpu_packed import Product, pack, why_not_packed
 from .packing import last_words, steps_of
-from .tensors import tensors_of, wants_gradient, why_not_plain
+from .tensors import first_order, tensors_of, wants_gradient, why_not_plain
 
 Steps = list[tuple[int, int]]
 Clips = tuple[float | None, float | None]
@@ -80,7 +80,7 @@ class _Layer(torch.autograd.Function):
         return outputs, outputs.index_select(1, last), clip(saved[-4].index_select(1, last), clips[0])
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_order
     def backward(ctx, *grads):
         _, *tensors = ctx.saved_tensors
         own, saved = tuple(tensors[:7]), tuple(tensors[7:])

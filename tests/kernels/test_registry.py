@@ -10,9 +10,18 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import hf_elmo
-from hf_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer, backends_elmo, kernels
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForPreTraining,
+    ElmoForSequenceClassification,
+    ElmoModel,
+    ElmoTokenizer,
+    backends_elmo,
+    kernels,
+)
 from hf_elmo.kernels import BACKENDS, NAMES, native
 from hf_elmo.lstm_elmo import LstmCall, bilstm_layer
+from tests.conftest import TINY
 from tests.lstm_layers import random_layer, reference
 
 needs_native = pytest.mark.skipif(native.library() is None, reason=str(native.reason()))
@@ -189,3 +198,28 @@ def test_kernels_are_imported_when_they_are_needed() -> None:
     script = "import sys, hf_elmo.modeling_elmo; print([name for name in sys.modules if 'hf_elmo.kernels' in name])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_block_that_names_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="names no backend"), kernels.use():
+        pass
+
+
+def test_describe_of_a_head_without_elmo() -> None:
+    config = ElmoConfig(**TINY, use_elmo=False, word_vectors_vocab_size=9)
+    assert kernels.describe(ElmoForSequenceClassification(config)) == "use_elmo is False: the model has no biLM."
+
+
+def test_a_penalty_on_gradients_is_refused_by_kernels_and_right_without() -> None:
+    def penalty(*names: str) -> torch.Tensor:
+        call = call_of(2, torch.float64)
+        weight = call.weights[0].weight_hr.requires_grad_()
+        with kernels.use(*names):
+            outputs, _ = bilstm_layer(call.inputs, call.batch_sizes, (call.hidden, call.cell), call.weights, 3.0, 3.0)
+            (gradient,) = torch.autograd.grad(outputs.square().sum(), weight, create_graph=True)
+        gradient.square().sum().backward()
+        return weight.grad
+
+    assert penalty("off").abs().sum() > 0
+    with pytest.raises(RuntimeError, match="the kernels have no second derivative"):
+        penalty("training", "cell-c")
