@@ -223,13 +223,18 @@ def _prepare(
             f"tokenizer is a {type(tokenizer).__name__} that does not split into words, as the code of old checkpoints "
             "makes it; load it with hf_elmo.ElmoTokenizer.from_pretrained"
         )
-    wanted, given = _spelling(model.config), _spelling(tokenizer)
+    require_tokenizer(model.config, tokenizer)
+    return model, tokenizer
+
+
+def require_tokenizer(config: ElmoConfig, tokenizer: ElmoTokenizer) -> None:
+    """Refuses the tokenizer of another model (ValueError), whose numbers would mean other characters."""
+    wanted, given = _spelling(config), _spelling(tokenizer)
     if given != wanted:
         raise ValueError(
             f"the tokenizer spells words with {given}, the model reads {wanted}; give the tokenizer that belongs to "
             "the model"
         )
-    return model, tokenizer
 
 
 def _spelling(reader: ElmoConfig | ElmoTokenizer) -> str:
@@ -267,14 +272,24 @@ def _torch_device(device: str | torch.device | None) -> torch.device | None:
 def rows_of(inputs: Any, reading: dict[str, Any], parts: PartsFolder) -> Iterable[Row]:
     """The rows of `inputs`, which can be iterated more than once."""
     if isinstance(inputs, (str, os.PathLike)):
-        return _source(inputs, reading, parts.path)
-    if any(reading[name] is not None for name in ("file_format", "text_column")):
-        raise ValueError("input_format and text_column belong to an input file; inputs here are sentences")
-    rows = SentenceSource(inputs, "inputs")
+        return file_source(inputs, reading, parts.path)
+    rows = sentence_source(inputs, reading)
     return parts.spooled(rows) if iter(inputs) is inputs else rows
 
 
-def _source(path: str | os.PathLike, reading: dict[str, Any], folder: Path) -> RowSource:
+def sentence_source(sentences: Any, reading: dict[str, Any]) -> SentenceSource:
+    """Sentences as rows.
+
+    Raises:
+        ValueError: an option says how to read a file.
+    """
+    if any(reading[name] is not None for name in ("file_format", "text_column")):
+        raise ValueError("input_format and text_column belong to an input file; inputs here are sentences")
+    return SentenceSource(sentences, "inputs")
+
+
+def file_source(path: str | os.PathLike, reading: dict[str, Any], folder: Path) -> RowSource:
+    """The rows of a file; of standard input, `"-"`, those of a copy in `folder`."""
     if str(path) != "-":
         return RowSource(Path(path), **reading)
     file_format = reading["file_format"] or "text"
@@ -359,9 +374,9 @@ def _next_chunk(rows: Iterator[Row]) -> list[Row]:
 def _embed_in_memory(job: _Job, inputs: Any, reading: dict[str, Any]) -> list[np.ndarray] | np.ndarray:
     with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
         if isinstance(inputs, (str, os.PathLike)):
-            rows = _source(inputs, reading, Path(folder))
+            rows = file_source(inputs, reading, Path(folder))
         else:
-            rows = list(SentenceSource(inputs, "inputs"))
+            rows = list(sentence_source(inputs, reading))
         scratch = partial(tempfile.TemporaryFile, dir=folder)
         arrays: list[np.ndarray] = []
         with job.bar(len(rows) if isinstance(rows, list) else None) as bar:

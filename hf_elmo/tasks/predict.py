@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -18,9 +19,16 @@ from tqdm.auto import tqdm
 from transformers import AutoConfig
 
 from .. import __version__
-from ..embedding.corpus import model_fingerprint, rows_of, tokenizer_fingerprint
+from ..embedding.corpus import (
+    file_source,
+    model_fingerprint,
+    require_tokenizer,
+    rows_of,
+    sentence_source,
+    tokenizer_fingerprint,
+)
 from ..embedding.parts import PartsFolder, create
-from ..embedding.readers import Row, RowSource, RowsRead, SentenceSource, Survey, survey
+from ..embedding.readers import Row, RowsRead, Survey, survey
 from ..evaluation import evaluation_mode
 from ..modeling_classification_elmo import ElmoForSequenceClassification
 from ..modeling_tagging_elmo import ElmoForTokenClassification
@@ -94,9 +102,12 @@ def predict(
     disable = None if progress is None else not progress
     with evaluation_mode(model), torch.inference_mode():
         if output is None:
-            is_file = isinstance(inputs, (str, os.PathLike))
-            rows = RowSource(Path(inputs), **reading) if is_file else SentenceSource(inputs, "inputs")
-            with tqdm(unit=" rows", desc="predicting", disable=disable) as bar:
+            with (
+                TemporaryDirectory(prefix="hf_elmo_") as folder,
+                tqdm(unit=" rows", desc="predicting", disable=disable) as bar,
+            ):
+                is_file = isinstance(inputs, (str, os.PathLike))
+                rows = file_source(inputs, reading, Path(folder)) if is_file else sentence_source(inputs, reading)
                 return [record for window in job.windows(iter(rows), bar) for record in window]
         parts = PartsFolder(Path(output))
         with parts.prepared(restart):
@@ -130,7 +141,9 @@ def _load(
     if model.config.classifier_text_pairs:
         raise ValueError("the model reads pairs of texts (classifier_text_pairs), but a row holds one.")
     if tokenizer is None:
-        tokenizer = load_tokenizer(model.name_or_path) if model.name_or_path else ElmoTokenizer()
+        own = {} if model.name_or_path else {"max_word_length": model.config.max_word_length}
+        tokenizer = load_tokenizer(model.name_or_path) if model.name_or_path else ElmoTokenizer(**own)
+    require_tokenizer(model.config, tokenizer)
     return model if device is None else model.to(device), tokenizer
 
 
@@ -190,7 +203,12 @@ class _Job:
         tags = probabilities.argmax(2) if crf is None else compact(output.tags, is_word)[0]
         chosen = probabilities.gather(2, tags.clamp(min=0)[:, :, None])[:, :, 0].tolist()
         records = []
-        for row, own, values in zip(words, tags.tolist(), chosen, strict=True):
+        for row, own, values, number in zip(words, tags.tolist(), chosen, inside.sum(1).tolist(), strict=True):
+            if number != len(row):
+                raise ValueError(
+                    f"the row {' '.join(row)!r} has {len(row)} words, but {number} tags: words such as </S> are read "
+                    "as boundaries, unless the tokenizer has split_special_tokens=True."
+                )
             names = [self.model.config.id2label[tag] for tag in own[: len(row)]]
             records.append({"words": row, "tags": names, "probabilities": values[: len(row)]})
         return records
@@ -241,6 +259,9 @@ def _line(record: dict[str, Any], ending: str) -> str:
     if ending == ".jsonl":
         return json.dumps(record, ensure_ascii=False) + "\n"
     if "tags" in record:
+        for word in record["words"]:
+            if word != " ".join(word.split()):
+                raise ValueError(f"the word {word!r} holds whitespace, which separates columns in .tsv: use .jsonl.")
         return "".join(f"{word}\t{tag}\n" for word, tag in zip(record["words"], record["tags"], strict=True)) + "\n"
     if "label" in record:
         return f"{record['label']}\t{record['probability']:.6f}\n"

@@ -1,6 +1,7 @@
 """A fine-tuned model over a file: records, formats, order, and that a stopped run resumes to the same bytes."""
 
 import json
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,33 @@ def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path: Path, monkeypatch) ->
 def test_what_cannot_be_predicted(tmp_path: Path, changes: dict, output: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         predict(checkpoint(tmp_path / "model", **changes), TEXTS, tmp_path / output)
+
+
+def test_options_and_tokenizers_that_do_not_fit(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model")
+    with pytest.raises(ValueError, match="belong to an input file"):
+        predict(folder, TEXTS, text_column="text")
+    with pytest.raises(ValueError, match="spells words with 20 characters"):
+        predict(folder, TEXTS, tokenizer=ElmoTokenizer(max_word_length=20))
+    model = random_model(ElmoConfig(**{**TINY, "max_word_length": 30}), ElmoForSequenceClassification)
+    assert len(predict(model, TEXTS)) == len(TEXTS)  # the default tokenizer has the model's length of words
+
+
+def test_standard_input_into_memory(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO("\n".join(TEXTS).encode())))
+    folder = checkpoint(tmp_path / "model")
+    assert predict(folder, "-") == predict(folder, TEXTS)
+
+
+def test_words_that_no_line_of_tags_can_hold(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model", ElmoForTokenClassification)
+    with pytest.raises(ValueError, match=r"'a </S> b' has 3 words, but 2 tags"):
+        predict(folder, [["a", "</S>", "b"]], tokenizer=ElmoTokenizer(split_special_tokens=False))
+    rows = tmp_path / "in.jsonl"
+    rows.write_text(json.dumps({"text": ["a\tb"]}) + "\n", encoding="utf-8")
+    assert predict(folder, rows)[0]["words"] == ["a\tb"]
+    with pytest.raises(ValueError, match=r"'a\\tb' holds whitespace.*use .jsonl"):
+        predict(folder, rows, tmp_path / "out.tsv")
 
 
 def test_a_model_without_a_head_is_refused(tmp_path: Path) -> None:
