@@ -111,7 +111,7 @@ class ElmoCRF(nn.Module):
     def marginals(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, labels]`, the probability of each label of each word; zero where no word is."""
         with torch.inference_mode(False), torch.enable_grad():
-            emissions, mask = emissions.detach().clone().float().requires_grad_(), mask.clone()
+            emissions, mask = self._wide(emissions.detach().clone())[0].requires_grad_(), mask.clone()
             # The derivative of the log-partition by a score is the probability of what has that score.
             return torch.autograd.grad(self.log_partition(emissions, mask).sum(), emissions)[0]
 

@@ -180,7 +180,10 @@ def sequence_classification_loss(
         labels = labels.view(-1, 1) if config.num_labels == 1 else labels
         known, targets = (part.to(logits.dtype) for part in (labels != -100, labels))
         total = nn.functional.binary_cross_entropy_with_logits(logits, targets, weight=known, reduction="sum")
-    return total / ((labels != -100).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch)
+    if num_items_in_batch is not None:
+        return total / num_items_in_batch
+    counted = torch.ones_like(labels) if config.problem_type == "regression" else labels != -100
+    return total / counted.sum().clamp(min=1)
 
 
 __all__ = ["ElmoForSequenceClassification"]

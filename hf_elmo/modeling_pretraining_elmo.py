@@ -83,9 +83,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         # DistributedDataParallel.
         self.elmo.scalar_mix.requires_grad_(False)
 
-    def freeze_bilm(self) -> None:
+    def freeze_bilm(self, frozen: bool = True) -> None:
         """Trains the softmax alone, that of another vocabulary, say; the configuration says nothing of it."""
-        self.elmo.train_bilm(False)
+        self.elmo.train_bilm(not frozen)
 
     def unfreeze_bilm(self) -> None:
         """Trains everything, as at the start."""
@@ -156,8 +156,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The loss to train on, and each direction's mean, without a gradient."""
         total, (forward, backward) = self._total_nll(directions, self._pack_labels(labels, packing))
-        items = len(forward) + len(backward) if num_items_in_batch is None else num_items_in_batch
-        return total / items, forward.mean(), backward.mean()
+        items = max(1, len(forward) + len(backward)) if num_items_in_batch is None else num_items_in_batch
+        forward, backward = (nll.mean() if len(nll) else nll.sum() for nll in (forward, backward))  # no label, no loss
+        return total / items, forward, backward
 
     @torch.no_grad()
     def word_nll(
@@ -170,6 +171,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     ) -> tuple[Tensor, State]:
         """The negative log-likelihood of each label in nats by the full softmax, `[batch, words, 2]` float32, 0 where
         the label is -100; and the state. The arguments are those of `forward`."""
+        if labels is None:
+            raise ValueError("labels are missing: word_nll is that of labels, as the batches of pretraining have them.")
         packing, layers, state = self._read(input_ids, attention_mask, None, state, backward_input_ids)
         columns = []
         for hidden, targets in zip(layers[-1].chunk(2, dim=1), self._pack_labels(labels, packing), strict=True):

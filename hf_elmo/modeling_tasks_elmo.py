@@ -173,8 +173,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         """
         if not (self.training and self.config.scalar_mix_l2):
             return loss
-        scalars = [module.scalars for module in self.modules() if isinstance(module, ElmoScalarMix)]
-        return loss + self.config.scalar_mix_l2 * share * sum(s.square().sum() for s in scalars)
+        mixes = [module for module in self.modules() if isinstance(module, ElmoScalarMix) and module.fixed is None]
+        return loss + self.config.scalar_mix_l2 * share * sum(mix.scalars.square().sum() for mix in mixes)
 
     def _mask(
         self,
@@ -196,6 +196,11 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             return unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
         if input_ids is not None or inputs_embeds is not None:
             raise ValueError("bilm_layers stand in place of input_ids and inputs_embeds: give one of the three.")
+        if not bilm_layers.is_floating_point():
+            raise ValueError(
+                f"bilm_layers are {bilm_layers.dtype}, but must be floating point: the bits of bfloat16 become numbers "
+                "by the tokenizer's pad, which DataCollatorWithPadding and TaggingCollator use."
+            )
         expected = [self.config.num_hidden_layers + 1, self.config.hidden_size]
         if bilm_layers.dim() != 4 or list(bilm_layers.shape[2:]) != expected:
             raise ValueError(

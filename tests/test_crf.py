@@ -136,6 +136,11 @@ def test_marginals() -> None:
     assert (found[~MASK] == 0).all()
 
 
+def test_marginals_keep_the_type_of_the_scores() -> None:
+    crf = make().double()
+    assert crf.marginals(emissions().double(), MASK).dtype == torch.float64
+
+
 def test_gradients() -> None:
     crf, labels = make(), torch.randint(NUM_LABELS, MASK.shape).masked_fill(~MASK, -100)
     labels[0, 1] = -100

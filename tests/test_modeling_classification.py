@@ -381,3 +381,9 @@ def test_several_labels_without_one_that_is_unknown(inputs: dict) -> None:
     known = labels != -100
     expected = torch.nn.functional.binary_cross_entropy_with_logits(output.logits[known], labels[known])
     torch.testing.assert_close(output.loss, expected)
+
+
+def test_a_regression_to_minus_100_is_a_regression(inputs: dict) -> None:
+    model, labels = make(num_labels=1, problem_type="regression"), torch.tensor([-100.0, 3.0, 0.5, -100.0])
+    output = model(**inputs, labels=labels)
+    torch.testing.assert_close(output.loss, plain_loss("regression", output.logits.view(-1), labels))

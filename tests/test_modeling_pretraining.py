@@ -267,3 +267,16 @@ def test_a_label_that_is_no_word_is_refused_by_its_value(model, batch, training,
 def test_a_word_id_that_is_no_word_stays_one_in_the_labels():
     labels = neighbor_labels(torch.tensor([[0, -7, -100, 1]]))
     assert labels[..., 0].tolist() == [[-7, -100, 1, -100]]
+
+
+def test_a_batch_without_a_label_has_no_loss(model, batch):
+    output = model(**{**batch, "labels": torch.full_like(batch["labels"], -100)})
+    assert [output.loss, output.forward_loss, output.backward_loss] == [0, 0, 0]
+    with pytest.raises(ValueError, match="labels are missing"):
+        model.word_nll(batch["input_ids"])
+
+
+def test_the_bilm_can_be_frozen_and_unfrozen(model):
+    for frozen in (True, False):
+        model.freeze_bilm(frozen)
+        assert all(weight.requires_grad is not frozen for weight in model.elmo.bilm.parameters())

@@ -196,6 +196,8 @@ def test_stored_layers_that_do_not_fit(tokenizer: ElmoTokenizer) -> None:
         model(input_ids=inputs["input_ids"], bilm_layers=layers)
     with pytest.raises(ValueError, match=r"\[4, 21, 2, 22\], but must be \[batch, words, 3, 22\]"):
         model(bilm_layers=layers[:, :, :2])
+    with pytest.raises(ValueError, match=r"bilm_layers are torch.uint16, but must be floating point"):
+        model(bilm_layers=layers.to(torch.bfloat16).view(torch.uint16))
     with pytest.raises(ValueError, match=r"attention_mask has the shape \[4, 3\]"):
         model(bilm_layers=layers, attention_mask=inputs["attention_mask"][:, :3])
     model.unfreeze_bilm()
@@ -236,6 +238,13 @@ def test_a_fixed_mix_at_the_output(tmp_path: Path, tokenizer: ElmoTokenizer) -> 
     assert not [name for name, _ in model.named_parameters() if "mix" in name]
     read = model.read_words(**{key: encode(tokenizer, "last")[key] for key in ("input_ids", "attention_mask")})
     torch.testing.assert_close(read.elmo_at_output, read.vectors)
+
+
+def test_lambda_is_not_on_weights_that_are_fixed(tokenizer: ElmoTokenizer) -> None:
+    model = make("pooled", layer_weights=1, scalar_mix_l2=0.3, classifier_dropout=0.0)
+    inputs = encode(tokenizer, "pooled")
+    given = {**inputs, "labels": labels_for(model, inputs)}
+    torch.testing.assert_close(model.train()(**given).loss, model.eval()(**given).loss)
 
 
 # -- ELMo as a layer of another network, and mixes of another number ---------------------------------------------------

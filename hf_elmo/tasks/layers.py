@@ -46,9 +46,9 @@ def store_layers(
         batch_size: rows that are computed together.
 
     Returns:
-        the data set in numpy's format (which widens numbers as it reads them), with a column `length` (for batches of
-        like length) and, for pairs of texts, `special_tokens_mask`; the others stay. `DataCollatorWithPadding` and
-        [`TaggingCollator`] pad it.
+        the data set in numpy's format (which widens numbers as it reads them), with the columns `length` (for batches
+        of like length) and `special_tokens_mask` (which positions are boundaries); the others stay.
+        `DataCollatorWithPadding` and [`TaggingCollator`] pad it.
 
     Raises:
         ValueError: the biLM is not frozen, there is none, `dtype` is unknown or too small for a layer, or `input_ids`
@@ -63,8 +63,7 @@ def store_layers(
     shape = None, config.num_hidden_layers + 1, config.hidden_size
     features["bilm_layers"] = datasets.Array3D(shape, STORED_TYPES[dtype])
     features["length"] = datasets.Value("int64")
-    if config.classifier_text_pairs:
-        features["special_tokens_mask"] = datasets.Sequence(datasets.Value("int8"))
+    features["special_tokens_mask"] = datasets.Sequence(datasets.Value("int8"))
     fingerprint = _fingerprint(model, dataset, dtype)
     file = None
     if folder is not None:
@@ -114,9 +113,8 @@ def _compute(model: ElmoTaskModel, texts: list, dtype: str) -> dict[str, list]:
         "bilm_layers": [value[:length] for value, length in zip(values, lengths, strict=True)],
         "length": lengths.tolist(),
     }
-    if model.config.classifier_text_pairs:
-        boundaries = model.config.bos_token_id, model.config.eos_token_id
-        columns["special_tokens_mask"] = [np.isin(row[:, 1], boundaries).astype(np.int8) for row in rows]
+    boundaries = model.config.bos_token_id, model.config.eos_token_id
+    columns["special_tokens_mask"] = [np.isin(row[:, 1], boundaries).astype(np.int8) for row in rows]
     return columns
 
 

@@ -27,7 +27,7 @@ def learning_rates(
         word_vectors: of the word vectors beside ELMo.
 
     Returns:
-        what `Trainer(optimizer_cls_and_kwargs=...)` takes.
+        what `Trainer(optimizer_cls_and_kwargs=...)` takes, once: each Trainer needs its own.
 
     Raises:
         ValueError: a rate is negative, or given for a part that is not trained.
@@ -60,7 +60,17 @@ def learning_rates(
         for decays, parameters in by_decay.items():
             decay = arguments.weight_decay if decays else 0.0
             groups.append({"params": parameters, "lr": rate, "weight_decay": decay})
-    return optimizer, {**options, "params": groups}
+    return optimizer, _OfOneTrainer({**options, "params": groups})
+
+
+class _OfOneTrainer(dict):
+    """Options of an optimizer, out of which Trainer takes the groups: a second one would train at one rate."""
+
+    def __contains__(self, key: object) -> bool:
+        found = super().__contains__(key)
+        if key == "params" and not found:
+            raise ValueError("another Trainer has taken these learning rates: call learning_rates for each Trainer.")
+        return found
 
 
 def _part_of(name: str) -> str:

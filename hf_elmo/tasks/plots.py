@@ -27,7 +27,7 @@ def layer_weights(model: nn.Module) -> dict[str, tuple[list[float], float]]:
     found: dict[str, tuple[list[float], float]] = {}
     for name, module in model.named_modules():
         if isinstance(module, ElmoScalarMix):
-            place = "output" if name.split(".")[-1] == "output_mix" else "input"
+            place = "output" if "output_mix" in name.split(".") else "input"
             if module.fixed is not None:
                 found[place] = list(module.fixed), 1.0
                 continue

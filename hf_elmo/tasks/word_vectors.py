@@ -126,8 +126,10 @@ def count_words(
         lowercase: count words in lower case; capitals are then no difference.
 
     Raises:
-        ValueError: no word is left.
+        ValueError: no word is left, or `limit` is less than 1.
     """
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit is {limit}, but must be 1 or more, or None for all words.")
     counts = Counter(
         word.lower() if lowercase else word for words in tokenizer.split_into_words(texts) for word in words if word
     )

@@ -46,8 +46,13 @@ def data(tokenizer: ElmoTokenizer, head: str) -> datasets.Dataset:
 
 
 @pytest.fixture
-def tokenizer(tokenizer: ElmoTokenizer, request: pytest.FixtureRequest) -> ElmoTokenizer:
-    if request.node.callspec.params.get("head") == "tagger":
+def head() -> str:
+    return "classifier"
+
+
+@pytest.fixture
+def tokenizer(tokenizer: ElmoTokenizer, head: str) -> ElmoTokenizer:
+    if head == "tagger":
         tokenizer.words = ["a", "b"]
     return tokenizer
 
@@ -117,10 +122,19 @@ def test_what_is_stored(tokenizer: ElmoTokenizer, head: str) -> None:
         assert own["bilm_layers"].dtype == np.float32
         torch.testing.assert_close(torch.from_numpy(own["bilm_layers"]), expected)
         assert np.array_equal(own["labels"], row["labels"])
-    assert ("special_tokens_mask" in stored.column_names) == (head == "pairs")
+        assert own["special_tokens_mask"].tolist() == [int(word[1] in (257, 258)) for word in row["input_ids"]]
 
 
-@pytest.mark.parametrize("head", ["classifier"])
+def test_texts_without_boundaries(tokenizer: ElmoTokenizer, head: str) -> None:
+    model = make(head).eval()
+    rows = datasets.Dataset.from_dict(dict(tokenizer(TEXTS[:4], add_special_tokens=False)))
+    collate = DataCollatorWithPadding(tokenizer)
+    expected = model(**collate(list(rows))).logits
+    stored = collate(list(store_layers(model, rows, "float32")))
+    stored.pop("length")
+    torch.testing.assert_close(model(**stored).logits, expected)
+
+
 def test_the_file_is_found_again_for_the_same_weights_only(tmp_path: Path, tokenizer: ElmoTokenizer, head: str) -> None:
     model, rows = make(head), data(tokenizer, head)
     first = store_layers(model, rows, folder=tmp_path)
@@ -138,7 +152,6 @@ def test_the_file_is_found_again_for_the_same_weights_only(tmp_path: Path, token
     assert not np.array_equal(other[0]["bilm_layers"], first[0]["bilm_layers"])
 
 
-@pytest.mark.parametrize("head", ["classifier"])
 def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
     model, rows = make(head), data(tokenizer, head)
     with pytest.raises(ValueError, match="dtype is 'int8'"):

@@ -114,3 +114,11 @@ def test_rates_that_have_no_effect_are_refused(tmp_path: Path) -> None:
     model = ElmoModel(ElmoConfig(**TINY))
     (group,) = learning_rates(model, arguments_for(tmp_path), mix=0.1)[1]["params"]
     assert group["lr"] == 0.1
+
+
+def test_rates_serve_one_trainer(tmp_path: Path) -> None:
+    model, arguments = make(), arguments_for(tmp_path)
+    rates = learning_rates(model, arguments, bilm=0.1)
+    Trainer(model, arguments, optimizer_cls_and_kwargs=rates).create_optimizer()
+    with pytest.raises(ValueError, match="call learning_rates for each Trainer"):
+        Trainer(model, arguments, optimizer_cls_and_kwargs=rates).create_optimizer()

@@ -32,6 +32,14 @@ def test_several_mixes_and_fixed_ones() -> None:
     assert layer_weights(ElmoModel(ElmoConfig(**TINY, layer_weights=-1))) == {"input": ([0.0, 0.0, 1.0], 1.0)}
 
 
+def test_mixes_inside_of_an_adapter() -> None:
+    config = ElmoConfig(**TINY, encoder_type="bilstm", elmo_at_output=True, encoder_hidden_size=5)
+    model = ElmoForSequenceClassification(config)
+    torch.nn.init.constant_(model.output_mix.gamma, 2.0)
+    model.output_mix = torch.nn.ModuleDict({"default": model.output_mix})  # as PEFT's modules_to_save do
+    assert {place: gamma for place, (_, gamma) in layer_weights(model).items()} == {"input": 1.0, "output": 2.0}
+
+
 def test_a_model_without_a_mix_is_refused() -> None:
     config = ElmoConfig(**TINY, use_elmo=False, word_vectors_vocab_size=9)
     with pytest.raises(ValueError, match="has no mix of layers"):

@@ -96,3 +96,5 @@ def test_words_of_texts() -> None:
     assert count_words(tokenizer, texts, limit=1) == ["the"]
     with pytest.raises(ValueError, match="no word occurs 9 times"):
         count_words(tokenizer, texts, min_count=9)
+    with pytest.raises(ValueError, match="limit is -1"):
+        count_words(tokenizer, texts, limit=-1)
