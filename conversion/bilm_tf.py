@@ -22,6 +22,7 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .allennlp import COPY, Dataset, Row, key_table
 from .allennlp_options import config_from_options, integer, read_options
+from .checkpoint import write_files
 from .output import new_folder, require_equal
 
 PREFIX = "lm/"
@@ -157,6 +158,16 @@ def read_variables(checkpoint: str | Path) -> dict[str, np.ndarray]:
     return {name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()}
 
 
+def checkpoint_files(checkpoint: str | Path) -> list[Path]:
+    """The files that [`read_variables`] reads; the latest checkpoint of a folder is the one its `checkpoint` names."""
+    folder, name = Path(checkpoint).parent, Path(checkpoint).name
+    if Path(checkpoint).is_dir():
+        folder, state = Path(checkpoint), Path(checkpoint, "checkpoint")
+        named = re.search(r'^model_checkpoint_path: "(?:.*/)?(.+)"', state.read_text() if state.is_file() else "")
+        name = named[1] if named else "*"
+    return sorted([*folder.glob(f"{name}.index"), *folder.glob(f"{name}.data-*")])
+
+
 def load_bilm_tf(checkpoint: str | Path, options: str | Path | None = None) -> ElmoForPreTraining:
     """
     The language models of a training checkpoint of bilm-tf or simple_elmo.
@@ -189,7 +200,8 @@ def convert_bilm_tf(
     word_splitting: str = "whitespace",
 ) -> Path:
     """
-    Writes a training checkpoint of bilm-tf as a folder for the Hub, with its softmax and vocabulary.
+    Writes a training checkpoint of bilm-tf as a folder for the Hub, with its softmax and vocabulary, model card and
+    conversion record.
 
     Args:
         checkpoint: as in [`read_variables`].
@@ -213,9 +225,10 @@ def convert_bilm_tf(
     tokenizer = ElmoTokenizer(
         word_splitting=word_splitting, max_word_length=model.config.max_word_length, vocab_file=str(vocabulary)
     )
+    weights = checkpoint_files(checkpoint)
+    sources = [*weights, weights[0].parent / "options.json" if options is None else options, vocabulary]
     with new_folder(Path(out)) as folder:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        write_files(folder, Path(out), model, tokenizer, sources, source_format="bilm-tf's TensorFlow checkpoint")
         written = ElmoForPreTraining.from_pretrained(folder).state_dict()
         for key, tensor in model.state_dict().items():
             require_equal(key, tensor, written[key])

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.model_cards import make_card, published_card, write_card
-from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.modeling_elmo import ElmoModel, ElmoPreTrainedModel
 from hf_elmo.shipped import load_checkpoint
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
@@ -19,6 +19,7 @@ from .allennlp import LEFT_OUT, read_weights, write_weights
 from .download import SHA256, download_published, published_model, sha256
 from .hdf5 import import_h5py
 from .output import new_folder, require_absent, require_equal
+from .record import make_record, write_record
 from .vocabularies import copy_vocabulary
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -71,7 +72,7 @@ def convert(
     """
     Write AllenNLP's model as a folder for the Hub: safetensors, configuration, tokenizer, model card, and the code with
     which it loads where hf_elmo is not installed. The folder is read back and compared with the source, tensor by
-    tensor.
+    tensor; `conversion.json` and the metadata of the safetensors have the names and SHA-256 of the source's files.
 
     Args:
         options: the `options.json`.
@@ -98,7 +99,7 @@ def convert(
     model = load(options, weights, dtype)
     tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=model.config.max_word_length)
     with new_folder(out) as folder:
-        _write_files(folder, out, model, tokenizer, (options, weights), about, compared=digest is not None)
+        write_files(folder, out, model, tokenizer, (options, weights), about, compared=digest is not None)
         if vocabulary is not None:
             copy_vocabulary(vocabulary, folder / "softmax_vocab.txt")
         _compare_with_source(folder, options, weights, dtype)
@@ -129,7 +130,7 @@ def write_checkpoint(
     """
     out = Path(out)
     with new_folder(out) as folder:
-        _write_files(folder, out, model, tokenizer, sources, about, source_format)
+        write_files(folder, out, model, tokenizer, sources, about, source_format)
         written = ElmoModel.from_pretrained(folder, dtype="auto")
         for field in inspect.get_annotations(ElmoConfig):
             require_equal(f"config.{field}", getattr(model.config, field), getattr(written.config, field))
@@ -146,28 +147,41 @@ def write_checkpoint(
     return out
 
 
-def _write_files(
+def write_files(
     folder: Path,
     out: Path,
-    model: ElmoModel,
+    model: ElmoPreTrainedModel,
     tokenizer: ElmoTokenizer,
     sources: Iterable[str | Path],
-    about: ModelCard | None,
+    about: ModelCard | None = None,
     source_format: str = "AllenNLP's format",
     compared: bool = False,
 ) -> None:
+    """
+    Write all of a converted checkpoint's files into `folder`, before they are compared with their source.
+
+    Args:
+        folder: where to write.
+        out: the name that the folder gets, which the card has for its title.
+        model, tokenizer, sources, source_format, about: as in [`write_checkpoint`].
+        compared: whether the digest of the weights was compared with a known one.
+    """
+    dtype = str(model.dtype).removeprefix("torch.")
+    record = make_record(sources, source_format, dtype)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    write_record(folder, record)
+    state = model.base_model.state_dict()
     card = make_card(
         out.resolve().name,
         about,
         config=model.config,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        dtype=str(model.dtype).removeprefix("torch."),
-        sources=[(Path(file).name, sha256(Path(file))) for file in sources],
+        dtype=dtype,
+        sources=[(source["file"], source["sha256"]) for source in record["sources"]],
         source_format=source_format,
         compared=compared,
-        learned_mix=any(bool(model.state_dict()[key].any()) for key in LEFT_OUT[:1] if key in model.state_dict()),
+        learned_mix=any(bool(state[key].any()) for key in LEFT_OUT[:1] if key in state),
     )
     write_card(folder, card)
 

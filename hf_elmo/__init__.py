@@ -11,10 +11,10 @@ from transformers import (
     AutoTokenizer,
 )
 
-from .configuration_elmo import ElmoConfig
+from .configuration_elmo import VERSION, ElmoConfig
 from .tokenization_elmo import ElmoTokenizer
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 # Importing a model class costs seconds, so each is imported when it is first used.
 _MODULE_OF = {

@@ -13,11 +13,12 @@ from .configuration_tasks_elmo import ElmoTaskFields
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
+VERSION = "0.1.0"  # of hf_elmo; a checkpoint carries the code of the version that wrote it, and says which
 # What `input_ids` hold besides bytes: the 256 bytes are 1 to 256, and 0 fills padded positions.
 SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID = 257, 258, 259, 260, 261
 # Names in a config.json that are neither fields nor attributes.
 NO_FIELDS = {"auto_map", "model_type", "torch_dtype", "transformers_version", "_commit_hash", "_name_or_path"}
-NO_FIELDS |= {"use_cache"}  # Trainer sets it on every configuration
+NO_FIELDS |= {"use_cache", "hf_elmo_version"}  # Trainer sets the first on every configuration
 OPTIONAL_SIZES = ("classifier_hidden_size", "vocab_size", "word_vocab_size", "word_embedding_size")
 # The character filters of every model that was published: (width in characters, number of filters).
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -135,7 +136,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         self._require_layer_weights()
         self._require_task_fields()
         self._warn_of_unknown(kwargs)
-        super().__post_init__(**kwargs)
+        super().__post_init__(**kwargs | {"hf_elmo_version": VERSION})
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
