@@ -10,7 +10,7 @@ from .checkpoint import convert_published, require_digest, require_dtype
 from .download import download
 from .manylangs import convert_manylangs
 from .output import require_absent
-from .published import NLPL_HOSTS, manylangs_number
+from .published import NLPL_HOSTS, manylangs_number, page
 from .repository import convert_repository
 from .tf_hub import convert_saved_model
 
@@ -80,4 +80,5 @@ def convert_named(
     folder = Path(cache_dir) if cache_dir is not None else cached_assets_path("hf_elmo", "nlpl", model)
     archive = download(f"{number}.zip", folder / f"{number}.zip", NLPL_HOSTS)
     require_digest(archive, digest)
-    return convert_manylangs(archive, out, dtype=dtype, word_splitting=word_splitting or "whitespace")
+    how = {"dtype": dtype, "word_splitting": word_splitting or "whitespace", "about": page(model)}
+    return convert_manylangs(archive, out, **how)

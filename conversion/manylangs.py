@@ -13,6 +13,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import numpy as np
+from huggingface_hub import ModelCard
 
 from hf_elmo.character_vocab_elmo import FIRST_WORD_ID, CharacterVocabulary, character_id
 from hf_elmo.configuration_elmo import (
@@ -102,7 +103,12 @@ def read_manylangs(folder: str | Path) -> tuple[ElmoConfig, dict[str, np.ndarray
 
 
 def convert_manylangs(
-    source: str | Path, out: str | Path, *, dtype: str = "float32", word_splitting: str = "whitespace"
+    source: str | Path,
+    out: str | Path,
+    *,
+    dtype: str = "float32",
+    word_splitting: str = "whitespace",
+    about: ModelCard | None = None,
 ) -> Path:
     """
     Write a model of ELMoForManyLangs as a folder for the Hub, with its characters and words in the tokenizer.
@@ -113,6 +119,7 @@ def convert_manylangs(
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the weights in the folder.
         word_splitting: how the tokenizer splits text, an argument of [`ElmoTokenizer`]. The models were trained on
             words as Universal Dependencies splits them; give them such words.
+        about: a page about the model, for the model card.
 
     Returns:
         `out`.
@@ -128,7 +135,8 @@ def convert_manylangs(
         tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=config.max_word_length)
         tokenizer.character_vocab = vocabulary
         files = [file for file in map(folder.joinpath, FILES) if file.is_file()]
-        return write_checkpoint(out, model_of(config, arrays, dtype), tokenizer, files, "ELMoForManyLangs' format")
+        model = model_of(config, arrays, dtype)
+        return write_checkpoint(out, model, tokenizer, files, "ELMoForManyLangs' format", about)
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

@@ -1,5 +1,9 @@
 """The names of all published models that are converted by name: what each is, and where ELMoForManyLangs' were put."""
 
+from huggingface_hub import ModelCard
+
+from hf_elmo.model_cards import published_card
+
 from .download import PUBLISHED_MODELS
 
 # Of each language of ELMoForManyLangs its identifier in the repository of word vectors of NLPL, and its name.
@@ -75,3 +79,12 @@ def manylangs_number(name: str) -> int | None:
     """The identifier of a model of ELMoForManyLangs by its name; `None` for another name."""
     found = MANYLANGS.get(name.removeprefix(MANYLANGS_PREFIX)) if name.startswith(MANYLANGS_PREFIX) else None
     return found and found[0]
+
+
+def page(name: str) -> ModelCard:
+    """The page of a published model, by a name of [`all_names`]."""
+    if manylangs_number(name) is None:
+        return published_card(name)
+    code = name.removeprefix(MANYLANGS_PREFIX)
+    number, language = MANYLANGS[code]
+    return published_card("manylangs", code=code, language=language, number=str(number))

@@ -1,12 +1,26 @@
-"""Model cards: what is known of a published model is in the metadata, by which the Hub finds it."""
+"""Model cards: their metadata, by which the Hub finds a model, their parts, and the code in them, which is run."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
+from transformers.pipelines import SUPPORTED_TASKS
 
-from hf_elmo import ElmoConfig
+from hf_elmo import ElmoConfig, shipped
+from hf_elmo.conversion import all_names, convert, convert_manylangs
 from hf_elmo.conversion.download import PUBLISHED_MODELS
-from hf_elmo.model_cards import make_card, published_card
-from tests.conftest import TINY
+from hf_elmo.conversion.published import MANYLANGS, page
+from hf_elmo.model_cards import make_card
+
+from .allennlp_files import make_arrays, make_options, write_files
+from .conftest import TINY
+from .manylangs_files import make_settings, write_model
+from .test_remote_code import ALONE
 
 # As its publisher says of the models that were there in 2018; and the one text that is a data set of the Hub.
 UNRESTRICTED = {
@@ -15,6 +29,7 @@ UNRESTRICTED = {
     "license_link": "https://github.com/allenai/allennlp/issues/1462",
 }
 LM1B = {"datasets": ["billion-word-benchmark/lm1b"]}
+MIT = {"license": "mit", "tags": ["elmo", "bilm", "character-level", "elmoformanylangs"]}
 KNOWN = {
     "small": {"language": "en", **UNRESTRICTED, **LM1B},
     "medium": {"language": "en", **UNRESTRICTED, **LM1B},
@@ -23,25 +38,160 @@ KNOWN = {
     "portuguese": {"language": "pt", "license": "unknown"},
     "pubmed": {"language": "en", "license": "unknown"},
     "seqvec": {"license": "unknown", "tags": ["elmo", "bilm", "biology", "protein"]},
+    **{f"manylangs-{code}": {"language": code, **MIT} for code in MANYLANGS},
 }
 OF_EACH = {"library_name": "transformers", "pipeline_tag": "feature-extraction"}
 OF_EACH |= {"tags": ["elmo", "bilm", "character-level"]}
+PARTS = ["Use", "Sizes", "Training data", "Known scores", "Limits and biases", "Good to know"]
+PARTS += ["Conversion", "Citation"]
+OF_ALLENNLP = ("small", "medium", "original", "original-5.5b")
+CONVERTED = {
+    "parameters": 12345,
+    "dtype": "bfloat16",
+    "sources": [("weights.hdf5", "0" * 64)],
+    "source_format": "AllenNLP's format",
+    "compared": False,
+}
 
 
-def card_of(about: ModelCard | None) -> ModelCard:
-    """A converted checkpoint's card, as the Hub reads it."""
-    fields = {"config": ElmoConfig(**TINY), "parameters": 7, "dtype": "float32", "sources": [], "compared": False}
-    return ModelCard(make_card("elmo-test", about, **fields).content)
+def card_of(about: ModelCard | None, **fields: object) -> ModelCard:
+    """A card as the Hub reads it."""
+    return ModelCard(make_card("elmo-test", about, config=ElmoConfig(**TINY), **fields).content)
 
 
-@pytest.mark.parametrize("name", PUBLISHED_MODELS)
+def sections(text: str) -> dict[str, str]:
+    """A card's sections by their headings."""
+    _, *parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_every_published_model_has_a_card() -> None:
+    assert KNOWN.keys() == all_names().keys()
+
+
+@pytest.mark.parametrize("name", KNOWN)
 def test_the_metadata_of_a_published_model_holds_what_is_known(name: str) -> None:
-    card = card_of(published_card(name))
-    assert card.data.to_dict() == OF_EACH | KNOWN[name]
+    card = card_of(page(name), **CONVERTED)
+    data = card.data.to_dict()
+    widget = data.pop("widget", None)
+    assert data == OF_EACH | KNOWN[name]
+    assert (widget is None) == name.startswith("manylangs")
+    assert all(one.keys() == {"text"} for one in widget or ())
+    assert data["pipeline_tag"] in SUPPORTED_TASKS
+    assert re.fullmatch("[a-z]{2,3}", data.get("language", "en"))
     text = " ".join(card.text.split())
     assert ("1 Billion Word Benchmark" in text) == ("datasets" in KNOWN[name])
     assert ("We don't impose any restrictions on our models" in text) == (card.data.license == "other")
 
 
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_card_has_all_of_its_parts(name: str) -> None:
+    card = card_of(page(name), **CONVERTED)
+    assert not re.search(r"\{\{|\{%|\}\}|%\}", card.content)
+    found = sections(card.text)
+    assert list(found) == PARTS
+    assert all(text.strip() for text in found.values())
+    source = r"allennlp\.org/elmo|et al\. 20\d\d|None (with a source that we know|of this model alone)"
+    assert re.search(source, found["Known scores"])
+    assert "0.0 MB" in found["Sizes"]
+    assert f"SHA-256 `{'0' * 64}`" in found["Conversion"]
+    assert "to the source's values in bfloat16" in found["Conversion"]
+    assert found["Citation"].count("@") == 1 + (name == "seqvec" or name.startswith("manylangs"))
+    assert "peters-etal-2018-deep" in found["Citation"]
+    assert found["Use"].count("```python") == 1
+
+
+@pytest.mark.parametrize("name", OF_ALLENNLP)
+def test_scores_are_those_of_their_source(name: str) -> None:
+    """allennlp.org/elmo: F1 of semantic role labeling and of constituency parsing."""
+    scores = {"small": "83.62 | 93.12", "medium": "84.04 | 93.60", "original": "84.63 | 93.85"}
+    scores["original-5.5b"] = "84.93 | 94.01"
+    found = sections(page(name).text)["Known scores"]
+    assert [other for other, text in scores.items() if text in found] == [name]
+
+
+def test_the_page_of_a_language_names_it() -> None:
+    korean, chinese = page("manylangs-ko"), page("manylangs-zh")
+    assert "The **Korean** ELMo" in korean.text
+    assert "number 161 of NLPL" in korean.text
+    assert ["traditional" in card.text for card in (korean, chinese)] == [False, True]
+
+
 def test_of_other_files_no_license_and_no_data_are_claimed() -> None:
-    assert card_of(None).data.to_dict() == OF_EACH
+    card = card_of(None, **CONVERTED)
+    assert card.data.to_dict() == OF_EACH
+    assert "do not say what text it read" in " ".join(card.text.split())
+
+
+def test_of_a_checkpoint_that_was_not_converted_no_source_is_claimed() -> None:
+    card = card_of(None)
+    assert "Conversion" not in sections(card.text)
+    assert not re.search("Converted|SHA|source", card.text)
+
+
+# -- the code in the cards ---------------------------------------------------------------------------------------------
+
+RUN = (
+    ALONE
+    + """
+import json
+for code in json.loads(sys.argv[1]):
+    names = {}
+    exec(code, names)
+    outputs, words = names["outputs"], names["words"]
+    assert type(names["model"]).__module__.startswith("transformers_modules.")
+    print(json.dumps([
+        list(words["input_ids"].shape[:2]), list(outputs.last_hidden_state.shape),
+        list(outputs.pooler_output.shape), [list(layer.shape) for layer in outputs.hidden_states],
+    ]))
+"""
+)
+
+
+def python_blocks(card: ModelCard) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", card.text, flags=re.DOTALL)
+
+
+def tiny(name: str, folder: Path) -> Path:
+    """A small random model, converted with the page of a published one."""
+    if name.startswith("manylangs"):
+        source = write_model(folder / f"{name}-source", make_settings(), [["A", "sentence", "."]])
+        return convert_manylangs(source, folder / f"elmo-{name}", about=page(name))
+    options = make_options()
+    source = write_files(folder / f"{name}-source", options, make_arrays(options))
+    splitting = "characters" if name == "seqvec" else "lm1b"
+    return convert(*source, folder / f"elmo-{name}", about=page(name), word_splitting=splitting)
+
+
+# The longest of the two texts of each card, with its boundaries.
+WORDS = {"small": 12, "medium": 12, "original": 12, "original-5.5b": 12, "portuguese": 9, "pubmed": 10, "seqvec": 17}
+WORDS |= {"manylangs-ko": 5, "manylangs-zh": 5}
+
+
+def test_every_code_block_runs_where_hf_elmo_is_not(tmp_path: Path) -> None:
+    """As it stands in the card, in the folder that holds the checkpoint under the name that the card gives."""
+    cards = {name: ModelCard.load(tiny(name, tmp_path) / "README.md") for name in WORDS}
+    blocks = {name: python_blocks(card) for name, card in cards.items()}
+    assert all(len(found) == 1 for found in blocks.values())
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
+    environment |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", "HOME": str(tmp_path)}
+    code = json.dumps([block for found in blocks.values() for block in found])
+    command = [sys.executable, "-I", "-c", RUN, code]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    for (name, words), line in zip(WORDS.items(), done.stdout.splitlines(), strict=True):
+        (size,) = re.findall(r"`outputs\.pooler_output`, `\[2, (\d+)\]`", cards[name].text)
+        expected = [2, words, int(size)]
+        assert json.loads(line) == [expected[:2], expected, [2, int(size)], [expected] * 3], name
+
+
+def test_the_code_of_the_card_that_ships() -> None:
+    (block,) = python_blocks(ModelCard.load(shipped.FOLDER / "README.md"))
+    names: dict = {}
+    exec(block, names)
+    assert [tuple(layer.shape) for layer in names["output"].hidden_states] == [(1, 9, 256)] * 3
+
+
+def test_there_is_a_page_for_each_family() -> None:
+    folder = Path(__file__).parent.parent / "model_cards"
+    assert {file.stem for file in folder.glob("*.md")} == {*PUBLISHED_MODELS, "manylangs", "template"}
