@@ -37,6 +37,7 @@ _MODULE_OF = {
     "plot_layer_weights": "tasks.plots",
     "predict": "tasks.predict",
     "pretrain": "pretraining.recipe",
+    "push": "hub",
     "read_word_vectors": "tasks.word_vectors",
     "score": "analysis.scoring",
     "span_metrics": "tasks.tagging",

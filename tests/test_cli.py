@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent.parent
 COMMANDS = (
     "convert",
     "export",
+    "push",
     "embed",
     "predict",
     "neighbors",
@@ -136,6 +137,7 @@ def test_a_traceback_on_request(tmp_path: Path) -> None:
 
 MISSING = {
     "export, model": ["export", "missing/model", "out"],
+    "push, folder": ["push", "missing/elmo", "somebody/elmo"],
     "embed, model": ["embed", "./missing", "text.txt", "out.npz"],
     "embed, input": ["embed", "missing.txt", "new/out.npz"],
     "neighbors, model": ["neighbors", "A word.", "word", "text.txt", "--model", "missing/a/model"],

@@ -74,6 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
     for add in (
         _add_convert,
         _add_export,
+        _add_push,
         _add_embed,
         _add_predict,
         _add_neighbors,
@@ -265,6 +266,46 @@ def _export(options: argparse.Namespace) -> None:
         print(f"{export_onnx(options.model, options.out, output_hidden_states=options.hidden_states)}: written")
     else:
         print(f"{export(options.model, options.out)}: every tensor equals the model's")
+
+
+def _add_push(subparsers: argparse._SubParsersAction) -> None:
+    parser = _add_command(
+        subparsers,
+        "push",
+        help="upload a checkpoint to the Hub",
+        description="Upload the checkpoint in the folder OUT to the repository REPO of the Hub in one commit: model, "
+        "tokenizer, the code with which it loads where hf_elmo is not installed, model card and conversion record. "
+        "What a training leaves beside them (optimizer, checkpoints, arguments) stays at home. It needs a token that "
+        "may write: log in with hf auth login, or set HF_TOKEN.",
+        examples="""
+            hf-elmo push my-elmo somebody/my-elmo --dry-run
+            hf-elmo push my-elmo somebody/my-elmo --private
+        """,
+    )
+    parser.add_argument("out", metavar="OUT", help="folder of the checkpoint")
+    parser.add_argument("repository", metavar="REPO", help="owner/name; created unless it exists")
+    parser.add_argument("--private", action="store_true", help="only its owner sees REPO")
+    parser.add_argument("--revision", metavar="NAME", help="branch to commit to, created unless it exists [main]")
+    parser.add_argument("--dry-run", action="store_true", help="only list the files and their sizes; send nothing")
+    parser.set_defaults(run=_push)
+
+
+def _push(options: argparse.Namespace) -> None:
+    from hf_elmo.hub import push
+
+    how = {"private": options.private, "revision": options.revision, "dry_run": options.dry_run}
+    try:
+        upload = push(options.out, options.repository, **how)
+    except ConnectionError:
+        print(file=sys.stderr)  # huggingface_hub leaves the line of its progress bar open
+        raise
+    for name, size in upload.files.items():
+        print(f"{size:>15,}  {name}{'  (made for the Hub)' if name in upload.made else ''}")
+    for what, names in (("left out", upload.left_out), ("deleted from the repository", upload.deleted)):
+        if names:
+            print(f"{what}: {', '.join(names)}")
+    total = f"{len(upload.files)} files, {sum(upload.files.values()):,} bytes"
+    print(f"{options.repository}: {total}, " + (upload.url or "nothing is uploaded in a dry run"))
 
 
 def _add_pretokenized(parser: argparse.ArgumentParser, text_is: str = "FILES are") -> None:
