@@ -11,6 +11,11 @@ from jinja2 import StrictUndefined, Template
 
 _FOLDER = files(__name__)
 EXAMPLES = ("A sentence .", "And another .")
+# Of a fine-tuned head: the task by which the Hub finds it, and the Auto class that loads it.
+HEADS = {
+    "ElmoForSequenceClassification": ("text-classification", "AutoModelForSequenceClassification"),
+    "ElmoForTokenClassification": ("token-classification", "AutoModelForTokenClassification"),
+}
 # How near hf_elmo comes to each source's own code, by the format: the largest difference of any number in float32. The
 # figures are those of README.md, which says what shows them.
 PARITY = {
@@ -44,7 +49,9 @@ def make_card(name: str, about: ModelCard | None = None, **fields: Any) -> Model
             `dtype`, `source_format`, `sources`, a list of (file name, SHA-256), `compared`, whether the weights' digest
             was compared with a known one, and `learned_mix`, whether the source has weights of the mix.
     """
-    metadata: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "feature-extraction"}
+    architecture = (fields["config"].architectures or [""])[0]
+    task, fields["auto"] = HEADS.get(architecture, ("feature-extraction", "AutoModel"))
+    metadata: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": task}
     metadata["tags"] = ["elmo", "bilm", "character-level"]
     if about is not None:
         metadata |= about.data.to_dict()

@@ -44,6 +44,7 @@ OF_EACH = {"library_name": "transformers", "pipeline_tag": "feature-extraction"}
 OF_EACH |= {"tags": ["elmo", "bilm", "character-level"]}
 PARTS = ["Use", "Sizes", "Training data", "Known scores", "Limits and biases", "Good to know"]
 PARTS += ["Conversion", "Citation"]
+WITH_EXAMPLES = ("ar", "de", "es", "fr", "ja", "ko", "pt", "ru", "zh")
 OF_ALLENNLP = ("small", "medium", "original", "original-5.5b")
 CONVERTED = {
     "parameters": 12345,
@@ -75,7 +76,7 @@ def test_the_metadata_of_a_published_model_holds_what_is_known(name: str) -> Non
     data = card.data.to_dict()
     widget = data.pop("widget", None)
     assert data == OF_EACH | KNOWN[name]
-    assert (widget is None) == name.startswith("manylangs")
+    assert (widget is None) == (name.startswith("manylangs") and name.partition("-")[2] not in WITH_EXAMPLES)
     assert all(one.keys() == {"text"} for one in widget or ())
     assert data["pipeline_tag"] in SUPPORTED_TASKS
     assert re.fullmatch("[a-z]{2,3}", data.get("language", "en"))
@@ -123,6 +124,14 @@ def test_of_other_files_no_license_and_no_data_are_claimed() -> None:
     assert "do not say what text it read" in " ".join(card.text.split())
 
 
+def test_of_a_head_the_card_names_the_task_and_the_class() -> None:
+    config = ElmoConfig(**TINY, num_labels=4, architectures=["ElmoForTokenClassification"])
+    card = ModelCard(make_card("elmo-test", config=config).content)
+    assert card.data.pipeline_tag == "token-classification"
+    assert 'model = AutoModelForTokenClassification.from_pretrained("elmo-test"' in card.text
+    assert "`outputs.logits`: of 4 labels" in card.text
+
+
 def test_of_a_checkpoint_that_was_not_converted_no_source_is_claimed() -> None:
     card = card_of(None)
     assert "Conversion" not in sections(card.text)
@@ -165,7 +174,7 @@ def tiny(name: str, folder: Path) -> Path:
 
 # The longest of the two texts of each card, with its boundaries.
 WORDS = {"small": 12, "medium": 12, "original": 12, "original-5.5b": 12, "portuguese": 9, "pubmed": 10, "seqvec": 17}
-WORDS |= {"manylangs-ko": 5, "manylangs-zh": 5}
+WORDS |= {"manylangs-ko": 7, "manylangs-zh": 9, "manylangs-fi": 5}
 
 
 def test_every_code_block_runs_where_hf_elmo_is_not(tmp_path: Path) -> None:
