@@ -10,7 +10,13 @@ import pytest
 import torch
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
-from hf_elmo.conversion.bilm_tf import convert_bilm_tf, find_checkpoint, load_bilm_tf, tensors_from_variables
+from hf_elmo.conversion.bilm_tf import (
+    checkpoint_files,
+    convert_bilm_tf,
+    find_checkpoint,
+    load_bilm_tf,
+    tensors_from_variables,
+)
 from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from hf_elmo_cli import main
 from tests.allennlp_files import make_options
@@ -242,6 +248,24 @@ def test_the_command_converts_a_training(training, tmp_path, monkeypatch, capsys
     model, tokenizer = ElmoForPreTraining.from_pretrained(out), ElmoTokenizer.from_pretrained(out)
     assert our_loss(model) == pytest.approx(expected_loss(options, variables), rel=1e-5)
     assert (tokenizer.vocabulary, tokenizer.word_splitting) == (WORDS, "whitespace")
+    record = json.loads((out / "conversion.json").read_text())
+    files = ["model.ckpt-70.data-00000-of-00001", "model.ckpt-70.index", "options.json", "vocab.txt"]
+    assert [one["file"] for one in record["sources"]] == files
+    assert "bilm-tf's TensorFlow checkpoint" in (out / "README.md").read_text()
+
+
+def test_the_files_of_the_latest_checkpoint_are_those_that_the_folder_names(training):
+    for ending in ("index", "data-00000-of-00001"):
+        (training / f"model.ckpt-7.{ending}").write_bytes(b"")
+    (training / "checkpoint").write_text(
+        'model_checkpoint_path: "/somewhere/else/model.ckpt-7"\nall_model_checkpoint_paths: "model.ckpt-70"\n'
+    )
+    found = [file.name for file in checkpoint_files(training)]
+    assert found == ["model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"]
+    assert [file.name for file in checkpoint_files(training / "model.ckpt-70")] == [
+        "model.ckpt-70.data-00000-of-00001",
+        "model.ckpt-70.index",
+    ]
 
 
 def test_the_command_says_that_tensorflow_is_missing(training, tmp_path, monkeypatch, capsys):
