@@ -5,6 +5,7 @@ needs longer than that to start one. The batches of a training all have the same
 and replayed ([`GraphPool`]).
 """
 
+import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -96,11 +97,16 @@ class GraphPool:
 
     def __init__(self, make: type = Graph) -> None:
         self._make = make
-        self._lock = threading.Lock()
+        self.renew_lock()
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
         self._free: OrderedDict[Hashable, list[tuple[GraphedLoops, int]]] = OrderedDict()  # what was used last, last
         self._bytes = 0
         self._failed = False
+
+    def renew_lock(self) -> None:
+        """A lock that nobody holds. The thread that has it may come again: the garbage collector, which gives loops
+        back, runs anywhere."""
+        self._lock = threading.RLock()
 
     def take(self, key: Hashable, size: int, limit: int, until: Tensor, *arguments: Any) -> GraphedLoops | None:
         """Loops for tensors of the shapes that `key` names, or `None` where there are none.
@@ -137,7 +143,7 @@ class GraphPool:
 
     def _make_room(self, size: int, limit: int) -> bool:
         while self._bytes + size > limit:
-            key = next((key for key, free in self._free.items() if free), None)
+            key = next((key for key, free in list(self._free.items()) if free), None)
             if key is None:
                 return False
             self._bytes -= self._free[key].pop(0)[1]
@@ -151,6 +157,9 @@ class GraphPool:
 
 
 _pool = GraphPool()
+
+if hasattr(os, "register_at_fork"):  # another thread may have held the lock, and is not there in the child
+    os.register_at_fork(after_in_child=_pool.renew_lock)
 
 
 def take_graph(

@@ -5,13 +5,17 @@ taken, filled, kept apart and given back as they must be.
 """
 
 import gc
+import os
+import signal
+import threading
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from hf_elmo.kernels import cuda_inference, training
+from hf_elmo.kernels import cuda_graphs, cuda_inference, training
 from hf_elmo.kernels.cuda_graphs import GraphPool
 from hf_elmo.lstm_elmo import LstmCall, LstmWeights, bilstm_layer
 from tests.lstm_layers import BATCHES, CLIPS, TOLERANCE, assert_near, everything, random_layer, reference
@@ -160,6 +164,44 @@ def test_where_recording_fails_the_loops_run_as_they_are():
     expected = everything(reference, *arguments)
     for _ in range(3):
         assert_near(everything(partial(train, pool), *arguments), expected, TOLERANCE[torch.float64])
+
+
+def ends(work: Callable[[], object]) -> bool:
+    """Whether `work` ends within seconds, in a child process."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(5)  # ends a process that waits
+        work()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_does_not_inherit_a_lock_that_another_thread_holds():
+    held, over = threading.Event(), threading.Event()
+
+    def hold():
+        with cuda_graphs._pool._lock:
+            held.set()
+            over.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        assert ends(lambda: cuda_graphs._pool._give_back("key", None, 1))
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_the_garbage_collector_may_give_loops_back_while_some_are_taken(pool):
+    def work():
+        with pool._lock:  # as `take` has it
+            pool._give_back("key", None, 1)
+
+    assert ends(work)
 
 
 # -- on a GPU ----------------------------------------------------------------------------------------------------------
