@@ -29,6 +29,7 @@ from .readers import import_pyarrow
 
 SAFETENSORS_HEADER_LIMIT = 100_000_000  # bytes; the limit of the safetensors library
 POOLED_NAME = "embeddings"
+NAME_BYTES = 60_000  # of an array's name: npz and hdf5 count them, and what stands around them, in 16 bits
 ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # a row group is in memory, with some copies of it
 
 
@@ -60,13 +61,19 @@ def check_names(output: Path, names: Iterable[str]) -> None:
     """Raise before the work for names of rows that the format cannot hold.
 
     Raises:
-        ValueError: a name that would be a path in hdf5 or npz, or one that safetensors keeps for itself.
+        ValueError: a name that UTF-8 cannot encode, that hdf5 or npz take for a path, would cut or have no room for, or
+            that safetensors keeps for itself.
     """
     ending = output.suffix.lower()
     for name in names:
-        path = ending in (".npz", ".h5", ".hdf5") and (name in (".", "..") or "/" in name or "\\" in name)
-        if path or (ending == ".safetensors" and name == "__metadata__"):
-            raise ValueError(f"a row named {name!r} cannot be an array of {ending}; take .parquet, or rename it")
+        try:
+            size = len(name.encode("utf-8"))
+        except UnicodeEncodeError as error:
+            raise ValueError(f"a row named {name!r:.80} cannot be written ({error.reason}); rename it") from None
+        paths = ending in (".npz", ".h5", ".hdf5")
+        unfit = name in (".", "..") or any(character in name for character in "/\\\0") or size > NAME_BYTES
+        if (paths and unfit) or (ending == ".safetensors" and name == "__metadata__"):
+            raise ValueError(f"a row named {name!r:.80} cannot be an array of {ending}; take .parquet, or rename it")
 
 
 def _named(rows: Iterable[Any], names: Names) -> Iterator[tuple[Any, str]]:

@@ -1,6 +1,7 @@
 """Proteins: FASTA in, a vector a residue or a sequence out under the sequence's identifier, as SeqVec writes them."""
 
 import gzip
+import json
 import os
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def arrays_of(path: Path) -> dict[str, np.ndarray]:
         return pytest.importorskip("safetensors.numpy").load_file(path)
     if path.suffix == ".parquet":
         table = pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
-        return {row["id"]: np.array(row["embedding"], np.float32) for row in table}
+        return {row.get("id", str(row["row"])): np.array(row["embedding"], np.float32) for row in table}
     with pytest.importorskip("h5py").File(path) as file:
         return {name: file[name][...] for name in file}
 
@@ -125,7 +126,12 @@ def test_letters_are_words_of_the_tokenizer_too(characters: ElmoTokenizer, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("name", "ending"), [("a/b", "npz"), ("a\\b", "hdf5"), ("..", "h5"), ("__metadata__", "safetensors")]
+    ("name", "ending"),
+    [
+        *(("a/b", "npz"), ("a\\b", "hdf5"), ("..", "h5"), ("__metadata__", "safetensors"), ("a\0", "npz")),
+        *(("\0a", "h5"), ("x" * 60_001, "npz"), ("日" * 20_001, "hdf5")),
+    ],
+    ids=lambda value: value[:5].encode("ascii", "backslashreplace").decode().replace("\0", "NUL"),
 )
 def test_identifiers_that_a_format_cannot_hold(model: ElmoModel, tmp_path: Path, name: str, ending: str) -> None:
     path = tmp_path / "a.fasta"
@@ -135,6 +141,49 @@ def test_identifiers_that_a_format_cannot_hold(model: ElmoModel, tmp_path: Path,
     assert {file.name for file in tmp_path.iterdir() if file.suffix != ".lock"} <= {"a.fasta", f"out.{ending}.parts"}
     embed(model, path, tmp_path / "out.parquet")
     assert list(arrays_of(tmp_path / "out.parquet")) == [name]
+
+
+@pytest.mark.parametrize("ending", ["npz", "hdf5", "safetensors", "parquet"])
+def test_the_longest_identifiers(model: ElmoModel, tmp_path: Path, ending: str) -> None:
+    path, name = tmp_path / "a.fasta", "日" * 20_000
+    path.write_text(f">{name}\nMK\n>b\nM", encoding="utf-8")
+    embed(model, path, tmp_path / f"out.{ending}")
+    assert sorted(arrays_of(tmp_path / f"out.{ending}")) == ["b", name]
+
+
+@pytest.mark.parametrize("ending", ["npz", "hdf5", "safetensors", "parquet"])
+def test_lone_surrogates_in_identifiers_are_refused_before_the_work(
+    model: ElmoModel, tmp_path: Path, stop_after, ending: str
+) -> None:
+    path, calls = tmp_path / "a.fasta", stop_after(1000)
+    path.write_bytes(b">good\nMK\n>b+2AA-d\nMK\n")  # UTF-7 can say what UTF-8 cannot
+    with pytest.raises(ValueError, match=r"a row named 'b\\ud800d' cannot be written \(surrogates not allowed\)"):
+        embed(model, path, tmp_path / f"out.{ending}", encoding="utf-7")
+    assert not calls
+    assert [file.name for file in tmp_path.iterdir()] == ["a.fasta"]
+
+
+@pytest.mark.parametrize("ending", ["npz", "hdf5", "safetensors", "parquet"])
+@pytest.mark.parametrize("source", ["words", "texts", "pretokenized", "jsonl", "fasta"])
+def test_lone_surrogates_in_words_are_dropped_in_every_format(
+    model: ElmoModel, tmp_path: Path, source: str, ending: str
+) -> None:
+    rows = [["a\ud800b", "\udfff", "c"], ["d"]]
+    texts, options, expected = [" ".join(row) for row in rows], {}, [["ab", "", "c"], ["d"]]
+    inputs = {"words": rows, "texts": texts, "pretokenized": texts}.get(source, tmp_path / f"in.{source}")
+    if source == "pretokenized":
+        options = {"pretokenized": True}
+    elif source == "jsonl":
+        inputs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif source == "fasta":
+        inputs.write_bytes(b">0\nA+2AA-B\n>1\nD")
+        options, expected = {"encoding": "utf-7"}, [["A", "", "B"], ["D"]]
+    embed(model, inputs, output := tmp_path / f"out.{ending}", **options)
+    found, vectors = arrays_of(output), embed(model, expected)
+    close([found[name].reshape(-1, 22) for name in ("0", "1")], vectors)
+    if ending == "parquet":
+        table = pytest.importorskip("pyarrow.parquet").read_table(output)
+        assert table.column("words").to_pylist() == expected
 
 
 def test_identifiers_that_are_not_ascii(model: ElmoModel, tmp_path: Path) -> None:
