@@ -138,7 +138,9 @@ def embed(
         MemoryError: not even one word fits on the device.
     """
     _check_options(pooling, output_dtype, batch_tokens, window)
-    target = None if output is None else _check_output(Path(output), overwrite)
+    parts = None if output is None else PartsFolder(Path(output))
+    if parts is not None:  # where there are parts, it is looked at again with the folder locked
+        _check_output(parts.output, overwrite or parts.path.is_dir())
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     if isinstance(inputs, (str, os.PathLike)) and str(inputs) != "-":
         RowSource(Path(inputs), **reading)  # raises before a model is loaded
@@ -155,12 +157,11 @@ def embed(
     }
     job = _Job(model, tokenizer, options, progress)
     with evaluation_mode(model):
-        if target is None:
+        if parts is None:
             return _embed_in_memory(job, inputs, reading)
-        parts = PartsFolder(target)
         with parts.prepared(restart):
-            _check_output(target, overwrite)  # another run may have written it meanwhile
-            return _embed_to_file(job, inputs, reading, parts)
+            _check_output(parts.output, overwrite or parts.in_place())  # another run may have written it meanwhile
+            return _embed_to_file(job, inputs, reading, parts, overwrite)
 
 
 def _check_options(pooling: str, output_dtype: str, batch_tokens: int | None, window: int | None) -> None:
@@ -173,13 +174,12 @@ def _check_options(pooling: str, output_dtype: str, batch_tokens: int | None, wi
             raise ValueError(f"{name} is {value!r}, but must be a whole number of tokens, 1 or more")
 
 
-def _check_output(output: Path, overwrite: bool) -> Path:
+def _check_output(output: Path, overwrite: bool) -> None:
     writer_for(output)
     if output.is_dir():
         raise IsADirectoryError(f"output {str(output)!r} is a folder; give the name of a file")
     if os.path.lexists(output) and not overwrite:
         raise FileExistsError(f"output {str(output)!r} exists; choose another name, or overwrite=True (--overwrite)")
-    return output
 
 
 def _batch_tokens(model: ElmoModel) -> int:
@@ -390,21 +390,25 @@ def _embed_in_memory(job: _Job, inputs: Any, reading: dict[str, Any]) -> list[np
     return arrays
 
 
-def _embed_to_file(job: _Job, inputs: Any, reading: dict[str, Any], parts: PartsFolder) -> EmbeddedCorpus:
+def _embed_to_file(
+    job: _Job, inputs: Any, reading: dict[str, Any], parts: PartsFolder, overwrite: bool
+) -> EmbeddedCorpus:
     rows = rows_of(inputs, reading, parts)
     known = survey(rows)  # a malformed row raises here, not after hours
     named = isinstance(rows, RowSource) and rows.resolved_format == "fasta"
     check_row_count(parts.output, job.layout, known.rows, named)
     if named:
         check_names(parts.output, _names(rows, known))
-    parts.agree(_manifest(job, known))
+    manifest = _manifest(job, known)
+    if (result := parts.left_over(manifest)) is not None:
+        return EmbeddedCorpus(parts.output, result["rows"], result["words"], job.layout.size)
+    _check_output(parts.output, overwrite)
+    parts.agree(manifest)
     parts.verify(job.layout)
     if _fill(job, rows, known.rows, parts) != known:
         parts.clear()
         raise ValueError("the input changed while it was embedded, so nothing is written; run it again")
-    corpus = _assemble(parts, job.layout, known, _names(rows, known) if named else None)
-    parts.clear()
-    return corpus
+    return _assemble(parts, job.layout, known, _names(rows, known) if named else None)
 
 
 def _fill(job: _Job, rows: Iterable[Row], total: int, parts: PartsFolder) -> Survey:
@@ -444,12 +448,9 @@ def _assemble(parts: PartsFolder, layout: RowLayout, known: Survey, names: Itera
         rows, words = rows + 1, words + count
     if rows != known.rows:
         raise ValueError(f"{parts.path} has {rows:,} rows, but the input {known.rows:,}; start over with --restart")
-    draft = parts.path / f"whole{parts.output.suffix}"
-    draft.unlink(missing_ok=True)  # and no link is followed
-    writer_for(parts.output)(draft, parts, layout, names)
-    with open(draft, "rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(draft, parts.output)
+    parts.draft.unlink(missing_ok=True)  # and no link is followed
+    writer_for(parts.output)(parts.draft, parts, layout, names)
+    parts.put_in_place(rows=rows, words=words)
     return EmbeddedCorpus(parts.output, rows, words, layout.size)
 
 

@@ -4,6 +4,9 @@
 and for each finished window of rows `N.bin` (the values of the rows, concatenated), `N.words` (JSON lines, the words of
 each row) and `N.json` (the number of words of each row). `N.json` is written last and by renaming, so a window that has
 one is complete. A folder without a manifest holds nothing worth keeping. The run that works in it has `lock` locked.
+
+The result is written to `whole.*` in the folder and renamed to OUTPUT. Before that the manifest gets the entry
+`result`, by which the next run knows what a killed one left: OUTPUT is its result, and the folder is to be removed.
 """
 
 from __future__ import annotations
@@ -168,7 +171,7 @@ class PartsFolder:
     def prepared(self, restart: bool) -> Iterator[None]:
         """Have the folder for this run alone: a new one, or that of an interrupted run.
 
-        Afterwards the folder stays only if it has a manifest.
+        Afterwards the folder stays only if it has a manifest. What a run that had ended did not remove is removed.
 
         Raises:
             FileExistsError: there is something of that name that is not ours.
@@ -176,8 +179,10 @@ class PartsFolder:
             OSError: no room; with what is left of the work.
         """
         with self._lock():
-            if restart or not self.manifest_path.exists():
+            if restart or not self.manifest_path.exists() or (self._ended() and not self.in_place()):
                 self.clear()
+            elif self.in_place():
+                self._clear_parts()
             try:
                 with self._explaining_full_disks():
                     yield
@@ -262,8 +267,8 @@ class PartsFolder:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            for draft in self.path.glob("whole.*"):
-                draft.unlink()
+            if self._result() is None:
+                self.draft.unlink(missing_ok=True)
             kept = "The finished work is kept: make room" if self.manifest_path.exists() else "Make room"
             raise OSError(
                 error.errno, f"no room to write {str(self.output)!r} ({error}). {kept}, and run the same again"
@@ -275,19 +280,64 @@ class PartsFolder:
         Raises:
             ValueError: the interrupted run had another model, other options or other rows.
         """
-        if self.manifest_path.exists():
-            before = self._read_json(self.manifest_path)
-            changed = [
-                f"{key} was {before.get(key)!r}, now {value!r}"
-                for key, value in manifest.items()
-                if before.get(key) != value
-            ]
-            if changed:
-                raise ValueError(
-                    f"{self.path} has parts of an interrupted run that differs: {'; '.join(changed)}. Resume it with "
-                    "its own settings, or start over with restart=True (--restart)"
-                )
+        if changed := self._changed(manifest):
+            raise ValueError(
+                f"{self.path} has parts of an interrupted run that differs: {'; '.join(changed)}. Resume it with "
+                "its own settings, or start over with restart=True (--restart)"
+            )
+        self._write_manifest(manifest)
+
+    def _changed(self, manifest: dict[str, Any]) -> list[str]:
+        """What differs from the manifest of an interrupted run, if there was one."""
+        if not self.manifest_path.exists():
+            return []
+        before = self._read_json(self.manifest_path)
+        return [
+            f"{key} was {before.get(key)!r}, now {value!r}"
+            for key, value in manifest.items()
+            if before.get(key) != value
+        ]
+
+    def _write_manifest(self, manifest: dict[str, Any]) -> None:
         _replace_text(self.manifest_path, json.dumps(manifest, indent=2) + "\n")
+
+    @property
+    def draft(self) -> Path:
+        """Where the result is written."""
+        return self.path / f"whole{self.output.suffix}"
+
+    def put_in_place(self, **counts: int) -> None:
+        """The draft, which is complete, becomes OUTPUT; then the folder is cleared. `counts`: see [`left_over`]."""
+        with open(self.draft, "rb+") as file:
+            os.fsync(file.fileno())
+        result = {**counts, **_identity(self.draft)}
+        self._write_manifest(self._read_json(self.manifest_path) | {"result": result})
+        os.replace(self.draft, self.output)
+        self._clear_parts()
+        self.manifest_path.unlink()
+
+    def in_place(self) -> bool:
+        """Whether OUTPUT is the result of a run that was killed before it had removed the folder."""
+        return (
+            self._ended() and os.path.lexists(self.output) and _identity(self.output).items() <= self._result().items()
+        )
+
+    def _ended(self) -> bool:
+        """Whether a run put its result in place, wherever that is now."""
+        return self._result() is not None and not self.draft.exists()
+
+    def _result(self) -> dict[str, Any] | None:
+        with suppress(FileNotFoundError, ValueError):
+            return self._read_json(self.manifest_path).get("result")
+        return None
+
+    def left_over(self, manifest: dict[str, Any]) -> dict[str, Any] | None:
+        """The counts of the result that is in place already, if it depends on just this; its manifest is removed."""
+        if not self.in_place():
+            return None
+        result = None if self._changed(manifest) else self._result()
+        self.manifest_path.unlink()
+        return result
 
     def _read_json(self, path: Path) -> dict[str, Any]:
         try:
@@ -411,9 +461,18 @@ class PartsFolder:
     def clear(self) -> None:
         """Remove what is in the folder, the manifest first: a folder without one has nothing worth keeping."""
         self.manifest_path.unlink(missing_ok=True)
+        self._clear_parts()
+
+    def _clear_parts(self) -> None:
         for name in os.listdir(self.path):
-            if name != self._lock_path.name and OWN_NAMES.fullmatch(name):
+            if name not in (self._lock_path.name, self.manifest_path.name) and OWN_NAMES.fullmatch(name):
                 (self.path / name).unlink(missing_ok=True)
+
+
+def _identity(path: Path) -> dict[str, int]:
+    """What a file keeps when it is renamed, and loses when it is written."""
+    found = os.stat(path, follow_symlinks=False)
+    return {"inode": found.st_ino, "bytes": found.st_size, "modified_ns": found.st_mtime_ns}
 
 
 def create(path: Path, kind: str, **options: Any) -> IO[Any]:

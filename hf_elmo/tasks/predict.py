@@ -94,14 +94,15 @@ def predict(
     """
     if batch_tokens < 1:
         raise ValueError(f"batch_tokens is {batch_tokens}, but must be 1 or more.")
-    if output is not None:
-        _check_output(Path(output), overwrite)
+    parts = None if output is None else PartsFolder(Path(output))
+    if parts is not None:  # where there are parts, it is looked at again with the folder locked
+        _check_output(parts.output, overwrite or parts.path.is_dir())
     model, tokenizer = _load(model, tokenizer, device)
     job = _Job(model, tokenizer, batch_tokens, pretokenized)
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     disable = None if progress is None else not progress
     with evaluation_mode(model), torch.inference_mode():
-        if output is None:
+        if parts is None:
             with (
                 TemporaryDirectory(prefix="hf_elmo_") as folder,
                 tqdm(unit=" rows", desc="predicting", disable=disable) as bar,
@@ -109,10 +110,9 @@ def predict(
                 is_file = isinstance(inputs, (str, os.PathLike))
                 rows = file_source(inputs, reading, Path(folder)) if is_file else sentence_source(inputs, reading)
                 return [record for window in job.windows(iter(rows), bar) for record in window]
-        parts = PartsFolder(Path(output))
         with parts.prepared(restart):
-            _check_output(parts.output, overwrite)  # another run may have written it meanwhile
-            return _predict_to_file(job, inputs, reading, parts, disable)
+            _check_output(parts.output, overwrite or parts.in_place())  # another run may have written it meanwhile
+            return _predict_to_file(job, inputs, reading, parts, overwrite, disable)
 
 
 def _check_output(output: Path, overwrite: bool) -> None:
@@ -215,11 +215,15 @@ class _Job:
 
 
 def _predict_to_file(
-    job: _Job, inputs: Any, reading: dict[str, Any], parts: PartsFolder, disable: bool | None
+    job: _Job, inputs: Any, reading: dict[str, Any], parts: PartsFolder, overwrite: bool, disable: bool | None
 ) -> Predicted:
     rows = rows_of(inputs, reading, parts)
     known = survey(rows)  # a malformed row raises here, not after hours
-    parts.agree(_manifest(job, parts.output, known))
+    manifest = _manifest(job, parts.output, known)
+    if (result := parts.left_over(manifest)) is not None:
+        return Predicted(parts.output, result["rows"])
+    _check_output(parts.output, overwrite)
+    parts.agree(manifest)
     done, before, read = parts.finished(), parts.last_state(), RowsRead()
     stream = _counted(rows, read)
     for _ in islice(stream, done * WINDOW_ROWS):
@@ -237,15 +241,11 @@ def _predict_to_file(
     if read.survey != known:
         parts.clear()
         raise ValueError("the input changed while it was read, so nothing is written; run it again")
-    draft = parts.path / f"whole{parts.output.suffix}"
-    with create(draft, "b") as file:
+    with create(parts.draft, "b") as file:
         for part in parts.line_files():
             with open(part, "rb") as one:
                 shutil.copyfileobj(one, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, parts.output)
-    parts.clear()
+    parts.put_in_place(rows=known.rows)
     return Predicted(parts.output, known.rows)
 
 

@@ -22,6 +22,7 @@ from hf_elmo.embedding.parts import PartsFolder, RowLayout
 from hf_elmo.embedding.writers import writer_for
 from hf_elmo.kernels import native, registry
 
+from ..harness.kills import watch_files
 from .helpers import ROWS, Stopped, close, read, text_file
 
 KILLS = int(os.environ.get("ELMO_KILLS", 6))
@@ -357,3 +358,90 @@ def test_of_two_runs_at_once_one_writes_all(tmp_path, run, whole):
         if 0 not in codes and not output.exists():  # killed after the other one was refused
             run(output)
         same(output, folder)
+
+
+# -- what a run leaves that is killed after its result -----------------------------------------------------------------
+
+
+def test_a_run_killed_after_its_result_is_ended_by_the_next(tmp_path, model):
+    source, said = text_file(tmp_path / "in.txt", ROWS), tmp_path / "said"
+
+    def run(folder: Path, kill_at: int | None, count: Path | None) -> None:
+        watch_files(folder, kill_at, count)
+        embed(model, source, folder / "out.npz", window=20)
+
+    assert finish(started(said, run, tmp_path / "whole", None, tmp_path / "events")) == 0
+    whole, kept = (tmp_path / "whole/out.npz").read_bytes(), []
+    for event in range((tmp_path / "events").stat().st_size, 0, -1):
+        folder = tmp_path / str(event)
+        output = folder / "out.npz"
+        assert finish(started(said, run, folder, event, None)) == -signal.SIGKILL, said.read_text()
+        is_there = output.exists()
+        kept.append((folder / "out.npz.parts/manifest.json").exists())
+        if kept[-1]:
+            written = embed(model, source, output, window=20)
+            assert (written.rows, written.words) == (len(ROWS), sum(map(len, read(output))))
+        else:  # all but empty, nothing says that the file is its result
+            assert {path.name for path in folder.glob("*.parts/*")} <= {"lock"}
+            with pytest.raises(FileExistsError, match="overwrite=True"):
+                embed(model, source, output, window=20)
+        assert [path.name for path in folder.iterdir()] == ["out.npz"]
+        assert output.read_bytes() == whole
+        if not is_there:
+            break
+    assert kept.count(True) > 9
+
+
+@pytest.fixture
+def left_over(tmp_path, model, monkeypatch) -> Path:
+    """An output beside the folder of the run that wrote it."""
+    with monkeypatch.context() as patched:
+        patched.setattr(PartsFolder, "_clear_parts", interrupted)
+        with pytest.raises(Stopped):
+            embed(model, ROWS, tmp_path / "out.npz", window=20)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.npz", "out.npz.parts"]
+    return tmp_path / "out.npz"
+
+
+def interrupted(parts: PartsFolder) -> None:
+    if parts.output.exists():
+        raise Stopped
+
+
+@pytest.mark.parametrize("kind", ["list", "generator"])
+def test_another_run_over_what_is_left_is_refused_or_overwrites(left_over, model, kind):
+    before = left_over.read_bytes()
+    rows = (lambda: iter(["another", "row"])) if kind == "generator" else (lambda: ["another", "row"])
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        embed(model, rows(), left_over, window=20)
+    assert left_over.read_bytes() == before
+    assert [path.name for path in left_over.parent.iterdir()] == ["out.npz"]
+    embed(model, rows(), left_over, window=20, overwrite=True)
+    close(read(left_over), embed(model, ["another", "row"]))
+
+
+def test_another_run_overwrites_what_is_left_at_once(left_over, model):
+    embed(model, iter(["another", "row"]), left_over, window=20, overwrite=True)
+    close(read(left_over), embed(model, ["another", "row"]))
+    assert [path.name for path in left_over.parent.iterdir()] == ["out.npz"]
+
+
+@pytest.mark.parametrize("change", ["moved", "another file"])
+def test_what_is_left_of_a_result_that_is_elsewhere_is_of_no_use(left_over, model, change):
+    for part in left_over.with_name("out.npz.parts").glob("*.bin"):  # the clearing had begun
+        part.unlink()
+    left_over.rename(left_over.with_name("moved.npz"))
+    if change == "another file":
+        left_over.write_text("mine")
+        with pytest.raises(FileExistsError, match="overwrite=True"):
+            embed(model, ROWS, left_over, window=20)
+        assert left_over.read_text() == "mine"
+    embed(model, ROWS, left_over, window=20, overwrite=change == "another file")
+    close(read(left_over), embed(model, ROWS))
+    assert sorted(path.name for path in left_over.parent.iterdir()) == ["moved.npz", "out.npz"]
+
+
+def test_a_restart_discards_what_is_left(left_over, model):
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        embed(model, ROWS, left_over, window=20, restart=True)
+    assert [path.name for path in left_over.parent.iterdir()] == ["out.npz"]

@@ -48,12 +48,14 @@ class Command:
         output: the result's name in that folder.
         before: called in the process before the command.
         whole_at_once: the result's name stands for nothing until it stands for the whole.
+        leaves: the folder, by its ending, that a run which is killed after its result leaves to the next one.
     """
 
     arguments: list[str]
     output: str
     before: Callable[[], None] = nothing
     whole_at_once: bool = True
+    leaves: str = ""
     expected: dict[str, bytes] = field(default_factory=dict)
     events: int = 0
     seconds: float = 0.0
@@ -161,7 +163,7 @@ def all_commands(folder: Path, options: Path, weights: Path, server: Server) -> 
     commands = {}
     for ending in ("safetensors", "npz", "hdf5", "parquet"):
         arguments = f"embed --batch-tokens 40 --window 90 {folder}/model {folder}/rows.txt OUT/vectors.{ending}"
-        commands[f"embed {ending}"] = Command(arguments.split(), f"vectors.{ending}")
+        commands[f"embed {ending}"] = Command(arguments.split(), f"vectors.{ending}", leaves=".parts")
     commands["convert"] = Command(["convert", str(options), str(weights), "OUT/converted"], "converted")
     commands["download"] = download_command("small", server)
     commands["pretrain"] = pretrain_command(
@@ -201,15 +203,27 @@ def run_killed(rng: random.Random, command: Command, place: Path) -> Counter:
             is_there = command.whole_at_once and (place / command.output).exists()
             if is_there:  # another run would refuse to write it
                 break
-        if ended.status == -signal.SIGKILL and not is_there:
-            require_success(command.start(place).wait())
+        if ended.status == -signal.SIGKILL:
+            finish(command, place, is_there)
         require_result(command, place)
         left = {path.name for path in place.iterdir()} - {command.output, "cache"}
-        if left and not is_there:
+        if left and (command.leaves or not is_there):
             raise Fault(f"{', '.join(sorted(left))} is left over")
     except Fault as fault:
         raise Fault(f"killed {', '.join(moments) or 'at no time'}: {fault}") from fault
     return Counter({"kills": len(moments), "kills between the result and the end": is_there})
+
+
+def finish(command: Command, place: Path, is_there: bool) -> None:
+    """The next run, which nobody kills. Where the result is there it removes what is left, and succeeds if that says
+    whose it is; an empty folder does not."""
+    left = place / f"{command.output}{command.leaves}"
+    if not is_there or (command.leaves and (left / "manifest.json").exists()):
+        require_success(command.start(place).wait())
+    elif command.leaves and left.exists():
+        ended = command.start(place).wait()
+        if ended.status != 1 or "exists; choose another name" not in ended.said:
+            raise Fault(f"the next run ended with {ended.status}: {ended.said.strip()[-400:]!r}")
 
 
 def killed(rng: random.Random, command: Command, place: Path) -> tuple[Ended, str]:

@@ -16,6 +16,7 @@ from hf_elmo import (
     ElmoTokenizer,
     predict,
 )
+from hf_elmo.embedding.parts import PartsFolder
 from hf_elmo_cli import main
 from tests.conftest import SENTENCES, TINY, random_model
 
@@ -126,6 +127,27 @@ def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path: Path, monkeypatch) ->
             predict(folder, source, tmp_path / "out.jsonl")
             assert len(calls) == 1  # the last window alone
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_a_run_killed_after_its_result_is_ended_by_the_next(tmp_path: Path, monkeypatch) -> None:
+    folder, output = checkpoint(tmp_path / "model"), tmp_path / "out.jsonl"
+    written = predict(folder, TEXTS, tmp_path / "whole.jsonl")
+
+    def interrupted(parts: PartsFolder) -> None:
+        if parts.output.exists():
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PartsFolder, "_clear_parts", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            predict(folder, TEXTS, output)
+    assert output.with_name("out.jsonl.parts").is_dir()
+    monkeypatch.setattr(module._Job, "_records", None)  # nothing is predicted again
+    assert predict(folder, TEXTS, output) == module.Predicted(output, written.rows)
+    assert not output.with_name("out.jsonl.parts").exists()
+    assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        predict(folder, TEXTS, output)
 
 
 @pytest.mark.parametrize(
