@@ -20,7 +20,7 @@ from transformers.utils import PaddingStrategy, TensorType, to_py_obj
 from .character_vocab_elmo import SENTENCE_BEGIN_WORD_ID, SENTENCE_END_WORD_ID, CharacterVocabulary
 from .configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID
 from .configuration_tasks_elmo import BOUNDARY_ID
-from .words_elmo import WordNumbers, pad_column, scatter_rows, stored_layers
+from .words_elmo import LongWordBackend, WordNumbers, is_long, pad_column, scatter_rows, stored_layers
 
 # Words as the 1 Billion Word Benchmark writes them, on which the published English models were trained: case kept,
 # punctuation apart, clitics apart at the apostrophe ("don 't", "dog 's"), numbers, hyphenated words and abbreviations
@@ -116,18 +116,20 @@ def _unused_mark(*texts: Any) -> str:
     )
 
 
-def _call_backend(call: Callable[..., Any], *texts: Any) -> tuple[Any, str | None]:
+def _call_backend(call: Callable[..., Any], *texts: Any, each_is_a_word: bool = False) -> tuple[Any, str | None]:
     """The result of `call(*texts)`, which uses the backend, and what stands in its words for lone surrogates.
 
     The backend refuses lone surrogates: only where there are some, they are replaced and the second result is not
-    `None`. The lock is held, so `call` may change the backend's settings (truncation, padding).
+    `None`. Where each character is a word, whitespace replaces them, which is in none. The lock is held, so `call` may
+    change the backend's settings (truncation, padding).
     """
     with _SETTINGS:
         try:
             return call(*texts), None
         except (TypeError, UnicodeEncodeError):
-            stand_in = _unused_mark(*texts)
-            return call(*(_replace_surrogates(part, stand_in) for part in texts)), stand_in
+            stand_in = " " if each_is_a_word else _unused_mark(*texts)
+            result = call(*(_replace_surrogates(part, stand_in) for part in texts))
+            return result, None if each_is_a_word else stand_in
 
 
 def _drop_surrogates(words: list[str], text: str) -> list[str]:
@@ -403,7 +405,7 @@ class ElmoTokenizer(TokenizersBackend):
         Splits texts into the words that a call of this tokenizer would spell, without sentence boundaries.
 
         The result depends on no earlier call (truncation, padding), and threads may split at the same time. Lone
-        surrogates, which UTF-8 cannot encode, are dropped from the words.
+        surrogates, which UTF-8 cannot encode, are dropped from the words, and no words of `"characters"`.
 
         Args:
             texts: each a string, or a list of words, which is not split further.
@@ -440,16 +442,29 @@ class ElmoTokenizer(TokenizersBackend):
         return [next(of_strings) if isinstance(text, str) else _checked_words(text, n) for n, text in enumerate(texts)]
 
     def _split_strings(self, texts: list[str]) -> list[list[str]]:
-        def encode(texts: list[str]) -> list:
+        def encode(texts: list[str]) -> list[list[str]]:
             self._tokenizer.no_truncation()
             self._tokenizer.no_padding()
             self._tokenizer.encode_special_tokens = self.split_special_tokens
-            return self._tokenizer.encode_batch(texts, add_special_tokens=False)
+            backend = self._backend_for(texts)
+            if isinstance(backend, LongWordBackend):
+                return [backend.words(text) for text in texts]
+            return [encoding.tokens for encoding in backend.encode_batch(texts, add_special_tokens=False)]
 
         self._renew_backend()
-        encodings, stand_in = _call_backend(encode, texts)
-        words = [encoding.tokens for encoding in encodings]
+        words, stand_in = _call_backend(encode, texts, each_is_a_word=self.word_splitting == "characters")
         return words if stand_in is None else [[word.replace(stand_in, "") for word in text] for text in words]
+
+    def _backend_for(self, *texts: Any) -> Tokenizer | LongWordBackend:
+        """The backend; or for texts with long words one that is given less of them, where it splits as it is named."""
+        if not any(text is not None and is_long(text) for text in texts):
+            return self._tokenizer
+        parts, runs = _parts(self._tokenizer), None
+        if parts == [None, None]:
+            runs = "words"
+        elif parts == _parts(_backend(self.word_splitting)):
+            runs = self.word_splitting
+        return LongWordBackend(self._tokenizer, runs, self.max_word_length)
 
     def _encode_plus(
         self,
@@ -506,8 +521,12 @@ class ElmoTokenizer(TokenizersBackend):
         arguments = {**kwargs, "is_split_into_words": is_split_into_words, "return_tensors": None}
         arguments |= {"return_overflowing_tokens": overflowing, "return_attention_mask": False}
         arguments |= {"padding_strategy": PaddingStrategy.DO_NOT_PAD}
+        if (given_less := backend._backend_for(text, text_pair)) is not backend._tokenizer:
+            backend = copy.copy(backend)
+            backend._tokenizer = given_less
         encode = partial(TokenizersBackend._encode_plus, backend, **arguments)
-        encoded, stand_in = _call_backend(encode, text, text_pair)
+        each_is_a_word = self.word_splitting == "characters" and not is_split_into_words
+        encoded, stand_in = _call_backend(encode, text, text_pair, each_is_a_word=each_is_a_word)
         samples = encoded.get("overflow_to_sample_mapping", range(len(encoded.encodings)))
         return encoded, self._columns(encoded.encodings, samples, empty_words, stand_in)
 
@@ -764,13 +783,18 @@ def _backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
     if loaded is None:
         return backend
 
-    splits, normalizes = (part and part.__getstate__() for part in (loaded.pre_tokenizer, loaded.normalizer))
+    splits, normalizes = _parts(loaded)
     for pre_tokenizer, normalizer in own.values():
         if splits == pre_tokenizer.__getstate__():
             loaded.pre_tokenizer = backend.pre_tokenizer
             if normalizes == (normalizer and normalizer.__getstate__()):
                 loaded.normalizer = backend.normalizer
     return loaded
+
+
+def _parts(backend: Tokenizer) -> list[Any]:
+    """What splits and what normalizes, comparable."""
+    return [part and part.__getstate__() for part in (backend.pre_tokenizer, backend.normalizer)]
 
 
 def _is_sentence_of_words(text: Sequence) -> bool:

@@ -143,6 +143,16 @@ def test_lone_surrogates_are_dropped_and_offsets_stay(splitting: str) -> None:
     assert encoded.char_to_token(4) == 2
 
 
+def test_where_each_character_is_a_word_a_lone_surrogate_is_none() -> None:
+    tokenizer = ElmoTokenizer(word_splitting="characters")
+    encoded = tokenizer(["a\ud800b c\udfff", "\ud800", "d"], return_offsets_mapping=True)
+    assert tokenizer.batch_decode(encoded["input_ids"], skip_special_tokens=True) == ["a b c", "", "d"]
+    assert encoded["offset_mapping"][0] == [(0, 0), (0, 1), (2, 3), (4, 5), (0, 0)]
+    assert tokenizer.split_into_words(["a\ud800b", ["New\ud800 York", "\udfff"]]) == [["a", "b"], ["New York", ""]]
+    words = tokenizer(["New\ud800 York", "\udfff"], is_split_into_words=True)
+    assert tokenizer.decode(words["input_ids"], skip_special_tokens=True) == "New York "
+
+
 def test_a_word_of_lone_surrogates_stays_as_an_empty_one(tokenizer: ElmoTokenizer) -> None:
     words = ["a", "\ud800", "b\udc00", ""]
     encoded = tokenizer(words, is_split_into_words=True)

@@ -134,7 +134,7 @@ def test_a_maximum_word_length_without_room_for_a_byte_is_refused() -> None:
 
 # -- split_into_words: the words alone ---------------------------------------------------------------------------------
 
-SPLITTINGS = ("lm1b", "whitespace")
+SPLITTINGS = ("lm1b", "whitespace", "characters")
 # Any code point, what splitting looks at more often than by chance: whitespace, punctuation, marks, lone surrogates.
 ANY_TEXT = st.text(
     st.one_of(

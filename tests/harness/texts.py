@@ -1,14 +1,15 @@
 """Texts of any characters through the tokenizer and back, against slow definitions of words and of their characters."""
 
+import contextlib
 import random
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import regex
 
-from hf_elmo import ElmoTokenizer
+from hf_elmo import ElmoTokenizer, words_elmo
 from hf_elmo.spelling import Speller
 from hf_elmo.tokenization_elmo import LM1B_PATTERN, LM1B_QUOTES, WORD_SPLITTINGS
 from tests.test_character_ids import BEGIN_SENTENCE, END_SENTENCE, boundary_ids, expected_ids, utf8
@@ -78,15 +79,15 @@ def random_text(rng: random.Random) -> str:
 
 
 def split(text: str, splitting: str) -> Words:
-    """The words of a text: what White_Space separates, each character that is none, or what the package finds, in
-    another engine than the tokenizer's."""
+    """The words of a text: what White_Space separates, each character that is none (and no lone surrogate), or what the
+    package finds, in another engine than the tokenizer's."""
     marked = regex.sub("[\ud800-\udfff]", STAND_IN, text)
     if splitting == "lm1b":
         for typographic, plain in LM1B_QUOTES:
             marked = marked.replace(typographic, plain)
         words = regex.findall(LM1B_PATTERN, marked)
     elif splitting == "characters":
-        words = regex.findall(f"[^{WHITESPACE}]", marked)
+        return regex.findall(f"[^{WHITESPACE}\ud800-\udfff]", text)
     else:
         words = [word for word in regex.split(f"[{WHITESPACE}]+", marked) if word]
     return [word.replace(STAND_IN, "") for word in words] if marked != text else words
@@ -113,7 +114,19 @@ def case(rng: random.Random) -> Counter:
     length = rng.choice((50, 50, 50, 3, 4, 17, 64))
     tokenizer = ElmoTokenizer(splitting, max_word_length=length)
     way = rng.choice((strings, strings, strings, word_lists, pairs, pretokenized))
-    return way(rng, tokenizer, splitting, length)
+    with long_words(rng.choice((words_elmo.LONG, words_elmo.LONG, 1, 30)), rng.choice((words_elmo.PIECE, 1, 40))):
+        return way(rng, tokenizer, splitting, length)
+
+
+@contextlib.contextmanager
+def long_words(long: int, piece: int) -> Iterator[None]:
+    """Words are shortened for the backend that have so many characters, and texts split in pieces of so many."""
+    before = words_elmo.LONG, words_elmo.PIECE
+    words_elmo.LONG, words_elmo.PIECE = long, piece
+    try:
+        yield
+    finally:
+        words_elmo.LONG, words_elmo.PIECE = before
 
 
 def strings(rng: random.Random, tokenizer: ElmoTokenizer, splitting: str, length: int) -> Counter:
