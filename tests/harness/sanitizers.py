@@ -4,9 +4,11 @@ AddressSanitizer and UndefinedBehaviorSanitizer of gcc and of clang are preloade
 part of the program, and has to see OpenMP's barriers: clang makes a program that starts Python, and LLVM's Archer tells
 it of them (gcc's OpenMP library has nothing of the kind: every parallel loop would be a race).
 
-Before it is believed, each kind has to find the fault of its kind in `PLANTED`.
+Before it is believed, each kind has to find the fault of its kind in `PLANTED`; and `coverage` (clang's) says how much
+of each file in C the tests run: a function that none of them calls is a fault of theirs.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -145,7 +147,37 @@ def blind_to(built: Build, folder: Path) -> list[str]:
     return unseen
 
 
-BUILDS = ("gcc address", "clang address", "gcc address haswell", "gcc address x86-64", "clang thread")
+def coverage(folder: Path, tests: tuple[str, ...]) -> int:
+    """Run tests in a build that counts, and print of each file how many functions and lines they ran; returns the
+    number of functions that they did not.
+
+    Raises:
+        MissingError: this machine has not what it needs.
+    """
+    if missing := [tool for tool in ("clang", "llvm-profdata", "llvm-cov") if shutil.which(tool) is None]:
+        raise MissingError(f"{missing[0]} is not installed")
+    variables = {
+        "CC": "clang",
+        "HF_ELMO_CFLAGS": "-O1 -g -fprofile-instr-generate -fcoverage-mapping",
+        "LLVM_PROFILE_FILE": str(folder / "%p.profraw"),
+        "HF_HOME": str(folder),  # the library, and no other
+        "ELMO_TEST_THREADS": "2",
+    }
+    outcome = run_tests(variables, tests)
+    print(f"coverage: {outcome.passed} passed, {outcome.failed} failed", *outcome.failures, sep="\n  ", flush=True)
+    (library,), merged = folder.glob("hf_elmo/kernels/*/elmo-*.so"), folder / "merged"
+    _run(["llvm-profdata", "merge", "-sparse", *map(str, folder.glob("*.profraw")), "-o", str(merged)])
+    (found,) = json.loads(_run(["llvm-cov", "export", str(library), f"-instr-profile={merged}"]))["data"]
+    for file in found["files"]:
+        counts = [f"{file['summary'][kind]['covered']} of {file['summary'][kind]['count']} {kind}" for kind in KINDS]
+        print(f"  {Path(file['filename']).name}: {', '.join(counts)}", flush=True)
+    idle = [one["name"].rpartition(":")[2] for one in found["functions"] if one["count"] == 0]
+    print(f"  no test calls {', '.join(sorted(set(idle)))}" if idle else "  every function ran", flush=True)
+    return outcome.failed + len(set(idle))
+
+
+KINDS = ("functions", "lines")
+BUILDS = ("coverage", "gcc address", "clang address", "gcc address haswell", "gcc address x86-64", "clang thread")
 
 
 def run(names: tuple[str, ...] = BUILDS, tests: tuple[str, ...] = TESTS, cases: int = 25, seed: int = 0) -> int:
@@ -154,6 +186,9 @@ def run(names: tuple[str, ...] = BUILDS, tests: tuple[str, ...] = TESTS, cases: 
     for name in names:
         with tempfile.TemporaryDirectory(prefix="hf_elmo-harness-") as folder:
             try:
+                if name == "coverage":
+                    faults += coverage(Path(folder), tests)
+                    continue
                 built = build(name, Path(folder))
             except MissingError as error:
                 print(f"{name}: not run: {error}", flush=True)
