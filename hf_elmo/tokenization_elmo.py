@@ -690,8 +690,7 @@ class ElmoTokenizer(TokenizersBackend):
             raise ValueError(f"{int(ids)} is one character: a word is a row of {self.row_length} character ids.")
         if ids.ndim == 1 and ids.size:
             return self._token_of(ids.tolist())
-        tokens = [(self._token_of(row), self._is_special(row)) for row in ids.tolist()]
-        return [token for token, special in tokens if not (special and skip_special_tokens)]
+        return [self._token_of(row) for row in ids.tolist() if not (skip_special_tokens and self._is_special(row))]
 
     def _is_special(self, row: Sequence[int]) -> bool:
         return row[0] == self.pad_token_id or row[1] in (self.bos_token_id, self.eos_token_id)

@@ -70,6 +70,12 @@ def random_word(rng: random.Random) -> str:
     return rng.choice("aé日😀") * rng.randint(1_000, 30_000)
 
 
+def random_texts(rng: random.Random, splitting: str, number: int = TEXTS) -> list[str]:
+    """Texts, each short enough where each character is a word: the rows of a batch are as many as the longest has."""
+    most = 2_000 if splitting == "characters" else None
+    return [random_text(rng)[:most] for _ in range(number)]
+
+
 def random_text(rng: random.Random) -> str:
     """Words of all kinds between separators of all kinds; now and then nothing."""
     pieces = []
@@ -131,7 +137,7 @@ def long_words(long: int, piece: int) -> Iterator[None]:
 
 def strings(rng: random.Random, tokenizer: ElmoTokenizer, splitting: str, length: int) -> Counter:
     """Texts, padded or cut, and decoded again."""
-    texts = [random_text(rng) for _ in range(TEXTS)]
+    texts = random_texts(rng, splitting)
     words = [split(text, splitting) for text in texts]
     require_all_same("words", texts, tokenizer.split_into_words(texts), words)
     most = rng.choice((None, None, 2, 3, 11))
@@ -167,8 +173,9 @@ def word_lists(rng: random.Random, tokenizer: ElmoTokenizer, splitting: str, len
 
 def pairs(rng: random.Random, tokenizer: ElmoTokenizer, splitting: str, length: int) -> Counter:
     """Two texts a sample, each between boundaries of its own."""
-    texts = [(random_text(rng), random_text(rng)) for _ in range(TEXTS // 2)]
-    encoded = tokenizer(*map(list, zip(*texts, strict=True)), padding=True, return_tensors="np")
+    firsts, seconds = random_texts(rng, splitting, TEXTS // 2), random_texts(rng, splitting, TEXTS // 2)
+    texts = list(zip(firsts, seconds, strict=True))
+    encoded = tokenizer(firsts, seconds, padding=True, return_tensors="np")
     words = [[split(part, splitting) for part in pair] for pair in texts]
     require_rows(texts, encoded, [rows_of(one, length) + rows_of(two, length) for one, two in words], "right")
     return Counter(texts=TEXTS, words=sum(len(part) for pair in words for part in pair))
