@@ -1,6 +1,7 @@
 """Texts of any characters through the tokenizer and back, against slow definitions of words and of their characters."""
 
 import contextlib
+import functools
 import random
 import unicodedata
 from collections import Counter
@@ -42,12 +43,15 @@ STAND_IN = "\U000e0100"  # a combining mark for lone surrogates
 Words = list[str]
 
 
+@functools.cache
+def characters(first: int, end: int) -> str:
+    """All but those that Unicode has not assigned as far as Python knows: engines with newer tables may have."""
+    of_range = map(chr, range(first, end))
+    return "".join(one for one in of_range if unicodedata.category(one) != "Cn" or ord(one) & 0xFFFE == 0xFFFE)
+
+
 def random_character(rng: random.Random, first: int = 0, end: int = 0x110000) -> str:
-    """Any but those that Unicode has not assigned as far as Python knows: engines with newer tables may have."""
-    while True:
-        character = chr(rng.randrange(first, end))
-        if unicodedata.category(character) != "Cn" or ord(character) & 0xFFFE == 0xFFFE:
-            return character
+    return rng.choice(characters(first, end))
 
 
 def random_word(rng: random.Random) -> str:
