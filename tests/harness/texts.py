@@ -38,7 +38,7 @@ WORDS += [
     "\ufdd0",
     "\U000e01ef",
 ]
-STAND_IN = "\U000e0100"  # a combining mark for lone surrogates
+MARKS = "".join(map(chr, range(0xE0100, 0xE01F0)))  # combining ones: what stands for lone surrogates
 
 Words = list[str]
 
@@ -91,7 +91,8 @@ def random_text(rng: random.Random) -> str:
 def split(text: str, splitting: str) -> Words:
     """The words of a text: what White_Space separates, each character that is none (and no lone surrogate), or what the
     package finds, in another engine than the tokenizer's."""
-    marked = regex.sub("[\ud800-\udfff]", STAND_IN, text)
+    mark = next(one for one in MARKS if one not in text)
+    marked = regex.sub("[\ud800-\udfff]", mark, text)
     if splitting == "lm1b":
         for typographic, plain in LM1B_QUOTES:
             marked = marked.replace(typographic, plain)
@@ -100,7 +101,7 @@ def split(text: str, splitting: str) -> Words:
         return regex.findall(f"[^{WHITESPACE}\ud800-\udfff]", text)
     else:
         words = [word for word in regex.split(f"[{WHITESPACE}]+", marked) if word]
-    return [word.replace(STAND_IN, "") for word in words] if marked != text else words
+    return [word.replace(mark, "") for word in words] if marked != text else words
 
 
 def drop_surrogates(word: str) -> str:
