@@ -24,6 +24,7 @@ _MODULE_OF = {
     "ElmoModel": "modeling_elmo",
     "ElmoPreTrainedModel": "modeling_elmo",
     "ElmoTokenClassificationPipeline": "tasks.tagging",
+    "Embedder": "embedding.embedder",
     "TaggingCollator": "tasks.tagging",
     "Vocabulary": "pretraining.vocabulary",
     "count_words": "tasks.word_vectors",

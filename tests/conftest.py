@@ -17,6 +17,7 @@ SLOW = (
     "tests/conversion/test_hostile.py::test_flipped_bits_of_the_structure_are_refused_in_one_line",
     "tests/conversion/test_manylangs.py::test_exported_to_onnx",
     "tests/conversion/test_onnx.py",
+    "tests/embedding/test_embedder.py::test_a_worker_that_is_not_forked_takes_more_threads",
     "tests/embedding/test_fasta.py::test_a_protein_of_30000_residues_within_the_budget",
     "tests/embedding/test_folder.py::test_of_two_runs_at_once_one_writes_all",
     "tests/kernels/test_cell_triton.py",

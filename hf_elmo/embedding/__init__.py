@@ -1,5 +1,6 @@
 """Embedding a corpus: word vectors for the rows of a file, or for sentences in memory."""
 
 from .corpus import EmbeddedCorpus, embed
+from .embedder import Embedder
 
-__all__ = ["EmbeddedCorpus", "embed"]
+__all__ = ["EmbeddedCorpus", "Embedder", "embed"]

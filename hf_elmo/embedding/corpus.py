@@ -27,7 +27,8 @@ from ..modeling_elmo import ElmoModel
 from ..shipped import load_weights
 from ..tokenization_elmo import ElmoTokenizer
 from .engine import BOUNDARIES, CorpusEncoder
-from .parts import PartsFolder, RowLayout, WindowInMemory, create
+from .memory import EmbeddedRows
+from .parts import PartsFolder, RowLayout, create
 from .readers import NamedRow, Row, RowSource, RowsRead, SentenceSource, Survey, survey
 from .writers import check_names, check_row_count, writer_for
 
@@ -137,25 +138,16 @@ def embed(
         OSError: the disk is full; finished work is kept.
         MemoryError: not even one word fits on the device.
     """
-    _check_options(pooling, output_dtype, batch_tokens, window)
+    check_options(pooling, output_dtype, batch_tokens, window)
     parts = None if output is None else PartsFolder(Path(output))
     if parts is not None:  # where there are parts, it is looked at again with the folder locked
         _check_output(parts.output, overwrite or parts.path.is_dir())
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     if isinstance(inputs, (str, os.PathLike)) and str(inputs) != "-":
         RowSource(Path(inputs), **reading)  # raises before a model is loaded
-    model, tokenizer = _prepare(model, tokenizer, dtype, device)
-    layers = _check_layers(layers, model.config.num_hidden_layers)
-    batch_tokens = batch_tokens or _batch_tokens(model)
-    options = {
-        "layers": layers,
-        "pooling": pooling,
-        "output_dtype": output_dtype,
-        "batch_tokens": batch_tokens,
-        "window": window or WINDOW_BATCHES * batch_tokens,
-        "pretokenized": pretokenized,
-    }
-    job = _Job(model, tokenizer, options, progress)
+    model, tokenizer = prepare(model, tokenizer, dtype, device)
+    chosen = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "pretokenized": pretokenized}
+    job = job_of(model, tokenizer, **chosen, batch_tokens=batch_tokens, window=window, progress=progress)
     with evaluation_mode(model):
         if parts is None:
             return _embed_in_memory(job, inputs, reading)
@@ -164,7 +156,7 @@ def embed(
             return _embed_to_file(job, inputs, reading, parts, overwrite)
 
 
-def _check_options(pooling: str, output_dtype: str, batch_tokens: int | None, window: int | None) -> None:
+def check_options(pooling: str, output_dtype: str, batch_tokens: int | None, window: int | None) -> None:
     if pooling not in ("none", "mean", "max"):
         raise ValueError(f"pooling {pooling!r} is unknown; take 'none', 'mean' or 'max'")
     if output_dtype not in OUTPUT_DTYPES:
@@ -172,6 +164,31 @@ def _check_options(pooling: str, output_dtype: str, batch_tokens: int | None, wi
     for name, value in (("batch_tokens", batch_tokens), ("window", window)):
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ValueError(f"{name} is {value!r}, but must be a whole number of tokens, 1 or more")
+
+
+def job_of(
+    model: ElmoModel,
+    tokenizer: ElmoTokenizer,
+    *,
+    layers: str | int,
+    pooling: str,
+    output_dtype: str,
+    batch_tokens: int | None,
+    pretokenized: bool,
+    window: int | None = None,
+    progress: bool | None = None,
+) -> Job:
+    """What [`embed`] does with the options that it was given, for a model that is prepared."""
+    batch_tokens = batch_tokens or _batch_tokens(model)
+    options = {
+        "layers": check_layers(layers, model.config.num_hidden_layers),
+        "pooling": pooling,
+        "output_dtype": output_dtype,
+        "batch_tokens": batch_tokens,
+        "window": window or WINDOW_BATCHES * batch_tokens,
+        "pretokenized": pretokenized,
+    }
+    return Job(model, tokenizer, options, progress)
 
 
 def _check_output(output: Path, overwrite: bool) -> None:
@@ -189,7 +206,7 @@ def _batch_tokens(model: ElmoModel) -> int:
     return max(BATCH_TOKENS_CPU, min(BATCH_TOKENS, BATCH_VALUES_CPU // model.config.projection_size))
 
 
-def _check_layers(layers: str | int, num_hidden_layers: int) -> str | int:
+def check_layers(layers: str | int, num_hidden_layers: int) -> str | int:
     if layers in ("mix", "sum", "all"):
         return layers
     if isinstance(layers, int) and not isinstance(layers, bool) and 0 <= layers <= num_hidden_layers:
@@ -199,14 +216,14 @@ def _check_layers(layers: str | int, num_hidden_layers: int) -> str | int:
     )
 
 
-def _prepare(
+def prepare(
     model: ElmoModel | str | os.PathLike | None,
     tokenizer: ElmoTokenizer | None,
     dtype: str | torch.dtype | None,
     device: str | torch.device | None,
 ) -> tuple[ElmoModel, ElmoTokenizer]:
     """The base model in a dtype and on a device (a copy, where the given model has others), and the tokenizer."""
-    dtype, device = _torch_dtype(dtype), _torch_device(device)
+    dtype, device = torch_dtype(dtype), _torch_device(device)
     if model is None or isinstance(model, (str, os.PathLike)):
         model = load_weights(model, dtype=dtype, device=device)
     else:
@@ -250,7 +267,7 @@ def _tokenizer_of(model: ElmoModel) -> ElmoTokenizer:
     return ElmoTokenizer(max_word_length=model.config.max_word_length)  # of bytes: another model's is refused
 
 
-def _torch_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
+def torch_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
     known = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
     if dtype is None or dtype in known.values():
         return dtype
@@ -300,7 +317,7 @@ def file_source(path: str | os.PathLike, reading: dict[str, Any], folder: Path) 
 
 
 @dataclass
-class _Job:
+class Job:
     """What to compute: the model, the options, and whether to show progress."""
 
     model: ElmoModel
@@ -371,27 +388,20 @@ def _next_chunk(rows: Iterator[Row]) -> list[Row]:
     return chunk
 
 
-def _embed_in_memory(job: _Job, inputs: Any, reading: dict[str, Any]) -> list[np.ndarray] | np.ndarray:
+def _embed_in_memory(job: Job, inputs: Any, reading: dict[str, Any]) -> list[np.ndarray] | np.ndarray:
     with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
         if isinstance(inputs, (str, os.PathLike)):
             rows = file_source(inputs, reading, Path(folder))
         else:
             rows = list(sentence_source(inputs, reading))
         scratch = partial(tempfile.TemporaryFile, dir=folder)
-        arrays: list[np.ndarray] = []
         with job.bar(len(rows) if isinstance(rows, list) else None) as bar:
             encoder = job.encoder(scratch, bar, job.budget)
-            for words in job.windows(rows, RowsRead()):
-                window = WindowInMemory(job.layout, [len(row) for row in words])
-                encoder.encode(words, window)
-                arrays += window.arrays
-    if job.layout.pooled:
-        return np.stack(arrays) if arrays else np.zeros((0, *job.layout.shape(0)), job.layout.dtype)
-    return arrays
+            return EmbeddedRows.of(job.layout, encoder, job.windows(rows, RowsRead())).arrays()
 
 
 def _embed_to_file(
-    job: _Job, inputs: Any, reading: dict[str, Any], parts: PartsFolder, overwrite: bool
+    job: Job, inputs: Any, reading: dict[str, Any], parts: PartsFolder, overwrite: bool
 ) -> EmbeddedCorpus:
     rows = rows_of(inputs, reading, parts)
     known = survey(rows)  # a malformed row raises here, not after hours
@@ -411,7 +421,7 @@ def _embed_to_file(
     return _assemble(parts, job.layout, known, _names(rows, known) if named else None)
 
 
-def _fill(job: _Job, rows: Iterable[Row], total: int, parts: PartsFolder) -> Survey:
+def _fill(job: Job, rows: Iterable[Row], total: int, parts: PartsFolder) -> Survey:
     """Embed the windows that are not finished; returns the survey of all rows, as they were read this time."""
     done, before = sum(1 for _ in parts.word_counts()), parts.last_state()
     stream, read = iter(rows), RowsRead()
@@ -454,7 +464,7 @@ def _assemble(parts: PartsFolder, layout: RowLayout, known: Survey, names: Itera
     return EmbeddedCorpus(parts.output, rows, words, layout.size)
 
 
-def _manifest(job: _Job, known: Survey) -> dict[str, Any]:
+def _manifest(job: Job, known: Survey) -> dict[str, Any]:
     """Everything that the values depend on: a run resumes only where all of it is the same."""
     return {
         "hf_elmo": __version__,

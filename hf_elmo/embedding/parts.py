@@ -103,11 +103,12 @@ class WindowFile:
 
 
 class WindowInMemory:
-    """As [`WindowFile`], with the values in `arrays`, one for each row."""
+    """As [`WindowFile`], with the values in memory: flat in `values`, and in `arrays` a view of them for each row."""
 
     def __init__(self, layout: RowLayout, word_counts: list[int]) -> None:
         ends = np.cumsum([layout.nbytes(count) // layout.dtype.itemsize for count in word_counts])
-        rows = np.split(np.zeros(ends[-1], layout.dtype.newbyteorder("=")), ends[:-1])
+        self.values = np.zeros(ends[-1], layout.dtype.newbyteorder("="))
+        rows = np.split(self.values, ends[:-1])
         self.arrays = [row.reshape(layout.shape(count)) for row, count in zip(rows, word_counts, strict=True)]
         self.size = layout.size
 

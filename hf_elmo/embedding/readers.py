@@ -126,7 +126,7 @@ def _read_json_lines(source: RowSource) -> Iterator[Row]:
         value = _parse_json(line, where)
         if isinstance(value, dict):
             if key is None:
-                key, chosen_at = _pick_column(list(value), source, where), f" (found in line {number})"
+                key, chosen_at = pick_column(list(value), source.text_column, where), f" (found in line {number})"
             if key not in value:
                 raise ValueError(
                     f"{where}: no key {key!r}{chosen_at}, but {list(value)!r:.200}; every object of a JSON lines file "
@@ -167,7 +167,7 @@ def _csv_column(source: RowSource, rows: Any) -> Iterator[Row]:
         if not fields:  # csv parses an empty line as no fields: it is no row
             continue
         if not isinstance(position, int):
-            position = fields.index(_pick_column(fields, source, str(source)))
+            position = fields.index(pick_column(fields, source.text_column, str(source)))
             continue
         if not 0 <= position < len(fields):
             raise ValueError(
@@ -184,7 +184,7 @@ def _read_parquet(source: RowSource) -> Iterator[Row]:
     except (OSError, ValueError) as error:
         raise ValueError(f"{source} is not a whole Parquet file ({error})") from error
     with file:
-        column = _pick_column(file.schema_arrow.names, source, str(source))
+        column = pick_column(file.schema_arrow.names, source.text_column, str(source))
         number = 0
         for batch in file.iter_batches(batch_size=PARQUET_BATCH_ROWS, columns=[column]):
             for value in batch.column(0).to_pylist():
@@ -197,8 +197,12 @@ def import_pyarrow(purpose: str) -> ModuleType:
     return import_optional("pyarrow.parquet", purpose, "pyarrow")
 
 
-def _pick_column(names: list[str], source: RowSource, where: str) -> str:
-    wanted = source.text_column
+def pick_column(names: list[str], wanted: str | None, where: str) -> str:
+    """The column of the text: `wanted`, by default one of `DEFAULT_COLUMNS` or the only one.
+
+    Raises:
+        ValueError: there is none, or which one it is, is not clear; `where` is what the message begins with.
+    """
     if wanted is None:
         named = [name for name in DEFAULT_COLUMNS if name in names]
         if not named and len(names) != 1:

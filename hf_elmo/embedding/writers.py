@@ -319,7 +319,7 @@ def write_parquet(path: Path, parts: PartsFolder, layout: RowLayout, names: Name
         [
             ("row", pyarrow.int64()),
             ("words", pyarrow.list_(pyarrow.string())),
-            ("embedding", _parquet_type(pyarrow, layout)),
+            ("embedding", arrow_type(pyarrow, layout)),
             *([] if names is None else [("id", pyarrow.string())]),
         ]
     )
@@ -328,10 +328,28 @@ def write_parquet(path: Path, parts: PartsFolder, layout: RowLayout, names: Name
             writer.write_batch(_record_batch(pyarrow, schema, group, layout))
 
 
-def _parquet_type(pyarrow: Any, layout: RowLayout) -> Any:
+def arrow_type(pyarrow: Any, layout: RowLayout) -> Any:
+    """The Arrow type of a row's values: vectors of a fixed size, in a list of a row's words, in a list of layers."""
     vector = pyarrow.list_(pyarrow.from_numpy_dtype(layout.dtype), layout.size)
     of_words = vector if layout.pooled else pyarrow.list_(vector)
     return of_words if layout.layers is None else pyarrow.list_(of_words, layout.layers)
+
+
+def arrow_array(pyarrow: Any, values: np.ndarray, word_counts: Iterable[int], layout: RowLayout) -> Any:
+    """The values of rows as an Arrow array of [`arrow_type`], in the same memory.
+
+    Args:
+        values: of all rows, concatenated and flat.
+        word_counts: of each row.
+    """
+    array = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values), layout.size)
+    if not layout.pooled:
+        lists_a_row = 1 if layout.layers is None else layout.layers
+        counts = chain.from_iterable([count] * lists_a_row for count in word_counts)
+        array = pyarrow.ListArray.from_arrays(np.array([0, *accumulate(counts)], np.int32), array)
+    if layout.layers is not None:
+        array = pyarrow.FixedSizeListArray.from_arrays(array, layout.layers)
+    return array
 
 
 def _row_groups(rows: Iterator[tuple[StoredRow, str]]) -> Iterator[list[tuple[int, list[str], np.ndarray, str]]]:
@@ -352,13 +370,7 @@ def _record_batch(
     numbers, words, arrays, names = zip(*group, strict=True)
     # One long row stays memory-mapped; several short ones are concatenated.
     flat = arrays[0].reshape(-1) if len(arrays) == 1 else np.concatenate([array.reshape(-1) for array in arrays])
-    values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(flat), layout.size)
-    if not layout.pooled:
-        lists_a_row = 1 if layout.layers is None else layout.layers
-        counts = chain.from_iterable([len(row)] * lists_a_row for row in words)
-        values = pyarrow.ListArray.from_arrays(np.array([0, *accumulate(counts)], np.int32), values)
-    if layout.layers is not None:
-        values = pyarrow.FixedSizeListArray.from_arrays(values, layout.layers)
+    values = arrow_array(pyarrow, flat, [len(row) for row in words], layout)
     columns = [pyarrow.array(numbers, pyarrow.int64()), pyarrow.array(words, schema.field("words").type), values]
     columns += [pyarrow.array(names, pyarrow.string())][: len(schema) - len(columns)]
     return pyarrow.RecordBatch.from_arrays(columns, schema=schema)

@@ -72,14 +72,14 @@ def test_a_second_run_of_the_same_output_is_refused_and_says_who_has_it(tmp_path
 
 
 def test_what_another_run_wrote_meanwhile_is_kept(tmp_path, model, monkeypatch):
-    prepare = corpus._prepare
+    prepare = corpus.prepare
 
     def slowly(*arguments):
-        monkeypatch.setattr(corpus, "_prepare", prepare)
+        monkeypatch.setattr(corpus, "prepare", prepare)
         embed(model, ROWS, tmp_path / "out.npz")
         return prepare(*arguments)
 
-    monkeypatch.setattr(corpus, "_prepare", slowly)
+    monkeypatch.setattr(corpus, "prepare", slowly)
     with pytest.raises(FileExistsError, match="overwrite=True"):
         embed(model, ["another"], tmp_path / "out.npz")
     assert len(read(tmp_path / "out.npz")) == len(ROWS)
