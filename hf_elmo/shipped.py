@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from huggingface_hub import constants
 
+from .configuration_elmo import ElmoConfig
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
 from .tokenization_elmo import ElmoTokenizer
 
@@ -51,7 +52,7 @@ def load_model(
 
     Raises:
         OSError: there is no such checkpoint, or the package was installed without its own.
-        ValueError: the folder is no checkpoint; the message says what it is.
+        ValueError: the folder is no checkpoint, and the message says what it is; or the checkpoint has no softmax.
     """
     model = load_weights(name, language_model, dtype, device)
     return model, load_tokenizer(model.name_or_path)
@@ -77,6 +78,11 @@ def load_weights(
     model_class = ElmoModel
     if language_model:
         from .modeling_pretraining_elmo import ElmoForPreTraining as model_class
+
+        with named(name):
+            vocab_size = ElmoConfig.from_pretrained(name).vocab_size
+        if vocab_size is None:
+            raise _no_softmax(name)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return load_checkpoint(model_class, name, dtype=dtype or "auto").to(device)
 
@@ -96,9 +102,20 @@ def load_checkpoint(
     """
     with named(name):
         model, report = model_class.from_pretrained(name, output_loading_info=True, **kwargs)
-    if missing := sorted(key for key in report["missing_keys"] if not key.startswith(may_lack)):
+    missing = sorted(key for key in report["missing_keys"] if not key.startswith(may_lack))
+    if missing and all(key.startswith("lm_head.") for key in missing):
+        raise _no_softmax(name)
+    if missing:
         raise ValueError(f"{name} has no tensor {missing[0]!r} ({len(missing)} such): download or copy it again.")
     return model
+
+
+def _no_softmax(name: str | os.PathLike) -> ValueError:
+    return ValueError(
+        f"{name} is an ELMo without its softmax over words, so its language models cannot be asked: take a checkpoint "
+        "that hf-elmo pretrain wrote, or hf-elmo convert from a training's TensorFlow checkpoint (AllenNLP's and other "
+        "files have none)."
+    )
 
 
 @contextmanager

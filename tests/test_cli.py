@@ -28,6 +28,7 @@ COMMANDS = (
     "pretrain",
     "perplexity",
     "substitutes",
+    "next",
     "env",
 )
 SUBPARSERS = {one.prog.split()[1]: one for one in hf_elmo_cli._subparsers(make_parser())}

@@ -1,6 +1,7 @@
-"""The language models on a text: the probability of each word, and lexical substitutes for it."""
+"""The language models on a text: the probability of each word, lexical substitutes for it, and how the text goes on."""
 
 import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from ..evaluation import evaluation_mode
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..pretraining.data import WordEncoder
 from ..pretraining.perplexity import sentence_batches, sentence_inputs
+from ..pretraining.vocabulary import Vocabulary
+from ..shipped import load_tokenizer, load_weights
 from ..tokenization_elmo import ElmoTokenizer
 
 
@@ -112,11 +115,7 @@ def substitutes(
     """
     encoder = WordEncoder(tokenizer)
     vocabulary = encoder.vocabulary
-    special = torch.tensor([vocabulary.bos_id, vocabulary.eos_id, vocabulary.unk_id], device=model.device)
-    if not 1 <= top <= len(vocabulary) - len(special):
-        raise ValueError(
-            f"top is {top}, but must be 1 to {len(vocabulary) - len(special)}, the words of the vocabulary."
-        )
+    special = _special_words(vocabulary, top).to(model.device)
     wanted = None if words is None else set(words)
     results = []
     with evaluation_mode(model):
@@ -147,9 +146,119 @@ def _log_probabilities(
     return tables[0], tables[1]
 
 
+def _special_words(vocabulary: Vocabulary, top: int) -> Tensor:
+    """The numbers of `<S>`, `</S>` and `<UNK>`, of which none is among the `top` words."""
+    special = torch.tensor([vocabulary.bos_id, vocabulary.eos_id, vocabulary.unk_id])
+    if not 1 <= top <= len(vocabulary) - len(special):
+        raise ValueError(
+            f"top is {top}, but must be 1 to {len(vocabulary) - len(special)}, the words of the vocabulary."
+        )
+    return special
+
+
 def _best(table: Tensor, top: int, words: list[str]) -> list[list[tuple[str, float]]]:
     values, numbers = table.topk(top, dim=1)
     return [
         [(words[number], value) for number, value in zip(*row, strict=True)]
         for row in zip(numbers.tolist(), values.tolist(), strict=True)
     ]
+
+
+def next_words(
+    model: ElmoForPreTraining | str | os.PathLike | None,
+    text: str | Sequence[str],
+    *,
+    tokenizer: ElmoTokenizer | None = None,
+    top: int = 10,
+    pretokenized: bool = False,
+) -> list[tuple[str, float]]:
+    """
+    How a sentence goes on: the words that the forward language model expects after its beginning.
+
+    Args:
+        model: a language model, or the name or folder of a checkpoint with its softmax; `None` for the one that ships.
+        text: the beginning of a sentence: a string, which the tokenizer splits, or a list of words. An empty one asks
+            for the first words of sentences.
+        tokenizer: with the vocabulary; by default that of the model's folder.
+        top: words to return; `<S>`, `</S>` and `<UNK>` are not among them.
+        pretokenized: the text is tokenized already: whitespace separates its words.
+
+    Returns:
+        words of the vocabulary and their log-probabilities (nats), the most probable first: what [`score`] gives for
+        the word after this text.
+
+    Example:
+
+    ```python
+    >>> for word, value in hf_elmo.next_words(None, "Let's stick to", top=3):
+    ...     print(word, round(math.exp(value), 3))
+    ```
+
+    Raises:
+        ValueError: the checkpoint has no softmax, the tokenizer no vocabulary or another one; `top` is not between 1
+            and the number of words.
+        TypeError: the model is not a language model.
+        FileNotFoundError, OSError: there is no such checkpoint.
+    """
+    return _expected_words(0, model, text, tokenizer, top, pretokenized)
+
+
+def previous_words(
+    model: ElmoForPreTraining | str | os.PathLike | None,
+    text: str | Sequence[str],
+    *,
+    tokenizer: ElmoTokenizer | None = None,
+    top: int = 10,
+    pretokenized: bool = False,
+) -> list[tuple[str, float]]:
+    """
+    What stands before the end of a sentence: the words that the backward language model expects before `text`.
+
+    As [`next_words`], read from the right: `text` is the end of a sentence, and an empty one asks for last words.
+    """
+    return _expected_words(1, model, text, tokenizer, top, pretokenized)
+
+
+@torch.no_grad()
+def _expected_words(
+    direction: int,
+    model: ElmoForPreTraining | str | os.PathLike | None,
+    text: str | Sequence[str],
+    tokenizer: ElmoTokenizer | None,
+    top: int,
+    pretokenized: bool,
+) -> list[tuple[str, float]]:
+    """The words after `text` (`direction` 0) or before it (1)."""
+    model, tokenizer = _language_model(model, tokenizer)
+    encoder = WordEncoder(tokenizer)
+    special = _special_words(encoder.vocabulary, top).to(model.device)
+    (words,) = tokenizer.split_into_words([text], pretokenized)
+    with evaluation_mode(model):
+        inputs = sentence_inputs(encoder, [words], model.device)
+        hidden = model.elmo(inputs["input_ids"], output_hidden_states=True).hidden_states[-1][0]
+        # The last word of the forward direction and the first word of the backward one: where each has read all.
+        context = hidden[1 if direction else len(words)].chunk(2)[direction]
+        table = torch.log_softmax(model.lm_head(context).float(), dim=0)
+    return _best(table.index_fill(0, special, -math.inf)[None], top, encoder.vocabulary.words)[0]
+
+
+def _language_model(
+    model: ElmoForPreTraining | str | os.PathLike | None, tokenizer: ElmoTokenizer | None
+) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
+    if model is None or isinstance(model, (str, os.PathLike)):
+        model = load_weights(model, language_model=True, dtype="float32")
+    if not isinstance(model, ElmoForPreTraining):
+        raise TypeError(
+            f"model is a {type(model).__name__}, but only an ElmoForPreTraining has the softmax over words: load that "
+            "class, or give the name or folder of a checkpoint with its softmax."
+        )
+    if tokenizer is None:
+        if not model.name_or_path:
+            raise ValueError("the model was not loaded from a folder: give its tokenizer, too.")
+        tokenizer = load_tokenizer(model.name_or_path)
+    if tokenizer.vocabulary is not None and len(tokenizer.vocabulary) != model.config.vocab_size:
+        raise ValueError(
+            f"the tokenizer's vocabulary has {len(tokenizer.vocabulary)} words, but the model's softmax "
+            f"{model.config.vocab_size}: give the tokenizer that belongs to the model."
+        )
+    return model, tokenizer

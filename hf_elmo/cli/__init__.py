@@ -82,6 +82,7 @@ def make_parser() -> argparse.ArgumentParser:
         _add_pretrain,
         _add_perplexity,
         _add_substitutes,
+        _add_next,
         _add_env,
     ):
         add(subparsers)
@@ -643,6 +644,37 @@ def _add_env(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("model", metavar="MODEL", nargs="?", help="folder or Hub name of an ELMo [the one that ships]")
     parser.add_argument("--dtype", help="what MODEL computes in: float32, bfloat16 or float16 [as it is loaded]")
     parser.set_defaults(run=_env)
+
+
+def _add_next(subparsers: argparse._SubParsersAction) -> None:
+    parser = _add_command(
+        subparsers,
+        "next",
+        help="show how the language models continue a sentence",
+        description="Print the words that are most probable after TEXT, the beginning of a sentence, by the forward "
+        "language model, with their probabilities; with --before the words before TEXT, the end of a sentence, by the "
+        "backward one.",
+        examples="""
+            hf-elmo next "Let's stick to"
+            hf-elmo next "of the river ." --before --model my-elmo
+        """,
+    )
+    parser.add_argument("text", metavar="TEXT", help="the beginning of a sentence, with --before its end")
+    parser.add_argument(
+        "--model", metavar="MODEL", help="folder or Hub name of an ELMo with its softmax [the one that ships]"
+    )
+    parser.add_argument("--before", action="store_true", help="the words before TEXT")
+    parser.add_argument("--top", type=int, default=10, metavar="N", help="words to print [10]")
+    _add_pretokenized(parser, "TEXT is")
+    parser.set_defaults(run=_next)
+
+
+def _next(options: argparse.Namespace) -> None:
+    from hf_elmo.analysis.scoring import next_words, previous_words
+
+    ask = previous_words if options.before else next_words
+    for word, value in ask(options.model, options.text, top=options.top, pretokenized=options.pretokenized):
+        print(f"{word}\t{math.exp(value):.3f}")
 
 
 def _env(options: argparse.Namespace) -> None:

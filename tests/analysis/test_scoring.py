@@ -1,15 +1,18 @@
 """Word scores and substitutes of the language models."""
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from hf_elmo import ElmoForPreTraining, ElmoTokenizer
-from hf_elmo.analysis.scoring import score, substitutes
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from hf_elmo.analysis.scoring import next_words, previous_words, score, substitutes
 from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from hf_elmo.pretraining.vocabulary import Vocabulary
+from hf_elmo_cli import main
+from tests.conftest import TINY
 from tests.language_models import TEXTS, sentence_logits, small_language_model, small_tokenizer
 
 
@@ -90,3 +93,69 @@ def test_boundaries_and_unknown_are_no_substitutes(model, tokenizer):
 def test_more_substitutes_than_words_are_refused(model, tokenizer, top):
     with pytest.raises(ValueError, match=f"top is {top}"):
         substitutes(model, tokenizer, ["a dog"], top=top)
+
+
+# -- next and previous words -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["the cat sat", "", "a"])
+def test_next_and_previous_words_have_the_probabilities_of_score(model, tokenizer, text):
+    words = text.split()
+    every = len(tokenizer.vocabulary) - 3
+    after, before = (ask(model, text, tokenizer=tokenizer, top=every) for ask in (next_words, previous_words))
+    for found in (after, before):
+        assert sorted(word for word, _ in found) == sorted(tokenizer.vocabulary[3:])
+        values = [value for _, value in found]
+        assert values == sorted(values, reverse=True)
+        assert 0 < sum(map(math.exp, values)) < 1  # <S>, </S> and <UNK> have the rest
+    for word, value in after[:4]:
+        (scored,) = score(model, tokenizer, [[*words, word]])
+        assert value == pytest.approx(scored.forward[len(words) + 1], rel=1e-4)
+    for word, value in before[:4]:
+        (scored,) = score(model, tokenizer, [[word, *words]])
+        assert value == pytest.approx(scored.backward[1], rel=1e-4)
+
+
+def test_next_words_of_a_folder_by_name_and_by_command(model, tokenizer, tmp_path, capsys):
+    model.save_pretrained(tmp_path / "lm")
+    tokenizer.save_pretrained(tmp_path / "lm")
+    wanted = next_words(model, ["the", "cat", "it's"], tokenizer=tokenizer, top=3)
+    assert next_words(tmp_path / "lm", "the cat it's", top=3, pretokenized=True) == wanted
+    assert next_words(ElmoForPreTraining.from_pretrained(tmp_path / "lm"), ["the", "cat", "it's"], top=3) == wanted
+    command = ["next", "the cat it's", "--model", str(tmp_path / "lm"), "--top", "3"]
+    for option, ask in (([], next_words), (["--before"], previous_words)):
+        assert main([*command, *option, "--pretokenized"]) == 0
+        found = ask(tmp_path / "lm", "the cat it's", top=3, pretokenized=True)
+        assert capsys.readouterr().out == "".join(f"{word}\t{math.exp(value):.3f}\n" for word, value in found)
+    assert main(command) == 0  # the tokenizer splits it's
+    assert capsys.readouterr().out.split("\n")[0].split("\t")[0] == next_words(tmp_path / "lm", "the cat it's")[0][0]
+
+
+def test_the_model_that_ships_goes_on(capsys):
+    assert main(["next", "He sat on the bank of the", "--top", "5"]) == 0
+    words = [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()]
+    assert {"bed", "house"} <= set(words)  # it read stories
+    assert len(words) == 5
+
+
+def test_models_without_a_softmax_are_refused(model, tokenizer, tmp_path):
+    with pytest.raises(TypeError, match="model is a ElmoModel, but only an ElmoForPreTraining has the softmax"):
+        next_words(model.elmo, "the cat", tokenizer=tokenizer)
+    with pytest.raises(ValueError, match="give its tokenizer"):
+        next_words(model, "the cat")
+    for name, bare in (("new", ElmoModel(ElmoConfig(**TINY))), ("of a language model", model.elmo)):
+        bare.save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+        with pytest.raises(ValueError, match=f"{name} is an ELMo without its softmax over words.*hf-elmo pretrain"):
+            next_words(tmp_path / name, "the cat")
+
+
+def test_another_vocabulary_is_refused(model, tokenizer, tmp_path):
+    with pytest.raises(ValueError, match="the tokenizer has no vocabulary"):
+        next_words(model, "the cat", tokenizer=ElmoTokenizer())
+    (tmp_path / "more.txt").write_text("\n".join([*tokenizer.vocabulary, "more"]) + "\n")
+    more = ElmoTokenizer(vocab_file=str(tmp_path / "more.txt"))
+    with pytest.raises(ValueError, match=r"vocabulary has \d+ words, but the model's softmax \d+"):
+        previous_words(model, "the cat", tokenizer=more)
+    with pytest.raises(ValueError, match="top is 0"):
+        next_words(model, "the cat", tokenizer=tokenizer, top=0)
