@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,7 +21,15 @@ from transformers.utils import PaddingStrategy, TensorType, to_py_obj
 from .character_vocab_elmo import SENTENCE_BEGIN_WORD_ID, SENTENCE_END_WORD_ID, CharacterVocabulary
 from .configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID
 from .configuration_tasks_elmo import BOUNDARY_ID
-from .words_elmo import LongWordBackend, WordNumbers, is_long, pad_column, scatter_rows, stored_layers
+from .words_elmo import (
+    LongWordBackend,
+    ScriptsRead,
+    WordNumbers,
+    is_long,
+    pad_column,
+    scatter_rows,
+    stored_layers,
+)
 
 # Words as the 1 Billion Word Benchmark writes them, on which the published English models were trained: case kept,
 # punctuation apart, clitics apart at the apostrophe ("don 't", "dog 's"), numbers, hyphenated words and abbreviations
@@ -46,6 +55,9 @@ WORD_SPLITTINGS = ("lm1b", "whitespace", "characters")
 # Replaces an empty word inside the backend, which would drop it. Its position tells it from a text's same character.
 _EMPTY_WORD = "\ufdd0"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+# What calls leave behind, by tokenizer: as its attributes, they would change the fingerprint by which datasets finds
+# again what it mapped.
+_CACHES: weakref.WeakKeyDictionary["ElmoTokenizer", dict[str, Any]] = weakref.WeakKeyDictionary()
 _SETTINGS = threading.Lock()  # a call sets the backend's truncation and padding, then encodes: it is held for both
 
 
@@ -266,7 +278,8 @@ class ElmoTokenizer(TokenizersBackend):
         return self.max_word_length + (self.character_vocab is not None and self.character_vocab.words is not None)
 
     def spell(self, words: Sequence[str]) -> np.ndarray:
-        """The rows `[words, row_length]` int64 of words, none of which is a boundary."""
+        """The rows `[words, row_length]` int64 of words, none a boundary. The log tells of scripts never read."""
+        self._cached("scripts", lambda: ScriptsRead.of(self)).check(words)
         if self.character_vocab is None:
             return words_to_character_ids(words, self.max_word_length)
         return self.character_vocab.spell(words, self.max_word_length)
@@ -287,7 +300,7 @@ class ElmoTokenizer(TokenizersBackend):
             pair=f"{bos} $A {eos} {bos}:1 $B:1 {eos}:1",
             special_tokens=[(token, self._tokenizer.token_to_id(token)) for token in (bos, eos)],
         )
-        vars(self).pop("_words_backend", None)
+        _CACHES.setdefault(self, {}).pop("words backend", None)
 
     @property
     def pad_token_id(self) -> int:
@@ -568,19 +581,25 @@ class ElmoTokenizer(TokenizersBackend):
 
     def _renew_backend(self) -> None:
         """In a forked process, takes a copy of the backend: another thread's use of it would never end there."""
-        if vars(self).setdefault("_process", os.getpid()) != os.getpid():
-            self._tokenizer, self._process = Tokenizer.from_str(self._tokenizer.to_str()), os.getpid()
-            vars(self).pop("_words_backend", None)
+        if _CACHES.setdefault(self, {}).setdefault("process", os.getpid()) != os.getpid():
+            self._tokenizer, _CACHES[self] = Tokenizer.from_str(self._tokenizer.to_str()), {"process": os.getpid()}
 
     @property
     def _for_words(self) -> "ElmoTokenizer":
         """This tokenizer with a backend that does not split words further."""
         other = copy.copy(self)
-        if "_words_backend" not in vars(self):  # cached_property would hold a lock, up to Python 3.11
-            settings = json.loads(self._tokenizer.to_str()) | {"normalizer": None, "pre_tokenizer": None}
-            self._words_backend = Tokenizer.from_str(json.dumps(settings))
-        other._tokenizer = self._words_backend
+        other._tokenizer = self._cached("words backend", self._backend_without_splitting)
         return other
+
+    def _backend_without_splitting(self) -> Tokenizer:
+        settings = json.loads(self._tokenizer.to_str()) | {"normalizer": None, "pre_tokenizer": None}
+        return Tokenizer.from_str(json.dumps(settings))
+
+    def _cached(self, name: str, make: Callable[[], Any]) -> Any:
+        cache = _CACHES.setdefault(self, {})
+        if name not in cache:
+            cache[name] = make()
+        return cache[name]
 
     def _columns(
         self, encodings: list, samples: Sequence[int], empty_words: set[tuple[int, int, int]], stand_in: str | None

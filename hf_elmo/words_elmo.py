@@ -1,7 +1,8 @@
 """Words, and what stands beside their characters: words too long for the tokenizer's backend, the numbers of words that
-have vectors of their own, and stored layers."""
+have vectors of their own, scripts that were read, and stored layers."""
 
 import re
+import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -11,8 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from tokenizers import Encoding, Tokenizer
+from transformers.utils import logging
 
 from .configuration_tasks_elmo import FIRST_WORD_ID, UNKNOWN_ID
+
+logger = logging.get_logger(f"transformers.{__name__}")
+
+# A script as the name of its letters has it: LATIN SMALL LETTER A, HANGUL SYLLABLE GA, THAI CHARACTER KO KAI.
+_SCRIPT = re.compile(
+    r"(?:FULLWIDTH |HALFWIDTH )?(CJK|HANGUL|[A-Z -]+?(?=(?: CAPITAL| SMALL)? (?:LETTER|SYLLABLE|CHARACTER)\b))"
+)
+_SCRIPT_NAMES = {"CJK": "Chinese characters"}
 
 LONG = 10_000  # characters, from which on a word is shortened
 KEPT_AT_END = 9
@@ -221,6 +231,66 @@ class WordNumbers:
         return np.fromiter((find(word) or find(word.lower(), UNKNOWN_ID) for word in words), dtype=np.int64)
 
 
+def script_of(character: str) -> str | None:
+    """The script of a letter, such as "Latin" or "Hangul"; `None` for what is no letter, or one of all scripts."""
+    if unicodedata.category(character) not in ("Lu", "Ll", "Lt", "Lo"):
+        return None
+    match = _SCRIPT.match(unicodedata.name(character, ""))
+    return match and _SCRIPT_NAMES.get(match[1], match[1].title())
+
+
+class ScriptsRead:
+    """
+    The scripts that a model read, as far as its vocabulary says, and a warning, once, of words in another one: their
+    characters have the vectors that they were initialized with, so that one such word is much like the other.
+
+    The vocabulary of its softmax, or of its characters, holds what a model read most. Of a model without one (all of
+    AllenNLP's) nothing is known, and nothing is said. Its weights do not tell: a row of the character embedding
+    that no gradient ever changed looks like any other.
+
+    Args:
+        words: the vocabulary; `None` where there is none.
+        special: what is no word: boundaries and the like.
+    """
+
+    def __init__(self, words: Iterable[str] | None, special: Iterable[str] = ()) -> None:
+        self._special = set(special)
+        self._known = None if words is None else set().union(*(set(words) - self._special))
+        self._scripts = {script_of(character) for character in self._known or ()}
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> "ScriptsRead":
+        """What the vocabulary of an [`ElmoTokenizer`] says, which is read from its file."""
+        special = tokenizer.bos_token, tokenizer.eos_token, tokenizer.unk_token
+        if tokenizer.character_vocab is not None:
+            return cls(tokenizer.character_vocab.characters, special)
+        file = getattr(tokenizer, "vocab_file", None)
+        if file is None or not Path(file).is_file():
+            return cls(None)
+        return cls(Path(file).read_text(encoding="utf-8", errors="ignore").split("\n"), special)
+
+    def check(self, words: Sequence[str]) -> None:
+        """Tells the log of words in a script of which the vocabulary has nothing; of each script once."""
+        if self._known is None:
+            return
+        text = "".join(words)
+        if text.isascii() and "Latin" in self._scripts:
+            return
+        for character in sorted(set(text) - self._known, key=text.index):
+            script = script_of(character)
+            if script is not None and script not in self._scripts:
+                word = next((word for word in words if character in word and word not in self._special), None)
+                if word is None:
+                    continue
+                logger.warning(
+                    f"{word!r} has letters of a script of which this model's vocabulary has none ({script}): it has "
+                    "probably never read them, and then its vectors of such words say little, and differ little. Take "
+                    "a model of that language, or train one."
+                )
+                self._scripts.add(script)
+            self._known.add(character)
+
+
 def stored_layers(layers: Any) -> np.ndarray:
     """A text's stored layers of the biLM `[words, layers, 2P]`: floats, or as uint16 the bits of bfloat16.
 
@@ -271,4 +341,4 @@ def scatter_rows(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return scattered
 
 
-__all__ = ["WordNumbers"]
+__all__ = ["ScriptsRead", "WordNumbers"]

@@ -10,6 +10,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from datasets.fingerprint import Hasher
 from tokenizers import Tokenizer, normalizers
 from transformers import AutoTokenizer, DataCollatorForTokenClassification, DataCollatorWithPadding
 
@@ -142,6 +143,34 @@ def test_datasets_map_of_words_one_at_a_time(tokenizer: ElmoTokenizer) -> None:
     rows = datasets.Dataset.from_dict({"words": [["New York", ""], ["x"]]})
     rows = rows.map(lambda row: tokenizer(row["words"], is_split_into_words=True))
     assert [len(ids) for ids in rows["input_ids"]] == [4, 3]
+
+
+@pytest.mark.parametrize("words", [False, True], ids=["texts", "words"])
+def test_datasets_map_in_several_processes(tmp_path: Path, tokenizer: ElmoTokenizer, words: bool) -> None:
+    texts = [f"{sentence} {number}" for number in range(9) for sentence in SENTENCES]
+    column = [text.split() for text in texts] if words else texts
+    datasets.Dataset.from_dict({"text": column}).save_to_disk(tmp_path / "rows")
+    rows = datasets.load_from_disk(tmp_path / "rows")
+
+    def encode(batch: dict) -> dict:
+        return dict(tokenizer(batch["text"], is_split_into_words=words, padding=True, return_tensors="np"))
+
+    mapped = rows.map(encode, batched=True, batch_size=7, num_proc=2, remove_columns="text")
+    padded = DataCollatorWithPadding(tokenizer)([mapped[i] for i in range(len(texts))])
+    assert torch.equal(padded["input_ids"], tokenizer(texts, padding=True, return_tensors="pt")["input_ids"])
+    assert padded["attention_mask"].sum(1).tolist() == [len(text.split()) + 2 for text in texts]
+
+
+@pytest.mark.parametrize("words", [False, True], ids=["texts", "words"])
+def test_datasets_finds_again_what_it_mapped(tmp_path: Path, words: bool) -> None:
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\n", encoding="utf-8")
+    tokenizer = ElmoTokenizer(vocab_file=str(tmp_path / "vocab.txt"))
+    datasets.Dataset.from_dict({"text": [["a", "b c"]] if words else ["a b"]}).save_to_disk(tmp_path / "rows")
+    rows = datasets.load_from_disk(tmp_path / "rows")
+    before = Hasher.hash(tokenizer)
+    mapped = [rows.map(lambda row: tokenizer(row["text"], is_split_into_words=words)) for _ in range(2)]
+    assert Hasher.hash(tokenizer) == before
+    assert mapped[0].cache_files == mapped[1].cache_files != []
 
 
 # -- copies and files --------------------------------------------------------------------------------------------------
