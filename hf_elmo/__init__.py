@@ -29,6 +29,7 @@ _MODULE_OF = {
     "Vocabulary": "pretraining.vocabulary",
     "count_words": "tasks.word_vectors",
     "embed": "embedding.corpus",
+    "layer_similarities": "analysis.geometry",
     "layer_weights": "tasks.plots",
     "learning_rates": "tasks.optimization",
     "load_default": "shipped",
@@ -46,6 +47,7 @@ _MODULE_OF = {
     "span_metrics": "tasks.tagging",
     "store_layers": "tasks.layers",
     "substitutes": "analysis.scoring",
+    "word_plane": "analysis.geometry",
 }
 
 __all__ = ["ElmoConfig", "ElmoTokenizer", *_MODULE_OF]

@@ -19,6 +19,7 @@ SLOW = (
     "tests/conversion/test_onnx.py",
     "tests/embedding/test_embedder.py::test_a_worker_that_is_not_forked_takes_more_threads",
     "tests/embedding/test_fasta.py::test_a_protein_of_30000_residues_within_the_budget",
+    "tests/explore/test_browser.py",
     "tests/embedding/test_folder.py::test_of_two_runs_at_once_one_writes_all",
     "tests/kernels/test_cell_triton.py",
     "tests/pretraining/test_resume.py::test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one",

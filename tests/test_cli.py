@@ -29,6 +29,7 @@ COMMANDS = (
     "perplexity",
     "substitutes",
     "next",
+    "explore",
     "env",
 )
 SUBPARSERS = {one.prog.split()[1]: one for one in hf_elmo_cli._subparsers(make_parser())}
@@ -95,6 +96,36 @@ def test_every_command_in_the_pages_is_one_that_the_parser_takes(page: str) -> N
         assert make_parser().parse_args(shlex.split(line)[1:]).run
 
 
+def test_of_every_command_some_failure_is_tested() -> None:
+    assert {case.partition(",")[0] for case in MISSING} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_unknown_option_is_named(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([name, *("x" for action in SUBPARSERS[name]._get_positional_actions()), "x", "--no-such-option"])
+    assert stopped.value.code == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.startswith("usage: hf-elmo")
+    assert "--no-such-option" in error.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_described_in_one_style(name: str) -> None:
+    for action in SUBPARSERS[name]._actions:
+        if action.help == argparse.SUPPRESS or "--help" in action.option_strings:
+            continue
+        assert action.help, action.dest
+        assert not action.help.endswith("."), action.help
+        assert not re.match("[A-Z][a-z]", action.help), action.help  # no sentence, but FILE and OPTIONS may begin it
+        takes_value = action.option_strings and action.nargs != 0 and action.choices is None
+        shown = action.metavar or action.dest.upper()
+        assert not takes_value or re.fullmatch(r"[A-Z_]+(=[A-Z]+)?", shown), shown
+        if action.option_strings and action.default not in (None, False, []):
+            assert f"[{action.default}" in action.help or f"{action.default}]" in action.help, action.help
+
+
 def failing(error: BaseException) -> types.SimpleNamespace:
     def run(_: argparse.Namespace) -> None:
         raise error
@@ -150,6 +181,10 @@ MISSING = {
     "pretrain, model": ["pretrain", "out", "text.txt", "--init", "./missing"],
     "perplexity, model": ["perplexity", "/missing/model", "text.txt"],
     "substitutes, model": ["substitutes", "./missing", "A word."],
+    "convert, source": ["convert", "missing.json", "missing.hdf5", "out"],
+    "predict, model": ["predict", "./missing", "text.txt", "out.jsonl"],
+    "explore, model": ["explore", "./missing"],
+    "explore, corpus": ["explore", "--corpus", "missing.txt"],
     "env, model": ["env", "../missing/model"],
 }
 
@@ -158,7 +193,7 @@ MISSING = {
 def test_what_does_not_exist_is_named_and_nothing_is_written(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("accelerate")
+    pytest.importorskip("gradio" if arguments[0] == "explore" else "accelerate")
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("A word is a word .\n" * 50)
     assert main(arguments) == 1

@@ -24,7 +24,19 @@ import hf_elmo
 from tests.conftest import TINY
 
 ROOT = Path(__file__).parent.parent
-HEAVY = {"h5py", "datasets", "triton", "tensorflow", "pandas", "pyarrow", "matplotlib", "sklearn", "onnx", "onnxscript"}
+HEAVY = {
+    "h5py",
+    "gradio",
+    "datasets",
+    "triton",
+    "tensorflow",
+    "pandas",
+    "pyarrow",
+    "matplotlib",
+    "sklearn",
+    "onnx",
+    "onnxscript",
+}
 
 
 def run(code: str, **options: object) -> str:

@@ -10,7 +10,7 @@ import hf_elmo
 
 PACKAGE = Path(hf_elmo.__file__).parent
 ROOT = PACKAGE.parent
-ROOMS = ("kernels", "embedding", "pretraining", "analysis", "tasks")
+ROOMS = ("kernels", "embedding", "pretraining", "analysis", "tasks", "explore")
 INSTALLED = {"conversion": ROOT / "conversion", "model_cards": ROOT / "model_cards"}  # at the top level of the checkout
 
 # What each room may import of the package, itself aside. "travelling" are the flat *_elmo.py files; "home" the other
@@ -23,6 +23,7 @@ ALLOWED = {
     "pretraining": {"travelling", "home"},
     "analysis": {"travelling", "home", "embedding", "pretraining"},
     "tasks": {"travelling", "home", "embedding"},
+    "explore": {"travelling", "home", "analysis"},
     "model_cards": {"travelling", "home"},
     "conversion": {"travelling", "home", "model_cards", "pretraining"},
 }

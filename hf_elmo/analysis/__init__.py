@@ -1,1 +1,1 @@
-"""Inspecting a model: its probabilities for a text, and where a corpus uses a word in the same sense."""
+"""Inspecting a model: its probabilities for a text, a word's neighbors in a corpus, and how vectors lie."""

@@ -38,12 +38,17 @@ class Neighbor:
     position: int
     row: int
 
+    def context(self, words: int = 8) -> tuple[str, str]:
+        """Up to `words` words before the word, and after it."""
+        first, last = max(self.position - words, 0), self.position + 1 + words
+        before = ["..."] * (first > 0) + self.sentence[first : self.position]
+        after = self.sentence[self.position + 1 : last] + ["..."] * (last < len(self.sentence))
+        return " ".join(before), " ".join(after)
+
     def in_context(self, words: int = 8) -> str:
         """The word in brackets, with up to `words` words on either side."""
-        first, last = max(self.position - words, 0), self.position + 1 + words
-        before, after = self.sentence[first : self.position], self.sentence[self.position + 1 : last]
-        cut = ["..."] if last < len(self.sentence) else []
-        return " ".join(["..."] * (first > 0) + before + [f"[{self.word}]"] + after + cut)
+        before, after = self.context(words)
+        return f"{before} [{self.word}] {after}".strip()
 
 
 @dataclass
@@ -104,7 +109,7 @@ def nearest_neighbors(
     model = getattr(model, "base_model", model)
     split = partial(tokenizer.split_into_words, pretokenized=pretokenized)
     (words,) = split([sentence])
-    position = _position_of(words, word)
+    position = position_of(words, word)
     layers = embed(model, [words], tokenizer=tokenizer, layers="all", progress=False)[0]
     static, *contextual = (_Nearest(vector, top) for vector in layers[:, position])
     wanted = None if any_word else words[position].casefold()
@@ -118,7 +123,17 @@ def nearest_neighbors(
     return dict(enumerate([static.found, *(nearest.found for nearest in contextual)]))
 
 
-def _position_of(words: list[str], word: str | int) -> int:
+def position_of(words: list[str], word: str | int) -> int:
+    """
+    The index of a word in a sentence.
+
+    Args:
+        words: the sentence.
+        word: a word of it, whose first occurrence counts, or an index.
+
+    Raises:
+        ValueError: the sentence has no such word.
+    """
     if isinstance(word, str):
         if word not in words:
             raise ValueError(f"word {word!r} does not occur in the sentence, whose words are {words!r}.")

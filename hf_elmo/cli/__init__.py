@@ -83,6 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
         _add_perplexity,
         _add_substitutes,
         _add_next,
+        _add_explore,
         _add_env,
     ):
         add(subparsers)
@@ -627,6 +628,34 @@ def _substitutes(options: argparse.Namespace) -> None:
         raise ValueError(f"{options.word!r} is not a word of the sentence as it is split: {options.sentence!r}.")
     for place in places:
         print(place.word, *(f"{word} {math.exp(value):.3f}" for word, value in place.candidates), sep="\t")
+
+
+def _add_explore(subparsers: argparse._SubParsersAction) -> None:
+    parser = _add_command(
+        subparsers,
+        "explore",
+        help="look into a model on a page in the browser",
+        description="Serve a page on this machine, until Ctrl-C: the similarity of a word in two sentences by layer, "
+        "where a corpus uses a word in the same sense, substitutes where the checkpoint has its softmax, and the words "
+        "of a few sentences in the plane.",
+        examples="""
+            hf-elmo explore
+            hf-elmo explore my-elmo --corpus corpus.txt --port 7861
+        """,
+    )
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="folder or Hub name of an ELMo [the one that ships]")
+    parser.add_argument("--corpus", metavar="FILE", help="where to look for neighbors [sentences typed on the page]")
+    _add_pretokenized(parser, "texts and --corpus are")
+    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="to listen at [127.0.0.1, this machine]")
+    parser.add_argument("--port", type=int, metavar="N", help="[7860, or the next one that is free]")
+    parser.add_argument("--browser", action="store_true", help="open the page in the browser")
+    parser.set_defaults(run=_explore)
+
+
+def _explore(options: argparse.Namespace) -> None:
+    from hf_elmo.explore.page import explore
+
+    explore(options.model, options.corpus, options.pretokenized, options.host, options.port, options.browser)
 
 
 def _add_env(subparsers: argparse._SubParsersAction) -> None:
