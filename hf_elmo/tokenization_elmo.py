@@ -22,11 +22,10 @@ from .character_vocab_elmo import SENTENCE_BEGIN_WORD_ID, SENTENCE_END_WORD_ID, 
 from .configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID
 from .configuration_tasks_elmo import BOUNDARY_ID
 from .words_elmo import (
-    LongWordBackend,
     ScriptsRead,
     WordNumbers,
-    is_long,
     pad_column,
+    require_words_of_some_length,
     scatter_rows,
     stored_layers,
 )
@@ -459,25 +458,12 @@ class ElmoTokenizer(TokenizersBackend):
             self._tokenizer.no_truncation()
             self._tokenizer.no_padding()
             self._tokenizer.encode_special_tokens = self.split_special_tokens
-            backend = self._backend_for(texts)
-            if isinstance(backend, LongWordBackend):
-                return [backend.words(text) for text in texts]
-            return [encoding.tokens for encoding in backend.encode_batch(texts, add_special_tokens=False)]
+            return [encoding.tokens for encoding in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
 
         self._renew_backend()
+        require_words_of_some_length(texts)
         words, stand_in = _call_backend(encode, texts, each_is_a_word=self.word_splitting == "characters")
         return words if stand_in is None else [[word.replace(stand_in, "") for word in text] for text in words]
-
-    def _backend_for(self, *texts: Any) -> Tokenizer | LongWordBackend:
-        """The backend; or for texts with long words one that is given less of them, where it splits as it is named."""
-        if not any(text is not None and is_long(text) for text in texts):
-            return self._tokenizer
-        parts, runs = _parts(self._tokenizer), None
-        if parts == [None, None]:
-            runs = "words"
-        elif parts == _parts(_backend(self.word_splitting)):
-            runs = self.word_splitting
-        return LongWordBackend(self._tokenizer, runs, self.max_word_length)
 
     def _encode_plus(
         self,
@@ -534,9 +520,7 @@ class ElmoTokenizer(TokenizersBackend):
         arguments = {**kwargs, "is_split_into_words": is_split_into_words, "return_tensors": None}
         arguments |= {"return_overflowing_tokens": overflowing, "return_attention_mask": False}
         arguments |= {"padding_strategy": PaddingStrategy.DO_NOT_PAD}
-        if (given_less := backend._backend_for(text, text_pair)) is not backend._tokenizer:
-            backend = copy.copy(backend)
-            backend._tokenizer = given_less
+        require_words_of_some_length((text, text_pair))
         encode = partial(TokenizersBackend._encode_plus, backend, **arguments)
         each_is_a_word = self.word_splitting == "characters" and not is_split_into_words
         encoded, stand_in = _call_backend(encode, text, text_pair, each_is_a_word=each_is_a_word)
@@ -801,18 +785,13 @@ def _backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
     if loaded is None:
         return backend
 
-    splits, normalizes = _parts(loaded)
+    splits, normalizes = (part and part.__getstate__() for part in (loaded.pre_tokenizer, loaded.normalizer))
     for pre_tokenizer, normalizer in own.values():
         if splits == pre_tokenizer.__getstate__():
             loaded.pre_tokenizer = backend.pre_tokenizer
             if normalizes == (normalizer and normalizer.__getstate__()):
                 loaded.normalizer = backend.normalizer
     return loaded
-
-
-def _parts(backend: Tokenizer) -> list[Any]:
-    """What splits and what normalizes, comparable."""
-    return [part and part.__getstate__() for part in (backend.pre_tokenizer, backend.normalizer)]
 
 
 def _is_sentence_of_words(text: Sequence) -> bool:

@@ -1,17 +1,14 @@
-"""Words, and what stands beside their characters: words too long for the tokenizer's backend, the numbers of words that
-have vectors of their own, scripts that were read, and stored layers."""
+"""Words, and what stands beside their characters: the numbers of words that have vectors of their own, scripts that
+were read, stored layers."""
 
 import re
 import unicodedata
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Encoding, Tokenizer
 from transformers.utils import logging
 
 from .configuration_tasks_elmo import FIRST_WORD_ID, UNKNOWN_ID
@@ -24,174 +21,20 @@ _SCRIPT = re.compile(
 )
 _SCRIPT_NAMES = {"CJK": "Chinese characters"}
 
-LONG = 10_000  # characters, from which on a word is shortened
-KEPT_AT_END = 9
-PIECE = 1 << 20  # characters of a text that the backend splits at once
-# Whitespace (str.isspace takes four controls more for it), but not after what "lm1b" looks beyond for: "J. Smith".
-_BETWEEN_WORDS = re.compile(r"(?<=[^.\s])[^\S\x1c-\x1f]")
-# Runs of characters inside one word, whatever their number: by `word_splitting`, and of words already split. Not those
-# after an apostrophe, where "lm1b" tells letters from digits; nor of lone surrogates, which something else replaces.
-_RUNS = {
-    "lm1b": r"(?<![^\W_])(?<!['‘’])[^\W_]{LONG,}|(?<!\.)\.{LONG,}|(?<!-)-{LONG,}",
-    "whitespace": r"(?<![^\s\ud800-\udfff])[^\s\ud800-\udfff]{LONG,}",
-    "words": r"(?<![^\ud800-\udfff])[^\ud800-\udfff]{LONG,}",
-}
+LONGEST_WORD = 10_000_000  # characters; for each of them the tokenizer's backend takes about 130 bytes
 
 
-class Cuts(NamedTuple):
-    """Places in a shortened text, in order; what was cut out there; and its characters until each place."""
-
-    places: list[int]
-    texts: list[str]
-    totals: list[int]
-
-
-def is_long(text: str | Sequence) -> bool:
-    """Whether a text, or one in nested sequences of texts, is long enough for a word that is shortened."""
-    if isinstance(text, str):
-        return len(text) >= LONG
-    if text and not isinstance(text[0], str):
-        return any(map(is_long, text))
-    return max(map(len, text), default=0) >= LONG
-
-
-class LongWordBackend:
-    """A tokenizer's backend that is given long words without their middles, and whose encodings are those of the whole
-    text: it takes more than a hundred bytes for each character, and ELMo reads the first ones of a word.
-
-    Args:
-        backend: of the tokenizer. One that looks for special tokens is given whole words.
-        runs: how it splits: as a `word_splitting` says, not at all (`"words"`), or `None` in its own way.
-        kept: characters of a word that are read.
-    """
-
-    def __init__(self, backend: Tokenizer, runs: str | None, kept: int) -> None:
-        vars(self).update(_backend=backend, _runs=runs, _kept=kept)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(vars(self)["_backend"], name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._backend, name, value)
-
-    def encode_batch(self, batch: Sequence, is_pretokenized: bool = False, **options: Any) -> list:
-        """As of [`Tokenizer`]: of texts, pairs of them, or with `is_pretokenized` of lists of words."""
-        shortened = [self._shorten(sample, is_pretokenized) for sample in batch]
-        texts = [text for text, _ in shortened]
-        encodings = self._backend.encode_batch(texts, is_pretokenized=is_pretokenized, **options)
-        both = zip(encodings, shortened, strict=True)
-        return [_WholeEncoding(encoding, cuts) if cuts else encoding for encoding, (_, cuts) in both]
-
-    def words(self, text: str) -> list[str]:
-        """The words of a text, which the backend is given in pieces, from one whitespace to another."""
-        words, start = [], 0
-        known = self._runs not in (None, "words") and self._backend.encode_special_tokens
-        while start < len(text):
-            between = _BETWEEN_WORDS.search(text, start + PIECE) if known else None
-            end = between.start() if between else len(text)
-            words += self.encode_batch([text[start:end]], add_special_tokens=False)[0].tokens
-            start = end
-        return words
-
-    def _shorten(self, sample: Any, is_pretokenized: bool) -> tuple[Any, dict[tuple[int, int | None], Cuts]]:
-        """A sample for the backend, and its cuts by sequence, and word of a list."""
-        pair = isinstance(sample, tuple) and isinstance(sample[0], list if is_pretokenized else str)
-        cuts, parts = {}, []
-        for sequence, part in enumerate(sample if pair else [sample]):
-            texts = [self._cut(text) for text in (part if is_pretokenized else [part])]
-            parts.append([text for text, _ in texts] if is_pretokenized else texts[0][0])
-            cuts |= {(sequence, n if is_pretokenized else None): own for n, (_, own) in enumerate(texts) if own}
-        return tuple(parts) if pair else parts[0], cuts
-
-    def _cut(self, text: str) -> tuple[str, Cuts | None]:
-        if len(text) < LONG or self._runs not in _RUNS or not self._backend.encode_special_tokens:
-            return text, None
-        pieces, places, texts, end, removed = [], [], [], 0, 0
-        for run in re.finditer(_RUNS[self._runs].replace("LONG", str(LONG)), text):
-            first, last = run.start() + self._kept, run.end() - KEPT_AT_END
-            if first < last and self._is_one_word("".join(set(run[0]))):
-                places.append(first - removed)
-                removed += last - first
-                pieces.append(text[end:first])
-                texts.append(text[first:last])
-                end = last
-        if not places:
-            return text, None
-        return "".join((*pieces, text[end:])), Cuts(places, texts, [0, *accumulate(map(len, texts))])
-
-    def _is_one_word(self, characters: str) -> bool:
-        """Whether the backend, too, takes these for characters of one word: what a letter is depends on its Unicode."""
-        splits = self._backend.pre_tokenizer
-        return splits is None or len(splits.pre_tokenize_str(characters)) == 1
-
-
-_NO_CUTS = Cuts([], [], [0])
-
-
-class _WholeEncoding:
-    """The encoding of a shortened text as one of the whole text: with all characters in its tokens and offsets."""
-
-    def __init__(self, encoding: Encoding, cuts: dict[tuple[int, int | None], Cuts]) -> None:
-        self._encoding, self._cuts = encoding, cuts
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # not there yet, while it is copied
-            raise AttributeError(name)
-        return getattr(self._encoding, name)
-
-    def __len__(self) -> int:
-        return len(self._encoding)
-
-    def _spans(self) -> Iterator[tuple[int, int, Cuts]]:
-        """Of each token where it is in the shortened text, and the cuts of that text."""
-        tokens = zip(self._encoding.offsets, self._encoding.sequence_ids, self._encoding.word_ids, strict=True)
-        for (start, end), sequence, word in tokens:
-            yield start, end, self._cuts.get((sequence, word)) or self._cuts.get((sequence, None), _NO_CUTS)
-
-    @property
-    def tokens(self) -> list[str]:
-        """The tokens, in full."""
-        found = []
-        for token, (start, end, cuts) in zip(self._encoding.tokens, self._spans(), strict=True):
-            pieces, at = [], 0
-            for number in range(bisect_right(cuts.places, start), bisect_left(cuts.places, end)):
-                pieces += token[at : cuts.places[number] - start], cuts.texts[number]
-                at = cuts.places[number] - start
-            found.append("".join((*pieces, token[at:])))
-        return found
-
-    @property
-    def offsets(self) -> list[tuple[int, int]]:
-        """Where the tokens are in the whole text."""
-        return [
-            tuple(place + cuts.totals[bisect_left(cuts.places, place)] for place in (start, end))
-            for start, end, cuts in self._spans()
-        ]
-
-    @property
-    def overflowing(self) -> list["_WholeEncoding"]:
-        """What was truncated."""
-        return [_WholeEncoding(encoding, self._cuts) for encoding in self._encoding.overflowing]
-
-    def token_to_chars(self, token_index: int) -> tuple[int, int] | None:
-        """Where a token is."""
-        return None if self._encoding.sequence_ids[token_index] is None else self.offsets[token_index]
-
-    def word_to_chars(self, word_index: int, sequence_index: int = 0) -> tuple[int, int] | None:
-        """Where a word is."""
-        tokens = self._encoding.word_to_tokens(word_index, sequence_index)
-        return None if tokens is None else (self.offsets[tokens[0]][0], self.offsets[tokens[1] - 1][1])
-
-    def char_to_token(self, char_pos: int, sequence_index: int = 0) -> int | None:
-        """The token that has a character."""
-        spans = zip(self.offsets, self._encoding.sequence_ids, strict=True)
-        here = (n for n, ((start, end), own) in enumerate(spans) if own == sequence_index and start <= char_pos < end)
-        return next(here, None)
-
-    def char_to_word(self, char_pos: int, sequence_index: int = 0) -> int | None:
-        """The number of the word that has a character."""
-        token = self.char_to_token(char_pos, sequence_index)
-        return None if token is None else self._encoding.word_ids[token]
+def require_words_of_some_length(texts: str | Sequence | None) -> None:
+    """Refuses a word that would take gigabytes in the backend (ValueError), in texts or nested sequences of them."""
+    if isinstance(texts, str):
+        if len(texts) > LONGEST_WORD and (run := re.search(rf"\S{{{LONGEST_WORD + 1},}}", texts)):
+            raise ValueError(
+                f"a word has {len(run[0]):,} characters, {run[0][:30]!r}..., but must have no more than "
+                f"{LONGEST_WORD:,}: leave it out, or cut it."
+            )
+        return
+    for text in texts or ():
+        require_words_of_some_length(text)
 
 
 class WordNumbers:

@@ -1,16 +1,15 @@
 """Texts of any characters through the tokenizer and back, against slow definitions of words and of their characters."""
 
-import contextlib
 import functools
 import random
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import regex
 
-from hf_elmo import ElmoTokenizer, words_elmo
+from hf_elmo import ElmoTokenizer
 from hf_elmo.spelling import Speller
 from hf_elmo.tokenization_elmo import LM1B_PATTERN, LM1B_QUOTES, WORD_SPLITTINGS
 from tests.test_character_ids import BEGIN_SENTENCE, END_SENTENCE, boundary_ids, expected_ids, utf8
@@ -125,19 +124,7 @@ def case(rng: random.Random) -> Counter:
     length = rng.choice((50, 50, 50, 3, 4, 17, 64))
     tokenizer = ElmoTokenizer(splitting, max_word_length=length)
     way = rng.choice((strings, strings, strings, word_lists, pairs, pretokenized))
-    with long_words(rng.choice((words_elmo.LONG, words_elmo.LONG, 1, 30)), rng.choice((words_elmo.PIECE, 1, 40))):
-        return way(rng, tokenizer, splitting, length)
-
-
-@contextlib.contextmanager
-def long_words(long: int, piece: int) -> Iterator[None]:
-    """Words are shortened for the backend that have so many characters, and texts split in pieces of so many."""
-    before = words_elmo.LONG, words_elmo.PIECE
-    words_elmo.LONG, words_elmo.PIECE = long, piece
-    try:
-        yield
-    finally:
-        words_elmo.LONG, words_elmo.PIECE = before
+    return way(rng, tokenizer, splitting, length)
 
 
 def strings(rng: random.Random, tokenizer: ElmoTokenizer, splitting: str, length: int) -> Counter:
