@@ -74,6 +74,13 @@ class ElmoPreTrainingArguments(TrainingArguments):
         default=False, metadata={"help": "a row whose window begins with a sentence starts it from zero state"}
     )
 
+    @property
+    def device(self) -> torch.device:
+        """As transformers has it, but without the number that accelerate gives to the CPU of each of several processes:
+        with it `torch.load`, here and in Trainer, loads no checkpoint."""
+        device = super().device
+        return torch.device("cpu") if device.type == "cpu" else device
+
 
 class ElmoPreTrainer(Trainer):
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import set_seed
+from transformers import TrainingArguments, set_seed
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
@@ -287,6 +287,15 @@ def test_two_processes_make_the_updates_of_one_with_twice_the_rows(tokenizer, tm
         "elmo_state_0.pt",
         "elmo_state_1.pt",
     }
+
+
+def test_a_checkpoint_is_loaded_to_the_cpu_of_any_process(tmp_path, monkeypatch):
+    args = ElmoPreTrainingArguments(str(tmp_path), use_cpu=True)
+    monkeypatch.setattr(
+        TrainingArguments, "device", property(lambda self: torch.device("cpu", 1))
+    )  # as accelerate says
+    torch.save(torch.arange(3), tmp_path / "state.pt")
+    assert torch.load(tmp_path / "state.pt", map_location=args.device).tolist() == [0, 1, 2]
 
 
 def _launch(folder: Path, processes: int, arguments: list[str]) -> None:
