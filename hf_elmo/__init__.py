@@ -29,6 +29,7 @@ _MODULE_OF = {
     "Vocabulary": "pretraining.vocabulary",
     "count_words": "tasks.word_vectors",
     "embed": "embedding.corpus",
+    "embed_on_ray": "embedding.on_ray",
     "layer_similarities": "analysis.geometry",
     "layer_weights": "tasks.plots",
     "learning_rates": "tasks.optimization",

@@ -5,13 +5,17 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 
 def read_lines(
-    path: str | os.PathLike, encoding: str = "utf-8", newline: str | None = None, name: str = ""
+    path: str | os.PathLike,
+    encoding: str = "utf-8",
+    newline: str | None = None,
+    name: str = "",
+    open_file: Callable[[str], IO[bytes]] | None = None,
 ) -> Iterator[str]:
     """
     The lines of a file, each with its end; a byte order mark at the beginning of UTF-8 is skipped.
@@ -21,6 +25,7 @@ def read_lines(
         encoding: of the text.
         newline: as in `open`.
         name: of the file in error messages; by default the path.
+        open_file: opens the path for reading bytes, where it is not one of this machine's file system.
 
     Raises:
         ValueError: the encoding is unknown, or the bytes are not of it, or not gzip's.
@@ -28,15 +33,16 @@ def read_lines(
     path, name = Path(path), name or str(path)
     byte_order_mark = "\ufeff" if _codec_name(encoding) == "utf-8" else ""
     try:
-        with io.TextIOWrapper(_open_bytes(path), encoding, newline=newline) as lines:
+        with io.TextIOWrapper(_open_bytes(path, open_file), encoding, newline=newline) as lines:
             for first in lines:
                 yield first.removeprefix(byte_order_mark)
                 break
             yield from lines
     except UnicodeDecodeError as error:
+        line = _first_bad_line(path, encoding, open_file)
         raise ValueError(
-            f"{name}, line {_first_bad_line(path, encoding)}: not {encoding} ({error.reason}); convert the file to "
-            f"{encoding}, or name the encoding it has (for example encoding='latin-1')"
+            f"{name}, line {line}: not {encoding} ({error.reason}); convert the file to {encoding}, or name the "
+            "encoding it has (for example encoding='latin-1')"
         ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{name} is not a whole gzip file ({error}); fetch or compress it again") from error
@@ -49,12 +55,16 @@ def _codec_name(encoding: str) -> str:
         raise ValueError(f"encoding {encoding!r} is unknown; take utf-8, latin-1, cp1252, ...") from error
 
 
-def _open_bytes(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")
+def _open_bytes(path: Path, open_file: Callable[[str], IO[bytes]] | None) -> IO[bytes]:
+    gzipped = path.suffix.lower() == ".gz"
+    if open_file is None:
+        return gzip.open(path, "rb") if gzipped else open(path, "rb")
+    opened = open_file(path.as_posix())
+    return gzip.open(opened, "rb") if gzipped else opened
 
 
-def _first_bad_line(path: Path, encoding: str) -> int:
-    with _open_bytes(path) as lines:
+def _first_bad_line(path: Path, encoding: str, open_file: Callable[[str], IO[bytes]] | None) -> int:
+    with _open_bytes(path, open_file) as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 line.decode(encoding)

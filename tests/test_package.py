@@ -28,6 +28,7 @@ HEAVY = {
     "h5py",
     "gradio",
     "datasets",
+    "ray",
     "triton",
     "tensorflow",
     "pandas",

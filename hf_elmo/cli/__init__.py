@@ -328,11 +328,13 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
         description="Write the ELMo vectors of each row of INPUT into OUTPUT. An interrupted run resumes when it is "
         "started again. INPUT has one row a line or record: .txt, .jsonl, .csv, .tsv, .fasta (also .gz), "
         ".parquet, or - (standard input). OUTPUT is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format) or .parquet; "
-        "rows are named by their number, from 0, and FASTA's sequences by their identifiers.",
+        "rows are named by their number, from 0, and FASTA's sequences by their identifiers. With --engine ray INPUT "
+        "is also a folder, a glob pattern or a URI, and OUTPUT a folder of Parquet files.",
         examples="""
             hf-elmo embed sentences.txt vectors.safetensors
             hf-elmo embed my-elmo corpus.jsonl vectors.hdf5 --text-column text --layers all
             hf-elmo embed seqvec proteins.fasta vectors.npz --layers sum --pooling mean
+            hf-elmo embed my-elmo "texts/*.jsonl" vectors --engine ray --workers 16
         """,
     )
     parser.add_argument(
@@ -350,6 +352,11 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... [a GPU if there is one]")
     parser.add_argument("--batch-tokens", type=int, metavar="N", help="tokens a batch [16384; on a CPU down to 4096]")
     parser.add_argument("--window", type=int, metavar="N", help="tokens sorted by length together [16 batches]")
+    parser.add_argument(
+        "--engine", choices=("local", "ray"), default="local", help="ray: the workers of a Ray cluster [local]"
+    )
+    parser.add_argument("--workers", type=int, metavar="N", help="of ray, each a GPU or a core [all of the cluster's]")
+    parser.add_argument("--shard-rows", type=int, metavar="N", help="of ray, rows of a Parquet file [1024]")
     _add_reading(parser)
     parser.set_defaults(run=_embed, error=parser.error)
 
@@ -414,19 +421,29 @@ def _column(text: str) -> str | int:
     return int(text) if text.isdecimal() else text
 
 
+_ONLY_OF = {"local": ["window"], "ray": ["workers", "shard_rows"]}  # options of one engine
+
+
 def _embed(options: argparse.Namespace) -> None:
     if len(options.paths) not in (2, 3):
         options.error(f"[MODEL] INPUT OUTPUT expected, {len(options.paths)} given: {' '.join(options.paths)}")
-    from hf_elmo.embedding.corpus import embed
-
     *model, source, output = options.paths
-    values = {
-        name: value for name, value in vars(options).items() if name not in ("run", "error", "paths", "traceback")
-    }
+    others = ("run", "error", "paths", "traceback", "engine", *_ONLY_OF["local"], *_ONLY_OF["ray"])
+    values = {name: value for name, value in vars(options).items() if name not in others}
+    for engine, names in _ONLY_OF.items():
+        given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+        if given and engine != options.engine:
+            options.error(f"--{next(iter(given)).replace('_', '-')} goes with --engine {engine}")
+        values |= given
+    if options.engine == "ray":
+        from hf_elmo.embedding.on_ray import embed_on_ray as embed
+    else:
+        from hf_elmo.embedding.corpus import embed
     try:
         written = embed(model[0] if model else None, source, output, **values)
     except KeyboardInterrupt:
-        print(f"{output}.parts keeps the finished work; the same command resumes it", file=sys.stderr)
+        parts = output if options.engine == "ray" else f"{output}.parts"
+        print(f"{parts} keeps the finished work; the same command resumes it", file=sys.stderr)
         raise
     print(f"{written.path}: {written.rows:,} rows, {written.words:,} words, {written.hidden_size} numbers a word")
 

@@ -281,23 +281,13 @@ class PartsFolder:
         Raises:
             ValueError: the interrupted run had another model, other options or other rows.
         """
-        if changed := self._changed(manifest):
-            raise ValueError(
-                f"{self.path} has parts of an interrupted run that differs: {'; '.join(changed)}. Resume it with "
-                "its own settings, or start over with restart=True (--restart)"
-            )
+        if self.manifest_path.exists():
+            require_same(self._read_json(self.manifest_path), manifest, str(self.path))
         self._write_manifest(manifest)
 
     def _changed(self, manifest: dict[str, Any]) -> list[str]:
         """What differs from the manifest of an interrupted run, if there was one."""
-        if not self.manifest_path.exists():
-            return []
-        before = self._read_json(self.manifest_path)
-        return [
-            f"{key} was {before.get(key)!r}, now {value!r}"
-            for key, value in manifest.items()
-            if before.get(key) != value
-        ]
+        return changes(self._read_json(self.manifest_path), manifest) if self.manifest_path.exists() else []
 
     def _write_manifest(self, manifest: dict[str, Any]) -> None:
         _replace_text(self.manifest_path, json.dumps(manifest, indent=2) + "\n")
@@ -474,6 +464,24 @@ def _identity(path: Path) -> dict[str, int]:
     """What a file keeps when it is renamed, and loses when it is written."""
     found = os.stat(path, follow_symlinks=False)
     return {"inode": found.st_ino, "bytes": found.st_size, "modified_ns": found.st_mtime_ns}
+
+
+def changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What is in the manifest of this run, and was not so in that of an earlier one."""
+    return [f"{key} was {before.get(key)!r}, now {value!r}" for key, value in now.items() if before.get(key) != value]
+
+
+def require_same(before: dict[str, Any], now: dict[str, Any], folder: str) -> None:
+    """Raise where the manifest of an interrupted run differs from that of this run.
+
+    Raises:
+        ValueError: with what was, and what is.
+    """
+    if changed := changes(before, now):
+        raise ValueError(
+            f"{folder} has parts of an interrupted run that differs: {'; '.join(changed)}. Resume it with its own "
+            "settings, or start over with restart=True (--restart)"
+        )
 
 
 def create(path: Path, kind: str, **options: Any) -> IO[Any]:

@@ -10,11 +10,11 @@ import csv
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import IO, Any
 
 from ..lines import read_lines
 from ..optional import import_optional
@@ -58,6 +58,7 @@ class RowSource:
             CSV without a header. By default `text`, `sentence`, `words` or `tokens`, or the only column.
         encoding: of text, JSON lines and CSV files.
         name: of the file in error messages; by default the path.
+        open_file: opens the path, where it is not one of this machine's file system (and was found to exist there).
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -69,14 +70,15 @@ class RowSource:
     text_column: str | int | None = None
     encoding: str = "utf-8"
     name: str = ""
+    open_file: Callable[[str], IO[bytes]] | None = None
 
     def __post_init__(self) -> None:
-        if not self.path.exists():
+        if self.open_file is None and not self.path.exists():
             raise FileNotFoundError(
                 f"input {str(self.path)!r} does not exist; give the path of a file, '-' for standard input, or "
                 "(in Python) a list of sentences"
             )
-        if self.path.is_dir():
+        if self.open_file is None and self.path.is_dir():
             raise IsADirectoryError(f"input {str(self.path)!r} is a folder; give one file")
         if self.resolved_format in ("text", "fasta") and self.text_column is not None:
             raise ValueError(
@@ -107,7 +109,7 @@ class RowSource:
 
     def lines(self, newline: str | None = None) -> Iterator[str]:
         """The lines of the file, as [`read_lines`] gives them."""
-        return read_lines(self.path, self.encoding, newline, str(self))
+        return read_lines(self.path, self.encoding, newline, str(self), self.open_file)
 
 
 def _known_formats() -> str:
@@ -180,7 +182,7 @@ def _csv_column(source: RowSource, rows: Any) -> Iterator[Row]:
 def _read_parquet(source: RowSource) -> Iterator[Row]:
     parquet = import_pyarrow("reading Parquet").parquet
     try:
-        file = parquet.ParquetFile(source.path)
+        file = parquet.ParquetFile(source.open_file(source.path.as_posix()) if source.open_file else source.path)
     except (OSError, ValueError) as error:
         raise ValueError(f"{source} is not a whole Parquet file ({error})") from error
     with file:
