@@ -3,6 +3,7 @@
 import csv
 import gzip
 import importlib
+import re
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import hf_elmo
 from tests.conftest import SENTENCES
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -140,6 +142,45 @@ def test_sms_spam_classifier_learns(example):
     vectors[:, 4] += 4 * labels
     classifier = example("sms_spam").train_classifier(vectors, labels, seed=1)
     assert (classifier(vectors).argmax(1) == labels).double().mean() > 0.9
+
+
+def test_the_pipe_of_spacy_gives_the_vectors_of_embed(example, folder, capsys):
+    spacy = pytest.importorskip("spacy", reason="spaCy is not installed")
+    script = example("spacy_pipe")
+    nlp = spacy.blank("en")
+    nlp.add_pipe("elmo", config={"model": folder})
+    doc, other = nlp.pipe(["The bank failed.", "A bank of sand"])
+    model, tokenizer = script.load(folder)
+    words = [[token.text for token in one] for one in (doc, other)]
+    expected = hf_elmo.embed(model, words, tokenizer=tokenizer, progress=False)
+    np.testing.assert_allclose([token.vector for token in doc], expected[0], atol=1e-6)
+    np.testing.assert_allclose(other.vector, expected[1].mean(0), atol=1e-6)
+    assert doc[1].similarity(other[1]) < 0.9999  # equal words in two sentences
+    assert doc[1].similarity(doc[1]) == pytest.approx(1)
+    script.main(["--model", folder])
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+@pytest.fixture
+def raw_text(tmp_path) -> Path:
+    lines = [f"Satz Nr. {number} ist kurz. Zweiter Satz, Über-Maß {number}!" for number in range(7)]
+    text = "\n\n".join(["Cafe\u0301 서울. 부산!", *lines, lines[0], "x" * 60])
+    (tmp_path / "raw.txt.gz").write_bytes(gzip.compress(text.encode()))
+    return tmp_path / "raw.txt.gz"
+
+
+def test_own_language_is_prepared(example, raw_text, tmp_path, capsys):
+    pytest.importorskip("nltk")
+    out = tmp_path / "out"
+    example("own_language/prepare").main([str(raw_text), str(out), "--held-out-every", "3"])
+    train, held_out = ((out / name).read_text("utf-8").splitlines() for name in ("train.txt", "heldout.txt"))
+    assert train[:2] == ["Café 서울 .", "부산 !"]
+    assert sum("Über-Maß" in line for line in train + held_out) == 7  # a paragraph that is there twice counts once
+    assert held_out[-2:] == ["x" * 60] or "x" * 60 in held_out
+    assert not set(train) & set(held_out)
+    said = capsys.readouterr().out.splitlines()
+    assert re.search(r"train.txt: [\d,]+ sentences, [\d,]+ words \(Latin [\d.]+%, Hangul [\d.]+%\), 0 longer", said[0])
+    assert said[1].endswith("1 longer than 48 bytes")
 
 
 BOOK = """CHAPTER I

@@ -1,0 +1,67 @@
+"""Raw text of any language to what `hf-elmo pretrain --words` reads: one tokenized sentence a line.
+
+    python examples/own_language/prepare.py korean/*.txt OUT
+
+The files are UTF-8, gzipped or not, a paragraph a line. Writes OUT/train.txt and OUT/heldout.txt (every tenth
+paragraph) and prints their counts, the scripts of their letters, and how many words are longer than a row of characters
+holds. Needs nltk (its code only, no downloaded data).
+"""
+
+import argparse
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from nltk.tokenize.punkt import PunktSentenceTokenizer
+
+from hf_elmo import ElmoTokenizer
+from hf_elmo.lines import read_lines
+from hf_elmo.words_elmo import script_of
+
+
+def paragraphs(files: Iterable[str | Path]) -> list[str]:
+    """The lines of all files, each once, in Unicode's composed form: else an é, or a Korean syllable, has several
+    spellings, and each would be another word."""
+    lines = (unicodedata.normalize("NFC", line.strip()) for file in files for line in read_lines(file))
+    return list(dict.fromkeys(filter(None, lines)))
+
+
+def sentences(lines: Sequence[str], tokenizer: ElmoTokenizer, splitter: PunktSentenceTokenizer) -> list[list[str]]:
+    """The words of each sentence."""
+    return tokenizer.split_into_words([sentence for line in lines for sentence in splitter.tokenize(line)])
+
+
+def describe(name: str, split: Sequence[Sequence[str]], longest: int) -> str:
+    """The counts of one part of the text; a word is cut where its bytes are more than `longest`."""
+    words = [word for sentence in split for word in sentence]
+    scripts = Counter(script for word in words for script in {script_of(letter) for letter in word} - {None})
+    cut = sum(len(word.encode()) > longest for word in words)
+    shares = ", ".join(f"{script} {count / len(words):.1%}" for script, count in scripts.most_common(3))
+    return f"{name}: {len(split):,} sentences, {len(words):,} words ({shares}), {cut:,} longer than {longest} bytes"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads the options, and writes the files."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("files", nargs="+", help="UTF-8 text, a paragraph a line, also .gz")
+    parser.add_argument("out", type=Path, help="folder for train.txt and heldout.txt")
+    parser.add_argument("--held-out-every", type=int, default=10, metavar="N", help="one paragraph in N [10]")
+    parser.add_argument("--word-splitting", default="lm1b", help="lm1b, whitespace or characters [lm1b]")
+    options = parser.parse_args(arguments)
+    lines, tokenizer = paragraphs(options.files), ElmoTokenizer(options.word_splitting)
+    splitter = PunktSentenceTokenizer("\n".join(lines))  # learns the text's own abbreviations
+    options.out.mkdir(parents=True, exist_ok=True)
+    every = options.held_out_every
+    parts = {
+        "train.txt": [line for number, line in enumerate(lines) if number % every != every - 1],
+        "heldout.txt": lines[every - 1 :: every],
+    }
+    for name, part in parts.items():
+        split = sentences(part, tokenizer, splitter)
+        (options.out / name).write_text("".join(f"{' '.join(words)}\n" for words in split), encoding="utf-8")
+        print(describe(name, split, tokenizer.max_word_length - 2))
+
+
+if __name__ == "__main__":
+    main()
