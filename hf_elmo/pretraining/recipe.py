@@ -127,7 +127,8 @@ def pretrain(
         raise ValueError(f"layout is {layout!r}, but must be one of {', '.join(LAYOUTS)}.")
     args = _arguments(output, init, batch_size, arguments)
     set_seed(args.seed)
-    tokenizer = load_tokenizer(init) if init else ElmoTokenizer(word_splitting=word_splitting)
+    longest = {name: value for name, value in (config or {}).items() if name == "max_word_length"}
+    tokenizer = load_tokenizer(init) if init else ElmoTokenizer(word_splitting=word_splitting, **longest)
     splitter = None if pretokenized else tokenizer
     source = TextFiles(texts, splitter, documents=layout == "documents")
     evaluated = TextFiles(held_out, splitter) if held_out else None

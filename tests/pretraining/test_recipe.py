@@ -47,6 +47,14 @@ def test_a_new_model_with_the_vocabulary_counted(files, tmp_path):
     assert (tmp_path / "out" / "checkpoint-10" / "elmo_data.json").is_file()
 
 
+def test_longer_words_are_read_by_the_tokenizer_and_by_the_model(files, tmp_path):
+    how = SMALL | {"config": TINY | {"max_word_length": 63}, "max_steps": 1, "save_strategy": "no"}
+    folder = pretrain(tmp_path / "out", files["general"], **how).folder
+    tokenizer, model = ElmoTokenizer.from_pretrained(folder), ElmoForPreTraining.from_pretrained(folder)
+    assert (tokenizer.max_word_length, model.config.max_word_length) == (63, 63)
+    assert tokenizer(["서" * 20], return_tensors="pt")["input_ids"].shape == (1, 3, 63)
+
+
 @pytest.mark.parametrize("layout", ["sentences", "documents"])
 def test_other_layouts(files, tmp_path, layout):
     if layout == "documents":
