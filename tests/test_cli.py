@@ -183,6 +183,7 @@ MISSING = {
     "substitutes, model": ["substitutes", "./missing", "A word."],
     "convert, source": ["convert", "missing.json", "missing.hdf5", "out"],
     "predict, model": ["predict", "./missing", "text.txt", "out.jsonl"],
+    "next, model": ["next", "A word.", "--model", "missing/model"],
     "explore, model": ["explore", "./missing"],
     "explore, corpus": ["explore", "--corpus", "missing.txt"],
     "env, model": ["env", "../missing/model"],
