@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers.utils import logging
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 
@@ -54,6 +55,9 @@ SENTENCES = [
     "Ünïcödé wörds 日本語 and 😀 , too",
     "It didn 't rain in Spain ; the plain stayed dry for eleven more days than anybody thought .",
 ]
+
+
+logging.enable_propagation()  # caplog of pytest before 9 sees nothing else
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

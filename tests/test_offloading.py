@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import accelerate
 import pytest
 import torch
 from accelerate import cpu_offload, disk_offload, dispatch_model
@@ -11,6 +12,7 @@ from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 
 from .conftest import SENTENCES, TINY
 
+ACCELERATE = tuple(map(int, accelerate.__version__.split(".")[:2]))
 CLASSES = [ElmoModel, ElmoForSequenceClassification, ElmoForPreTraining]
 PARTS = ["char_encoder", "bilm.forward_layers.0", "bilm.forward_layers.1", "bilm.backward_layers", "scalar_mix"]
 
@@ -53,6 +55,8 @@ def saved(model: torch.nn.Module, folder: Path, where: object, **settings: objec
 @pytest.mark.parametrize("model_class", CLASSES)
 @torch.no_grad()
 def test_offloaded_weights_give_the_plain_numbers(tmp_path: Path, model_class: type, way) -> None:
+    if way in (WAYS["everything on the disk"], WAYS["auto"]) and ACCELERATE < (1, 15):
+        pytest.skip("accelerate before 1.15 refuses to put all of a model on the disk")
     inputs = dict(ElmoTokenizer(word_splitting="whitespace")(SENTENCES, padding=True, return_tensors="pt"))
     model = way(make(model_class), tmp_path)
     called = sum("forward" in vars(module) for module in model.modules())

@@ -231,7 +231,7 @@ def change_json(rng: random.Random, options: Path, weights: Path) -> str:
     """An entry with another value, without it, or with another name."""
     try:
         settings = json.loads(options.read_text())
-    except ValueError:
+    except (ValueError, RecursionError):
         return "JSON damaged before"
     places = list(entries(settings))
     if not places:

@@ -110,7 +110,7 @@ def _with_threads(compiler: str, march: list[str], folder: Path) -> Build:
         "CC": compiler,
         "HF_ELMO_CFLAGS": " ".join([RACES, *march]),
         "OMP_TOOL_LIBRARIES": str(archer),
-        "TSAN_OPTIONS": "ignore_noninstrumented_modules=1 exitcode=66",
+        "TSAN_OPTIONS": "ignore_noninstrumented_modules=1 exitcode=66 die_after_fork=0",  # tests fork beside threads
         "ELMO_TEST_THREADS": "3",
         **home,
     }
