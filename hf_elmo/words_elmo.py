@@ -27,7 +27,7 @@ LONGEST_WORD = 10_000_000  # characters; for each of them the tokenizer's backen
 def require_words_of_some_length(texts: str | Sequence | None) -> None:
     """Refuses a word that would take gigabytes in the backend (ValueError), in texts or nested sequences of them."""
     if isinstance(texts, str):
-        if len(texts) > LONGEST_WORD and (run := re.search(rf"\S{{{LONGEST_WORD + 1},}}", texts)):
+        if len(texts) > LONGEST_WORD and (run := re.search(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}", texts)):
             raise ValueError(
                 f"a word has {len(run[0]):,} characters, {run[0][:30]!r}..., but must have no more than "
                 f"{LONGEST_WORD:,}: leave it out, or cut it."

@@ -1,5 +1,6 @@
 """Words of megabytes: read up to a size, refused with a sentence beyond it, where the backend would take gigabytes."""
 
+import signal
 import subprocess
 import sys
 
@@ -36,6 +37,22 @@ def test_a_word_beyond_the_limit_is_refused_wherever_it_stands(short: None, spli
 def test_long_texts_of_shorter_words_are_read(short: None, splitting: str) -> None:
     tokenizer = ElmoTokenizer(splitting)
     assert len(tokenizer.split_into_words([" ".join(["y" * 20] * 9)])[0]) == (180 if splitting == "characters" else 9)
+
+
+def test_words_just_within_the_limit_are_read_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looked at from each of their characters, they would take a minute."""
+    monkeypatch.setattr(words_elmo, "LONGEST_WORD", 200_000)
+
+    def too_slow(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGVTALRM, too_slow)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 5)  # seconds of this process's own work
+    try:
+        words_elmo.require_words_of_some_length(("z" * 200_000 + " ") * 3)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def test_a_word_of_many_megabytes_takes_no_memory_of_the_backend() -> None:
