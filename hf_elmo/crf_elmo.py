@@ -66,9 +66,22 @@ class ElmoCRF(nn.Module):
         """`[batch]`, the log-probability of each row's labels `[batch, words]`; where one is -100, of all that it may
         be (Tsuboi et al. 2008). A row without words has 0."""
         known = labels >= 0
+        if not (mask & ~known).any():  # one sequence a row: no sum over sequences
+            return self._score(emissions, mask, labels) - self.log_partition(emissions, mask)
         every = torch.arange(emissions.shape[2], device=labels.device)
         possible = (labels[:, :, None] == every) | ~known[:, :, None]
         return self.log_partition(emissions, mask, possible) - self.log_partition(emissions, mask)
+
+    def _score(self, emissions: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """`[batch]`, the score of each row's labels, all of which are known."""
+        emissions, start, transitions, end = self._wide(emissions)
+        if not mask.shape[1]:
+            return emissions.sum((1, 2))
+        labels = labels.masked_fill(~mask, 0)
+        last = labels.gather(1, (mask.sum(1, keepdim=True) - 1).clamp(min=0))[:, 0]
+        words = emissions.gather(2, labels[:, :, None])[:, :, 0].masked_fill(~mask, 0.0).sum(1)
+        pairs = transitions[labels[:, :-1], labels[:, 1:]].masked_fill(~mask[:, 1:], 0.0).sum(1)
+        return torch.where(mask[:, 0], start[labels[:, 0]] + words + pairs + end[last], 0.0)
 
     def log_partition(self, emissions: Tensor, mask: Tensor, possible: Tensor | None = None) -> Tensor:
         """`[batch]`, the logarithm of the sum of the exponential scores of all sequences, or of those whose labels are
