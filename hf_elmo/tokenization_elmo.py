@@ -641,7 +641,7 @@ class ElmoTokenizer(TokenizersBackend):
 
     def pad(self, encoded_inputs: Any, *args: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchEncoding:
         """Pads encodings to one length, as every tokenizer of transformers does, with rows of zeros: `input_ids`, or
-        `bilm_layers` in their place, and `word_vector_ids`."""
+        `bilm_layers` in their place, and `word_vector_ids`; or these alone, for a head without ELMo."""
         if isinstance(encoded_inputs, (list, tuple)):
             encoded_inputs = {key: [example[key] for example in encoded_inputs] for key in encoded_inputs[0]}
         columns, others, one = {}, dict(encoded_inputs), False
@@ -649,11 +649,13 @@ class ElmoTokenizer(TokenizersBackend):
             columns["input_ids"], one = _as_examples(others.pop("input_ids"), self.row_length)
         if "bilm_layers" in others:
             columns["bilm_layers"] = [stored_layers(example) for example in others.pop("bilm_layers")]
-        if not columns:
-            raise ValueError(f"pad needs input_ids, but was given {', '.join(encoded_inputs) or 'nothing'}.")
         if "word_vector_ids" in others:
             numbers = others.pop("word_vector_ids")
+            one = one or (not columns and len(numbers) > 0 and np.ndim(numbers[0]) == 0)
             columns["word_vector_ids"] = [np.asarray(to_py_obj(row)) for row in ([numbers] if one else numbers)]
+        if not columns:
+            given = ", ".join(encoded_inputs) or "nothing"
+            raise ValueError(f"pad needs input_ids, bilm_layers or word_vector_ids, but was given {given}.")
         others = {key: to_py_obj(value) for key, value in others.items()}
         # transformers pads lists of integers: it gets the index of each row, and the rows follow their indices.
         numbers = [list(range(1, len(example) + 1)) for example in next(iter(columns.values()))]

@@ -116,6 +116,26 @@ def test_stored_layers_are_padded_in_place_of_input_ids(tokenizer: ElmoTokenizer
     assert batch["word_vector_ids"][0].tolist() == [5 * i for i in batch["attention_mask"][0].tolist()]
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_numbers_of_words_are_padded_alone(tokenizer: ElmoTokenizer, side: str) -> None:
+    tokenizer.padding_side = side
+    rows = [{"word_vector_ids": [1, 5, 1], "token_type_ids": [0, 0, 0]}, {"word_vector_ids": np.array([1, 4, 3, 2, 1])}]
+    rows[1]["token_type_ids"] = [0] * 5
+    batch = tokenizer.pad(rows, return_tensors="pt")
+    short = [1, 5, 1, 0, 0] if side == "right" else [0, 0, 1, 5, 1]
+    assert batch["word_vector_ids"].tolist() == [short, [1, 4, 3, 2, 1]]
+    assert batch["attention_mask"].tolist() == [[int(i != 0) for i in short], [1] * 5]
+    assert "input_ids" not in batch
+    one = tokenizer.pad({"word_vector_ids": [1, 5, 1]}, padding="max_length", max_length=5)
+    assert one["word_vector_ids"] == short
+    assert one["attention_mask"] == [int(i != 0) for i in short]
+
+
+def test_padding_needs_words(tokenizer: ElmoTokenizer) -> None:
+    with pytest.raises(ValueError, match="pad needs input_ids, bilm_layers or word_vector_ids, but was given labels"):
+        tokenizer.pad([{"labels": 1}], return_tensors="pt")
+
+
 @pytest.mark.parametrize("layers", [[[[-1, 2]]], [[[1, 65536]]], [[1.0, 2.0]], [[["a"]]]], ids=str)
 def test_what_are_no_stored_layers(tokenizer: ElmoTokenizer, layers: list) -> None:
     with pytest.raises(ValueError, match="bilm_layers of one text are"):
