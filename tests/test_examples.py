@@ -1,6 +1,5 @@
 """Each example script runs on tiny data and prints its table."""
 
-import csv
 import gzip
 import importlib
 import re
@@ -9,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import hf_elmo
 from tests.conftest import SENTENCES
@@ -114,35 +112,6 @@ def test_nearest_neighbors_prints_every_layer(example, folder, tmp_path, capsys)
     assert out.count("layer 0") == len(module.QUESTIONS)
     assert "A match in the [bank] ." in out
     assert "A [match] in the bank ." in out
-
-
-@pytest.fixture
-def spam(tmp_path) -> Path:
-    path = tmp_path / "spam.csv"
-    with path.open("w", encoding="latin-1", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["v1", "v2", "", "", ""])
-        for number in range(20):
-            spam = number % 3 == 0
-            rows.writerow(["spam" if spam else "ham", f"WIN £{number}" if spam else f"see you, {number}", "", "", ""])
-    return path
-
-
-def test_sms_spam_prints_accuracy_and_seconds(example, folder, spam, capsys):
-    example("sms_spam").main([str(spam), "--model", folder, "--train-rows", "14", "--starts", "2"])
-    baseline, *starts, mean = capsys.readouterr().out.splitlines()
-    assert baseline.split()[-1] == "66.67%"
-    accuracies = [float(line.split()[4].rstrip("%")) for line in starts]
-    assert len(accuracies) == 2
-    assert float(mean.split()[-1].rstrip("%")) == pytest.approx(np.mean(accuracies), abs=0.01)
-
-
-def test_sms_spam_classifier_learns(example):
-    random = torch.Generator().manual_seed(3)
-    vectors, labels = torch.randn(600, 7, generator=random), torch.arange(600) % 2
-    vectors[:, 4] += 4 * labels
-    classifier = example("sms_spam").train_classifier(vectors, labels, seed=1)
-    assert (classifier(vectors).argmax(1) == labels).double().mean() > 0.9
 
 
 def test_the_pipe_of_spacy_gives_the_vectors_of_embed(example, folder, capsys):

@@ -1,0 +1,92 @@
+"""Entailment: does a sentence follow from another? ESIM with and without ELMo (Peters et al. 2018, section 4).
+
+    python -m examples.entailment.run ../shared/data
+
+Two data sets: 20,000 pairs of MultiNLI, tested on the validation part that comes with them, and SNLI, whose dev part
+trains here and whose test part tests; the first `--pairs` of each train, a tenth of them to choose the epoch. The rows
+are the same network (Chen et al. 2017), trained in the same way: one on GloVe's vectors alone, one on these and ELMo,
+of a frozen biLM whose layers are computed once.
+"""
+
+import csv
+import gzip
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from datasets import Dataset, disable_progress_bars
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils import logging
+
+import hf_elmo
+from examples.comparison import compare, options
+from examples.variants import GLOVE, VARIANTS, report, rows_of_table
+
+LABELS = ("entailment", "neutral", "contradiction")
+HEAD = {
+    "id2label": dict(enumerate(LABELS)),
+    "classifier_text_pairs": True,
+    "encoder_type": "esim",
+    "encoder_hidden_size": 64,
+    "encoder_dropout": 0.3,
+    "classifier_dropout": 0.3,
+    "classifier_hidden_size": 64,
+}
+SETTINGS = {"num_train_epochs": 3, "per_device_train_batch_size": 32, "learning_rate": 1e-3, "max_grad_norm": 10.0}
+TASKS = {  # what trains, what tests, and the columns of the two sentences
+    "MultiNLI": ("nli/mnli_subset/mnli_train.tsv.gz", "nli/mnli_subset/mnli_val.tsv.gz", "sentence1", "sentence2"),
+    "SNLI": ("snli/snli_dev.tsv", "snli/snli_test.tsv", "premise", "hypothesis"),
+}
+
+Pairs = list[tuple[list[str], list[str], int]]  # words of the premise, of the hypothesis, and the label
+
+
+def read(path: Path, premise: str, hypothesis: str) -> Pairs:
+    """The pairs of a table whose words whitespace separates."""
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return [(row[premise].split(), row[hypothesis].split(), LABELS.index(row["label"])) for row in rows]
+
+
+def encode(tokenizer: hf_elmo.ElmoTokenizer, pairs: Pairs) -> Dataset:
+    """A row for each pair."""
+    premises, hypotheses, labels = (list(column) for column in zip(*pairs, strict=True))
+    return Dataset.from_dict({**tokenizer(premises, hypotheses, is_split_into_words=True), "labels": labels})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints a table for each data set."""
+    parser = options(__doc__, "outputs/entailment")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="data sets [both]")
+    parser.add_argument("--pairs", type=int, default=5000, help="pairs of each that train [5000]")
+    args = parser.parse_args(arguments)
+    disable_progress_bars()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    for name in args.tasks:
+        start = time.perf_counter()
+        train, test, *columns = TASKS[name]
+        pairs, tested = (read(args.data / file, *columns) for file in (train, test))
+        pairs, tested = (pairs[:300], tested[:300]) if args.quick else (pairs[: args.pairs], tested)
+        parts = {"train": [pair for i, pair in enumerate(pairs) if i % 10], "dev": pairs[::10], "test": tested}
+        print(f"**{name}** ({', '.join(f'{len(part):,} {key}' for key, part in parts.items())} pairs)\n", flush=True)
+        tokenizer = AutoTokenizer.from_pretrained(args.model)
+        words = {word for part in parts.values() for *texts, _ in part for text in texts for word in text}
+        tokenizer.words, vectors = hf_elmo.read_word_vectors(args.data / GLOVE, words=words)
+        rows = rows_of_table(
+            AutoModelForSequenceClassification,
+            HEAD,
+            tokenizer,
+            vectors,
+            {part: encode(tokenizer, pairs) for part, pairs in parts.items()},
+            {f"GloVe{row}": VARIANTS[row] for row in ("", " + ELMo")},
+            args,
+            args.out / name,
+            **SETTINGS | ({"num_train_epochs": 1} if args.quick else {}),
+        )
+        results = compare(rows, 2 if args.quick else args.seeds)
+        report(results, {"accuracy": "accuracy", "macro_f1": "macro F1"}, start)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""SMS spam by ELMo: a textbook's recipe as it is, and an improved one, with the biLM frozen and trained.
+
+    python -m examples.sms_spam.run ../shared/data
+
+The recipe: the mean of a message's vectors, a dense layer of 256 with ReLU, one sigmoid output, Adam, batches of 60,
+one epoch, the first 4,457 messages to train and the other 1,115 to test. It reached 97.76 % with the ELMo of TF-Hub.
+"""
+
+import csv
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from datasets import Dataset, disable_progress_bars
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils import logging
+
+from examples.comparison import bar_chart, compare, options
+from examples.variants import VARIANTS, Variant, report, rows_of_table
+
+LABELS = {"ham": 0, "spam": 1}
+TRAIN = 4457
+SIGMOID = {"num_labels": 1, "problem_type": "multi_label_classification"}
+TEXTBOOK = {**SIGMOID, "classifier_hidden_size": 256, "classifier_dropout": 0.0}
+TEXTBOOK_SETTINGS = {
+    "num_train_epochs": 1,
+    "per_device_train_batch_size": 60,
+    "learning_rate": 1e-3,
+    "lr_scheduler_type": "constant",
+    "max_grad_norm": 0.0,
+    "train_sampling_strategy": "random",
+}
+IMPROVED = {**SIGMOID, "encoder_type": "bilstm", "encoder_hidden_size": 100, "classifier_pooling": "max"}
+IMPROVED_SETTINGS = {"num_train_epochs": 2, "per_device_train_batch_size": 32, "learning_rate": 2e-3}
+
+
+def read(path: Path) -> Dataset:
+    """The messages of the file as Kaggle has it, in its order."""
+    with path.open(encoding="latin-1", newline="") as lines:
+        rows = list(csv.reader(lines))[1:]
+    return Dataset.from_dict({"text": [row[1] for row in rows], "labels": [LABELS[row[0]] for row in rows]})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints the table, draws the chart."""
+    args = options(__doc__, "outputs/sms_spam").parse_args(arguments)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    disable_progress_bars()
+    start = time.perf_counter()
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    messages = read(args.data / "sms_spam" / "spam.csv").map(lambda row: tokenizer(row["text"]))
+    train, test = messages.select(range(TRAIN)), messages.select(range(TRAIN, len(messages)))
+    if args.quick:
+        train, test = (rows.select(range(min(300, len(rows)))) for rows in (train, test))
+    known = set(train["text"])
+    again = sum(text in known for text in test["text"])
+    print(f"{len(train):,} train, {len(test):,} test, {again} of which are among the first, too\n")
+    whole = {"train": train, "test": test}
+    parts = {
+        "train": train.select([i for i in range(len(train)) if i % 10]),
+        "dev": train.select(range(0, len(train), 10)),
+        "test": test,
+    }
+    rows = {}
+    for head, data, variants, settings in (
+        (
+            TEXTBOOK,
+            whole,
+            {"textbook": Variant()},
+            TEXTBOOK_SETTINGS,
+        ),
+        (
+            IMPROVED,
+            parts,
+            {f"improved{row}": VARIANTS[f" + ELMo{row}"] for row in ("", ", biLM trained")},
+            IMPROVED_SETTINGS,
+        ),
+    ):
+        if args.quick:
+            settings = {**settings, "num_train_epochs": 1}
+        rows |= rows_of_table(
+            AutoModelForSequenceClassification,
+            head,
+            tokenizer,
+            None,
+            data,
+            variants,
+            args,
+            args.out / "model",
+            **settings,
+        )
+    results = compare(rows, 2 if args.quick else args.seeds)
+    report(results, {"accuracy": "accuracy", "macro_f1": "macro F1"}, start)
+    bar_chart(results, "accuracy", "accuracy (%)", args.out / "sms_spam.png", start=80)
+
+
+if __name__ == "__main__":
+    main()

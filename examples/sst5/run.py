@@ -1,0 +1,77 @@
+"""SST-5: five degrees of sentiment by the biattentive network with and without ELMo (Peters et al. 2018, section 4).
+
+    python -m examples.sst5.run ../shared/data
+
+The rows are the same network (McCann et al. 2017), trained in the same way on whole sentences: one on GloVe's vectors
+alone, one on these and ELMo, of a frozen biLM whose layers are computed once.
+"""
+
+import gzip
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from datasets import Dataset, disable_progress_bars
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils import logging
+
+import hf_elmo
+from examples.comparison import compare, options
+from examples.variants import GLOVE, VARIANTS, report, rows_of_table
+
+LABELS = ("very negative", "negative", "neutral", "positive", "very positive")
+HEAD = {
+    "id2label": dict(enumerate(LABELS)),
+    "encoder_type": "biattentive",
+    "encoder_hidden_size": 64,
+    "encoder_dropout": 0.3,
+    "classifier_dropout": 0.3,
+}
+SETTINGS = {"num_train_epochs": 3, "per_device_train_batch_size": 32, "learning_rate": 1e-3, "max_grad_norm": 5.0}
+FILES = {"train": "train.txt.gz", "dev": "dev.txt", "test": "test.txt"}
+WRITTEN = {"-LRB-": "(", "-RRB-": ")", "``": '"', "''": '"'}  # what the treebank puts for characters of the text
+
+
+def read(path: Path) -> tuple[list[list[str]], list[int]]:
+    """The words of the sentences of a file of trees, and the labels of their roots."""
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
+        trees = [line for line in lines if line.strip()]
+    leaves = [re.findall(r"\d ([^()]+)\)", tree) for tree in trees]
+    return [[WRITTEN.get(word, word.replace("\\/", "/")) for word in row] for row in leaves], [int(x[1]) for x in trees]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints the table."""
+    args = options(__doc__, "outputs/sst5").parse_args(arguments)
+    disable_progress_bars()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    start = time.perf_counter()
+    parts = {part: read(args.data / "sst" / "trees" / file) for part, file in FILES.items()}
+    if args.quick:
+        parts = {part: (words[:200], labels[:200]) for part, (words, labels) in parts.items()}
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    known = {word for texts, _ in parts.values() for words in texts for word in words}
+    tokenizer.words, vectors = hf_elmo.read_word_vectors(args.data / GLOVE, words=known)
+    encoded = {
+        part: Dataset.from_dict({**tokenizer(words, is_split_into_words=True), "labels": labels})
+        for part, (words, labels) in parts.items()
+    }
+    rows = rows_of_table(
+        AutoModelForSequenceClassification,
+        HEAD,
+        tokenizer,
+        vectors,
+        encoded,
+        {f"GloVe{row}": VARIANTS[row] for row in ("", " + ELMo")},
+        args,
+        args.out / "model",
+        **SETTINGS | ({"num_train_epochs": 1} if args.quick else {}),
+    )
+    results = compare(rows, 2 if args.quick else args.seeds)
+    report(results, {"accuracy": "accuracy", "macro_f1": "macro F1"}, start)
+
+
+if __name__ == "__main__":
+    main()

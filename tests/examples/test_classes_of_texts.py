@@ -1,0 +1,90 @@
+"""News and messages, classified with and without ELMo: on small data and on the real."""
+
+import csv
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from examples.ag_news import run as ag_news
+from examples.sms_spam import run as sms_spam
+
+WORDS = ["stocks", "rise", "team", "wins", "game", "minister", "said", "new", "chip", "today", "in", "."]
+TOPICS = (("minister", "said"), ("team", "wins", "game"), ("stocks", "rise"), ("new", "chip"))
+
+
+@pytest.fixture
+def data(data_with_vectors) -> Path:
+    """A folder as `../shared/data`, with a few texts in it."""
+    data, rng = data_with_vectors(WORDS), np.random.default_rng(4)
+    for name in ("ag_news", "sms_spam"):
+        (data / name).mkdir()
+    news = [(i % 4 + 1, " ".join(TOPICS[i % 4]).title(), f"{' '.join(rng.choice(WORDS, 3))} .") for i in range(60)]
+    with (data / "ag_news" / "test.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(news)
+    with gzip.open(data / "ag_news" / "train_subset.csv.gz", "wt", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["class", "text", "source", "has_title"])
+        rows.writerows((label, f"{title} {text}", "s", i % 3 and 1) for i, (label, title, text) in enumerate(news))
+    with (data / "sms_spam" / "spam.csv").open("w", encoding="latin-1", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["v1", "v2", "", "", ""])
+        for i in range(60):
+            rows.writerow(["ham", f"see you {i}", "", "", ""] if i % 3 else ["spam", f"WIN £{i} NOW", "", "", ""])
+    return data
+
+
+def rows_of(out: str) -> list[str]:
+    """The first column of the tables in what was printed."""
+    return [line.split(" | ")[0].strip("| ") for line in out.splitlines() if line.startswith("| ") and "±" in line]
+
+
+@pytest.mark.parametrize("texts", ["titles", "whole"])
+def test_ag_news(texts: str, folder: str, data: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(ag_news, "TRAIN_TITLES", 45)
+    ag_news.main([str(data), "--model", folder, "--out", str(tmp_path / "out"), "--quick", "--texts", texts])
+    out = capsys.readouterr().out
+    assert rows_of(out) == [f"{kind}{elmo}" for kind in ag_news.KINDS for elmo in ("", " + ELMo")]
+    assert out.startswith({"titles": "titles: 40 train, 5 dev, 15 test", "whole": "whole: 36 train, 4 dev"}[texts])
+    assert all(f"- {kind} + ELMo over {kind}: " in out for kind in ag_news.KINDS)
+    assert (tmp_path / "out" / f"{texts}.png").read_bytes().startswith(b"\x89PNG")
+    saved = tmp_path / "out" / texts / "glove_trained"
+    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(saved), AutoTokenizer.from_pretrained(saved)
+    assert model.config.id2label == ag_news.CLASSES
+    assert model(**tokenizer("Team wins", return_tensors="pt")).logits.shape == (1, 4)
+
+
+def test_ag_news_texts(data: Path, monkeypatch) -> None:
+    monkeypatch.setattr(ag_news, "TRAIN_TITLES", 45)
+    monkeypatch.setattr(ag_news, "WHOLE_TEXTS", 20)
+    titles = ag_news.read(data, whole=False, quick=False)
+    whole = ag_news.read(data, whole=True, quick=False)
+    assert {part: len(texts) for part, texts in titles.items()} == {"train": 40, "dev": 5, "test": 15}
+    assert {part: len(texts) for part, texts in whole.items()} == {"train": 18, "dev": 2, "test": 15}
+    assert titles["dev"][1] == {"text": "Stocks Rise", "labels": 2}  # row 10 of class 3
+    assert whole["test"][0]["text"].startswith(titles["test"][0]["text"] + " ")
+    assert whole["test"]["labels"] == titles["test"]["labels"]
+
+
+def test_mark_up_becomes_text() -> None:
+    assert (
+        ag_news.plain(r"T N #39;s &lt;b&gt;a\b for #36;10, AT&amp;T, &#38; #1") == "T N 's <b>a b for $10, AT&T, & #1"
+    )
+
+
+def test_sms_spam(folder: str, data: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sms_spam, "TRAIN", 40)
+    sms_spam.main([str(data), "--model", folder, "--out", str(tmp_path / "out"), "--quick"])
+    out = capsys.readouterr().out
+    assert rows_of(out) == ["textbook", "improved", "improved, biLM trained"]
+    saved = tmp_path / "out" / "model"
+    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(saved), AutoTokenizer.from_pretrained(saved)
+    assert model(**tokenizer("see you", return_tensors="pt")).logits.shape == (1, 1)
+
+
+@pytest.mark.parametrize("script", [ag_news, sms_spam], ids=["ag_news", "sms_spam"])
+def test_quick_on_real_data(script, shared: Path, tmp_path: Path, capsys) -> None:
+    script.main([str(shared / "data"), "--out", str(tmp_path), "--quick"])
+    assert len(rows_of(capsys.readouterr().out)) == (12 if script is ag_news else 3)
