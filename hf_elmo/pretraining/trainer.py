@@ -131,6 +131,7 @@ class ElmoPreTrainer(Trainer):
             kwargs["optimizer_cls_and_kwargs"] = (torch.optim.Adagrad, settings)
         self._lstm_state: State | None = None
         self._stopped_early, self._steps_planned = False, None
+        self._steps_before: int | None = None
         self._words, self._words_since = 0, time.perf_counter()
         super().__init__(
             model,
@@ -161,7 +162,7 @@ class ElmoPreTrainer(Trainer):
             resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
             if resume_from_checkpoint is None:
                 raise ValueError(f"there is no checkpoint in {self.args.output_dir} to resume from.")
-        self._lstm_state, self._stopped_early, self._steps_planned = None, False, None
+        self._lstm_state, self._stopped_early, self._steps_planned, self._steps_before = None, False, None, None
         if resume_from_checkpoint:
             resume_from_checkpoint = str(resume_from_checkpoint)
             self._load_position(Path(resume_from_checkpoint))
@@ -171,7 +172,7 @@ class ElmoPreTrainer(Trainer):
     @property
     def made_updates(self) -> bool:
         """Whether the last call of `train` made any: resuming a run that had ended makes none."""
-        return self.state.global_step > self._initial_global_step
+        return self._steps_before is not None and self.state.global_step > self._steps_before
 
     def _init_training_state(self, max_steps: int, *args: Any) -> tuple[int, int]:
         planned = self._steps_planned or max_steps
@@ -195,6 +196,7 @@ class ElmoPreTrainer(Trainer):
         if self._stopped_early or self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         else:
+            self._steps_before = self.state.global_step if self._steps_before is None else self._steps_before
             super()._run_epoch(*args, **kwargs)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
