@@ -293,7 +293,7 @@ def broken(folder: Path, how: str) -> None:
         ("no class", "is a checkpoint of no class"),
         ("damaged config", r"config\.json is no JSON"),
         ("no weights", r"no file named model\.safetensors"),
-        ("other weights", "has no tensor 'lm_head"),
+        ("other weights", "without its softmax over words"),
         ("no tokenizer", r"has no tokenizer\.json"),
         ("damaged tokenizer", "cannot be loaded, a file of it is damaged"),
         ("damaged card", r"README\.md is no model card"),

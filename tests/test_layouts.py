@@ -45,7 +45,8 @@ def test_a_checkpoint_of_a_version_loads_and_gives_its_numbers(
     tokenizer = ElmoTokenizer.from_pretrained(tmp_path / "checkpoint")
     assert tokenizer.word_splitting == layout["texts"]["tokenizer_config.json"]["word_splitting"]
     np.testing.assert_allclose(layouts.output(tmp_path / "checkpoint"), layout["output"], atol=2e-6, rtol=0)
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [line for line in said if "letters of a script" not in line] == []  # the text is read by each of them
 
 
 @pytest.mark.parametrize("name", layouts.cases())

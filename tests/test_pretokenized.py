@@ -64,6 +64,10 @@ def words_of_substitutes(model, tokenizer, corpus: Path, **how) -> int:
     return len(hf_elmo.substitutes(model, tokenizer, [TEXT], top=2, **how)[0])
 
 
+def words_of_word_plane(model, tokenizer, corpus: Path, **how) -> int:
+    return len(hf_elmo.word_plane(model, tokenizer, [TEXT], **how).sentences[0])
+
+
 def words_of_pretrain(model, tokenizer, corpus: Path, **how) -> int:
     small = {"config": TINY, "batch_size": 3, "window": 5, "max_steps": 1, "use_cpu": True, "disable_tqdm": True}
     folder = hf_elmo.pretrain(corpus.with_name("trained"), corpus, save_strategy="no", **small, **how).folder
@@ -76,6 +80,7 @@ PLACES = (
     words_of_perplexity,
     words_of_score,
     words_of_substitutes,
+    words_of_word_plane,
     words_of_pretrain,
 )
 
@@ -91,7 +96,10 @@ def test_no_other_function_has_another_name_for_it() -> None:
     names = {name: inspect.signature(getattr(hf_elmo, name)).parameters for name in hf_elmo.__all__}
     with_option = {name for name, parameters in names.items() if "pretokenized" in parameters}
     places = {place.__name__.removeprefix("words_of_") for place in PLACES} - {"neighbors"}
-    assert with_option == places | {"nearest_neighbors", "predict"}  # predict: tests/tasks/test_predict.py
+    # And in tests of their own: tests/tasks/test_predict.py, tests/analysis, tests/embedding/test_embedder.py (Embedder
+    # is what embed_on_ray calls).
+    others = {"predict", "layer_similarities", "next_words", "previous_words", "Embedder", "embed_on_ray"}
+    assert with_option == places | others | {"nearest_neighbors"}
     assert not [name for name, parameters in names.items() if "is_split_into_words" in parameters]
 
 

@@ -94,7 +94,7 @@ def test_pad_pads_the_other_masks_too(tokenizer: ElmoTokenizer) -> None:
 def test_pad_refuses_what_are_no_words(tokenizer: ElmoTokenizer) -> None:
     with pytest.raises(ValueError, match=r"input_ids .*\[words, 50\]"):
         tokenizer.pad([{"input_ids": [1, 2, 3]}])
-    with pytest.raises(ValueError, match="needs input_ids, but was given words"):
+    with pytest.raises(ValueError, match="needs input_ids, bilm_layers or word_vector_ids, but was given words"):
         tokenizer.pad([{"words": ["a"]}])
 
 
