@@ -365,10 +365,10 @@ class ElmoTokenizer(TokenizersBackend):
             super().__setattr__(key, value)
 
     def _require_kept(self, changes: dict[str, Any]) -> None:
-        """Raises ValueError for a token that is new, and for another boundary or padding than it was made with."""
+        """Raises ValueError for a token that is new, and for another boundary, padding or splitting than it has."""
         for key, value in changes.items() if "_made" in vars(self) else ():
             name = re.sub("_ids?$", "", key)
-            if name in ("bos_token", "eos_token", "pad_token"):
+            if name in ("bos_token", "eos_token", "pad_token", "word_splitting"):
                 if str(value) != str(getattr(self, key)):
                     raise ValueError(
                         f"{key} cannot become {str(value)!r}: it stays {getattr(self, key)!r}, which the tokenizer was "
@@ -677,7 +677,7 @@ class ElmoTokenizer(TokenizersBackend):
         Raises:
             ValueError: a text has another number of words than of labels.
         """
-        one = len(labels) == 0 or not isinstance(labels[0], Sequence)
+        one = len(labels) == 0 or isinstance(labels[0], str) or not isinstance(labels[0], (Sequence, np.ndarray))
         aligned = []
         for number, (encoding, own) in enumerate(zip(encoded.encodings, [labels] if one else labels, strict=True)):
             words = [word for word in encoding.word_ids if word is not None]

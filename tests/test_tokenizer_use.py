@@ -365,3 +365,26 @@ def test_other_special_tokens_are_known_words_or_refused():
 def test_there_is_nothing_to_train():
     with pytest.raises(ValueError, match="learns nothing from a text"):
         ElmoTokenizer().train_new_from_iterator([["a text"]], 100)
+
+
+def test_the_way_to_split_stays() -> None:
+    """It belongs to the backend: another one would be saved, and take effect at the next load only."""
+    tokenizer = ElmoTokenizer("lm1b")
+    with pytest.raises(ValueError, match="word_splitting cannot become 'whitespace': it stays 'lm1b'"):
+        tokenizer.word_splitting = "whitespace"
+    tokenizer.word_splitting = "lm1b"
+    assert tokenizer.split_into_words(["don't"]) == [["don", "'t"]]
+
+
+def test_labels_of_one_text_may_be_names_and_those_of_several_arrays() -> None:
+    tokenizer = ElmoTokenizer("whitespace")
+    words = [["Ada", "sleeps"], ["No"]]
+    assert tokenizer.align_labels(tokenizer(words[0], is_split_into_words=True), ["B-PER", "O"]) == [
+        -100,
+        "B-PER",
+        "O",
+        -100,
+    ]
+    labels = [np.array([1, 0]), np.array([2])]
+    found = tokenizer.align_labels(tokenizer(words, is_split_into_words=True), labels)
+    assert found == [[-100, 1, 0, -100], [-100, 2, -100]]
