@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from datasets import disable_progress_bars
 from matplotlib.figure import Figure
 from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
 from transformers import DataCollatorWithPadding, EarlyStoppingCallback, EvalPrediction, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
+from transformers.utils import logging
 
 import hf_elmo
 from hf_elmo.modeling_tasks_elmo import ElmoTaskModel
@@ -43,6 +45,17 @@ def options(description: str, out: str) -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=5, help="runs of each row [5]")
     parser.add_argument("--quick", action="store_true", help="two seeds and little data, to see that it runs")
     return parser
+
+
+def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options of a command line, with two seeds where it is quick. From here on the libraries say errors only."""
+    args = parser.parse_args(arguments)
+    if args.quick:
+        args.seeds = 2
+    disable_progress_bars()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    return args
 
 
 def classification_metrics(prediction: EvalPrediction) -> dict[str, float]:

@@ -16,12 +16,11 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from datasets import Dataset, disable_progress_bars
+from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
-from transformers.utils import logging
 
 import hf_elmo
-from examples.comparison import Run, bar_chart, compare, gain, options, table, took
+from examples.comparison import Run, bar_chart, compare, gain, options, parsed, table, took
 from examples.variants import GLOVE, VARIANTS, rows_of_table
 
 TEXTS = ("titles", "whole")
@@ -84,7 +83,7 @@ def rows(parts: Parts, args: Namespace, saved: Path) -> dict[str, Callable[[int]
             {kind + row: VARIANTS[row] for row in ("", " + ELMo")},
             args,
             saved / re.sub(r"\W+", "_", kind.lower()),
-            **SETTINGS | ({"num_train_epochs": 1} if args.quick else {}),
+            **SETTINGS,
         )
     return made
 
@@ -93,14 +92,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the tables and the gains; draws the charts."""
     parser = options(__doc__, "outputs/ag_news")
     parser.add_argument("--texts", nargs="+", choices=TEXTS, default=TEXTS[:1], help="the tables to make [titles]")
-    args = parser.parse_args(arguments)
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    disable_progress_bars()
+    args = parsed(parser, arguments)
     start = time.perf_counter()
     for name in args.texts:
         parts = read(args.data, name == "whole", args.quick)
-        results = compare(rows(parts, args, args.out / name), 2 if args.quick else args.seeds)
+        results = compare(rows(parts, args, args.out / name), args.seeds)
         print(f"{name}: {', '.join(f'{len(rows):,} {part}' for part, rows in parts.items())}\n")
         print(table(results, {"accuracy": "accuracy", "macro_f1": "macro F1"}), end="\n\n")
         for alone in KINDS:

@@ -14,12 +14,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from datasets import Dataset, disable_progress_bars
+from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
-from transformers.utils import logging
 
 import hf_elmo
-from examples.comparison import compare, options
+from examples.comparison import compare, options, parsed
 from examples.variants import GLOVE, VARIANTS, report, rows_of_table
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -59,10 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__, "outputs/entailment")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="data sets [both]")
     parser.add_argument("--pairs", type=int, default=5000, help="pairs of each that train [5000]")
-    args = parser.parse_args(arguments)
-    disable_progress_bars()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    args = parsed(parser, arguments)
     for name in args.tasks:
         start = time.perf_counter()
         train, test, *columns = TASKS[name]
@@ -82,9 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             {f"GloVe{row}": VARIANTS[row] for row in ("", " + ELMo")},
             args,
             args.out / name,
-            **SETTINGS | ({"num_train_epochs": 1} if args.quick else {}),
+            **SETTINGS,
         )
-        results = compare(rows, 2 if args.quick else args.seeds)
+        results = compare(rows, args.seeds)
         report(results, {"accuracy": "accuracy", "macro_f1": "macro F1"}, start)
 
 

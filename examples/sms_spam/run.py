@@ -11,11 +11,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from datasets import Dataset, disable_progress_bars
+from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
-from transformers.utils import logging
 
-from examples.comparison import bar_chart, compare, options
+from examples.comparison import bar_chart, compare, options, parsed
 from examples.variants import VARIANTS, Variant, report, rows_of_table
 
 LABELS = {"ham": 0, "spam": 1}
@@ -43,10 +42,7 @@ def read(path: Path) -> Dataset:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table, draws the chart."""
-    args = options(__doc__, "outputs/sms_spam").parse_args(arguments)
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    disable_progress_bars()
+    args = parsed(options(__doc__, "outputs/sms_spam"), arguments)
     start = time.perf_counter()
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     messages = read(args.data / "sms_spam" / "spam.csv").map(lambda row: tokenizer(row["text"]))
@@ -62,23 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "dev": train.select(range(0, len(train), 10)),
         "test": test,
     }
-    rows = {}
+    rows, improved = {}, {f"improved{row}": VARIANTS[f" + ELMo{row}"] for row in ("", ", biLM trained")}
     for head, data, variants, settings in (
-        (
-            TEXTBOOK,
-            whole,
-            {"textbook": Variant()},
-            TEXTBOOK_SETTINGS,
-        ),
-        (
-            IMPROVED,
-            parts,
-            {f"improved{row}": VARIANTS[f" + ELMo{row}"] for row in ("", ", biLM trained")},
-            IMPROVED_SETTINGS,
-        ),
+        (TEXTBOOK, whole, {"textbook": Variant()}, TEXTBOOK_SETTINGS),
+        (IMPROVED, parts, improved, IMPROVED_SETTINGS),
     ):
-        if args.quick:
-            settings = {**settings, "num_train_epochs": 1}
         rows |= rows_of_table(
             AutoModelForSequenceClassification,
             head,
@@ -90,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             args.out / "model",
             **settings,
         )
-    results = compare(rows, 2 if args.quick else args.seeds)
+    results = compare(rows, args.seeds)
     report(results, {"accuracy": "accuracy", "macro_f1": "macro F1"}, start)
     label = "accuracy (%), from that of the most frequent label on"
     bar_chart(results, "accuracy", label, args.out / "sms_spam.png", start=87)

@@ -12,12 +12,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from datasets import Dataset, disable_progress_bars
+from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
-from transformers.utils import logging
 
 import hf_elmo
-from examples.comparison import compare, options
+from examples.comparison import compare, options, parsed
 from examples.variants import GLOVE, VARIANTS, report, rows_of_table
 
 LABELS = ("very negative", "negative", "neutral", "positive", "very positive")
@@ -43,10 +42,7 @@ def read(path: Path) -> tuple[list[list[str]], list[int]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
-    args = options(__doc__, "outputs/sst5").parse_args(arguments)
-    disable_progress_bars()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    args = parsed(options(__doc__, "outputs/sst5"), arguments)
     start = time.perf_counter()
     parts = {part: read(args.data / "sst" / "trees" / file) for part, file in FILES.items()}
     if args.quick:
@@ -67,9 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         {f"GloVe{row}": VARIANTS[row] for row in ("", " + ELMo")},
         args,
         args.out / "model",
-        **SETTINGS | ({"num_train_epochs": 1} if args.quick else {}),
+        **SETTINGS,
     )
-    results = compare(rows, 2 if args.quick else args.seeds)
+    results = compare(rows, args.seeds)
     report(results, {"accuracy": "accuracy", "macro_f1": "macro F1"}, start)
 
 

@@ -12,12 +12,10 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 
-from datasets import disable_progress_bars
 from transformers import AutoModelForTokenClassification, AutoTokenizer
-from transformers.utils import logging
 
 import hf_elmo
-from examples.comparison import compare, options
+from examples.comparison import compare, options, parsed
 from examples.tagging.data import TASKS, Sentences, encode, read
 from examples.variants import GLOVE, VARIANTS, report, rows_of_table
 
@@ -58,7 +56,7 @@ def rows_of_task(name: str, parts: dict[str, Sentences], args: Namespace) -> dic
         metrics=hf_elmo.span_metrics(fields["id2label"]),
         best="f1",
         collator=hf_elmo.TaggingCollator,
-        **SETTINGS | ({"num_train_epochs": 1} if args.quick else {}),
+        **SETTINGS,
     )
 
 
@@ -67,16 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__, "outputs/tagging")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="data sets [all]")
     parser.add_argument("--sentences", type=int, default=2000, help="sentences of each that train [2000]")
-    args = parser.parse_args(arguments)
-    disable_progress_bars()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    args = parsed(parser, arguments)
     for name in args.tasks:
         start = time.perf_counter()
         parts = read(args.data, TASKS[name], args.sentences, args.quick)
         counts = ", ".join(f"{len(sentences):,} {part}" for part, sentences in parts.items())
         print(f"**{name}** ({counts} sentences)\n", flush=True)
-        results = compare(rows_of_task(name, parts, args), 2 if args.quick else args.seeds)
+        results = compare(rows_of_task(name, parts, args), args.seeds)
         report(results, {"f1": "F1", "precision": "precision", "recall": "recall"}, start)
 
 
