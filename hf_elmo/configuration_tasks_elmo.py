@@ -6,7 +6,7 @@ ENCODERS = ("bilstm", "biattentive", "esim")
 POOLINGS = ("mean", "max", "last", "attention")
 TAGGING_SCHEMES = ("IOB1", "IOB2", "BIOES")
 # What `word_vector_ids` hold besides words: padding, the sentence boundaries, and words that have no vector.
-BOUNDARY_ID, UNKNOWN_ID, FIRST_WORD_ID = 1, 2, 3
+BOUNDARY_ID, UNKNOWN_ID, FIRST_VECTOR_ID = 1, 2, 3
 
 
 @dataclass(kw_only=True)
@@ -65,8 +65,10 @@ class ElmoTaskFields:
         for field in ("word_vectors_size", "encoder_hidden_size", "encoder_num_layers", "classifier_hidden_size"):
             if getattr(self, field) is not None and getattr(self, field) < 1:
                 self._refuse(field, "must be 1 or more")
-        if self.word_vectors_vocab_size is not None and self.word_vectors_vocab_size <= FIRST_WORD_ID:
-            self._refuse("word_vectors_vocab_size", f"must be over {FIRST_WORD_ID}: rows that are no words come first")
+        if self.word_vectors_vocab_size is not None and self.word_vectors_vocab_size <= FIRST_VECTOR_ID:
+            self._refuse(
+                "word_vectors_vocab_size", f"must be over {FIRST_VECTOR_ID}: rows that are no words come first"
+            )
         for field in ("encoder_dropout", "classifier_dropout"):
             if not 0 <= getattr(self, field) < 1:
                 self._refuse(field, "must be a probability, 0 or more and less than 1")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from .configuration_elmo import ElmoConfig
-from .configuration_tasks_elmo import BOUNDARY_ID, FIRST_WORD_ID, UNKNOWN_ID
+from .configuration_tasks_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, UNKNOWN_ID
 from .crf_elmo import ElmoCRF
 from .lstm_elmo import State
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
@@ -100,13 +100,13 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         if self.word_vectors is None:
             raise ValueError("this model has no word vectors: make it with word_vectors_vocab_size.")
         weight, vectors = self.word_vectors.weight, torch.as_tensor(vectors)
-        expected = [weight.shape[0] - FIRST_WORD_ID, weight.shape[1]]
+        expected = [weight.shape[0] - FIRST_VECTOR_ID, weight.shape[1]]
         if list(vectors.shape) != expected:
             raise ValueError(
                 f"vectors have the shape {list(vectors.shape)}, but the model has {expected}, a row for each of the "
-                f"tokenizer's words: [word_vectors_vocab_size - {FIRST_WORD_ID}, word_vectors_size]."
+                f"tokenizer's words: [word_vectors_vocab_size - {FIRST_VECTOR_ID}, word_vectors_size]."
             )
-        weight[FIRST_WORD_ID:] = vectors.to(weight)
+        weight[FIRST_VECTOR_ID:] = vectors.to(weight)
         weight[UNKNOWN_ID] = vectors.to(weight).mean(0)
 
     def read_words(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
-from .configuration_tasks_elmo import FIRST_WORD_ID, UNKNOWN_ID
+from .configuration_tasks_elmo import FIRST_VECTOR_ID, UNKNOWN_ID
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
@@ -49,7 +49,7 @@ class WordNumbers:
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = list(words)
-        self._number_of = {word: number for number, word in enumerate(self.words, FIRST_WORD_ID)}
+        self._number_of = {word: number for number, word in enumerate(self.words, FIRST_VECTOR_ID)}
         if len(self._number_of) < len(self.words):
             seen: set[str] = set()
             twice = next(word for word in self.words if word in seen or seen.add(word))
