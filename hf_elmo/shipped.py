@@ -64,6 +64,13 @@ def load_tokenizer(name: str | os.PathLike) -> ElmoTokenizer:
         return ElmoTokenizer.from_pretrained(name)
 
 
+def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:
+    """The tokenizer of the folder that a model was loaded from, or a new one."""
+    if model.name_or_path:
+        return load_tokenizer(model.name_or_path)
+    return ElmoTokenizer(max_word_length=model.config.max_word_length)  # of bytes: another model's is refused
+
+
 def load_weights(
     name: str | os.PathLike | None = None,
     language_model: bool = False,

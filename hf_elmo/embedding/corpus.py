@@ -24,11 +24,11 @@ from .. import __version__
 from ..configuration_elmo import ElmoConfig
 from ..evaluation import evaluation_mode
 from ..modeling_elmo import ElmoModel
-from ..shipped import load_weights
+from ..shipped import load_weights, tokenizer_of
 from ..tokenization_elmo import ElmoTokenizer
 from .engine import BOUNDARIES, CorpusEncoder
 from .memory import EmbeddedRows
-from .parts import PartsFolder, RowLayout, create
+from .parts import PartsFolder, RowLayout, create, require_free
 from .readers import NamedRow, Row, RowSource, RowsRead, SentenceSource, Survey, survey
 from .writers import check_names, check_row_count, writer_for
 
@@ -193,10 +193,7 @@ def job_of(
 
 def _check_output(output: Path, overwrite: bool) -> None:
     writer_for(output)
-    if output.is_dir():
-        raise IsADirectoryError(f"output {str(output)!r} is a folder; give the name of a file")
-    if os.path.lexists(output) and not overwrite:
-        raise FileExistsError(f"output {str(output)!r} exists; choose another name, or overwrite=True (--overwrite)")
+    require_free(output, overwrite)
 
 
 def _batch_tokens(model: ElmoModel) -> int:
@@ -234,7 +231,7 @@ def prepare(
         if dtype not in (None, model.dtype) or device is not None:
             model = copy.deepcopy(model).to(device=device, dtype=dtype)
     if tokenizer is None:
-        tokenizer = _tokenizer_of(model)
+        tokenizer = tokenizer_of(model)
     if not hasattr(tokenizer, "split_into_words"):
         raise TypeError(
             f"tokenizer is a {type(tokenizer).__name__} that does not split into words, as the code of old checkpoints "
@@ -258,13 +255,6 @@ def _spelling(reader: ElmoConfig | ElmoTokenizer) -> str:
     """What a row of character ids is to a tokenizer or a model."""
     own = " and an id of the word" if reader.row_length > reader.max_word_length else ""
     return f"{reader.max_word_length} characters ({reader.char_units}){own}"
-
-
-def _tokenizer_of(model: ElmoModel) -> ElmoTokenizer:
-    """The tokenizer of the folder that a model was loaded from, or a new one."""
-    if model.name_or_path:
-        return ElmoTokenizer.from_pretrained(model.name_or_path)
-    return ElmoTokenizer(max_word_length=model.config.max_word_length)  # of bytes: another model's is refused
 
 
 def torch_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:

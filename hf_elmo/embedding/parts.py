@@ -156,6 +156,15 @@ class StoredRow:
         return np.frombuffer(b"".join(self.chunks()), self.dtype).reshape(self.shape)
 
 
+def require_free(output: Path, overwrite: bool) -> None:
+    """Refuses to write a file over a folder, or over what is there without `overwrite` (IsADirectoryError,
+    FileExistsError)."""
+    if output.is_dir():
+        raise IsADirectoryError(f"output {str(output)!r} is a folder; give the name of a file")
+    if os.path.lexists(output) and not overwrite:
+        raise FileExistsError(f"output {str(output)!r} exists; choose another name, or overwrite=True (--overwrite)")
+
+
 class PartsFolder:
     """The folder of a corpus's finished windows.
 

@@ -27,14 +27,14 @@ from ..embedding.corpus import (
     sentence_source,
     tokenizer_fingerprint,
 )
-from ..embedding.parts import PartsFolder, create
+from ..embedding.parts import PartsFolder, create, require_free
 from ..embedding.readers import Row, RowsRead, Survey, survey
 from ..evaluation import evaluation_mode
 from ..modeling_classification_elmo import ElmoForSequenceClassification
 from ..modeling_tagging_elmo import ElmoForTokenClassification
 from ..modeling_tasks_elmo import ElmoTaskModel
 from ..packing_elmo import compact, words_mask
-from ..shipped import load_tokenizer, named
+from ..shipped import named, tokenizer_of
 from ..tokenization_elmo import ElmoTokenizer
 
 HEADS = {head.__name__: head for head in (ElmoForSequenceClassification, ElmoForTokenClassification)}
@@ -118,10 +118,7 @@ def predict(
 def _check_output(output: Path, overwrite: bool) -> None:
     if output.suffix not in (".jsonl", ".tsv"):
         raise ValueError(f"output {str(output)!r} has an unknown ending; take .jsonl or .tsv")
-    if output.is_dir():
-        raise IsADirectoryError(f"output {str(output)!r} is a folder; give the name of a file")
-    if os.path.lexists(output) and not overwrite:
-        raise FileExistsError(f"output {str(output)!r} exists; choose another name, or overwrite=True (--overwrite)")
+    require_free(output, overwrite)
 
 
 def _load(
@@ -141,8 +138,7 @@ def _load(
     if model.config.classifier_text_pairs:
         raise ValueError("the model reads pairs of texts (classifier_text_pairs), but a row holds one.")
     if tokenizer is None:
-        own = {} if model.name_or_path else {"max_word_length": model.config.max_word_length}
-        tokenizer = load_tokenizer(model.name_or_path) if model.name_or_path else ElmoTokenizer(**own)
+        tokenizer = tokenizer_of(model)
     require_tokenizer(model.config, tokenizer)
     return model if device is None else model.to(device), tokenizer
 
