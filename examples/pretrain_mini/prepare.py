@@ -69,26 +69,32 @@ def paragraphs(text: str) -> Iterator[str]:
             yield line
 
 
+def sentence_splitter(abbreviations: str = ABBREVIATIONS) -> PunktSentenceTokenizer:
+    """nltk's Punkt, which takes a point after one of these for no end of a sentence."""
+    parameters = PunktParameters()
+    parameters.abbrev_types = {quote + word for word in abbreviations.split() for quote in ("", "'", '"')}
+    return PunktSentenceTokenizer(parameters)
+
+
+def split_sentences(paragraph: str, splitter: PunktSentenceTokenizer) -> list[str]:
+    """The sentences of a paragraph; one that begins with a small letter belongs to the one before: "Never!" said he."""
+    found: list[str] = []
+    for sentence in splitter.tokenize(paragraph):
+        if found and sentence[0].islower():
+            found[-1] += " " + sentence
+        else:
+            found.append(sentence)
+    return found
+
+
 def sentences(text: str, tokenizer: ElmoTokenizer) -> Iterator[list[str]]:
     """The sentences of a text as words, split as the tokenizer splits by default."""
-    splitter = PunktSentenceTokenizer(_punkt_parameters())
-    found: list[str] = []
-    for paragraph in paragraphs(tokenizer.backend_tokenizer.normalizer.normalize_str(text)):
-        start = len(found)
-        for sentence in splitter.tokenize(paragraph):
-            if len(found) > start and sentence[0].islower():  # "Never!" / said he.
-                found[-1] += " " + sentence
-            else:
-                found.append(sentence)
+    splitter = sentence_splitter()
+    normalized = tokenizer.backend_tokenizer.normalizer.normalize_str(text)
+    found = [sentence for paragraph in paragraphs(normalized) for sentence in split_sentences(paragraph, splitter)]
     for encoding in tokenizer.backend_tokenizer.encode_batch(found, add_special_tokens=False):
         if any(word[0].isalnum() for word in encoding.tokens):
             yield encoding.tokens
-
-
-def _punkt_parameters() -> PunktParameters:
-    parameters = PunktParameters()
-    parameters.abbrev_types = {quote + word for word in ABBREVIATIONS.split() for quote in ("", "'", '"')}
-    return parameters
 
 
 def wikitext_sentences(text: str) -> Iterator[list[str]]:

@@ -1,0 +1,497 @@
+"""What is repaired in a text before a language model reads it, what is left out of it, and what is a duplicate.
+
+A text is a list of paragraphs. `REPAIRS` change a paragraph; `RULES` say why one is left out, by the first that
+holds; `SENTENCE_RULES` say the same of one sentence of a paragraph; `running_headers` and
+`is_another_language_altogether` look at a whole document. `Duplicates` and `Overlap` remember what was read. Nothing
+here depends on chance: words are hashed by BLAKE2, in every process alike.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+# Repairs
+
+
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060\ufe0f\ufeff]")
+_MOJIBAKE = re.compile("[\u00c2\u00c3\u00e2][\u0080-\u00bf\u0152-\u0178\u2018-\u203a\u20ac\u2122]+")
+_CONTROL = re.compile("[\u0080-\u009f]")
+
+
+def _byte(character: str) -> bytes:
+    """Of a character in Windows-1252; the five bytes that it lacks stand for themselves."""
+    return character.encode("latin-1" if _CONTROL.match(character) else "cp1252")
+
+
+def undamaged(text: str) -> str:
+    """Without invisible characters; UTF-8 that was read as Windows-1252 (`â€™`) is decoded, also where the second byte
+    of an `à` became a blank or the third of a `”` was lost; and so is Windows-1252 that was read as Latin-1."""
+
+    def decoded(match: re.Match) -> str:
+        try:
+            return b"".join(map(_byte, match.group())).decode("utf-8")
+        except UnicodeError:
+            return match.group()
+
+    text = _MOJIBAKE.sub(decoded, text).replace("Ã ", "à ").replace("â€", "”")
+    text = _CONTROL.sub(lambda match: match.group().encode("latin-1").decode("cp1252", "replace"), text)
+    return _INVISIBLE.sub("", text)
+
+
+_MARKUP = (
+    (re.compile(r"!?\[([^\]]*)\] ?\((?:https?:|mailto:|/|#)[^)]*\)"), r"\1"),  # a link keeps its words
+    (re.compile(r"^(?:-{3,}|#{1,6}|>)(?: |$)(?:#+ )?"), ""),
+    (re.compile(r"</?[a-zA-Z][^<>]*>|\{\{.*?\}\}|\{%.*?%\}|\{:.*?\}"), ""),
+    (re.compile(r"(?<=[.:;]) [-•] (?=\w)"), " "),  # points of a list that were joined
+    (
+        re.compile(
+            r"\*\*|__|(?<!\w)\*(?=\w)|(?<=[\w.,!?])\*(?!\w)|`|^[•●*»] ?|^- |(?<!\w)_(?=\w)|(?<=[\w.,!?])_(?!\w)"
+        ),
+        "",
+    ),
+)
+
+
+def without_markup(text: str) -> str:
+    """Without the marks of Markdown, HTML and templates; their words stay."""
+    for pattern, replacement in _MARKUP:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+_POINTERS = (
+    re.compile(r" ?\((?:A|S|E)/[A-Z0-9][^)]{0,40}\)"),  # (A/46/PV.59. p. 16): the records of the United Nations
+    re.compile(r" ?\((?:[Ss]ee )?(?:pp?\.|[Ff]ig(?:ure|\.)|[Tt]able) ?[\d.\-– ,]+\)"),
+    re.compile(r"(?<=\S) ?\[(?:\d{1,3}|[a-z]|note \d+|citation needed)\]"),
+    re.compile(r" ?\( *(?:[Ss]ee )?[;, ]*\)"),  # what is left of a link to a figure
+    re.compile(r"↩"),
+    # (Smith & Jones, 1999; Brown et al., 2001)
+    re.compile(
+        r" ?\((?:(?:see |e\.g\., )?[A-Z][\w'’\-]+(?:,? (?:&|and|[A-Z][\w'’\-]+)| et al\.)*"
+        r",? (?:19|20)\d\d[a-z]?;? ?)+\)"
+    ),
+)
+
+
+def without_pointers(text: str) -> str:
+    """Without references to pages, notes, figures and publications in brackets."""
+    for pattern in _POINTERS:
+        text = pattern.sub("", text)
+    return text
+
+
+_SPEAKER = re.compile(
+    r"^(?:\(\([^()]{1,40}\)\) ?:? ?|[A-Z]{2,3}: |Slide \d+: |(?:THE )?[A-Z][A-Z.' \-]{3,40}: (?=[A-Z\"“])"
+    r"|(?:(?:Mr|Ms|Mrs|Dr)\. )?(?:[A-Z][a-zé]+ ){1,2}[A-Z][a-zé]+: (?=[A-Z\"“][a-z' ]))"
+)
+
+
+def without_speaker(text: str) -> str:
+    """Without the name of the one who speaks, in interviews and transcripts."""
+    return _SPEAKER.sub("", text)
+
+
+_STAGE = re.compile(
+    r" ?[(\[](?:Applause|Laughter|Laughs|Omitted|Transcript|Inaudible|Crosstalk)[^)\]]*[)\]]", re.IGNORECASE
+)
+
+
+def without_stage_directions(text: str) -> str:
+    """Without `(Applause.)` and what else a stenographer adds."""
+    return _STAGE.sub("", text)
+
+
+_GLUED = re.compile(
+    r"(?<=[a-z]{2}[.!?])(?=(?:[A-Z][A-Za-z']+|A|I)[ ,])|(?<=[a-z][.!?][”\"])(?=[A-Z][a-z]+[ ,])"
+    r"|(?<=[a-z]{2}\.)(?=[“\"]?(?:\d{1,2} ?)?[“\"]?[A-Z][a-z]+[ ,])"
+)
+
+
+def unglued(text: str) -> str:
+    """With a blank between two sentences that lost it (`of it.The next`)."""
+    return _GLUED.sub(" ", text)
+
+
+_SPACED_ELLIPSIS = re.compile(r"(?<![. ])( ?)\.(?: \.){2,3}(?! ?\.)")
+
+
+def with_ellipses(text: str) -> str:
+    """With three points together (`. . .`); more are the leaders of a table of contents."""
+    return _SPACED_ELLIPSIS.sub(r"\1...", text)
+
+
+def one_line(text: str) -> str:
+    """With single blanks."""
+    return " ".join(text.split())
+
+
+REPAIRS: tuple[Callable[[str], str], ...] = (
+    undamaged,
+    without_markup,
+    without_pointers,
+    without_stage_directions,
+    one_line,
+    with_ellipses,
+    without_speaker,
+    unglued,
+)
+
+
+def repaired(text: str) -> str:
+    """A paragraph after all repairs."""
+    for repair in REPAIRS:
+        text = repair(text)
+    return text
+
+
+# What a paragraph is left out for
+
+
+_PAGE_HEADER = re.compile(
+    r"(?:page )?\d{1,4}(?: of \d+)?|\d\d-\d{5}(?: ?\(E\))?|A/\d+/PV\.? ?\d+|[-–— ]*\d+[-–— ]*|[ivxlc]{1,6}"
+    r"|\(?continued\)?"
+    r"|(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day,? )?(?:january|february|march|april|may|june|july|august|september"
+    r"|october|november|december) \d{1,2}, \d{4}"
+    r"|(?:united nations|general assembly|chapter \w+|section \w+)[ \W\d]*",
+    re.IGNORECASE,
+)
+
+
+def is_page_header(text: str) -> bool:
+    """A number of a page or of a document, or a date, and nothing else."""
+    return bool(_PAGE_HEADER.fullmatch(text))
+
+
+_BOILERPLATE = re.compile(
+    r"\b(?:all rights reserved|click here|sign up (?:for|to)|unsubscribe"
+    r"|subscribe (?:now|today|here|to (?:our|this|the [\w ]+ (?:list|feed)))"
+    r"|back to (?:the )?(?:top|table of contents)|table of contents|(?:our|daily|weekly|monthly|\w+'s) newsletter"
+    r"|listserv"
+    r"|do(?:es)? not imply endorsement|used only for illustrative purposes|see more \w+ resources|video transcript"
+    r"|answer key|go back to the previous|should not be reviewed|image credit|photo by|(?:photo|image) courtesy of"
+    r"|human phenotype ontology|information on this page|last (?:updated|reviewed)"
+    r"|have additional questions|questions about this event|register (?:for|here)|recording of this|closed captions"
+    r"|openstax|use handout|cc[ -]by|creative commons|project gutenberg"
+    r"|(?:watch|visit|see|view|read|use) th(?:is|ese|e) [\w -]+ to (?:learn|see|find|explore|view|observe)"
+    r"|to learn more[^.]* (?:visit|watch|see|read|check)|(?:narrative|decision point|primary source|lesson|inquiry"
+    r"|point-counterpoint)s? (?:should|can|could|may) be (?:assigned|used|accompanied|followed))\b"
+    r"|^(?:image|photo|figure|source|sources|credit|video|theme|topic|reasoning process(?:es)?|posted by|tags"
+    r"|filed under|historical (?:thinking|reasoning) skills|learning objectives?|see also|read more|related links?"
+    r"|format|hashtag|title|summary|href|slug|date|address|phone|e-?mail|chancery|telephone|embassy): ?"
+    r"|^(?:learn more about|unit \d\w? |use this (?:narrative|decision|primary|lesson|inquiry|point)"
+    r"|do you have information about|what is \(are\)|what research \(or)\b"
+    r"|^historical developments?: "
+    r"|(?:^|[.!?] )(?:follow (?:us|@\w+)|share this)\b|[\w.+-]+@[\w-]+\.\w",
+    re.IGNORECASE,
+)
+
+
+_RESOURCES = re.compile(r"(?:[^.?!]*\? )?These resources (?:address|from)\b")
+_CONTRIBUTOR = re.compile(r"[A-Z][^.!?:]{3,40}, (?:[^.!?:]+ )?(?:University|College|Institute|School)\b[\w ,\-–—&]*")
+
+
+def is_boilerplate(text: str) -> bool:
+    """What a publisher or a web site says on many pages: rights, subscriptions, captions, addresses, contributors,
+    resources elsewhere."""
+    if _RESOURCES.match(text):
+        return True
+    return len(text.split()) < 40 and bool(_BOILERPLATE.search(text) or _CONTRIBUTOR.fullmatch(text))
+
+
+_REFERENCE = re.compile(
+    r"https?://|www\.|\bdoi\b|\bIbid\b|\bRetrieved (?:from|\w+ \d)|\bAccessed \w+ \d|\b(?:ISBN|ISSN|et al\.,? \(?\d{4})"
+    r"|^[A-Z][\w'’\-]+, (?:[A-Z][\w.'’\-]*[ ,&]*){1,6}(?:[^.]{0,80}\. )?\(?(?:19|20|18)\d\d\)?[.,]"
+    r"|^[A-Z][\w'’\-]+, (?:[A-Z][\w'’\-]*\.? ?){1,4}(?<=\.) .*\b(?:19|20)\d\d\.$"
+    r"|\b(?:vol|no|pp)\. ?\d+.*\b\d{4}\b|\b\d+ ?\(\d+\) ?[:,] ?\d+[–-]\d+|\b\d+ U\.S\. \d+ \(\d{4}\)"
+    r"|\((?:[A-Z][\w. ]+: )?[A-Z][\w.&' ]+(?:Press|Books|Publishers|Publishing|Hall|Hill|Sons|Company)[^)]*\d{4}\)"
+    r"|[”\"] [A-Z][\w ]+,? (?:\(?(?:January|February|March|April|May|June|July|August|September|October|November"
+    r"|December)(?: \d+)?,? \d{4}|\d{1,2} \w+ \d{4})"
+)
+
+
+def is_reference(text: str) -> bool:
+    """An entry of a bibliography, a note that cites, or an address on the web."""
+    return len(text.split()) < 40 and bool(_REFERENCE.search(text))
+
+
+_TABLE_TITLE = re.compile(r"approximate number of patients", re.IGNORECASE)
+_CELL = re.compile(r"[|\t]|\.{5,}|(?: \. ){3,}|_{3,}|██")
+_PUNCTUATION_OR_BLANK = re.compile(r"[\s\"'“”‘’.,;:!?\-–—…()\[\]]+")
+_NO_LATIN_LETTER = re.compile(r"[^A-Za-zª-ɏ]+|[×÷«»¬-¹¼-¿]+")
+_DIGIT = re.compile(r"\d")
+_NUMBER = re.compile(r"[^A-Za-z]*\d[^A-Za-z]*%?")
+
+
+def is_table(text: str) -> bool:
+    """A row of a table, a line of a table of contents, a formula: cells, leaders, numbers for a third of the words, or
+    less than seven letters in ten characters, punctuation left aside."""
+    words = text.split()
+    numbers = sum(bool(_NUMBER.fullmatch(word)) for word in words) if _DIGIT.search(text) else 0
+    percents, cells = text.count("%"), len(_CELL.findall(text))
+    letters = len(_NO_LATIN_LETTER.sub("", text))
+    return (
+        bool(_TABLE_TITLE.search(text))
+        or (cells >= 2 and cells * 12 >= len(words))
+        or (len(words) >= 3 and numbers * 3 >= len(words))
+        or (percents >= 4 and percents * 6 >= len(words))
+        or letters * 10 < len(_PUNCTUATION_OR_BLANK.sub("", text)) * 7
+    )
+
+
+_CODE = re.compile(
+    r"[{}\\<>]|::|\(\)|==|=>|->|\$\(|&&|\w+_\w+\w*|\b\w+\.(?:js|css|html|yml|json|py|rb|md|scss)\b|--\w+=|^\$ "
+)
+
+
+def is_code(text: str) -> bool:
+    """A line of a program or of a command: one mark of code in eight words, two at least."""
+    found = len(_CODE.findall(text))
+    return found >= 2 and found * 8 >= len(text.split())
+
+
+# The small words that half of what is written consists of; what English shares with the others is on one side only.
+_ENGLISH = (
+    "the of and to is that it was for with his he be at by had not are from or have they which you were her she all "
+    "this there their we my what when who will would could said been its if has into them than then these those how "
+    "our your can an as but so him out up about more some may do did i"
+)
+_OTHERS = (
+    "de la el los las un una que en del por con para su se le les des et est dans pour qui une sur pas ne au aux du "
+    "der das und ist nicht ein eine dem zu mit von auf sich auch il di che è della sono non gli lo os "
+    "uma não na da ao het een van niet zijn ut sed cum quod qui est nec quae al como más esta este ce ces mais "
+    "sont nous vous elle ils lui leur je tu ich sie wir ihr"
+)
+_ENGLISH_WORDS, _OTHER_WORDS = frozenset(_ENGLISH.split()), frozenset(_OTHERS.split())
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+def is_another_language(text: str) -> bool:
+    """Another language than English: words in another alphabet, or the small words of other languages."""
+    words = [word.casefold() for word in _WORD.findall(text)]
+    if not text.isascii():
+        letters = "".join(word for word in words if len(word) > 1)  # not the letters of formulas
+        if sum(letter > "ɏ" for letter in letters) * 5 > len(letters):
+            return True
+    english, other = (sum(word in known for word in words) for known in (_ENGLISH_WORDS, _OTHER_WORDS))
+    return len(words) >= 4 and other >= 2 and other > english and other * 8 >= len(words)
+
+
+def is_in_capitals(text: str) -> bool:
+    """Without one small letter, or hardly any: titles and signs."""
+    upper, lower = sum(map(str.isupper, text)), sum(map(str.islower, text))
+    return upper > lower
+
+
+def is_damaged(text: str) -> bool:
+    """With characters that stand for lost ones."""
+    return bool(re.search("[\ufffd\u0080-\u009f]|Ã|â€", text))
+
+
+def is_list(text: str) -> bool:
+    """Names or terms, one after the other: a comma or semicolon, or a hyphen between blanks, for each third word.
+    What is said in quotation marks is none, nor what has two sentences."""
+    words = text.split()
+    marks = len(re.findall(r"[,;](?=\s|$)| [-–•/] ", text))
+    stops = len(re.findall(r"[.!?](?=[\s\"'”)]|$)", text))
+    return len(words) >= 8 and text[0] not in "\"'“‘" and stops <= 1 and marks * 3 >= len(words) and marks >= 5 * stops
+
+
+_END = re.compile(r"[.!?…][\"'”’)\]]*$|[:;,\-—\"'”’)]$")
+_DEFINITION = re.compile(r"[a-z][\w' ()-]{2,40}: [a-z]")
+_WHOLE = re.compile(r"[.!?…:][\"'”’)\]]*$|[—\"”]$")
+
+
+def is_fragment(text: str) -> bool:
+    """Short and without an end, or begun in the midst: points of a list, remains of a layout. A glossary's entry of six
+    or more words is none."""
+    words = text.split()
+    if not re.search("[A-Za-z]", text):
+        return True
+    if len(words) >= 20 or (len(words) >= 6 and _DEFINITION.match(text)):
+        return False
+    if text[0].islower():
+        return not re.search(r"[.!?][\"'”’)]*$", text) or len(words) < 4
+    return not _END.search(text)
+
+
+RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
+    ("page header", is_page_header),
+    ("damaged", is_damaged),
+    ("boilerplate", is_boilerplate),
+    ("reference", is_reference),
+    ("another language", is_another_language),
+    ("code", is_code),
+    ("table", is_table),
+    ("capitals", is_in_capitals),
+    ("list", is_list),
+    ("fragment", is_fragment),
+)
+
+
+def reason(text: str) -> str | None:
+    """The name of the first rule that leaves a repaired paragraph out; None for one that stays."""
+    return next((name for name, holds in RULES if holds(text)), None)
+
+
+def is_title(text: str) -> bool:
+    """A heading of a text of today, among the fragments: 2 to 14 words, no end, a capital first, no list."""
+    words = text.split()
+    return (
+        2 <= len(words) <= 14
+        and text[0].isupper()
+        and not _END.search(text)
+        and bool(re.fullmatch(r"[A-Za-z0-9À-ÿ ,;:'’&()/\-–—“”\".]+", text))
+        and sum(map(str.isdigit, text)) <= 4
+    )
+
+
+# What a sentence is left out for
+
+
+_GAP = re.compile(
+    r"\b(?:in|see|of|by|from|to|the|and|with|as|on|at|for|using|is|are|Figure|Table) [.,;)](?!\S)|\(\s*\)|[(“] ?$"
+)
+
+
+def has_gap(text: str) -> bool:
+    """Where a formula or the name of a figure was taken out: `as illustrated in .`"""
+    return bool(_GAP.search(text))
+
+
+def has_a_long_word(text: str) -> bool:
+    """A word of more characters than a model reads: an address, words without blanks."""
+    return any(len(word) > 50 for word in text.split())
+
+
+SENTENCE_RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
+    ("boilerplate", is_boilerplate),
+    ("reference", is_reference),
+    ("gap", has_gap),
+    ("long word", has_a_long_word),
+)
+
+
+# What a whole document shows
+
+
+def running_headers(paragraphs: Sequence[str], times: int = 3) -> set[str]:
+    """The lines of at most ten words, without an end, that a document repeats: headers and footers of pages."""
+    short = Counter(text for text in paragraphs if len(text.split()) <= 10 and not _WHOLE.search(text))
+    return {text for text, count in short.items() if count >= times}
+
+
+def is_another_language_altogether(paragraphs: Sequence[str]) -> bool:
+    """More than half of the words of a document are in paragraphs of another language."""
+    words = [(len(text.split()), is_another_language(text)) for text in paragraphs]
+    return 2 * sum(count for count, other in words if other) > sum(count for count, _ in words)
+
+
+# Duplicates, and what is held out
+
+
+_CONTRACTED = re.compile(r"(?<=\w) ?['’](?=(?:s|t|d|m|ll|re|ve)\b)")
+_PLAIN = re.compile(r"[^\W_]+")
+_MULTIPLIERS = np.array([pow(0x9E3779B97F4A7C15, power, 2**64) for power in range(1, 32)], dtype=np.uint64)
+
+
+def plain_words(text: str) -> list[str]:
+    """The words of a text as all notations have them: no case, no punctuation, `don't` and `don 't` alike."""
+    return _PLAIN.findall(_CONTRACTED.sub("", text.casefold()))
+
+
+class Hashes:
+    """64-bit hashes of words, and of their runs."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+
+    def words(self, words: Sequence[str]) -> np.ndarray:
+        """`[words]` uint64."""
+        for word in words:
+            if word not in self._known:
+                self._known[word] = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "big")
+        return np.fromiter((self._known[word] for word in words), np.uint64, len(words))
+
+    def runs(self, words: Sequence[str], length: int) -> np.ndarray:
+        """Of each run of `length` words, `[max(words - length + 1, 0)]` uint64."""
+        hashes = self.words(words)
+        count = len(words) - length + 1
+        if count < 1:
+            return np.empty(0, np.uint64)
+        total = np.zeros(count, np.uint64)
+        for offset in range(length):
+            total += hashes[offset : offset + count] * _MULTIPLIERS[offset]
+        return total ^ (total >> np.uint64(29))
+
+    def whole(self, words: Sequence[str]) -> int:
+        """Of all words in their order."""
+        return int.from_bytes(hashlib.blake2b(" ".join(words).encode(), digest_size=8).digest(), "big")
+
+
+class Duplicates:
+    """
+    What was read before.
+
+    A paragraph of six or more words is a duplicate where its words were read in the same order; one of 20 or more is a
+    near duplicate where 60 % of its runs of eight words were read. One run in four, chosen by its hash, is remembered;
+    where fewer than three of a paragraph are among them, it counts as new.
+    """
+
+    SHORTEST, SHORTEST_NEAR, RUN, SHARE, FEWEST, ONE_IN = 6, 20, 8, 0.6, 3, 4
+
+    def __init__(self, hashes: Hashes) -> None:
+        self._hashes = hashes
+        self._whole: set[int] = set()
+        self._runs: set[int] = set()
+
+    def reason(self, text: str, shortest: int = SHORTEST) -> str | None:
+        """ "duplicate", "near duplicate", or None; a new paragraph is remembered."""
+        words = plain_words(text)
+        if len(words) < shortest:
+            return None
+        whole = self._hashes.whole(words)
+        if whole in self._whole:
+            return "duplicate"
+        runs: list[int] = []
+        if len(words) >= self.SHORTEST_NEAR:
+            hashes = self._hashes.runs(words, self.RUN)
+            runs = hashes[hashes % np.uint64(self.ONE_IN) == 0].tolist()
+            if len(runs) >= self.FEWEST and sum(run in self._runs for run in runs) >= self.SHARE * len(runs):
+                return "near duplicate"
+        self._whole.add(whole)
+        self._runs.update(runs)
+        return None
+
+
+class Overlap:
+    """Texts that a model is tested on: nothing that shares a run of 13 words with them, or one whole sentence of eight
+    or more words, is trained on."""
+
+    RUN, SHORTEST = 13, 8
+
+    def __init__(self, hashes: Hashes) -> None:
+        self._hashes = hashes
+        self._runs: set[int] = set()
+        self._whole: set[int] = set()
+
+    def add(self, sentences: Iterable[str]) -> None:
+        """Remembers the sentences of a text; runs may cross their ends."""
+        text: list[str] = []
+        for sentence in sentences:
+            words = plain_words(sentence)
+            if len(words) >= self.SHORTEST:
+                self._whole.add(self._hashes.whole(words))
+            text += words
+        self._runs.update(self._hashes.runs(text, self.RUN).tolist())
+
+    def shares(self, sentences: Sequence[str]) -> bool:
+        """Whether a paragraph, as its sentences, shares one with what was added."""
+        split = [plain_words(sentence) for sentence in sentences]
+        whole = (self._hashes.whole(words) for words in split if len(words) >= self.SHORTEST)
+        if any(one in self._whole for one in whole):
+            return True
+        runs = self._hashes.runs([word for words in split for word in words], self.RUN)
+        return any(run in self._runs for run in runs.tolist())
