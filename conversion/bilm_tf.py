@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from huggingface_hub import ModelCard
 
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining
@@ -134,6 +135,11 @@ def find_checkpoint(path: str | Path) -> Path | None:
     return prefix if prefix.with_name(f"{prefix.name}.index").is_file() else None
 
 
+def import_tensorflow() -> Any:
+    """TensorFlow, or an ImportError that says how to install it."""
+    return import_optional("tensorflow", "reading a TensorFlow checkpoint", "'hf-elmo[tensorflow]'")
+
+
 def read_variables(checkpoint: str | Path) -> dict[str, np.ndarray]:
     """
     All variables of a TensorFlow checkpoint.
@@ -146,7 +152,7 @@ def read_variables(checkpoint: str | Path) -> dict[str, np.ndarray]:
         FileNotFoundError: there is no checkpoint.
         ImportError: tensorflow is not installed.
     """
-    tensorflow = import_optional("tensorflow", "reading a TensorFlow checkpoint", "'hf-elmo[tensorflow]'")
+    tensorflow = import_tensorflow()
     prefix = str(checkpoint)
     if Path(checkpoint).is_dir():
         prefix = tensorflow.train.latest_checkpoint(prefix)
@@ -165,7 +171,8 @@ def checkpoint_files(checkpoint: str | Path) -> list[Path]:
         folder, state = Path(checkpoint), Path(checkpoint, "checkpoint")
         named = re.search(r'^model_checkpoint_path: "(?:.*/)?(.+)"', state.read_text() if state.is_file() else "")
         name = named[1] if named else "*"
-    return sorted([*folder.glob(f"{name}.index"), *folder.glob(f"{name}.data-*")])
+    data = (file for file in folder.glob(f"{name}.data-*") if FILE_ENDING.search(file.name))  # not a download's lock
+    return sorted([*folder.glob(f"{name}.index"), *data])
 
 
 def load_bilm_tf(checkpoint: str | Path, options: str | Path | None = None) -> ElmoForPreTraining:
@@ -198,6 +205,7 @@ def convert_bilm_tf(
     out: str | Path,
     options: str | Path | None = None,
     word_splitting: str = "whitespace",
+    about: ModelCard | None = None,
 ) -> Path:
     """
     Writes a training checkpoint of bilm-tf as a folder for the Hub, with its softmax and vocabulary, model card and
@@ -209,6 +217,7 @@ def convert_bilm_tf(
         out: the folder to write; it must not exist.
         options: the training's `options.json`; by default the one in the checkpoint's folder.
         word_splitting: of the tokenizer; bilm-tf itself splits at whitespace.
+        about: a page about the model, for the model card.
 
     Raises:
         FileExistsError: `out` exists.
@@ -228,7 +237,7 @@ def convert_bilm_tf(
     weights = checkpoint_files(checkpoint)
     sources = [*weights, weights[0].parent / "options.json" if options is None else options, vocabulary]
     with new_folder(Path(out)) as folder:
-        write_files(folder, Path(out), model, tokenizer, sources, source_format="bilm-tf's TensorFlow checkpoint")
+        write_files(folder, Path(out), model, tokenizer, sources, about, "bilm-tf's TensorFlow checkpoint")
         written = ElmoForPreTraining.from_pretrained(folder).state_dict()
         for key, tensor in model.state_dict().items():
             require_equal(key, tensor, written[key])

@@ -1,7 +1,7 @@
 """Checkpoint folders for the Hub: written completely or not at all, and compared with their source."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 from transformers import PreTrainedModel
 
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.model_cards import make_card, published_card, write_card
+from hf_elmo.model_cards import make_card, write_card
 from hf_elmo.modeling_elmo import ElmoModel, ElmoPreTrainedModel
 from hf_elmo.shipped import load_checkpoint
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -19,6 +19,7 @@ from .allennlp import LEFT_OUT, read_weights, write_weights
 from .download import SHA256, download_published, published_model, sha256
 from .hdf5 import import_h5py
 from .output import new_folder, require_absent, require_equal
+from .published import default_word_splitting, page
 from .record import make_record, write_record
 from .vocabularies import copy_vocabulary
 
@@ -181,6 +182,7 @@ def write_files(
         sources=[(source["file"], source["sha256"]) for source in record["sources"]],
         source_format=source_format,
         compared=compared,
+        word_splitting=tokenizer.word_splitting,
         learned_mix=any(bool(state[key].any()) for key in LEFT_OUT[:1] if key in state),
     )
     write_card(folder, card)
@@ -190,6 +192,7 @@ def convert_published(
     model: str,
     out: str | Path,
     *,
+    files: Sequence[str | Path] = (),
     dtype: str = "float32",
     word_splitting: str | None = None,
     cache_dir: str | Path | None = None,
@@ -201,6 +204,7 @@ def convert_published(
     Args:
         model: `"small"`, `"medium"`, `"original"`, `"original-5.5b"`, `"portuguese"`, `"pubmed"` or `"seqvec"`.
         out: the folder to write; it must not exist.
+        files: the options and the weights of a copy, which are converted instead of a download.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the weights in the folder.
         word_splitting: how the checkpoint's tokenizer splits text, an argument of [`ElmoTokenizer`]; by default
             `"lm1b"`, and for `"seqvec"` `"characters"`: each residue is a word.
@@ -219,10 +223,9 @@ def convert_published(
     import_h5py()
     require_dtype(dtype)
     require_absent(Path(out))
-    word_splitting = word_splitting or ("characters" if model == "seqvec" else "lm1b")
-    options, weights = download_published(model, cache_dir)
-    about = published_card(model)
-    return convert(options, weights, out, dtype=dtype, word_splitting=word_splitting, about=about, digest=digest)
+    word_splitting = word_splitting or default_word_splitting(model)
+    options, weights = files or download_published(model, cache_dir)
+    return convert(options, weights, out, dtype=dtype, word_splitting=word_splitting, about=page(model), digest=digest)
 
 
 def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:

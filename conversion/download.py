@@ -26,6 +26,8 @@ RETRY_SECONDS = 1.0
 CHUNK_BYTES = 1 << 20
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 ZIP_SIGNATURE = b"PK\x03\x04"
+SIGNATURES = {".hdf5": HDF5_SIGNATURE, ".zip": ZIP_SIGNATURE, ".txt": b"<S>"}  # a vocabulary of bilm-tf
+PAGES = (b"<!doctype", b"<html", b"<?xml")  # how what is served in place of a file without a signature begins
 
 
 class PublishedModel(NamedTuple):
@@ -51,6 +53,17 @@ PUBLISHED_MODELS = {
     ),
     "seqvec": PublishedModel("seqvec/options.json", "seqvec/weights.hdf5"),
 }
+# Trainings of bilm-tf: the options, the two files of a TensorFlow checkpoint that are read, the words of its softmax.
+# The file `checkpoint` is left out, as it names a folder of its author's.
+_ORIGINAL_TRAINING = "2x4096_512_2048cnn_2xhighway_tf_checkpoint"
+PUBLISHED_TRAININGS = {
+    "original-softmax": (
+        f"{_ORIGINAL_TRAINING}/options.json",
+        f"{_ORIGINAL_TRAINING}/model.ckpt-935588.index",
+        f"{_ORIGINAL_TRAINING}/model.ckpt-935588.data-00000-of-00001",
+        "vocab-2016-09-10.txt",
+    )
+}
 # Of models that are not on `HOSTS`.
 HOSTS_OF = {
     "seqvec": tuple(f"{http}://rostlab.org/~deepppi/embedding_repo/embedding_models/" for http in ("https", "http"))
@@ -74,9 +87,10 @@ def published_model(name: str) -> PublishedModel:
         ValueError: there is no model of that name.
     """
     if name not in PUBLISHED_MODELS:
+        known = (*PUBLISHED_MODELS, *PUBLISHED_TRAININGS)
         raise ValueError(
-            f"model is {name!r}, but the published ones are {', '.join(PUBLISHED_MODELS)}, and manylangs-ar to "
-            "manylangs-zh of ELMoForManyLangs: hf-elmo convert --list shows all."
+            f"model is {name!r}, but the published ones are {', '.join(known)}, and manylangs-ar to manylangs-zh of "
+            "ELMoForManyLangs: hf-elmo convert --list shows all."
         )
     return PUBLISHED_MODELS[name]
 
@@ -102,11 +116,33 @@ def download_published(
     model = published_model(name)
     hosts = HOSTS_OF.get(name, HOSTS) if hosts is None else hosts
     folder = Path(cache_dir) if cache_dir is not None else cached_assets_path("hf_elmo", "allennlp", name)
-    options, weights = (download(path, folder / path.rpartition("/")[2], hosts) for path in model)
+    options, weights = (download(path, folder / path.rpartition("/")[2], hosts, name) for path in model)
     return options, weights
 
 
-def download(path: str, target: Path, hosts: Sequence[str] = HOSTS) -> Path:
+def download_training(
+    name: str, cache_dir: str | Path | None = None, hosts: Sequence[str] = HOSTS
+) -> tuple[Path, Path]:
+    """
+    Download a published training of bilm-tf, unless it is cached.
+
+    Args:
+        name: a key of [`PUBLISHED_TRAININGS`].
+        cache_dir, hosts: as in [`download_published`].
+
+    Returns:
+        The prefix of the checkpoint's files, beside which the options lie, and the path of the vocabulary.
+
+    Raises:
+        ConnectionError: as [`download_published`].
+    """
+    folder = Path(cache_dir) if cache_dir is not None else cached_assets_path("hf_elmo", "allennlp", name)
+    paths = PUBLISHED_TRAININGS[name]
+    _, index, _, vocabulary = (download(path, folder / path.rpartition("/")[2], hosts, name) for path in paths)
+    return index.with_suffix(""), vocabulary
+
+
+def download(path: str, target: Path, hosts: Sequence[str] = HOSTS, model: str | None = None) -> Path:
     """
     Download one file from the first host that has it. An interrupted download resumes from `<target>.part`.
 
@@ -114,6 +150,8 @@ def download(path: str, target: Path, hosts: Sequence[str] = HOSTS) -> Path:
         path: of the file on a host.
         target: where to put the file; an existing file is not downloaded again.
         hosts: base addresses to try in order.
+        model: the name of the published model that the file is of: the message of a failure tells how a copy of the
+            file is converted under it.
 
     Returns:
         `target`.
@@ -140,9 +178,13 @@ def download(path: str, target: Path, hosts: Sequence[str] = HOSTS) -> Path:
             return target
     raise ConnectionError(
         "\n".join([f"{target.name} could not be downloaded:", *problems])
-        + "\nWith a copy of the model from elsewhere: hf-elmo convert "
-        + (f"{target.name} OUT." if target.suffix == ".zip" else "OPTIONS WEIGHTS OUT.")
+        + f"\nWith a copy of the model from elsewhere: hf-elmo convert {f'--model {model} ' if model else ''}"
+        + (f"{target.name} OUT." if target.suffix == ".zip" else f"{_copy_of(model)} OUT.")
     )
+
+
+def _copy_of(model: str | None) -> str:
+    return "FOLDER" if model in PUBLISHED_TRAININGS else "OPTIONS WEIGHTS"
 
 
 def _fetch(url: str, part: Path) -> None:
@@ -232,7 +274,10 @@ def _require_content(part: Path, suffix: str) -> None:
     """Delete and reject a page that was served in place of the file."""
     with part.open("rb") as file:
         start = file.read(24)
-    good = start.startswith(ZIP_SIGNATURE if suffix == ".zip" else HDF5_SIGNATURE)
+    if suffix in SIGNATURES:
+        good = start.startswith(SIGNATURES[suffix])
+    else:
+        good = not start.lstrip().lower().startswith(PAGES)
     if suffix == ".json":
         try:
             good = isinstance(json.loads(part.read_bytes()), dict)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from huggingface_hub import ModelCard
 
-from hf_elmo.character_vocab_elmo import FIRST_WORD_ID, CharacterVocabulary, character_id
+from hf_elmo.character_vocab_elmo import CharacterVocabulary, character_id
 from hf_elmo.configuration_elmo import (
     PUBLISHED_FILTERS,
     SENTENCE_BEGIN_ID,
@@ -259,7 +259,8 @@ def _words_rows(config: ElmoConfig, words: Mapping[str, int] | None) -> list[Row
     # A boundary that the list does not have is an unknown word there.
     first = [words.get(word, words[UNKNOWN]) for word in BOUNDARY_WORDS]
     numbers = [*first, *(number for word, number in words.items() if word not in BOUNDARY_WORDS)]
-    transform = _reorder(numbers, list(range(1, FIRST_WORD_ID + len(numbers) - 3)), config.word_vocab_size)
+    rows = list(range(1, len(numbers) + 1))  # row 0 marks padded positions
+    transform = _reorder(numbers, rows, config.word_vocab_size)
     shape = (len(words), config.word_embedding_size)
     return [Row((Dataset(WORDS, shape),), ("char_encoder.word_embedding.weight",), transform)]
 

@@ -19,7 +19,7 @@ from hf_elmo.shipped import load_checkpoint, named
 from .output import new_path, require_absent
 
 INPUTS = ("input_ids", "attention_mask")
-TAGGER = "ElmoForTokenClassification"
+NOT_EXPORTED = {"ElmoForTokenClassification": "a tagger", "ElmoForQuestionAnswering": "a reader of questions"}
 
 
 def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_hidden_states: bool = False) -> Path:
@@ -63,15 +63,17 @@ def _exportable(model: str | Path | PreTrainedModel) -> ElmoModel | ElmoForSeque
     if not isinstance(model, PreTrainedModel):
         with named(model):
             architectures = AutoConfig.from_pretrained(model).architectures or ()
-        if TAGGER in architectures:
-            raise ValueError(f"model {str(model)!r} is a tagger, which is not exported: export the ElmoModel in it.")
+        for name in NOT_EXPORTED.keys() & set(architectures):
+            raise ValueError(
+                f"model {str(model)!r} is {NOT_EXPORTED[name]}, which is not exported: export the ElmoModel in it."
+            )
         has_head = ElmoForSequenceClassification.__name__ in architectures
         model_class = ElmoForSequenceClassification if has_head else ElmoModel
         model = load_checkpoint(model_class, model, dtype=torch.float32)
     if model.config.model_type != ElmoConfig.model_type:
         raise ValueError(f"model is a {type(model).__name__}, but only ELMo models can be exported.")
-    if type(model).__name__ == TAGGER:
-        raise ValueError("model is a tagger, which is not exported: export its elmo, the ElmoModel in it.")
+    if kind := NOT_EXPORTED.get(type(model).__name__):
+        raise ValueError(f"model is {kind}, which is not exported: export its elmo, the ElmoModel in it.")
     if type(model).__name__ != ElmoForSequenceClassification.__name__:
         model = model.base_model
     return copy.deepcopy(model).to("cpu", torch.float32).eval()

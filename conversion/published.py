@@ -4,7 +4,7 @@ from huggingface_hub import ModelCard
 
 from hf_elmo.model_cards import published_card
 
-from .download import PUBLISHED_MODELS
+from .download import PUBLISHED_MODELS, PUBLISHED_TRAININGS
 
 # Of each language of ELMoForManyLangs its identifier in the repository of word vectors of NLPL, and its name.
 MANYLANGS = {
@@ -63,16 +63,24 @@ ABOUT = {
     "original-5.5b": "English, cell 4096, 5.5 billion words of Wikipedia and news",
     "portuguese": "Portuguese, of AllenNLP's contributed models",
     "pubmed": "English, PubMed, of AllenNLP's contributed models",
+    "original-softmax": "English, the training of the original with its softmax, a TensorFlow checkpoint",
     "seqvec": "proteins, UniRef50 (SeqVec); each letter is a word",
 }
 
 
 def all_names() -> dict[str, str]:
-    """Each name that `hf-elmo convert --model` takes, and what it is."""
-    names = {name: ABOUT[name] for name in PUBLISHED_MODELS}
+    """Each name that `hf-elmo convert` takes, and what it is; of ELMoForManyLangs with its address."""
+    names = {name: ABOUT[name] for name in (*PUBLISHED_MODELS, *PUBLISHED_TRAININGS)}
     for code, (number, language) in MANYLANGS.items():
-        names[MANYLANGS_PREFIX + code] = f"{language}, ELMoForManyLangs, NLPL identifier {number}"
+        names[MANYLANGS_PREFIX + code] = f"{language}, ELMoForManyLangs, {NLPL_HOSTS[0]}{number}.zip"
     return names
+
+
+def default_word_splitting(name: str) -> str:
+    """How the tokenizer of a published model splits text, unless it is told: as the text that the model read."""
+    if manylangs_number(name) is not None:
+        return "whitespace"
+    return "characters" if name == "seqvec" else "lm1b"
 
 
 def manylangs_number(name: str) -> int | None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from .published import all_names
+
 SUPPORTED = (
     "supported are AllenNLP's options.json with weights.hdf5 and its model.tar.gz, a folder or zip of simple_elmo or "
     "ELMoForManyLangs, a TensorFlow checkpoint of bilm-tf, and TF-Hub's SavedModel"
@@ -24,8 +26,9 @@ class Recognized(NamedTuple):
     What a path is.
 
     Attributes:
-        kind: `"allennlp"` (its options file), `"allennlp-folder"`, `"bilm-tf"` and the keys of `CONVERTERS` can be
-            converted; `"missing"` is a path that does not exist; anything else cannot be converted.
+        kind: `"allennlp"` (its options file), `"allennlp-folder"`, `"bilm-tf"`, `"published"` (a published model's
+            name) and the keys of `CONVERTERS` can be converted; `"missing"` is a path that does not exist; anything
+            else cannot be converted.
         message: a sentence that says what it is and what to do with it, where it cannot be converted.
         files: of an `"allennlp-folder"` the options and the weights; of a `"saved-model"` its folder, if not given.
     """
@@ -63,8 +66,8 @@ def recognize(path: str | Path) -> Recognized:
     What a path is: a format that can be converted, or one of which is known why it cannot.
 
     Args:
-        path: a file, a folder, the prefix of a TensorFlow checkpoint's files, or what a user takes for one: an
-            address of TF-Hub, a name.
+        path: a file, a folder, the prefix of a TensorFlow checkpoint's files, where there is none of that name the name
+            of a published model, or what a user takes for one of these: an address of TF-Hub, another name.
     """
     given, path = str(path), Path(path)
     if path.is_dir():
@@ -75,6 +78,11 @@ def recognize(path: str | Path) -> Recognized:
         return Recognized("bilm-tf")
     if TF_HUB.search(given):
         return Recognized("tf-hub", f"{given} is an ELMo of TF-Hub: download its archive there, and give that.")
+    if given in all_names():
+        return Recognized("published")
+    if path.name == given and not path.suffix:
+        where = "hf-elmo convert --list shows the names"
+        return Recognized("missing", f"{given} does not exist, and no published model has that name: {where}.")
     return Recognized("missing", f"{given} does not exist.")
 
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from huggingface_hub import ModelCard
+
 from .allennlp import import_h5py
 from .archives import opened
 from .checkpoint import convert, require_dtype
@@ -11,7 +13,12 @@ VOCABULARIES = ("vocab.txt", "vocab.txt.gz")
 
 
 def convert_repository(
-    source: str | Path, out: str | Path, *, dtype: str = "float32", word_splitting: str = "whitespace"
+    source: str | Path,
+    out: str | Path,
+    *,
+    dtype: str = "float32",
+    word_splitting: str = "whitespace",
+    about: ModelCard | None = None,
 ) -> Path:
     """
     Write a model of simple_elmo or NLPL as a folder for the Hub.
@@ -22,6 +29,7 @@ def convert_repository(
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the weights in the folder.
         word_splitting: how the tokenizer splits text, an argument of [`ElmoTokenizer`]; simple_elmo splits at
             whitespace.
+        about: a page about the model, for the model card.
 
     Returns:
         `out`.
@@ -42,7 +50,8 @@ def convert_repository(
     with opened(source, wanted) as folder:
         options, weights = _only(folder, "*options*.json", source), _only(folder, "*.hdf5", source)
         vocabulary = next((folder / name for name in VOCABULARIES if (folder / name).is_file()), None)
-        return convert(options, weights, out, dtype=dtype, word_splitting=word_splitting, vocabulary=vocabulary)
+        how = {"dtype": dtype, "word_splitting": word_splitting, "about": about}
+        return convert(options, weights, out, vocabulary=vocabulary, **how)
 
 
 def _only(folder: Path, pattern: str, source: str | Path) -> Path:

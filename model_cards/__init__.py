@@ -11,8 +11,10 @@ from jinja2 import StrictUndefined, Template
 
 _FOLDER = files(__name__)
 EXAMPLES = ("A sentence .", "And another .")
+QUESTIONS = ("Of what kind ?", "And the second ?")
 # Of a fine-tuned head: the task by which the Hub finds it, and the Auto class that loads it.
 HEADS = {
+    "ElmoForQuestionAnswering": ("question-answering", "AutoModelForQuestionAnswering"),
     "ElmoForSequenceClassification": ("text-classification", "AutoModelForSequenceClassification"),
     "ElmoForTokenClassification": ("token-classification", "AutoModelForTokenClassification"),
 }
@@ -47,7 +49,8 @@ def make_card(name: str, about: ModelCard | None = None, **fields: Any) -> Model
             are those of the example.
         fields: of the template: `config` (the ElmoConfig); of a converted checkpoint also `parameters` (their number),
             `dtype`, `source_format`, `sources`, a list of (file name, SHA-256), `compared`, whether the weights' digest
-            was compared with a known one, and `learned_mix`, whether the source has weights of the mix.
+            was compared with a known one, and `learned_mix`, whether the source has weights of the mix; and
+            `word_splitting`, how its tokenizer splits text.
     """
     architecture = (fields["config"].architectures or [""])[0]
     task, fields["auto"] = HEADS.get(architecture, ("feature-extraction", "AutoModel"))
@@ -57,6 +60,8 @@ def make_card(name: str, about: ModelCard | None = None, **fields: Any) -> Model
         metadata |= about.data.to_dict()
     fields |= _parts("" if about is None else about.text)
     fields["texts"] = json.dumps([one["text"] for one in metadata.get("widget", ())] or EXAMPLES, ensure_ascii=False)
+    if architecture == "ElmoForQuestionAnswering":
+        fields["texts"] = f"{json.dumps(QUESTIONS)}, {fields['texts']}"
     fields["parity"] = PARITY.get(fields.get("source_format", ""), OTHER_PARITY)
     template = _FOLDER.joinpath("template.md").read_text(encoding="utf-8")
     return ModelCard.from_template(ModelCardData(**metadata), template_str=template, name=name, **fields)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
+from transformers import AutoTokenizer
 from transformers.pipelines import SUPPORTED_TASKS
 
 from hf_elmo import ElmoConfig, shipped
 from hf_elmo.conversion import all_names, convert, convert_manylangs
-from hf_elmo.conversion.download import PUBLISHED_MODELS
+from hf_elmo.conversion.download import PUBLISHED_MODELS, PUBLISHED_TRAININGS
 from hf_elmo.conversion.published import MANYLANGS, page
 from hf_elmo.model_cards import make_card
 
@@ -35,6 +36,7 @@ KNOWN = {
     "medium": {"language": "en", **UNRESTRICTED, **LM1B},
     "original": {"language": "en", **UNRESTRICTED, **LM1B},
     "original-5.5b": {"language": "en", "license": "unknown"},
+    "original-softmax": {"language": "en", "license": "unknown", **LM1B},
     "portuguese": {"language": "pt", "license": "unknown"},
     "pubmed": {"language": "en", "license": "unknown"},
     "seqvec": {"license": "unknown", "tags": ["elmo", "bilm", "biology", "protein"]},
@@ -118,6 +120,27 @@ def test_the_page_of_a_language_names_it() -> None:
     assert ["traditional" in card.text for card in (korean, chinese)] == [False, True]
 
 
+def test_of_a_tokenizer_that_splits_at_whitespace_the_card_says_so() -> None:
+    whitespace, other = (
+        " ".join(sections(card_of(None, **CONVERTED, word_splitting=splitting).text)["Good to know"].split())
+        for splitting in ("whitespace", "lm1b")
+    )
+    assert "The tokenizer splits text at whitespace" in whitespace
+    assert "whitespace" not in other
+    (call,) = re.findall(r"`AutoTokenizer\.from_pretrained\((.*?)\)`", whitespace)
+    assert call == '"elmo-test", word_splitting="lm1b", trust_remote_code=True'
+
+
+def test_the_tokenizer_of_a_card_splits_as_the_card_says(tmp_path: Path) -> None:
+    for name, splitting in (("manylangs-pt", "whitespace"), ("small", "lm1b"), ("seqvec", "characters")):
+        folder = tiny(name, tmp_path)
+        says = "The tokenizer splits text at whitespace" in ModelCard.load(folder / "README.md").text
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        assert (tokenizer.word_splitting, says) == (splitting, splitting == "whitespace")
+        lm1b = AutoTokenizer.from_pretrained(folder, word_splitting="lm1b")
+        assert lm1b.split_into_words(["O banco."]) == [["O", "banco", "."]]
+
+
 def test_of_other_files_no_license_and_no_data_are_claimed() -> None:
     card = card_of(None, **CONVERTED)
     assert card.data.to_dict() == OF_EACH
@@ -130,6 +153,16 @@ def test_of_a_head_the_card_names_the_task_and_the_class() -> None:
     assert card.data.pipeline_tag == "token-classification"
     assert 'model = AutoModelForTokenClassification.from_pretrained("elmo-test"' in card.text
     assert "`outputs.logits`: of 4 labels" in card.text
+
+
+def test_of_a_head_that_answers_questions_the_card_gives_it_pairs() -> None:
+    config = ElmoConfig(**TINY, architectures=["ElmoForQuestionAnswering"])
+    card = ModelCard(make_card("elmo-test", config=config).content)
+    assert card.data.pipeline_tag == "question-answering"
+    assert 'model = AutoModelForQuestionAnswering.from_pretrained("elmo-test"' in card.text
+    assert 'tokenizer(["Of what kind ?", "And the second ?"], ["A sentence .", "And another ."], padding' in card.text
+    assert "`outputs.start_logits`" in card.text
+    assert "`outputs.logits`" not in card.text
 
 
 def test_of_a_checkpoint_that_was_not_converted_no_source_is_claimed() -> None:
@@ -173,7 +206,8 @@ def tiny(name: str, folder: Path) -> Path:
 
 
 # The longest of the two texts of each card, with its boundaries.
-WORDS = {"small": 12, "medium": 12, "original": 12, "original-5.5b": 12, "portuguese": 9, "pubmed": 10, "seqvec": 17}
+WORDS = {"small": 12, "medium": 12, "original": 12, "original-softmax": 12, "original-5.5b": 12}
+WORDS |= {"portuguese": 9, "pubmed": 10, "seqvec": 17}
 WORDS |= {"manylangs-ko": 7, "manylangs-zh": 9, "manylangs-fi": 5}
 
 
@@ -202,5 +236,5 @@ def test_the_code_of_the_card_that_ships() -> None:
 
 
 def test_there_is_a_page_for_each_family() -> None:
-    folder = Path(__file__).parent.parent / "model_cards"
-    assert {file.stem for file in folder.glob("*.md")} == {*PUBLISHED_MODELS, "manylangs", "template"}
+    pages = {file.stem for file in (Path(__file__).parent.parent / "model_cards").glob("*.md")}
+    assert pages == {*PUBLISHED_MODELS, *PUBLISHED_TRAININGS, "manylangs", "template"}

@@ -4,12 +4,15 @@ import json
 import sys
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import ModelCard
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
+from hf_elmo.conversion import convert_named
 from hf_elmo.conversion.bilm_tf import (
     checkpoint_files,
     convert_bilm_tf,
@@ -17,9 +20,12 @@ from hf_elmo.conversion.bilm_tf import (
     load_bilm_tf,
     tensors_from_variables,
 )
+from hf_elmo.conversion.download import PUBLISHED_TRAININGS, download_training
 from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from hf_elmo_cli import main
 from tests.allennlp_files import make_options
+
+from .server import serving
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "on", "a", "mat", ".", "dog", "saw", "it"]
 TRAINING = {
@@ -244,7 +250,7 @@ def test_the_command_converts_a_training(training, tmp_path, monkeypatch, capsys
     monkeypatch.setattr("hf_elmo.conversion.bilm_tf.read_variables", lambda checkpoint: variables)
     out = tmp_path / "out"
     assert main(["convert", *(str(training / name) for name in arguments), str(out)]) == 0
-    assert capsys.readouterr().out == f"{out}: every tensor equals its source\n"
+    assert capsys.readouterr().out == f"{out}: every tensor equals its source; its README.md shows how to use it\n"
     model, tokenizer = ElmoForPreTraining.from_pretrained(out), ElmoTokenizer.from_pretrained(out)
     assert our_loss(model) == pytest.approx(expected_loss(options, variables), rel=1e-5)
     assert (tokenizer.vocabulary, tokenizer.word_splitting) == (WORDS, "whitespace")
@@ -252,6 +258,61 @@ def test_the_command_converts_a_training(training, tmp_path, monkeypatch, capsys
     files = ["model.ckpt-70.data-00000-of-00001", "model.ckpt-70.index", "options.json", "vocab.txt"]
     assert [one["file"] for one in record["sources"]] == files
     assert "bilm-tf's TensorFlow checkpoint" in (out / "README.md").read_text()
+
+
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The published training's files, of a small model, whose file `checkpoint` names a folder that is not here."""
+    monkeypatch.setitem(sys.modules, "tensorflow", ModuleType("tensorflow"))
+    variables = make_variables(training_options("projection"))
+    monkeypatch.setattr("hf_elmo.conversion.bilm_tf.read_variables", lambda checkpoint: variables)
+    folder = tmp_path / "published"
+    folder.mkdir()
+    (folder / "options.json").write_text(json.dumps(training_options("projection")))
+    (folder / "vocab-2016-09-10.txt").write_text("\n".join(WORDS) + "\n")
+    (folder / "checkpoint").write_text('model_checkpoint_path: "/its/author/model.ckpt-935588"\n')
+    for ending in ("index", "data-00000-of-00001"):
+        (folder / f"model.ckpt-935588.{ending}").write_bytes(ending.encode())
+    return folder
+
+
+def test_the_published_training_and_a_copy_of_it(published, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving() as server:
+        monkeypatch.setattr(download_training, "__defaults__", (None, (server.url,)))
+        out = tmp_path / "downloaded" / "elmo"
+        command = ["convert", "original-softmax", str(out), "--cache-dir", str(tmp_path / "cache")]
+        assert main(command) == 1
+        assert "hf-elmo convert --model original-softmax FOLDER OUT." in capsys.readouterr().err
+        for path in PUBLISHED_TRAININGS["original-softmax"]:
+            server.files[path] = (published / path.rpartition("/")[2]).read_bytes()
+        server.files["vocab-2016-09-10.txt"] = b"<html>gone</html>"
+        assert main(command) == 1
+        assert "is not txt: it begins with b'<html>" in capsys.readouterr().err
+        server.files["vocab-2016-09-10.txt"] = (published / "vocab-2016-09-10.txt").read_bytes()
+        assert main(command) == 0
+    copies = {"0": [published], "1": [published / "model.ckpt-935588.index", published / "vocab-2016-09-10.txt"]}
+    for number, paths in copies.items():
+        given = tmp_path / number / "elmo"
+        assert main(["convert", "--model", "original-softmax", *map(str, paths), str(given)]) == 0
+        for file in out.iterdir():
+            assert (given / file.name).read_bytes() == file.read_bytes(), file.name
+    assert ElmoForPreTraining.from_pretrained(out).config.vocab_size == len(WORDS)
+    tokenizer = ElmoTokenizer.from_pretrained(out)
+    assert (tokenizer.vocabulary, tokenizer.word_splitting) == (WORDS, "lm1b")
+    assert ModelCard.load(out / "README.md").data.datasets == ["billion-word-benchmark/lm1b"]
+
+
+def test_what_the_published_training_has_not(published, tmp_path):
+    out = tmp_path / "out"
+    for how, message in (
+        ({"dtype": "float16"}, "which is converted in float32"),
+        ({"digest": "00"}, "which has several files"),
+        ({"files": [published / "options.json"]}, "this is no copy of it"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            convert_named("original-softmax", out, **how)
+    assert not out.exists()
 
 
 def test_the_files_of_the_latest_checkpoint_are_those_that_the_folder_names(training):
@@ -298,7 +359,7 @@ def test_the_command_refuses_what_a_training_has_not(training, capsys, arguments
 # -- with TensorFlow ---------------------------------------------------------------------------------------------------
 
 
-def write_checkpoint(folder: Path, name: str) -> tuple[dict, dict[str, np.ndarray]]:
+def write_checkpoint(folder: Path, name: str, step: int = 70) -> tuple[dict, dict[str, np.ndarray]]:
     """A training's folder, written by TensorFlow's own `Saver`."""
     tensorflow = pytest.importorskip("tensorflow")
     tf = tensorflow.compat.v1
@@ -311,7 +372,7 @@ def write_checkpoint(folder: Path, name: str) -> tuple[dict, dict[str, np.ndarra
         for variable, array in variables.items():
             tf.get_variable(variable, initializer=tf.constant(array))
         session.run(tf.global_variables_initializer())
-        tf.train.Saver().save(session, str(folder / "model.ckpt"), global_step=70)
+        tf.train.Saver().save(session, str(folder / "model.ckpt"), global_step=step)
     return options, variables
 
 
@@ -335,6 +396,15 @@ def test_conversion_keeps_the_softmax_and_the_vocabulary(tmp_path):
 def test_the_command_converts_a_checkpoint_of_tensorflow(tmp_path):
     options, variables = write_checkpoint(tmp_path / "training", "one layer")
     assert main(["convert", str(tmp_path / "training"), str(tmp_path / "out")]) == 0
+    found = our_loss(ElmoForPreTraining.from_pretrained(tmp_path / "out"))
+    assert found == pytest.approx(expected_loss(options, variables), rel=1e-5)
+
+
+def test_a_copy_of_the_published_training_whose_author_had_another_folder(tmp_path):
+    folder = tmp_path / "training"
+    options, variables = write_checkpoint(folder, "projection", step=935588)
+    (folder / "checkpoint").write_text('model_checkpoint_path: "/its/author/model.ckpt-935588"\n')
+    assert main(["convert", "--model", "original-softmax", str(folder), str(tmp_path / "out")]) == 0
     found = our_loss(ElmoForPreTraining.from_pretrained(tmp_path / "out"))
     assert found == pytest.approx(expected_loss(options, variables), rel=1e-5)
 

@@ -26,7 +26,7 @@ def run(*arguments: object) -> int:
 def test_there_and_back(source: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, back = tmp_path / "model", tmp_path / "back"
     assert run("convert", *source, out, "--dtype", "bfloat16", "--word-splitting", "whitespace") == 0
-    assert capsys.readouterr().out == f"{out}: every tensor equals its source\n"
+    assert capsys.readouterr().out == f"{out}: every tensor equals its source; its README.md shows how to use it\n"
     model = ElmoModel.from_pretrained(out, dtype="auto")
     assert model.dtype == torch.bfloat16
     assert ElmoTokenizer.from_pretrained(out).word_splitting == "whitespace"
@@ -39,13 +39,34 @@ def test_there_and_back(source: tuple[Path, Path], tmp_path: Path, capsys: pytes
 def test_published_model(source: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(checkpoint, "download_published", lambda *a: asked.append(a) or source)
-    assert run("convert", "--model", "pubmed", tmp_path / "model", "--cache-dir", "kept") == 0
-    assert asked == [("pubmed", "kept")]
-    assert ElmoModel.from_pretrained(tmp_path / "model").config.cell_size == 11
+    for number, name in enumerate((["pubmed"], ["--model", "pubmed"])):
+        assert run("convert", *name, tmp_path / f"model{number}", "--cache-dir", "kept") == 0
+        assert ElmoModel.from_pretrained(tmp_path / f"model{number}").config.cell_size == 11
+    assert asked == [("pubmed", "kept")] * 2
 
 
 @pytest.mark.parametrize(
-    "paths", [["a", "b"], ["--model", "small", "a", "b", "c"]], ids=["two files", "model and files"]
+    ("options", "says"),
+    [
+        (["--cache-dir", "kept"], "--cache-dir goes with a download, but files are given"),
+        (["--model", "pubmed", "--cache-dir", "kept"], "--cache-dir goes with a download, but files are given"),
+        (["--elmo-options", "options.json"], "--elmo-options goes with a model.tar.gz"),
+        (["--model", "pubmed", "--elmo-options", "options.json"], "--elmo-options goes with a model.tar.gz"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_options_without_effect_are_refused(
+    source: tuple[Path, Path], tmp_path: Path, options: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        run("convert", *source, tmp_path / "model", *options)
+    assert stopped.value.code == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    "paths", [["a", "b"], ["--model", "small", "a", "b", "c", "d"]], ids=["two files", "model and files"]
 )
 def test_wrong_number_of_paths(paths: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:

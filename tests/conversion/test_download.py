@@ -2,16 +2,21 @@
 
 import contextlib
 import hashlib
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hf_elmo.conversion import by_name
 from hf_elmo.conversion import download as downloads
 from hf_elmo.conversion.download import HDF5_SIGNATURE, PUBLISHED_MODELS, ZIP_SIGNATURE, download, download_published
+from hf_elmo_cli import main
 from tests.allennlp_files import make_arrays, make_options, write_files
 from tests.harness.kills import KILLS, download_command, run_with_kills
+from tests.manylangs_files import make_settings, write_model
 
 from .server import Server, serving
 
@@ -244,6 +249,27 @@ class TestArchives:
             download("162.zip", tmp_path / "162.zip", [server.url])
         assert "hf-elmo convert 162.zip OUT" in str(raised.value)
 
+    def test_a_failure_names_the_command_for_a_copy(
+        self,
+        server: Server,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.setattr(by_name, "NLPL_HOSTS", (server.url,))
+        source = write_model(tmp_path / "source", make_settings(), [["praça", "."]])
+        packed = Path(shutil.make_archive(str(tmp_path / "168"), "zip", source))
+        convert = ["convert", "manylangs-pt", str(tmp_path / "elmo-pt"), "--cache-dir", str(tmp_path / "cache")]
+        assert main(convert) == 1
+        error = capsys.readouterr().err
+        assert f"{server.url}168.zip: HTTP Error 404" in error
+        (command,) = re.findall(r"hf-elmo (convert --model manylangs-pt 168\.zip OUT)\.$", error, re.MULTILINE)
+        monkeypatch.chdir(tmp_path)
+        assert main(command.split()) == 0
+        server.files = {"168.zip": packed.read_bytes()}
+        assert main(convert) == 0
+        assert Path("OUT/model.safetensors").read_bytes() == Path("elmo-pt/model.safetensors").read_bytes()
+
 
 class TestPublished:
     def test_seqvec_has_hosts_of_its_own(self, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,6 +278,10 @@ class TestPublished:
         server.files = {"seqvec/options.json": OPTIONS, "seqvec/weights.hdf5": WEIGHTS}
         options, weights = download_published("seqvec", tmp_path)
         assert (options.name, weights.read_bytes()) == ("options.json", WEIGHTS)
+
+    def test_a_failure_names_the_command_for_a_copy(self, server: Server, tmp_path: Path) -> None:
+        with pytest.raises(ConnectionError, match="hf-elmo convert --model pubmed OPTIONS WEIGHTS OUT"):
+            download_published("pubmed", tmp_path, [server.url])
 
     def test_both_files_of_a_model(self, server: Server, tmp_path: Path) -> None:
         server.files = dict(zip(PUBLISHED_MODELS["pubmed"], (OPTIONS, WEIGHTS), strict=True))

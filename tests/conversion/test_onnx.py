@@ -12,6 +12,7 @@ import hf_elmo
 from hf_elmo import (
     ElmoConfig,
     ElmoForPreTraining,
+    ElmoForQuestionAnswering,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
     ElmoModel,
@@ -147,11 +148,13 @@ def test_layers_are_an_option_of_onnx_only(capsys):
 
 
 def test_heads_that_are_not_exported(config: ElmoConfig, tmp_path: Path) -> None:
-    tagger = ElmoForTokenClassification(config)
-    tagger.save_pretrained(tmp_path / "tagger")
-    for model in (tagger, tmp_path / "tagger"):
-        with pytest.raises(ValueError, match="is a tagger, which is not exported"):
-            export_onnx(model, tmp_path / "tagger.onnx")
+    heads = {ElmoForTokenClassification: "a tagger", ElmoForQuestionAnswering: "a reader of questions"}
+    for head, kind in heads.items():
+        whole = head(config)
+        whole.save_pretrained(tmp_path / head.__name__)
+        for model in (whole, tmp_path / head.__name__):
+            with pytest.raises(ValueError, match=f"is {kind}, which is not exported"):
+                export_onnx(model, tmp_path / "head.onnx")
     config.encoder_type, config.encoder_hidden_size = "bilstm", 3
     with pytest.raises(ValueError, match=r"heads with an encoder.*not exported"):
         export_onnx(ElmoForSequenceClassification(config), tmp_path / "classifier.onnx")

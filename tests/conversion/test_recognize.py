@@ -190,14 +190,30 @@ def test_a_folder_of_allennlps_two_files_is_converted(
     assert recognize(tmp_path / "source") == ("allennlp-folder", "", files)
     monkeypatch.chdir(tmp_path)
     assert main(["convert", "source", "out", "--dtype", "float16"]) == 0
-    assert capsys.readouterr().out == "out: every tensor equals its source\n"
+    assert capsys.readouterr().out == "out: every tensor equals its source; its README.md shows how to use it\n"
     expected = ElmoModel.from_pretrained(convert(*files, tmp_path / "by-files", dtype="float16"), dtype="auto")
     written = ElmoModel.from_pretrained("out", dtype="auto").state_dict()
     assert all(torch.equal(written[key], tensor) for key, tensor in expected.state_dict().items())
 
 
+@pytest.mark.parametrize("name", ["small", "manylangs-pt"])
+def test_a_published_models_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert recognize(name) == ("published", "", ())
+    touch(tmp_path / name, "saved_model.pb")
+    assert recognize(name).kind == "saved-model"  # what is there goes first
+
+
+def test_a_name_that_no_published_model_has(capsys: pytest.CaptureFixture[str]) -> None:
+    assert recognize("manylangs-xx").kind == "missing"
+    with pytest.raises(SystemExit) as stopped:
+        main(["convert", "manylangs-xx", "out"])
+    assert stopped.value.code == 2
+    assert "no published model has that name: hf-elmo convert --list shows the names" in capsys.readouterr().err
+
+
 def test_what_does_not_exist_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    missing = tmp_path / "missing"
+    missing = tmp_path / "missing"  # with a folder: it cannot be meant as a name
     with pytest.raises(FileNotFoundError, match="missing does not exist"):
         raise recognize(missing).error
     assert main(["convert", str(missing), str(tmp_path / "weights.hdf5"), str(tmp_path / "out")]) == 1

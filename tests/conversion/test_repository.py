@@ -8,10 +8,19 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from huggingface_hub import ModelCard
 
 from hf_elmo import ElmoModel, ElmoTokenizer
-from hf_elmo.conversion import all_names, by_name, convert, convert_named, convert_repository
-from hf_elmo.conversion.download import PUBLISHED_MODELS
+from hf_elmo.conversion import (
+    all_names,
+    by_name,
+    checkpoint,
+    convert,
+    convert_manylangs,
+    convert_named,
+    convert_repository,
+)
+from hf_elmo.conversion.download import PUBLISHED_MODELS, PUBLISHED_TRAININGS
 from hf_elmo.conversion.published import MANYLANGS
 from hf_elmo.conversion.vocabularies import copy_vocabulary
 from hf_elmo_cli import main
@@ -100,8 +109,8 @@ def test_every_published_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert stopped.value.code == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(all_names())
-    assert len(lines) == len(PUBLISHED_MODELS) + 44
-    assert "manylangs-ko   Korean, ELMoForManyLangs, NLPL identifier 161" in lines
+    assert len(lines) == len(PUBLISHED_MODELS) + len(PUBLISHED_TRAININGS) + 44
+    assert "manylangs-ko      Korean, ELMoForManyLangs, http://vectors.nlpl.eu/repository/11/161.zip" in lines
     assert sorted(number for number, _ in MANYLANGS.values()) == list(range(136, 180))
 
 
@@ -110,10 +119,70 @@ def test_a_language_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     packed, asked = Path(shutil.make_archive(str(tmp_path / "161"), "zip", source)), []
     monkeypatch.setattr(by_name, "download", lambda *arguments: asked.append(arguments) or packed)
     assert main(["convert", "--model", "manylangs-ko", str(tmp_path / "out"), "--cache-dir", str(tmp_path / "c")]) == 0
-    assert asked == [("161.zip", tmp_path / "c" / "161.zip", ("http://vectors.nlpl.eu/repository/11/",))]
+    hosts = ("http://vectors.nlpl.eu/repository/11/",)
+    assert asked == [("161.zip", tmp_path / "c" / "161.zip", hosts, "manylangs-ko")]
     assert ElmoModel.from_pretrained(tmp_path / "out").config.char_units == "unicode"
     with pytest.raises(ValueError, match="model is 'manylangs-xx', but the published ones are small"):
         convert_named("manylangs-xx", tmp_path / "other")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_copy_of_a_language_becomes_what_a_download_becomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_model(tmp_path / "source", make_settings(), [["praça", "."]])
+    packed = Path(shutil.make_archive(str(tmp_path / "168"), "zip", source))
+    monkeypatch.setattr(by_name, "download", lambda *_: packed)
+    downloaded, given = tmp_path / "downloaded" / "elmo-pt", tmp_path / "given" / "elmo-pt"
+    assert main(["convert", "manylangs-pt", str(downloaded)]) == 0
+    assert main(["convert", "--model", "manylangs-pt", str(packed), str(given)]) == 0
+    assert contents(given) == contents(downloaded)
+    assert ModelCard.load(given / "README.md").data.language == "pt"
+    nameless = convert_manylangs(packed, tmp_path / "nameless" / "elmo-pt")
+    assert ModelCard.load(nameless / "README.md").data.language is None
+
+
+@pytest.mark.parametrize("name", ["pubmed", "seqvec"])
+def test_a_copy_of_allennlps_files_becomes_what_a_download_becomes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = make_options()
+    files = write_files(tmp_path / "source", options, make_arrays(options))
+    monkeypatch.setattr(checkpoint, "download_published", lambda *_: files)
+    downloaded = convert_named(name, tmp_path / "downloaded" / "elmo")
+    for number, paths in enumerate((files, (tmp_path / "source",))):
+        given = tmp_path / str(number) / "elmo"
+        assert main(["convert", "--model", name, *map(str, paths), str(given)]) == 0
+        assert contents(given) == contents(downloaded)
+    assert ElmoTokenizer.from_pretrained(downloaded).word_splitting == {"pubmed": "lm1b", "seqvec": "characters"}[name]
+
+
+def test_a_packed_copy_has_the_names_card_and_tokenizer(folder: Path, tmp_path: Path) -> None:
+    packed = Path(shutil.make_archive(str(tmp_path / "model"), "zip", folder))
+    digest = hashlib.sha256(packed.read_bytes()).hexdigest()
+    out = convert_named("portuguese", tmp_path / "out", files=[packed], digest=digest)
+    assert ModelCard.load(out / "README.md").data.language == "pt"
+    assert ElmoTokenizer.from_pretrained(out).word_splitting == "lm1b"
+    with pytest.raises(ValueError, match="has the SHA-256"):
+        convert_named("portuguese", tmp_path / "other", files=[packed], digest="00")
+
+
+def test_what_is_no_copy_of_the_model_is_refused(folder: Path, tmp_path: Path) -> None:
+    out, options, weights = tmp_path / "out", folder / "options.json", folder / "model.hdf5"
+    for name, files, message in (
+        ("manylangs-pt", [folder], "manylangs-pt is a folder or an archive of ELMoForManyLangs, and this is no copy"),
+        ("small", [write_model(tmp_path / "m", make_settings(), [["a"]])], "small is options.json and weights.hdf5"),
+        ("small", [options], "this is no copy"),
+        ("manylangs-xx", [options, weights], "model is 'manylangs-xx', but the published ones are"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            convert_named(name, out, files=files)
+    with pytest.raises(FileNotFoundError, match=r"missing\.json does not exist"):
+        convert_named("small", out, files=[tmp_path / "missing.json", weights])
+    with pytest.raises(ValueError, match="cache_dir is kept, but nothing is downloaded"):
+        convert_named("small", out, files=[options, weights], cache_dir="kept")
+    assert not out.exists()
 
 
 def test_options_go_with_an_archive_alone(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
