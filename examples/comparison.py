@@ -76,6 +76,7 @@ def fine_tune(
     collator: type = DataCollatorWithPadding,
     rates: Mapping[str, float] | None = None,
     patience: int = 3,
+    also: Callable[[ElmoTaskModel], Mapping[str, float]] | None = None,
     **settings: Any,
 ) -> Run:
     """
@@ -86,6 +87,7 @@ def fine_tune(
         best: the metric of `metrics` by which the epoch is chosen.
         rates: learning rates of their own, as [`hf_elmo.learning_rates`] takes them.
         patience: stop after so many epochs that are not better.
+        also: further figures of the trained model, beside those of `parts["test"]`.
         settings: of `TrainingArguments`.
     """
     with TemporaryDirectory() as folder:
@@ -120,6 +122,7 @@ def fine_tune(
     tested = trainer.predict(parts["test"]).metrics
     others = ("loss", "time", "per_second")  # what Trainer measures besides
     scores = {key.removeprefix("test_"): value for key, value in tested.items() if not key.endswith(others)}
+    scores |= also(model) if also is not None else {}
     return Run(scores, seconds, sum(p.numel() for p in model.parameters() if p.requires_grad))
 
 

@@ -6,6 +6,7 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForPreTraining,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoTokenizer,
@@ -18,7 +19,10 @@ __version__ = VERSION
 
 # Importing a model class costs seconds, so each is imported when it is first used.
 _MODULE_OF = {
+    "CoreferenceCollator": "tasks.coreference",
+    "ElmoForCoreferenceResolution": "modeling_coreference_elmo",
     "ElmoForPreTraining": "modeling_pretraining_elmo",
+    "ElmoForQuestionAnswering": "modeling_question_answering_elmo",
     "ElmoForSequenceClassification": "modeling_classification_elmo",
     "ElmoForTokenClassification": "modeling_tagging_elmo",
     "ElmoModel": "modeling_elmo",
@@ -27,9 +31,14 @@ _MODULE_OF = {
     "Embedder": "embedding.embedder",
     "TaggingCollator": "tasks.tagging",
     "Vocabulary": "pretraining.vocabulary",
+    "answer": "tasks.question_answering",
+    "arguments_of": "tasks.semantic_roles",
+    "coreference_metrics": "tasks.coreference_scores",
     "count_words": "tasks.word_vectors",
     "embed": "embedding.corpus",
     "embed_on_ray": "embedding.on_ray",
+    "encode_document": "tasks.coreference",
+    "encode_questions": "tasks.question_answering",
     "layer_similarities": "analysis.geometry",
     "layer_weights": "tasks.plots",
     "learning_rates": "tasks.optimization",
@@ -41,11 +50,14 @@ _MODULE_OF = {
     "plot_layer_weights": "tasks.plots",
     "predict": "tasks.predict",
     "pretrain": "pretraining.recipe",
-    "push": "hub",
     "previous_words": "analysis.scoring",
+    "push": "hub",
     "read_word_vectors": "tasks.word_vectors",
+    "resolve": "tasks.coreference",
+    "role_metrics": "tasks.semantic_roles",
     "score": "analysis.scoring",
     "span_metrics": "tasks.tagging",
+    "squad_metrics": "tasks.question_answering",
     "store_layers": "tasks.layers",
     "substitutes": "analysis.scoring",
     "word_plane": "analysis.geometry",
@@ -86,5 +98,6 @@ AutoConfig.register("elmo", ElmoConfig)
 AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer)
 AutoModel.register(ElmoConfig, _on_use("ElmoModel"))
 AutoModelForPreTraining.register(ElmoConfig, _on_use("ElmoForPreTraining"))
+AutoModelForQuestionAnswering.register(ElmoConfig, _on_use("ElmoForQuestionAnswering"))
 AutoModelForSequenceClassification.register(ElmoConfig, _on_use("ElmoForSequenceClassification"))
 AutoModelForTokenClassification.register(ElmoConfig, _on_use("ElmoForTokenClassification"))

@@ -33,7 +33,7 @@ class CharacterVocabulary:
     def __init__(self, characters: Sequence[str], words: Sequence[str] | None = None) -> None:
         self.characters, self.words = list(characters), None if words is None else list(words)
         self._character_ids = _numbered(self.characters, map(character_id, range(len(self.characters))))
-        self._word_ids = None if words is None else _numbered(self.words, range(FIRST_WORD_ID, len(words) + 4))
+        self._word_ids = None if words is None else _numbered(self.words, range(FIRST_WORD_ID, self.word_size))
         self._character_of = {number: character for character, number in self._character_ids.items()}
 
     @property

@@ -19,6 +19,8 @@ SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID 
 # Names in a config.json that are neither fields nor attributes.
 NO_FIELDS = {"auto_map", "model_type", "torch_dtype", "transformers_version", "_commit_hash", "_name_or_path"}
 NO_FIELDS |= {"use_cache", "hf_elmo_version"}  # Trainer sets the first on every configuration
+# What scripts for every model give to from_pretrained, and transformers to the configuration.
+NO_FIELDS |= {"attn_implementation", "experts_implementation", "return_unused_kwargs", "_from_auto", "_from_pipeline"}
 OPTIONAL_SIZES = ("classifier_hidden_size", "vocab_size", "word_vocab_size", "word_embedding_size")
 # The character filters of every model that was published: (width in characters, number of filters).
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -68,9 +70,11 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         scalar_mix_layer_norm (`bool`, defaults to `False`): Whether each layer is normalized before it is mixed.
         freeze_bilm (`bool`, defaults to `True`): Whether the character CNN and the biLM are left as they are: of an
             `ElmoModel` the scalar mix is trained, of a model with a head both. (`ElmoForPreTraining` trains the biLM.)
-        vocab_size (`int`, *optional*): Words of the language model's softmax; `None` for a biLM without one.
+        vocab_size (`int`, *optional*): Words of the language model's softmax; `None` for a biLM without one. (A model
+            reads characters: `tokenizer.vocab_size`, their number, is `char_vocab_size` here.)
         num_sampled (`int`, defaults to 8192): Negative words sampled for a training step of the language model.
-        pad_token_id (`int`, defaults to 0): The character that fills a padded position.
+        pad_token_id (`int`, defaults to 0): The character that fills a padded position. Part of the format, as are the
+            next two: no other value is taken.
         bos_token_id (`int`, defaults to 257): The character that stands for the sentence's begin, `<S>`.
         eos_token_id (`int`, defaults to 258): The character that stands for the sentence's end, `</S>`.
 
@@ -135,13 +139,15 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         self._require_sizes_that_fit()
         self._require_layer_weights()
         self._require_task_fields()
-        self._warn_of_unknown(kwargs)
+        self.warn_of_unknown(kwargs)
         super().__post_init__(**kwargs | {"hf_elmo_version": VERSION})
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """As in transformers; what `kwargs` change is checked and completed like the rest."""
         changed = {field.name: kwargs.pop(field.name) for field in fields(cls) if field.name in kwargs}
+        if not kwargs.get("return_unused_kwargs"):  # otherwise they are meant for a model, which refuses what it lacks
+            cls.warn_of_unknown(kwargs)
         return super().from_dict({**config_dict, **changed}, **kwargs)
 
     @property
@@ -166,11 +172,11 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         raise ValueError(f"ElmoConfig: {field} is {getattr(self, field)!r}, but {remedy}.")
 
     @classmethod
-    def _warn_of_unknown(cls, given: dict[str, Any]) -> None:
+    def warn_of_unknown(cls, given: dict[str, Any]) -> None:
         """A field that has no effect is most likely a misspelt one."""
         known = {field.name for field in fields(cls)} | set(dir(PreTrainedConfig)) | NO_FIELDS
         for name in sorted(given.keys() - known):
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            nearest = difflib.get_close_matches(name, [one for one in known if one[0] != "_"], n=1, cutoff=0.5)
             meant = f"; did you mean {nearest[0]}?" if nearest else "."
             logger.warning(f"ElmoConfig has no field {name} ({given[name]!r} has no effect){meant}")
 
@@ -193,12 +199,9 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             self._refuse("char_vocab_size", "must be 262 or more: 256 bytes, 5 markers and a row for padded positions")
         if self.pad_token_id != 0:
             self._refuse("pad_token_id", "must be 0: a padded position is a row of zeros")
-        for field in ("bos_token_id", "eos_token_id"):
-            value = getattr(self, field)
-            if value is None or not 256 < value < self.char_vocab_size:
-                self._refuse(field, f"must be a character that is no byte: 257 to {self.char_vocab_size - 1}")
-        if self.eos_token_id == self.bos_token_id:
-            self._refuse("eos_token_id", "must not be the bos_token_id")
+        for field, number in (("bos_token_id", SENTENCE_BEGIN_ID), ("eos_token_id", SENTENCE_END_ID)):
+            if getattr(self, field) != number:
+                self._refuse(field, f"must be {number}: the tokenizer writes no other, which would be read as a word")
 
     def _require_filters(self) -> None:
         if not self.char_filters:

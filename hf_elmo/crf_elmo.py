@@ -53,13 +53,18 @@ class ElmoCRF(nn.Module):
 
     All methods take `emissions [batch, words, labels]` and `mask [batch, words]`, the words of each row at its left end
     (`compact` of packing_elmo.py puts them there), and compute in float32 at least.
+
+    Args:
+        num_labels: how many there are.
+        allowed: what [`allowed_transitions`] returns; `None` where every sequence is allowed.
+        learned: whether one label after another has a score; else labels are independent but for what is allowed.
     """
 
-    def __init__(self, num_labels: int, allowed: tuple[list, list, list] | None = None) -> None:
+    def __init__(self, num_labels: int, allowed: tuple[list, list, list] | None = None, learned: bool = True) -> None:
         super().__init__()
-        self.transitions = nn.Parameter(torch.empty(num_labels, num_labels))  # [before, after]
-        self.start = nn.Parameter(torch.empty(num_labels))
-        self.end = nn.Parameter(torch.empty(num_labels))
+        shapes = {"transitions": (num_labels, num_labels), "start": (num_labels,), "end": (num_labels,)}
+        for name, shape in shapes.items():  # transitions: [before, after]
+            self.register_parameter(name, nn.Parameter(torch.empty(shape)) if learned else None)
         self.allowed = allowed
 
     def log_likelihood(self, emissions: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
@@ -129,8 +134,11 @@ class ElmoCRF(nn.Module):
             return torch.autograd.grad(self.log_partition(emissions, mask).sum(), emissions)[0]
 
     def _wide(self, emissions: Tensor) -> tuple[Tensor, ...]:
-        wide = torch.promote_types(emissions.dtype, torch.float32)
-        return tuple(part.to(wide) for part in (emissions, self.start, self.transitions, self.end))
+        emissions = emissions.to(torch.promote_types(emissions.dtype, torch.float32))
+        if self.transitions is None:
+            none = emissions.new_zeros(emissions.shape[2])
+            return emissions, none, none.expand(len(none), -1), none
+        return emissions, *(part.to(emissions) for part in (self.start, self.transitions, self.end))
 
 
 __all__ = ["ElmoCRF", "allowed_transitions"]

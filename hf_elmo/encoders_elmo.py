@@ -29,10 +29,63 @@ class ElmoBiLSTM(nn.Module):
         return packing.pad(self.lstm(PackedSequence(words, torch.tensor(packing.batch_sizes)))[0].data)
 
 
+class ElmoHighwayLSTM(nn.Module):
+    """A layer of an LSTM in one direction whose output goes through a highway (Zhang et al. 2016; He et al. 2017,
+    section 2.2): `h = r * (o * tanh(c)) + (1 - r) * W x`, where the gate r is made as the others are."""
+
+    def __init__(self, input_size: int, hidden_size: int, dropout: float) -> None:
+        super().__init__()
+        self.hidden_size, self.dropout = hidden_size, dropout
+        self.weight_ih = nn.Parameter(torch.empty(6 * hidden_size, input_size))  # of i, f, g, o, r, and the highway
+        self.weight_hh = nn.Parameter(torch.empty(5 * hidden_size, hidden_size))  # of i, f, g, o, r
+        self.bias = nn.Parameter(torch.empty(6 * hidden_size))
+
+    def forward(self, words: Tensor, batch_sizes: Sequence[int]) -> Tensor:
+        """Packed words `[packed, input_size]`, in the order in which they are read, to `[packed, hidden_size]`."""
+        *gates, highway = nn.functional.linear(words, self.weight_ih, self.bias).chunk(6, dim=1)
+        hidden = cell = words.new_zeros(batch_sizes[0], self.hidden_size)
+        kept = nn.functional.dropout(torch.ones_like(hidden), self.dropout, self.training)
+        steps = zip(*(part.split(batch_sizes) for part in (torch.cat(gates, dim=1), highway)), strict=True)
+        outputs = []
+        for from_word, passed in steps:
+            size = len(passed)  # the last rows have ended
+            i, f, g, o, r = torch.addmm(from_word, hidden[:size], self.weight_hh.T).chunk(5, dim=1)
+            cell = f.sigmoid() * cell[:size] + i.sigmoid() * g.tanh()
+            hidden = torch.lerp(passed, o.sigmoid() * cell.tanh(), r.sigmoid()) * kept[:size]
+            outputs.append(hidden)
+        return torch.cat(outputs)
+
+
+class ElmoAlternatingLSTM(nn.Module):
+    """Layers that read forward and backward in turn, each what the one below found (He et al. 2017, section 2.2; Zhou
+    and Xu 2015); zero where no word is."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int, dropout: float, recurrent_dropout: float
+    ) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        sizes = [input_size, *[hidden_size] * (num_layers - 1)]
+        self.layers = nn.ModuleList(ElmoHighwayLSTM(size, hidden_size, recurrent_dropout) for size in sizes)
+
+    @torch.compiler.disable  # the packing differs from batch to batch
+    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, words, input_size]` and `[batch, words]` to `[batch, words, hidden_size]`."""
+        packing = Packing.of(mask)
+        if not packing.batch_sizes:
+            return vectors.new_zeros(*mask.shape, self.layers[0].hidden_size)
+        words = self.dropout(vectors.flatten(0, 1)[packing.positions])
+        for number, layer in enumerate(self.layers):
+            words = words if number == 0 else words.index_select(0, packing.reverse)
+            words = layer(words, packing.batch_sizes)
+        return packing.pad(words if len(self.layers) % 2 else words.index_select(0, packing.reverse))
+
+
 class ElmoTaskEncoder(nn.Module):
     """`[x; ELMo]` to the encoder's output, beside which ELMo may stand once more (Peters et al. 2018, section 3.3).
 
-    `sizes` are those of the parts of the output, each of which has a forward and a backward half.
+    `sizes` are those of the parts of the output, each of which has a forward and a backward half; that of an
+    alternating encoder, which taggers read, has none.
     """
 
     def __init__(self, config: ElmoConfig, input_size: int) -> None:
@@ -40,12 +93,14 @@ class ElmoTaskEncoder(nn.Module):
         hidden = config.encoder_hidden_size
         biattentive = config.encoder_type == "biattentive"
         self.feedforward = nn.Linear(input_size, hidden) if biattentive else None
-        self.bilstm = ElmoBiLSTM(
-            hidden if biattentive else input_size, hidden, config.encoder_num_layers, config.encoder_dropout
-        )
+        layers = hidden if biattentive else input_size, hidden, config.encoder_num_layers, config.encoder_dropout
+        if config.encoder_type == "alternating":
+            self.bilstm = ElmoAlternatingLSTM(*layers, config.encoder_recurrent_dropout)
+        else:
+            self.bilstm = ElmoBiLSTM(*layers)
         self.dropout = nn.Dropout(config.encoder_dropout)
         again = [config.hidden_size] if config.elmo_at_output and config.use_elmo else []
-        self.sizes = [2 * hidden, *again]
+        self.sizes = [hidden if config.encoder_type == "alternating" else 2 * hidden, *again]
 
     def forward(self, vectors: Tensor, mask: Tensor, elmo: Tensor | None = None) -> Tensor:
         """`[batch, words, input_size]`, `[batch, words]` and ELMo's second mix `[batch, words, 2P]`, where there is
@@ -146,4 +201,11 @@ def last_over(vectors: Tensor, mask: Tensor) -> Tensor:
     return torch.cat((forward[rows, last], backward[rows, first]), dim=1)
 
 
-__all__ = ["ElmoAttentionPooling", "ElmoBiLSTM", "ElmoBiattention", "ElmoLocalInference", "ElmoMaxout"]
+__all__ = [
+    "ElmoAlternatingLSTM",
+    "ElmoAttentionPooling",
+    "ElmoBiLSTM",
+    "ElmoBiattention",
+    "ElmoLocalInference",
+    "ElmoMaxout",
+]

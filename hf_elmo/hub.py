@@ -204,7 +204,9 @@ def _card_for(folder: Path, repository: str, made: Path) -> None:
     except (ValueError, YAMLError) as error:
         raise ValueError(f"{file} is no model card: {' '.join(str(error).split())}") from error
     if card is None:
-        card = make_card(repository.rpartition("/")[2], config=ElmoConfig.from_pretrained(folder))
+        splitting = _read(folder / "tokenizer_config.json").get("word_splitting")
+        config = ElmoConfig.from_pretrained(folder)
+        card = make_card(repository.rpartition("/")[2], config=config, word_splitting=splitting)
         card.save(made / file.name)
     title = re.match(r"\s*# (.+)", card.text)
     quoted = f'"{title[1].strip()}"' if title else None

@@ -32,6 +32,11 @@ class ElmoForSequenceClassification(ElmoTaskModel):
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
+        if config.encoder_type in ("alternating", "attention_flow"):
+            raise ValueError(
+                f"ElmoConfig: encoder_type is {config.encoder_type!r}, which is for other tasks; a classifier takes "
+                "'bilstm', 'biattentive', 'esim' or None."
+            )
         pairs, hidden, dropout = config.classifier_text_pairs, config.encoder_hidden_size, config.encoder_dropout
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.encoder = ElmoTaskEncoder(config, self.vectors_size) if config.encoder_type else None
@@ -97,7 +102,7 @@ class ElmoForSequenceClassification(ElmoTaskModel):
             word_vector_ids,
             bilm_layers,
             output_hidden_states,
-            self.config.classifier_text_pairs,
+            self.reads_text_pairs,
         )
         pooled = self._pool_texts(read)
         for layer in self.maxouts or ():

@@ -178,8 +178,8 @@ class ElmoBiLM(nn.Module):
     def _call(
         layers: Sequence[ElmoLSTMLayer], x: Tensor, batch_sizes: Sequence[int], state: State
     ) -> tuple[Tensor, State]:
-        """The layers of all directions in one call, or in a call each where one is more than its weights."""
-        if all(is_plain(layer, ElmoLSTMLayer) for layer in layers):
+        """The layers of all directions in one call, or in a call each where one is more than its weights or watched."""
+        if all(is_plain(layer, ElmoLSTMLayer) for layer in layers) and not nn.modules.module._has_any_global_hook():
             return layers[0](x, batch_sizes, state, layers[1:])
         each = [slice(direction, direction + 1) for direction in range(len(layers))]
         parts = [
@@ -215,7 +215,12 @@ class ElmoPreTrainedModel(PreTrainedModel):
         again. And mixes of another number than the checkpoint's are new ones: they belong to a task, not to the biLM.
         """
         wants_report, lenient = (kwargs.pop(n, False) for n in ("output_loading_info", "ignore_mismatched_sizes"))
-        model, report = super().from_pretrained(*args, output_loading_info=True, ignore_mismatched_sizes=True, **kwargs)
+        how = {"output_loading_info": True, "ignore_mismatched_sizes": True, **kwargs}
+        try:
+            model, report = super().from_pretrained(*args, **how)
+        except TypeError as error:  # of the constructor, which transformers gives what is no field
+            cls.config_class.warn_of_unknown({name: kwargs[name] for name in kwargs if f"'{name}'" in str(error)})
+            raise
         others = [place for place in report["mismatched_keys"] if "scalar_mix." not in place[0]]
         if others and not lenient:
             raise RuntimeError(
@@ -250,7 +255,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         if mode and not self._said_what_is_trained:
             self._said_what_is_trained = self.base_model._said_what_is_trained = True
             trained, all_ = (sum(x.numel() for x in self.parameters() if x.requires_grad or every) for every in (0, 1))
-            logger.info(f"{type(self).__name__}: {trained:,} of {all_:,} parameters are trained (freeze_bilm).")
+            logger.warning_once(f"{type(self).__name__}: {trained:,} of {all_:,} parameters are trained (freeze_bilm).")
             if self.dtype == torch.float16:
                 logger.warning_once("The weights are float16, in which training soon ends in NaN: " + FLOAT32_INSTEAD)
         return super().train(mode)

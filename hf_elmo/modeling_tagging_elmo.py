@@ -24,7 +24,8 @@ class ElmoTokenClassifierOutput(ModelOutput):
         loss: the mean over the words that have a label. With `labels`.
         logits: `[batch, positions, num_labels]`, a score for each label of each word, whatever its neighbors have; zero
             where no word is.
-        tags: `[batch, positions]`, the best sequence of labels, -100 where no word is. With a CRF, while not training.
+        tags: `[batch, positions]`, the best sequence of labels, -100 where no word is. With a CRF or a scheme, while
+            not training.
         hidden_states: the biLM's layers, each `[batch, positions, 2P]`. With `output_hidden_states=True`.
     """
 
@@ -37,9 +38,11 @@ class ElmoTokenClassifierOutput(ModelOutput):
 class ElmoForTokenClassification(ElmoTaskModel):
     """A label for each word: ELMo reads words, so labels stand one to one with words, and none is split.
 
-    Linear, or by a BiLSTM (`config.encoder_type`), or with a CRF (`config.tagging_crf`) whose sequences keep to
+    Linear, or by a BiLSTM (`config.encoder_type`), or with a CRF (`config.tagging_crf`); sequences keep to
     `config.tagging_scheme`. The paper's tagger of names: `encoder_type="bilstm"`, `encoder_num_layers=2`,
-    `tagging_crf=True` (Peters et al. 2018, appendix A.6; Lample et al. 2016).
+    `tagging_crf=True` (Peters et al. 2018, appendix; Lample et al. 2016). Its tagger of semantic roles, a row for
+    each predicate: `encoder_type="alternating"`, `encoder_num_layers=8`, `encoder_recurrent_dropout=0.1`,
+    `tagging_indicator_size=100`, `tagging_scheme="IOB2"` (appendix; He et al. 2017).
 
     Raises:
         ValueError: `config.encoder_type` reads texts, or a name in `config.id2label` is not of `config.tagging_scheme`.
@@ -49,21 +52,24 @@ class ElmoForTokenClassification(ElmoTaskModel):
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
-        if config.encoder_type not in (None, "bilstm"):
+        if config.encoder_type not in (None, "bilstm", "alternating"):
             raise ValueError(
                 f"ElmoConfig: encoder_type is {config.encoder_type!r}, which reads whole texts; "
-                "a tagger takes 'bilstm' or None."
+                "a tagger takes 'bilstm', 'alternating' or None."
             )
         if config.classifier_text_pairs:
             raise ValueError("ElmoConfig: classifier_text_pairs is True, but a tagger reads one text a row: use False.")
-        self.encoder = ElmoTaskEncoder(config, self.vectors_size) if config.encoder_type else None
+        indicator, size = config.tagging_indicator_size, self.vectors_size
+        self.indicator = None if indicator is None else nn.Embedding(2, indicator)
+        size += indicator or 0
+        self.encoder = ElmoTaskEncoder(config, size) if config.encoder_type else None
         self.dropout = nn.Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(sum(self.encoder.sizes) if self.encoder else self.vectors_size, config.num_labels)
-        self.crf = None
-        if config.tagging_crf:
+        self.classifier = nn.Linear(sum(self.encoder.sizes) if self.encoder else size, config.num_labels)
+        self.crf, scheme = None, config.tagging_scheme
+        if config.tagging_crf or scheme is not None:
             names = [config.id2label[number] for number in range(config.num_labels)]
-            scheme = config.tagging_scheme
-            self.crf = ElmoCRF(config.num_labels, None if scheme is None else allowed_transitions(names, scheme))
+            allowed = None if scheme is None else allowed_transitions(names, scheme)
+            self.crf = ElmoCRF(config.num_labels, allowed, learned=config.tagging_crf)
         self.loss_type = "ForTokenClassification"
         self.post_init()
 
@@ -77,6 +83,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
         special_tokens_mask: Tensor | None = None,
         word_vector_ids: Tensor | None = None,
         bilm_layers: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
         length: Tensor | None = None,
@@ -85,6 +92,8 @@ class ElmoForTokenClassification(ElmoTaskModel):
     ) -> ElmoTokenClassifierOutput:
         r"""
         Args:
+            token_type_ids: `[batch, positions]`, with `config.tagging_indicator_size`: 1 at the words that the row's
+                labels are about, the predicate of semantic roles; 0 elsewhere.
             labels: `[batch, positions]`, aligned with `input_ids`: -100 at the sentence boundaries, at padding and at
                 words without a label (`tokenizer.align_labels` puts words' labels there). The CRF sums over all labels
                 that a word without one may have.
@@ -94,8 +103,8 @@ class ElmoForTokenClassification(ElmoTaskModel):
         The others are those of [`ElmoTaskModel.read_words`].
 
         Raises:
-            ValueError: `labels` has another shape, or a label where no word is; or an input does not fit, as
-                [`ElmoTaskModel.read_words`] says.
+            ValueError: `labels` has another shape, or a label where no word is; `token_type_ids` are missing, are not
+                wanted, or name no word; or an input does not fit, as [`ElmoTaskModel.read_words`] says.
         """
         read = self.read_words(
             input_ids,
@@ -107,7 +116,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
             bilm_layers,
             output_hidden_states,
         )
-        vectors, inside = compact(read.vectors, read.words)
+        vectors, inside = compact(self._indicate(read.vectors, read.words, token_type_ids), read.words)
         if self.encoder is not None:
             again = None if read.elmo_at_output is None else compact(read.elmo_at_output, read.words)[0]
             vectors = self.encoder(vectors, inside, again)
@@ -123,13 +132,53 @@ class ElmoForTokenClassification(ElmoTaskModel):
             tags = expand(tags[inside] - IGNORED, read.words) + IGNORED
         return ElmoTokenClassifierOutput(loss, expand(scores[inside], read.words), tags, read.hidden_states)
 
+    def _indicate(self, vectors: Tensor, words: Tensor, token_type_ids: Tensor | None) -> Tensor:
+        """The word vectors, and beside each whether it is a word that the labels are about."""
+        if self.indicator is None:
+            if token_type_ids is not None and token_type_ids.any():
+                raise ValueError(
+                    "token_type_ids name words, but this tagger's labels are about no word of a row more than about "
+                    "another: make it with tagging_indicator_size."
+                )
+            return vectors
+        if token_type_ids is None:
+            raise ValueError(
+                "token_type_ids are missing, but the model has tagging_indicator_size: give 1 at the words that a "
+                "row's labels are about (the predicate), 0 elsewhere."
+            )
+        _require_indicated(token_type_ids, words)
+        return torch.cat((vectors, self.indicator(token_type_ids)), dim=2)
+
     def _nll(self, scores: Tensor, inside: Tensor, labels: Tensor) -> Tensor:
         """The negative log-likelihood of all words' labels, summed."""
-        if self.crf is not None:
+        if self.config.tagging_crf:
             return -self.crf.log_likelihood(scores, inside, labels.masked_fill(~inside, IGNORED)).sum()
         wide = torch.promote_types(scores.dtype, torch.float32)
         return nn.functional.cross_entropy(
             scores[inside].to(wide), labels[inside], ignore_index=IGNORED, reduction="sum"
+        )
+
+
+@torch.compiler.disable  # it asks for the values
+def _require_indicated(token_type_ids: Tensor, words: Tensor) -> None:
+    """Refuses `token_type_ids` that name no word of a row, or something else than words (ValueError)."""
+    if token_type_ids.shape != words.shape:
+        raise ValueError(
+            f"token_type_ids has the shape {list(token_type_ids.shape)}, but must be {list(words.shape)}: one for each "
+            "position of input_ids."
+        )
+    wrong = (token_type_ids != 0) & ~((token_type_ids == 1) & words)
+    if len(places := wrong.nonzero()):
+        row, position = places[0].tolist()
+        raise ValueError(
+            f"token_type_ids has {token_type_ids[row, position].item()} in row {row} at position {position}, where "
+            f"{'a word' if words[row, position] else 'a boundary or padding'} is: only words take 1, all else is 0."
+        )
+    without = (words.any(1) & ~token_type_ids.any(1)).nonzero()
+    if len(without):
+        raise ValueError(
+            f"token_type_ids has no 1 in row {without[0].item()}: which word are its labels about? A text without a "
+            "predicate has no row."
         )
 
 

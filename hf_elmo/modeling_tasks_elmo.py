@@ -11,6 +11,7 @@ from transformers import initialization as init
 from .configuration_elmo import ElmoConfig
 from .configuration_tasks_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, UNKNOWN_ID
 from .crf_elmo import ElmoCRF
+from .encoders_elmo import ElmoHighwayLSTM
 from .lstm_elmo import State
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
 from .packing_elmo import expand, unpadded_mask, words_mask
@@ -69,6 +70,11 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         elif config.layer_weights is not None:  # nor a learned mix in a fixed one
             self._keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"_mix\.(scalars|gamma)"]
 
+    @property
+    def reads_text_pairs(self) -> bool:
+        """Whether each row holds two texts, which the biLM reads apart."""
+        return self.config.classifier_text_pairs
+
     def set_trainable(self) -> None:
         """The biLM as `config.freeze_bilm` says, word vectors as `config.freeze_word_vectors` does; the rest always."""
         if self.config.use_elmo:
@@ -125,6 +131,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         What a head reads.
 
         Args:
+            state: as in [`ElmoModel`], of both texts of a pair. A head's output has none: what comes after this text
+                goes on from `model.elmo(**inputs).state`.
             word_vector_ids: `[batch, positions]`, the tokenizer's numbers of words; needed with word vectors.
             bilm_layers: `[batch, positions, num_hidden_layers + 1, 2P]`, of a frozen biLM, in place of `input_ids`.
             text_pairs: whether each row holds two texts, which are read apart.
@@ -162,7 +170,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     ) -> Tensor:
         """The layers `[batch, positions, num_hidden_layers + 1, 2P]` that every head takes in place of `input_ids`."""
         mask = unpadded_mask(self.config, input_ids, attention_mask, None)
-        pairs = self.config.classifier_text_pairs
+        pairs = self.reads_text_pairs
         texts = _texts(self.config, mask, input_ids, special_tokens_mask, pairs)
         return torch.stack(self._run(input_ids, None, mask, None, special_tokens_mask, texts, pairs, True)[1], dim=2)
 
@@ -271,6 +279,13 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                     forget = torch.zeros_like(parameter)
                     forget[module.hidden_size : 2 * module.hidden_size] = float(name.startswith("bias_ih"))
                     init.copy_(parameter, forget)
+        elif isinstance(module, ElmoHighwayLSTM):  # orthonormal, gate by gate (He et al. 2017, section 3.3)
+            for weight in (module.weight_ih, module.weight_hh):
+                gates = [nn.init.orthogonal_(torch.empty_like(gate)) for gate in weight.split(module.hidden_size)]
+                init.copy_(weight, torch.cat(gates))
+            bias = torch.zeros_like(module.bias)
+            bias[module.hidden_size : 2 * module.hidden_size] = 1.0  # the forget gate's
+            init.copy_(module.bias, bias)
         elif isinstance(module, ElmoCRF):
             for parameter in module.parameters():
                 init.uniform_(parameter, -0.1, 0.1)
@@ -290,7 +305,7 @@ def _texts(
         return mask.long()
     elif special is None:
         raise ValueError(
-            "classifier_text_pairs needs input_ids, word_vector_ids or special_tokens_mask: inputs_embeds and "
+            "a pair of texts needs input_ids, word_vector_ids or special_tokens_mask: inputs_embeds and "
             "bilm_layers do not say where a text begins."
         )
     else:  # each text has two boundaries
@@ -307,8 +322,9 @@ def _require_texts(counts: Tensor, pairs: bool) -> None:
     for row, count in enumerate(counts.tolist()):
         if count != 2 if pairs else count > 1:
             raise ValueError(
-                f"row {row} of input_ids holds {count} texts, but classifier_text_pairs is {pairs}: make the model "
-                "with classifier_text_pairs=True for pairs of texts, False for single ones."
+                f"row {row} of input_ids holds {count} texts, but this model reads {2 if pairs else 1}: a question and "
+                "its passage, tokenizer(question, passage), are two; a classifier is made with "
+                "classifier_text_pairs=True for pairs of texts, False for single ones."
             )
 
 

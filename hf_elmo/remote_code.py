@@ -29,14 +29,18 @@ FILES: dict[str, tuple[str, ...]] = {
     "ElmoTokenizer": (*_CONFIGURATION, "character_vocab_elmo.py", "tokenization_elmo.py", "words_elmo.py"),
     "ElmoModel": _BASE,
     "ElmoForSequenceClassification": (*_TASKS, "modeling_classification_elmo.py"),
+    "ElmoForQuestionAnswering": (*_TASKS, "modeling_question_answering_elmo.py"),
     "ElmoForTokenClassification": (*_TASKS, "modeling_tagging_elmo.py"),
+    "ElmoForCoreferenceResolution": (*_TASKS, "modeling_coreference_elmo.py"),
     "ElmoForPreTraining": (*_BASE, "modeling_pretraining_elmo.py", "softmax_elmo.py"),
 }
 
 AUTO_CLASSES: dict[str, str] = {
     "AutoConfig": "configuration_elmo.ElmoConfig",
     "AutoModel": "modeling_elmo.ElmoModel",
+    "AutoModelForCoreferenceResolution": "modeling_coreference_elmo.ElmoForCoreferenceResolution",
     "AutoModelForPreTraining": "modeling_pretraining_elmo.ElmoForPreTraining",
+    "AutoModelForQuestionAnswering": "modeling_question_answering_elmo.ElmoForQuestionAnswering",
     "AutoModelForSequenceClassification": "modeling_classification_elmo.ElmoForSequenceClassification",
     "AutoModelForTokenClassification": "modeling_tagging_elmo.ElmoForTokenClassification",
     "AutoTokenizer": "tokenization_elmo.ElmoTokenizer",

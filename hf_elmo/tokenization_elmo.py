@@ -249,6 +249,8 @@ class ElmoTokenizer(TokenizersBackend):
             unk_token=unk_token,
             pad_token=pad_token,
             split_special_tokens=split_special_tokens,
+            words_file=words_file,
+            character_vocab_file=character_vocab_file,
             tokenizer_object=_backend(word_splitting, kwargs.pop("tokenizer_object", None)),
             **kwargs,
         )

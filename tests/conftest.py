@@ -27,7 +27,9 @@ SLOW = (
     "tests/embedding/test_on_ray.py::test_two_workers_of_which_one_is_killed_write_what_one_process_does",
     "tests/examples/test_classes_of_texts.py::test_ag_news[whole]",
     "tests/examples/test_classes_of_texts.py::test_quick_on_real_data",
+    "tests/examples/test_coreference.py::test_quick_on_real_data",
     "tests/examples/test_heads.py::test_quick_on_real_data",
+    "tests/examples/test_question_answering.py::test_quick_on_real_data",
     "tests/kernels/test_cell_triton.py",
     "tests/pretraining/test_resume.py::test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one",
     "tests/pretraining/test_torchrun.py",
@@ -37,8 +39,10 @@ SLOW = (
     "tests/test_hub.py::test_pushed_by_each_way_and_loaded_where_hf_elmo_is_not",
     "tests/test_model_cards.py::test_every_code_block_runs_where_hf_elmo_is_not",
     "tests/test_package.py::test_the_installed_wheel_runs_outside_of_the_checkout",
+    "tests/test_pretrain_compact.py::test_the_beginning_of_the_real_text",
     "tests/test_remote_code.py::test_heads_with_word_vectors_without_the_package",
     "tests/test_remote_code.py::test_other_characters_and_words_come_along",
+    "tests/test_remote_code.py::test_the_resolver_of_coreference_without_the_package",
     "tests/test_trainer_sms.py::test_an_interrupted_training_is_bit_equal_where_sums_are_reproducible",
 )
 

@@ -14,6 +14,9 @@ import pytest
 
 import hf_elmo
 import hf_elmo_cli
+from hf_elmo.conversion.checkpoint import DTYPES
+from hf_elmo.pretraining.recipe import LAYOUTS
+from hf_elmo.tokenization_elmo import WORD_SPLITTINGS
 from hf_elmo_cli import main, make_parser
 
 ROOT = Path(__file__).parent.parent
@@ -77,6 +80,56 @@ def test_every_help_has_the_same_parts(name: str) -> None:
     assert positions == sorted(positions)
     assert "(default)" not in text  # a default is in brackets
     assert max(map(len, text.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("name", sorted({*COMMANDS} - {"convert", "embed"}))  # whose first path may be left out
+def test_every_usage_names_the_arguments_and_the_options_as_one(name: str) -> None:
+    usage = SUBPARSERS[name].format_usage().removeprefix(f"usage: hf-elmo {name}")
+    assert usage.count("[options]") == 1
+    found = {"+": "{0} [{0} ...]", "?": "[{0}]", None: "{0}"}
+    arguments = (found[action.nargs].format(action.metavar) for action in SUBPARSERS[name]._get_positional_actions())
+    assert " ".join(usage.replace("[options]", "").split()) == " ".join(arguments)
+
+
+@pytest.mark.parametrize("name", ["convert", "embed"])
+def test_each_of_several_usages_has_options(name: str) -> None:
+    lines = SUBPARSERS[name].format_usage().removeprefix("usage:").strip().splitlines()
+    assert all(line.split()[:3] == ["hf-elmo", name, "[options]"] for line in lines)
+
+
+def test_the_help_says_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("usage: hf-elmo [options] COMMAND ...")
+    assert "exit status: 0, 1 after an error, 2 where the command line is wrong, 130 after Ctrl-C" in text
+
+
+CLOSED = {
+    ("convert", "--dtype"): DTYPES,
+    ("env", "--dtype"): DTYPES,
+    ("embed", "--dtype"): DTYPES,
+    ("convert", "--word-splitting"): WORD_SPLITTINGS,
+    ("pretrain", "--word-splitting"): WORD_SPLITTINGS,
+    ("pretrain", "--layout"): LAYOUTS,
+}
+
+
+@pytest.mark.parametrize(("name", "option"), CLOSED, ids=lambda value: value)
+def test_what_is_one_of_a_few_is_shown_and_nothing_else_is_taken(
+    name: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = CLOSED[name, option]
+    (shown,) = re.findall(rf"{option} \{{(.*?)\}}", SUBPARSERS[name].format_help())
+    assert sorted(shown.split(",")) == sorted(values)
+    paths = ["x"] * len(SUBPARSERS[name]._get_positional_actions())
+    for value in values:
+        assert value in vars(make_parser().parse_args([name, *paths, option, value])).values()
+    with pytest.raises(SystemExit) as stopped:
+        main([name, *paths, option, "another"])
+    assert stopped.value.code == 2
+    assert f"{option}: invalid choice: 'another'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", COMMANDS)

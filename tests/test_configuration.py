@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig, AutoModel, PreTrainedConfig
 
 from hf_elmo import ElmoConfig, ElmoModel
 from tests.conftest import TINY
@@ -95,15 +95,30 @@ REFUSED = [
     ("encoder_hidden_size", 0),
     ("encoder_num_layers", 0),
     ("encoder_dropout", 1.0),
+    ("encoder_recurrent_dropout", 1.0),
+    ("encoder_recurrent_dropout", 0.1),
     ("tagging_scheme", "IOB"),
-    ("tagging_scheme", "IOB2"),
+    ("tagging_indicator_size", 0),
+    ("coreference_max_width", 0),
+    ("coreference_spans_per_word", 0.0),
+    ("coreference_spans_per_word", math.nan),
+    ("coreference_max_antecedents", 0),
+    ("coreference_refinements", -1),
+    ("coreference_hidden_size", 0),
+    ("coreference_feature_size", 0),
+    ("coreference_num_genres", 0),
     ("vocab_size", 0),
     ("num_sampled", 0),
     ("pad_token_id", 5),
     ("bos_token_id", 1000),
     ("bos_token_id", -1),
+    ("bos_token_id", 258),
+    ("bos_token_id", 97),
+    ("bos_token_id", None),
     ("eos_token_id", -4),
     ("eos_token_id", 257),
+    ("eos_token_id", 261),
+    ("eos_token_id", None),
 ]
 
 OF_ANOTHER_TYPE = [
@@ -145,8 +160,19 @@ OF_ANOTHER_TYPE = [
     ("encoder_hidden_size", None),
     ("encoder_num_layers", 1.5),
     ("encoder_dropout", None),
+    ("encoder_recurrent_dropout", "0.1"),
     ("tagging_crf", "yes"),
+    ("allow_no_answer", "yes"),
     ("tagging_scheme", 2),
+    ("tagging_indicator_size", 2.5),
+    ("coreference_max_width", 2.0),
+    ("coreference_spans_per_word", "0.4"),
+    ("coreference_max_antecedents", None),
+    ("coreference_refinements", 1.0),
+    ("coreference_hidden_size", None),
+    ("coreference_feature_size", "20"),
+    ("coreference_speakers", 1),
+    ("coreference_num_genres", 7.0),
     ("vocab_size", 31.0),
     ("num_sampled", None),
     ("pad_token_id", "0"),
@@ -265,6 +291,54 @@ def test_an_unknown_field_is_warned_of(tmp_path: Path, caplog, field: str, value
     assert expected in warnings_of(caplog, lambda: ElmoModel.from_pretrained(tmp_path))
 
 
+MISSPELT = [("cell_sizes", 3, "cell_size"), ("layer_weight", -1, "layer_weights"), ("qqqq", 1, None)]
+
+
+@pytest.mark.parametrize(("field", "value", "nearest"), MISSPELT, ids=[field for field, _, _ in MISSPELT])
+@pytest.mark.parametrize("auto", [AutoConfig, ElmoConfig], ids=lambda auto: auto.__name__)
+def test_an_unknown_field_that_loading_is_to_change_is_warned_of(
+    tmp_path: Path, caplog, auto: type, field: str, value: object, nearest: str | None
+) -> None:
+    ElmoConfig(**TINY).save_pretrained(tmp_path)
+    expected = f"ElmoConfig has no field {field} ({value!r} has no effect)"
+    expected += f"; did you mean {nearest}?" if nearest else "."
+    said = warnings_of(caplog, lambda: auto.from_pretrained(tmp_path, cell_clip=2.0, **{field: value}))
+    assert said.count("has no field") == 1
+    assert expected in said
+
+
+@pytest.mark.parametrize(("field", "value", "nearest"), MISSPELT, ids=[field for field, _, _ in MISSPELT])
+@pytest.mark.parametrize("auto", [AutoModel, ElmoModel], ids=lambda auto: auto.__name__)
+def test_an_unknown_field_given_to_a_model_is_refused_and_warned_of(
+    tmp_path: Path, caplog, auto: type, field: str, value: object, nearest: str | None
+) -> None:
+    """transformers gives it to the constructor, which refuses it, but knows no fields."""
+    ElmoModel(ElmoConfig(**TINY)).save_pretrained(tmp_path)
+
+    def load() -> None:
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{field}'"):
+            auto.from_pretrained(tmp_path, cell_clip=2.0, **{field: value})
+
+    said = warnings_of(caplog, load)
+    assert said.count("has no field") == 1
+    assert f"ElmoConfig has no field {field}" in said
+    assert nearest is None or f"; did you mean {nearest}?" in said
+
+
+def test_no_private_name_is_proposed(caplog) -> None:
+    assert "did you mean" not in warnings_of(caplog, lambda: ElmoConfig(**TINY, _commit_hashes="0"))
+
+
+def test_what_is_left_for_a_model_is_not_warned_of(tmp_path: Path, caplog) -> None:
+    ElmoConfig(**TINY).save_pretrained(tmp_path)
+
+    def load() -> None:
+        _, rest = ElmoConfig.from_pretrained(tmp_path, return_unused_kwargs=True, cell_sizes=3)
+        assert rest == {"cell_sizes": 3}
+
+    assert "has no field" not in warnings_of(caplog, load)
+
+
 def test_what_transformers_writes_into_a_configuration_is_not_warned_of(tmp_path: Path, caplog) -> None:
     ElmoModel(ElmoConfig(**TINY)).save_pretrained(tmp_path)
     how = {"dtype": torch.bfloat16, "num_labels": 4, "id2label": {0: "a", 1: "b"}, "output_hidden_states": True}
@@ -272,6 +346,10 @@ def test_what_transformers_writes_into_a_configuration_is_not_warned_of(tmp_path
     def load() -> None:
         ElmoModel.from_pretrained(tmp_path, **how)
         AutoConfig.from_pretrained(tmp_path, problem_type="regression")
+        # As scripts for every model do, whatever its attention is.
+        AutoConfig.from_pretrained(tmp_path, attn_implementation="eager", trust_remote_code=False)
+        ElmoConfig.from_pretrained(tmp_path, attn_implementation="eager", return_unused_kwargs=True)
+        AutoModel.from_pretrained(tmp_path, attn_implementation="eager")
         ElmoConfig.from_dict(ElmoConfig.from_pretrained(tmp_path).to_dict())
 
     assert "has no field" not in warnings_of(caplog, load)
@@ -281,7 +359,7 @@ def test_every_field_is_in_one_of_the_two_lists() -> None:
     own = set(ElmoConfig().to_dict()) - set(PreTrainedConfig().to_dict()) - {"model_type", "hf_elmo_version"}
     assert own <= {field for field, _ in OF_ANOTHER_TYPE}
     flags = {"use_skip_connections", "scalar_mix_layer_norm", "freeze_bilm", "classifier_text_pairs"}
-    flags |= {"freeze_word_vectors", "tagging_crf"}
+    flags |= {"freeze_word_vectors", "coreference_speakers", "tagging_crf", "allow_no_answer"}
     assert own - {field for field, _ in REFUSED} == flags
 
 
@@ -329,6 +407,7 @@ def test_a_filter_wider_than_a_word_is_refused() -> None:
         {"vocab_size": 31, "hidden_dropout": 0.1},
         {"encoder_type": "bilstm", "elmo_at_output": True, "word_vectors_vocab_size": 9, "use_elmo": False},
         {"tagging_crf": True, "tagging_scheme": "BIOES", "scalar_mix_l2": 0.01},
+        {"tagging_scheme": "IOB1"},
     ],
     ids=lambda changes: ", ".join(changes) or "as it is",
 )

@@ -6,7 +6,14 @@ import onnxruntime
 import pytest
 import torch
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForPreTraining,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoModel,
+    ElmoTokenizer,
+)
 from tests.conftest import SENTENCES, TINY, random_model
 
 CONFIGS = {
@@ -145,3 +152,9 @@ def test_a_loss_is_not_exported(tokenizer):
     labels = torch.zeros(*case.example["attention_mask"].shape, 2, dtype=torch.int64)
     with pytest.raises(ValueError, match="labels and backward_input_ids are not exported"):
         torch.export.export(case.model, (), {**case.example, "labels": labels})
+
+
+def test_a_tagger_is_not_exported(tokenizer):
+    case = Case(ElmoForTokenClassification, tokenizer)
+    with pytest.raises(ValueError, match=r"taggers .* move words, which is not exported"):
+        torch.export.export(case.model, (), case.example, dynamic_shapes=case.dynamic_shapes)

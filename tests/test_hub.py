@@ -106,7 +106,13 @@ def test_without_a_card_one_is_made(hub: hub_server.Hub, folder: Path) -> None:
     assert f'AutoModel.from_pretrained("{REPO}", trust_remote_code=True)' in card.text
     assert "Converted" not in card.text
     assert "SHA-256" not in card.text
+    assert "splits text at whitespace" not in card.text
     assert not (folder / "README.md").exists()
+    ElmoTokenizer(word_splitting="whitespace").save_pretrained(folder)
+    push(folder, REPO)
+    card = ModelCard(hub.files(REPO)["README.md"].decode())
+    assert "splits text at whitespace" in card.text
+    assert f'AutoTokenizer.from_pretrained("{REPO}", word_splitting="lm1b", trust_remote_code=True)' in card.text
 
 
 def test_what_a_training_leaves_stays_at_home(hub: hub_server.Hub, folder: Path) -> None:

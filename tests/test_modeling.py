@@ -4,12 +4,15 @@ import copy
 import dataclasses
 import inspect
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.utils import prune
 from torch.utils._pytree import tree_map
 from transformers import BatchEncoding, PreTrainedModel
 
@@ -555,6 +558,110 @@ def test_dropout_of_the_bilm_acts_in_training_only(inputs: dict, model_class: ty
     assert_bit_equal(run(model.eval(), inputs), run(plain, inputs))
     layers = model.train()(**inputs, output_hidden_states=True).hidden_states
     assert not torch.equal(layers[1], model(**inputs, output_hidden_states=True).hidden_states[1])
+
+
+# -- layers are modules ------------------------------------------------------------------------------------------------
+
+LAYERS = [f"bilm.{side}_layers.{number}" for side in ("forward", "backward") for number in (0, 1)]
+
+
+@pytest.fixture(params=[False, True], ids=["without gradients", "with gradients"])
+def unfrozen(request: pytest.FixtureRequest, tokenizer: ElmoTokenizer) -> Iterator[tuple[ElmoModel, dict]]:
+    """A model and inputs, its kernels on, at inference and where each parameter has a gradient."""
+    inputs = tokenizer(SENTENCES, padding=True, return_tensors="pt")
+    with torch.set_grad_enabled(request.param), kernels.use("on"):
+        yield model_of(ElmoModel, freeze_bilm=False), inputs
+
+
+def layers_of(model: ElmoModel, inputs: dict) -> list[Tensor]:
+    return tensors_in(model(**inputs, output_hidden_states=True).hidden_states)
+
+
+def test_a_hook_on_each_layer_of_both_directions_sees_its_outputs(unfrozen: tuple) -> None:
+    model, inputs = unfrozen
+    plain, seen = layers_of(model, inputs), {}
+    for name in LAYERS:
+        model.get_submodule(name).register_forward_hook(
+            lambda module, given, output, name=name: seen.setdefault(name, []).append((given[0], output[0]))
+        )
+    assert_equal_but_for_rounding(layers_of(model, inputs), plain)
+    assert seen.keys() == set(LAYERS)
+    words, size = int(inputs["attention_mask"].sum()), model.config.projection_size
+    for name in LAYERS:
+        ((given, output),) = seen[name]
+        assert output.shape == (1, words, size)
+        number, half = int(name[-1]), slice(0, size) if "forward" in name else slice(size, None)
+        output = output + given if number else output  # the sum goes up the stack
+        expected = plain[number + 1][inputs["attention_mask"].bool()][:, half]
+        # Packed words are in an order of their own: the same rows.
+        found, expected = (part[part[:, 0].argsort()] for part in (output[0], expected))
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_what_a_hook_returns_goes_up_its_own_direction(unfrozen: tuple, name: str) -> None:
+    model, inputs = unfrozen
+    plain, size = layers_of(model, inputs), model.config.projection_size
+    model.get_submodule(name).register_forward_hook(lambda module, given, output: (output[0] / 2, output[1]))
+    found = layers_of(model, inputs)
+    own, other = slice(0, size), slice(size, None)
+    own, other = (own, other) if "forward" in name else (other, own)
+    for number in range(3):
+        near = torch.allclose(found[number][..., own], plain[number][..., own], atol=1e-5)
+        assert near == (number <= int(name[-1])), number
+        torch.testing.assert_close(found[number][..., other], plain[number][..., other], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_forward_of_a_layers_own_is_called(unfrozen: tuple, name: str) -> None:
+    model, inputs = unfrozen
+    plain, layer, calls = layers_of(model, inputs), model.get_submodule(name), []
+    forward = layer.forward
+
+    def doubled(*given: object) -> tuple[Tensor, tuple]:
+        calls.append(len(given[0]))
+        output, state = forward(*given)
+        return 2 * output, state
+
+    layer.forward = doubled
+    assert not torch.allclose(layers_of(model, inputs)[-1], plain[-1], atol=1e-3)
+    assert calls == [1]  # one direction
+    del layer.forward
+    assert_equal_but_for_rounding(layers_of(model, inputs), plain)
+
+
+@pytest.mark.parametrize("weight", ["weight_ih", "weight_hh", "weight_hr"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_pruned_layer_computes_with_what_is_left(unfrozen: tuple, name: str, weight: str) -> None:
+    model, inputs = unfrozen
+    plain, expected = layers_of(model, inputs), copy.deepcopy(model)
+    layer, left = model.get_submodule(name), expected.get_submodule(name).get_parameter(weight)
+    prune.l1_unstructured(layer, weight, amount=0.5)
+    left.data.mul_(layer.get_buffer(f"{weight}_mask"))
+    assert (left == 0).sum() == left.numel() // 2
+    for factor in (1.0, 1.5):  # a pruned weight is made anew when the layer is called
+        layer.get_parameter(f"{weight}_orig").data.mul_(factor)
+        left.data.mul_(factor)
+        found = layers_of(model, inputs)
+        assert_equal_but_for_rounding(found, layers_of(expected, inputs))
+        assert not torch.allclose(found[-1], plain[-1], atol=1e-3)
+
+
+def test_hooks_of_all_modules_see_layers_and_convolutions(unfrozen: tuple) -> None:
+    model, inputs = unfrozen
+    plain = layers_of(model, inputs)
+    names, seen = {module: name for name, module in model.named_modules()}, []
+    hook = register_module_forward_hook(lambda module, given, output: seen.append(names[module]))
+    try:
+        found = layers_of(model, inputs)
+    finally:
+        hook.remove()
+    assert [seen.count(name) for name in LAYERS] == [1, 1, 1, 1]
+    assert {f"char_encoder.convolutions.{number}" for number in range(3)} <= set(seen)
+    assert_equal_but_for_rounding(found, plain)
+    seen.clear()
+    layers_of(model, inputs)
+    assert not seen
 
 
 # -- wrong inputs ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """ElmoForSequenceClassification: pooling, the head, losses, what is trained, and exact gradient accumulation."""
 
-import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,14 @@ import transformers
 from torch import Tensor
 from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForPreTraining,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoModel,
+    ElmoTokenizer,
+)
 from tests.conftest import SENTENCES, TINY, random_model
 
 LABELS = 3
@@ -81,6 +88,24 @@ def test_a_hidden_layer(inputs: dict) -> None:
     expected = hidden @ model.classifier.weight.T + model.classifier.bias
     torch.testing.assert_close(model(**inputs).logits, expected)
     assert model.dense.weight.shape == (9, 22)
+
+
+HEADS = [ElmoForSequenceClassification, ElmoForTokenClassification]
+every_head = pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+
+
+@every_head
+def test_the_text_that_follows_goes_on_from_the_state_of_the_model_inside(tokenizer: ElmoTokenizer, head: type) -> None:
+    model = random_model(ElmoConfig(**{**TINY, "num_labels": LABELS}), head)
+    first, second = (tokenizer(text, return_tensors="pt") for text in ("a b c", "d e"))
+    with pytest.raises(AttributeError, match="has no attribute 'state'"):
+        model(**first).state  # noqa: B018
+    state = model.elmo(**first).state
+    vectors = model.elmo(**second, state=state).last_hidden_state[:, 1:-1]
+    scores = model.classifier(vectors if head is ElmoForTokenClassification else vectors.mean(1))
+    found = model(**second, state=state).logits
+    torch.testing.assert_close(found[:, 1:-1] if head is ElmoForTokenClassification else found, scores)
+    assert (found - model(**second).logits).abs().max() > 1e-4
 
 
 def test_states_go_to_the_model(inputs: dict) -> None:
@@ -274,15 +299,44 @@ def test_pretraining_trains_the_bilm_whatever_the_switch_says() -> None:
     assert trained(model) == every
 
 
-def test_what_is_trained_is_said_once(caplog) -> None:
-    caplog.set_level(logging.INFO, "transformers")
-    model = make().eval()
-    numbers = [sum(p.numel() for p in model.parameters() if p.requires_grad or every) for every in (False, True)]
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[tuple[str, str]]]]:
+    """What is said of what is trained, each with its level, at the verbosity that transformers starts with."""
+    transformers.utils.logging.warning_once.cache_clear()  # another test may have said the same
+    before = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_warning()
+    yield lambda: [
+        (record.levelname, record.getMessage())
+        for record in caplog.records
+        if "parameters are trained" in record.getMessage()
+    ]
+    transformers.logging.set_verbosity(before)
+
+
+def numbers_of(model: torch.nn.Module) -> str:
+    numbers = (sum(p.numel() for p in model.parameters() if p.requires_grad or every) for every in (False, True))
+    return "{:,} of {:,}".format(*numbers)
+
+
+def test_what_is_trained_is_said_once_without_asking(said: Callable) -> None:
+    model, again = make().eval(), make().eval()
+    assert not said()
     for _ in range(3):
         model.train().eval()
-    said = [record.getMessage() for record in caplog.records if "parameters are trained" in record.getMessage()]
-    trained, all_ = numbers
-    assert said == [f"ElmoForSequenceClassification: {trained:,} of {all_:,} parameters are trained (freeze_bilm)."]
+        model.elmo.train().eval()
+        again.train().eval()  # as a second fold or seed
+    message = f"ElmoForSequenceClassification: {numbers_of(model)} parameters are trained (freeze_bilm)."
+    assert said() == [("WARNING", message)]
+
+
+def test_another_number_of_what_is_trained_is_said_again(said: Callable) -> None:
+    frozen, unfrozen = make().eval(), make(freeze_bilm=False).eval()
+    frozen.train()
+    unfrozen.train()
+    assert numbers_of(frozen) != numbers_of(unfrozen)
+    assert len(said()) == 2
+    assert numbers_of(frozen) in said()[0][1]
+    assert numbers_of(unfrozen) in said()[1][1]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -321,6 +375,32 @@ def test_a_fixed_mix_leaves_the_head_alone(inputs: dict) -> None:
     model = make(layer_weights=[0.2, 0.3, 0.5])
     assert trained(model) == {"classifier.weight", "classifier.bias"}
     model(**inputs, labels=PROBLEMS["single_label_classification"]).loss.backward()
+
+
+# -- a head of another shape -------------------------------------------------------------------------------------------
+
+
+@every_head
+def test_a_head_of_another_shape_is_an_error_or_new(tmp_path: Path, caplog, head: type) -> None:
+    model = random_model(ElmoConfig(**{**TINY, "num_labels": LABELS}), head)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(
+        RuntimeError, match=r"classifier.weight \[3, 22\], not \[7, 22\]; .*ignore_mismatched_sizes=True"
+    ):
+        head.from_pretrained(tmp_path, num_labels=7)
+    caplog.clear()
+    torch.manual_seed(1)
+    again, report = head.from_pretrained(tmp_path, num_labels=7, ignore_mismatched_sizes=True, output_loading_info=True)
+    assert {tuple(place) for place in report["mismatched_keys"]} == {
+        ("classifier.weight", torch.Size([3, 22]), torch.Size([7, 22])),
+        ("classifier.bias", torch.Size([3]), torch.Size([7])),
+    }
+    assert "classifier.weight" in caplog.text  # transformers' own report
+    assert "MISMATCH" in caplog.text
+    assert again.classifier.weight.shape == (7, 22)
+    assert again.classifier.weight.std() > 0
+    for name, weight in model.elmo.state_dict().items():
+        assert torch.equal(again.elmo.get_parameter(name), weight), name
 
 
 # -- gradient accumulation ---------------------------------------------------------------------------------------------

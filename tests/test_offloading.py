@@ -7,13 +7,21 @@ import pytest
 import torch
 from accelerate import cpu_offload, disk_offload, dispatch_model
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, embed
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForPreTraining,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoModel,
+    ElmoTokenizer,
+    embed,
+)
 from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 
 from .conftest import SENTENCES, TINY
 
 ACCELERATE = tuple(map(int, accelerate.__version__.split(".")[:2]))
-CLASSES = [ElmoModel, ElmoForSequenceClassification, ElmoForPreTraining]
+CLASSES = [ElmoModel, ElmoForSequenceClassification, ElmoForTokenClassification, ElmoForPreTraining]
 PARTS = ["char_encoder", "bilm.forward_layers.0", "bilm.forward_layers.1", "bilm.backward_layers", "scalar_mix"]
 
 

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, embed
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForPreTraining,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoModel,
+    ElmoTokenizer,
+    embed,
+)
 from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 
 from .conftest import SENTENCES, TINY
@@ -24,7 +32,7 @@ TARGETS = {
     "as in the README": {"target_modules": ["carry", "transform", "projection"], "target_parameters": LSTM},
     "DoRA": {"target_modules": ["carry", "transform"], "use_dora": True},
 }
-CLASSES = [ElmoModel, ElmoForSequenceClassification, ElmoForPreTraining]
+CLASSES = [ElmoModel, ElmoForSequenceClassification, ElmoForTokenClassification, ElmoForPreTraining]
 
 
 def make(model_class: type = ElmoModel, **settings: object) -> torch.nn.Module:

@@ -96,9 +96,10 @@ def test_no_other_function_has_another_name_for_it() -> None:
     names = {name: inspect.signature(getattr(hf_elmo, name)).parameters for name in hf_elmo.__all__}
     with_option = {name for name, parameters in names.items() if "pretokenized" in parameters}
     places = {place.__name__.removeprefix("words_of_") for place in PLACES} - {"neighbors"}
-    # And in tests of their own: tests/tasks/test_predict.py, tests/analysis, tests/embedding/test_embedder.py (Embedder
-    # is what embed_on_ray calls).
+    # And in tests of their own: test_predict.py and test_question_answering.py of tests/tasks, tests/analysis,
+    # tests/embedding/test_embedder.py (Embedder is what embed_on_ray calls).
     others = {"predict", "layer_similarities", "next_words", "previous_words", "Embedder", "embed_on_ray"}
+    others |= {"answer", "encode_questions", "squad_metrics"}
     assert with_option == places | others | {"nearest_neighbors"}
     assert not [name for name, parameters in names.items() if "is_split_into_words" in parameters]
 

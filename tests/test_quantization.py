@@ -9,7 +9,15 @@ import torch
 from torch import nn
 from transformers import TorchAoConfig
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, embed
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForPreTraining,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoModel,
+    ElmoTokenizer,
+    embed,
+)
 from hf_elmo.kernels import record
 from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 
@@ -78,7 +86,9 @@ def test_torchao_gives_what_its_rounded_weights_give() -> None:
     assert not torch.equal(expected, make()(**batch()).last_hidden_state)
 
 
-@pytest.mark.parametrize("model_class", [ElmoModel, ElmoForSequenceClassification, ElmoForPreTraining])
+@pytest.mark.parametrize(
+    "model_class", [ElmoModel, ElmoForSequenceClassification, ElmoForTokenClassification, ElmoForPreTraining]
+)
 @torch.no_grad()
 def test_a_checkpoint_is_quantized_as_it_is_loaded(tmp_path: Path, model_class: type) -> None:
     quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")

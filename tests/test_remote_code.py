@@ -16,12 +16,16 @@ from huggingface_hub import CommitOperationAdd, HfApi, ModelCard
 
 import hf_elmo
 from hf_elmo import (
+    CoreferenceCollator,
     ElmoConfig,
+    ElmoForCoreferenceResolution,
     ElmoForPreTraining,
+    ElmoForQuestionAnswering,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
     ElmoModel,
     ElmoTokenizer,
+    encode_document,
     kernels,
     remote_code,
 )
@@ -162,8 +166,10 @@ def test_same_outputs_without_the_package(tmp_path: Path) -> None:
 
 CLASSES = {
     "ElmoModel": ElmoModel,
+    "ElmoForQuestionAnswering": ElmoForQuestionAnswering,
     "ElmoForSequenceClassification": ElmoForSequenceClassification,
     "ElmoForTokenClassification": ElmoForTokenClassification,
+    "ElmoForCoreferenceResolution": ElmoForCoreferenceResolution,
     "ElmoForPreTraining": ElmoForPreTraining,
 }
 
@@ -275,27 +281,33 @@ HEADS = (
 import json
 import numpy as np
 import torch
-from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
+from transformers import (
+    AutoModelForQuestionAnswering, AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
+)
 """
     + START
     + """
 name, out, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=True)
-batch = tokenizer(texts, padding=True, return_tensors="pt")
+kind = name.rpartition("-")[2]
+pairs = [texts, texts[::-1]] if kind == "answers" else [texts]
+batch = tokenizer(*pairs, padding=True, return_tensors="pt")
 auto = {"tagger": AutoModelForTokenClassification, "classifier": AutoModelForSequenceClassification}
-model = auto[name.rpartition("-")[2]].from_pretrained(name, trust_remote_code=True)
+auto["answers"] = AutoModelForQuestionAnswering
+model = auto[kind].from_pretrained(name, trust_remote_code=True)
 model(**batch)
 stored = {"bilm_layers": model.bilm_layers(batch["input_ids"], batch["attention_mask"])}
 stored |= {key: value for key, value in batch.items() if key != "input_ids"}
 with torch.no_grad():
-    found = {"logits": model(**batch).logits, "stored": model(**stored).logits}
+    logits = "end_logits" if kind == "answers" else "logits"
+    found = {"logits": model(**batch)[logits], "stored": model(**stored)[logits]}
 np.savez(out, **found)
 print(json.dumps({"module": type(model).__module__, "words": tokenizer.words}))
 """
 )
 
 
-@pytest.mark.parametrize("head", ["tagger", "classifier"])
+@pytest.mark.parametrize("head", ["tagger", "classifier", "answers"])
 def test_heads_with_word_vectors_without_the_package(tmp_path: Path, config: ElmoConfig, head: str) -> None:
     fields = {"encoder_type": "bilstm", "encoder_hidden_size": 7, "elmo_at_output": True}
     fields |= {"word_vectors_vocab_size": 6, "word_vectors_size": 5}
@@ -304,6 +316,9 @@ def test_heads_with_word_vectors_without_the_package(tmp_path: Path, config: Elm
     if head == "tagger":
         crf = {"id2label": {0: "O", 1: "B-x", 2: "I-x"}, "tagging_crf": True, "tagging_scheme": "IOB2"}
         model = random_model(ElmoConfig(**TINY, **fields, **crf), ElmoForTokenClassification)
+    elif head == "answers":
+        fields |= {"encoder_type": "attention_flow", "allow_no_answer": True}
+        model = random_model(ElmoConfig(**TINY, **fields), ElmoForQuestionAnswering)
     else:
         fields["encoder_type"] = "biattentive"
         model = random_model(ElmoConfig(**TINY, **fields), ElmoForSequenceClassification)
@@ -314,9 +329,55 @@ def test_heads_with_word_vectors_without_the_package(tmp_path: Path, config: Elm
     assert said["module"].startswith("transformers_modules.")
     assert said["words"] == tokenizer.words
     with torch.no_grad(), kernels.use("off"):
-        expected = model(**tokenizer(TEXTS, padding=True, return_tensors="pt")).logits
+        pairs = [TEXTS, TEXTS[::-1]] if head == "answers" else [TEXTS]
+        output = model(**tokenizer(*pairs, padding=True, return_tensors="pt"))
+        expected = output.end_logits if head == "answers" else output.logits
     np.testing.assert_allclose(found["logits"], expected, atol=1e-6)
     np.testing.assert_allclose(found["stored"], expected, atol=1e-6)
+
+
+RESOLVER = (
+    """
+import json
+import numpy as np
+import torch
+from transformers import AutoTokenizer
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
+"""
+    + START
+    + """
+name, out, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=True)
+encoded = tokenizer(texts)
+batch = {key: torch.tensor([[x for row in encoded[key] for x in row]]) for key in encoded}
+resolver = get_class_from_dynamic_module("modeling_coreference_elmo.ElmoForCoreferenceResolution", name)
+model = resolver.from_pretrained(name)
+output = model(**batch, labels=torch.tensor([[[0, 1, 0], [7, 8, 0]]]))
+output.loss.backward()
+np.savez(out, spans=output.spans, scores=output.antecedent_scores.detach(), loss=output.loss.detach())
+print(json.dumps({"module": type(model).__module__, "words": tokenizer.words}))
+"""
+)
+
+
+def test_the_resolver_of_coreference_without_the_package(tmp_path: Path) -> None:
+    """transformers has no Auto class for it: the class comes from the checkpoint by its name."""
+    fields = {"encoder_type": "bilstm", "encoder_hidden_size": 7, "elmo_at_output": True, "coreference_max_width": 4}
+    fields |= {"word_vectors_vocab_size": 6, "word_vectors_size": 5, "coreference_hidden_size": 8}
+    tokenizer = ElmoTokenizer()
+    tokenizer.words = ["the", "mat", "."]
+    model = random_model(ElmoConfig(**TINY, **fields), ElmoForCoreferenceResolution)
+    model.save_pretrained(tmp_path / "checkpoint")
+    tokenizer.save_pretrained(tmp_path / "checkpoint")
+    name = put_into_hub_cache(tmp_path / "checkpoint", tmp_path / "home", "elmo-resolver")
+    said, found, _ = run_without_package(name, tmp_path / "home", ALONE + RESOLVER)
+    assert said["module"].startswith("transformers_modules.")
+    row = encode_document(tokenizer, "\n".join(TEXTS), [[(0, 1), (7, 8)]])
+    with torch.no_grad(), kernels.use("off"):
+        expected = model(**CoreferenceCollator(tokenizer)([row]))
+    np.testing.assert_array_equal(found["spans"], expected.spans)
+    np.testing.assert_allclose(found["scores"], expected.antecedent_scores, atol=1e-5)
+    np.testing.assert_allclose(found["loss"], expected.loss, atol=1e-5)
 
 
 def test_other_characters_and_words_come_along(tmp_path: Path) -> None:

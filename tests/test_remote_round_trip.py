@@ -14,7 +14,15 @@ from types import SimpleNamespace
 import pytest
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, remote_code
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForPreTraining,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoModel,
+    ElmoTokenizer,
+    remote_code,
+)
 
 from .conftest import TINY, random_model
 from .test_remote_code import ALONE, START, put_into_hub_cache
@@ -22,6 +30,7 @@ from .test_remote_code import ALONE, START, put_into_hub_cache
 MODELS = {
     "AutoModel": ElmoModel,
     "AutoModelForSequenceClassification": ElmoForSequenceClassification,
+    "AutoModelForTokenClassification": ElmoForTokenClassification,
     "AutoModelForPreTraining": ElmoForPreTraining,
 }
 SETTINGS = {**TINY, "vocab_size": 9, "num_labels": 3}

@@ -1,18 +1,24 @@
 """ElmoTokenizer: what a user of transformers may hand it, ask of it, and do with it."""
 
+import inspect
+import json
 import os
+import shutil
 import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from transformers import BatchEncoding
+from tokenizers import AddedToken
+from transformers import AutoTokenizer, BatchEncoding
 
 from hf_elmo import ElmoTokenizer
+from hf_elmo.character_vocab_elmo import CharacterVocabulary
 from hf_elmo.tokenization_elmo import words_to_character_ids
 from tests.conftest import SENTENCES
 
@@ -503,3 +509,46 @@ def test_a_child_tokenizes_although_a_thread_did_at_the_fork(tokenizer: ElmoToke
     finally:
         stop.set()
         thread.join()
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+FILES = {"words_file": "words.txt", "character_vocab_file": "character_vocab.json"}
+
+
+def written(folder: Path, files: set[str]) -> dict[str, str]:
+    """The arguments that name files, each file written to a folder of its own."""
+    folder.mkdir()
+    (folder / FILES["words_file"]).write_text("the\ncat\n", encoding="utf-8")
+    CharacterVocabulary(["t", "h", "e", "ü"], ["the", "hü"]).save(folder / FILES["character_vocab_file"])
+    return {name: str(folder / FILES[name]) for name in files}
+
+
+@pytest.mark.parametrize("files", [set(), {"words_file"}, {"character_vocab_file"}, set(FILES)], ids=sorted)
+@pytest.mark.parametrize("loader", [ElmoTokenizer, AutoTokenizer], ids=lambda loader: loader.__name__)
+def test_what_the_tokenizer_was_made_with_is_told_and_no_folder_is_saved(
+    tmp_path: Path, loader: type, files: set[str]
+) -> None:
+    arguments = {"word_splitting": "whitespace", "max_word_length": 12, "split_special_tokens": False}
+    arguments |= written(tmp_path / "made", files)
+    tokenizer = ElmoTokenizer(**arguments)
+    tokenizer.save_pretrained(tmp_path / "first")
+    again = loader.from_pretrained(tmp_path / "first")
+    parameters = inspect.signature(ElmoTokenizer.__init__).parameters.values()
+    defaults = {one.name: one.default for one in parameters if one.default is not one.empty}
+    assert {*arguments, "bos_token", *FILES} <= defaults.keys()
+    assert defaults.keys() <= again.init_kwargs.keys()
+    for name, default in defaults.items():
+        given = str(tmp_path / "first" / FILES[name]) if name in files else arguments.get(name, default)
+        found = again.init_kwargs[name]
+        assert (str(found) if isinstance(found, AddedToken) else found) == given, name
+    again.save_pretrained(tmp_path / "second")
+    saved = (tmp_path / "second" / "tokenizer_config.json").read_text(encoding="utf-8")
+    assert json.loads(saved)["max_word_length"] == 12
+    for folder in ("made", "first"):
+        assert str(tmp_path / folder) not in saved
+    shutil.rmtree(tmp_path / "made")
+    shutil.rmtree(tmp_path / "first")
+    third = loader.from_pretrained(tmp_path / "second")
+    assert third.words == (["the", "cat"] if "words_file" in files else None)
+    assert dict(third("the hü dog")) == dict(tokenizer("the hü dog"))

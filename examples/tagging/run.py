@@ -1,4 +1,4 @@
-"""Chunks and names by a BiLSTM-CRF with and without ELMo: F1 over spans (Peters et al. 2018, appendix A.6).
+"""Chunks and names by a BiLSTM-CRF with and without ELMo: F1 over spans (Peters et al. 2018, appendix).
 
     python -m examples.tagging.run ../shared/data
 

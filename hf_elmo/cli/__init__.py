@@ -19,6 +19,8 @@ from pathlib import Path
 # Their messages say what is wrong and what to do; of any other error the type is named, too.
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
 FILES = ("[MODEL] INPUT OUTPUT", "CORPUS", "FILE", "FILES", "MODEL", "OUT", "PATH", "DIR")  # completed as file names
+_DTYPES = ("float32", "bfloat16", "float16")
+_WORD_SPLITTINGS = ("lm1b", "whitespace", "characters")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,8 +60,11 @@ def make_parser() -> argparse.ArgumentParser:
     """The parser of the command line, all subcommands included."""
     parser = argparse.ArgumentParser(
         prog="hf-elmo",
+        usage="hf-elmo [options] COMMAND ...",
         description="ELMo for the Hugging Face libraries.",
-        epilog="hf-elmo COMMAND --help explains a command, with an example.",
+        epilog="hf-elmo COMMAND --help explains a command, with an example.\n\n"
+        "exit status: 0, 1 after an error, 2 where the command line is wrong, 130 after\nCtrl-C",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, dest=argparse.SUPPRESS, nargs=0, help="show the version and exit")
     parser.add_argument(
@@ -70,7 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
         help='show what completes this command in bash, zsh, fish, ... and exit (pip install "hf-elmo[completion]")',
     )
     parser.add_argument("--traceback", action="store_true", help="after an error, show where it happened")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, prog="hf-elmo")
     for add in (
         _add_convert,
         _add_export,
@@ -102,7 +107,7 @@ class _ListModels(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from hf_elmo.conversion import all_names
 
-        print("\n".join(f"{name:15}{what}" for name, what in all_names().items()))
+        print("\n".join(f"{name:18}{what}" for name, what in all_names().items()))
         parser.exit()
 
 
@@ -128,14 +133,14 @@ def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser
 
 
 def _add_command(
-    subparsers: argparse._SubParsersAction, name: str, help: str, description: str, examples: str, usage: str = ""
+    subparsers: argparse._SubParsersAction, name: str, help: str, usage: str, description: str, examples: str
 ) -> argparse.ArgumentParser:
     """A subcommand's parser. Its help has the usage, what it does, its arguments and examples."""
     lines = textwrap.dedent(examples).strip().splitlines()
     return subparsers.add_parser(
         name,
         help=help,
-        usage="\n       ".join(f"hf-elmo {name} {line}" for line in usage.splitlines()) or None,
+        usage="\n       ".join(f"hf-elmo {name} {line}" for line in usage.splitlines()),
         description=textwrap.fill(description, 79),
         epilog="\n".join(["example:" if len(lines) == 1 else "examples:", *(f"  {line}" for line in lines)]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -147,78 +152,98 @@ def _add_convert(subparsers: argparse._SubParsersAction) -> None:
         subparsers,
         "convert",
         help="convert a published ELMo, in any of its formats, into a checkpoint",
-        usage="[options] OPTIONS WEIGHTS OUT\n[options] SOURCE [VOCABULARY] OUT\n[options] --model NAME OUT",
-        description="Write a checkpoint that AutoModel loads into the new folder OUT: from AllenNLP's files, from a "
-        "published model, which is downloaded, from a TensorFlow checkpoint of bilm-tf or simple_elmo, softmax "
-        "included, from a folder or archive of simple_elmo or ELMoForManyLangs, a task's model.tar.gz of AllenNLP, "
-        "or from TF-Hub's SavedModel. The checkpoint is read back and compared with its source.",
+        usage="[options] NAME OUT\n[options] SOURCE [VOCABULARY] OUT\n[options] OPTIONS WEIGHTS OUT",
+        description="Write a checkpoint that AutoModel loads into the new folder OUT: from the NAME of a published "
+        "model, which is downloaded, from AllenNLP's files, from a TensorFlow checkpoint of bilm-tf or simple_elmo, "
+        "softmax included, from a folder or archive of simple_elmo or ELMoForManyLangs, a task's model.tar.gz of "
+        "AllenNLP, or from TF-Hub's SavedModel. The checkpoint is read back and compared with its source.",
         examples="""
+            hf-elmo convert manylangs-pt elmo-pt
+            hf-elmo convert --model manylangs-pt 168.zip elmo-pt
             hf-elmo convert options.json weights.hdf5 my-elmo
             hf-elmo convert bilm-tf-folder my-elmo
-            hf-elmo convert 161.zip elmo-korean
-            hf-elmo convert --model small elmo-small
         """,
     )
     parser.add_argument(
         "paths",
         nargs="+",
         metavar="PATH",
-        help="OPTIONS, WEIGHTS: options.json and weights.hdf5; SOURCE: a folder or archive, or a TensorFlow "
-        "checkpoint's prefix beside its options.json; VOCABULARY: the checkpoint's words "
-        "[vocab.txt in that folder]; OUT: new folder",
+        help="NAME: small, original, seqvec, manylangs-ko, ...: a published model, unless a file has that name; "
+        "SOURCE: a folder or archive, or a TensorFlow checkpoint's prefix beside its options.json; VOCABULARY: the "
+        "checkpoint's words [vocab.txt in that folder]; OPTIONS, WEIGHTS: options.json and weights.hdf5; OUT: new "
+        "folder",
     )
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="small, original, seqvec, manylangs-ko, ...: a published model, instead of files; --list shows all",
+        help="the published model that SOURCE, or OPTIONS and WEIGHTS, are a copy of: its model card and its "
+        "tokenizer become those of a download [no published one]",
     )
-    parser.add_argument("--list", action=_ListModels, dest=argparse.SUPPRESS, nargs=0, help="show all NAMEs and exit")
+    parser.add_argument(
+        "--list", action=_ListModels, dest=argparse.SUPPRESS, nargs=0, help="show each NAME and what it is, and exit"
+    )
     parser.add_argument(
         "--elmo-options", metavar="FILE", help="with a model.tar.gz that does not hold it: its ELMo's options.json"
     )
     parser.add_argument(
-        "--dtype",
-        help="of the weights: float32, bfloat16 or float16; for a TensorFlow checkpoint float32 only [float32]",
+        "--dtype", choices=_DTYPES, help="of the weights; for a TensorFlow checkpoint float32 only [float32]"
     )
     parser.add_argument(
         "--word-splitting",
-        help="of its tokenizer: lm1b, whitespace or characters [lm1b for AllenNLP's files, characters for "
-        "seqvec, else whitespace]",
+        choices=_WORD_SPLITTINGS,
+        help="of its tokenizer [lm1b for AllenNLP's files, characters for seqvec, else whitespace]",
     )
     parser.add_argument("--cache-dir", metavar="DIR", help="for downloaded files [huggingface_hub's cache]")
-    parser.add_argument("--sha256", metavar="HEX", help="digest that WEIGHTS must have [none is compared]")
+    parser.add_argument(
+        "--sha256", metavar="HEX", help="digest that WEIGHTS, or an archive, must have [none is compared]"
+    )
     parser.set_defaults(run=_convert, error=parser.error)
 
 
 def _convert(options: argparse.Namespace) -> None:
     how = {"dtype": options.dtype, "word_splitting": options.word_splitting, "digest": options.sha256}
     how = {name: value for name, value in how.items() if value is not None}
+    *source, out = options.paths
     if options.model:
-        from hf_elmo.conversion import convert_named
-
-        if len(options.paths) != 1:
-            options.error(f"--model: 1 path expected, {len(options.paths)} given: {' '.join(options.paths)}")
-        out = convert_named(options.model, *options.paths, cache_dir=options.cache_dir, **how)
+        written = _convert_named(options, options.model, source, out, how)
+    elif source:
+        written = _convert_source(options, source, out, how)
     else:
-        out = _convert_files(options, how)
-    print(f"{out}: every tensor equals its source")
+        options.error(f"NAME OUT, SOURCE OUT or OPTIONS WEIGHTS OUT expected, one path given: {out}")
+    print(f"{written}: every tensor equals its source; its README.md shows how to use it")
 
 
-def _convert_files(options: argparse.Namespace, how: dict[str, str]) -> Path:
+def _convert_named(
+    options: argparse.Namespace, name: str, source: list[str], out: str, how: dict[str, str | None]
+) -> Path:
+    from hf_elmo.conversion import convert_named
+
+    if len(source) > 2:
+        given = " ".join(options.paths)
+        options.error(f"--model NAME with OUT, SOURCE OUT or OPTIONS WEIGHTS OUT expected, given: {given}")
+    if options.elmo_options:
+        options.error("--elmo-options goes with a model.tar.gz of AllenNLP")
+    if source and options.cache_dir:
+        options.error("--cache-dir goes with a download, but files are given")
+    return convert_named(name, out, files=source, cache_dir=options.cache_dir, **how)
+
+
+def _convert_source(options: argparse.Namespace, source: list[str], out: str, how: dict[str, str]) -> Path:
     from hf_elmo.conversion import CONVERTERS, convert, convert_bilm_tf, convert_source, find_checkpoint, recognize
 
-    *source, out = options.paths
-    if not source:
-        options.error(f"OPTIONS WEIGHTS OUT or SOURCE OUT expected, one path given: {out}")
     found = recognize(source[0])
     if found.kind == "missing" and len(source) == 1:  # two files without OUT, perhaps
-        options.error(f"{found.message} OPTIONS WEIGHTS OUT or SOURCE OUT expected")
+        options.error(f"{found.message} NAME OUT, SOURCE OUT or OPTIONS WEIGHTS OUT expected")
     if found.message:
         raise found.error
     wanted = {"allennlp": (2,), "bilm-tf": (1, 2)}.get(found.kind, (1,))
     if len(source) not in wanted:
         expected = " or ".join(str(number + 1) for number in wanted)
         options.error(f"{expected} paths expected, {len(options.paths)} given: {' '.join(options.paths)}")
+    if found.kind == "published":
+        return _convert_named(options, source[0], [], out, how)
+    if options.cache_dir:
+        options.error("--cache-dir goes with a download, but files are given")
     if options.elmo_options:
         if found.kind != "allennlp-archive":
             options.error("--elmo-options goes with a model.tar.gz of AllenNLP")
@@ -242,6 +267,7 @@ def _add_export(subparsers: argparse._SubParsersAction) -> None:
         subparsers,
         "export",
         help="write a model as AllenNLP's files, or as ONNX",
+        usage="[options] MODEL OUT",
         description="Write options.json and weights.hdf5, which AllenNLP, bilm-tf and simple_elmo read, into the new "
         "folder OUT; that format has no scalar mix, heads or softmax. With --onnx write the ONNX file OUT, the scalar "
         "mix and a classifier's head included, for any batch size and length.",
@@ -275,6 +301,7 @@ def _add_push(subparsers: argparse._SubParsersAction) -> None:
         subparsers,
         "push",
         help="upload a checkpoint to the Hub",
+        usage="[options] OUT REPO",
         description="Upload the checkpoint in the folder OUT to the repository REPO of the Hub in one commit: model, "
         "tokenizer, the code with which it loads where hf_elmo is not installed, model card and conversion record. "
         "What a training leaves beside them (optimizer, checkpoints, arguments) stays at home. It needs a token that "
@@ -345,7 +372,7 @@ def _add_embed(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--layers", type=_layers, default="mix", help="mix, sum, all, or one layer's number [mix]")
     parser.add_argument("--pooling", choices=("none", "mean", "max"), default="none", help="one vector a row [none]")
-    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="to compute in [the model's]")
+    parser.add_argument("--dtype", choices=_DTYPES, help="to compute in [the model's]")
     parser.add_argument(
         "--output-dtype", choices=("float32", "float16"), default="float32", help="of the file [float32]"
     )
@@ -383,6 +410,7 @@ def _add_predict(subparsers: argparse._SubParsersAction) -> None:
         subparsers,
         "predict",
         help="run a fine-tuned model over a file",
+        usage="[options] MODEL INPUT OUTPUT",
         description="Write what a classifier or a tagger says of each row of INPUT into OUTPUT. An interrupted run "
         "resumes when it is started again. INPUT has one row a line or record, as embed reads it. OUTPUT is .jsonl "
         "(labels and probabilities, or words and tags) or .tsv (a label and its probability a line; or a word and its "
@@ -453,6 +481,7 @@ def _add_neighbors(subparsers: argparse._SubParsersAction) -> None:
         subparsers,
         "neighbors",
         help="find where a corpus uses a word in the same sense",
+        usage="[options] SENTENCE WORD CORPUS",
         description="Print the words of CORPUS whose vectors are nearest to that of WORD in SENTENCE: in layer 0 words "
         "of similar spelling, in the layers above occurrences in the corpus, with their line.",
         examples='hf-elmo neighbors "He sat on the bank of the river." bank corpus.txt',
@@ -496,6 +525,7 @@ def _add_vocab(subparsers: argparse._SubParsersAction) -> None:
         subparsers,
         "vocab",
         help="count the words of a corpus for a language model's softmax",
+        usage="[options] OUT FILES [FILES ...]",
         description="Write the vocabulary file OUT: <S>, </S>, <UNK>, then the words of FILES by decreasing frequency.",
         examples="hf-elmo vocab vocab.txt texts/*.txt --size 40000",
     )
@@ -524,6 +554,7 @@ def _add_pretrain(subparsers: argparse._SubParsersAction) -> None:
         subparsers,
         "pretrain",
         help="train the language models on text",
+        usage="OUT FILES [FILES ...] [options]",
         description="Train a new biLM on FILES, or with --init adapt a trained one to the text of a domain, into the "
         "folder OUT. torchrun starts it in several processes. --resume continues an interrupted run exactly.",
         examples="""
@@ -539,9 +570,11 @@ def _add_pretrain(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--vocab-size", dest="vocabulary_size", type=int, metavar="N", help="words to keep [all]")
     _add_pretokenized(parser)
     parser.add_argument(
-        "--word-splitting", default="lm1b", help="of the new tokenizer: lm1b, whitespace or characters [lm1b]"
+        "--word-splitting", choices=_WORD_SPLITTINGS, default="lm1b", help="of the new tokenizer [lm1b]"
     )
-    parser.add_argument("--layout", default="windows", help="windows, sentences or documents [windows]")
+    parser.add_argument(
+        "--layout", choices=("windows", "sentences", "documents"), default="windows", help="of the rows [windows]"
+    )
     parser.add_argument("--batch-size", type=int, metavar="N", help="rows for each process [128, with --init 32]")
     parser.add_argument("--window", type=int, default=20, metavar="N", help="words of a row in windows [20]")
     parser.add_argument("--epochs", dest="num_train_epochs", type=float, metavar="N", help="passes [10, with --init 5]")
@@ -590,6 +623,7 @@ def _add_perplexity(subparsers: argparse._SubParsersAction) -> None:
         subparsers,
         "perplexity",
         help="measure how well the language models predict a text",
+        usage="[options] MODEL FILES [FILES ...]",
         description="Print the perplexity of the forward and of the backward language model on FILES, and the one of "
         "their mean loss, by the full softmax.",
         examples="hf-elmo perplexity my-elmo heldout.txt",
@@ -620,6 +654,7 @@ def _add_substitutes(subparsers: argparse._SubParsersAction) -> None:
         subparsers,
         "substitutes",
         help="find lexical substitutes",
+        usage="[options] MODEL SENTENCE [WORD]",
         description="For each word of SENTENCE, or for WORD, print the words that are most probable in its place by "
         "both language models together, with their probabilities.",
         examples='hf-elmo substitutes my-elmo "He sat on the bank of the river." bank',
@@ -652,6 +687,7 @@ def _add_explore(subparsers: argparse._SubParsersAction) -> None:
         subparsers,
         "explore",
         help="look into a model on a page in the browser",
+        usage="[options] [MODEL]",
         description="Serve a page on this machine, until Ctrl-C: the similarity of a word in two sentences by layer, "
         "where a corpus uses a word in the same sense, substitutes where the checkpoint has its softmax, and the words "
         "of a few sentences in the plane.",
@@ -680,6 +716,7 @@ def _add_env(subparsers: argparse._SubParsersAction) -> None:
         subparsers,
         "env",
         help="show what a bug report should hold",
+        usage="[options] [MODEL]",
         description="Print versions, devices, instruction sets, the compiler and the folder of its kernels, and for "
         "MODEL which backend each of its operations takes, and why not a faster one.",
         examples="""
@@ -688,7 +725,7 @@ def _add_env(subparsers: argparse._SubParsersAction) -> None:
         """,
     )
     parser.add_argument("model", metavar="MODEL", nargs="?", help="folder or Hub name of an ELMo [the one that ships]")
-    parser.add_argument("--dtype", help="what MODEL computes in: float32, bfloat16 or float16 [as it is loaded]")
+    parser.add_argument("--dtype", choices=_DTYPES, help="what MODEL computes in [as it is loaded]")
     parser.set_defaults(run=_env)
 
 
@@ -697,6 +734,7 @@ def _add_next(subparsers: argparse._SubParsersAction) -> None:
         subparsers,
         "next",
         help="show how the language models continue a sentence",
+        usage="[options] TEXT",
         description="Print the words that are most probable after TEXT, the beginning of a sentence, by the forward "
         "language model, with their probabilities; with --before the words before TEXT, the end of a sentence, by the "
         "backward one.",

@@ -50,7 +50,7 @@ def why_not_called(module: nn.Module) -> str | None:
     if kind.__name__ not in MODULES or (not kind.__module__.startswith("torch.nn.") and not _is_ours(kind)):
         return f"a module is a {kind.__name__}"
     hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
-    if any(hooks) or "forward" in vars(module):
+    if any(hooks) or nn.modules.module._has_any_global_hook() or "forward" in vars(module):
         return f"a {kind.__name__} has a hook, or a forward of its own"
     return None
 

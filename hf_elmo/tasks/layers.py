@@ -122,8 +122,9 @@ def _fingerprint(model: ElmoTaskModel, dataset: Dataset, dtype: str) -> str:
     """Of all that the layers depend on: the data, the biLM's weights and configuration, how they are computed."""
     digest = hashlib.sha256()
     config = model.config.to_dict()
-    fields = "cell_clip", "proj_clip", "use_skip_connections", "char_activation", "classifier_text_pairs"
+    fields = "cell_clip", "proj_clip", "use_skip_connections", "char_activation"
     parts = [__version__, dataset._fingerprint, dtype, str(model.dtype), *(str(config[field]) for field in fields)]
+    parts.append(str(model.reads_text_pairs))
     digest.update("\n".join(parts).encode())
     for name, weight in model.elmo.state_dict().items():
         if not name.startswith("scalar_mix."):

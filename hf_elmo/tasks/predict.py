@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -37,7 +37,7 @@ from ..packing_elmo import compact, words_mask
 from ..shipped import named, tokenizer_of
 from ..tokenization_elmo import ElmoTokenizer
 
-HEADS = {head.__name__: head for head in (ElmoForSequenceClassification, ElmoForTokenClassification)}
+HEADS = ElmoForSequenceClassification, ElmoForTokenClassification
 WINDOW_ROWS = 512  # predicted, sorted by length, and written together: the unit in which finished work is kept
 
 
@@ -97,7 +97,9 @@ def predict(
     parts = None if output is None else PartsFolder(Path(output))
     if parts is not None:  # where there are parts, it is looked at again with the folder locked
         _check_output(parts.output, overwrite or parts.path.is_dir())
-    model, tokenizer = _load(model, tokenizer, device)
+    model, tokenizer = load_head(HEADS, model, tokenizer, device)
+    if model.reads_text_pairs:
+        raise ValueError("the model reads pairs of texts (classifier_text_pairs), but a row holds one.")
     job = _Job(model, tokenizer, batch_tokens, pretokenized)
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     disable = None if progress is None else not progress
@@ -121,26 +123,45 @@ def _check_output(output: Path, overwrite: bool) -> None:
     require_free(output, overwrite)
 
 
-def _load(
-    model: ElmoTaskModel | str | os.PathLike, tokenizer: ElmoTokenizer | None, device: str | torch.device | None
+def load_head(
+    heads: Sequence[type[ElmoTaskModel]],
+    model: ElmoTaskModel | str | os.PathLike,
+    tokenizer: ElmoTokenizer | None,
+    device: str | torch.device | None,
 ) -> tuple[ElmoTaskModel, ElmoTokenizer]:
+    """A model of one of the classes `heads`, or the one of a name or folder, and its tokenizer.
+
+    Raises:
+        ValueError: the model is of another class, or the tokenizer of another model.
+    """
+    by_name = {head.__name__: head for head in heads}
     if isinstance(model, (str, os.PathLike)):
         with named(model):
             found = AutoConfig.from_pretrained(model).architectures or ["no class"]
-            if found[0] not in HEADS:
+            if found[0] not in by_name:
                 raise ValueError(
-                    f"model {str(model)!r} is of {found[0]}, but a fine-tuned head is needed: {', '.join(HEADS)}."
+                    f"model {str(model)!r} is of {found[0]}, but a fine-tuned head is needed: {', '.join(by_name)}."
                 )
-            model = HEADS[found[0]].from_pretrained(model)
+            model = by_name[found[0]].from_pretrained(model)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if type(model).__name__ not in HEADS:
-        raise ValueError(f"model is of {type(model).__name__}, but a fine-tuned head is needed: {', '.join(HEADS)}.")
-    if model.config.classifier_text_pairs:
-        raise ValueError("the model reads pairs of texts (classifier_text_pairs), but a row holds one.")
+    if type(model).__name__ not in by_name:
+        raise ValueError(f"model is of {type(model).__name__}, but a fine-tuned head is needed: {', '.join(by_name)}.")
     if tokenizer is None:
         tokenizer = tokenizer_of(model)
     require_tokenizer(model.config, tokenizer)
     return model if device is None else model.to(device), tokenizer
+
+
+def batches_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """The indices of rows of these lengths in batches of like length, each of at most `batch_tokens` with its padding,
+    or a single row."""
+    batch: list[int] = []
+    for number in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and lengths[number] * (len(batch) + 1) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(number)
+    yield batch
 
 
 @dataclass
@@ -155,20 +176,11 @@ class _Job:
         while texts := list(islice(rows, WINDOW_ROWS)):
             words = self.tokenizer.split_into_words(texts, self.pretokenized)
             records: list[dict[str, Any] | None] = [None] * len(words)
-            for batch in self._batches([len(row) + 2 for row in words]):
+            for batch in batches_by_length([len(row) + 2 for row in words], self.batch_tokens):
                 for number, record in zip(batch, self._records([words[i] for i in batch]), strict=True):
                     records[number] = record
                 bar.update(len(batch))
             yield records
-
-    def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
-        batch: list[int] = []
-        for number in sorted(range(len(lengths)), key=lengths.__getitem__):
-            if batch and lengths[number] * (len(batch) + 1) > self.batch_tokens:
-                yield batch
-                batch = []
-            batch.append(number)
-        yield batch
 
     def _records(self, words: list[list[str]]) -> list[dict[str, Any]]:
         inputs = self.tokenizer(words, is_split_into_words=True, padding=True, return_tensors="pt").to(

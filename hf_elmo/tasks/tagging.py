@@ -61,11 +61,7 @@ def span_metrics(
         options |= {"mode": "strict", "scheme": getattr(schemes, SCHEMES[scheme])}
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
-        predictions, labels = prediction.predictions, np.asarray(prediction.label_ids)
-        # A tagger with a CRF gives (logits, tags).
-        tags = predictions[1] if isinstance(predictions, tuple) else np.argmax(predictions, axis=2)
-        rows = [(own[own != -100], found[own != -100]) for own, found in zip(labels, tags, strict=True)]
-        truth, predicted = ([[id2label[int(i)] for i in row[part]] for row in rows] for part in (0, 1))
+        truth, predicted = tags_of(prediction, id2label)
         return {
             "precision": float(metrics.precision_score(truth, predicted, **options)),
             "recall": float(metrics.recall_score(truth, predicted, **options)),
@@ -74,6 +70,16 @@ def span_metrics(
         }
 
     return compute
+
+
+def tags_of(prediction: EvalPrediction, id2label: Mapping[int, str]) -> tuple[list[list[str]], list[list[str]]]:
+    """The names of the true and of the predicted labels of each row's words; of a CRF or a scheme its tags."""
+    predictions, labels = prediction.predictions, np.asarray(prediction.label_ids)
+    # A tagger with a CRF or a scheme gives (logits, tags).
+    tags = predictions[1] if isinstance(predictions, tuple) else np.argmax(predictions, axis=2)
+    rows = [(own[own != -100], found[own != -100]) for own, found in zip(labels, tags, strict=True)]
+    truth, predicted = ([[id2label[int(i)] for i in row[part]] for row in rows] for part in (0, 1))
+    return truth, predicted
 
 
 class ElmoTokenClassificationPipeline(TokenClassificationPipeline):

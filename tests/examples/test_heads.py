@@ -4,10 +4,13 @@ import gzip
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
 
 from examples.comparison import Run
 from examples.entailment import run as entailment
+from examples.semantic_roles import data as roles_data
+from examples.semantic_roles import run as roles
 from examples.sst5 import run as sst5
 from examples.tagging import data as tagging_data
 from examples.tagging import run as tagging
@@ -80,6 +83,39 @@ def test_without_a_dev_file_the_last_tenth_of_train(data: Path) -> None:
     assert words == {"train": ["w0", "w1", "w2", "w3", "w4"], "dev": ["w18", "w19"], "test": ["Anna", "#"]}
 
 
+PROPOSITIONS = [("Anna", "(ARG0*)", "*"), ("met", "(V*)", "*"), ("Bob", "(ARG1*", "(ARG0*)"), ("who", "*", "(R-ARG0*)")]
+PROPOSITIONS += [("sang", "*)", "(V*)"), (".", "*", "*")]
+
+
+def propositions() -> str:
+    """A sentence with two predicates, one with none, in the columns of PropBank."""
+    return "\n".join(
+        "".join(f"doc 0 {n} {word} NN * - - {' '.join(spans)}\n" for n, (word, *spans) in enumerate(sentence))
+        for sentence in ([("well",), (".",)], PROPOSITIONS)
+    )
+
+
+def test_semantic_roles(folder: str, data: Path, tmp_path: Path, capsys) -> None:
+    for part in ("train", "dev", "test"):
+        write(data / roles_data.FOLDER / f"{part}.gold_conll.gz", propositions() + "\n" + propositions())
+    first, second, *_ = read = roles_data.read(data, 10, False)["train"]
+    assert len(read) == 4
+    assert first == (
+        ["Anna", "met", "Bob", "who", "sang", "."],
+        1,
+        ["B-ARG0", "B-V", "B-ARG1", "I-ARG1", "I-ARG1", "O"],
+    )
+    assert second[1:] == (4, ["O", "O", "B-ARG0", "B-R-ARG0", "B-V", "O"])
+    roles.main([str(data), "--model", folder, "--out", str(tmp_path / "out"), "--quick"])
+    out = capsys.readouterr().out
+    assert "(4 train, 4 dev, 4 test predicates)" in out
+    assert "- GloVe + ELMo over GloVe: " in out
+    saved = AutoModelForTokenClassification.from_pretrained(tmp_path / "out" / "model")
+    assert sorted(saved.config.label2id) == ["B-ARG0", "B-ARG1", "B-R-ARG0", "B-V", "I-ARG1", "O"]
+    encoded = AutoTokenizer.from_pretrained(tmp_path / "out" / "model")("Anna sang", return_tensors="pt")
+    assert saved(**encoded, token_type_ids=torch.tensor([[0, 0, 1, 0]])).tags.shape == (1, 4)
+
+
 def test_biattentive_network(folder: str, data: Path, tmp_path: Path, capsys) -> None:
     trees = [f"({label} (2 Anna) ({label} (2 -LRB-) (3 sang\\/met)))\n" for label in range(5)]
     for file in sst5.FILES.values():
@@ -124,7 +160,9 @@ def test_the_report_compares_each_row_with_those_above(capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "rows"), [(tagging, 10), (sst5, 2), (entailment, 4)], ids=["tagging", "sst5", "entailment"]
+    ("script", "rows"),
+    [(tagging, 10), (roles, 2), (sst5, 2), (entailment, 4)],
+    ids=["tagging", "semantic roles", "sst5", "entailment"],
 )
 def test_quick_on_real_data(script, rows: int, shared: Path, tmp_path: Path, capsys) -> None:
     script.main([str(shared / "data"), "--out", str(tmp_path), "--quick"])

@@ -42,6 +42,7 @@ def test_names_are_unique_and_modules_exist() -> None:
         assert "def run(" in source
 
 
+@needs_native  # without a library nothing serves one row
 def test_the_first_that_supports_a_call_runs_it() -> None:
     with torch.no_grad():
         for rows in (1, 9):

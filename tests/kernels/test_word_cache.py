@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn.utils import prune
 
 from hf_elmo import ElmoModel, kernels
@@ -216,6 +217,32 @@ def test_modules_that_were_changed_are_run(encoder, computed: list[int]) -> None
     torch.testing.assert_close(encoder(ids), 2 * plain, rtol=0, atol=1e-5)
     assert not torch.allclose(hooked, plain, atol=1e-3)
     assert len(computed) == 1
+
+
+@pytest.mark.parametrize("name", [name for name, _ in make()[0].char_encoder.named_parameters()])
+def test_forward_mode_differentiation_keeps_the_tangent_of_each_parameter(encoder, ran: list, name: str) -> None:
+    ids, weight = spelled(WORDS), encoder.get_parameter(name).detach()
+    torch.manual_seed(0)
+    direction, tangents = torch.randn_like(weight), []
+    with torch.no_grad(), forward_ad.dual_level():
+        vectors = encoder(ids)  # which are kept, and have no tangent
+        ran.clear()
+        for setting in ("word-cache", "off"):
+            dual = forward_ad.make_dual(weight, direction)
+            with kernels.use(setting):
+                found = torch.func.functional_call(encoder, {name: dual}, (ids,))
+            tangents.append(forward_ad.unpack_dual(found).tangent)
+            torch.testing.assert_close(found, vectors, rtol=0, atol=1e-6)
+        assert not ran
+        torch.testing.assert_close(*tangents)
+        assert tangents[0].abs().max() > 1e-3
+        step, doubled = 1e-6, copy.deepcopy(encoder).double()
+        ends = [
+            torch.func.functional_call(doubled, {name: weight.double() + sign * step * direction}, (ids,))
+            for sign in (-1, 1)
+        ]
+    difference = (ends[1] - ends[0]) / (2 * step)
+    torch.testing.assert_close(tangents[0].double(), difference, rtol=1e-3, atol=1e-4)
 
 
 def test_under_autocast_the_modules_are_run(encoder) -> None:

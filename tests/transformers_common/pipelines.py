@@ -12,6 +12,8 @@ from transformers import (
     ZeroShotClassificationPipeline,
 )
 
+from hf_elmo import ElmoTokenClassificationPipeline
+
 EXAMPLES = ["Mostly harmless.", "A towel is about the most massively useful thing a hitchhiker can have."]
 
 
@@ -50,6 +52,31 @@ class TextClassification:
             assert sum(entry["score"] for entry in every) == pytest.approx(1, abs=1e-5)
         with pytest.raises(ValueError):
             classify([examples])
+
+
+class TokenClassification:
+    """The best label of each word, which is never split; groups of words in both ways; a text as its words."""
+
+    def get_test_pipeline(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, dtype: str
+    ) -> tuple[Pipeline, list[str]]:
+        return ElmoTokenClassificationPipeline(model=model, tokenizer=tokenizer, dtype=dtype), EXAMPLES
+
+    def run_pipeline_test(self, tag: Pipeline, examples: list[str]) -> None:
+        labels = set(tag.model.config.id2label.values())
+        for example, found in zip(examples, tag(examples, ignore_labels=[]), strict=True):
+            assert found == tag(example, ignore_labels=[])
+            assert [entry["word"] for entry in found] == tag.tokenizer.split_into_words([example])[0]
+            for entry in found:
+                assert example[entry["start"] : entry["end"]] == entry["word"]
+                assert entry["entity"] in labels
+                assert 1 / len(labels) <= entry["score"] <= 1
+        words = tag(examples[1], ignore_labels=[])
+        for strategy in ("simple", "first", "average", "max"):
+            groups = tag(examples[1], ignore_labels=[], aggregation_strategy=strategy)
+            assert " ".join(group["word"] for group in groups) == " ".join(entry["word"] for entry in words)
+            assert {group["entity_group"] for group in groups} <= labels
+        assert tag(examples[1], ignore_labels=list(labels)) == []
 
 
 class ZeroShotClassification:

@@ -7,12 +7,18 @@ import pytest
 import torch
 from transformers.models.auto import modeling_auto
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForPreTraining,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoModel,
+)
 from hf_elmo.configuration_elmo import WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID
 from tests.conftest import TINY
 
 from . import source
-from .inapplicable import BASE_MODEL, CLASSIFIER, LANGUAGE_MODEL, must_fail
+from .inapplicable import BASE_MODEL, CLASSIFIER, LANGUAGE_MODEL, MODELS, must_fail
 
 if source.FOLDER_VARIABLE not in os.environ:
     pytest.skip("transformers' own tests: run python -m tests.transformers_common", allow_module_level=True)
@@ -24,6 +30,7 @@ BATCH, WORDS, VOCABULARY, LABELS = 3, 7, 31, 3
 KINDS = {
     "MODEL_MAPPING_NAMES": ElmoModel,
     "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES": ElmoForSequenceClassification,
+    "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES": ElmoForTokenClassification,
 }
 
 
@@ -39,9 +46,12 @@ class ElmoModelTester:
     batch_size, seq_length, is_training = BATCH, WORDS, True
     hidden_size, num_hidden_layers = TINY["hidden_size"], 2
 
+    def __init__(self, settings: dict[str, object]) -> None:
+        self.settings = settings
+
     def get_config(self) -> ElmoConfig:
         # Unfrozen, because the mixin wants a gradient for every parameter.
-        return ElmoConfig(**TINY, vocab_size=VOCABULARY, num_labels=LABELS, freeze_bilm=False)
+        return ElmoConfig(**TINY, **self.settings, vocab_size=VOCABULARY, num_labels=LABELS, freeze_bilm=False)
 
     def prepare_config_and_inputs_for_common(self) -> tuple[ElmoConfig, dict[str, torch.Tensor]]:
         config = self.get_config()
@@ -53,9 +63,10 @@ class ElmoModelTester:
 
 class _Case(ModelTesterMixin):
     has_attentions = False
+    settings: dict[str, object] = {}  # noqa: RUF012, of the configuration
 
     def setUp(self) -> None:
-        self.model_tester = ElmoModelTester()
+        self.model_tester = ElmoModelTester(self.settings)
 
 
 @must_fail(BASE_MODEL)
@@ -66,6 +77,17 @@ class ElmoModelTest(_Case, unittest.TestCase):
 @must_fail(CLASSIFIER)
 class ElmoForSequenceClassificationTest(_Case, unittest.TestCase):
     all_model_classes = (ElmoForSequenceClassification,)
+
+
+@must_fail(MODELS)
+class ElmoForTokenClassificationTest(_Case, unittest.TestCase):
+    all_model_classes = (ElmoForTokenClassification,)
+
+
+@must_fail(MODELS)
+class ElmoForTokenClassificationWithCrfTest(_Case, unittest.TestCase):
+    all_model_classes = (ElmoForTokenClassification,)
+    settings = {"encoder_type": "bilstm", "encoder_hidden_size": 7, "tagging_crf": True}  # noqa: RUF012
 
 
 @must_fail(LANGUAGE_MODEL)

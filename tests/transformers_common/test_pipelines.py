@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoForTokenClassification, ElmoModel, ElmoTokenizer
 from tests.conftest import TINY, random_model
 
 from . import source
@@ -21,6 +21,7 @@ mixin = source.load("test_pipeline_mixin")
 TESTS = {
     "feature-extraction": {"test": f"{__package__}.pipelines.FeatureExtraction"},
     "text-classification": {"test": f"{__package__}.pipelines.TextClassification"},
+    "token-classification": {"test": f"{__package__}.pipelines.TokenClassification"},
     "zero-shot": {"test": f"{__package__}.pipelines.ZeroShotClassification"},
 }
 LABELS = {0: "contradiction", 1: "neutral", 2: "entailment"}
@@ -57,6 +58,7 @@ class ElmoPipelinesTest(_Case, unittest.TestCase):
     pipeline_model_mapping = {  # noqa: RUF012, the mixin's name for it
         "feature-extraction": ElmoModel,
         "text-classification": ElmoForSequenceClassification,
+        "token-classification": ElmoForTokenClassification,
     }
 
 

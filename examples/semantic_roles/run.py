@@ -1,0 +1,66 @@
+"""Who did what to whom: semantic roles with and without ELMo, F1 over arguments (Peters et al. 2018, appendix).
+
+    python -m examples.semantic_roles.run ../shared/data
+
+The tagger of He et al. (2017), smaller: the word vectors, and beside each whether the word is the predicate, read by
+layers in turn forward and backward, with highways and recurrent dropout; the most probable tags that IOB2 allows. One
+row reads GloVe's vectors alone, one ELMo beside them, of a frozen biLM whose layers are computed once.
+"""
+
+import time
+from collections.abc import Sequence
+
+from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+import hf_elmo
+from examples.comparison import compare, options, parsed
+from examples.semantic_roles.data import encode, read
+from examples.variants import GLOVE, VARIANTS, report, rows_of_table
+
+HEAD = {
+    "encoder_type": "alternating",
+    "encoder_num_layers": 4,
+    "encoder_hidden_size": 128,
+    "encoder_dropout": 0.2,
+    "encoder_recurrent_dropout": 0.1,
+    "classifier_dropout": 0.1,
+    "tagging_indicator_size": 32,
+    "tagging_scheme": "IOB2",
+}
+SETTINGS = {"num_train_epochs": 8, "per_device_train_batch_size": 32, "learning_rate": 2e-3, "max_grad_norm": 1.0}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints the table."""
+    parser = options(__doc__, "outputs/semantic_roles")
+    parser.add_argument("--sentences", type=int, default=1000, help="sentences that train [1000]")
+    args = parsed(parser, arguments)
+    start = time.perf_counter()
+    parts = read(args.data, args.sentences, args.quick)
+    print(
+        f"({', '.join(f'{len(predicates):,} {part}' for part, predicates in parts.items())} predicates)\n", flush=True
+    )
+    tags = sorted({tag for predicates in parts.values() for predicate in predicates for tag in predicate.tags})
+    fields = {**HEAD, "id2label": dict(enumerate(tags)), "label2id": {tag: i for i, tag in enumerate(tags)}}
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    words = {word for predicates in parts.values() for predicate in predicates for word in predicate.words}
+    tokenizer.words, vectors = hf_elmo.read_word_vectors(args.data / GLOVE, words=words)
+    rows = rows_of_table(
+        AutoModelForTokenClassification,
+        fields,
+        tokenizer,
+        vectors,
+        {part: encode(tokenizer, predicates, fields["label2id"]) for part, predicates in parts.items()},
+        {f"GloVe{row}": VARIANTS[row] for row in ("", " + ELMo")},
+        args,
+        args.out / "model",
+        metrics=hf_elmo.role_metrics(fields["id2label"]),
+        best="f1",
+        collator=hf_elmo.TaggingCollator,
+        **SETTINGS,
+    )
+    report(compare(rows, args.seeds), {"f1": "F1", "precision": "precision", "recall": "recall"}, start)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Coreference: documents as rows, batches for Trainer, and the clusters of texts as spans of words and characters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..embedding.corpus import require_tokenizer
+from ..evaluation import evaluation_mode
+from ..modeling_coreference_elmo import NOTHING, ElmoForCoreferenceResolution
+from ..shipped import load_checkpoint, tokenizer_of
+from ..tokenization_elmo import ElmoTokenizer
+
+Span = tuple[int, int]
+Document = str | Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The clusters of a document, each of two mentions or more, in their order.
+
+    Args:
+        words: of all sentences.
+        clusters: mentions as the first and the last word, counted from 0.
+        characters: the same mentions as `(start, end)`, such that `text[start:end]` is the mention; `None` for a
+            document that was given as words.
+    """
+
+    words: list[str]
+    clusters: list[list[Span]]
+    characters: list[list[Span]] | None
+
+
+def encode_document(
+    tokenizer: ElmoTokenizer,
+    document: Document,
+    clusters: Sequence[Sequence[Span]] | None = None,
+    speakers: Sequence[str | None] | None = None,
+) -> dict[str, list]:
+    """
+    A document as a row for [`ElmoForCoreferenceResolution`]: its sentences one after another, each between its
+    boundaries.
+
+    Args:
+        document: a text with one sentence a line, or a list of sentences, each a list of words. Lines without a word
+            are left out.
+        clusters: for training, each a list of mentions, the first and the last word of each, counted over the document
+            from 0. They become `labels` `[mentions, 3]`.
+        speakers: for each sentence (of a text: for each line) who says it, `None` where that is not known. They become
+            `speaker_ids` `[positions]`.
+
+    Returns:
+        `input_ids`, `attention_mask`, `word_vector_ids` where the tokenizer has words, and what was asked for.
+
+    Raises:
+        ValueError: the document has no words, a word of it is read as a boundary, or `speakers` are of another number
+            than the sentences.
+    """
+    sentences = _sentences(document)
+    if speakers is not None and len(speakers) != len(sentences):
+        raise ValueError(f"there are {len(speakers)} speakers, but {len(sentences)} sentences: give one for each.")
+    split = {"is_split_into_words": not isinstance(document, str)}
+    encoded = tokenizer(sentences, **split) if sentences else {"input_ids": []}
+    kept = [number for number, rows in enumerate(encoded["input_ids"]) if len(rows) > 2]
+    if not kept:
+        raise ValueError(f"the document {document!r:.60} has no words.")
+    boundaries = tokenizer.bos_token_id, tokenizer.eos_token_id
+    for number in kept:
+        markers = [row[1] for row in encoded["input_ids"][number]]
+        if sum(marker in boundaries for marker in markers) != 2:
+            raise ValueError(
+                f"a word of sentence {number} is read as a boundary: {sentences[number]!r:.80}. A tokenizer with "
+                "split_special_tokens=True reads such words as any other."
+            )
+    row = {name: [x for number in kept for x in columns[number]] for name, columns in encoded.items()}
+    if clusters is not None:
+        row["labels"] = [[first, last, number] for number, own in enumerate(clusters) for first, last in own]
+    if speakers is not None:
+        ids = {name: number for number, name in enumerate(dict.fromkeys(filter(None, speakers)), start=1)}
+        row["speaker_ids"] = [ids.get(speakers[n], 0) for n in kept for _ in encoded["input_ids"][n]]
+    return row
+
+
+def _sentences(document: Document) -> list:
+    if isinstance(document, str):
+        return document.split("\n")
+    return [list(sentence) for sentence in document]
+
+
+@dataclass
+class CoreferenceCollator:
+    """Batches of documents for Trainer: the tokenizer's padding for what it makes (or `bilm_layers` in its place), -100
+    for the mentions in `labels`, 0 for `speaker_ids`, and `genre_ids` as they are."""
+
+    tokenizer: ElmoTokenizer
+
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        own = ("labels", "speaker_ids", "genre_ids")
+        rows = [{key: value for key, value in feature.items() if key not in own} for feature in features]
+        batch = self.tokenizer.pad(rows, padding=True, return_tensors="pt")
+        mask = batch["attention_mask"].bool()
+        if "labels" in features[0]:
+            mentions = [np.asarray(feature["labels"], dtype=np.int64).reshape(-1, 3) for feature in features]
+            labels = torch.full((len(mentions), max(map(len, mentions)), 3), NOTHING)
+            for row, one in zip(labels, mentions, strict=True):
+                row[: len(one)] = torch.from_numpy(one)
+            batch["labels"] = labels
+        if "speaker_ids" in features[0]:
+            speakers = np.concatenate([np.asarray(feature["speaker_ids"], dtype=np.int64) for feature in features])
+            batch["speaker_ids"] = torch.zeros(mask.shape, dtype=torch.int64)
+            batch["speaker_ids"][mask] = torch.from_numpy(speakers)
+        if "genre_ids" in features[0]:
+            batch["genre_ids"] = torch.tensor([int(feature["genre_ids"]) for feature in features])
+        return batch
+
+
+def resolve(
+    model: ElmoForCoreferenceResolution | str | os.PathLike,
+    documents: Sequence[Document],
+    *,
+    tokenizer: ElmoTokenizer | None = None,
+    speakers: Sequence[Sequence[str | None]] | None = None,
+    genres: Sequence[int] | None = None,
+) -> list[Resolved]:
+    """
+    The clusters of documents, which are read one by one.
+
+    Args:
+        model: a fine-tuned one, or the name or folder of one.
+        documents: each a text with one sentence a line, or a list of sentences, each a list of words.
+        tokenizer: by default that of the model's folder.
+        speakers: of each document, as [`encode_document`] takes them, for a model with `coreference_speakers`.
+        genres: of each document its number, for a model with `coreference_num_genres`.
+
+    Raises:
+        ValueError: `documents` is a string, the model has no head for the task, or a document cannot be encoded.
+
+    Example:
+
+    ```python
+    >>> text = "Ann saw a dog .\nShe called it ."
+    >>> [[text[start:end] for start, end in cluster] for cluster in resolve(model, [text])[0].characters]
+    [['Ann', 'She'], ['a dog', 'it']]
+    ```"""
+    if isinstance(documents, str):
+        raise ValueError(f"documents must be a list of documents, but is the string {documents!r:.40}: put it in one.")
+    if isinstance(model, (str, os.PathLike)):
+        model = load_checkpoint(ElmoForCoreferenceResolution, model)
+    if not hasattr(model, "span_vectors"):
+        raise ValueError(f"model is of {type(model).__name__}, but must be an ElmoForCoreferenceResolution.")
+    tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
+    require_tokenizer(model.config, tokenizer)
+    found, collator = [], CoreferenceCollator(tokenizer)
+    with evaluation_mode(model), torch.inference_mode():
+        for number, document in enumerate(documents):
+            row = encode_document(tokenizer, document, None, None if speakers is None else speakers[number])
+            if genres is not None:
+                row["genre_ids"] = genres[number]
+            batch = {name: value.to(model.device) for name, value in collator([row]).items()}
+            found.append(_resolved(tokenizer, document, model(**batch).clusters[0].tolist()))
+    return found
+
+
+def _resolved(tokenizer: ElmoTokenizer, document: Document, mentions: Sequence[Sequence[int]]) -> Resolved:
+    clusters: dict[int, list[Span]] = {}
+    for first, last, number in mentions:
+        clusters.setdefault(number, []).append((first, last))
+    words = [word for own in tokenizer.split_into_words(_sentences(document)) for word in own]
+    found = list(clusters.values())
+    if not isinstance(document, str):
+        return Resolved(words, found, None)
+    lines, places, begin = document.split("\n"), [], 0
+    encoded = tokenizer(lines, return_offsets_mapping=True, add_special_tokens=False)
+    for line, offsets in zip(lines, encoded["offset_mapping"], strict=True):
+        places += [(begin + start, begin + end) for start, end in offsets]
+        begin += len(line) + 1
+    return Resolved(words, found, [[(places[first][0], places[last][1]) for first, last in own] for own in found])

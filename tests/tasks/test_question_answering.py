@@ -1,0 +1,335 @@
+"""Questions: rows and pieces, the best span over pieces, metrics with Trainer, answers of a model."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from transformers import DataCollatorWithPadding, EvalPrediction, Trainer, TrainingArguments
+
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForQuestionAnswering,
+    ElmoForTokenClassification,
+    ElmoTokenizer,
+    answer,
+    encode_questions,
+    squad_metrics,
+    store_layers,
+)
+from tests.conftest import TINY, random_model
+
+QUESTIONS = ["Who ran?", "What didn't it eat?", "Who ran?"]
+PASSAGES = ["The cat's mats (all 10,000) ran  away.", "“It” ate a mouse, and no cheese.", "One dog slept."]
+ANSWERS = [
+    {"text": ["cat's mats", "The cat's mats"], "answer_start": [4, 0]},
+    {"text": ["chees"], "answer_start": [25]},  # a part of a word: the whole word
+    {"text": [], "answer_start": []},
+]
+TOKENIZED = ["Who ran ?", "What did n't it eat ?"], ["The cat 's  mats , ( all 10,000 )\tran .", "It ate no cheese ."]
+
+
+def make(**changes: object) -> ElmoForQuestionAnswering:
+    return random_model(ElmoConfig(**{**TINY, "encoder_hidden_size": 6, **changes}), ElmoForQuestionAnswering)
+
+
+@pytest.fixture
+def words() -> ElmoTokenizer:
+    return ElmoTokenizer()
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_for_each_question(words: ElmoTokenizer) -> None:
+    words.words = ["the", "cat"]
+    columns = encode_questions(words, QUESTIONS, PASSAGES, ANSWERS, allow_no_answer=True)
+    expected = words(QUESTIONS, PASSAGES)
+    for key in ("input_ids", "attention_mask", "word_vector_ids"):
+        assert columns[key] == expected[key]
+    assert columns["piece"] == [[0, 6, 0, 11], [1, 9, 0, 11], [2, 6, 0, 4]]
+    tokens = [expected.tokens(row) for row in range(3)]
+    starts, ends = columns["start_positions"], columns["end_positions"]
+    found = [own[start : end + 1] for own, start, end in zip(tokens, starts, ends, strict=True)]
+    assert found == [["cat", "'s", "mats"], ["cheese"], ["<S>"]]
+    assert columns.keys() - {"start_positions", "end_positions"} == encode_questions(words, QUESTIONS, PASSAGES).keys()
+
+
+def test_pieces_share_the_words_of_stride(words: ElmoTokenizer) -> None:
+    columns = encode_questions(words, QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1], numbers=[70], max_length=12, stride=2)
+    assert columns["piece"] == [[70, 6, 0, 5], [70, 6, 3, 5], [70, 6, 6, 5]]
+    assert [len(row) for row in columns["input_ids"]] == [12, 12, 12]
+    whole = encode_questions(words, QUESTIONS[:1], PASSAGES[:1])["input_ids"][0]
+    assert columns["input_ids"][1] == whole[:6] + whole[9:14] + whole[-1:]
+    # "cat 's mats" are the words 1 to 3: all of them are in the first piece only.
+    assert (columns["start_positions"], columns["end_positions"]) == ([7, -100, -100], [9, -100, -100])
+    given = {"max_length": 12, "stride": 2, "allow_no_answer": True}
+    columns = encode_questions(words, QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1], **given)
+    assert (columns["start_positions"], columns["end_positions"]) == ([7, 0, 0], [9, 0, 0])
+
+
+def test_tokenized_text(words: ElmoTokenizer) -> None:
+    answers = [{"text": ["10,000 )\tran"], "answer_start": [25]}, {"text": ["It"], "answer_start": [0]}]
+    columns = encode_questions(words, *TOKENIZED, answers, pretokenized=True)
+    split = [[text.split() for text in texts] for texts in TOKENIZED]
+    assert columns["input_ids"] == words(*split, is_split_into_words=True)["input_ids"]
+    assert (columns["start_positions"], columns["end_positions"]) == ([13, 9], [15, 9])
+    spaces = encode_questions(ElmoTokenizer(word_splitting="whitespace"), *TOKENIZED, answers)
+    assert spaces == columns
+
+
+@pytest.mark.parametrize(
+    ("answers", "changes", "said"),
+    [
+        (
+            {"text": ["cat"], "answer_start": [5]},
+            {},
+            r"question 7 \('Who ran\?'\): its answer 'cat' is not at character 5",
+        ),
+        ({"text": ["cat"], "answer_start": [400]}, {}, r"question 7 .* at character 400 of its passage of 38 char"),
+        ({"text": ["away."], "answer_start": [-5]}, {}, r"question 7 .* at character -5"),
+        ({"text": ["  "], "answer_start": [31]}, {}, r"question 7 .* at character 31 holds no word"),
+        ({"text": [], "answer_start": []}, {}, r"question 7 .* has no answer: .*allow_no_answer=True"),
+        (
+            ANSWERS[0],
+            {"max_length": 10, "stride": 3},
+            r"question 7 .* has 3 words, which leave 3 of max_length 10 .* 3;",
+        ),
+        (ANSWERS[0], {"max_length": 5, "stride": 0}, r"question 7 .* which leave 0 of max_length 5"),
+        (ANSWERS[0], {"stride": -1}, r"stride is -1, but must be 0 or more"),
+    ],
+)
+def test_an_error_names_the_question(words: ElmoTokenizer, answers: dict, changes: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        encode_questions(words, QUESTIONS[:1], PASSAGES[:1], [answers], numbers=[7], **changes)
+
+
+def test_texts_that_cannot_be(words: ElmoTokenizer) -> None:
+    with pytest.raises(ValueError, match=r"question 1 \(''\): the question has no words"):
+        encode_questions(words, ["Who?", ""], ["He.", "He."])
+    with pytest.raises(ValueError, match=r"question 1 \('Who'\): the passage has no words"):
+        encode_questions(words, ["Who?", "Who"], ["He.", "  "])
+    with pytest.raises(ValueError, match="passages must be a list, one for each of 2 questions"):
+        encode_questions(words, ["Who?", "Who"], ["He."])
+    with pytest.raises(ValueError, match="answers must be a list, one for each of 1 questions"):
+        encode_questions(words, ["Who?"], ["He."], ANSWERS)
+    with pytest.raises(ValueError, match="passages must be a list"):
+        encode_questions(words, ["Who?"], "H")
+
+
+# -- the best span -----------------------------------------------------------------------------------------------------
+
+
+def best_by_loops(model, tokenizer, question: str, passage: str, longest: int, **given) -> dict[tuple[int, int], float]:
+    """The scores of all spans by their characters, of no answer at (0, 0): each piece by itself."""
+    encoded = tokenizer(
+        [question],
+        [passage],
+        truncation="only_second",
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        **given,
+    )
+    scores: dict[tuple[int, int], float] = {}
+    nothing = []
+    for row, encoding in enumerate(encoded.encodings):
+        inputs = {key: torch.tensor([encoded[key][row]]) for key in ("input_ids", "attention_mask")}
+        with torch.no_grad():
+            output = model(**inputs)
+        start, end = output.start_logits[0].double(), output.end_logits[0].double()
+        places = [place for place, number in enumerate(encoding.sequence_ids) if number == 1]
+        for a in places:
+            for b in places:
+                if a <= b < a + longest:
+                    key = encoding.offsets[a][0], encoding.offsets[b][1]
+                    scores[key] = max(scores.get(key, -1e9), float(start[a] + end[b]))
+        nothing.append(float(start[0] + end[0]))
+    return scores | ({(0, 0): min(nothing)} if model.config.allow_no_answer else {})
+
+
+@pytest.mark.parametrize("no_answer", [False, True])
+@pytest.mark.parametrize(("max_length", "stride"), [(384, 128), (16, 3), (13, 0)])
+def test_answers_are_the_best_spans_over_pieces(words, no_answer: bool, max_length: int, stride: int) -> None:
+    model = make(allow_no_answer=no_answer)
+    passages = [" ".join([PASSAGES[0], PASSAGES[1]] * 3), PASSAGES[1], PASSAGES[2]]
+    given = {"max_length": max_length, "stride": stride}
+    empty = 0
+    for shift in (-4.0, 0.0, 4.0) if no_answer else (0.0,):
+        if no_answer:
+            model.span.no_answer.bias.data.fill_(shift)
+        found = answer(model, QUESTIONS, passages, tokenizer=words, max_answer_words=4, batch_tokens=30, **given)
+        for record, question, passage in zip(found, QUESTIONS, passages, strict=True):
+            scores = best_by_loops(model, words, question, passage, 4, **given)
+            total = np.logaddexp.reduce(list(scores.values()))
+            (start, end), score = max(scores.items(), key=lambda item: item[1])
+            assert (record["start"], record["end"]) == (start, end)
+            assert record["answer"] == passage[start:end]
+            assert record["score"] == pytest.approx(np.exp(score - total), rel=1e-5)
+            expected = np.exp(scores[0, 0] - total) if no_answer else 0.0
+            assert record["no_answer_probability"] == pytest.approx(expected, rel=1e-5)
+            empty += record["answer"] == ""
+    assert 0 < empty < 9 if no_answer else empty == 0
+
+
+def test_one_question_and_several(words: ElmoTokenizer, tmp_path: Path) -> None:
+    model = make()
+    several = answer(model, QUESTIONS[:2], PASSAGES[0], tokenizer=words)
+    one = answer(model, QUESTIONS[1], PASSAGES[0], tokenizer=words)
+    assert one["answer"] == several[1]["answer"]
+    assert one["score"] == pytest.approx(several[1]["score"], rel=1e-5)
+    assert answer(model, [], [], tokenizer=words) == []
+    model.save_pretrained(tmp_path)
+    words.save_pretrained(tmp_path)
+    assert answer(tmp_path, QUESTIONS[1], PASSAGES[0])["answer"] == one["answer"]
+    assert answer(str(tmp_path), QUESTIONS[:1], PASSAGES[:1], device="cpu")[0]["answer"] in PASSAGES[0]
+    model.train()
+    answer(model, QUESTIONS[1], PASSAGES[0])
+    assert model.training
+
+
+def test_answers_of_tokenized_text(words: ElmoTokenizer) -> None:
+    model = make()
+    found = answer(model, *TOKENIZED, tokenizer=words, pretokenized=True, max_answer_words=3)
+    whitespace = ElmoTokenizer(word_splitting="whitespace")
+    assert found == answer(model, *TOKENIZED, tokenizer=whitespace, max_answer_words=3)
+    for record, passage in zip(found, TOKENIZED[1], strict=True):
+        assert passage[record["start"] : record["end"]] == record["answer"]
+
+
+def test_what_cannot_answer(words: ElmoTokenizer, tmp_path: Path) -> None:
+    tagger = ElmoForTokenClassification(ElmoConfig(**TINY))
+    with pytest.raises(
+        ValueError, match=r"model is of ElmoForTokenClassification, .* needed: ElmoForQuestionAnswering"
+    ):
+        answer(tagger, "Who?", "He.", tokenizer=words)
+    tagger.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"is of ElmoForTokenClassification, .* needed: ElmoForQuestionAnswering"):
+        answer(tmp_path, "Who?", "He.", tokenizer=words)
+    with pytest.raises(ValueError, match="there are 2 questions, but 1 passages"):
+        answer(make(), ["Who?", "What?"], ["He."], tokenizer=words)
+    for name in ("batch_tokens", "max_answer_words"):
+        with pytest.raises(ValueError, match=f"{name} is 0, but must be 1 or more"):
+            answer(make(), "Who?", "He.", tokenizer=words, **{name: 0})
+
+
+# -- metrics -----------------------------------------------------------------------------------------------------------
+
+
+def prediction(columns: dict, spans: list[tuple[int, int] | None]) -> EvalPrediction:
+    """Logits that have a span in each row, `None` for no answer; shorter rows padded as Trainer does it."""
+    length = max(len(mask) for mask in columns["attention_mask"])
+    logits = np.full((2, len(spans), length), -5.0)
+    for row, span in enumerate(spans):
+        logits[:, row, len(columns["attention_mask"][row]) :] = -100
+        for side, place in enumerate((0, 0) if span is None else span):
+            logits[side, row, place] = 5.0
+    labels = tuple(np.array(columns[name]) for name in ("start_positions", "end_positions", "piece"))
+    return EvalPrediction(tuple(logits), labels)
+
+
+def test_metrics_are_those_of_squad(words: ElmoTokenizer) -> None:
+    columns = encode_questions(words, QUESTIONS, PASSAGES, ANSWERS, allow_no_answer=True)
+    metrics = squad_metrics(words, PASSAGES, ANSWERS, allow_no_answer=True)
+    assert metrics(prediction(columns, [(7, 9), (17, 17), None])) == pytest.approx(
+        dict.fromkeys(("exact_match", "f1"), 2 / 3)
+    )
+    # "The cat's mats" is the other answer of the first question; of the second "no cheese" is found, and "chees" right.
+    found = metrics(prediction(columns, [(6, 9), (16, 17), (6, 7)]))
+    assert found == {"exact_match": pytest.approx(1 / 3), "f1": pytest.approx(1 / 3)}
+    # Of "mats" in "cats mats" precision is 1 and recall 1/2.
+    found = metrics(prediction(columns, [(9, 9), None, None]))
+    assert found == {"exact_match": pytest.approx(1 / 3), "f1": pytest.approx((2 / 3 + 0 + 1) / 3)}
+    forced = squad_metrics(words, PASSAGES, ANSWERS)  # no answer is not looked at
+    assert forced(prediction(columns, [(7, 9), None, None]))["exact_match"] == pytest.approx(1 / 3)
+
+
+def test_metrics_join_pieces(words: ElmoTokenizer) -> None:
+    numbers, given = [0, 2], {"max_length": 12, "stride": 2, "allow_no_answer": True}
+    texts = [[rows[i] for i in numbers] for rows in (QUESTIONS, PASSAGES, ANSWERS)]
+    columns = encode_questions(words, *texts, numbers=numbers, **given)
+    metrics = squad_metrics(words, PASSAGES, ANSWERS, allow_no_answer=True)
+    assert [piece[0] for piece in columns["piece"]] == [0, 0, 0, 2]
+    assert metrics(prediction(columns, [(7, 9), None, None, None])) == {"exact_match": 1.0, "f1": 1.0}
+    assert metrics(prediction(columns, [None, None, None, None])) == {"exact_match": 0.5, "f1": 0.5}
+    with pytest.raises(ValueError, match="the labels have no piece: name it"):
+        metrics(EvalPrediction((np.zeros((1, 3)), np.zeros((1, 3))), (np.zeros(1), np.zeros(1))))
+
+
+@pytest.mark.parametrize("name", ["fixture_squad.json", "fixture_squad2.json"])
+def test_the_answers_of_squad_are_spans_of_words(words: ElmoTokenizer, shared: Path, name: str) -> None:
+    """What the labels point at, cut out of the passages again, is right, in pieces and without an answer, too: but for
+    one answer that ends inside a word, "Father Julius Nieuwl", of which two of three words are right."""
+    articles = json.loads((shared / "data" / "squad" / name).read_text(encoding="utf-8"))["data"]
+    rows = [
+        (asked, passage["context"]) for one in articles for passage in one["paragraphs"] for asked in passage["qas"]
+    ]
+    answers = [{key: [own[key] for own in asked["answers"]] for key in ("text", "answer_start")} for asked, _ in rows]
+    passages, asked = [passage for _, passage in rows], [asked["question"] for asked, _ in rows]
+    for max_length, stride in ((384, 128), (90, 40)):
+        given = {"max_length": max_length, "stride": stride, "allow_no_answer": True}
+        columns = encode_questions(words, asked, passages, answers, **given)
+        assert len(columns["piece"]) == len(rows) if max_length == 384 else len(columns["piece"]) > 2 * len(rows)
+        labels = zip(columns["start_positions"], columns["end_positions"], strict=True)
+        truth = prediction(columns, [span if span[0] else None for span in labels])
+        found = squad_metrics(words, passages, answers, allow_no_answer=True)(truth)
+        assert found == pytest.approx({"exact_match": 1 - 1 / len(rows), "f1": 1 - 1 / 3 / len(rows)})
+
+
+def questions(number: int) -> tuple[list[str], list[str], list[dict]]:
+    """Where a color stands in a list of colors; of every fifth question it does not."""
+    rng, rows = np.random.default_rng(1), []
+    for i in range(number):
+        *colors, absent = rng.permutation(["red", "blue", "green", "white", "black"]).tolist()
+        asked = absent if i % 5 == 0 else colors[i % 4]
+        passage = f"look , {' and '.join(colors)} ."
+        texts = [] if i % 5 == 0 else [asked]
+        rows.append(
+            (f"is it {asked} ?", passage, {"text": texts, "answer_start": [passage.find(own) for own in texts]})
+        )
+    return tuple(map(list, zip(*rows, strict=True)))
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_trainer_learns_to_answer(tmp_path: Path, tokenizer: ElmoTokenizer, side: str) -> None:
+    """With pieces, no answers, stored layers, and padding on either side."""
+    tokenizer.padding_side = side
+    texts, passages, answers = questions(120)
+    tokenizer.words = sorted({word for text in [*texts, *passages] for word in text.split()})
+    columns = encode_questions(tokenizer, texts, passages, answers, allow_no_answer=True, max_length=15, stride=4)
+    fields = {"encoder_dropout": 0.0, "classifier_dropout": 0.0, "allow_no_answer": True, "encoder_hidden_size": 20}
+    fields |= {"word_vectors_vocab_size": len(tokenizer.words) + 3, "word_vectors_size": 10}
+    torch.manual_seed(1)
+    model = ElmoForQuestionAnswering(ElmoConfig(**{**TINY, **fields}))
+    rows = store_layers(model, Dataset.from_dict(columns), "float32")
+    held_out = np.array(columns["piece"])[:, 0] >= 90
+    arguments = TrainingArguments(
+        tmp_path,
+        max_steps=160,
+        per_device_train_batch_size=16,
+        learning_rate=0.01,
+        lr_scheduler_type="constant",
+        seed=3,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        train_sampling_strategy="group_by_length",
+        label_names=["start_positions", "end_positions", "piece"],
+    )
+    trainer = Trainer(
+        model,
+        arguments,
+        DataCollatorWithPadding(tokenizer),
+        rows.select(np.flatnonzero(~held_out)),
+        rows.select(np.flatnonzero(held_out)),
+        compute_metrics=squad_metrics(tokenizer, passages, answers, allow_no_answer=True),
+    )
+    before = trainer.evaluate()
+    trainer.train()
+    after = trainer.evaluate()
+    assert after["eval_exact_match"] > 0.9 > 0.5 > before["eval_exact_match"]
+    found = answer(model, texts[90:], passages[90:], tokenizer=tokenizer, max_length=15, stride=4)
+    right = [record["answer"] in (own["text"] or [""]) for record, own in zip(found, answers[90:], strict=True)]
+    assert np.mean(right) == pytest.approx(after["eval_exact_match"])

@@ -1,0 +1,587 @@
+"""ElmoForCoreferenceResolution: beside a slow computation, batches, padding, memory, labels, checkpoints."""
+
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hf_elmo import (
+    CoreferenceCollator,
+    ElmoConfig,
+    ElmoForCoreferenceResolution,
+    ElmoModel,
+    ElmoTokenizer,
+    encode_document,
+)
+from hf_elmo import modeling_coreference_elmo as coreference
+from tests.conftest import TINY, random_model
+
+SIZES = {
+    "encoder_hidden_size": 7,
+    "coreference_max_width": 4,
+    "coreference_max_antecedents": 3,
+    "coreference_hidden_size": 9,
+    "coreference_feature_size": 5,
+    "coreference_spans_per_word": 0.6,
+}
+HEADS = {
+    "2017": {"coreference_refinements": 0},
+    "2018": {"encoder_type": "bilstm", "coreference_refinements": 2},
+    "features": {"coreference_speakers": True, "coreference_num_genres": 3},
+    "twice": {"encoder_type": "bilstm", "encoder_num_layers": 2, "elmo_at_output": True},
+}
+DOCUMENTS = [
+    [["Ann", "saw", "a", "big", "dog", "."], ["She", "called", "it", "!"], ["The", "big", "dog", "came", "."]],
+    [["He", "slept", "."]],
+    [["Rain", "fell", "on", "the", "old", "town", "and", "its", "roofs", "."], ["It", "stopped", "."]],
+]
+CLUSTERS = [[[(0, 0), (6, 6)], [(2, 4), (8, 8), (10, 12)], [(9, 9)]], [], [[(3, 5), (7, 7)], [(0, 0), (10, 10)]]]
+SPEAKERS = [["Eve", None, "Tom"], ["Tom"], ["Eve", "Eve"]]
+
+
+def make(head: str = "2018", seed: int = 0, **changes: object) -> ElmoForCoreferenceResolution:
+    return random_model(ElmoConfig(**{**TINY, **SIZES, **HEADS[head], **changes}), ElmoForCoreferenceResolution, seed)
+
+
+def rows_of(tokenizer: ElmoTokenizer, documents: list = DOCUMENTS) -> list[dict]:
+    rows = [encode_document(tokenizer, *each) for each in zip(DOCUMENTS, CLUSTERS, SPEAKERS, strict=True)]
+    for number, row in enumerate(rows):
+        row["genre_ids"] = number
+    return [row for row, document in zip(rows, DOCUMENTS, strict=True) if document in documents]
+
+
+def batch_of(tokenizer: ElmoTokenizer, side: str = "right", documents: list = DOCUMENTS) -> dict[str, Tensor]:
+    tokenizer.padding_side = side
+    return CoreferenceCollator(tokenizer)(rows_of(tokenizer, documents))
+
+
+@pytest.fixture
+def batch(tokenizer: ElmoTokenizer) -> dict[str, Tensor]:
+    return batch_of(tokenizer)
+
+
+# -- a slow computation, from the papers' formulas ---------------------------------------------------------------------
+
+
+class Slow:
+    """One document by loops over all of its spans and pairs, from the weights alone."""
+
+    def __init__(
+        self, model: ElmoForCoreferenceResolution, tokenizer: ElmoTokenizer, number: int, clusters: list
+    ) -> None:
+        self.clusters_of_labels = clusters
+        self.rightly = 0  # antecedents that labels say are right
+        self.weights, self.config, self.number = model.state_dict(), model.config, number
+        document = DOCUMENTS[number]
+        vectors, encoded = [], []
+        for sentence in document:  # each alone
+            read = model.read_words(**tokenizer(sentence, is_split_into_words=True, return_tensors="pt"))
+            x, ones = read.vectors[:, 1:-1], torch.ones(1, len(sentence), dtype=torch.bool)
+            again = None if read.elmo_at_output is None else read.elmo_at_output[:, 1:-1]
+            vectors.append(x[0])
+            encoded.append(x[0] if model.encoder is None else model.encoder(x, ones, again)[0])
+        self.x, self.h = torch.cat(vectors), torch.cat(encoded)
+        self.sentence = [i for i, sentence in enumerate(document) for _ in sentence]
+        self.speaker = [SPEAKERS[number][i] for i in self.sentence]
+
+    def linear(self, name: str, x: Tensor) -> Tensor:
+        return self.weights[f"{name}.weight"] @ x + self.weights.get(f"{name}.bias", 0.0)
+
+    def span(self, first: int, last: int) -> Tensor:
+        attention = torch.stack([self.linear("span_vectors.attention", self.h[t])[0] for t in range(first, last + 1)])
+        weights = attention.exp() / attention.exp().sum()
+        head = sum(weight * self.x[first + t] for t, weight in enumerate(weights))
+        return torch.cat((self.h[first], self.h[last], head, self.weights["span_vectors.width.weight"][last - first]))
+
+    def score(self, name: str, x: Tensor) -> Tensor:
+        for layer in ("input", "hidden"):
+            x = self.linear(f"{name}.{layer}", x).clamp(min=0)
+        return self.linear(f"{name}.output", x)[0]
+
+    def mentions(self) -> list[tuple[int, int]]:
+        words, width = len(self.sentence), self.config.coreference_max_width
+        spans = [
+            (i, j)
+            for i in range(words)
+            for j in range(i, min(words, i + width))
+            if self.sentence[i] == self.sentence[j]
+        ]
+        spans.sort(key=lambda span: -self.score("mention_scorer", self.span(*span)))
+        kept: list[tuple[int, int]] = []
+        for i, j in spans:
+            crosses = any(a < i <= b < j or i < a <= j < b for a, b in kept)
+            if not crosses and len(kept) < int(self.config.coreference_spans_per_word * words):
+                kept.append((i, j))
+        return sorted(kept)
+
+    def features(self, i: int, j: int) -> Tensor:
+        """Of two spans by their places among the spans."""
+        distance = i - j
+        bucket = distance - 1 if distance < 5 else min(2 + int(math.log2(distance)), 8)  # 5-7, 8-15, 16-31, 32-63, 64+
+        found = [self.weights["pair_scorer.distance.weight"][bucket]]
+        if self.config.coreference_speakers:
+            one, other = (self.speaker[self.kept[k][0]] for k in (i, j))
+            same = 0 if one is None or other is None else 1 if one == other else 2
+            found.append(self.weights["pair_scorer.speaker.weight"][same])
+        if self.config.coreference_num_genres:
+            found.append(self.weights["pair_scorer.genre.weight"][self.number])
+        return torch.cat(found)
+
+    def pair(self, g: Tensor, i: int, j: int) -> Tensor:
+        """The first layer's matrix over the parts together, as the papers have it."""
+        names = ["pair_scorer.span", "pair_scorer.antecedent", "pair_scorer.fine.input", "pair_scorer.features"]
+        matrix = torch.cat([self.weights[f"{name}.weight"] for name in names], dim=1)
+        x = matrix @ torch.cat((g[i], g[j], g[i] * g[j], self.features(i, j)))
+        x = (x + self.weights["pair_scorer.fine.input.bias"]).clamp(min=0)
+        return self.linear("pair_scorer.fine.output", self.linear("pair_scorer.fine.hidden", x).clamp(min=0))[0]
+
+    def run(self) -> dict[int, dict[int, Tensor]]:
+        """For each kept span its antecedents' scores."""
+        self.kept = self.mentions()
+        g = [self.span(*span) for span in self.kept]
+        mention = [self.score("mention_scorer", vector) for vector in g]
+        coarse: dict[int, dict[int, Tensor]] = {}
+        for i in range(len(g)):
+            own = {j: mention[i] + mention[j] + self.linear("pair_scorer.coarse", g[i]) @ g[j] for j in range(i)}
+            best = sorted(own, key=lambda j: -own[j])[: self.config.coreference_max_antecedents]
+            coarse[i] = {j: own[j] for j in best}
+        for step in range(self.config.coreference_refinements + 1):
+            scores = {i: {j: s + self.pair(g, i, j) for j, s in own.items()} for i, own in coarse.items()}
+            if step == self.config.coreference_refinements:
+                return scores
+            refined = []
+            for i, own in scores.items():
+                total = 1 + sum(s.exp() for s in own.values())
+                expected = g[i] / total + sum(s.exp() / total * g[j] for j, s in own.items())
+                gate = self.linear("gate", torch.cat((g[i], expected))).sigmoid()
+                refined.append(gate * g[i] + (1 - gate) * expected)
+            g = refined
+        raise AssertionError
+
+    def nll(self, scores: dict[int, dict[int, Tensor]]) -> Tensor:
+        cluster = {span: k for k, own in enumerate(self.clusters_of_labels) for span in own}
+        total = torch.zeros((), dtype=self.x.dtype)
+        for i, own in scores.items():
+            mine = cluster.get(self.kept[i])
+            right = [s for j, s in own.items() if mine is not None and cluster.get(self.kept[j]) == mine]
+            self.rightly += len(right)
+            good = sum(s.exp() for s in right) if right else torch.ones_like(total)
+            total -= torch.log(good / (1 + sum(s.exp() for s in own.values())))
+        return total
+
+    def clusters(self, scores: dict[int, dict[int, Tensor]]) -> set[frozenset]:
+        groups = [{span} for span in self.kept]
+        for i, own in scores.items():
+            if own and max(own.values()) > 0:
+                best = self.kept[max(own, key=own.__getitem__)]
+                one, other = (next(g for g in groups if span in g) for span in (self.kept[i], best))
+                groups = [g for g in groups if g is not one and g is not other] + [one | other]
+        return {frozenset(group) for group in groups if len(group) > 1}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_beside_a_slow_computation(tokenizer: ElmoTokenizer, batch: dict, head: str) -> None:
+    model = make(head, coreference_spans_per_word=0.9).double()
+    spans = [[tuple(span) for span in own if span[0] >= 0] for own in model(**batch).spans.tolist()]
+    # Every other span that the model keeps is in one of two clusters, and in a third there is what it does not keep.
+    clusters = [[own[::4], own[2::4], [(0, 5), (0, 4)] if len(own) > 3 else []] for own in spans]
+    labels = [encode_document(tokenizer, *each) for each in zip(DOCUMENTS, clusters, strict=True)]
+    batch["labels"] = CoreferenceCollator(tokenizer)(labels)["labels"]
+    output, total, rightly = model(**batch), 0.0, 0
+    for row in range(len(DOCUMENTS)):
+        slow = Slow(model, tokenizer, row, clusters[row])
+        scores = slow.run()
+        assert spans[row] == slow.kept
+        for i, own in scores.items():
+            antecedents = output.antecedents[row, i]
+            assert antecedents[antecedents >= 0].tolist() == list(own)
+            expected = torch.stack([slow.x.new_zeros(()), *own.values()])
+            torch.testing.assert_close(output.antecedent_scores[row, i, : len(own) + 1], expected)
+        found: dict[int, set] = {}
+        for first, last, number in output.clusters[row].tolist():
+            found.setdefault(number, set()).add((first, last))
+        found.pop(-100, None)
+        assert {frozenset(own) for own in found.values()} == slow.clusters(scores)
+        total += slow.nll(scores)
+        rightly += slow.rightly
+    assert rightly >= 3
+    torch.testing.assert_close(output.loss, total / (batch["labels"] >= 0).all(2).sum())
+
+
+def test_spans_keep_their_order_and_never_cross() -> None:
+    first, last = torch.arange(40).repeat_interleave(6), torch.arange(40).repeat_interleave(6)
+    last = last + torch.arange(6).repeat(40)
+    for seed in range(5):
+        torch.manual_seed(seed)
+        order = torch.randperm(240)
+        kept = coreference.prune(first.tolist(), last.tolist(), order, 25)
+        assert kept == sorted(kept)
+        expected: list[int] = []
+        for span in order.tolist():
+            i, j = int(first[span]), int(last[span])
+            pairs = [(int(first[k]), int(last[k])) for k in expected]
+            if len(expected) < 25 and not any(a < i <= b < j or i < a <= j < b for a, b in pairs):
+                expected.append(span)
+        assert kept == sorted(expected)
+
+
+# -- shapes, batches, padding ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_shapes(batch: dict, head: str) -> None:
+    model = make(head)
+    output = model(**batch, output_hidden_states=True)
+    spans = int(0.6 * 15)
+    assert output.loss.shape == ()
+    assert output.spans.shape == (3, spans, 2)
+    assert output.mention_scores.shape == (3, spans)
+    assert output.antecedents.shape == (3, spans, 3)
+    assert output.antecedent_scores.shape == (3, spans, 4)
+    assert (output.spans[1, 1:] == -100).all()  # three words, one span
+    assert output.clusters.shape[::2] == (3, 3)
+    assert [layer.shape for layer in output.hidden_states] == [(*batch["attention_mask"].shape, 22)] * 3
+    for row, document in enumerate(output.spans.tolist()):
+        assert all(first < after or last <= end for (first, last), (after, end) in pairwise(document) if after >= 0), (
+            row
+        )
+    assert model.train()(**batch).clusters is None
+    assert model(**{key: value for key, value in batch.items() if key != "labels"}).loss is None
+
+
+def test_hidden_states_are_those_of_each_sentence_alone(tokenizer: ElmoTokenizer, batch: dict) -> None:
+    model = make()
+    states = model(**batch, output_hidden_states=True).hidden_states
+    start = 0
+    for sentence in DOCUMENTS[0]:
+        inputs = tokenizer(sentence, is_split_into_words=True, return_tensors="pt")
+        alone = model.elmo(**inputs, output_hidden_states=True)
+        for found, expected in zip(states, alone.hidden_states, strict=True):
+            torch.testing.assert_close(found[0, start : start + len(sentence) + 2], expected[0])
+        start += len(sentence) + 2
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_document_alone_or_in_a_batch(tokenizer: ElmoTokenizer, head: str, side: str) -> None:
+    model = make(head).double()
+    together = model(**batch_of(tokenizer, side))
+    for row, document in enumerate(DOCUMENTS):
+        alone = model(**batch_of(tokenizer, side, [document]))
+        spans = alone.spans.shape[1]
+        assert torch.equal(together.spans[row, :spans], alone.spans[0])
+        assert torch.equal(together.antecedents[row, :spans], alone.antecedents[0])
+        torch.testing.assert_close(together.antecedent_scores[row, :spans], alone.antecedent_scores[0])
+        mentions = alone.clusters.shape[1]
+        assert torch.equal(together.clusters[row, :mentions], alone.clusters[0])
+        assert (together.clusters[row, mentions:] == -100).all()
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_computed_in_pieces_it_is_the_same(batch: dict, head: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sentences, candidates, coarse scores and pairs a few at a time, with their gradients."""
+    model = make(head, encoder_dropout=0.0, classifier_dropout=0.0).double().train()
+    found = []
+    for sizes in ({}, {"SENTENCE_POSITIONS": 9, "CANDIDATES": 5, "PAIRS": 7, "COARSE_SCORES": 10}):
+        for name, size in sizes.items():
+            monkeypatch.setattr(coreference, name, size)
+        model.zero_grad()
+        output = model(**batch)
+        output.loss.backward()
+        gradients = [p.grad for p in model.parameters() if p.requires_grad]
+        found.append([output.loss, output.antecedent_scores, *gradients])
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_parts_of_a_batch_add_up_to_the_whole(tokenizer: ElmoTokenizer, head: str) -> None:
+    model = make(head, scalar_mix_l2=0.1, encoder_dropout=0.0, classifier_dropout=0.0).train()
+    torch.nn.init.normal_(model.elmo.scalar_mix.scalars)
+    batch = batch_of(tokenizer)
+    items = (batch["labels"] != -100).sum()  # as Trainer counts
+    parts = [{key: value[rows] for key, value in batch.items()} for rows in (slice(0, 1), slice(1, 3))]
+    torch.testing.assert_close(sum(model(**part, num_items_in_batch=items).loss for part in parts), model(**batch).loss)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_gradients_reach_every_parameter(batch: dict, head: str) -> None:
+    model = make(head, seed=2, freeze_bilm=False, classifier_dropout=0.0).train()
+    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
+    model(**batch).loss.backward()
+    assert {name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum()} == set()
+
+
+def test_dropout_on_the_words_of_spans(batch: dict) -> None:
+    model, read = make("2018", encoder_dropout=0.0, classifier_dropout=0.25), []
+    model.span_vectors.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    model.train()(**batch)
+    for vectors in (read[0].vectors, read[0].encoded):
+        assert 0.1 < (vectors == 0).float().mean() < 0.4
+    read.clear()
+    model.eval()(**batch)
+    assert read[0].encoded.all()
+
+
+@pytest.mark.parametrize("how", ["autocast", "bfloat16", "float16"])
+def test_half_precision(batch: dict, how: str) -> None:
+    """Of spans that are the same the scores differ by rounding; losses and gradients are finite."""
+    model = make("features", coreference_spans_per_word=8.0)  # all spans that do not cross
+    expected = model(**batch)
+    model = model if how == "autocast" else model.to(getattr(torch, how))
+    with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast"):
+        output = model(**batch)
+    assert output.loss.isfinite()
+    scores = {}
+    for name, one in (("whole", expected), ("half", output)):
+        for row, spans in enumerate(one.spans.tolist()):
+            for span, score in zip(spans, one.mention_scores[row].tolist(), strict=True):
+                scores.setdefault((row, *span), {})[name] = score
+    both = torch.tensor([list(pair.values()) for pair in scores.values() if len(pair) == 2])
+    assert len(both) > 15
+    # Sixteen roundings, as in the tests of other heads.
+    error = (both[:, 0] - both[:, 1]).norm() / both[:, 0].norm()
+    assert 0 < error < 16 * (2**-11 if how == "float16" else 2**-8)
+    if how != "float16":
+        output.loss.backward()
+        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_documents_without_mentions_and_words(tokenizer: ElmoTokenizer) -> None:
+    model = make().train()
+    row = encode_document(tokenizer, [["He", "slept"]], [])
+    batch = CoreferenceCollator(tokenizer)([row, row])
+    output = model(**batch)
+    output.loss.backward()
+    for more in ({}, {"num_items_in_batch": 0}):  # the loss is that of one mention
+        output = model.eval()(**batch, **more)
+        torch.testing.assert_close(output.loss, -output.antecedent_scores.log_softmax(2)[:, :, 0].sum())
+    empty = tokenizer(["", "a word"], padding=True, return_tensors="pt")
+    output = model.eval()(**empty, labels=torch.zeros(2, 0, 3, dtype=torch.int64))
+    assert (output.spans[0] == -100).all()
+    assert output.clusters.shape == (2, 0, 3)
+    nothing = tokenizer(["", ""], padding=True, return_tensors="pt")
+    loss = model(**nothing, labels=torch.zeros(2, 0, 3, dtype=torch.int64)).loss
+    assert loss == 0
+    loss.backward()
+    with pytest.raises(ValueError, match="the documents hold no words"):
+        model(nothing["input_ids"], torch.zeros_like(nothing["attention_mask"]))
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that any operation gave."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        result = func(*args, **(kwargs or {}))
+        for one in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(one, Tensor):
+                self.numbers = max(self.numbers, one.numel())
+        return result
+
+
+def long_document(words: int, longest: int = 25) -> dict[str, Tensor]:
+    """A document of word vectors alone, in sentences of 25 and one of `longest`, with a mention of each fifth word."""
+    lengths = [longest, *[25] * ((words - longest) // 25)]
+    assert sum(lengths) == words
+    ids = torch.cat([torch.tensor([1, *[3 + (k * 7) % 11 for k in range(length)], 1]) for length in lengths])
+    labels = torch.tensor([[word, word, word // 5 % 50] for word in range(0, words, 5)])
+    return {"word_vector_ids": ids[None], "labels": labels[None]}
+
+
+def test_memory_of_a_document_of_10000_words() -> None:
+    fields = {"use_elmo": False, "word_vectors_vocab_size": 14, "word_vectors_size": 6, "classifier_dropout": 0.0}
+    fields |= {"coreference_max_width": 10, "coreference_max_antecedents": 12, "coreference_spans_per_word": 0.4}
+    model = make("2017", **fields)
+    size = model.span_vectors.size
+    with Largest() as largest, torch.no_grad():
+        output = model(**long_document(10_000, longest=400))
+    assert output.spans.shape == (1, 4000, 2)
+    pieces = max(coreference.PAIRS * size, coreference.CANDIDATES * size, coreference.COARSE_SCORES)
+    assert largest.numbers <= max(pieces, 10_000 * 10, 4000 * (size + 2 * 13))
+    assert largest.numbers < 4000 * 4000 / 4  # all pairs of spans are never there at once
+
+
+def test_what_is_kept_for_the_backward_pass_grows_with_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {"use_elmo": False, "word_vectors_vocab_size": 14, "word_vectors_size": 6, "coreference_max_width": 6}
+    model = make("2017", **{**fields, "coreference_refinements": 1}).train()
+    monkeypatch.setattr(coreference, "PAIRS", 256)
+    kept = []
+    for words in (1000, 2000, 4000):
+        storages: dict[int, Tensor] = {}
+
+        def keep(tensor: Tensor, storages: dict = storages) -> Tensor:
+            storages[tensor.untyped_storage().data_ptr()] = tensor
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss = model(**long_document(words)).loss
+        kept.append(sum(tensor.untyped_storage().nbytes() for tensor in storages.values()))
+        loss.backward()
+    one, two, four = kept
+    assert (four - two) / (two - one) == pytest.approx(2.0, rel=0.01)
+    # Of each span (0.6 a word) some twenty vectors and as many numbers for each of its three pairs.
+    assert (four - two) / 2000 < 4 * 0.6 * 20 * (model.span_vectors.size + 3)
+
+
+# -- inputs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("words", [True, False], ids=["word vectors", "ELMo alone"])
+def test_stored_layers_give_what_input_ids_give(tokenizer: ElmoTokenizer, side: str, words: bool) -> None:
+    fields = {}
+    if words:
+        tokenizer.words = ["dog", "she", "it"]
+        fields = {"word_vectors_vocab_size": 6, "word_vectors_size": 5}
+    model, batch = make("twice", **fields).double(), batch_of(tokenizer, side)
+    stored = {key: value for key, value in batch.items() if key != "input_ids"}
+    stored["bilm_layers"] = model.bilm_layers(batch["input_ids"], batch["attention_mask"]).detach()
+    assert stored["bilm_layers"].shape == (*batch["attention_mask"].shape, 3, 22)
+    if not words:
+        marker = batch["input_ids"][:, :, 1]
+        with pytest.raises(ValueError, match="do not say where a sentence begins"):
+            model(**stored)
+        stored["special_tokens_mask"] = (marker == 257) | (marker == 258)
+    expected = model(**batch)
+    model.elmo.bilm.register_forward_pre_hook(lambda *_: pytest.fail("the biLM ran"))
+    found = model(**stored)
+    torch.testing.assert_close(found.loss, expected.loss)
+    torch.testing.assert_close(found.antecedent_scores, expected.antecedent_scores)
+
+
+def test_elmo_can_be_switched_off(tokenizer: ElmoTokenizer) -> None:
+    tokenizer.words = ["dog", "she", "it"]
+    model = make(use_elmo=False, word_vectors_vocab_size=6, word_vectors_size=5)
+    assert not [name for name, _ in model.named_parameters() if "bilm" in name or "char" in name or "mix" in name]
+    batch = batch_of(tokenizer)
+    without = {key: value for key, value in batch.items() if key != "input_ids"}
+    torch.testing.assert_close(model(**without).loss, model(**batch).loss)
+    model.train()(**without).loss.backward()
+    assert model.word_vectors.weight.grad[3:].abs().sum() > 0
+
+
+def test_speakers_and_genres_take_part(batch: dict) -> None:
+    model = make("features")
+    expected = model(**batch).antecedent_scores
+    for name in ("speaker_ids", "genre_ids"):
+        changed = {**batch, name: (batch[name] + 1) % 3}
+        assert not torch.equal(model(**changed).antecedent_scores, expected), name
+        with pytest.raises(ValueError, match=f"{name} are missing"):
+            model(**{key: value for key, value in batch.items() if key != name})
+        with pytest.raises(ValueError, match=f"{name} has the shape"):
+            model(**{**batch, name: batch[name][:2]})
+    with pytest.raises(ValueError, match="genre_ids holds 3, but coreference_num_genres is 3"):
+        model(**{**batch, "genre_ids": torch.tensor([0, 1, 3])})
+    spans, boundaries = model(**batch).spans[0], batch["input_ids"][0, :, 1] > 256
+    words = (~boundaries & batch["attention_mask"][0].bool()).nonzero()[:, 0]
+    inner = [word for word in range(len(words)) if word not in spans[:, 0]]  # a span's speaker is its first word's
+    changed = {**batch, "speaker_ids": batch["speaker_ids"].clone()}
+    changed["speaker_ids"][0, words[inner]] = 7
+    assert set(inner) & set(spans[:, 1].tolist())
+    assert torch.equal(model(**changed).antecedent_scores, expected)
+    plain = make("2018")
+    others = {**batch, "speaker_ids": batch["speaker_ids"] + 1, "genre_ids": batch["genre_ids"] + 9}
+    assert torch.equal(plain(**others).antecedent_scores, plain(**batch).antecedent_scores)
+
+
+@pytest.mark.parametrize(
+    ("mention", "said"),
+    [
+        ([2, 15, 0], r"document 0 has a mention of cluster 0 from word 2 to word 15, but its words are 0 to 14"),
+        ([4, 3, 1], r"from word 4 to word 3, but its words are 0 to 14"),
+        ([5, 6, 1], r"from word 5 to word 6, but these are in sentences 1 and 2: cut it there"),
+        (
+            [8, 8, 0],
+            r"mention of cluster 0 from word 8 to word 8, but cluster 1 has it, too: clusters share no mention",
+        ),
+        ([7, 7, -1], r"mention of cluster -1 .*numbered from 0"),
+    ],
+)
+def test_mentions_that_a_document_cannot_have(batch: dict, mention: list[int], said: str) -> None:
+    batch["labels"][0, -1] = torch.tensor(mention)
+    with pytest.raises(ValueError, match=said):
+        make()(**batch)
+
+
+def test_inputs_that_do_not_fit(batch: dict) -> None:
+    model = make()
+    with pytest.raises(ValueError, match=r"labels has the shape \[2, 6, 3\], but must be \[3, mentions, 3\]"):
+        model(**{**batch, "labels": batch["labels"][:2]})
+    with pytest.raises(ValueError, match="document 0 has a word at position 0 that is in no sentence"):
+        model(batch["input_ids"][:, 1:])
+    with pytest.raises(ValueError, match=r"special_tokens_mask has the shape \[3, 2\]"):
+        model(batch["input_ids"], special_tokens_mask=batch["attention_mask"][:, :2])
+
+
+def test_crossing_and_wide_mentions_are_taken(batch: dict) -> None:
+    batch["labels"][2, -1] = torch.tensor([0, 9, 5])
+    batch["labels"][2, -2] = torch.tensor([4, 7, 5])
+    assert make()(**batch).loss.isfinite()
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_checkpoint(tmp_path: Path, batch: dict, head: str) -> None:
+    model = make(head)
+    model.save_pretrained(tmp_path)
+    again = ElmoForCoreferenceResolution.from_pretrained(tmp_path)
+    assert {name: tensor.tolist() for name, tensor in again.state_dict().items()} == {
+        name: tensor.tolist() for name, tensor in model.state_dict().items()
+    }
+    torch.testing.assert_close(again(**batch).antecedent_scores, model(**batch).antecedent_scores)
+    inputs = {name: batch[name][1:2] for name in ("input_ids", "attention_mask")}
+    elmo = ElmoModel.from_pretrained(tmp_path)
+    torch.testing.assert_close(elmo(**inputs).last_hidden_state, model.elmo(**inputs).last_hidden_state)
+
+
+def test_a_bilm_takes_a_new_head(tmp_path: Path) -> None:
+    random_model(ElmoConfig(**TINY)).save_pretrained(tmp_path)
+    model = ElmoForCoreferenceResolution.from_pretrained(tmp_path, **SIZES, **HEADS["features"])
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    assert frozen == {f"elmo.{name}" for name, _ in ElmoModel(model.config).named_parameters() if "mix" not in name}
+    for feature in (model.span_vectors.width, model.pair_scorer.distance, model.pair_scorer.genre):
+        bound = np.sqrt(6 / sum(feature.weight.shape))  # Glorot's
+        assert 0.5 * bound < feature.weight.abs().max() <= bound
+
+
+SCORERS = [
+    f"{name}.{layer}.{part}"
+    for name in ("mention_scorer", "pair_scorer.fine")
+    for layer in ("input", "hidden", "output")
+    for part in ("weight", "bias")
+]
+KEYS = {
+    *SCORERS,
+    *(f"pair_scorer.{name}.weight" for name in ("coarse", "span", "antecedent", "distance", "features")),
+    *(f"span_vectors.{name}.weight" for name in ("attention", "width")),
+}
+
+
+def test_the_names_of_parameters() -> None:
+    gate, features = {"gate.weight", "gate.bias"}, {"pair_scorer.speaker.weight", "pair_scorer.genre.weight"}
+    for head, more in (("2017", set()), ("features", gate | features)):
+        assert {key for key in make(head).state_dict() if not key.startswith("elmo.")} == KEYS | more
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"encoder_type": "biattentive"}, "encoder_type is 'biattentive'"),
+        ({"classifier_text_pairs": True}, "classifier_text_pairs is True"),
+    ],
+)
+def test_a_configuration_that_no_resolver_can_have(changes: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make("2017", **changes)
