@@ -1,6 +1,7 @@
 """What all tests share: small models, and the data that lies beside the project."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ SLOW = (
     "tests/examples/test_classes_of_texts.py::test_quick_on_real_data",
     "tests/examples/test_coreference.py::test_quick_on_real_data",
     "tests/examples/test_heads.py::test_quick_on_real_data",
+    "tests/examples/test_pretrain_compact.py::test_the_beginning_of_the_real_text",
     "tests/examples/test_question_answering.py::test_quick_on_real_data",
     "tests/kernels/test_cell_triton.py",
     "tests/pretraining/test_resume.py::test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one",
@@ -39,7 +41,6 @@ SLOW = (
     "tests/test_hub.py::test_pushed_by_each_way_and_loaded_where_hf_elmo_is_not",
     "tests/test_model_cards.py::test_every_code_block_runs_where_hf_elmo_is_not",
     "tests/test_package.py::test_the_installed_wheel_runs_outside_of_the_checkout",
-    "tests/test_pretrain_compact.py::test_the_beginning_of_the_real_text",
     "tests/test_remote_code.py::test_heads_with_word_vectors_without_the_package",
     "tests/test_remote_code.py::test_other_characters_and_words_come_along",
     "tests/test_remote_code.py::test_the_resolver_of_coreference_without_the_package",
@@ -89,6 +90,14 @@ def shared() -> Path:
     if os.environ.get("ELMO_REQUIRE_SHARED") == "1":
         pytest.fail(message)
     pytest.skip(message)
+
+
+@pytest.fixture(autouse=True)
+def verbosity() -> Iterator[None]:
+    """Scripts, and tests of messages, set the level of transformers' logging: it is as before after each test."""
+    before = logging.get_verbosity()
+    yield
+    logging.set_verbosity(before)
 
 
 @pytest.fixture

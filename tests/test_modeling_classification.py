@@ -1,6 +1,6 @@
 """ElmoForSequenceClassification: pooling, the head, losses, what is trained, and exact gradient accumulation."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -300,17 +300,15 @@ def test_pretraining_trains_the_bilm_whatever_the_switch_says() -> None:
 
 
 @pytest.fixture
-def said(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[tuple[str, str]]]]:
+def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[tuple[str, str]]]:
     """What is said of what is trained, each with its level, at the verbosity that transformers starts with."""
     transformers.utils.logging.warning_once.cache_clear()  # another test may have said the same
-    before = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_warning()
-    yield lambda: [
+    return lambda: [
         (record.levelname, record.getMessage())
         for record in caplog.records
         if "parameters are trained" in record.getMessage()
     ]
-    transformers.logging.set_verbosity(before)
 
 
 def numbers_of(model: torch.nn.Module) -> str:

@@ -13,11 +13,10 @@ from examples.variants import GLOVE
 
 
 @pytest.fixture(autouse=True)
-def messages() -> Iterator[None]:
-    """Scripts turn messages off: they are as before after each test."""
-    verbosity, bar, bars = logging.get_verbosity(), logging.is_progress_bar_enabled(), are_progress_bars_disabled()
+def progress_bars() -> Iterator[None]:
+    """Scripts turn progress bars off: they are as before after each test."""
+    bar, bars = logging.is_progress_bar_enabled(), are_progress_bars_disabled()
     yield
-    logging.set_verbosity(verbosity)
     (logging.enable_progress_bar if bar else logging.disable_progress_bar)()
     (disable_progress_bars if bars else enable_progress_bars)()
 
