@@ -29,14 +29,10 @@ class ElmoForSequenceClassification(ElmoTaskModel):
     """
 
     _auto_class = "AutoModelForSequenceClassification"
+    encoder_types = (None, "bilstm", "biattentive", "esim")
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
-        if config.encoder_type in ("alternating", "attention_flow"):
-            raise ValueError(
-                f"ElmoConfig: encoder_type is {config.encoder_type!r}, which is for other tasks; a classifier takes "
-                "'bilstm', 'biattentive', 'esim' or None."
-            )
         pairs, hidden, dropout = config.classifier_text_pairs, config.encoder_hidden_size, config.encoder_dropout
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.encoder = ElmoTaskEncoder(config, self.vectors_size) if config.encoder_type else None

@@ -201,18 +201,14 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
     ```
 
     Raises:
-        ValueError: `config.encoder_type` reads texts as a whole, or `config.classifier_text_pairs` is on.
+        ValueError: `config.encoder_type` is another one, or `config.classifier_text_pairs` is on.
     """
 
     _auto_class = "AutoModelForCoreferenceResolution"
+    encoder_types = (None, "bilstm")
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
-        if config.encoder_type not in (None, "bilstm"):
-            raise ValueError(
-                f"ElmoConfig: encoder_type is {config.encoder_type!r}, which reads whole texts; "
-                "a resolver of coreference takes 'bilstm' or None."
-            )
         if config.classifier_text_pairs:
             raise ValueError("ElmoConfig: classifier_text_pairs is True, but a row is one document: use False.")
         self.encoder = ElmoTaskEncoder(config, self.vectors_size) if config.encoder_type else None
@@ -418,7 +414,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, ElmoFeature) or (isinstance(module, nn.Linear) and module.bias is None):
+        if isinstance(module, ElmoFeature):
             init.xavier_uniform_(module.weight)
         else:
             super()._init_weights(module)

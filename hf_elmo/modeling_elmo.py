@@ -299,9 +299,6 @@ class ElmoPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.Linear) and hasattr(module, "initial_bias"):
             init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
             init.constant_(module.bias, module.initial_bias)
-        elif isinstance(module, nn.Linear):  # of a task's head
-            init.xavier_uniform_(module.weight)
-            init.zeros_(module.bias)
         elif isinstance(module, ElmoLSTMLayer):
             self._init_lstm(module)
         elif isinstance(module, ElmoScalarMix) and module.fixed is None:

@@ -122,15 +122,11 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
     """
 
     _auto_class = "AutoModelForQuestionAnswering"
+    encoder_types = (None, "attention_flow")  # the same
     reads_text_pairs = True
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
-        if config.encoder_type not in (None, "attention_flow"):
-            raise ValueError(
-                f"ElmoConfig: encoder_type is {config.encoder_type!r}, but questions are answered by 'attention_flow', "
-                "which None stands for, too."
-            )
         hidden, dropout = config.encoder_hidden_size, config.encoder_dropout
         self.encoder = ElmoTaskEncoder(config, self.vectors_size)
         self.flow = ElmoAttentionFlow(sum(self.encoder.sizes), 2 * hidden, dropout)
@@ -232,8 +228,6 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
             bound = math.sqrt(6 / (3 * len(module.of_y) + 1))
             for parameter in module.parameters():
                 init.uniform_(parameter, -bound, bound)
-        elif isinstance(module, nn.Linear) and module.bias is None:
-            init.xavier_uniform_(module.weight)
         else:
             super()._init_weights(module)
 

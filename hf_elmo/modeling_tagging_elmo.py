@@ -45,18 +45,14 @@ class ElmoForTokenClassification(ElmoTaskModel):
     `tagging_indicator_size=100`, `tagging_scheme="IOB2"` (appendix; He et al. 2017).
 
     Raises:
-        ValueError: `config.encoder_type` reads texts, or a name in `config.id2label` is not of `config.tagging_scheme`.
+        ValueError: `config.encoder_type` is another, or a name of `config.id2label` is not of `config.tagging_scheme`.
     """
 
     _auto_class = "AutoModelForTokenClassification"
+    encoder_types = (None, "bilstm", "alternating")
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
-        if config.encoder_type not in (None, "bilstm", "alternating"):
-            raise ValueError(
-                f"ElmoConfig: encoder_type is {config.encoder_type!r}, which reads whole texts; "
-                "a tagger takes 'bilstm', 'alternating' or None."
-            )
         if config.classifier_text_pairs:
             raise ValueError("ElmoConfig: classifier_text_pairs is True, but a tagger reads one text a row: use False.")
         indicator, size = config.tagging_indicator_size, self.vectors_size

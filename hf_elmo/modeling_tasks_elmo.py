@@ -49,10 +49,18 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     Heads read `[x; ELMo]` (paper, section 3.3): the word vectors of `config.word_vectors_vocab_size` words and ELMo's
     mix, or either alone (`config.use_elmo`). They take these inputs in place of each other: `input_ids`,
     `inputs_embeds`, or `bilm_layers`, the biLM's layers as [`hf_elmo.tasks.store_layers`] computed them before.
+
+    Raises:
+        ValueError: `config.encoder_type` is not one of the head's `encoder_types`.
     """
+
+    encoder_types: tuple[str | None, ...] = (None,)
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
+        if config.encoder_type not in self.encoder_types:
+            name, taken = type(self).__name__, " or ".join(map(repr, self.encoder_types))
+            raise ValueError(f"ElmoConfig: encoder_type is {config.encoder_type!r}, but {name} takes {taken}.")
         if config.use_elmo:
             self.elmo = ElmoModel(config)
         rows, size = config.word_vectors_vocab_size, config.word_vectors_size
@@ -269,6 +277,10 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             vectors = torch.empty_like(module.weight).uniform_(-bound, bound)
             vectors[: BOUNDARY_ID + 1] = 0.0
             init.copy_(module.weight, vectors)
+        elif isinstance(module, nn.Linear) and not hasattr(module, "initial_bias"):  # of the head, not of the biLM
+            init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                init.zeros_(module.bias)
         elif isinstance(module, nn.LSTM):
             for name, parameter in module.named_parameters():
                 if name.startswith("weight_ih"):

@@ -411,9 +411,9 @@ def test_one_text_is_refused(tokenizer: ElmoTokenizer) -> None:
 
 
 def test_another_encoder_is_refused() -> None:
-    with pytest.raises(ValueError, match="encoder_type is 'bilstm', but questions are answered by 'attention_flow'"):
+    with pytest.raises(ValueError, match="'bilstm', but ElmoForQuestionAnswering takes None or 'attention_flow'"):
         make(encoder_type="bilstm")
-    with pytest.raises(ValueError, match="encoder_type is 'attention_flow', which is for other tasks"):
+    with pytest.raises(ValueError, match="'attention_flow', but ElmoForSequenceClassification takes None or "):
         ElmoForSequenceClassification(ElmoConfig(**TINY, encoder_type="attention_flow"))
     with pytest.raises(ValueError, match="encoder_type is None: name the encoder"):
         make(elmo_at_output=True)

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..embedding.corpus import require_tokenizer
 from ..evaluation import evaluation_mode
 from ..modeling_coreference_elmo import NOTHING, ElmoForCoreferenceResolution
-from ..shipped import load_checkpoint, tokenizer_of
 from ..tokenization_elmo import ElmoTokenizer
+from .predict import load_head
 
 Span = tuple[int, int]
 Document = str | Sequence[Sequence[str]]
@@ -126,6 +125,7 @@ def resolve(
     tokenizer: ElmoTokenizer | None = None,
     speakers: Sequence[Sequence[str | None]] | None = None,
     genres: Sequence[int] | None = None,
+    device: str | torch.device | None = None,
 ) -> list[Resolved]:
     """
     The clusters of documents, which are read one by one.
@@ -136,6 +136,7 @@ def resolve(
         tokenizer: by default that of the model's folder.
         speakers: of each document, as [`encode_document`] takes them, for a model with `coreference_speakers`.
         genres: of each document its number, for a model with `coreference_num_genres`.
+        device: where to compute; by default a GPU if there is one, for a model the one that it is on.
 
     Raises:
         ValueError: `documents` is a string, the model has no head for the task, or a document cannot be encoded.
@@ -149,12 +150,7 @@ def resolve(
     ```"""
     if isinstance(documents, str):
         raise ValueError(f"documents must be a list of documents, but is the string {documents!r:.40}: put it in one.")
-    if isinstance(model, (str, os.PathLike)):
-        model = load_checkpoint(ElmoForCoreferenceResolution, model)
-    if not hasattr(model, "span_vectors"):
-        raise ValueError(f"model is of {type(model).__name__}, but must be an ElmoForCoreferenceResolution.")
-    tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
-    require_tokenizer(model.config, tokenizer)
+    model, tokenizer = load_head((ElmoForCoreferenceResolution,), model, tokenizer, device)
     found, collator = [], CoreferenceCollator(tokenizer)
     with evaluation_mode(model), torch.inference_mode():
         for number, document in enumerate(documents):

@@ -195,5 +195,5 @@ def test_clusters_with_speakers_and_genres(tokenizer: ElmoTokenizer) -> None:
 def test_what_cannot_be_resolved(tokenizer: ElmoTokenizer) -> None:
     with pytest.raises(ValueError, match="must be a list of documents, but is the string 'Ann ran"):
         resolve(make(), "Ann ran .")
-    with pytest.raises(ValueError, match="ElmoForTokenClassification, but must be an ElmoForCoreferenceResolution"):
+    with pytest.raises(ValueError, match="ElmoForTokenClassification, but a fine-tuned head is needed: ElmoForCoref"):
         resolve(random_model(ElmoConfig(**TINY), ElmoForTokenClassification), ["Ann"], tokenizer=tokenizer)
