@@ -61,8 +61,8 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
 def _exportable(model: str | Path | PreTrainedModel) -> ElmoModel | ElmoForSequenceClassification:
     """A copy of the part of a model that can be exported, in float32, on the CPU and in evaluation mode."""
     if not isinstance(model, PreTrainedModel):
-        with named(model):
-            architectures = AutoConfig.from_pretrained(model).architectures or ()
+        with named(model) as place:
+            architectures = AutoConfig.from_pretrained(place).architectures or ()
         for name in NOT_EXPORTED.keys() & set(architectures):
             raise ValueError(
                 f"model {str(model)!r} is {NOT_EXPORTED[name]}, which is not exported: export the ElmoModel in it."

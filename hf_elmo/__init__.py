@@ -43,6 +43,7 @@ _MODULE_OF = {
     "layer_weights": "tasks.plots",
     "learning_rates": "tasks.optimization",
     "load_default": "shipped",
+    "load_model": "shipped",
     "nearest_neighbors": "analysis.neighbors",
     "neighbor_labels": "modeling_pretraining_elmo",
     "next_words": "analysis.scoring",

@@ -1,4 +1,4 @@
-"""Loading a checkpoint by its name, by default the small English model that ships with the package."""
+"""Loading a checkpoint by its name, by default a small English model that ships with the package."""
 
 import os
 import re
@@ -16,7 +16,8 @@ from .tokenization_elmo import ElmoTokenizer
 
 NAME = "elmo-mini-en"
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-FOLDER = Path(__file__).parent / "checkpoints" / NAME
+CHECKPOINTS = Path(__file__).parent / "checkpoints"  # each in a folder of its name
+FOLDER = CHECKPOINTS / NAME
 
 
 def load_default(language_model: bool = False) -> tuple[ElmoModel, ElmoTokenizer]:
@@ -45,9 +46,10 @@ def load_model(
     A model and its tokenizer.
 
     Args:
-        name: a folder or a name on the Hub; by default the model that ships.
+        name: a folder, the name of a model that ships (those in `CHECKPOINTS`) or one on the Hub; by default the
+            model that ships as `FOLDER`.
         language_model: with the softmax over words, as an `ElmoForPreTraining`.
-        dtype: of the weights; by default the stored one, and float32 for the model that ships.
+        dtype: of the weights; by default the one that the checkpoint names, float32 for those that ship.
         device: by default a GPU where there is one.
 
     Raises:
@@ -60,8 +62,8 @@ def load_model(
 
 def load_tokenizer(name: str | os.PathLike) -> ElmoTokenizer:
     """The tokenizer of [`load_model`] without its model."""
-    with named(name):
-        return ElmoTokenizer.from_pretrained(name)
+    with named(name) as place:
+        return ElmoTokenizer.from_pretrained(place)
 
 
 def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:
@@ -86,8 +88,8 @@ def load_weights(
     if language_model:
         from .modeling_pretraining_elmo import ElmoForPreTraining as model_class
 
-        with named(name):
-            vocab_size = ElmoConfig.from_pretrained(name).vocab_size
+        with named(name) as place:
+            vocab_size = ElmoConfig.from_pretrained(place).vocab_size
         if vocab_size is None:
             raise _no_softmax(name)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -107,8 +109,8 @@ def load_checkpoint(
         ValueError: a file is damaged, or lacks a tensor (transformers would initialize it and go on).
         OSError: there is no such checkpoint.
     """
-    with named(name):
-        model, report = model_class.from_pretrained(name, output_loading_info=True, **kwargs)
+    with named(name) as place:
+        model, report = model_class.from_pretrained(place, output_loading_info=True, **kwargs)
     missing = sorted(key for key in report["missing_keys"] if not key.startswith(may_lack))
     if missing and all(key.startswith("lm_head.") for key in missing):
         raise _no_softmax(name)
@@ -126,13 +128,14 @@ def _no_softmax(name: str | os.PathLike) -> ValueError:
 
 
 @contextmanager
-def named(name: str | os.PathLike) -> Iterator[None]:
+def named(name: str | os.PathLike) -> Iterator[str]:
     """
-    For a block that loads a checkpoint: its errors name the folder that does not exist, is no checkpoint or has a
-    damaged file, and say so where the Hub cannot be reached.
+    For a block that loads a checkpoint from the place that it is given: the folder of a model that ships, for its name,
+    else the name. The block's errors name the folder that does not exist, is no checkpoint or has a damaged file, and
+    say so where the Hub cannot be reached.
 
     Args:
-        name: a folder or a name on the Hub.
+        name: a folder, the name of a model that ships (unless a folder is called so) or one on the Hub.
 
     Raises:
         FileNotFoundError: it is a path, and there is no such folder.
@@ -145,8 +148,10 @@ def named(name: str | os.PathLike) -> Iterator[None]:
         _require_checkpoint(name)
     elif not HUB_NAME.fullmatch(name):
         raise FileNotFoundError(f"model {name!r} does not exist: give the folder of a checkpoint or a name on the Hub.")
+    elif (CHECKPOINTS / name / "config.json").is_file():
+        name = str(CHECKPOINTS / name)
     try:
-        yield
+        yield name
     except OSError as error:
         if os.path.isdir(name):
             raise

@@ -9,7 +9,7 @@ import torch
 
 import hf_elmo
 from hf_elmo import shipped
-from tests.conftest import random_model
+from tests.conftest import TINY, random_model
 
 
 @pytest.fixture
@@ -62,6 +62,19 @@ def test_what_ships_is_loaded_in_float32_and_gives_the_same_bits_in_another_proc
     assert here["found"][0] == torch.float32
     done = subprocess.run([sys.executable, "-c", code + "print(found[1])"], capture_output=True, text=True, check=True)
     assert done.stdout.split()[-1] == here["found"][1]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in shipped.CHECKPOINTS.iterdir()))
+def test_each_that_ships_is_loaded_by_its_name(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model, tokenizer = hf_elmo.load_model(name, language_model=True)
+    assert Path(model.name_or_path) == shipped.CHECKPOINTS / name
+    assert (model.dtype, len(tokenizer.vocabulary)) == (torch.float32, model.config.vocab_size)
+    assert hf_elmo.Embedder(name).fingerprint == hf_elmo.Embedder(shipped.CHECKPOINTS / name).fingerprint
+    random_model(hf_elmo.ElmoConfig(**TINY)).save_pretrained(name)
+    hf_elmo.ElmoTokenizer().save_pretrained(name)
+    model, _ = hf_elmo.load_model(name)  # a folder here comes first
+    assert model.config.cell_size == TINY["cell_size"]
 
 
 def test_a_package_without_its_checkpoint_says_so(tmp_path, monkeypatch):

@@ -99,7 +99,7 @@ class Embedder:
         # A relative path may lead elsewhere in a worker.
         self.model = os.path.abspath(model) if model is not None and os.path.isdir(model) else model
         self.fingerprint = checkpoint_fingerprint(self.model)
-        config = _config(self.model)
+        _, config = _config(self.model)
         self.layers, self.hidden_size = check_layers(layers, config.num_hidden_layers), config.hidden_size
         self.pooling, self.dtype, self.output_dtype, self.device = pooling, dtype, output_dtype, device
         self.batch_tokens, self.pretokenized, self.threads = batch_tokens, pretokenized, threads
@@ -155,16 +155,16 @@ class Embedder:
         return EmbeddedRows.of(job.layout, encoder, job.windows(SentenceSource(texts, name), RowsRead()))
 
 
-def _config(name: str | os.PathLike | None) -> ElmoConfig:
-    name = shipped.FOLDER if name is None else name
-    with shipped.named(name):
-        return ElmoConfig.from_pretrained(name)
+def _config(name: str | os.PathLike | None) -> tuple[str, ElmoConfig]:
+    """The folder of a model, or its name on the Hub, and its configuration."""
+    with shipped.named(shipped.FOLDER if name is None else name) as place:
+        return place, ElmoConfig.from_pretrained(place)
 
 
 def checkpoint_fingerprint(name: str | os.PathLike | None) -> str:
     """Of a folder the SHA-256 of its files, of a name on the Hub its commit: equal where the checkpoints are equal."""
-    folder = Path(shipped.FOLDER if name is None else name)
-    config = _config(name)
+    place, config = _config(name)
+    folder = Path(place)
     if not folder.is_dir():
         return f"commit {config._commit_hash}"
     digest = hashlib.sha256()

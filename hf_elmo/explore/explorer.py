@@ -10,7 +10,7 @@ from ..analysis.geometry import layer_similarities, word_plane
 from ..analysis.neighbors import nearest_neighbors
 from ..analysis.scoring import substitutes
 from ..configuration_elmo import ElmoConfig
-from ..shipped import FOLDER, load_model, named
+from ..shipped import FOLDER, NAME, load_model, named
 from .pictures import draw_plane, draw_similarities
 from .tables import in_card, message, table_of_neighbors, table_of_substitutes
 
@@ -78,13 +78,13 @@ class Explorer:
     ) -> None:
         if corpus is not None and not os.path.isfile(corpus):
             raise FileNotFoundError(f"corpus {os.fspath(corpus)!r} does not exist: give a file with a sentence a line.")
-        with named(FOLDER if name is None else name):
-            config = ElmoConfig.from_pretrained(FOLDER if name is None else name)
+        with named(FOLDER if name is None else name) as place:
+            config = ElmoConfig.from_pretrained(place)
         language_model = "ElmoForPreTraining" in (config.architectures or ())
         self.model, self.tokenizer = load_model(name, language_model=language_model, dtype="float32")
         self.has_softmax = language_model and self.tokenizer.vocabulary is not None
         self.corpus = corpus
-        self.name = "elmo-mini-en, which ships with hf_elmo" if name is None else os.fspath(name)
+        self.name = f"{NAME}, which ships with hf_elmo" if name is None else os.fspath(name)
         self.layers = self.model.config.num_hidden_layers
         self.pretokenized = pretokenized
 

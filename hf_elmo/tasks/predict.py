@@ -136,13 +136,13 @@ def load_head(
     """
     by_name = {head.__name__: head for head in heads}
     if isinstance(model, (str, os.PathLike)):
-        with named(model):
-            found = AutoConfig.from_pretrained(model).architectures or ["no class"]
+        with named(model) as place:
+            found = AutoConfig.from_pretrained(place).architectures or ["no class"]
             if found[0] not in by_name:
                 raise ValueError(
                     f"model {str(model)!r} is of {found[0]}, but a fine-tuned head is needed: {', '.join(by_name)}."
                 )
-            model = by_name[found[0]].from_pretrained(model)
+            model = by_name[found[0]].from_pretrained(place)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if type(model).__name__ not in by_name:
         raise ValueError(f"model is of {type(model).__name__}, but a fine-tuned head is needed: {', '.join(by_name)}.")
