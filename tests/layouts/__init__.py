@@ -5,6 +5,7 @@ tensors, and a few numbers of the output with weights that a formula makes. A la
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,16 @@ from transformers import PreTrainedModel
 
 import hf_elmo
 from hf_elmo import (
+    CoreferenceCollator,
     ElmoConfig,
+    ElmoForCoreferenceResolution,
     ElmoForPreTraining,
+    ElmoForQuestionAnswering,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
     ElmoModel,
     ElmoTokenizer,
+    encode_document,
     kernels,
 )
 from hf_elmo.character_vocab_elmo import CharacterVocabulary
@@ -32,6 +37,14 @@ TEXTS = ["The cat sat on the mat .", "Ünïcödé wörds 日本語"]
 WEIGHTS = "model.safetensors"
 TAGS = {"id2label": {0: "O", 1: "B-x", 2: "I-x"}, "tagging_crf": True, "tagging_scheme": "IOB2"}
 WORDS = {"word_vectors_vocab_size": 6, "word_vectors_size": 5}
+ROLES = {
+    "encoder_type": "alternating",
+    "encoder_num_layers": 3,
+    "encoder_hidden_size": 7,
+    "tagging_indicator_size": 4,
+    "tagging_crf": False,
+}
+COREFERENCE = {"coreference_hidden_size": 6, "coreference_feature_size": 3, "coreference_speakers": True}
 
 
 def cases() -> dict[str, tuple[type[PreTrainedModel], dict[str, Any]]]:
@@ -45,6 +58,9 @@ def cases() -> dict[str, tuple[type[PreTrainedModel], dict[str, Any]]]:
         ),
         "classifier": (ElmoForSequenceClassification, {"num_labels": 3, **encoder, "elmo_at_output": True}),
         "tagger": (ElmoForTokenClassification, {**TAGS, **encoder, **WORDS}),
+        "tagger of semantic roles": (ElmoForTokenClassification, {**TAGS, **ROLES}),
+        "answers to questions": (ElmoForQuestionAnswering, {"encoder_hidden_size": 7, "allow_no_answer": True}),
+        "resolver of coreference": (ElmoForCoreferenceResolution, {**encoder, **COREFERENCE}),
         "language models": (ElmoForPreTraining, {"vocab_size": 4}),
     }
 
@@ -101,15 +117,28 @@ def weights(key: str, shape: list[int]) -> torch.Tensor:
     return tensor
 
 
+def _batch(model: PreTrainedModel, tokenizer: ElmoTokenizer) -> Mapping[str, torch.Tensor]:
+    """`TEXTS` as the model takes them."""
+    if isinstance(model, ElmoForCoreferenceResolution):
+        return CoreferenceCollator(tokenizer)([encode_document(tokenizer, "\n".join(TEXTS), speakers=["Ann", "Bob"])])
+    if isinstance(model, ElmoForQuestionAnswering):
+        return tokenizer(TEXTS, TEXTS[::-1], padding=True, return_tensors="pt")
+    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    if model.config.tagging_indicator_size is not None:
+        batch["token_type_ids"] = torch.zeros(batch["input_ids"].shape[:2], dtype=torch.int64)
+        batch["token_type_ids"][:, 2] = 1
+    return batch
+
+
 def output(folder: Path) -> list[float]:
     """A few numbers of what the checkpoint gives for `TEXTS`."""
     config = json.loads((folder / "config.json").read_text())
     model = getattr(hf_elmo, config["architectures"][0]).from_pretrained(folder).eval()
-    batch = ElmoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt")
     with torch.no_grad(), kernels.use("off"):
-        result = model(**batch)
-    name = next(name for name in ("logits", "forward_logits", "last_hidden_state") if name in result)
-    numbers = result[name].flatten()
+        result = model(**_batch(model, ElmoTokenizer.from_pretrained(folder)))
+    names = "logits", "start_logits", "antecedent_scores", "forward_logits", "last_hidden_state"
+    numbers = result[next(name for name in names if name in result)].flatten()
+    numbers = numbers[numbers > torch.finfo(numbers.dtype).min]  # places that no word may be found at
     return numbers[:: max(1, len(numbers) // 12)][:12].tolist()
 
 
