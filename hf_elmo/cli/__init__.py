@@ -411,13 +411,15 @@ def _add_predict(subparsers: argparse._SubParsersAction) -> None:
         "predict",
         help="run a fine-tuned model over a file",
         usage="[options] MODEL INPUT OUTPUT",
-        description="Write what a classifier or a tagger says of each row of INPUT into OUTPUT. An interrupted run "
-        "resumes when it is started again. INPUT has one row a line or record, as embed reads it. OUTPUT is .jsonl "
-        "(labels and probabilities, or words and tags) or .tsv (a label and its probability a line; or a word and its "
-        "tag a line, and a blank line after each row).",
+        description="Write what a classifier, a tagger or a resolver of coreference says of each row of INPUT into "
+        "OUTPUT. An interrupted run resumes when it is started again. INPUT has one row a line or record, as embed "
+        "reads it; a document that is resolved has a sentence a line, so it is a record of a .jsonl file. OUTPUT is "
+        ".jsonl (labels and probabilities, words and tags, or words and clusters) or .tsv (a label and its probability "
+        "a line; or a word and its tag a line, and a blank line after each row).",
         examples="""
             hf-elmo predict my-classifier texts.txt labels.jsonl
             hf-elmo predict my-tagger tokens.txt tags.tsv --pretokenized
+            hf-elmo predict my-resolver documents.jsonl clusters.jsonl
         """,
     )
     parser.add_argument("model", metavar="MODEL", help="folder or Hub name of a fine-tuned model")

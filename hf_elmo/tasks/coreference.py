@@ -13,7 +13,7 @@ import torch
 from ..evaluation import evaluation_mode
 from ..modeling_coreference_elmo import NOTHING, ElmoForCoreferenceResolution
 from ..tokenization_elmo import ElmoTokenizer
-from .predict import load_head
+from .heads import load_head
 
 Span = tuple[int, int]
 Document = str | Sequence[Sequence[str]]
@@ -151,15 +151,32 @@ def resolve(
     if isinstance(documents, str):
         raise ValueError(f"documents must be a list of documents, but is the string {documents!r:.40}: put it in one.")
     model, tokenizer = load_head((ElmoForCoreferenceResolution,), model, tokenizer, device)
-    found, collator = [], CoreferenceCollator(tokenizer)
     with evaluation_mode(model), torch.inference_mode():
-        for number, document in enumerate(documents):
-            row = encode_document(tokenizer, document, None, None if speakers is None else speakers[number])
-            if genres is not None:
-                row["genre_ids"] = genres[number]
-            batch = {name: value.to(model.device) for name, value in collator([row]).items()}
-            found.append(_resolved(tokenizer, document, model(**batch).clusters[0].tolist()))
-    return found
+        return [
+            resolve_one(
+                model,
+                tokenizer,
+                document,
+                None if speakers is None else speakers[number],
+                None if genres is None else genres[number],
+            )
+            for number, document in enumerate(documents)
+        ]
+
+
+def resolve_one(
+    model: ElmoForCoreferenceResolution,
+    tokenizer: ElmoTokenizer,
+    document: Document,
+    speakers: Sequence[str | None] | None = None,
+    genre: int | None = None,
+) -> Resolved:
+    """The clusters of a document, by a model in evaluation mode; [`resolve`] has the arguments."""
+    row = encode_document(tokenizer, document, None, speakers)
+    if genre is not None:
+        row["genre_ids"] = genre
+    batch = {name: value.to(model.device) for name, value in CoreferenceCollator(tokenizer)([row]).items()}
+    return _resolved(tokenizer, document, model(**batch).clusters[0].tolist())
 
 
 def _resolved(tokenizer: ElmoTokenizer, document: Document, mentions: Sequence[Sequence[int]]) -> Resolved:

@@ -1,4 +1,5 @@
-"""Run a fine-tuned model over a file: labels and probabilities of each text, or a tag for each word."""
+"""Run a fine-tuned model over a file: labels and probabilities of each text, a tag for each word, or a document's
+clusters."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,13 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
-from transformers import AutoConfig
 
 from .. import __version__
 from ..embedding.corpus import (
     file_source,
     model_fingerprint,
-    require_tokenizer,
     rows_of,
     sentence_source,
     tokenizer_fingerprint,
@@ -31,13 +30,15 @@ from ..embedding.parts import PartsFolder, create, require_free
 from ..embedding.readers import Row, RowsRead, Survey, survey
 from ..evaluation import evaluation_mode
 from ..modeling_classification_elmo import ElmoForSequenceClassification
+from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..modeling_tagging_elmo import ElmoForTokenClassification
 from ..modeling_tasks_elmo import ElmoTaskModel
 from ..packing_elmo import compact, words_mask
-from ..shipped import named, tokenizer_of
 from ..tokenization_elmo import ElmoTokenizer
+from .coreference import resolve_one
+from .heads import batches_by_length, load_head
 
-HEADS = ElmoForSequenceClassification, ElmoForTokenClassification
+HEADS = ElmoForSequenceClassification, ElmoForTokenClassification, ElmoForCoreferenceResolution
 WINDOW_ROWS = 512  # predicted, sorted by length, and written together: the unit in which finished work is kept
 
 
@@ -65,7 +66,7 @@ def predict(
     restart: bool = False,
     progress: bool | None = None,
 ) -> list[dict[str, Any]] | Predicted:
-    """Run a fine-tuned classifier or tagger over texts, or a file of them.
+    """Run a fine-tuned classifier, tagger or resolver of coreference over texts, or a file of them.
 
     A text's result does not depend on the others (up to rounding, which may differ with the shape of a batch), and rows
     keep their order. With `output`, memory does not grow with the number of rows, and finished work is kept in the
@@ -74,7 +75,9 @@ def predict(
 
     Args:
         model: with a head, or the name or folder of one.
-        inputs: texts, each a string or a list of words; or the path of a file, as [`embed`] reads it.
+        inputs: texts, each a string or a list of words; or the path of a file, as [`embed`] reads it. A text that is
+            resolved is a document, one sentence a line (in a file: of `.jsonl` or another format whose texts may have
+            line breaks).
         output: the file to write: `.jsonl`, a record for each row, or `.tsv`, the label and its probability a line, of
             a tagger a word and its tag a line and a blank line after each row. `None`: return the records.
         tokenizer: by default that of the model's folder.
@@ -85,12 +88,13 @@ def predict(
     Returns:
         With `output`, a [`Predicted`]. Else a record for each row: of a classifier `label`, `probability` and
         `probabilities` by name (of several labels at once `labels`, those over 0.5, and `probabilities`; of a
-        regression `values`); of a tagger `words`, `tags` and the `probabilities` of the tags.
+        regression `values`); of a tagger `words`, `tags` and the `probabilities` of the tags; of a resolver `words`,
+        `clusters` and `characters`, as [`hf_elmo.resolve`] has them.
 
     Raises:
         FileNotFoundError, FileExistsError: no such input; the output exists.
-        ValueError: the model has no head or reads pairs of texts; unknown ending; malformed input; the interrupted run
-            had other settings.
+        ValueError: the model has no head, reads pairs of texts or labels that are about a word of the row; unknown
+            ending, or clusters in `.tsv`; malformed input; the interrupted run had other settings.
     """
     if batch_tokens < 1:
         raise ValueError(f"batch_tokens is {batch_tokens}, but must be 1 or more.")
@@ -100,6 +104,10 @@ def predict(
     model, tokenizer = load_head(HEADS, model, tokenizer, device)
     if model.reads_text_pairs:
         raise ValueError("the model reads pairs of texts (classifier_text_pairs), but a row holds one.")
+    if model.config.tagging_indicator_size is not None and isinstance(model, ElmoForTokenClassification):
+        raise ValueError("the model's labels are about a word (tagging_indicator_size), but a row does not name one.")
+    if parts is not None and parts.output.suffix == ".tsv" and isinstance(model, ElmoForCoreferenceResolution):
+        raise ValueError(f"output {str(output)!r} has a line for a row, but clusters are lists: take .jsonl.")
     job = _Job(model, tokenizer, batch_tokens, pretokenized)
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     disable = None if progress is None else not progress
@@ -123,47 +131,6 @@ def _check_output(output: Path, overwrite: bool) -> None:
     require_free(output, overwrite)
 
 
-def load_head(
-    heads: Sequence[type[ElmoTaskModel]],
-    model: ElmoTaskModel | str | os.PathLike,
-    tokenizer: ElmoTokenizer | None,
-    device: str | torch.device | None,
-) -> tuple[ElmoTaskModel, ElmoTokenizer]:
-    """A model of one of the classes `heads`, or the one of a name or folder, and its tokenizer.
-
-    Raises:
-        ValueError: the model is of another class, or the tokenizer of another model.
-    """
-    by_name = {head.__name__: head for head in heads}
-    if isinstance(model, (str, os.PathLike)):
-        with named(model) as place:
-            found = AutoConfig.from_pretrained(place).architectures or ["no class"]
-            if found[0] not in by_name:
-                raise ValueError(
-                    f"model {str(model)!r} is of {found[0]}, but a fine-tuned head is needed: {', '.join(by_name)}."
-                )
-            model = by_name[found[0]].from_pretrained(place)
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if type(model).__name__ not in by_name:
-        raise ValueError(f"model is of {type(model).__name__}, but a fine-tuned head is needed: {', '.join(by_name)}.")
-    if tokenizer is None:
-        tokenizer = tokenizer_of(model)
-    require_tokenizer(model.config, tokenizer)
-    return model if device is None else model.to(device), tokenizer
-
-
-def batches_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """The indices of rows of these lengths in batches of like length, each of at most `batch_tokens` with its padding,
-    or a single row."""
-    batch: list[int] = []
-    for number in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and lengths[number] * (len(batch) + 1) > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(number)
-    yield batch
-
-
 @dataclass
 class _Job:
     model: ElmoTaskModel
@@ -174,6 +141,9 @@ class _Job:
     def windows(self, rows: Iterator, bar: tqdm) -> Iterator[list[dict[str, Any]]]:
         """The records of rows, a window at a time."""
         while texts := list(islice(rows, WINDOW_ROWS)):
+            if isinstance(self.model, ElmoForCoreferenceResolution):
+                yield [self._clusters(text, bar) for text in texts]
+                continue
             words = self.tokenizer.split_into_words(texts, self.pretokenized)
             records: list[dict[str, Any] | None] = [None] * len(words)
             for batch in batches_by_length([len(row) + 2 for row in words], self.batch_tokens):
@@ -190,6 +160,14 @@ class _Job:
         if isinstance(self.model, ElmoForTokenClassification):
             return self._tags(words, inputs, output)
         return [self._label(row) for row in output.logits.double()]
+
+    def _clusters(self, text: str | list[str], bar: tqdm) -> dict[str, Any]:
+        document = text if isinstance(text, str) else [text]
+        if isinstance(text, str) and self.pretokenized:
+            document = [line.split() for line in text.split("\n")]
+        found = resolve_one(self.model, self.tokenizer, document)
+        bar.update()
+        return asdict(found)
 
     def _label(self, logits: Tensor) -> dict[str, Any]:
         config = self.model.config

@@ -15,7 +15,7 @@ from ..evaluation import evaluation_mode
 from ..modeling_question_answering_elmo import UNLABELED, ElmoForQuestionAnswering
 from ..optional import import_optional
 from ..tokenization_elmo import ElmoTokenizer
-from .predict import batches_by_length, load_head
+from .heads import batches_by_length, load_head
 
 MAX_LENGTH, STRIDE = 384, 128  # positions of a row, and words that a piece of a passage shares with the next
 MAX_ANSWER_WORDS = 17  # as Peters et al. 2018, appendix on question answering

@@ -1,6 +1,7 @@
 """A fine-tuned model over a file: records, formats, order, and that a stopped run resumes to the same bytes."""
 
 import json
+from dataclasses import asdict
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import torch
 import hf_elmo.tasks.predict as module
 from hf_elmo import (
     ElmoConfig,
+    ElmoForCoreferenceResolution,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
     ElmoModel,
     ElmoTokenizer,
     predict,
+    resolve,
 )
 from hf_elmo.embedding.parts import PartsFolder
 from hf_elmo_cli import main
@@ -160,6 +163,40 @@ def test_a_run_killed_after_its_result_is_ended_by_the_next(tmp_path: Path, monk
 def test_what_cannot_be_predicted(tmp_path: Path, changes: dict, output: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         predict(checkpoint(tmp_path / "model", **changes), TEXTS, tmp_path / output)
+
+
+def test_labels_about_a_word_are_refused(tmp_path: Path) -> None:
+    roles = {"encoder_type": "alternating", "tagging_indicator_size": 2}
+    folder = checkpoint(tmp_path / "roles", ElmoForTokenClassification, **roles)
+    with pytest.raises(ValueError, match=r"about a word .*but a row does not name one"):
+        predict(folder, TEXTS)
+
+
+DOCUMENTS = ["Ann saw a dog .\n\nShe called it .", "Bo ran .", "a b a b\na b"]
+
+
+def test_clusters_of_documents(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    fields = {"coreference_max_width": 2, "coreference_hidden_size": 9, "coreference_feature_size": 4}
+    folder = checkpoint(tmp_path / "model", ElmoForCoreferenceResolution, **fields)
+    model = ElmoForCoreferenceResolution.from_pretrained(folder)
+    torch.nn.init.constant_(model.mention_scorer.output.bias, 5.0)  # mentions, and so coreferent, all of them
+    model.save_pretrained(folder)
+    found = resolve(str(folder), DOCUMENTS)
+    assert any(one.clusters for one in found)
+    records = predict(folder, DOCUMENTS)
+    assert records == [asdict(one) for one in found]
+    source, output = tmp_path / "documents.jsonl", tmp_path / "clusters.jsonl"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in DOCUMENTS), encoding="utf-8")
+    assert main(["predict", str(folder), str(source), str(output)]) == 0
+    assert [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()] == json.loads(
+        json.dumps(records)
+    )
+    words = [[line.split() for line in text.split("\n")] for text in DOCUMENTS]
+    pretokenized = [asdict(one) for one in resolve(str(folder), words)]
+    assert predict(folder, source, pretokenized=True) == pretokenized
+    capsys.readouterr()
+    assert main(["predict", str(folder), str(source), str(tmp_path / "clusters.tsv")]) == 1
+    assert "clusters are lists: take .jsonl" in capsys.readouterr().err
 
 
 def test_options_and_tokenizers_that_do_not_fit(tmp_path: Path) -> None:

@@ -1,0 +1,55 @@
+"""Loading a fine-tuned head by its name, and batches of rows of like length."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import torch
+from transformers import AutoConfig
+
+from ..embedding.corpus import require_tokenizer
+from ..modeling_tasks_elmo import ElmoTaskModel
+from ..shipped import named, tokenizer_of
+from ..tokenization_elmo import ElmoTokenizer
+
+
+def load_head(
+    heads: Sequence[type[ElmoTaskModel]],
+    model: ElmoTaskModel | str | os.PathLike,
+    tokenizer: ElmoTokenizer | None,
+    device: str | torch.device | None,
+) -> tuple[ElmoTaskModel, ElmoTokenizer]:
+    """A model of one of the classes `heads`, or the one of a name or folder, and its tokenizer.
+
+    Raises:
+        ValueError: the model is of another class, or the tokenizer of another model.
+    """
+    by_name = {head.__name__: head for head in heads}
+    if isinstance(model, (str, os.PathLike)):
+        with named(model) as place:
+            found = AutoConfig.from_pretrained(place).architectures or ["no class"]
+            if found[0] not in by_name:
+                raise ValueError(
+                    f"model {str(model)!r} is of {found[0]}, but a fine-tuned head is needed: {', '.join(by_name)}."
+                )
+            model = by_name[found[0]].from_pretrained(place)
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if type(model).__name__ not in by_name:
+        raise ValueError(f"model is of {type(model).__name__}, but a fine-tuned head is needed: {', '.join(by_name)}.")
+    if tokenizer is None:
+        tokenizer = tokenizer_of(model)
+    require_tokenizer(model.config, tokenizer)
+    return model if device is None else model.to(device), tokenizer
+
+
+def batches_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """The indices of rows of these lengths in batches of like length, each of at most `batch_tokens` with its padding,
+    or a single row."""
+    batch: list[int] = []
+    for number in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and lengths[number] * (len(batch) + 1) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(number)
+    yield batch
