@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerState, TrainingArguments, get_scheduler
 from transformers.trainer import (
     OPTIMIZER_NAME,
     SCALER_NAME,
@@ -36,7 +36,7 @@ from .text import DatasetTexts, TextFiles
 RECIPE = (
     *("optim", "learning_rate", "lr_scheduler_type", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
     *("max_grad_norm", "gradient_accumulation_steps", "warmup_steps", "bf16", "fp16", "seed"),
-    *("adagrad_accumulator", "loss_scale", "reset_state"),
+    *("adagrad_accumulator", "loss_scale", "reset_state", "lr_scheduler_kwargs"),
 )
 
 
@@ -130,7 +130,7 @@ class ElmoPreTrainer(Trainer):
             settings = {"lr": args.learning_rate, "initial_accumulator_value": args.adagrad_accumulator, "fused": True}
             kwargs["optimizer_cls_and_kwargs"] = (torch.optim.Adagrad, settings)
         self._lstm_state: State | None = None
-        self._stopped_early, self._steps_planned = False, None
+        self._stopped_early, self._steps_planned, self._steps_made = False, None, 0
         self._steps_before: int | None = None
         self._words, self._words_since = 0, time.perf_counter()
         super().__init__(
@@ -176,11 +176,11 @@ class ElmoPreTrainer(Trainer):
 
     def _init_training_state(self, max_steps: int, *args: Any) -> tuple[int, int]:
         planned = self._steps_planned or max_steps
-        if planned != max_steps and self.args.lr_scheduler_type not in ("constant", "constant_with_warmup"):
+        if planned != max_steps and not self._as_fast_so_far(planned, max_steps):
             raise ValueError(
                 f"the interrupted run had {planned} steps and this one has {max_steps}, but the learning rates of "
-                f"lr_scheduler_type {SchedulerType(self.args.lr_scheduler_type).value!r} depend on their number: "
-                "resume with the settings of the original run."
+                f"lr_scheduler_type {SchedulerType(self.args.lr_scheduler_type).value!r} so far depend on their "
+                "number: resume with the settings of the original run."
             )
         found = super()._init_training_state(max_steps, *args)
         best = self.state.best_global_step
@@ -190,6 +190,17 @@ class ElmoPreTrainer(Trainer):
             read_record(folder, ())
             self.state.best_model_checkpoint = str(folder)
         return found
+
+    def _as_fast_so_far(self, planned: int, steps: int) -> bool:
+        """Whether runs of `planned` and of `steps` updates have the same learning rates up to the next update."""
+
+        def rates(number: int) -> list[float]:
+            optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+            warmup, options = self.args.get_warmup_steps(number), self.args.lr_scheduler_kwargs
+            scheduler = get_scheduler(self.args.lr_scheduler_type, optimizer, warmup, number, options)
+            return [scheduler.lr_lambdas[0](update) for update in range(self._steps_made + 1)]
+
+        return self.args.lr_scheduler_type != SchedulerType.REDUCE_ON_PLATEAU and rates(planned) == rates(steps)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # Trainer asks whether it has finished after a step only, and would make one more.
@@ -320,7 +331,7 @@ class ElmoPreTrainer(Trainer):
         self._lstm_state = None if state is None else tuple(state)
         state = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
         control = state.stateful_callbacks.get("TrainerControl", {}).get("args", {})
-        self._steps_planned = state.max_steps
+        self._steps_planned, self._steps_made = state.max_steps, state.global_step
         self._stopped_early = state.global_step < state.max_steps and bool(control.get("should_training_stop"))
 
     def _needed_files(self) -> list[str]:

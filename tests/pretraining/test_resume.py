@@ -200,6 +200,7 @@ def test_weights_of_another_model_are_refused(text, tmp_path):
         ({"learning_rate": 0.1}, r"learning_rate 0\.2, but this run has 0\.1"),
         ({"optim": "adamw_torch"}, "optim 'adagrad', but this run has 'adamw_torch'"),
         ({"loss_scale": 1.0}, r"loss_scale 20\.0, but this run has 1\.0"),
+        ({"lr_scheduler_kwargs": {"power": 2}}, r"lr_scheduler_kwargs None, but this run has \{'power': 2\}"),
         ({"config": {**TINY, "hidden_dropout": 0.3}}, r"hidden_dropout 0\.1, but this run has 0\.3"),
         ({"seed": 9}, "seed 8, but this run has 9"),
         ({"batch_size": 4}, "batch_size 3, but this run has 4"),
@@ -223,6 +224,18 @@ def test_another_number_of_steps_is_refused_where_the_schedule_depends_on_it(tex
     train(tmp_path / "out", text, max_steps=2, lr_scheduler_type="linear")
     with pytest.raises(ValueError, match="had 2 steps and this one has 5, but the learning rates of lr_scheduler_type"):
         train(tmp_path / "out", text, resume=True, lr_scheduler_type="linear")
+
+
+def test_the_end_may_be_moved_before_the_step_size_falls(text, tmp_path):
+    how = {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": 2}}
+    expected = train(tmp_path / "whole", text, **how)
+    train(tmp_path / "out", text, max_steps=8, **how)
+    for steps in (6, 8):
+        shutil.rmtree(tmp_path / "out" / f"checkpoint-{steps}")
+    with pytest.raises(ValueError, match=r"had 8 steps and this one has 5, but the learning rates .* so far depend on"):
+        train(tmp_path / "out", text, resume=True, **how)  # at step 4 it would have fallen already
+    shutil.rmtree(tmp_path / "out" / "checkpoint-4")
+    assert_equal(expected, train(tmp_path / "out", text, resume=True, **how))
 
 
 # -- what is published -------------------------------------------------------------------------------------------------
