@@ -1,6 +1,7 @@
-"""The paper's Table 4: a word's nearest neighbors in context, beside the nearest words by spelling alone.
+"""The paper's Table 4: words in two senses each, and their nearest neighbors in context, beside the nearest words by
+spelling alone and by word vectors.
 
-    python examples/nearest_neighbors.py corpus/train.txt
+    python examples/nearest_neighbors.py corpus/train.txt --vectors glove.6B.50d.txt
 
 The corpus has one tokenized sentence a line (examples/pretrain_mini/prepare.py makes one).
 """
@@ -9,6 +10,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from loading import add_model_option, load
 
 import hf_elmo
@@ -20,7 +22,31 @@ QUESTIONS = (
     ("The children were allowed to play in the garden after tea .", "play"),
     ("He struck a match and lit his pipe .", "match"),
     ("Her mother thought it an excellent match for a girl without a fortune .", "match"),
+    ("The apple trees were late in bloom that spring , because it had rained in March and April .", "spring"),
+    ("They drank the cold water of a spring that rises among the rocks .", "spring"),
+    ("He wrote a letter to his sister and posted it the same evening .", "letter"),
+    ("The first letter of each name is written large .", "letter"),
+    ("The lamp gave so little light that she could hardly read .", "light"),
+    ("The bag was so light that a child could carry it .", "light"),
+    ("The workers asked for a fair price .", "fair"),
+    ("We met at the county fair , between the horses and the tents .", "fair"),
+    ("The members of the board met in June to approve the budget .", "board"),
+    ("He nailed a board over the broken window .", "board"),
+    ("Please note that the office is closed on Friday .", "note"),
+    ("She found a note on the table , signed by her brother .", "note"),
+    ("The officer will charge him with murder .", "charge"),
+    ("The forms are available free of charge .", "charge"),
+    ("The company opened a plant where cars are made .", "plant"),
+    ("Water the plant twice a week and keep it out of the sun .", "plant"),
 )
+
+
+def nearest_words(word: str, words: Sequence[str], vectors: np.ndarray, top: int) -> list[tuple[str, float]]:
+    """The words whose vectors are most like a word's, by cosine."""
+    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    similarities = vectors @ vectors[words.index(word)]
+    order = np.argsort(-similarities, kind="stable")[1 : top + 1]
+    return [(words[place], float(similarities[place])) for place in order]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -28,9 +54,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("corpus", type=Path, help="tokenized sentences, one a line")
     parser.add_argument("--top", type=int, default=3, help="neighbors for each layer [3]")
+    parser.add_argument("--vectors", help="a file of word vectors, as GloVe's, whose neighbors are printed, too")
     add_model_option(parser)
     args = parser.parse_args(arguments)
     model, tokenizer = load(args.model)
+    if args.vectors:
+        words, vectors = hf_elmo.read_word_vectors(args.vectors)
+        for word in dict.fromkeys(word for _, word in QUESTIONS if word in words):
+            near = ", ".join(
+                f"{other} {similarity:.2f}" for other, similarity in nearest_words(word, words, vectors, 8)
+            )
+            print(f"{word}: {near}")
     for sentence, word in QUESTIONS:
         found = hf_elmo.nearest_neighbors(
             model, tokenizer, sentence, word, args.corpus, top=args.top, pretokenized=True

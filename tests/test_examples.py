@@ -107,8 +107,11 @@ def test_nearest_neighbors_prints_every_layer(example, folder, tmp_path, capsys)
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n".join([*SENTENCES, "A match in the bank .", "They play on the bank ."]), encoding="utf-8")
     module = example("nearest_neighbors")
-    module.main([str(corpus), "--model", folder, "--top", "2"])
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("play 1 0\nplays 2 0.1\nactor 1 1\nhorse -1 0\n", encoding="utf-8")
+    module.main([str(corpus), "--model", folder, "--top", "2", "--vectors", str(vectors)])
     out = capsys.readouterr().out
+    assert out.startswith("play: plays 1.00, actor 0.71, horse -1.00\n\nThe old man")
     assert out.count("layer 0") == len(module.QUESTIONS)
     assert "A match in the [bank] ." in out
     assert "A [match] in the bank ." in out
