@@ -21,7 +21,7 @@ from transformers.utils import logging
 
 import hf_elmo
 from hf_elmo.modeling_tasks_elmo import ElmoTaskModel
-from hf_elmo.shipped import FOLDER
+from hf_elmo.shipped import NAME, located
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def options(description: str, out: str) -> argparse.ArgumentParser:
     """The options of all comparisons."""
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("data", type=Path, nargs="?", default=Path("../shared/data"), help="folder [../shared/data]")
-    parser.add_argument("--model", default=FOLDER, help="folder or Hub name of an ELMo [elmo-mini-en]")
+    parser.add_argument("--model", type=located, default=NAME, help=f"folder or name of an ELMo [{NAME}]")
     parser.add_argument("--out", type=Path, default=Path(out), help=f"checkpoint and figure go there [{out}]")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each row [5]")
     parser.add_argument("--quick", action="store_true", help="two seeds and little data, to see that it runs")

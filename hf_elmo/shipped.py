@@ -127,15 +127,23 @@ def _no_softmax(name: str | os.PathLike) -> ValueError:
     )
 
 
+def located(name: str | os.PathLike) -> str:
+    """The folder of a model that ships, for its name, unless a folder is called so; any other name as it is."""
+    name = os.fspath(name)
+    if not os.path.lexists(name) and HUB_NAME.fullmatch(name) and (CHECKPOINTS / name / "config.json").is_file():
+        return str(CHECKPOINTS / name)
+    return name
+
+
 @contextmanager
 def named(name: str | os.PathLike) -> Iterator[str]:
     """
-    For a block that loads a checkpoint from the place that it is given: the folder of a model that ships, for its name,
-    else the name. The block's errors name the folder that does not exist, is no checkpoint or has a damaged file, and
-    say so where the Hub cannot be reached.
+    For a block that loads a checkpoint from the place that it is given, where the name is [`located`]. The block's
+    errors name the folder that does not exist, is no checkpoint or has a damaged file, and say so where the Hub cannot
+    be reached.
 
     Args:
-        name: a folder, the name of a model that ships (unless a folder is called so) or one on the Hub.
+        name: a folder, the name of a model that ships or one on the Hub.
 
     Raises:
         FileNotFoundError: it is a path, and there is no such folder.
@@ -143,13 +151,11 @@ def named(name: str | os.PathLike) -> Iterator[str]:
             damaged.
         OSError: it is neither a folder nor a model on the Hub, or the Hub cannot be reached.
     """
-    name = os.fspath(name)
+    name = located(name)
     if os.path.lexists(name):
         _require_checkpoint(name)
     elif not HUB_NAME.fullmatch(name):
         raise FileNotFoundError(f"model {name!r} does not exist: give the folder of a checkpoint or a name on the Hub.")
-    elif (CHECKPOINTS / name / "config.json").is_file():
-        name = str(CHECKPOINTS / name)
     try:
         yield name
     except OSError as error:

@@ -192,15 +192,15 @@ class Bench:
         return self.checkpoint(shape) if engine.is_ours else self.weights(shape)
 
     def weights(self, shape: str) -> Path:
-        """AllenNLP's two files, of random weights or of the model that ships, and simple_elmo's name for them."""
+        """AllenNLP's two files, of random weights or of a model that ships, and simple_elmo's name for them."""
         folder = self.settings.work / f"{shape}-weights"
         if not (folder / "model.hdf5").exists():
             shutil.rmtree(folder, ignore_errors=True)
             if shape == "mini":
                 from hf_elmo.conversion import export
-                from hf_elmo.shipped import FOLDER
+                from hf_elmo.shipped import CHECKPOINTS
 
-                export(FOLDER, folder)
+                export(CHECKPOINTS / "elmo-mini-en", folder)
             else:
                 script = self.settings.shared / "peers" / "make_weights.py"
                 subprocess.run([sys.executable, str(script), str(folder), "--size", shape], check=True)
@@ -208,12 +208,12 @@ class Bench:
         return folder
 
     def checkpoint(self, shape: str) -> Path:
-        """Ours of the same weights; for `mini` the one that ships."""
+        """Ours of the same weights; for `mini` one that ships."""
         from hf_elmo.conversion import convert
-        from hf_elmo.shipped import FOLDER
+        from hf_elmo.shipped import CHECKPOINTS
 
         if shape == "mini":
-            return FOLDER
+            return CHECKPOINTS / "elmo-mini-en"
         folder, source = self.settings.work / f"{shape}-checkpoint", self.weights(shape)
         if not (folder / "config.json").exists():
             convert(source / "options.json", source / "weights.hdf5", folder)
