@@ -21,6 +21,7 @@ from transformers import (
 )
 
 import hf_elmo
+from hf_elmo import ElmoConfig, shipped
 from tests.conftest import TINY
 
 ROOT = Path(__file__).parent.parent
@@ -152,6 +153,10 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     info = f"hf_elmo-{hf_elmo.__version__}.dist-info"
     assert {name.split("/")[0] for name in names} == {"hf_elmo", "hf_elmo_cli", info}
     assert f"{info}/licenses/LICENSE" in names
+    for path in shipped.CHECKPOINTS.glob("*/model.safetensors"):
+        assert path.relative_to(ROOT).as_posix() in names
+        assert path.stat().st_size < 40e6
+    assert wheel.stat().st_size < 64e6
 
 
 def test_the_installed_wheel_runs_outside_of_the_checkout(wheel: Path, tmp_path: Path) -> None:
@@ -182,7 +187,8 @@ def test_the_installed_wheel_runs_outside_of_the_checkout(wheel: Path, tmp_path:
         "print(model.config._name_or_path, list(output.last_hidden_state.shape))"
     )
     printed = subprocess.run([python, "-c", code], **options).stdout
-    assert printed == f"{site / 'hf_elmo' / 'checkpoints' / 'elmo-mini-en'} [1, 6, 256]\n"
+    size = ElmoConfig.from_pretrained(shipped.FOLDER).hidden_size
+    assert printed == f"{site / 'hf_elmo' / 'checkpoints' / shipped.NAME} [1, 6, {size}]\n"
 
 
 def test_a_former_import_path_still_works() -> None:
