@@ -29,6 +29,7 @@ from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
 from .checkpoints import DATA_FILE, STATE_FILE, last_whole_checkpoint, mark_whole, read_record, remove_old
 from .data import PackedWindows, PaddedTexts, WordEncoder
+from .exchange import mean_rows
 from .perplexity import Perplexity, nll_totals
 from .text import DatasetTexts, TextFiles
 
@@ -129,6 +130,10 @@ class ElmoPreTrainer(Trainer):
         if args.optim == "adagrad" and "optimizer_cls_and_kwargs" not in kwargs and "optimizers" not in kwargs:
             settings = {"lr": args.learning_rate, "initial_accumulator_value": args.adagrad_accumulator, "fused": True}
             kwargs["optimizer_cls_and_kwargs"] = (torch.optim.Adagrad, settings)
+        # The rest of the gradients is DistributedDataParallel's.
+        softmax = dict(model.lm_head.named_parameters(prefix="lm_head")) if args.world_size > 1 else {}
+        self._softmax = [parameter for parameter in softmax.values() if parameter.requires_grad]
+        model._ddp_params_and_buffers_to_ignore = list(softmax)
         self._lstm_state: State | None = None
         self._stopped_early, self._steps_planned, self._steps_made = False, None, 0
         self._steps_before: int | None = None
@@ -167,6 +172,8 @@ class ElmoPreTrainer(Trainer):
             resume_from_checkpoint = str(resume_from_checkpoint)
             self._load_position(Path(resume_from_checkpoint))
         self._words, self._words_since = 0, time.perf_counter()
+        for parameter in self._softmax:  # as DistributedDataParallel does with the others
+            torch.distributed.broadcast(parameter.data, 0)
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
     @property
@@ -234,7 +241,10 @@ class ElmoPreTrainer(Trainer):
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         """One step; returns the loss as it is logged, in nats a word."""
-        return super().training_step(*args, **kwargs) / self.args.loss_scale
+        loss = super().training_step(*args, **kwargs) / self.args.loss_scale
+        if self._softmax and self.accelerator.sync_gradients:
+            mean_rows(self._softmax)
+        return loss
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """As `Trainer.log`, with the words per second since the last training log."""

@@ -2,10 +2,6 @@
 
 import json
 import math
-import os
-import socket
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,6 +16,7 @@ from hf_elmo.pretraining.text import DatasetTexts
 from hf_elmo.pretraining.trainer import ElmoPreTrainer, ElmoPreTrainingArguments
 from hf_elmo.pretraining.vocabulary import build_vocabulary
 from tests.conftest import TINY
+from tests.pretraining.gloo import launch
 
 TEXTS = [
     "the cat sat on the mat and the dog sat on the cat",
@@ -252,7 +249,9 @@ WORKER = """
 import sys, torch
 from pathlib import Path
 from hf_elmo import ElmoTokenizer
+from hf_elmo.pretraining import trainer as module
 from hf_elmo.pretraining.data import PackedWindows, DatasetTexts
+from hf_elmo.pretraining.exchange import mean_rows
 from tests.pretraining.test_trainer import TEXTS, make_trainer
 
 folder, rows, accumulation = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
@@ -264,22 +263,27 @@ trainer.train_dataset = PackedWindows(
     world_size=args.world_size,
 )
 trainer.model.dropout.p = trainer.model.elmo.bilm.dropout.p = 0.0
+sent_rows = []
+module.mean_rows = lambda parameters: sent_rows.append(mean_rows(parameters))
 trainer.train()
 metrics = trainer.evaluate()
 if args.process_index == 0:
     weights = {name: tensor for name, tensor in trainer.model.state_dict().items()}
-    torch.save((weights, metrics["eval_perplexity"]), sys.argv[4])
+    torch.save((weights, metrics["eval_perplexity"], sent_rows), sys.argv[4])
 """
 
 
 def test_two_processes_make_the_updates_of_one_with_twice_the_rows(tokenizer, tmp_path):
+    with (tmp_path / "vocab.txt").open("a", encoding="utf-8") as file:  # a step touches few of the words
+        file.writelines(f"word{number}\n" for number in range(200))
     results, accumulation = [], 2
     for processes in (1, 2):
         out = tmp_path / f"{processes}.pt"
         arguments = [str(tmp_path), str(4 // processes), str(accumulation), str(out)]
-        _launch(tmp_path, processes, arguments)
+        launch(tmp_path, WORKER, processes, arguments)
         results.append(torch.load(out))
-    (one, perplexity_of_one), (two, perplexity_of_two) = results
+    (one, perplexity_of_one, _), (two, perplexity_of_two, sent_rows) = results
+    assert sent_rows == [True] * 5  # once an update
     for name, tensor in one.items():
         torch.testing.assert_close(two[name], tensor, rtol=1e-4, atol=1e-6, msg=lambda m, name=name: f"{name}: {m}")
     assert perplexity_of_two == pytest.approx(perplexity_of_one, rel=1e-4)
@@ -296,28 +300,3 @@ def test_a_checkpoint_is_loaded_to_the_cpu_of_any_process(tmp_path, monkeypatch)
     )  # as accelerate says
     torch.save(torch.arange(3), tmp_path / "state.pt")
     assert torch.load(tmp_path / "state.pt", map_location=args.device).tolist() == [0, 1, 2]
-
-
-def _launch(folder: Path, processes: int, arguments: list[str]) -> None:
-    """Runs the worker in gloo processes as torchrun would."""
-    (folder / "worker.py").write_text(WORKER)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    if processes > 1:
-        environment |= {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        environment |= {"ACCELERATE_USE_CPU": "true"}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, str(folder / "worker.py"), *arguments],
-            env={**environment, **({"RANK": str(rank), "LOCAL_RANK": str(rank)} if processes > 1 else {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(processes)
-    ]
-    outputs = [worker.communicate(timeout=300)[0] for worker in workers]
-    assert all(worker.returncode == 0 for worker in workers), "\n".join(outputs)

@@ -1,0 +1,60 @@
+"""The softmax's gradients among gloo processes: the mean of all, and equal bits in each."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.pretraining.gloo import launch
+
+pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch has no gloo")
+
+# Rows that each of three processes touches, of 20.
+CASES = {
+    "few rows": [[3, 0], [19], [3, 7, 8, 9]],
+    "nothing": [[], [], []],
+    "nothing in one process": [[], [4], [5]],
+    "all rows": [list(range(20)), [1], []],
+}
+
+WORKER = """
+import sys, torch
+from torch import distributed, nn
+from hf_elmo.pretraining.exchange import mean_rows
+from tests.pretraining.test_exchange import CASES, gradients
+
+distributed.init_process_group("gloo")
+rank, found = distributed.get_rank(), {}
+for name in CASES:
+    parameters = [nn.Parameter(torch.zeros(20, 4)), nn.Parameter(torch.zeros(20))]
+    for parameter, gradient in zip(parameters, gradients(name, rank)):
+        parameter.grad = gradient
+    sent_rows = mean_rows(parameters)
+    found[name] = sent_rows, [parameter.grad for parameter in parameters]
+torch.save(found, f"{sys.argv[1]}/{rank}.pt")
+distributed.destroy_process_group()
+"""
+
+
+def gradients(name: str, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A weight's and a bias's of a process; some of the touched rows are touched in one of the two only."""
+    generator = torch.Generator().manual_seed(rank)
+    weight, bias = torch.zeros(20, 4), torch.zeros(20)
+    for number, row in enumerate(CASES[name][rank]):
+        if number % 3 != 1:
+            weight[row] = torch.randn(4, generator=generator)
+        if number % 3 != 2:
+            bias[row] = torch.randn((), generator=generator)
+    return weight, bias
+
+
+def test_each_process_has_the_mean_of_all(tmp_path: Path) -> None:
+    launch(tmp_path, WORKER, 3, [str(tmp_path)])
+    found = [torch.load(tmp_path / f"{rank}.pt") for rank in range(3)]
+    for name in CASES:
+        assert [one[name][0] for one in found] == [name != "all rows"] * 3, name
+        expected = [sum(parts) / 3 for parts in zip(*(gradients(name, rank) for rank in range(3)), strict=True)]
+        for _, actual in (one[name] for one in found):
+            for tensor, mean, first in zip(actual, expected, found[0][name][1], strict=True):
+                torch.testing.assert_close(tensor, mean)
+                assert torch.equal(tensor, first)
