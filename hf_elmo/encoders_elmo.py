@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_elmo import ElmoConfig
 from .packing_elmo import Packing, mean_over
@@ -29,7 +30,7 @@ class ElmoBiLSTM(nn.Module):
         return packing.pad(self.lstm(PackedSequence(words, torch.tensor(packing.batch_sizes)))[0].data)
 
 
-class ElmoHighwayLSTM(nn.Module):
+class ElmoHighwayLSTM(GradientCheckpointingLayer):
     """A layer of an LSTM in one direction whose output goes through a highway (Zhang et al. 2016; He et al. 2017,
     section 2.2): `h = r * (o * tanh(c)) + (1 - r) * W x`, where the gate r is made as the others are."""
 

@@ -169,6 +169,30 @@ def test_parts_of_a_batch_add_up_to_the_whole(tokenizer: ElmoTokenizer) -> None:
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters() if p.requires_grad)
 
 
+@pytest.mark.parametrize("reentrant", [False, True], ids=["not reentrant", "reentrant"])
+def test_checkpointing_runs_each_layer_again_to_the_same_gradients(
+    tokenizer: ElmoTokenizer, monkeypatch: pytest.MonkeyPatch, reentrant: bool
+) -> None:
+    model, batch = make(encoder_recurrent_dropout=0.3, encoder_dropout=0.2).double().train(), encode(tokenizer)
+    batch["labels"] = labels_of(batch)
+
+    def gradients() -> dict[str, Tensor]:
+        model.zero_grad()
+        torch.manual_seed(1)
+        model(**batch).loss.backward()
+        return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+    expected = gradients()
+    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)({"use_reentrant": reentrant})
+    calls, dropout = [], nn.functional.dropout
+    monkeypatch.setattr(nn.functional, "dropout", lambda x, *given: calls.append(x.shape[1:]) or dropout(x, *given))
+    found = gradients()
+    assert calls.count((ROLES["encoder_hidden_size"],)) == 2 * ROLES["encoder_num_layers"]  # the recurrent one
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, msg=name)
+
+
 def test_a_checkpoint(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
     model, batch = make(), encode(tokenizer)
     model.save_pretrained(tmp_path)
