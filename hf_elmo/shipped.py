@@ -14,7 +14,7 @@ from .configuration_elmo import ElmoConfig
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
 from .tokenization_elmo import ElmoTokenizer
 
-NAME = "elmo-mini-en"
+NAME = "elmo-compact-en"
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 CHECKPOINTS = Path(__file__).parent / "checkpoints"  # each in a folder of its name
 FOLDER = CHECKPOINTS / NAME
@@ -22,7 +22,7 @@ FOLDER = CHECKPOINTS / NAME
 
 def load_default(language_model: bool = False) -> tuple[ElmoModel, ElmoTokenizer]:
     """
-    The model elmo-mini-en and its tokenizer, on the CPU and without network; its card is in the folder `FOLDER`.
+    The model elmo-compact-en and its tokenizer, on the CPU and without network; its card is in the folder `FOLDER`.
 
     The weights are stored in float16 and computed with in float32.
 

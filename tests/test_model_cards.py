@@ -228,11 +228,14 @@ def test_every_code_block_runs_where_hf_elmo_is_not(tmp_path: Path) -> None:
         assert json.loads(line) == [expected[:2], expected, [2, int(size)], [expected] * 3], name
 
 
-def test_the_code_of_the_card_that_ships() -> None:
-    (block,) = python_blocks(ModelCard.load(shipped.FOLDER / "README.md"))
+@pytest.mark.parametrize("folder", sorted(shipped.CHECKPOINTS.iterdir()), ids=lambda folder: folder.name)
+def test_the_code_of_the_cards_that_ship(folder: Path) -> None:
+    (block,) = python_blocks(ModelCard.load(folder / "README.md"))
     names: dict = {}
     exec(block, names)
-    assert [tuple(layer.shape) for layer in names["output"].hidden_states] == [(1, 9, 256)] * 3
+    assert Path(names["model"].name_or_path) == folder
+    size = names["model"].config.hidden_size
+    assert [tuple(layer.shape) for layer in names["output"].hidden_states] == [(1, 9, size)] * 3
 
 
 def test_there_is_a_page_for_each_family() -> None:

@@ -15,7 +15,7 @@ HEADER = """\
 
 This page is written by `python benchmarks/speed.py`; only *What limits it* comes from [`limits.md`](limits.md). Every
 implementation runs in a process and an environment of its own, all in turn on the same machine, with the same
-sentences, weights (random, of the published sizes; `elmo-mini-en` is the model that ships) and number of threads.
+sentences, weights (random, of the published sizes; `elmo-mini-en` is a model that ships) and number of threads.
 """
 
 

@@ -191,7 +191,7 @@ class PretrainingRow(Row):
 @dataclass(frozen=True, kw_only=True)
 class ScalingRow(Row):
     TITLE: ClassVar[str] = "Size of the corpus"
-    NOTE: ClassVar[str] = "The model that ships; lines of books, pooled to one vector a line."
+    NOTE: ClassVar[str] = "elmo-mini-en; lines of books, pooled to one vector a line."
     engine: str = column("engine")
     lines: int = column("lines", ",")
     words: int | None = column("words", ",")

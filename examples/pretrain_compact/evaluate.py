@@ -29,6 +29,7 @@ from examples.sms_spam import run as sms_spam
 from examples.variants import Variant, rows_of_table
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.pretraining.perplexity import perplexity
+from hf_elmo.shipped import located
 
 # Lines of the Brown corpus, from 0: the paper's two sentences with "play", and the nearest that it prints of each.
 PLAY = {1240: 1656, 1525: 56449}
@@ -165,7 +166,7 @@ MEASURES = ("perplexity", "senses", "play", "spam")
 def main(arguments: Iterable[str] | None = None) -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("models", nargs="+", help="folders of models")
+    parser.add_argument("models", type=located, nargs="+", help="folders of models, or names of those that ship")
     parser.add_argument("--corpus", type=Path, required=True, help="folder that prepare.py wrote")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder [../shared/data]")
     parser.add_argument("--measure", choices=MEASURES, nargs="+", default=MEASURES, help="only these [all]")

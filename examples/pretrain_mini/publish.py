@@ -26,10 +26,15 @@ def save_in_half(checkpoint: str, folder: Path) -> int:
     if largest > torch.finfo(torch.float16).max:
         raise ValueError(f"a weight of {largest:g} does not fit into float16")
     model.half().save_pretrained(folder)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    # transformers loads what the configuration says, which is not the type that the file is stored in.
-    (folder / "config.json").write_text(json.dumps({**config, "dtype": "float32"}, indent=2) + "\n", encoding="utf-8")
     ElmoTokenizer.from_pretrained(checkpoint).save_pretrained(folder)
+    # transformers loads what the configuration says, which is not the type that the file is stored in.
+    for name, changes in (("config.json", {"dtype": "float32"}), ("tokenizer_config.json", {})):
+        fields = {**json.loads((folder / name).read_text(encoding="utf-8")), **changes}
+        fields.pop("auto_map", None)  # inside of the package its own code is used, and a copy would fall behind
+        (folder / name).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    for code in folder.glob("*.py"):
+        code.unlink()
+    (folder / "model.safetensors").chmod(0o644)
     return sum(file.stat().st_size for file in folder.iterdir())
 
 
