@@ -132,9 +132,10 @@ def test_next_words_of_a_folder_by_name_and_by_command(model, tokenizer, tmp_pat
 
 
 def test_the_model_that_ships_goes_on(capsys):
-    assert main(["next", "He sat on the bank of the", "--top", "5"]) == 0
+    assert main(["next", "She opened the", "--top", "5"]) == 0
     words = [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()]
-    assert {"bed", "house"} <= set(words)  # it read stories
+    assert words[0] == "door"  # at 0.73
+    assert {"window", "book"} <= set(words)
     assert len(words) == 5
 
 
