@@ -47,6 +47,22 @@ def test_every_command_is_known() -> None:
     assert tuple(SUBPARSERS) == COMMANDS
 
 
+def test_options_stand_anywhere_among_the_paths() -> None:
+    rest = ["--layers", "all", "--pretokenized"]
+    for given in ([*rest, "m", "i", "o"], ["m", *rest, "i", "o"], ["m", "i", *rest, "o"], ["m", "i", "o", *rest]):
+        options = make_parser().parse_args(["embed", *given])
+        assert (options.paths, options.layers, options.pretokenized) == (["m", "i", "o"], "all", True)
+    options = make_parser().parse_args(["next", "--top", "3", "the cat", "--before"])
+    assert (options.top, options.before) == (3, True)
+
+
+def test_what_no_command_knows_is_named(capsys: pytest.CaptureFixture) -> None:
+    for given, named in ((["embed", "--poling", "mean", "a", "b"], "--poling"), (["next", "a", "b"], "b")):
+        with pytest.raises(SystemExit):
+            make_parser().parse_args(given)
+        assert f"unrecognized arguments: {named}" in capsys.readouterr().err
+
+
 # Neither torch nor transformers, which take seconds, and no NumPy.
 @pytest.mark.parametrize(
     "arguments", [["--version"], ["--help"], [], ["embed", "a"], *([name, "--help"] for name in COMMANDS)], ids=str

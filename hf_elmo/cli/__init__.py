@@ -15,6 +15,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 # Their messages say what is wrong and what to do; of any other error the type is named, too.
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
@@ -75,7 +76,9 @@ def make_parser() -> argparse.ArgumentParser:
         help='show what completes this command in bash, zsh, fish, ... and exit (pip install "hf-elmo[completion]")',
     )
     parser.add_argument("--traceback", action="store_true", help="after an error, show where it happened")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, prog="hf-elmo")
+    subparsers = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, prog="hf-elmo", parser_class=_Command
+    )
     for add in (
         _add_convert,
         _add_export,
@@ -93,6 +96,21 @@ def make_parser() -> argparse.ArgumentParser:
     ):
         add(subparsers)
     return parser
+
+
+class _Command(argparse.ArgumentParser):
+    """A command's parser, for which options stand anywhere among the paths: `embed MODEL --layers all INPUT OUTPUT`."""
+
+    _intermixing = False
+
+    def parse_known_args(self, *arguments: Any) -> Any:
+        if self._intermixing:  # it is made of two calls of this method
+            return super().parse_known_args(*arguments)
+        self._intermixing = True
+        try:
+            return self.parse_known_intermixed_args(*arguments)
+        finally:
+            self._intermixing = False
 
 
 class _Version(argparse.Action):
