@@ -580,10 +580,13 @@ def _add_pretrain(subparsers: argparse._SubParsersAction) -> None:
         examples="""
             hf-elmo pretrain my-elmo texts/*.txt --vocab vocab.txt --held-out heldout.txt --bf16
             hf-elmo pretrain my-domain domain.txt --init my-elmo
+            hf-elmo pretrain my-elmo "s3://bucket/texts/*.parquet" --vocab vocab.txt --steps 100000
         """,
     )
     parser.add_argument("out", metavar="OUT", help="folder of the checkpoint")
-    parser.add_argument("texts", nargs="+", metavar="FILES", help=_TEXTS)
+    parser.add_argument(
+        "texts", nargs="+", metavar="FILES", help=f"{_TEXTS}; or Parquet files, patterns and addresses, streamed"
+    )
     parser.add_argument("--held-out", nargs="+", metavar="FILES", help="text to evaluate on [with --init: 1 in 20]")
     parser.add_argument("--init", metavar="MODEL", help="folder or Hub name of the ELMo to adapt")
     parser.add_argument("--vocab", dest="vocabulary", metavar="FILE", help="words of the softmax [counted in FILES]")
@@ -597,6 +600,7 @@ def _add_pretrain(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--batch-size", type=int, metavar="N", help="rows for each process [128, with --init 32]")
     parser.add_argument("--window", type=int, default=20, metavar="N", help="words of a row in windows [20]")
+    parser.add_argument("--text-column", metavar="NAME", help="of Parquet [text]")
     parser.add_argument("--epochs", dest="num_train_epochs", type=float, metavar="N", help="passes [10, with --init 5]")
     parser.add_argument("--steps", dest="max_steps", type=int, metavar="N", help="updates, instead of --epochs")
     parser.add_argument("--optim", metavar="NAME", help="adagrad, adamw_torch, ... [adagrad, with --init adamw_torch]")

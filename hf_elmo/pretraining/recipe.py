@@ -20,7 +20,7 @@ from ..tokenization_elmo import ElmoTokenizer
 from .checkpoints import last_whole_checkpoint
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity, perplexity
-from .text import Text, TextFiles
+from .text import DatasetTexts, Text, TextFiles, open_texts
 from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments
 from .vocabulary import Vocabulary, build_vocabulary
 
@@ -63,7 +63,7 @@ class Pretrained:
 class _Share:
     """The held-out texts of a source, or the others."""
 
-    source: TextFiles
+    source: TextFiles | DatasetTexts
     held_out: bool
     countable: bool = True
 
@@ -92,6 +92,7 @@ def pretrain(
     layout: str = "windows",
     batch_size: int | None = None,
     window: int = 20,
+    text_column: str | None = None,
     resume: bool = False,
     **arguments: Any,
 ) -> Pretrained:
@@ -100,8 +101,9 @@ def pretrain(
 
     Args:
         output: folder of the checkpoint, and of the intermediate ones (`checkpoint-N`).
-        texts: files or glob patterns, one sentence a line.
-        held_out: files or glob patterns to evaluate on. With `init` and none given, every 20th text is held out.
+        texts: files or glob patterns, one sentence a line; Parquet files, patterns or addresses of them (`s3://...`,
+            `hf://...`), which are streamed; a `datasets.Dataset`, or a stream of one, which needs `max_steps`.
+        held_out: texts of these kinds to evaluate on. With `init` and none given, every 20th text is held out.
         init: a checkpoint to continue from on the text of a domain: a language model, or any ELMo, which gets a new
             softmax. The defaults are then those of `ADAPTATION`, and the model kept is the one with the lowest held-out
             perplexity, the one before training included.
@@ -115,12 +117,15 @@ def pretrain(
             `"sentences"` or `"documents"` (separated by blank lines), padded, each from zero state.
         batch_size: rows of a batch for each process; 128, and 32 with `init`.
         window: words of a row in `"windows"`.
+        text_column: of Parquet and of datasets, `"text"` by default: a string is a sentence, a list of words, too, and
+            a list of such lists is a document.
         resume: continue from the last whole checkpoint in `output`; without one the training starts from the beginning.
             A run that had ended is left as it is.
         **arguments: of [`ElmoPreTrainingArguments`].
 
     Raises:
-        ValueError: an option is wrong, or there is too little text.
+        ValueError: an option is wrong, or there is too little text; a stream without `max_steps`, or adapted to without
+            `held_out`.
         FileNotFoundError: a pattern matches no file, or there is no folder `init`.
     """
     if layout not in LAYOUTS:
@@ -130,8 +135,15 @@ def pretrain(
     longest = {name: value for name, value in (config or {}).items() if name == "max_word_length"}
     tokenizer = load_tokenizer(init) if init else ElmoTokenizer(word_splitting=word_splitting, **longest)
     splitter = None if pretokenized else tokenizer
-    source = TextFiles(texts, splitter, documents=layout == "documents")
-    evaluated = TextFiles(held_out, splitter) if held_out else None
+    source = open_texts(texts, splitter, layout == "documents", text_column)
+    evaluated = None if held_out is None else open_texts(held_out, splitter, column=text_column)
+    if text_column is not None and not any(isinstance(texts, DatasetTexts) for texts in (source, evaluated)):
+        raise ValueError(f"text_column is {text_column!r}, but text files have no columns: leave it out.")
+    if not source.countable:
+        if args.max_steps < 1:
+            raise ValueError("texts is a stream, whose length is not known: give max_steps (--steps).")
+        if init and evaluated is None:
+            raise ValueError("texts is a stream, of which no share can be held out: give held_out (--held-out).")
     if init and evaluated is None:
         source, evaluated = _Share(source, held_out=False), _Share(source, held_out=True)
     model, tokenizer = _model(args, source, init, tokenizer, vocabulary, vocabulary_size, config or {})
@@ -154,7 +166,7 @@ def _arguments(
 
 def _model(
     args: ElmoPreTrainingArguments,
-    source: TextFiles | _Share,
+    source: TextFiles | DatasetTexts | _Share,
     init: str | Path | None,
     tokenizer: ElmoTokenizer,
     vocabulary_file: str | Path | None,
@@ -194,7 +206,11 @@ def _with_vocabulary(tokenizer: ElmoTokenizer, file: Path) -> ElmoTokenizer:
 
 
 def _dataset(
-    source: TextFiles | _Share, tokenizer: ElmoTokenizer, layout: str, window: int, args: ElmoPreTrainingArguments
+    source: TextFiles | DatasetTexts | _Share,
+    tokenizer: ElmoTokenizer,
+    layout: str,
+    window: int,
+    args: ElmoPreTrainingArguments,
 ) -> PackedWindows | PaddedTexts:
     how = {"seed": args.seed, "rank": args.process_index, "world_size": args.world_size}
     rows = args.per_device_train_batch_size
@@ -207,13 +223,14 @@ def _trainer(
     model: ElmoForPreTraining,
     args: ElmoPreTrainingArguments,
     dataset: PackedWindows | PaddedTexts,
-    evaluated: TextFiles | _Share | None,
+    evaluated: TextFiles | DatasetTexts | _Share | None,
     tokenizer: ElmoTokenizer,
     adapting: bool,
 ) -> ElmoPreTrainer:
     callbacks = []
     if adapting:
-        steps = max(1, min(len(dataset) // args.gradient_accumulation_steps // EVALUATIONS_PER_EPOCH, MOST_EVAL_STEPS))
+        updates = len(dataset) // args.gradient_accumulation_steps if dataset.source.countable else args.max_steps
+        steps = max(1, min(updates // EVALUATIONS_PER_EPOCH, MOST_EVAL_STEPS))
         args.eval_strategy = args.save_strategy = "steps"
         args.eval_steps = args.save_steps = steps
         args.save_total_limit = 2
@@ -223,7 +240,7 @@ def _trainer(
 
 
 def _run(
-    trainer: ElmoPreTrainer, tokenizer: ElmoTokenizer, evaluated: TextFiles | _Share | None, resume: bool
+    trainer: ElmoPreTrainer, tokenizer: ElmoTokenizer, evaluated: TextFiles | DatasetTexts | _Share | None, resume: bool
 ) -> Pretrained:
     args, model = trainer.args, trainer.model
     before = after = None

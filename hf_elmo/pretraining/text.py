@@ -1,14 +1,16 @@
 """Sources of text for training the language models: files and `datasets`, read from any position."""
 
 import glob
+import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from ..lines import read_lines
+from ..optional import import_optional
 from ..tokenization_elmo import ElmoTokenizer
 
 Words = list[str]
@@ -81,6 +83,9 @@ class DatasetTexts:
             words, which makes the row a document.
         tokenizer: as in [`TextFiles`].
 
+    A stream is read from its beginning whenever a pass over it begins, and must give the same rows in the same order
+    each time: one that is shuffled (`dataset.shuffle(seed=..., buffer_size=...)`) keeps the order of its seed.
+
     Raises:
         ValueError: a row has no such column, or a value of it is none of these.
     """
@@ -97,26 +102,63 @@ class DatasetTexts:
             rows = iter(self.dataset.skip(start))
         else:
             rows = itertools.islice(iter(self.dataset), start, None)
-        for row in rows:
-            yield self._text(row)
+        while chunk := [self._value(row) for row in itertools.islice(rows, TEXTS_AT_ONCE)]:
+            sentences = iter(self.split([value for value in chunk if isinstance(value, str)]))
+            yield from ([next(sentences)] if isinstance(value, str) else value for value in chunk)
 
-    def size(self) -> dict[str, int]:
-        """The number of rows, where the dataset has one."""
-        return {"rows": len(self.dataset)} if self.countable else {}
+    def size(self) -> dict[str, int | str]:
+        """What tells a changed dataset from the same one: the number of its rows, and of a stream, whose end is not
+        known, the SHA-256 of its first text."""
+        return {"rows": len(self.dataset)} if self.countable else {"first": self._first}
 
-    def _text(self, row: Any) -> Text:
+    @cached_property
+    def _first(self) -> str:
+        return hashlib.sha256(repr(next(self.read(), None)).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def _value(self, row: Any) -> str | Text:
+        """The text of a row that is split already, or a string to split."""
         value = row
         if isinstance(row, dict):
             if self.column not in row:
                 raise ValueError(f"column is {self.column!r}, but the rows have {', '.join(map(repr, row))}: name one.")
             value = row[self.column]
         if isinstance(value, str):
-            return self.split([value])
+            return value
         if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
             return [list(value)]
         if isinstance(value, (list, tuple)) and all(isinstance(part, (list, tuple)) for part in value):
             return [list(part) for part in value]
         raise ValueError(f"a text must be a string, a list of words or a list of such lists, not {value!r:.100}.")
+
+
+def open_texts(
+    texts: Any, tokenizer: ElmoTokenizer | None = None, documents: bool = False, column: str | None = None
+) -> TextFiles | DatasetTexts:
+    """
+    The source that `texts` stand for.
+
+    Args:
+        texts: text files and glob patterns ([`TextFiles`]); Parquet files, patterns and addresses (`s3://...`,
+            `hf://...`, as `datasets` reads them), which are streamed; a `datasets.Dataset` or `IterableDataset`.
+        tokenizer, documents: as in [`TextFiles`].
+        column: of Parquet and of datasets, `"text"` by default; text files have none.
+
+    Raises:
+        ImportError: Parquet without `datasets`.
+        FileNotFoundError: a pattern matches no file.
+        ValueError: text files beside Parquet.
+    """
+    if not hasattr(texts, "column_names"):  # no dataset
+        names = [str(text) for text in ([texts] if isinstance(texts, (str, Path)) else texts)]
+        parquet = [name for name in names if name.endswith(".parquet")]
+        if not parquet:
+            return TextFiles(names, tokenizer, documents)
+        if len(parquet) < len(names):
+            other = next(name for name in names if name not in parquet)
+            raise ValueError(f"{other} is no Parquet file as {parquet[0]} is: give files of one kind.")
+        datasets = import_optional("datasets", "text in Parquet", '"hf-elmo[train]"')
+        texts = datasets.load_dataset("parquet", data_files=parquet, split="train", streaming=True)
+    return DatasetTexts(texts, column or "text", tokenizer)
 
 
 def _splitter(tokenizer: ElmoTokenizer | None) -> Callable[[list[str]], list[Words]]:

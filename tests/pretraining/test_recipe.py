@@ -1,6 +1,7 @@
 """From text files to trained language models in one call, and the commands over it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,99 @@ def test_resuming_gives_the_same_model(files, tmp_path):
     models = [ElmoForPreTraining.from_pretrained(result.folder) for result in (whole, resumed)]
     for expected, actual in zip(*(model.parameters() for model in models), strict=True):
         assert torch.equal(actual, expected)
+
+
+# -- datasets ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> Path:
+    """The general text in two Parquet files, its column called `body`; a pattern for both."""
+    datasets = pytest.importorskip("datasets", reason="datasets reads Parquet")
+    for number, lines in enumerate((GENERAL[:20], GENERAL[20:])):
+        datasets.Dataset.from_dict({"body": lines}).to_parquet(tmp_path / f"texts-{number}.parquet")
+    return tmp_path / "texts-*.parquet"
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    return ElmoForPreTraining.from_pretrained(folder).state_dict()
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    mine, others = weights_of(one), weights_of(other)
+    return mine.keys() == others.keys() and all(torch.equal(mine[name], others[name]) for name in mine)
+
+
+def test_parquet_a_dataset_and_a_stream_train_the_model_of_the_text(files, parquet, tmp_path):
+    import datasets
+
+    dataset = datasets.Dataset.from_dict({"body": GENERAL})
+    how = {**SMALL, "max_steps": 4, "save_strategy": "no", "vocabulary_size": 9}
+    wanted = pretrain(tmp_path / "text", files["general"], files["held_out"], **how)
+    given = {"parquet": parquet, "dataset": dataset, "stream": dataset.to_iterable_dataset(num_shards=3)}
+    for name, texts in given.items():
+        found = pretrain(tmp_path / name, texts, files["held_out"], text_column="body", **how)
+        assert same_weights(found.folder, wanted.folder)
+        assert found.after == wanted.after
+
+
+def test_a_shuffled_stream_is_resumed_exactly(parquet, tmp_path):
+    import datasets
+
+    stream = datasets.load_dataset("parquet", data_files=str(parquet), split="train", streaming=True)
+    shuffled = stream.shuffle(seed=7, buffer_size=11)
+    how = {**SMALL, "text_column": "body", "save_steps": 3, "save_total_limit": None}
+    whole = pretrain(tmp_path / "whole", shuffled, max_steps=60, **how)  # more than one pass
+    shutil.copytree(
+        tmp_path / "whole", tmp_path / "stopped", ignore=shutil.ignore_patterns("*.safetensors", "checkpoint-[1-9]?")
+    )
+    shutil.copytree(tmp_path / "whole" / "checkpoint-21", tmp_path / "stopped" / "checkpoint-21")
+    resumed = pretrain(tmp_path / "stopped", shuffled, max_steps=60, resume=True, **how)
+    assert (resumed.folder / "checkpoint-60").is_dir()
+    assert same_weights(whole.folder, resumed.folder)
+    with pytest.raises(ValueError, match=r"the saved position has text .*resume with the settings of the original run"):
+        pretrain(tmp_path / "stopped", stream.skip(1), max_steps=63, resume=True, **how)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "texts is a stream, whose length is not known: give max_steps"),
+        ({"max_steps": 2, "init": "a folder"}, "no share can be held out: give held_out"),
+        ({"max_steps": 2, "text_column": "text"}, "column is 'text', but the rows have 'body'"),
+    ],
+)
+def test_what_a_stream_lacks_is_named(parquet, general, tmp_path, arguments, message):
+    how = {"text_column": "body", **arguments} | ({"init": general} if "init" in arguments else {})
+    with pytest.raises(ValueError, match=message):
+        pretrain(tmp_path / "out", parquet, **SMALL | ({"config": {}} if "init" in how else {}), **how)
+
+
+def test_a_model_is_adapted_to_a_stream(general, files, parquet, tmp_path):
+    result = pretrain(
+        tmp_path / "out", parquet, files["held_out"], init=general, text_column="body", pretokenized=True, max_steps=8,
+        use_cpu=True, disable_tqdm=True, batch_size=3, window=5,
+    )  # fmt: skip
+    history = json.loads((result.folder / "trainer_state.json").read_text())["log_history"]
+    assert [entry["step"] for entry in history if "eval_loss" in entry] == [2, 4, 6, 8]
+
+
+def test_files_of_two_kinds_and_a_column_of_text_are_refused(files, parquet, tmp_path):
+    with pytest.raises(ValueError, match=r"general\.txt is no Parquet file as .*parquet is"):
+        pretrain(tmp_path / "out", [files["general"], parquet], **SMALL)
+    with pytest.raises(ValueError, match="text_column is 'body', but text files have no columns"):
+        pretrain(tmp_path / "out", files["general"], text_column="body", **SMALL)
+
+
+def test_pretrain_command_streams_parquet(parquet, tmp_path, capsys):
+    config = [f"--config={name}={json.dumps(value)}" for name, value in TINY.items()]
+    command = ["pretrain", str(tmp_path / "out"), str(parquet), "--text-column", "body", "--words", "--steps", "2"]
+    assert main([*command, "--batch-size=2", "--window=4", "--set=use_cpu=true", *config]) == 0
+    assert capsys.readouterr().out.endswith("out: written\n")
+    assert ElmoTokenizer.from_pretrained(tmp_path / "out").vocabulary[3:5] == ["the", "a"]
+
+
+# -- adapting ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_domain_lowers_the_perplexity_of_its_held_out_text(general, files, tmp_path):
