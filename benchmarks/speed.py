@@ -19,7 +19,7 @@ from types import ModuleType
 
 from tqdm import tqdm
 
-from measure import embedding, finetuning, heads, latency, memory, onnx, pretraining, scaling, startup
+from measure import embedding, encoders, finetuning, heads, latency, memory, onnx, pretraining, scaling, startup
 from measure.bench import FULL, QUICK, Bench, Settings
 from measure.plots import draw_plots
 from measure.report import write_readme
@@ -29,6 +29,7 @@ from measure.text import ROOT, WIKITEXT, shared_folder
 
 SECTIONS: dict[str, ModuleType] = {
     "embedding": embedding,
+    "encoders": encoders,
     "latency": latency,
     "onnx": onnx,
     "finetuning": finetuning,

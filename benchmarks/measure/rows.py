@@ -94,6 +94,25 @@ class AgreementRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EncoderRow(Row):
+    TITLE: ClassVar[str] = "Beside transformers' encoders"
+    NOTE: ClassVar[str] = (
+        "Text in, arrays out: of all three layers (hf_elmo), of the last one (the others: BERT of that many layers and "
+        "sizes, random weights). Word pieces are of a vocabulary of 30,522 that read books and this very text; "
+        "sentences are sorted by length, in batches of 32 or 128, whichever is faster. All in turn, the best round "
+        "counts. This is speed and nothing else: what the vectors are worth in a task is another matter, and there "
+        "these encoders, trained as they are on billions of words, are better."
+    )
+    encoder: str = column("encoder")
+    runtime: str = column("runtime")
+    dtype: str = column("dtype")
+    threads: int = column("threads")
+    words: int | None = column("words", ",")
+    tokens: int | None = column("tokens", ",")
+    words_per_second: float | None = column("words/s", ",.0f")
+
+
+@dataclass(frozen=True, kw_only=True)
 class LatencyRow(Row):
     TITLE: ClassVar[str] = "One sentence"
     NOTE: ClassVar[str] = (
