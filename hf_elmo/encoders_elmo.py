@@ -8,7 +8,38 @@ from torch.nn.utils.rnn import PackedSequence
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_elmo import ElmoConfig
-from .packing_elmo import Packing, mean_over
+from .packing_elmo import Packing, compact, expand, mean_over
+
+
+class RaggedLSTM(nn.LSTM):
+    """A `torch.nn.LSTM` in both directions over rows of different lengths, which stand at the left."""
+
+    def forward(self, words: Tensor, inside: Tensor) -> Tensor:
+        """`[batch, words, input_size]` and the mask of the words to `[batch, words, 2 * hidden_size]`, of which only
+        that of words has a meaning."""
+        # On a CPU PackedSequence is slow to train: of each step the gradient is made in the size of all steps. Padded
+        # rows are read by oneDNN.
+        if words.is_cpu and words.dtype == torch.float32 and not torch.is_autocast_enabled("cpu"):
+            return self._padded(words, inside)
+        packing = Packing.of(inside)
+        packed = PackedSequence(words.flatten(0, 1)[packing.positions], torch.tensor(packing.batch_sizes))
+        return packing.pad(super().forward(packed)[0].data)
+
+    def _padded(self, words: Tensor, inside: Tensor) -> Tensor:
+        steps = torch.arange(inside.shape[1], device=inside.device)
+        mirrored = torch.where(inside, inside.sum(1, keepdim=True) - 1 - steps, steps)[:, :, None]
+        state = words.new_zeros(1, len(words), self.hidden_size)
+        for layer in range(self.num_layers):
+            words = nn.functional.dropout(words, self.dropout, self.training) if layer else words
+            backward = words.gather(1, mirrored.expand_as(words))
+            halves = []
+            for ending, read in ((f"_l{layer}", words), (f"_l{layer}_reverse", backward)):
+                names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+                weights = [getattr(self, name + ending) for name in names]
+                halves.append(torch.lstm(read, (state, state), weights, True, 1, 0.0, self.training, False, True)[0])
+            halves[1] = halves[1].gather(1, mirrored.expand_as(halves[1]))
+            words = torch.cat(halves, dim=2)
+        return words
 
 
 class ElmoBiLSTM(nn.Module):
@@ -18,16 +49,15 @@ class ElmoBiLSTM(nn.Module):
         super().__init__()
         between = dropout if num_layers > 1 else 0.0
         self.dropout = nn.Dropout(dropout)
-        self.lstm = nn.LSTM(input_size, hidden_size, num_layers, bidirectional=True, dropout=between)
+        self.lstm = RaggedLSTM(input_size, hidden_size, num_layers, bidirectional=True, dropout=between)
 
-    @torch.compiler.disable  # the packing differs from batch to batch
+    @torch.compiler.disable  # the lengths differ from batch to batch
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, input_size]` and `[batch, words]` to `[batch, words, 2 * hidden_size]`."""
-        packing = Packing.of(mask)
-        if not packing.batch_sizes:
+        words, inside = compact(vectors, mask)
+        if not inside.any():
             return vectors.new_zeros(*mask.shape, 2 * self.lstm.hidden_size)
-        words = self.dropout(vectors.flatten(0, 1)[packing.positions])
-        return packing.pad(self.lstm(PackedSequence(words, torch.tensor(packing.batch_sizes)))[0].data)
+        return expand(self.lstm(self.dropout(words), inside)[inside], mask)
 
 
 class ElmoHighwayLSTM(GradientCheckpointingLayer):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoModelForSequenceClassification
 
 from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer
@@ -178,3 +179,35 @@ def test_a_bilm_takes_a_new_encoder_and_a_second_mix(tmp_path: Path, tokenizer: 
     assert torch.equal(model.output_mix.scalars, torch.zeros(1, 3))
     assert torch.equal(model.output_mix.gamma, torch.ones(1))
     assert model(**encode(tokenizer, "esim")).logits.isfinite().all()
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("lengths", [[7, 1, 4, 7], [0, 3, 0], [1], [40]], ids=str)
+def test_padded_rows_are_read_as_packed_ones(layers: int, lengths: list[int]) -> None:
+    """The two ways of the LSTM, in float32. A sum has at most 2 * 6 + 5 products of a size below 4, and a gradient up
+    to 40 * 4 of such sums: 17 * 4 * 2**-24 = 4e-6, and 160 times that."""
+    module = ElmoBiLSTM(5, 6, layers)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    vectors = torch.randn(*mask.shape, 5, requires_grad=True)
+    found = module(vectors, mask)
+    packed = pack_padded_sequence(
+        vectors[mask.any(1)], mask.sum(1)[mask.any(1)], batch_first=True, enforce_sorted=False
+    )
+    expected = torch.zeros_like(found)
+    expected[mask.any(1)] = pad_packed_sequence(
+        nn.LSTM.forward(module.lstm, packed)[0], batch_first=True, total_length=mask.shape[1]
+    )[0]
+    torch.testing.assert_close(found, expected, atol=4e-6, rtol=0)
+    factors, of = torch.randn_like(found), [vectors, *module.parameters()]
+    gradients = [torch.autograd.grad((one * factors).sum(), of) for one in (found, expected)]
+    for own, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(own, other, atol=160 * 4e-6, rtol=0)
+
+
+def test_words_with_gaps_between_them_are_read_in_their_order() -> None:
+    module, vectors = ElmoBiLSTM(5, 6), torch.randn(2, 6, 5)
+    mask = torch.tensor([[0, 1, 0, 1, 1, 0], [1, 1, 1, 1, 1, 1]], dtype=torch.bool)
+    found = module(vectors, mask)
+    assert not found[~mask].any()
+    alone = module(vectors[:1, mask[0]], torch.ones(1, 3, dtype=torch.bool))
+    torch.testing.assert_close(found[0, mask[0]], alone[0], atol=4e-6, rtol=0)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import Dataset
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding, Trainer, TrainingArguments
 
 from hf_elmo import (
@@ -82,7 +82,7 @@ def test_shapes(inputs: dict, head: str) -> None:
 
 def plain_bilstm(module: ElmoBiLSTM, words: Tensor) -> Tensor:
     """A sentence alone, `[words, size]`, through torch's LSTM without packing."""
-    return module.lstm(words[:, None])[0][:, 0]
+    return nn.LSTM.forward(module.lstm, words[:, None])[0][:, 0]
 
 
 def softmax(scores: list[Tensor]) -> list[Tensor]:
