@@ -537,7 +537,7 @@ def _neighbors(options: argparse.Namespace) -> None:
             print(f"layer {layer}  {one.similarity:.3f}  {where}")
 
 
-_TEXTS = "text files or glob patterns, one sentence a line, also .gz"
+_TEXTS = "text files or glob patterns, one sentence a line, also .gz; or Parquet files, patterns and addresses"
 
 
 def _add_vocab(subparsers: argparse._SubParsersAction) -> None:
@@ -554,15 +554,17 @@ def _add_vocab(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--size", type=int, metavar="N", help="words to keep, the three special ones included [all]")
     parser.add_argument("--min-count", type=int, default=1, metavar="N", help="leave rarer words out [1]")
     _add_pretokenized(parser)
+    _add_parquet_column(parser)
     parser.set_defaults(run=_vocab)
 
 
 def _vocab(options: argparse.Namespace) -> None:
-    from hf_elmo.pretraining.text import TextFiles
+    from hf_elmo.pretraining.text import open_texts
     from hf_elmo.pretraining.vocabulary import build_vocabulary
     from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-    source = TextFiles(options.files, None if options.pretokenized else ElmoTokenizer())
+    tokenizer = None if options.pretokenized else ElmoTokenizer()
+    source = open_texts(options.files, tokenizer, column=options.text_column)
     sentences = (words for text in source.read() for words in text)
     vocabulary = build_vocabulary(sentences, options.size, options.min_count)
     vocabulary.save(options.out)
@@ -584,23 +586,22 @@ def _add_pretrain(subparsers: argparse._SubParsersAction) -> None:
         """,
     )
     parser.add_argument("out", metavar="OUT", help="folder of the checkpoint")
-    parser.add_argument(
-        "texts", nargs="+", metavar="FILES", help=f"{_TEXTS}; or Parquet files, patterns and addresses, streamed"
-    )
+    parser.add_argument("texts", nargs="+", metavar="FILES", help=_TEXTS)
     parser.add_argument("--held-out", nargs="+", metavar="FILES", help="text to evaluate on [with --init: 1 in 20]")
     parser.add_argument("--init", metavar="MODEL", help="folder or Hub name of the ELMo to adapt")
     parser.add_argument("--vocab", dest="vocabulary", metavar="FILE", help="words of the softmax [counted in FILES]")
     parser.add_argument("--vocab-size", dest="vocabulary_size", type=int, metavar="N", help="words to keep [all]")
     _add_pretokenized(parser)
-    parser.add_argument(
-        "--word-splitting", choices=_WORD_SPLITTINGS, default="lm1b", help="of the new tokenizer [lm1b]"
-    )
+    parser.add_argument("--word-splitting", choices=_WORD_SPLITTINGS, help="of the new tokenizer [lm1b]")
     parser.add_argument(
         "--layout", choices=("windows", "sentences", "documents"), default="windows", help="of the rows [windows]"
     )
     parser.add_argument("--batch-size", type=int, metavar="N", help="rows for each process [128, with --init 32]")
-    parser.add_argument("--window", type=int, default=20, metavar="N", help="words of a row in windows [20]")
-    parser.add_argument("--text-column", metavar="NAME", help="of Parquet [text]")
+    parser.add_argument("--window", type=int, metavar="N", help="words of a row in windows [20]")
+    parser.add_argument(
+        "--shuffle-block", type=int, default=1_000_000, metavar="N", help="texts shuffled together, in memory [1000000]"
+    )
+    _add_parquet_column(parser)
     parser.add_argument("--epochs", dest="num_train_epochs", type=float, metavar="N", help="passes [10, with --init 5]")
     parser.add_argument("--steps", dest="max_steps", type=int, metavar="N", help="updates, instead of --epochs")
     parser.add_argument("--optim", metavar="NAME", help="adagrad, adamw_torch, ... [adagrad, with --init adamw_torch]")
@@ -615,6 +616,10 @@ def _add_pretrain(subparsers: argparse._SubParsersAction) -> None:
         "--set", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="a TrainingArguments field"
     )
     parser.set_defaults(run=_pretrain)
+
+
+def _add_parquet_column(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--text-column", metavar="NAME", help="of Parquet [text]")
 
 
 def _setting(text: str) -> tuple[str, object]:
@@ -635,6 +640,8 @@ def _pretrain(options: argparse.Namespace) -> None:
         name: value for name, value in vars(options).items() if name not in ("run", "out", "config", "set", "traceback")
     }
     values = {name: value for name, value in values.items() if name not in optional or value is not None}
+    if twice := values.keys() & dict(options.set):
+        raise ValueError(f"{min(twice)} is given by --set and by an option of its own: give one of both")
     result = pretrain(options.out, **values, config=dict(options.config), **dict(options.set))
     for name, held_out in (("before", result.before), ("after", result.after)):
         if held_out is not None:
@@ -660,6 +667,7 @@ def _add_perplexity(subparsers: argparse._SubParsersAction) -> None:
         action="store_true",
         help="carry the state from sentence to sentence, as bilm-tf does [each sentence from zero state]",
     )
+    _add_parquet_column(parser)
     parser.set_defaults(run=_perplexity)
 
 
@@ -669,7 +677,8 @@ def _perplexity(options: argparse.Namespace) -> None:
     from hf_elmo.shipped import load_model
 
     model, tokenizer = load_model(options.model, language_model=True, dtype="float32")
-    result = perplexity(model, tokenizer, options.files, pretokenized=options.pretokenized, stateful=options.stateful)
+    how = {"pretokenized": options.pretokenized, "stateful": options.stateful, "text_column": options.text_column}
+    result = perplexity(model, tokenizer, options.files, **how)
     print(f"perplexity: {describe(result)}")
 
 

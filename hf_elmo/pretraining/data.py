@@ -1,9 +1,12 @@
 """Batches of text for training the language models, whose position in the text can be saved."""
 
 import contextlib
+import hashlib
 import itertools
+import json
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,7 +47,7 @@ class _Batches(IterableDataset):
                 f"batch_size {batch_size} must be 1 or more, shuffle_block {shuffle_block} 0 or more, "
                 f"and rank {rank} one of 0 to world_size - 1 = {world_size - 1}."
             )
-        self.source = source
+        self.source, self.tokenizer = source, tokenizer
         self.encoder = WordEncoder(tokenizer)
         self.batch_size = batch_size
         self.seed = seed
@@ -86,7 +89,8 @@ class _Batches(IterableDataset):
             "batch_size": self.batch_size * self.world_size,
             "seed": self.seed,
             "shuffle_block": self.shuffle_block,
-            "text": self.source.size(),
+            "text": self.source.identity,
+            "tokenizer": self._tokenizer_sha256,
             "epoch": self._epoch,
             "unit": self._unit,
             "step": 0 if self._length is not None and self._step == self._length else self._step,
@@ -96,15 +100,25 @@ class _Batches(IterableDataset):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a position saved by `state_dict`; ValueError where this run forms its batches differently."""
         mine = self.state_dict()
-        for key in ("kind", "batch_size", "seed", "shuffle_block", "text"):
-            if state.get(key, mine[key]) != mine[key]:
+        for key in ("kind", "batch_size", "seed", "shuffle_block", "text", "tokenizer"):
+            saved, own = state.get(key, mine[key]), mine[key]
+            if isinstance(saved, dict):  # earlier versions recorded less of a text
+                own = {name: own.get(name) for name in saved}
+            if saved != own:
                 raise ValueError(
-                    f"the saved position has {key} {state[key]!r}, but this run has {mine[key]!r}: "
+                    f"the saved position has {key} {saved!r}, but this run has {own!r}: "
                     "resume with the settings of the original run."
                 )
         self._epoch, self._unit, self._length = state["epoch"], state["unit"], state["length"]
         self._step = self._resumed_at = state["step"]
         self._texts = None
+
+    @cached_property
+    def _tokenizer_sha256(self) -> str:
+        """Of what decides the numbers of a text: another vocabulary of the same length would train on other words."""
+        tokenizer = self.tokenizer
+        spelling = (tokenizer.word_splitting, tokenizer.max_word_length, tokenizer.vocabulary)
+        return hashlib.sha256(json.dumps(spelling).encode()).hexdigest()
 
     def one_pass(self) -> Iterator[dict[str, torch.Tensor]]:
         """The batches of a single pass over the text; an incomplete last batch is dropped."""

@@ -16,7 +16,7 @@ from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbor_labels
 from ..spelling import BEGIN, END, PADDING
 from ..tokenization_elmo import ElmoTokenizer
 from .data import PackedWindows, WordEncoder
-from .text import DatasetTexts, TextFiles, Words
+from .text import DatasetTexts, TextFiles, Words, open_texts
 
 SORTED_TOGETHER = 4096  # sentences sorted by length before batching
 
@@ -63,6 +63,7 @@ def perplexity(
     stateful: bool = False,
     words_per_batch: int = 4096,
     batch_size: int = 256,
+    text_column: str | None = None,
 ) -> Perplexity:
     """
     The perplexity of both language models on a text, by the full softmax.
@@ -70,7 +71,7 @@ def perplexity(
     Args:
         model: on the device where it is to run; in evaluation mode during the call.
         tokenizer: with the vocabulary.
-        texts: files or glob patterns, or a source of texts.
+        texts: files or glob patterns, Parquet or a dataset, as [`pretrain`] takes them; or a source of texts.
         pretokenized: the files are tokenized already: whitespace separates their words; else the tokenizer splits them.
         stateful: `False` starts each sentence from zero state: the result depends neither on the order of the sentences
             nor on how they are batched. `True` evaluates as bilm-tf does: the text is distributed over `batch_size`
@@ -78,6 +79,7 @@ def perplexity(
             the others are not counted.
         words_per_batch: words in a batch, padding included (stateless).
         batch_size: rows of a batch (stateful).
+        text_column: of Parquet and of datasets, `"text"` by default.
 
     Raises:
         ValueError: the tokenizer has no vocabulary, there is no text, (stateful) too little of it for `batch_size`
@@ -85,7 +87,7 @@ def perplexity(
     """
     source = texts
     if not hasattr(texts, "read"):
-        source = TextFiles(texts, None if pretokenized else tokenizer)
+        source = open_texts(texts, None if pretokenized else tokenizer, column=text_column)
     elif pretokenized:
         raise ValueError("pretokenized=True says how to read files, but texts is a source that splits its own text.")
     with evaluation_mode(model):

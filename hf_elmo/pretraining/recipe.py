@@ -20,7 +20,7 @@ from ..tokenization_elmo import ElmoTokenizer
 from .checkpoints import last_whole_checkpoint
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity, perplexity
-from .text import DatasetTexts, Text, TextFiles, open_texts
+from .text import DatasetTexts, Text, TextFiles, have_columns, open_texts
 from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments
 from .vocabulary import Vocabulary, build_vocabulary
 
@@ -75,8 +75,9 @@ class _Share:
         )
         return itertools.islice(chosen, start, None)
 
-    def size(self) -> dict[str, int]:
-        return self.source.size()
+    @property
+    def identity(self) -> dict[str, Any]:
+        return self.source.identity
 
 
 def pretrain(
@@ -87,11 +88,12 @@ def pretrain(
     vocabulary: str | Path | None = None,
     vocabulary_size: int | None = None,
     config: Mapping[str, Any] | None = None,
-    word_splitting: str = "lm1b",
+    word_splitting: str | None = None,
     pretokenized: bool = False,
     layout: str = "windows",
     batch_size: int | None = None,
-    window: int = 20,
+    window: int | None = None,
+    shuffle_block: int = 1_000_000,
     text_column: str | None = None,
     resume: bool = False,
     **arguments: Any,
@@ -111,14 +113,15 @@ def pretrain(
             replaces the vocabulary of a trained softmax, words in both keep their rows.
         vocabulary_size: words to keep when they are counted; all by default.
         config: fields of [`ElmoConfig`]; `hidden_dropout` is 0.1 unless given here.
-        word_splitting: of the tokenizer, where there is no `init`.
+        word_splitting: of the tokenizer, where there is no `init`; `"lm1b"` by default.
         pretokenized: the files are tokenized already: whitespace separates their words; else the tokenizer splits them.
         layout: `"windows"` over packed sentences with the state carried, as the published models were trained;
             `"sentences"` or `"documents"` (separated by blank lines), padded, each from zero state.
         batch_size: rows of a batch for each process; 128, and 32 with `init`.
-        window: words of a row in `"windows"`.
+        window: words of a row in `"windows"`; 20 by default.
+        shuffle_block: texts that are shuffled together, held in memory; 0 keeps their order.
         text_column: of Parquet and of datasets, `"text"` by default: a string is a sentence, a list of words, too, and
-            a list of such lists is a document.
+            a list of such lists is a document; with the layout `"documents"` a string is one, too, a sentence a line.
         resume: continue from the last whole checkpoint in `output`; without one the training starts from the beginning.
             A run that had ended is left as it is.
         **arguments: of [`ElmoPreTrainingArguments`].
@@ -130,15 +133,25 @@ def pretrain(
     """
     if layout not in LAYOUTS:
         raise ValueError(f"layout is {layout!r}, but must be one of {', '.join(LAYOUTS)}.")
+    twice = "per_device_train_batch_size" in arguments
+    for name, value, useless, why in (
+        ("word_splitting", word_splitting, init, "the tokenizer is that of init"),
+        ("vocabulary_size", vocabulary_size, vocabulary, "the words are those of vocabulary"),
+        ("window", window, layout != "windows", f"the layout {layout!r} has none"),
+        ("vocab_size", (config or {}).get("vocab_size"), True, "it is the number of words of the vocabulary"),
+        ("batch_size", batch_size, twice, "per_device_train_batch_size is given, too"),
+    ):
+        if value is not None and useless:
+            raise ValueError(f"{name} is {value!r}, but {why}: leave it out.")
     args = _arguments(output, init, batch_size, arguments)
     set_seed(args.seed)
     longest = {name: value for name, value in (config or {}).items() if name == "max_word_length"}
-    tokenizer = load_tokenizer(init) if init else ElmoTokenizer(word_splitting=word_splitting, **longest)
+    tokenizer = load_tokenizer(init) if init else ElmoTokenizer(word_splitting=word_splitting or "lm1b", **longest)
     splitter = None if pretokenized else tokenizer
-    source = open_texts(texts, splitter, layout == "documents", text_column)
-    evaluated = None if held_out is None else open_texts(held_out, splitter, column=text_column)
-    if text_column is not None and not any(isinstance(texts, DatasetTexts) for texts in (source, evaluated)):
-        raise ValueError(f"text_column is {text_column!r}, but text files have no columns: leave it out.")
+    column_of_held_out = None if have_columns(texts) and not have_columns(held_out) else text_column
+    column = None if have_columns(held_out) and not have_columns(texts) else text_column
+    source = open_texts(texts, splitter, layout == "documents", column)
+    evaluated = None if held_out is None else open_texts(held_out, splitter, column=column_of_held_out)
     if not source.countable:
         if args.max_steps < 1:
             raise ValueError("texts is a stream, whose length is not known: give max_steps (--steps).")
@@ -147,7 +160,7 @@ def pretrain(
     if init and evaluated is None:
         source, evaluated = _Share(source, held_out=False), _Share(source, held_out=True)
     model, tokenizer = _model(args, source, init, tokenizer, vocabulary, vocabulary_size, config or {})
-    dataset = _dataset(source, tokenizer, layout, window, args)
+    dataset = _dataset(source, tokenizer, layout, window or 20, shuffle_block, args)
     trainer = _trainer(model, args, dataset, evaluated, tokenizer, adapting=init is not None)
     return _run(trainer, tokenizer, evaluated, resume)
 
@@ -175,6 +188,8 @@ def _model(
 ) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
     """The model to train, and its tokenizer with the vocabulary."""
     old = Vocabulary.of(tokenizer) if tokenizer.vocabulary is not None else None
+    if old is not None and vocabulary_size is not None:
+        raise ValueError(f"vocabulary_size is {vocabulary_size}, but the words are those of init: leave it out.")
     if vocabulary_file is not None:
         new = Vocabulary.load(vocabulary_file)
     else:
@@ -210,9 +225,10 @@ def _dataset(
     tokenizer: ElmoTokenizer,
     layout: str,
     window: int,
+    shuffle_block: int,
     args: ElmoPreTrainingArguments,
 ) -> PackedWindows | PaddedTexts:
-    how = {"seed": args.seed, "rank": args.process_index, "world_size": args.world_size}
+    how = {"shuffle_block": shuffle_block, "seed": args.seed, "rank": args.process_index, "world_size": args.world_size}
     rows = args.per_device_train_batch_size
     if layout == "windows":
         return PackedWindows(source, tokenizer, rows, window, **how)

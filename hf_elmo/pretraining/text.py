@@ -3,8 +3,9 @@
 import glob
 import hashlib
 import itertools
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ Words = list[str]
 Text = list[Words]  # a sentence alone, or the sentences of a document
 
 TEXTS_AT_ONCE = 1024  # split together: the tokenizer is faster on many
+SAMPLES, SAMPLE_BYTES = 64, 2**16  # of a text, by which a resumed training knows it again
 
 
 class TextFiles:
@@ -45,6 +47,7 @@ class TextFiles:
         self.files = [file for pattern in patterns for file in _files(str(pattern))]
         self.split = _splitter(tokenizer)
         self.documents = documents
+        self.pretokenized = tokenizer is None
 
     def read(self, start: int = 0) -> Iterator[Text]:
         """The texts from number `start` on; those before are skipped without being split into words."""
@@ -54,9 +57,25 @@ class TextFiles:
             for lines in chunk:
                 yield list(itertools.islice(sentences, len(lines)))
 
-    def size(self) -> dict[str, int]:
-        """What tells a changed text from the same one: the number of files and of their bytes."""
-        return {"files": len(self.files), "bytes": sum(os.path.getsize(file) for file in self.files)}
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What tells another text from the same one: the files' number and bytes, the SHA-256 of `SAMPLES` blocks of
+        each in their order, and how they are read."""
+        digest = hashlib.sha256()
+        for name in self.files:
+            size = os.path.getsize(name)
+            digest.update(size.to_bytes(8, "big"))
+            with open(name, "rb") as file:
+                for start in _spread(max(size - SAMPLE_BYTES, 0) + 1):
+                    file.seek(start)
+                    digest.update(file.read(SAMPLE_BYTES))
+        return {
+            "files": len(self.files),
+            "bytes": sum(map(os.path.getsize, self.files)),
+            "sha256": digest.hexdigest(),
+            "documents": self.documents,
+            "pretokenized": self.pretokenized,
+        }
 
     def _lines_of_texts(self) -> Iterator[list[str]]:
         for file in self.files:
@@ -82,6 +101,7 @@ class DatasetTexts:
         column: the column with the text: a string, which is split into words, a list of words, or a list of lists of
             words, which makes the row a document.
         tokenizer: as in [`TextFiles`].
+        documents: whether a string is a document, one sentence a line, instead of a sentence.
 
     A stream is read from its beginning whenever a pass over it begins, and must give the same rows in the same order
     each time: one that is shuffled (`dataset.shuffle(seed=..., buffer_size=...)`) keeps the order of its seed.
@@ -90,9 +110,10 @@ class DatasetTexts:
         ValueError: a row has no such column, or a value of it is none of these.
     """
 
-    def __init__(self, dataset: Any, column: str = "text", tokenizer: ElmoTokenizer | None = None) -> None:
-        self.dataset = dataset
-        self.column = column
+    def __init__(
+        self, dataset: Any, column: str = "text", tokenizer: ElmoTokenizer | None = None, documents: bool = False
+    ) -> None:
+        self.dataset, self.column, self.tokenizer, self.documents = dataset, column, tokenizer, documents
         self.split = _splitter(tokenizer)
         self.countable = hasattr(dataset, "__len__")
 
@@ -103,17 +124,25 @@ class DatasetTexts:
         else:
             rows = itertools.islice(iter(self.dataset), start, None)
         while chunk := [self._value(row) for row in itertools.islice(rows, TEXTS_AT_ONCE)]:
-            sentences = iter(self.split([value for value in chunk if isinstance(value, str)]))
-            yield from ([next(sentences)] if isinstance(value, str) else value for value in chunk)
-
-    def size(self) -> dict[str, int | str]:
-        """What tells a changed dataset from the same one: the number of its rows, and of a stream, whose end is not
-        known, the SHA-256 of its first text."""
-        return {"rows": len(self.dataset)} if self.countable else {"first": self._first}
+            lines = [self._lines(value) if isinstance(value, str) else None for value in chunk]
+            sentences = iter(self.split([line for own in lines for line in own or ()]))
+            for value, own in zip(chunk, lines, strict=True):
+                yield value if own is None else list(itertools.islice(sentences, len(own)))
 
     @cached_property
-    def _first(self) -> str:
-        return hashlib.sha256(repr(next(self.read(), None)).encode("utf-8", "surrogatepass")).hexdigest()
+    def identity(self) -> dict[str, Any]:
+        """What tells another dataset from the same one: the number of its rows, and the SHA-256 of `SAMPLES` of its
+        texts as they are read, of a stream the first ones."""
+        if self.countable:
+            rows = [self.dataset[number] for number in _spread(len(self.dataset))]
+            texts = DatasetTexts(rows, self.column, self.tokenizer, self.documents).read()
+        else:
+            texts = itertools.islice(self.read(), SAMPLES)
+        digest = hashlib.sha256(json.dumps(list(texts)).encode())
+        return {**({"rows": len(self.dataset)} if self.countable else {}), "sha256": digest.hexdigest()}
+
+    def _lines(self, text: str) -> list[str]:
+        return [line for line in text.split("\n") if line.strip()] if self.documents else [text]
 
     def _value(self, row: Any) -> str | Text:
         """The text of a row that is split already, or a string to split."""
@@ -141,24 +170,50 @@ def open_texts(
         texts: text files and glob patterns ([`TextFiles`]); Parquet files, patterns and addresses (`s3://...`,
             `hf://...`, as `datasets` reads them), which are streamed; a `datasets.Dataset` or `IterableDataset`.
         tokenizer, documents: as in [`TextFiles`].
-        column: of Parquet and of datasets, `"text"` by default; text files have none.
+        column: of Parquet and of datasets, `"text"` by default.
 
     Raises:
         ImportError: Parquet without `datasets`.
         FileNotFoundError: a pattern matches no file.
-        ValueError: text files beside Parquet.
+        ValueError: text files beside Parquet, or with a column; a dictionary of datasets.
     """
-    if not hasattr(texts, "column_names"):  # no dataset
-        names = [str(text) for text in ([texts] if isinstance(texts, (str, Path)) else texts)]
-        parquet = [name for name in names if name.endswith(".parquet")]
+    if isinstance(texts, Mapping):
+        raise ValueError(f"texts has the parts {', '.join(texts)}: give one of them, texts[{next(iter(texts), '')!r}].")
+    if not _is_dataset(texts):
+        names, parquet = _names(texts), _parquet(texts)
         if not parquet:
+            if column is not None:
+                raise ValueError(f"text_column is {column!r}, but text files have no columns: leave it out.")
             return TextFiles(names, tokenizer, documents)
         if len(parquet) < len(names):
             other = next(name for name in names if name not in parquet)
             raise ValueError(f"{other} is no Parquet file as {parquet[0]} is: give files of one kind.")
         datasets = import_optional("datasets", "text in Parquet", '"hf-elmo[train]"')
         texts = datasets.load_dataset("parquet", data_files=parquet, split="train", streaming=True)
-    return DatasetTexts(texts, column or "text", tokenizer)
+    return DatasetTexts(texts, column or "text", tokenizer, documents)
+
+
+def have_columns(texts: Any) -> bool:
+    """Whether [`open_texts`] reads a column of `texts`."""
+    return texts is not None and (_is_dataset(texts) or bool(_parquet(texts)))
+
+
+def _is_dataset(texts: Any) -> bool:
+    return hasattr(texts, "column_names")
+
+
+def _names(texts: str | Path | Iterable[str | Path]) -> list[str]:
+    return [str(text) for text in ([texts] if isinstance(texts, (str, Path)) else texts)]
+
+
+def _parquet(texts: str | Path | Iterable[str | Path]) -> list[str]:
+    return [name for name in _names(texts) if name.endswith(".parquet")]
+
+
+def _spread(number: int) -> list[int]:
+    """At most `SAMPLES` of the numbers below `number`, the first and the last among them, evenly spread."""
+    count = min(number, SAMPLES)
+    return [place * (number - 1) // max(count - 1, 1) for place in range(count)]
 
 
 def _splitter(tokenizer: ElmoTokenizer | None) -> Callable[[list[str]], list[Words]]:

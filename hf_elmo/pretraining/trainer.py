@@ -101,8 +101,8 @@ class ElmoPreTrainer(Trainer):
         **kwargs: as in `Trainer`.
 
     Raises:
-        ValueError: the dataset was made for another process, one process would use several GPUs, or `hub_strategy` is
-            not `"end"`.
+        ValueError: the dataset was made for another process, one process would use several GPUs, `hub_strategy` is not
+            `"end"`, or an argument is about batches that Trainer makes.
     """
 
     def __init__(
@@ -120,6 +120,9 @@ class ElmoPreTrainer(Trainer):
                 f"is process {args.process_index} of {args.world_size}: make it with rank=args.process_index, "
                 "world_size=args.world_size."
             )
+        for name in ("auto_find_batch_size", "ignore_data_skip", "dataloader_num_workers"):
+            if getattr(args, name):
+                raise ValueError(f"{name} is {getattr(args, name)!r}, but batches are made here, one after another.")
         if args.n_gpu > 1:
             raise ValueError(f"one process sees {args.n_gpu} GPUs: start one process for each with torchrun.")
         if args.push_to_hub and args.hub_strategy != HubStrategy.END:
@@ -171,10 +174,23 @@ class ElmoPreTrainer(Trainer):
         if resume_from_checkpoint:
             resume_from_checkpoint = str(resume_from_checkpoint)
             self._load_position(Path(resume_from_checkpoint))
+        self._require_one_text()
         self._words, self._words_since = 0, time.perf_counter()
         for parameter in self._softmax:  # as DistributedDataParallel does with the others
             torch.distributed.broadcast(parameter.data, 0)
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+    def _require_one_text(self) -> None:
+        """All processes read the same text, of which each takes rows of its own."""
+        found: list[dict[str, Any]] = [{}] * self.args.world_size
+        mine = self.train_dataset.source.identity
+        if self.args.world_size > 1:
+            torch.distributed.all_gather_object(found, mine)
+            if other := next((one for one in found if one != found[0]), None):
+                raise ValueError(
+                    f"the processes read different texts ({found[0]} and {other}): each needs the same files in the "
+                    "same order, and a stream that is shuffled a seed."
+                )
 
     @property
     def made_updates(self) -> bool:

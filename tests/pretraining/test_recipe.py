@@ -10,7 +10,7 @@ import torch
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.pretraining.recipe import HELD_OUT_EVERY, pretrain
-from hf_elmo.pretraining.text import TextFiles
+from hf_elmo.pretraining.text import TextFiles, open_texts
 from hf_elmo.pretraining.vocabulary import Vocabulary
 from hf_elmo_cli import main
 from tests.conftest import TINY, random_model
@@ -60,7 +60,8 @@ def test_longer_words_are_read_by_the_tokenizer_and_by_the_model(files, tmp_path
 def test_other_layouts(files, tmp_path, layout):
     if layout == "documents":
         files["general"].write_text("\n\n".join("\n".join(GENERAL[i : i + 4]) for i in range(0, 48, 4)))
-    result = pretrain(tmp_path / "out", files["general"], layout=layout, max_steps=2, save_strategy="no", **SMALL)
+    how = {**SMALL, "window": None, "layout": layout, "max_steps": 2, "save_strategy": "no"}
+    result = pretrain(tmp_path / "out", files["general"], **how)
     assert (result.folder / "model.safetensors").is_file()
     assert result.before is None
 
@@ -150,6 +151,42 @@ def test_a_model_is_adapted_to_a_stream(general, files, parquet, tmp_path):
     assert [entry["step"] for entry in history if "eval_loss" in entry] == [2, 4, 6, 8]
 
 
+def test_a_string_of_a_dataset_is_a_document_where_documents_are_read(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    source = open_texts(datasets.Dataset.from_dict({"text": ["a dog\n\nthe cat", "rain"]}), documents=True)
+    assert list(source.read()) == [[["a", "dog"], ["the", "cat"]], [["rain"]]]
+
+
+def test_other_rows_of_the_same_number_are_another_dataset(files, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    dataset = datasets.Dataset.from_dict({"body": GENERAL, "other": GENERAL[::-1]})
+    how = {**SMALL, "vocabulary": tmp_path / "vocab.txt"}
+    Vocabulary(["<S>", "</S>", "<UNK>", "the", "cat"]).save(how["vocabulary"])
+    pretrain(tmp_path / "out", dataset, text_column="body", max_steps=2, save_steps=2, **how)
+    changed = datasets.Dataset.from_dict({"body": [*GENERAL[:-1], "the cat"]})
+    for texts, column in ((dataset, "other"), (changed, "body")):
+        with pytest.raises(ValueError, match="the saved position has text"):
+            pretrain(tmp_path / "out", texts, text_column=column, max_steps=4, resume=True, **how)
+
+
+def test_parts_of_a_dataset_are_named(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    parts = datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": GENERAL})})
+    with pytest.raises(ValueError, match=r"texts has the parts train: give one of them, texts\['train'\]"):
+        pretrain(tmp_path / "out", parts, **SMALL)
+
+
+def test_words_are_counted_and_predicted_in_parquet(general, parquet, files, tmp_path, capsys):
+    assert main(["vocab", str(tmp_path / "v.txt"), str(parquet), "--text-column", "body", "--words"]) == 0
+    assert main(["vocab", str(tmp_path / "w.txt"), str(files["general"]), "--words"]) == 0
+    assert (tmp_path / "v.txt").read_text() == (tmp_path / "w.txt").read_text()
+    capsys.readouterr()
+    for texts in ([str(parquet), "--text-column", "body"], [str(files["general"])]):
+        assert main(["perplexity", str(general), *texts, "--words"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second
+
+
 def test_files_of_two_kinds_and_a_column_of_text_are_refused(files, parquet, tmp_path):
     with pytest.raises(ValueError, match=r"general\.txt is no Parquet file as .*parquet is"):
         pretrain(tmp_path / "out", [files["general"], parquet], **SMALL)
@@ -212,7 +249,16 @@ def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"layout": "lines"}, "layout is 'lines'"), ({"learnin_rate": 1}, "learnin_rate is neither")],
+    [
+        ({"layout": "lines"}, "layout is 'lines'"),
+        ({"learnin_rate": 1}, "learnin_rate is neither"),
+        ({"layout": "sentences", "window": 5}, "window is 5, but the layout 'sentences' has none: leave it out"),
+        ({"init": "elmo-mini-en", "word_splitting": "whitespace"}, "the tokenizer is that of init: leave it out"),
+        ({"init": "elmo-mini-en", "vocabulary_size": 9}, "vocabulary_size is 9, but the words are those of init"),
+        ({"vocabulary": "v.txt", "vocabulary_size": 9}, "vocabulary_size is 9, but the words are those of vocabulary"),
+        ({"config": {**TINY, "vocab_size": 9}}, "vocab_size is 9, but it is the number of words of the vocabulary"),
+        ({"batch_size": 3, "per_device_train_batch_size": 4}, "but per_device_train_batch_size is given, too"),
+    ],
 )
 def test_wrong_options_are_named(files, tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
@@ -226,6 +272,12 @@ def test_vocab_command(files, tmp_path, capsys):
     assert main(["vocab", str(tmp_path / "v.txt"), str(files["general"]), "--words", "--size", "6"]) == 0
     assert Vocabulary.load(tmp_path / "v.txt").words == ["<S>", "</S>", "<UNK>", "the", "a", "all"]
     assert "6 words" in capsys.readouterr().out
+
+
+def test_an_option_that_is_given_twice_is_named(files, tmp_path, capsys):
+    command = ["pretrain", str(tmp_path / "out"), str(files["general"]), "--steps=1", "--set=max_steps=2"]
+    assert main(command) == 1
+    assert "max_steps is given by --set and by an option of its own" in capsys.readouterr().err
 
 
 def test_pretrain_command(files, tmp_path, capsys):

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import TrainerState
 
 from hf_elmo.pretraining import checkpoints, recipe
+from hf_elmo.pretraining.checkpoints import DATA_FILE, last_whole_checkpoint
 from hf_elmo.pretraining.recipe import pretrain
 from hf_elmo_cli import main
 from tests.conftest import TINY
@@ -216,8 +217,60 @@ def test_another_recipe_is_refused(text, tmp_path, changes, message):
 def test_another_text_is_refused(text, tmp_path):
     train(tmp_path / "out", text, max_steps=2)
     text.write_text(text.read_text() + "the dog sat\n")
-    with pytest.raises(ValueError, match=r"has text \{'files': 1, 'bytes': \d+\}, but this run has"):
+    with pytest.raises(ValueError, match=r"has text \{'files': 1, 'bytes': \d+, .*\}, but this run has"):
         train(tmp_path / "out", text, resume=True)
+
+
+def test_a_text_of_the_same_length_is_another(text, tmp_path):
+    train(tmp_path / "out", text, max_steps=2)
+    words = text.read_text()
+    text.write_text(words.replace("the cat", "cat the", 1))
+    with pytest.raises(ValueError, match=r"has text .*, but this run has"):
+        train(tmp_path / "out", text, resume=True)
+    text.write_text(words)
+    train(tmp_path / "out", text, resume=True)
+
+
+def test_the_same_files_in_another_order_are_another_text(text, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text(text.read_text().upper())
+    train(tmp_path / "out", [text, other], max_steps=2)
+    with pytest.raises(ValueError, match=r"has text .*, but this run has"):
+        train(tmp_path / "out", [other, text], resume=True)
+
+
+def test_sentences_are_no_documents(text, tmp_path):
+    text.write_text("\n\n".join(text.read_text().split("\n")))
+    how = {"window": None, "max_steps": 2}
+    train(tmp_path / "out", text, layout="sentences", **how)
+    with pytest.raises(ValueError, match=r"has text .*'documents': False.* but this run has .*'documents': True"):
+        train(tmp_path / "out", text, layout="documents", resume=True, **how)
+
+
+def test_another_vocabulary_of_the_same_length_is_refused(text, tmp_path):
+    first, second = tmp_path / "one.txt", tmp_path / "two.txt"
+    words = sorted(set(text.read_text().split()))
+    for file, order in ((first, words), (second, words[::-1])):
+        file.write_text("\n".join(["<S>", "</S>", "<UNK>", *order]) + "\n")
+    train(tmp_path / "out", text, vocabulary=first, max_steps=2)
+    with pytest.raises(ValueError, match=r"has tokenizer '\w+', but this run has '\w+'"):
+        train(tmp_path / "out", text, vocabulary=second, resume=True)
+
+
+def test_a_checkpoint_that_recorded_less_of_its_text_goes_on(text, tmp_path):
+    train(tmp_path / "out", text, max_steps=2)
+    file = last_whole_checkpoint(tmp_path / "out") / DATA_FILE
+    record = json.loads(file.read_text())
+    del record["tokenizer"]
+    record["text"] = {name: record["text"][name] for name in ("files", "bytes")}
+    file.write_text(json.dumps(record))
+    train(tmp_path / "out", text, resume=True)
+
+
+@pytest.mark.parametrize("name", ["dataloader_num_workers", "ignore_data_skip", "auto_find_batch_size"])
+def test_arguments_about_batches_of_trainers_own_are_refused(text, tmp_path, name):
+    with pytest.raises(ValueError, match=f"{name} is (1|True), but batches are made here"):
+        train(tmp_path / "out", text, max_steps=1, **{name: 1 if "workers" in name else True})
 
 
 def test_another_number_of_steps_is_refused_where_the_schedule_depends_on_it(text, tmp_path):
