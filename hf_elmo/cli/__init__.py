@@ -429,15 +429,17 @@ def _add_predict(subparsers: argparse._SubParsersAction) -> None:
         "predict",
         help="run a fine-tuned model over a file",
         usage="[options] MODEL INPUT OUTPUT",
-        description="Write what a classifier, a tagger or a resolver of coreference says of each row of INPUT into "
-        "OUTPUT. An interrupted run resumes when it is started again. INPUT has one row a line or record, as embed "
-        "reads it; a document that is resolved has a sentence a line, so it is a record of a .jsonl file. OUTPUT is "
-        ".jsonl (labels and probabilities, words and tags, or words and clusters) or .tsv (a label and its probability "
-        "a line; or a word and its tag a line, and a blank line after each row).",
+        description="Write what a classifier, a tagger, an answerer of questions or a resolver of coreference says of "
+        "each row of INPUT into OUTPUT. An interrupted run resumes when it is started again. INPUT has one row a line "
+        "or record, as embed reads it; a document that is resolved has a sentence a line, so it is a record of a "
+        ".jsonl file. OUTPUT is .jsonl (labels and probabilities, words and tags, answers, or words and clusters) or "
+        ".tsv (a label and its probability a line; an answer and its score; or "
+        "a word and its tag a line, and a blank line after each row).",
         examples="""
             hf-elmo predict my-classifier texts.txt labels.jsonl
             hf-elmo predict my-tagger tokens.txt tags.tsv --pretokenized
             hf-elmo predict my-resolver documents.jsonl clusters.jsonl
+            hf-elmo predict my-esim pairs.csv labels.tsv --text-column premise --text-pair-column hypothesis
         """,
     )
     parser.add_argument("model", metavar="MODEL", help="folder or Hub name of a fine-tuned model")
@@ -446,6 +448,13 @@ def _add_predict(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... [a GPU if there is one]")
     parser.add_argument("--batch-tokens", type=int, default=4096, metavar="N", help="tokens a batch [4096]")
     _add_reading(parser)
+    parser.add_argument(
+        "--text-pair-column",
+        type=_column,
+        metavar="NAME",
+        help="column or key of the second text: of a question its passage; of a tagger of semantic roles the number of "
+        "the predicate's word, from 0",
+    )
     parser.set_defaults(run=_predict)
 
 

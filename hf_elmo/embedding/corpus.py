@@ -276,23 +276,25 @@ def _torch_device(device: str | torch.device | None) -> torch.device | None:
     return device
 
 
-def rows_of(inputs: Any, reading: dict[str, Any], parts: PartsFolder) -> Iterable[Row]:
+def rows_of(
+    inputs: Any, reading: dict[str, Any], parts: PartsFolder, pairs: bool = False
+) -> RowSource | SentenceSource:
     """The rows of `inputs`, which can be iterated more than once."""
     if isinstance(inputs, (str, os.PathLike)):
         return file_source(inputs, reading, parts.path)
-    rows = sentence_source(inputs, reading)
+    rows = sentence_source(inputs, reading, pairs)
     return parts.spooled(rows) if iter(inputs) is inputs else rows
 
 
-def sentence_source(sentences: Any, reading: dict[str, Any]) -> SentenceSource:
-    """Sentences as rows.
+def sentence_source(sentences: Any, reading: dict[str, Any], pairs: bool = False) -> SentenceSource:
+    """Sentences as rows, or with `pairs` tuples of two of them.
 
     Raises:
         ValueError: an option says how to read a file.
     """
     if any(reading[name] is not None for name in ("file_format", "text_column")):
         raise ValueError("input_format and text_column belong to an input file; inputs here are sentences")
-    return SentenceSource(sentences, "inputs")
+    return SentenceSource(sentences, "inputs", pairs)
 
 
 def file_source(path: str | os.PathLike, reading: dict[str, Any], folder: Path) -> RowSource:

@@ -1,7 +1,8 @@
 """Rows of text from files: plain text, JSON lines, CSV, TSV, Parquet, FASTA and standard input, one row at a time.
 
-A row is a `str` (text still to be split into words) or a `list[str]` (words already split; of FASTA a [`NamedRow`]). A
-reader has one row in memory at a time (Parquet: one batch of rows), and of FASTA the identifiers.
+A row is a `str` (text still to be split into words) or a `list[str]` (words already split; of FASTA a [`NamedRow`]), or
+where a second column is named a tuple of a text and its pair. A reader has one row in memory at a time (Parquet: one
+batch of rows), and of FASTA the identifiers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
@@ -20,6 +22,7 @@ from ..lines import read_lines
 from ..optional import import_optional
 
 Row = str | list[str]
+Pair = tuple[Row, Row | int]  # a text, and what belongs to it: another one, or the index of a word
 
 FORMATS = {
     ".txt": "text",
@@ -59,6 +62,8 @@ class RowSource:
         encoding: of text, JSON lines and CSV files.
         name: of the file in error messages; by default the path.
         open_file: opens the path, where it is not one of this machine's file system (and was found to exist there).
+        text_pair_column: the column or key of each text's pair, another text or a whole number; as `text_column` a name
+            or an index. With it rows are tuples.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -71,6 +76,7 @@ class RowSource:
     encoding: str = "utf-8"
     name: str = ""
     open_file: Callable[[str], IO[bytes]] | None = None
+    text_pair_column: str | int | None = None
 
     def __post_init__(self) -> None:
         if self.open_file is None and not self.path.exists():
@@ -80,9 +86,22 @@ class RowSource:
             )
         if self.open_file is None and self.path.is_dir():
             raise IsADirectoryError(f"input {str(self.path)!r} is a folder; give one file")
-        if self.resolved_format in ("text", "fasta") and self.text_column is not None:
+        for option in ("text_column", "text_pair_column"):
+            if self.resolved_format in ("text", "fasta") and getattr(self, option) is not None:
+                raise ValueError(
+                    f"{option}={getattr(self, option)!r} has no meaning for a {self.resolved_format} file; leave it out"
+                )
+        if self.text_pair_column is not None:
+            self._require_two_columns()
+
+    def _require_two_columns(self) -> None:
+        text, pair = self.text_column, self.text_pair_column
+        if text == pair:
+            raise ValueError(f"text_column and text_pair_column are both {text!r}; choose two columns")
+        if isinstance(text, int) != isinstance(pair, int):
             raise ValueError(
-                f"text_column={self.text_column!r} has no meaning for a {self.resolved_format} file; leave it out"
+                f"text_column={text!r} and text_pair_column={pair!r}: give both by name, or both as an index (of a CSV "
+                "without a header)"
             )
 
     def __str__(self) -> str:
@@ -104,8 +123,16 @@ class RowSource:
             )
         return FORMATS[ending]
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[Row | Pair]:
         return _READERS[self.resolved_format](self)
+
+    def columns(self, names: list[str], where: str) -> list[str]:
+        """The columns to read of those that there are: the text's, then its pair's where one is named."""
+        pair = self.text_pair_column
+        if pair is None:
+            return [pick_column(names, self.text_column, where)]
+        text = pick_column([name for name in names if name != pair], self.text_column, where)
+        return [text, pick_column(names, pair, where, "text_pair_column")]
 
     def lines(self, newline: str | None = None) -> Iterator[str]:
         """The lines of the file, as [`read_lines`] gives them."""
@@ -121,21 +148,33 @@ def _read_text(source: RowSource) -> Iterator[Row]:
         yield line.rstrip("\n")
 
 
-def _read_json_lines(source: RowSource) -> Iterator[Row]:
-    key, chosen_at = source.text_column, ""
+def _read_json_lines(source: RowSource) -> Iterator[Row | Pair]:
+    paired = source.text_pair_column is not None
+    keys, chosen_at = None, ""
+    if source.text_column is not None:
+        keys = [source.text_column, source.text_pair_column] if paired else [source.text_column]
     for number, line in enumerate(source.lines(), start=1):
         where = f"{source}, line {number}"
         value = _parse_json(line, where)
         if isinstance(value, dict):
-            if key is None:
-                key, chosen_at = pick_column(list(value), source.text_column, where), f" (found in line {number})"
-            if key not in value:
-                raise ValueError(
-                    f"{where}: no key {key!r}{chosen_at}, but {list(value)!r:.200}; every object of a JSON lines file "
-                    "must hold the text under the same key"
-                )
-            value = value[key]
-        yield check_row(value, where)
+            if keys is None:
+                keys, chosen_at = source.columns(list(value), where), f" (found in line {number})"
+            for key in keys:
+                if key not in value:
+                    raise ValueError(
+                        f"{where}: no key {key!r}{chosen_at}, but {list(value)!r:.200}; every object of a JSON lines "
+                        f"file must hold the text under the same key{', and its pair' if paired else ''}"
+                    )
+            yield _row([value[key] for key in keys], where)
+        elif paired:
+            raise ValueError(f"{where}: {value!r:.60} is no object with the key {source.text_pair_column!r}")
+        else:
+            yield check_row(value, where)
+
+
+def _row(values: list[Any], where: str) -> Row | Pair:
+    """A row of the values in its columns."""
+    return check_row(values[0], where) if len(values) == 1 else check_pair(tuple(values), where)
 
 
 def _parse_json(line: str, where: str) -> Any:
@@ -152,45 +191,49 @@ def _parse_json(line: str, where: str) -> Any:
         raise ValueError(f"{where}: {error or type(error).__name__}; a line holds text or a list of words") from error
 
 
-def _read_csv(source: RowSource) -> Iterator[Row]:
+def _read_csv(source: RowSource) -> Iterator[Row | Pair]:
     dialect = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if source.resolved_format == "tsv" else {"strict": True}
     old_limit = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # the default, 128 kB a field, is less than a book
     try:
-        yield from _csv_column(source, csv.reader(source.lines(newline=""), **dialect))
+        yield from _csv_columns(source, csv.reader(source.lines(newline=""), **dialect))
     except csv.Error as error:
         raise ValueError(f"{source}: malformed {source.resolved_format.upper()} ({error})") from error
     finally:
         csv.field_size_limit(old_limit)
 
 
-def _csv_column(source: RowSource, rows: Any) -> Iterator[Row]:
-    position = source.text_column
+def _csv_columns(source: RowSource, rows: Any) -> Iterator[Row | Pair]:
+    wanted = [source.text_column] if source.text_pair_column is None else [source.text_column, source.text_pair_column]
+    positions = wanted if isinstance(source.text_column, int) else None
     for fields in rows:
         if not fields:  # csv parses an empty line as no fields: it is no row
             continue
-        if not isinstance(position, int):
-            position = fields.index(pick_column(fields, source.text_column, str(source)))
+        if positions is None:
+            positions = [fields.index(name) for name in source.columns(fields, str(source))]
             continue
-        if not 0 <= position < len(fields):
-            raise ValueError(
-                f"{source}, line {rows.line_num}: {len(fields)} fields, none at position {position} (counted "
-                "from 0); fix the line, or choose another text_column"
-            )
-        yield fields[position]
+        for option, position in zip(("text_column", "text_pair_column"), positions, strict=False):
+            if not 0 <= position < len(fields):
+                raise ValueError(
+                    f"{source}, line {rows.line_num}: {len(fields)} fields, none at position {position} (counted "
+                    f"from 0); fix the line, or choose another {option}"
+                )
+        yield fields[positions[0]] if len(positions) == 1 else (fields[positions[0]], fields[positions[1]])
 
 
-def _read_parquet(source: RowSource) -> Iterator[Row]:
+def _read_parquet(source: RowSource) -> Iterator[Row | Pair]:
     parquet = import_pyarrow("reading Parquet").parquet
     try:
         file = parquet.ParquetFile(source.open_file(source.path.as_posix()) if source.open_file else source.path)
     except (OSError, ValueError) as error:
         raise ValueError(f"{source} is not a whole Parquet file ({error})") from error
     with file:
-        column = pick_column(file.schema_arrow.names, source.text_column, str(source))
+        columns = source.columns(file.schema_arrow.names, str(source))
+        named = " and ".join(map(repr, columns))
         number = 0
-        for batch in file.iter_batches(batch_size=PARQUET_BATCH_ROWS, columns=[column]):
-            for value in batch.column(0).to_pylist():
-                yield check_row(value, f"{source}, column {column!r}, row {number}")
+        for batch in file.iter_batches(batch_size=PARQUET_BATCH_ROWS, columns=columns):
+            values = [batch.column(batch.schema.get_field_index(column)).to_pylist() for column in columns]
+            for row in zip(*values, strict=True):
+                yield _row(list(row), f"{source}, column {named}, row {number}")
                 number += 1
 
 
@@ -199,19 +242,20 @@ def import_pyarrow(purpose: str) -> ModuleType:
     return import_optional("pyarrow.parquet", purpose, "pyarrow")
 
 
-def pick_column(names: list[str], wanted: str | None, where: str) -> str:
+def pick_column(names: list[str], wanted: str | None, where: str, option: str = "text_column") -> str:
     """The column of the text: `wanted`, by default one of `DEFAULT_COLUMNS` or the only one.
 
     Raises:
-        ValueError: there is none, or which one it is, is not clear; `where` is what the message begins with.
+        ValueError: there is none, or which one it is, is not clear; `where` is what the message begins with, `option`
+            what the column is chosen by.
     """
     if wanted is None:
         named = [name for name in DEFAULT_COLUMNS if name in names]
         if not named and len(names) != 1:
-            raise ValueError(f"{where}: which column holds the text? Choose text_column among {names}")
+            raise ValueError(f"{where}: which column holds the text? Choose {option} among {names}")
         wanted = (named or names)[0]
     if wanted not in names:
-        raise ValueError(f"{where}: no column {wanted!r}; choose text_column among {names}")
+        raise ValueError(f"{where}: no column {wanted!r}; choose {option} among {names}")
     if names.count(wanted) > 1:
         raise ValueError(f"{where}: {names.count(wanted)} columns are named {wanted!r}; rename all but the text")
     return wanted
@@ -263,6 +307,19 @@ def check_row(value: Any, where: str) -> Row:
     )
 
 
+def check_pair(value: Any, where: str) -> Pair:
+    """A text and its pair, each as [`check_row`] has it, or the pair a whole number.
+
+    Raises:
+        TypeError: `value` is no such tuple.
+    """
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise TypeError(f"{where}: expected a tuple (text, pair), got {type(value).__name__} {value!r:.60}")
+    text, pair = value
+    is_index = isinstance(pair, Integral) and not isinstance(pair, bool)
+    return check_row(text, where), int(pair) if is_index else check_row(pair, where)
+
+
 @dataclass(frozen=True)
 class SentenceSource:
     """Sentences in memory as rows, each checked when it is read.
@@ -270,10 +327,12 @@ class SentenceSource:
     Args:
         sentences: each a string or a list of words.
         name: what errors call them.
+        pairs: each is a tuple of such a text and its pair, another one or a whole number.
     """
 
     sentences: Iterable[Any]
     name: str
+    pairs: bool = False
 
     def __post_init__(self) -> None:
         of = getattr(self.sentences, "ndim", 1)
@@ -281,9 +340,10 @@ class SentenceSource:
             kind = f"a {type(self.sentences).__name__}" + (f" with {of} dimensions" if of != 1 else "")
             raise ValueError(f"{self.name} must be a list of sentences, or an array with one dimension, not {kind}")
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[Row | Pair]:
+        check = check_pair if self.pairs else check_row
         for number, sentence in enumerate(self.sentences):
-            yield check_row(sentence, f"{self.name}, row {number}")
+            yield check(sentence, f"{self.name}, row {number}")
 
 
 _READERS = {
@@ -310,13 +370,9 @@ class RowsRead:
     def __init__(self) -> None:
         self._digest, self._count = hashlib.sha256(), 0
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Row | Pair) -> None:
         """The next row."""
-        words = [row] if isinstance(row, str) else row
-        data = b"".join(_length_prefixed(word) for word in words)
-        if isinstance(row, NamedRow):
-            data += b">" + _length_prefixed(row.name)
-        self._digest.update(b"%s%d:" % (b"t" if isinstance(row, str) else b"w", len(words)) + data)
+        self._digest.update(b"p" + b"".join(map(_hashed, row)) if isinstance(row, tuple) else _hashed(row))
         self._count += 1
 
     @property
@@ -325,7 +381,18 @@ class RowsRead:
         return Survey(self._count, self._digest.hexdigest())
 
 
-def survey(rows: Iterable[Row]) -> Survey:
+def _hashed(row: Row | int) -> bytes:
+    """What is hashed of a row, or of one side of a pair: nothing else begins with it."""
+    if isinstance(row, int):
+        return b"i%d:" % row
+    words = [row] if isinstance(row, str) else row
+    data = b"".join(_length_prefixed(word) for word in words)
+    if isinstance(row, NamedRow):
+        data += b">" + _length_prefixed(row.name)
+    return b"%s%d:" % (b"t" if isinstance(row, str) else b"w", len(words)) + data
+
+
+def survey(rows: Iterable[Row | Pair]) -> Survey:
     """Read all rows once: count and hash them, and raise for a malformed one before any is embedded."""
     read = RowsRead()
     for row in rows:
@@ -338,10 +405,14 @@ def _length_prefixed(text: str) -> bytes:
     return b"%d:" % len(data) + data
 
 
-def spool(rows: Iterable[Row], path: Path) -> RowSource:
+def spool(rows: Iterable[Row | Pair], path: Path) -> RowSource:
     """Store rows that can be iterated only once (a generator) in `path`, so that they can be read again."""
     path.unlink(missing_ok=True)
+    columns = {}
     with open(path, "x", encoding="ascii") as lines:
         for row in rows:
+            if isinstance(row, tuple):
+                columns = {"text_column": "text", "text_pair_column": "pair"}
+                row = {"text": row[0], "pair": row[1]}
             lines.write(json.dumps(row) + "\n")
-    return RowSource(path, "jsonl")
+    return RowSource(path, "jsonl", **columns)

@@ -179,3 +179,70 @@ def test_survey_counts_and_tells_rows_apart():
 def test_spooled_rows_come_back(tmp_path):
     rows = [*ROWS, ["New York", ""], "\ud800 lone"]
     assert list(spool(iter(rows), tmp_path / "spool.jsonl")) == rows
+
+
+# -- pairs -------------------------------------------------------------------------------------------------------------
+
+PAIRS = [("a b", "c"), ("", "say 'hi'"), ("d", "")]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv", "a.parquet", "without a header.csv"])
+def test_a_second_column_gives_pairs(tmp_path, name):
+    path, columns = tmp_path / name, {"text_column": "one", "text_pair_column": "two"}
+    if path.suffix == ".parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        table = pyarrow.table({"two": [pair for _, pair in PAIRS], "id": [0, 1, 2], "one": [text for text, _ in PAIRS]})
+        pytest.importorskip("pyarrow.parquet").write_table(table, path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps({"two": pair, "one": text}) + "\n" for text, pair in PAIRS))
+    else:
+        separator = "\t" if path.suffix == ".tsv" else ","
+        path.write_text("".join(f"{pair}{separator}{text}\n" for text, pair in [("one", "two"), *PAIRS]))
+    if path.name.startswith("without"):
+        path.write_text(path.read_text().removeprefix("two,one\n"))
+        columns = {"text_column": 1, "text_pair_column": 0}
+    assert list(RowSource(path, **columns)) == PAIRS
+    assert list(RowSource(path, **columns)) == PAIRS
+
+
+def test_the_text_is_the_only_other_column(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("passage,question\np,q\n")
+    assert list(RowSource(path, text_pair_column="passage")) == [("q", "p")]
+    path.write_text("text,words\nt,w\n")
+    assert list(RowSource(path, text_pair_column="text")) == [("w", "t")]
+
+
+def test_a_pair_may_be_a_number_words_or_null(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a", "n": 3}\n{"text": null, "n": null}\n{"text": ["b", ""], "n": ["c"]}\n')
+    assert list(RowSource(path, text_pair_column="n")) == [("a", 3), ("", ""), (["b", ""], ["c"])]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "said"),
+    [
+        ("a.jsonl", '{"text": "a", "b": "c"}\n{"text": "a"}\n', {"text_pair_column": "b"}, "line 2: no key 'b'"),
+        ("a.jsonl", '{"text": "a", "b": "c"}\n["x", "y"]\n', {"text_pair_column": "b"}, "line 2: .* is no object with"),
+        ("a.jsonl", '{"text": "a", "b": 1.5}\n', {"text_pair_column": "b"}, "line 1: expected text .*got float 1.5"),
+        ("a.jsonl", '{"text": "a", "b": true}\n', {"text_pair_column": "b"}, "line 1: expected text .*got bool True"),
+        ("a.csv", "text,b\na,c\na\n", {"text_pair_column": "b"}, "line 3: 1 fields, .*another text_pair_column"),
+        ("a.csv", "text,b\na,c\n", {"text_pair_column": "x"}, "no column 'x'; choose text_pair_column among"),
+        ("a.csv", "c,b,d\n", {"text_pair_column": "b"}, r"which column holds the text.*\['c', 'd'\]"),
+        ("a.csv", "text,b\n", {"text_column": "b", "text_pair_column": "b"}, "are both 'b'"),
+        ("a.csv", "text,b\n", {"text_pair_column": 1}, "both by name, or both as an index"),
+        ("a.txt", "a\n", {"text_pair_column": "b"}, "text_pair_column='b' has no meaning for a text file"),
+    ],
+)
+def test_malformed_pairs_are_named(tmp_path, name, content, columns, said):
+    (tmp_path / name).write_text(content)
+    with pytest.raises((ValueError, TypeError), match=said):
+        list(RowSource(tmp_path / name, **columns))
+
+
+def test_the_fingerprint_of_pairs_covers_both_sides(tmp_path):
+    rows = [("a", "b"), ("a", "c"), ("ab", ""), ("", "ab"), ("a", 1), ("a", "1"), ("a", ["b"]), "a", ["a", "b"]]
+    rows = [[row] for row in rows] + [["a", "b"], [("a", "b"), ("a", "b")]]
+    assert len({survey(one).sha256 for one in rows}) == len(rows)
+    assert list(spool(iter(PAIRS), tmp_path / "spool.jsonl")) == PAIRS
+    assert survey(spool(iter([("a", 1)]), tmp_path / "spool.jsonl")) == survey([("a", 1)])

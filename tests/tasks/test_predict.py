@@ -1,5 +1,7 @@
 """A fine-tuned model over a file: records, formats, order, and that a stopped run resumes to the same bytes."""
 
+import csv
+import functools
 import json
 from dataclasses import asdict
 from io import BytesIO, TextIOWrapper
@@ -12,10 +14,12 @@ import hf_elmo.tasks.predict as module
 from hf_elmo import (
     ElmoConfig,
     ElmoForCoreferenceResolution,
+    ElmoForQuestionAnswering,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
     ElmoModel,
     ElmoTokenizer,
+    answer,
     predict,
     resolve,
 )
@@ -153,24 +157,202 @@ def test_a_run_killed_after_its_result_is_ended_by_the_next(tmp_path: Path, monk
         predict(folder, TEXTS, output)
 
 
+def test_an_output_of_an_unknown_ending_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"unknown ending; take .jsonl or .tsv"):
+        predict(checkpoint(tmp_path / "model"), TEXTS, tmp_path / "out.txt")
+
+
+# -- two columns -------------------------------------------------------------------------------------------------------
+
+PAIRS = [(text, TEXTS[-number - 1]) for number, text in enumerate(TEXTS)]
+QUESTIONS = [(f"Who sat in row {number} ?", text) for number, text in enumerate(TEXTS) if text] + [
+    ("Where did it end ?", " \n".join(f"line {number} of a passage" for number in range(90)))
+]
+ROLES = [(text, len(text.split()) // 2) for text in TEXTS if text]
+SMALL = {"encoder_hidden_size": 6}
+HEADS = {
+    "esim": (ElmoForSequenceClassification, {**SMALL, "classifier_text_pairs": True, "encoder_type": "esim"}, PAIRS),
+    "pooled": (ElmoForSequenceClassification, {"classifier_text_pairs": True}, PAIRS),
+    "answers": (ElmoForQuestionAnswering, {**SMALL, "allow_no_answer": True}, QUESTIONS),
+    "roles": (
+        ElmoForTokenClassification,
+        {**SMALL, "encoder_type": "alternating", "tagging_indicator_size": 2, "tagging_scheme": "IOB2"},
+        ROLES,
+    ),
+}
+
+
+def pairs_checkpoint(folder: Path, head: str) -> Path:
+    model_class, fields, _ = HEADS[head]
+    return checkpoint(folder, model_class, **fields)
+
+
+def expected_of(folder: Path, head: str) -> list[dict]:
+    """What the model itself says, row by row."""
+    model_class, _, rows = HEADS[head]
+    if head == "answers":
+        return [answer(folder, *row) for row in rows]
+    model, tokenizer, records = model_class.from_pretrained(folder), ElmoTokenizer.from_pretrained(folder), []
+    for text, pair in rows:
+        if head != "roles":
+            found = model(**tokenizer(text, pair, return_tensors="pt")).logits[0].detach().softmax(0)
+            named = dict(zip(NAMES.values(), map(approximately, found.tolist()), strict=True))
+            label = NAMES[int(found.argmax())]
+            records.append({"label": label, "probability": named[label], "probabilities": named})
+            continue
+        encoded = tokenizer(text, return_tensors="pt")
+        marks = torch.zeros_like(encoded["attention_mask"])
+        marks[0, 1 + pair] = 1
+        output = model.requires_grad_(False)(**encoded, token_type_ids=marks)
+        tags, found = output.tags[0, 1:-1], output.logits[0, 1:-1].softmax(1)
+        scores = [approximately(float(row[tag])) for row, tag in zip(found, tags, strict=True)]
+        names = [NAMES[tag] for tag in tags.tolist()]
+        records.append({"words": text.split(), "tags": names, "probabilities": scores})
+    return records
+
+
+def approximately(value: float) -> object:
+    return pytest.approx(value, abs=1e-5)
+
+
+def write_pairs(path: Path, rows: list[tuple]) -> Path:
+    if path.suffix == ".csv":
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([("one", "two"), *rows])
+    else:
+        lines = [json.dumps({"two": pair, "one": text}) + "\n" for text, pair in rows]
+        path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_records_of_two_columns(tmp_path: Path, head: str) -> None:
+    folder, rows = pairs_checkpoint(tmp_path / "model", head), HEADS[head][2]
+    expected = expected_of(folder, head)
+    for given in (rows, iter(rows), rows[::-1]):
+        for found, wanted in zip(
+            predict(folder, given, device="cpu"), expected[::-1] if given == rows[::-1] else expected, strict=True
+        ):
+            assert found.keys() == wanted.keys()
+            for key, value in wanted.items():
+                assert found[key] == (approximately(value) if isinstance(value, float) else value)
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+@pytest.mark.parametrize("head", HEADS)
+def test_files_of_two_columns(tmp_path: Path, head: str, ending: str, monkeypatch) -> None:
+    monkeypatch.setattr(module, "WINDOW_ROWS", 3)
+    monkeypatch.setattr(module, "WINDOW_QUESTIONS", 2)
+    folder, rows = pairs_checkpoint(tmp_path / "model", head), HEADS[head][2]
+    source, records = write_pairs(tmp_path / f"in.{ending}", rows), predict(folder, rows, device="cpu")
+    columns = ["--text-column", "one", "--text-pair-column", "two", "--device", "cpu"]
+    for output in (tmp_path / "out.jsonl", tmp_path / "out.tsv"):
+        assert main(["predict", str(folder), str(source), str(output), *columns]) == 0
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert found == records
+    assert predict(folder, source, text_column="one", text_pair_column="two", device="cpu") == records
+    predict(folder, iter(rows), tmp_path / "spooled.jsonl", device="cpu")
+    assert (tmp_path / "spooled.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
+    lines = (tmp_path / "out.tsv").read_text(encoding="utf-8").split("\n")
+    if head == "roles":
+        assert len(lines) == sum(len(record["words"]) + 1 for record in records) + 1
+    elif head == "answers":
+        wanted = [f"{' '.join(record['answer'].split())}\t{record['score']:.6f}" for record in records]
+        assert lines == [*wanted, ""]
+    else:
+        assert lines == [*(f"{record['label']}\t{record['probability']:.6f}" for record in records), ""]
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_stopped_run_of_two_columns_resumes_unless_the_second_changed(tmp_path: Path, head: str, monkeypatch) -> None:
+    monkeypatch.setattr(module, "WINDOW_ROWS", 2)
+    folder, rows = pairs_checkpoint(tmp_path / "model", head), HEADS[head][2]
+    source, output = write_pairs(tmp_path / "in.csv", rows), tmp_path / "out.jsonl"
+    run = functools.partial(predict, folder, source, text_column="one", text_pair_column="two", device="cpu")
+    run(tmp_path / "whole.jsonl")
+    calls, windows = [], module._line
+
+    def stopped(number: int, *arguments: object) -> str:
+        calls.append(number)
+        if number == 3 and calls[0] == 0:
+            raise KeyboardInterrupt
+        return windows(number, *arguments)
+
+    monkeypatch.setattr(module, "_line", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(output)
+    write_pairs(source, [*rows[:-1], (rows[-1][0], 0 if head == "roles" else "another text")])
+    with pytest.raises(ValueError, match=r"differs: rows_sha256.*restart=True"):
+        run(output)
+    write_pairs(source, rows)
+    calls.clear()
+    run(output)
+    assert calls == list(range(2, len(rows)))  # the first window is not predicted again
+    assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
 @pytest.mark.parametrize(
-    ("changes", "output", "said"),
+    ("head", "row", "said"),
     [
-        ({"classifier_text_pairs": True}, "out.jsonl", "reads pairs of texts"),
-        ({}, "out.txt", "unknown ending; take .jsonl or .tsv"),
+        ("esim", ("a", 5), r"row 3 \(counted from 0\): its second text is the number 5"),
+        ("answers", ("Who ?", 5), r"row 3 \(counted from 0\): a question and a passage must be strings.* and 5"),
+        ("answers", ("Who ?", ["a", "b"]), r"row 3 \(counted from 0\): a question and a passage must be strings"),
+        ("answers", ("Who ?", " "), r"question 3 \('Who \?'\): the passage has no words.*counted from 0"),
+        ("answers", ("", "a b"), r"question 3 \(''\): the question has no words"),
+        ("answers", ("a " * 400, "b " * 400), r"question 3 .*has 400 words, which leave 0"),
+        ("roles", ("a b", 2), r"row 3 \(counted from 0\): its predicate is 2, .*one of its 2 words"),
+        ("roles", ("a b", -1), r"row 3 .*its predicate is -1"),
+        ("roles", ("", 0), r"row 3 .*one of its 0 words"),
+        ("roles", ("a b", None), r"row 3 .*its predicate is '', "),
+        ("roles", ("a b", "b"), r"row 3 .*its predicate is 'b', "),
     ],
 )
-def test_what_cannot_be_predicted(tmp_path: Path, changes: dict, output: str, said: str) -> None:
+def test_a_malformed_pair_is_named_before_anything_is_computed(
+    tmp_path: Path, head: str, row: tuple, said: str, monkeypatch
+) -> None:
+    monkeypatch.setattr(module, "WINDOW_ROWS", 2)
+    folder, rows = pairs_checkpoint(tmp_path / "model", head), HEADS[head][2]
+    rows = [*rows[:3], row, *rows[3:]]
     with pytest.raises(ValueError, match=said):
-        predict(checkpoint(tmp_path / "model", **changes), TEXTS, tmp_path / output)
+        predict(folder, rows)
+    monkeypatch.setattr(module, "_line", None)
+    source = write_pairs(tmp_path / "in.jsonl", rows)
+    with pytest.raises(ValueError, match=said):
+        predict(folder, source, tmp_path / "out.jsonl", text_column="one", text_pair_column="two")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "model"]
 
 
-def test_labels_about_a_word_are_refused(tmp_path: Path) -> None:
-    roles = {"encoder_type": "alternating", "tagging_indicator_size": 2}
-    folder = checkpoint(tmp_path / "roles", ElmoForTokenClassification, **roles)
-    with pytest.raises(ValueError, match=r"about a word .*but a row does not name one"):
-        predict(folder, TEXTS)
+def test_columns_that_do_not_fit_the_model_are_refused(tmp_path: Path) -> None:
+    source = write_pairs(tmp_path / "in.csv", [("a", "b")])
+    for head, said in (
+        ("pooled", r"reads pairs of texts \(classifier_text_pairs\).*column of the second texts with text_pair_column"),
+        ("answers", r"answers questions.*column of the passages with text_pair_column \(--text-pair-column\)"),
+        (
+            "roles",
+            r"about a word \(tagging_indicator_size\).*numbers \(from 0\) of the predicates' words with text_pair",
+        ),
+    ):
+        folder = pairs_checkpoint(tmp_path / head, head)
+        with pytest.raises(ValueError, match=said):
+            predict(folder, source, text_column="one")
+        with pytest.raises(TypeError, match=r"inputs, row 0: expected a tuple \(text, pair\), got str 'a b'"):
+            predict(folder, ["a b"])
+        with pytest.raises(ValueError, match=r"'two' belongs to an input file.*give tuples"):
+            predict(folder, [("a", "b")], text_pair_column="two")
+    with pytest.raises(ValueError, match=r"'two' names a second text .*reads one text a row: leave it out"):
+        predict(checkpoint(tmp_path / "one"), source, text_column="one", text_pair_column="two")
 
+
+def test_two_columns_of_text_that_is_tokenized_already(tmp_path: Path) -> None:
+    for head, rows in (("esim", [("don't go", "a-b , c")]), ("answers", [("don't go ?", "a.b  c,d")])):
+        folder = pairs_checkpoint(tmp_path / head, head)
+        apart = predict(folder, rows)  # at whitespace, too
+        ElmoTokenizer().save_pretrained(folder)
+        assert predict(folder, rows, pretokenized=True) == apart
+        assert predict(folder, rows) != apart
+
+
+# -- coreference -------------------------------------------------------------------------------------------------------
 
 DOCUMENTS = ["Ann saw a dog .\n\nShe called it .", "Bo ran .", "a b a b\na b"]
 
@@ -199,6 +381,20 @@ def test_clusters_of_documents(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     assert "clusters are lists: take .jsonl" in capsys.readouterr().err
 
 
+def test_documents_that_cannot_be_resolved_are_named(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model", ElmoForCoreferenceResolution, coreference_hidden_size=9)
+    tokenizer = ElmoTokenizer("whitespace", split_special_tokens=False)
+    with pytest.raises(ValueError, match=r"row 2 \(counted from 0\): a word of sentence 1 is read as a boundary"):
+        predict(folder, ["a b", "c", "d\ne </S> f"], tokenizer=tokenizer)
+
+
+@pytest.mark.parametrize("changes", [{"coreference_speakers": True}, {"coreference_num_genres": 2}])
+def test_a_resolver_that_reads_more_than_texts_is_refused(tmp_path: Path, changes: dict) -> None:
+    folder = checkpoint(tmp_path / "model", ElmoForCoreferenceResolution, coreference_hidden_size=9, **changes)
+    with pytest.raises(ValueError, match=rf"reads more than a text \({next(iter(changes))}\).*hf_elmo.resolve"):
+        predict(folder, DOCUMENTS)
+
+
 def test_options_and_tokenizers_that_do_not_fit(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "model")
     with pytest.raises(ValueError, match="belong to an input file"):
@@ -217,12 +413,12 @@ def test_standard_input_into_memory(tmp_path: Path, monkeypatch) -> None:
 
 def test_words_that_no_line_of_tags_can_hold(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "model", ElmoForTokenClassification)
-    with pytest.raises(ValueError, match=r"'a </S> b' has 3 words, but 2 tags"):
-        predict(folder, [["a", "</S>", "b"]], tokenizer=ElmoTokenizer(split_special_tokens=False))
+    with pytest.raises(ValueError, match=r"row 1 \(counted from 0\), 'a </S> b', has 3 words, but 2 tags"):
+        predict(folder, ["a b c", ["a", "</S>", "b"]], tokenizer=ElmoTokenizer(split_special_tokens=False))
     rows = tmp_path / "in.jsonl"
     rows.write_text(json.dumps({"text": ["a\tb"]}) + "\n", encoding="utf-8")
     assert predict(folder, rows)[0]["words"] == ["a\tb"]
-    with pytest.raises(ValueError, match=r"'a\\tb' holds whitespace.*use .jsonl"):
+    with pytest.raises(ValueError, match=r"row 0 .*'a\\tb' holds whitespace.*use .jsonl"):
         predict(folder, rows, tmp_path / "out.tsv")
 
 
