@@ -433,7 +433,7 @@ def _add_predict(subparsers: argparse._SubParsersAction) -> None:
         "each row of INPUT into OUTPUT. An interrupted run resumes when it is started again. INPUT has one row a line "
         "or record, as embed reads it; a document that is resolved has a sentence a line, so it is a record of a "
         ".jsonl file. OUTPUT is .jsonl (labels and probabilities, words and tags, answers, or words and clusters) or "
-        ".tsv (a label and its probability a line; an answer and its score; or "
+        ".tsv (a label and its probability a line, of several labels at once all of them; an answer and its score; or "
         "a word and its tag a line, and a blank line after each row).",
         examples="""
             hf-elmo predict my-classifier texts.txt labels.jsonl

@@ -91,8 +91,8 @@ def predict(
             resolved is a document, one sentence a line (in a file: of `.jsonl` or another format whose texts may have
             line breaks).
         output: the file to write: `.jsonl`, a record for each row, or `.tsv`, a line for each row: the label and its
-            probability, several labels, or the numbers of a regression;
-            an answer, whitespace in it made single spaces, and its score. Of
+            probability; of several labels at once each label and its probability, all of them, in the order of
+            `id2label`; the numbers of a regression; an answer, whitespace in it made single spaces, and its score. Of
             a tagger a word and its tag a line and a blank line after each row. `None`: return the records.
         tokenizer: by default that of the model's folder.
         device: where to compute; by default a GPU if there is one, for a model the one that it is on.
@@ -189,6 +189,9 @@ def _require_lines(model: ElmoTaskModel, output: str) -> None:
     """Refuses a model whose results no lines of `.tsv` can hold (ValueError)."""
     if isinstance(model, ElmoForCoreferenceResolution):
         raise ValueError(f"output {output!r} has a line for a row, but clusters are lists: take .jsonl.")
+    for name in model.config.id2label.values():
+        if {*"\t\n\r"} & set(name):
+            raise ValueError(f"the label {name!r} holds what separates columns or lines in {output!r}: take .jsonl.")
 
 
 def _check_output(output: Path, overwrite: bool) -> None:
@@ -422,7 +425,9 @@ def _line(number: int, record: dict[str, Any], ending: str) -> str:
         return f"{' '.join(record['answer'].split())}\t{record['score']:.6f}\n"
     if "label" in record:
         return f"{record['label']}\t{record['probability']:.6f}\n"
-    return "\t".join(record["labels"] if "labels" in record else map(str, record["values"])) + "\n"
+    if "labels" in record:
+        return "\t".join(f"{name}\t{value:.6f}" for name, value in record["probabilities"].items()) + "\n"
+    return "\t".join(map(str, record["values"])) + "\n"
 
 
 def _manifest(job: _Job, output: Path, known: Survey) -> dict[str, Any]:

@@ -136,6 +136,24 @@ def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path: Path, monkeypatch) ->
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
+@pytest.mark.parametrize("number", [1, 3])
+def test_lines_of_several_labels_hold_each_probability(tmp_path: Path, number: int) -> None:
+    """Of a single sigmoid, too, as for messages that are spam or not."""
+    labels = {i: f"of {i}" for i in range(number)}
+    fields = {"id2label": labels, "label2id": {name: i for i, name in labels.items()}}
+    folder = checkpoint(tmp_path / "model", problem_type="multi_label_classification", **fields)
+    model = ElmoForSequenceClassification.from_pretrained(folder)
+    torch.nn.init.constant_(model.classifier.bias, -2.0)
+    model.save_pretrained(folder)
+    records = predict(folder, TEXTS)
+    assert not all(record["labels"] for record in records)  # a text without a label has a line with all of them, too
+    predict(folder, TEXTS, tmp_path / "out.tsv")
+    lines = [line.split("\t") for line in (tmp_path / "out.tsv").read_text(encoding="utf-8").splitlines()]
+    assert [line[::2] for line in lines] == [list(labels.values())] * len(TEXTS)
+    found = [[float(value) for value in line[1::2]] for line in lines]
+    assert found == [pytest.approx(list(record["probabilities"].values()), abs=1e-6) for record in records]
+
+
 def test_a_run_killed_after_its_result_is_ended_by_the_next(tmp_path: Path, monkeypatch) -> None:
     folder, output = checkpoint(tmp_path / "model"), tmp_path / "out.jsonl"
     written = predict(folder, TEXTS, tmp_path / "whole.jsonl")
@@ -417,6 +435,10 @@ def test_words_that_no_line_of_tags_can_hold(tmp_path: Path) -> None:
         predict(folder, ["a b c", ["a", "</S>", "b"]], tokenizer=ElmoTokenizer(split_special_tokens=False))
     rows = tmp_path / "in.jsonl"
     rows.write_text(json.dumps({"text": ["a\tb"]}) + "\n", encoding="utf-8")
+    labels = {0: "O", 1: "a\tb", 2: "c"}
+    tabs = checkpoint(tmp_path / "tabs", id2label=labels, label2id={name: i for i, name in labels.items()})
+    with pytest.raises(ValueError, match=r"the label 'a\\tb' holds what separates columns.*take .jsonl"):
+        predict(tabs, TEXTS, tmp_path / "out.tsv")
     assert predict(folder, rows)[0]["words"] == ["a\tb"]
     with pytest.raises(ValueError, match=r"row 0 .*'a\\tb' holds whitespace.*use .jsonl"):
         predict(folder, rows, tmp_path / "out.tsv")
