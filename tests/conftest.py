@@ -36,6 +36,7 @@ SLOW = (
     "tests/pretraining/test_resume.py::test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one",
     "tests/pretraining/test_torchrun.py",
     "tests/pretraining/test_trainer.py::test_two_processes_make_the_updates_of_one_with_twice_the_rows",
+    "tests/tasks/test_predict.py::test_killed_runs_resume_to_the_same_bytes",
     "tests/test_compile.py",
     "tests/test_export.py",
     "tests/test_hub.py::test_pushed_by_each_way_and_loaded_where_hf_elmo_is_not",

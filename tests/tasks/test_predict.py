@@ -26,6 +26,7 @@ from hf_elmo import (
 from hf_elmo.embedding.parts import PartsFolder
 from hf_elmo_cli import main
 from tests.conftest import SENTENCES, TINY, random_model
+from tests.harness.kills import KILLS, Command, run_with_kills
 
 NAMES = {0: "O", 1: "B-x", 2: "I-x"}
 FIELDS = {"id2label": NAMES, "label2id": {name: i for i, name in NAMES.items()}}
@@ -152,6 +153,40 @@ def test_lines_of_several_labels_hold_each_probability(tmp_path: Path, number: i
     assert [line[::2] for line in lines] == [list(labels.values())] * len(TEXTS)
     found = [[float(value) for value in line[1::2]] for line in lines]
     assert found == [pytest.approx(list(record["probabilities"].values()), abs=1e-6) for record in records]
+
+
+def test_a_run_with_other_rows_is_not_resumed(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "WINDOW_ROWS", 2)
+    folder, source, output = checkpoint(tmp_path / "model"), tmp_path / "in.txt", tmp_path / "out.jsonl"
+    run = functools.partial(predict, folder, source, output, device="cpu")
+    source.write_text("".join(f"{text}\n" for text in TEXTS), encoding="utf-8")
+    with monkeypatch.context() as patched:
+        patched.setattr(PartsFolder, "put_in_place", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            run()
+    source.write_text("".join(f"{text}\n" for text in [*TEXTS[:-1], "another"]), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"differs: rows_sha256 was .*restart=True"):
+        run()
+    assert not output.exists()
+    run(restart=True)
+    expected = predict(folder, [*TEXTS[:-1], "another"], device="cpu")
+    assert [json.loads(line)["label"] for line in output.open(encoding="utf-8")] == [row["label"] for row in expected]
+
+
+def stopped(*arguments: object, **options: object) -> None:
+    raise KeyboardInterrupt
+
+
+def small_windows() -> None:
+    module.WINDOW_ROWS = 4
+
+
+def test_killed_runs_resume_to_the_same_bytes(tmp_path: Path) -> None:
+    folder, source = checkpoint(tmp_path / "model"), tmp_path / "in.txt"
+    source.write_text("".join(f"{text} {number}\n" for number in range(6) for text in TEXTS), encoding="utf-8")
+    arguments = ["predict", "--device", "cpu", str(folder), str(source), "OUT/labels.jsonl"]
+    counts = run_with_kills(Command(arguments, "labels.jsonl", small_windows, leaves=".parts"), tmp_path, KILLS)
+    assert counts["kills"], "nothing was killed: the test would prove too little"
 
 
 def test_a_run_killed_after_its_result_is_ended_by_the_next(tmp_path: Path, monkeypatch) -> None:
