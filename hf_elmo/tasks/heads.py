@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from transformers import AutoConfig
 
+from ..configuration_tasks_elmo import FIRST_VECTOR_ID
 from ..embedding.corpus import require_tokenizer
 from ..modeling_tasks_elmo import ElmoTaskModel
 from ..shipped import named, tokenizer_of
@@ -23,7 +24,7 @@ def load_head(
     """A model of one of the classes `heads`, or the one of a name or folder, and its tokenizer.
 
     Raises:
-        ValueError: the model is of another class, or the tokenizer of another model.
+        ValueError: the model is of another class, or the tokenizer of another model, or without its words.
     """
     by_name = {head.__name__: head for head in heads}
     if isinstance(model, (str, os.PathLike)):
@@ -40,7 +41,19 @@ def load_head(
     if tokenizer is None:
         tokenizer = tokenizer_of(model)
     require_tokenizer(model.config, tokenizer)
+    _require_words(model, tokenizer)
     return model if device is None else model.to(device), tokenizer
+
+
+def _require_words(model: ElmoTaskModel, tokenizer: ElmoTokenizer) -> None:
+    """Refuses a tokenizer with another number of words than the model has vectors for (ValueError)."""
+    rows = model.config.word_vectors_vocab_size
+    if rows is not None and len(tokenizer.words or ()) + FIRST_VECTOR_ID != rows:
+        raise ValueError(
+            f"the tokenizer has {len(tokenizer.words or ()):,} words, the model has vectors of "
+            f"{rows - FIRST_VECTOR_ID:,} (word_vectors_vocab_size - {FIRST_VECTOR_ID}): give the tokenizer that "
+            "belongs to the model, or set its words (tokenizer.words)."
+        )
 
 
 def batches_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

@@ -458,6 +458,21 @@ def test_options_and_tokenizers_that_do_not_fit(tmp_path: Path) -> None:
     assert len(predict(model, TEXTS)) == len(TEXTS)  # the default tokenizer has the model's length of words
 
 
+@pytest.mark.parametrize("words", [None, ["the"], ["the", "a", ".", "b"]])
+def test_a_tokenizer_of_another_number_of_words_is_refused(tmp_path: Path, words: list[str] | None) -> None:
+    folder = checkpoint(tmp_path / "model", word_vectors_vocab_size=6, word_vectors_size=4)
+    tokenizer = ElmoTokenizer(word_splitting="whitespace")
+    tokenizer.words = words
+    said = rf"tokenizer has {len(words or ())} words, .*vectors of 3 \(word_vectors_vocab_size - 3\)"
+    with pytest.raises(ValueError, match=said):
+        predict(folder, TEXTS, tokenizer=tokenizer)
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(ValueError, match=said):
+        predict(folder, TEXTS)
+    tokenizer.words = ["the", "a", "."]
+    assert len(predict(folder, TEXTS, tokenizer=tokenizer)) == len(TEXTS)
+
+
 def test_standard_input_into_memory(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO("\n".join(TEXTS).encode())))
     folder = checkpoint(tmp_path / "model")
