@@ -12,13 +12,15 @@ import numpy as np
 from ..lines import read_lines
 from ..tokenization_elmo import ElmoTokenizer
 
+_BINARY = " Word2vec's binary format is read where the name ends in .bin or .bin.gz: if it is that, rename the file."
+
 
 def read_word_vectors(
     path: str | os.PathLike, words: Iterable[str] | None = None, limit: int | None = None
 ) -> tuple[list[str], np.ndarray]:
     """
     Word vectors from a file: GloVe's text, word2vec's and fastText's text (`.vec`, with a first line `words size`), or
-    word2vec's binary (`.bin`); each also with `.gz`.
+    word2vec's binary, which is read where the name ends in `.bin`; each also with `.gz`. In text, one space separates.
 
     A word that is in the file twice has its first vector. (gensim reads the same files; it would be a large dependency
     for a small format.)
@@ -33,8 +35,8 @@ def read_word_vectors(
         the words, and `[words, size]` float32.
 
     Raises:
-        ValueError: the file is not of these formats, is cut off, or holds a number that is not finite; or `limit` is
-            under 1.
+        ValueError: the file is not of these formats, is cut off, has more than it says, or holds a number that is not
+            finite; or `limit` is under 1.
 
     Example:
 
@@ -66,7 +68,7 @@ def read_word_vectors(
 def _read_text(path: Path) -> Iterator[tuple[str, np.ndarray]]:
     size = expected = None
     number = read = 0
-    for number, line in enumerate(read_lines(path, newline="\n"), start=1):
+    for number, line in enumerate(_text_lines(path), start=1):
         parts = line.rstrip(" \r\n").split(" ")
         if number == 1 and len(parts) == 2 and all(part.isdecimal() for part in parts):
             expected, size = map(int, parts)
@@ -77,13 +79,27 @@ def _read_text(path: Path) -> Iterator[tuple[str, np.ndarray]]:
         except ValueError:
             vector = np.zeros(0, np.float32)
         if size < 1 or len(vector) != size or len(parts) < size + 1:
-            raise ValueError(f"{path}, line {number}: not a word and {size} numbers, but {line[:60]!r}.")
+            wanted = f"{size} numbers" if read or expected is not None else "its numbers"
+            raise ValueError(
+                f"{path}, line {number}: not a word and {wanted}, with one space between, but {line[:60]!r}."
+                f"{_BINARY if chr(0) in line else ''}"
+            )
         read += 1
         yield " ".join(parts[:-size]), vector
     if expected is not None and read != expected:
         raise ValueError(
             f"{path} has {read} vectors, but its first line says {expected}: it is cut off; fetch it again."
         )
+
+
+def _text_lines(path: Path) -> Iterator[str]:
+    try:
+        yield from read_lines(path, newline="\n")
+    except ValueError as error:
+        if not isinstance(error.__cause__, UnicodeDecodeError):
+            raise
+        reason = str(error).rpartition("; convert")[0]
+        raise ValueError(f"{reason}; convert the text to utf-8.{_BINARY}") from error
 
 
 def _read_binary(path: Path) -> Iterator[tuple[str, np.ndarray]]:
@@ -98,6 +114,12 @@ def _read_binary(path: Path) -> Iterator[tuple[str, np.ndarray]]:
             if len(data) < 4 * size:
                 raise ValueError(f"{path} ends in vector {number + 1} of {count}: it is cut off; fetch it again.")
             yield word.decode("utf-8", "replace"), np.frombuffer(data, dtype="<f4").astype(np.float32)
+        if file.read(2) not in (b"", b"\n"):
+            raise ValueError(
+                f"{path} has more than the {count} vectors of {size} numbers that its first line says: the line is "
+                "wrong, or a word holds a space, so that the numbers after it are not where they should be. Write it "
+                "again, with the words' spaces replaced, or take the text format."
+            )
 
 
 def _read_word(file: BinaryIO) -> bytes:
