@@ -753,14 +753,14 @@ class ElmoTokenizer(TokenizersBackend):
         file_names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
         if getattr(self, "vocab_file", None) is not None:
             file_names += self.save_vocabulary(save_directory, filename_prefix)
-        if self._word_numbers is not None:
-            target = Path(save_directory, (f"{filename_prefix}-" if filename_prefix else "") + "words.txt")
-            self._word_numbers.save(target)
-            file_names += (str(target),)
-        if self.character_vocab is not None:
-            name = (f"{filename_prefix}-" if filename_prefix else "") + self.vocab_files_names["character_vocab_file"]
-            self.character_vocab.save(Path(save_directory, name))
-            file_names += (str(Path(save_directory, name)),)
+        for own, name in ((self._word_numbers, "words_file"), (self.character_vocab, "character_vocab_file")):
+            prefix = f"{filename_prefix}-" if filename_prefix else ""
+            target = Path(save_directory, prefix + self.vocab_files_names[name])
+            if own is not None:
+                own.save(target)
+                file_names += (str(target),)
+            else:  # an earlier tokenizer's, which would be loaded with this one
+                target.unlink(missing_ok=True)
         return file_names
 
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str, ...]:

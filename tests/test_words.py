@@ -73,6 +73,26 @@ def test_words_come_back_from_a_checkpoint(tokenizer: ElmoTokenizer, tmp_path: P
     assert AutoTokenizer.from_pretrained(tmp_path / "none").words is None
 
 
+@pytest.mark.parametrize("prefix", ["", "my-"])
+def test_words_that_were_taken_away_do_not_come_back_from_the_same_folder(
+    tokenizer: ElmoTokenizer, tmp_path: Path, prefix: str
+) -> None:
+    tokenizer.words = WORDS
+    tokenizer.save_pretrained(tmp_path, filename_prefix=prefix[:-1])
+    assert (tmp_path / f"{prefix}words.txt").is_file()
+    vocabulary = tmp_path / f"{prefix}character_vocab.json"  # of another tokenizer that was there
+    vocabulary.write_text("{}")
+    tokenizer.words = None
+    saved = tokenizer.save_pretrained(tmp_path, filename_prefix=prefix[:-1])
+    assert not (tmp_path / f"{prefix}words.txt").exists()
+    assert not vocabulary.exists()
+    assert all(Path(path).exists() for path in saved)
+    if not prefix:
+        again = AutoTokenizer.from_pretrained(tmp_path)
+        assert again.words is None
+        assert again(TEXTS).keys() == {"input_ids", "attention_mask"}
+
+
 @pytest.mark.parametrize(("words", "said"), [(["a", "b", "a"], "'a' twice"), ([""], "''"), (["a\nb"], r"'a\\nb'")])
 def test_words_that_cannot_be_listed(words: list[str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
