@@ -42,6 +42,7 @@ SLOW = (
     "tests/test_hub.py::test_pushed_by_each_way_and_loaded_where_hf_elmo_is_not",
     "tests/test_model_cards.py::test_every_code_block_runs_where_hf_elmo_is_not",
     "tests/test_package.py::test_the_installed_wheel_runs_outside_of_the_checkout",
+    "tests/test_readme.py::test_a_model_exported_by_the_command_prints_what_follows",
     "tests/test_remote_code.py::test_heads_with_word_vectors_without_the_package",
     "tests/test_remote_code.py::test_other_characters_and_words_come_along",
     "tests/test_remote_code.py::test_the_resolver_of_coreference_without_the_package",

@@ -14,9 +14,9 @@ from .manylangs_files import make_settings, write_model
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-ELSEWHERE = {"ONNX"}  # tests/conversion/test_onnx.py: the exporter takes long
 NEEDS = {"Many machines": "pyarrow"}
 CONVERT = "Convert a published model"
+EXPORT = "ONNX"
 
 
 class Block(NamedTuple):
@@ -48,11 +48,11 @@ def run(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_no_block_is_missed() -> None:
     assert README.count("```python\n") == len(BLOCKS)
-    assert {*ELSEWHERE, *NEEDS, CONVERT} < BLOCKS.keys()
+    assert {*NEEDS, CONVERT, EXPORT} < BLOCKS.keys()
     assert sum(bool(block.printed) for block in BLOCKS.values()) >= 4
 
 
-@pytest.mark.parametrize("heading", sorted(BLOCKS.keys() - ELSEWHERE - {CONVERT}))
+@pytest.mark.parametrize("heading", sorted(BLOCKS.keys() - {CONVERT, EXPORT}))
 def test_a_block_prints_what_follows_it(
     heading: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,6 +73,18 @@ def test_a_model_converted_by_the_command_prints_what_follows(
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(command)) == 0
     run(BLOCKS[CONVERT], capsys)
+
+
+def test_a_model_exported_by_the_command_prints_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for library in ("onnxruntime", "onnxscript"):
+        pytest.importorskip(library)
+    (command,) = re.findall(r"^hf-elmo (export .* --onnx)$", sections()[EXPORT], re.MULTILINE)
+    (tmp_path / "hf_elmo").symlink_to(ROOT / "hf_elmo")
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(command)) == 0
+    run(BLOCKS[EXPORT], capsys)
 
 
 @pytest.mark.parametrize("anchor", sorted(set(re.findall(r"\]\(#([^)]+)\)", README))))
