@@ -74,15 +74,18 @@ class ElmoHighwayLSTM(GradientCheckpointingLayer):
     def forward(self, words: Tensor, batch_sizes: Sequence[int]) -> Tensor:
         """Packed words `[packed, input_size]`, in the order in which they are read, to `[packed, hidden_size]`."""
         *gates, highway = nn.functional.linear(words, self.weight_ih, self.bias).chunk(6, dim=1)
-        hidden = cell = words.new_zeros(batch_sizes[0], self.hidden_size)
+        # Under autocast the linear maps are of its type, and what is added up over the words of the weights'.
+        hidden = highway.new_zeros(batch_sizes[0], self.hidden_size)
+        cell = self.bias.new_zeros(hidden.shape)
         kept = nn.functional.dropout(torch.ones_like(hidden), self.dropout, self.training)
+        weight_hh = self.weight_hh.T.to(hidden)
         steps = zip(*(part.split(batch_sizes) for part in (torch.cat(gates, dim=1), highway)), strict=True)
         outputs = []
         for from_word, passed in steps:
             size = len(passed)  # the last rows have ended
-            i, f, g, o, r = torch.addmm(from_word, hidden[:size], self.weight_hh.T).chunk(5, dim=1)
+            i, f, g, o, r = torch.addmm(from_word, hidden[:size], weight_hh).chunk(5, dim=1)
             cell = f.sigmoid() * cell[:size] + i.sigmoid() * g.tanh()
-            hidden = torch.lerp(passed, o.sigmoid() * cell.tanh(), r.sigmoid()) * kept[:size]
+            hidden = torch.lerp(passed, (o.sigmoid() * cell.tanh()).to(passed), r.sigmoid()) * kept[:size]
             outputs.append(hidden)
         return torch.cat(outputs)
 

@@ -312,6 +312,25 @@ def test_bfloat16(inputs: dict) -> None:
     assert all(p.grad.isfinite().all() for p in narrow.parameters() if p.requires_grad)
 
 
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("training", [True, False])
+def test_autocast_is_near(inputs: dict, head: str, training: bool) -> None:
+    model = make(**HEADS[head], **OFF).train(training)
+    here = model(**inputs).start_logits > -1e30
+
+    def run(enabled: bool) -> list[Tensor]:
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            output = model(**inputs, start_positions=STARTS, end_positions=ENDS)
+        output.loss.backward()
+        gradients = [p.grad.flatten() for p in model.parameters() if p.requires_grad]
+        return [output.loss, output.start_logits[here].float(), output.end_logits[here].float(), torch.cat(gradients)]
+
+    # Sixteen roundings, as in the tests of other heads; of the gradients more, as a maximum may be of another word.
+    for found, expected, roundings in zip(run(True), run(False), (16, 16, 16, 64), strict=True):
+        assert (found - expected).norm() / expected.norm() < roundings * 2**-8
+
+
 # -- checkpoints -------------------------------------------------------------------------------------------------------
 
 
