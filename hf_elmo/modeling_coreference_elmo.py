@@ -1,7 +1,7 @@
 """ELMo with a resolver of coreference on it: the mentions of a document, and which of them mean the same (Lee et al.
 2017, 2018)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -544,21 +544,34 @@ def _require_labels(labels: Tensor, sentences: Sequence[Tensor]) -> None:
             "the first word, the last word and the number of its cluster, -100 for padding; CoreferenceCollator pads."
         )
     for row, (mentions, numbers) in enumerate(zip(labels.tolist(), sentences, strict=True)):
-        numbers, seen = numbers.tolist(), {}
-        for mention in mentions:
-            if mention == [NOTHING] * 3:
-                continue
-            first, last, cluster = mention
-            where = f"document {row} has a mention of cluster {cluster} from word {first} to word {last}, but"
-            if not 0 <= first <= last < len(numbers):
-                raise ValueError(f"{where} its words are 0 to {len(numbers) - 1}, counted without boundaries.")
-            if cluster < 0:
-                raise ValueError(f"{where} clusters are numbered from 0; -100 pads all three numbers.")
-            if numbers[first] != numbers[last]:
-                raise ValueError(f"{where} these are in sentences {numbers[first]} and {numbers[last]}: cut it there.")
-            if (first, last) in seen:
-                raise ValueError(f"{where} cluster {seen[first, last]} has it, too: clusters share no mention.")
-            seen[first, last] = cluster
+        given = [mention for mention in mentions if mention != [NOTHING] * 3]
+        require_mentions(given, numbers.tolist(), f"document {row}")
+
+
+def require_mentions(mentions: Iterable[Sequence[int]], sentences: Sequence[int], document: str) -> None:
+    """
+    Refuses mentions that a document cannot have.
+
+    Args:
+        mentions: of each the first word, the last word and the number of its cluster.
+        sentences: of each word the number of its sentence.
+        document: what the error calls it.
+
+    Raises:
+        ValueError: a mention is outside of the document, goes over the end of a sentence, or is there twice.
+    """
+    seen: dict[tuple[int, int], int] = {}
+    for first, last, cluster in mentions:
+        where = f"{document} has a mention of cluster {cluster} from word {first} to word {last}, but"
+        if not 0 <= first <= last < len(sentences):
+            raise ValueError(f"{where} its words are 0 to {len(sentences) - 1}, counted without boundaries.")
+        if cluster < 0:
+            raise ValueError(f"{where} clusters are numbered from 0; -100 pads all three numbers.")
+        if sentences[first] != sentences[last]:
+            raise ValueError(f"{where} these are in sentences {sentences[first]} and {sentences[last]}: cut it there.")
+        if (first, last) in seen:
+            raise ValueError(f"{where} cluster {seen[first, last]} has it, too: clusters share no mention.")
+        seen[first, last] = cluster
 
 
 __all__ = ["ElmoCoreferenceOutput", "ElmoForCoreferenceResolution"]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..evaluation import evaluation_mode
-from ..modeling_coreference_elmo import NOTHING, ElmoForCoreferenceResolution
+from ..modeling_coreference_elmo import NOTHING, ElmoForCoreferenceResolution, require_mentions
 from ..tokenization_elmo import ElmoTokenizer
 from .heads import load_head
 
@@ -27,7 +27,7 @@ class Resolved:
         words: of all sentences.
         clusters: mentions as the first and the last word, counted from 0.
         characters: the same mentions as `(start, end)`, such that `text[start:end]` is the mention; `None` for a
-            document that was given as words.
+            document that was given as words. All are empty where a document has no words.
     """
 
     words: list[str]
@@ -57,10 +57,13 @@ def encode_document(
         `input_ids`, `attention_mask`, `word_vector_ids` where the tokenizer has words, and what was asked for.
 
     Raises:
-        ValueError: the document has no words, a word of it is read as a boundary, or `speakers` are of another number
-            than the sentences.
+        ValueError: the document has no words, or a string in a list of sentences; a word is read as a boundary;
+            `speakers` are of another number than the sentences; or a mention is outside of the document, goes over the
+            end of a sentence, or is there twice (in two clusters, or in one).
     """
     sentences = _sentences(document)
+    if isinstance(speakers, str):
+        raise ValueError(f"speakers are the string {speakers!r:.40}: give a list, one for each sentence.")
     if speakers is not None and len(speakers) != len(sentences):
         raise ValueError(f"there are {len(speakers)} speakers, but {len(sentences)} sentences: give one for each.")
     split = {"is_split_into_words": not isinstance(document, str)}
@@ -79,6 +82,8 @@ def encode_document(
     row = {name: [x for number in kept for x in columns[number]] for name, columns in encoded.items()}
     if clusters is not None:
         row["labels"] = [[first, last, number] for number, own in enumerate(clusters) for first, last in own]
+        of_words = [number for number in kept for _ in encoded["input_ids"][number][2:]]  # less two boundaries
+        require_mentions(row["labels"], of_words, f"the document {document!r:.60}")
     if speakers is not None:
         ids = {name: number for number, name in enumerate(dict.fromkeys(filter(None, speakers)), start=1)}
         row["speaker_ids"] = [ids.get(speakers[n], 0) for n in kept for _ in encoded["input_ids"][n]]
@@ -88,13 +93,23 @@ def encode_document(
 def _sentences(document: Document) -> list:
     if isinstance(document, str):
         return document.split("\n")
+    for number, sentence in enumerate(document):
+        if isinstance(sentence, str):
+            raise ValueError(
+                f"sentence {number} is the string {sentence!r:.60}, but must be a list of words; a text is one string "
+                'with one sentence a line, "\\n".join(sentences).'
+            )
     return [list(sentence) for sentence in document]
 
 
 @dataclass
 class CoreferenceCollator:
     """Batches of documents for Trainer: the tokenizer's padding for what it makes (or `bilm_layers` in its place), -100
-    for the mentions in `labels`, 0 for `speaker_ids`, and `genre_ids` as they are."""
+    for the mentions in `labels`, 0 for `speaker_ids`, and `genre_ids` as they are.
+
+    Raises:
+        ValueError: some of a batch's documents have one of these, and others do not.
+    """
 
     tokenizer: ElmoTokenizer
 
@@ -103,19 +118,28 @@ class CoreferenceCollator:
         rows = [{key: value for key, value in feature.items() if key not in own} for feature in features]
         batch = self.tokenizer.pad(rows, padding=True, return_tensors="pt")
         mask = batch["attention_mask"].bool()
-        if "labels" in features[0]:
+        there = {name: _there(name, features) for name in own}
+        if there["labels"]:
             mentions = [np.asarray(feature["labels"], dtype=np.int64).reshape(-1, 3) for feature in features]
             labels = torch.full((len(mentions), max(map(len, mentions)), 3), NOTHING)
             for row, one in zip(labels, mentions, strict=True):
                 row[: len(one)] = torch.from_numpy(one)
             batch["labels"] = labels
-        if "speaker_ids" in features[0]:
+        if there["speaker_ids"]:
             speakers = np.concatenate([np.asarray(feature["speaker_ids"], dtype=np.int64) for feature in features])
             batch["speaker_ids"] = torch.zeros(mask.shape, dtype=torch.int64)
             batch["speaker_ids"][mask] = torch.from_numpy(speakers)
-        if "genre_ids" in features[0]:
+        if there["genre_ids"]:
             batch["genre_ids"] = torch.tensor([int(feature["genre_ids"]) for feature in features])
         return batch
+
+
+def _there(name: str, features: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the documents of a batch have a column; refuses some with and some without (ValueError)."""
+    without = [row for row, feature in enumerate(features) if feature.get(name) is None]
+    if 0 < len(without) < len(features):
+        raise ValueError(f"document {without[0]} of the batch has no {name}, but others have: all or none must.")
+    return not without
 
 
 def resolve(
@@ -139,7 +163,8 @@ def resolve(
         device: where to compute; by default a GPU if there is one, for a model the one that it is on.
 
     Raises:
-        ValueError: `documents` is a string, the model has no head for the task, or a document cannot be encoded.
+        ValueError: `documents` is a string, `speakers` or `genres` are of another number, the model has no head for the
+            task, or a document cannot be encoded; the message has its number. One without words has no clusters.
 
     Example:
 
@@ -150,18 +175,20 @@ def resolve(
     ```"""
     if isinstance(documents, str):
         raise ValueError(f"documents must be a list of documents, but is the string {documents!r:.40}: put it in one.")
+    columns = [documents]
+    for name, given in (("speakers", speakers), ("genres", genres)):
+        if given is not None and len(given) != len(documents):
+            raise ValueError(f"there are {name} of {len(given)} documents, but {len(documents)} documents.")
+        columns.append([None] * len(documents) if given is None else given)
     model, tokenizer = load_head((ElmoForCoreferenceResolution,), model, tokenizer, device)
+    found = []
     with evaluation_mode(model), torch.inference_mode():
-        return [
-            resolve_one(
-                model,
-                tokenizer,
-                document,
-                None if speakers is None else speakers[number],
-                None if genres is None else genres[number],
-            )
-            for number, document in enumerate(documents)
-        ]
+        for number, each in enumerate(zip(*columns, strict=True)):
+            try:
+                found.append(resolve_one(model, tokenizer, *each))
+            except ValueError as error:
+                raise ValueError(f"document {number}: {error}") from error
+    return found
 
 
 def resolve_one(
@@ -172,6 +199,8 @@ def resolve_one(
     genre: int | None = None,
 ) -> Resolved:
     """The clusters of a document, by a model in evaluation mode; [`resolve`] has the arguments."""
+    if not any(tokenizer.split_into_words(_sentences(document))):
+        return Resolved([], [], [] if isinstance(document, str) else None)
     row = encode_document(tokenizer, document, None, speakers)
     if genre is not None:
         row["genre_ids"] = genre

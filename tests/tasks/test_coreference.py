@@ -1,5 +1,6 @@
 """Coreference on Trainer and over texts: documents as rows, batches, stored layers, clusters."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -51,11 +52,31 @@ def test_a_document_is_its_sentences_one_after_another(tokenizer: ElmoTokenizer)
         ([[]], {}, "has no words"),
         ("\n ", {}, "has no words"),
         ([["a"], ["b"]], {"speakers": ["Eve"]}, "1 speakers, but 2 sentences"),
+        ([["a"], ["b"], ["c"]], {"speakers": "Eve"}, "speakers are the string 'Eve': give a list"),
+        ([["a"], "She ran ."], {}, r"sentence 1 is the string 'She ran .', .* list of words; a text is one string"),
     ],
 )
 def test_documents_that_cannot_be_encoded(tokenizer: ElmoTokenizer, document: list, more: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         encode_document(tokenizer, document, **more)
+
+
+@pytest.mark.parametrize(
+    ("clusters", "said"),
+    [
+        ([[(0, 0), (30, 30)]], "mention of cluster 0 from word 30 to word 30, but its words are 0 to 3"),
+        ([[(0, 0), (1, 1)], [(-1, 0)]], "cluster 1 from word -1 to word 0, but its words are"),
+        ([[(-100, -100)]], "from word -100 to word -100, but its words are"),
+        ([[(1, 0)]], "from word 1 to word 0, but its words are"),
+        ([[(1, 2)]], "from word 1 to word 2, but these are in sentences 0 and 2: cut it there"),
+        ([[(0, 0), (3, 3)], [(3, 3), (1, 1)]], "cluster 1 from word 3 to word 3, but cluster 0 has it, too"),
+        ([[(0, 0), (0, 0)]], "cluster 0 from word 0 to word 0, but cluster 0 has it, too"),
+    ],
+)
+@pytest.mark.parametrize("document", ["Ann ran\n \nShe fell", [["Ann", "ran"], [], ["She", "fell"]]])
+def test_mentions_that_a_document_cannot_have(tokenizer, document: str | list, clusters: list, said: str) -> None:
+    with pytest.raises(ValueError, match=f"the document {re.escape(repr(document))} has a .*{said}"):
+        encode_document(tokenizer, document, clusters)
 
 
 def test_words_that_are_read_as_boundaries() -> None:
@@ -81,6 +102,17 @@ def test_batches(tokenizer: ElmoTokenizer, side: str) -> None:
     own = slice(0, 3) if side == "right" else slice(4, 7)
     assert batch["input_ids"][1, own].tolist() == rows[1]["input_ids"]
     assert "labels" not in CoreferenceCollator(tokenizer)([encode_document(tokenizer, "a")])
+
+
+@pytest.mark.parametrize("name", ["labels", "speaker_ids", "genre_ids"])
+@pytest.mark.parametrize("first", [True, False])
+def test_some_documents_of_a_batch_without_a_column(tokenizer: ElmoTokenizer, name: str, first: bool) -> None:
+    whole = {**encode_document(tokenizer, "Ann ran", [[(0, 0)]], ["Eve"]), "genre_ids": 2}
+    for without in ({key: value for key, value in whole.items() if key != name}, {**whole, name: None}):
+        rows = [without, whole] if first else [whole, without]
+        with pytest.raises(ValueError, match=f"document {1 - first} of the batch has no {name}, but others have"):
+            CoreferenceCollator(tokenizer)(rows)
+        assert name not in CoreferenceCollator(tokenizer)([without, without])
 
 
 def people(number: int, seed: int) -> list[tuple[list, list]]:
@@ -192,7 +224,24 @@ def test_clusters_with_speakers_and_genres(tokenizer: ElmoTokenizer) -> None:
         resolve(model, documents, tokenizer=tokenizer, genres=[0, 1])
 
 
+def test_documents_without_words_have_no_clusters(tokenizer: ElmoTokenizer) -> None:
+    model = make(coreference_speakers=True)
+    found = resolve(model, ["", "Rain .", " \n", [], [[]]], tokenizer=tokenizer, speakers=[[None]] * 5)
+    assert [one.words for one in found] == [[], ["Rain", "."], [], [], []]
+    assert [one.clusters for one in found] == [[]] * 5
+    assert [one.characters for one in found] == [[], [], [], None, None]
+
+
 def test_what_cannot_be_resolved(tokenizer: ElmoTokenizer) -> None:
+    documents = [[["Ann", "ran"]], [["She"]]]
+    for name, few, many in (("speakers", [["a"]], [["a"]] * 3), ("genres", [0], [0, 0, 0])):
+        for given in (few, many, []):
+            with pytest.raises(ValueError, match=f"there are {name} of {len(given)} documents, but 2 documents"):
+                resolve(make(), documents, tokenizer=tokenizer, **{name: given})
+    with pytest.raises(ValueError, match="document 1: there are 2 speakers, but 1 sentences"):
+        resolve(make(), documents, tokenizer=tokenizer, speakers=[["a"], ["a", "b"]])
+    with pytest.raises(ValueError, match=r"document 1: sentence 0 is the string 'Ann saw a dog .', but must be a list"):
+        resolve(make(), ["Ann saw .", ["Ann saw a dog .", "She ran ."]], tokenizer=tokenizer)
     with pytest.raises(ValueError, match="must be a list of documents, but is the string 'Ann ran"):
         resolve(make(), "Ann ran .")
     with pytest.raises(ValueError, match="ElmoForTokenClassification, but a fine-tuned head is needed: ElmoForCoref"):
