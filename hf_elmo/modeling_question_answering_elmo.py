@@ -160,7 +160,8 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
             length: not read here: Trainer sorts by this column of a data set (`train_sampling_strategy`), and drops
                 columns that are no arguments.
             num_items_in_batch: the labeled rows of all accumulated steps; `None` for the mean over those of the batch.
-                (Trainer does not count them: it averages steps, which is the same where they have as many rows.)
+                (Trainer does not count them: it averages steps, which is the same where they have as many labeled rows,
+                as those of [`hf_elmo.encode_questions`] have with `labeled_only=True`.)
 
         The others are those of [`ElmoTaskModel.read_words`].
 

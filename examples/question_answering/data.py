@@ -48,10 +48,10 @@ def parts_of(train: list[Question], test: list[Question]) -> dict[str, list[Ques
     }
 
 
-def encode(rows: dict[str, list], tokenizer: hf_elmo.ElmoTokenizer) -> dict[str, list]:
+def encode(rows: dict[str, list], tokenizer: hf_elmo.ElmoTokenizer, labeled_only: bool) -> dict[str, list]:
     """Rows for the model of a batch of questions."""
     texts = (rows[name] for name in ("text", "passage", "answers"))
-    return hf_elmo.encode_questions(tokenizer, *texts, numbers=rows["number"], **PIECES)
+    return hf_elmo.encode_questions(tokenizer, *texts, numbers=rows["number"], labeled_only=labeled_only, **PIECES)
 
 
 def datasets_of(parts: dict[str, list[Question]], tokenizer: hf_elmo.ElmoTokenizer) -> dict[str, Dataset]:
@@ -60,10 +60,11 @@ def datasets_of(parts: dict[str, list[Question]], tokenizer: hf_elmo.ElmoTokeniz
     for part, questions in parts.items():
         columns: dict[str, Any] = {key: [getattr(one, key) for one in questions] for key in Question._fields}
         columns["number"] = list(range(start, start + len(questions)))
-        rows = Dataset.from_dict(columns)
-        rows = rows.map(
-            partial(encode, tokenizer=tokenizer), batched=True, batch_size=100, remove_columns=list(columns)
+        encoded[part] = Dataset.from_dict(columns).map(
+            partial(encode, tokenizer=tokenizer, labeled_only=part == "train"),
+            batched=True,
+            batch_size=100,
+            remove_columns=list(columns),
         )
-        encoded[part] = rows if part != "train" else rows.filter(lambda at: at >= 0, input_columns="start_positions")
         start += len(questions)
     return encoded

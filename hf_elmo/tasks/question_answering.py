@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ def encode_questions(
     stride: int = STRIDE,
     numbers: Sequence[int] | None = None,
     pretokenized: bool = False,
+    labeled_only: bool = False,
 ) -> dict[str, list]:
     """
     Rows for [`ElmoForQuestionAnswering`], as columns for `datasets`: of each question one, or several where its passage
@@ -48,9 +50,12 @@ def encode_questions(
             characters. The first one is trained on: the words that it touches.
         allow_no_answer: as in the model's configuration. A piece of a passage without the answer is then a row without
             one (position 0), else a row without a label (-100), which adds nothing to a loss.
+        labeled_only: leave rows without a label out, for training: Trainer weighs accumulated steps alike, and batches
+            in `eval_loss` by their rows, however many have a label. [`squad_metrics`] needs all rows.
         max_length: positions of a row: the question, a piece of the passage, and four boundaries.
         stride: words that a piece shares with the one before.
-        numbers: of each question, for the column `piece`; by default 0, 1, ...
+        numbers: of each question, for the column `piece`; by default 0, 1, ... A `map` in batches, each of which would
+            begin at 0, needs them.
         pretokenized: the texts are tokenized already: they are split at whitespace, whatever `word_splitting` is.
 
     Returns:
@@ -59,22 +64,27 @@ def encode_questions(
         that word in the passage, and how many words of the passage the row has.
 
     Raises:
-        ValueError: a text has no words, an answer is not in its passage or missing, or the question leaves no more than
-            `stride` words of `max_length`; the message names the question.
+        ValueError: a text has no words, an answer is not in its passage, missing or not as SQuAD has it, or the
+            question leaves no more than `stride` words of `max_length`; the message names the question.
 
     Example:
 
     ```python
-    >>> rows = Dataset.from_dict(encode_questions(tokenizer, questions, passages, answers))
+    >>> train = Dataset.from_dict(encode_questions(tokenizer, questions, passages, answers, labeled_only=True))
+    >>> def encode(batch, numbers):
+    ...     return encode_questions(tokenizer, batch["question"], batch["context"], batch["answers"], numbers=numbers)
+    >>> dev = squad.map(encode, batched=True, with_indices=True, remove_columns=squad.column_names)
+    >>> metrics = squad_metrics(tokenizer, squad["context"], squad["answers"])
     >>> arguments = TrainingArguments(folder, label_names=["start_positions", "end_positions", "piece"])
-    >>> metrics = squad_metrics(tokenizer, passages, answers)
-    >>> Trainer(model, arguments, DataCollatorWithPadding(tokenizer), rows, rows, compute_metrics=metrics)
+    >>> Trainer(model, arguments, DataCollatorWithPadding(tokenizer), train, dev, compute_metrics=metrics)
     ```"""
     for name, texts in (("passages", passages), ("answers", answers)):
         if isinstance(texts, str) or (texts is not None and len(texts) != len(questions)):
             raise ValueError(
                 f"{name} must be a list, one for each of {len(questions)} questions, but is {texts!r:.80}."
             )
+    if labeled_only and answers is None:
+        raise ValueError("labeled_only=True leaves rows without a label out, but there are no answers.")
     numbers = range(len(questions)) if numbers is None else numbers
     words = tokenizer.split_into_words(questions, pretokenized)
     of_passage = _word_offsets(tokenizer, passages, pretokenized)
@@ -100,7 +110,10 @@ def encode_questions(
         spans = [_answer_words(*one, allow_no_answer) for one in given]
         rows = zip(of_row, columns["piece"], strict=True)
         labels = [_positions(spans[question], piece, allow_no_answer) for question, piece in rows]
-        columns["start_positions"], columns["end_positions"] = map(list, zip(*labels, strict=True))
+        kept = [row for row, (start, _) in enumerate(labels) if start != UNLABELED or not labeled_only]
+        columns = {name: [column[row] for row in kept] for name, column in columns.items()}
+        for name, side in (("start_positions", 0), ("end_positions", 1)):
+            columns[name] = [labels[row][side] for row in kept]
     return columns
 
 
@@ -137,6 +150,7 @@ def _answer_words(
     answers: Answers, name: str, passage: str, offsets: np.ndarray, allow_no_answer: bool
 ) -> tuple[int, int] | None:
     """The first and the last word of the first answer; `None` where there is none."""
+    _require_answers(answers, name)
     if not len(answers["text"]):
         if not allow_no_answer:
             raise ValueError(f"{name} has no answer: leave it out, or use allow_no_answer=True, of the model, too.")
@@ -150,9 +164,25 @@ def _answer_words(
         )
     first = int(np.searchsorted(offsets[:, 1], start, side="right"))
     last = int(np.searchsorted(offsets[:, 0], start + len(text), side="left")) - 1
-    if first > last:
+    if first > last or not text.strip():
         raise ValueError(f"{name}: its answer {text!r:.60} at character {start} holds no word; leave it out.")
     return first, last
+
+
+def _require_answers(answers: Answers, name: str) -> None:
+    """Refuses answers that are not as SQuAD has them (ValueError)."""
+    keys = "text", "answer_start"
+    texts, starts = (answers.get(key) if isinstance(answers, Mapping) else None for key in keys)
+    if (
+        any(isinstance(column, str) or not hasattr(column, "__len__") for column in (texts, starts))
+        or len(texts) != len(starts)
+        or not all(isinstance(text, str) for text in texts)
+        or not all(hasattr(start, "__int__") for start in starts)
+    ):
+        raise ValueError(
+            f"{name}: its answers are {answers!r:.80}, but must be lists of as many texts as starts, as SQuAD has "
+            'them: {"text": ["the cat"], "answer_start": [7]}, both empty where there is no answer.'
+        )
 
 
 def _positions(span: tuple[int, int] | None, piece: Sequence[int], allow_no_answer: bool) -> tuple[int, int]:
@@ -177,7 +207,8 @@ def squad_metrics(
     question its best span over all pieces of its passage, against all its answers.
 
     Trainer hands on the column `piece` if it is named among the labels:
-    `TrainingArguments(label_names=["start_positions", "end_positions", "piece"])`.
+    `TrainingArguments(label_names=["start_positions", "end_positions", "piece"])`. A `map` in batches has to number the
+    questions, `encode_questions(..., numbers=indices)` in `map(..., batched=True, with_indices=True)`.
 
     Args:
         tokenizer, passages, answers, pretokenized: as [`encode_questions`] had them; the numbers in `piece` are indices
@@ -186,7 +217,8 @@ def squad_metrics(
         max_answer_words: no longer span is an answer.
 
     Returns:
-        a function of predictions, to `exact_match` and `f1`, as fractions.
+        a function of predictions, to `exact_match` and `f1`, as fractions. It raises a ValueError where the rows of a
+        number are not the pieces of its passage.
 
     Raises:
         ImportError: torchmetrics is not installed.
@@ -204,17 +236,41 @@ def squad_metrics(
                 "the labels have no piece: name it, "
                 'TrainingArguments(label_names=["start_positions", "end_positions", "piece"]).'
             )
-        places = {number: offsets[passages[number]] for number in set(pieces[:, 0].tolist())}
+        places = _places(pieces, passages, offsets)
         scores = _span_scores(*prediction.predictions[:2], pieces, places, max_answer_words)
         found, truth = [], []
         for number, (spans, no_answer) in scores.items():
             best = _best(spans, no_answer if allow_no_answer else -np.inf, passages[number], places[number])
             found.append({"id": str(number), "prediction_text": best["answer"]})
+            _require_answers(answers[number], f"question {number}")
             texts = list(answers[number]["text"]) or [""]
             truth.append({"id": str(number), "answers": {"text": texts, "answer_start": [0] * len(texts)}})
         return {name: float(value) / 100 for name, value in squad(found, truth).items()}
 
     return compute
+
+
+def _places(pieces: np.ndarray, passages: Sequence[str], offsets: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
+    """Of each number in `pieces` where the words of its passage are; refuses rows that are not its pieces
+    (ValueError)."""
+    of_number: dict[int, list[tuple[int, int]]] = {}
+    for number, _, first, words in pieces.tolist():
+        of_number.setdefault(number, []).append((first, first + words))
+    places = {}
+    for number, own in of_number.items():
+        if not 0 <= number < len(passages):
+            raise ValueError(f"piece holds the number {number}, but there are {len(passages)} passages: see numbers=.")
+        places[number] = offsets[passages[number]]
+        own, words = sorted(own), len(places[number])
+        joined = all(first < begin <= end for (first, end), (begin, _) in pairwise(own))
+        if not joined or own[0][0] != 0 or own[-1][1] != words:
+            raise ValueError(
+                f"number {number} in piece is of rows with the words {own[:3]} (first, end) of a passage, but "
+                f"that of question {number} has {words}: rows of several questions have this number, where "
+                "encode_questions in a map of batches was not given numbers= (with_indices=True has them), or some of "
+                "its rows are missing."
+            )
+    return places
 
 
 def _span_scores(

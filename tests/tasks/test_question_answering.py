@@ -70,6 +70,17 @@ def test_pieces_share_the_words_of_stride(words: ElmoTokenizer) -> None:
     assert (columns["start_positions"], columns["end_positions"]) == ([7, 0, 0], [9, 0, 0])
 
 
+def test_labeled_rows_only(words: ElmoTokenizer) -> None:
+    given = {"max_length": 13, "stride": 2}
+    every = encode_questions(words, QUESTIONS[:2], PASSAGES[:2], ANSWERS[:2], **given)
+    labeled = encode_questions(words, QUESTIONS[:2], PASSAGES[:2], ANSWERS[:2], **given, labeled_only=True)
+    kept = [row for row, start in enumerate(every["start_positions"]) if start >= 0]
+    assert [piece[0] for piece in labeled["piece"]] == [0, 1, 1]  # of the second question in two pieces
+    assert labeled == {name: [column[row] for row in kept] for name, column in every.items()}
+    with pytest.raises(ValueError, match=r"labeled_only=True .* there are no answers"):
+        encode_questions(words, QUESTIONS[:2], PASSAGES[:2], labeled_only=True)
+
+
 def test_tokenized_text(words: ElmoTokenizer) -> None:
     answers = [{"text": ["10,000 )\tran"], "answer_start": [25]}, {"text": ["It"], "answer_start": [0]}]
     columns = encode_questions(words, *TOKENIZED, answers, pretokenized=True)
@@ -91,7 +102,15 @@ def test_tokenized_text(words: ElmoTokenizer) -> None:
         ({"text": ["cat"], "answer_start": [400]}, {}, r"question 7 .* at character 400 of its passage of 38 char"),
         ({"text": ["away."], "answer_start": [-5]}, {}, r"question 7 .* at character -5"),
         ({"text": ["  "], "answer_start": [31]}, {}, r"question 7 .* at character 31 holds no word"),
+        ({"text": [""], "answer_start": [5]}, {}, r"question 7 .* answer '' at character 5 holds no word"),
         ({"text": [], "answer_start": []}, {}, r"question 7 .* has no answer: .*allow_no_answer=True"),
+        ({"text": "cat", "answer_start": 4}, {}, r"question 7 .*: its answers are {'text': 'cat', .* must be lists"),
+        ({"text": ["cat"], "answer_start": []}, {}, r"question 7 .* lists of as many texts as starts"),
+        ({"text": ["cat"], "answer_start": 4}, {}, r"question 7 .* lists of as many texts as starts"),
+        ({"text": ["cat"], "answer_start": [None]}, {}, r"question 7 .* lists of as many texts as starts"),
+        ({"text": [None], "answer_start": [4]}, {}, r"question 7 .* lists of as many texts as starts"),
+        ({"text": ["cat"]}, {}, r"question 7 .* lists of as many texts as starts"),
+        (None, {}, r"question 7 .*: its answers are None, but must be lists"),
         (
             ANSWERS[0],
             {"max_length": 10, "stride": 3},
@@ -257,6 +276,46 @@ def test_metrics_join_pieces(words: ElmoTokenizer) -> None:
         metrics(EvalPrediction((np.zeros((1, 3)), np.zeros((1, 3))), (np.zeros(1), np.zeros(1))))
 
 
+def test_metrics_of_rows_in_batches(words: ElmoTokenizer) -> None:
+    """Each batch of a map would number its questions from 0; Trainer's metrics would join their pieces."""
+    rows = Dataset.from_dict({"question": QUESTIONS[:2], "context": PASSAGES[:2], "answers": ANSWERS[:2]})
+
+    def encode(batch: dict, numbers: list[int] | None = None) -> dict:
+        return encode_questions(words, batch["question"], batch["context"], batch["answers"], numbers=numbers)
+
+    given = {"batched": True, "batch_size": 1, "remove_columns": rows.column_names}
+    metrics = squad_metrics(words, rows["context"], rows["answers"])
+    right = [(7, 9), (17, 17)]
+    found = metrics(prediction(rows.map(encode, with_indices=True, **given)[:], right))
+    assert found == {"exact_match": 0.5, "f1": 0.5}  # of the second "chees" was right
+    with pytest.raises(ValueError, match=r"number 0 in piece .* of question 0 has 11: .* numbers= \(with_indices=True"):
+        metrics(prediction(rows.map(encode, **given)[:], right))
+
+
+@pytest.mark.parametrize("rows", [[0, 1], [1, 2], [0, 2, 1, 1], [0, 0]])
+def test_metrics_of_rows_that_are_not_all_pieces(words: ElmoTokenizer, rows: list[int]) -> None:
+    columns = encode_questions(words, QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1], max_length=12, stride=1)
+    assert columns["piece"] == [[0, 6, 0, 5], [0, 6, 4, 5], [0, 6, 8, 3]]
+    metrics = squad_metrics(words, PASSAGES, ANSWERS)
+    assert metrics(prediction(columns, [(7, 9), (6, 6), (6, 6)]))["exact_match"] == 1
+    some = {name: [column[row] for row in rows] for name, column in columns.items()}
+    with pytest.raises(
+        ValueError, match=r"number 0 in piece .* of question 0 has 11: .* or some of its rows are missing"
+    ):
+        metrics(prediction(some, [(7, 9)] * len(rows)))
+
+
+def test_metrics_of_questions_that_are_not_there(words: ElmoTokenizer) -> None:
+    for number in (-1, 2):
+        columns = encode_questions(words, QUESTIONS[1:2], PASSAGES[1:2], ANSWERS[1:2], numbers=[number])
+        with pytest.raises(ValueError, match=f"piece holds the number {number}, but there are 2 passages"):
+            squad_metrics(words, PASSAGES[:2], ANSWERS[:2])(prediction(columns, [(17, 17)]))
+    columns = encode_questions(words, QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1])
+    for wrong in ({"text": "cat's mats", "answer_start": 4}, None):
+        with pytest.raises(ValueError, match=r"question 0: its answers are .* must be lists"):
+            squad_metrics(words, PASSAGES[:1], [wrong])(prediction(columns, [(7, 9)]))
+
+
 @pytest.mark.parametrize("name", ["fixture_squad.json", "fixture_squad2.json"])
 def test_the_answers_of_squad_are_spans_of_words(words: ElmoTokenizer, shared: Path, name: str) -> None:
     """What the labels point at, cut out of the passages again, is right, in pieces and without an answer, too: but for
@@ -333,3 +392,39 @@ def test_trainer_learns_to_answer(tmp_path: Path, tokenizer: ElmoTokenizer, side
     found = answer(model, texts[90:], passages[90:], tokenizer=tokenizer, max_length=15, stride=4)
     right = [record["answer"] in (own["text"] or [""]) for record, own in zip(found, answers[90:], strict=True)]
     assert np.mean(right) == pytest.approx(after["eval_exact_match"])
+
+
+def test_accumulated_steps_are_one_large_batch_of_labeled_rows(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
+    """A step with none but rows without a label would count as one whose loss is 0."""
+    passages = ["it is red", "a b c d e f g h i it is blue", "it is green"]
+    answers = [{"text": [own.split()[-1]], "answer_start": [own.rfind(" ") + 1]} for own in passages]
+    weights = {}
+    for labeled_only in (True, False):
+        columns = encode_questions(
+            tokenizer, ["what"] * 3, passages, answers, max_length=8, stride=0, labeled_only=labeled_only
+        )
+        rows = Dataset.from_dict(columns)
+        assert len(rows) == (3 if labeled_only else 6)
+        for size in (len(rows), 1):
+            model = make(encoder_dropout=0.0, classifier_dropout=0.0)
+            arguments = TrainingArguments(
+                tmp_path,
+                max_steps=2,
+                optim="sgd",
+                max_grad_norm=0.0,
+                learning_rate=0.5,
+                lr_scheduler_type="constant",
+                per_device_train_batch_size=size,
+                gradient_accumulation_steps=len(rows) // size,
+                train_sampling_strategy="sequential",
+                save_strategy="no",
+                report_to=[],
+                use_cpu=True,
+                disable_tqdm=True,
+            )
+            Trainer(model, arguments, DataCollatorWithPadding(tokenizer), rows).train()
+            trained = [p.detach().flatten() for p in model.parameters() if p.requires_grad]
+            weights[labeled_only, size] = torch.cat(trained)
+    torch.testing.assert_close(weights[True, 1], weights[True, 3], atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(weights[False, 6], weights[True, 3], atol=1e-6, rtol=1e-4)
+    assert (weights[False, 1] - weights[True, 3]).abs().max() > 1e-3
