@@ -18,7 +18,6 @@ import hf_elmo
 from examples.comparison import compare, options, parsed
 from examples.coreference.data import Document, read_gap, read_litbank
 from examples.variants import GLOVE, VARIANTS, report, rows_of_table
-from hf_elmo.tasks.coreference_scores import gap_scores
 
 HEAD = {
     "encoder_type": "bilstm",
@@ -52,7 +51,8 @@ def on_gap(tokenizer: hf_elmo.ElmoTokenizer, rows: Sequence[dict]) -> Callable[[
 
     def score(model: hf_elmo.ElmoForCoreferenceResolution) -> dict[str, float]:
         found = hf_elmo.resolve(model, [row["Text"] for row in rows], tokenizer=tokenizer)
-        return {f"gap_{name}": value for name, value in gap_scores(rows, [one.characters for one in found]).items()}
+        scores = hf_elmo.gap_scores(rows, [one.characters for one in found])
+        return {f"gap_{name}": value for name, value in scores.items()}
 
     return score
 

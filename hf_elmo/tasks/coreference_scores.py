@@ -9,7 +9,7 @@ from transformers import EvalPrediction
 from ..modeling_coreference_elmo import NOTHING
 from ..optional import import_optional
 
-Clusters = Sequence[Sequence[Hashable]]
+Clusters = Sequence[Sequence[Hashable | list[Hashable]]]
 GENDERS = {"masculine": ("he", "him", "his"), "feminine": ("she", "her", "hers")}
 
 
@@ -19,7 +19,8 @@ def score_clusters(keys: Sequence[Clusters], responses: Sequence[Clusters]) -> d
     phi4 (Luo 2005), as defined for predicted mentions by Pradhan et al. 2014; counts are summed over the documents.
 
     Args:
-        keys: for each document its clusters, each of mentions: anything that can be compared and hashed.
+        keys: for each document its clusters, each of mentions: anything that can be compared and hashed, or lists of
+            such things, as JSON has them.
         responses: for each document those that were found. A mention that is there twice counts where it is first.
 
     Returns:
@@ -66,7 +67,7 @@ def coreference_metrics(singletons: bool = False) -> Callable[[EvalPrediction], 
 
 
 def gap_scores(
-    rows: Sequence[Mapping[str, str]], clusters: Sequence[Sequence[Sequence[tuple[int, int]]]]
+    rows: Sequence[Mapping[str, Any]], clusters: Sequence[Sequence[Sequence[tuple[int, int]]]]
 ) -> dict[str, float]:
     """
     Precision, recall and F1 of GAP (Webster et al. 2018): which of two names a pronoun means, by the pronoun's gender.
@@ -75,7 +76,8 @@ def gap_scores(
     its end and holds it (*President Obama*).
 
     Args:
-        rows: with the columns of GAP's files: `Text`, `Pronoun`, `Pronoun-offset`, `A`, `A-offset`, `A-coref`, ...
+        rows: with the columns of GAP's files: `Text`, `Pronoun`, `Pronoun-offset`, `A`, `A-offset`, `A-coref`, ...;
+            offsets and truth values as such, or as text.
         clusters: for each row its clusters, each mention a `(start, end)` in `Text`.
 
     Returns:
@@ -93,7 +95,7 @@ def gap_scores(
         if gender is None:
             raise ValueError(f"row {row.get('ID')} has the pronoun {row['Pronoun']!r}, whose gender GAP does not know.")
         for name in ("A", "B"):
-            found, true = _means(row, name, own), row[f"{name}-coref"].upper() == "TRUE"
+            found, true = _means(row, name, own), str(row[f"{name}-coref"]).upper() == "TRUE"
             counts[gender] += found and true, found, true
     scores = {}
     for prefix, (right, found, true) in {"": sum(counts.values()), **counts}.items():
@@ -104,7 +106,7 @@ def gap_scores(
     return scores | {"bias": _ratio(scores["feminine_f1"], scores["masculine_f1"])}
 
 
-def _means(row: Mapping[str, str], name: str, clusters: Sequence[Sequence[tuple[int, int]]]) -> bool:
+def _means(row: Mapping[str, Any], name: str, clusters: Sequence[Sequence[tuple[int, int]]]) -> bool:
     def place(column: str) -> tuple[int, int]:
         start = int(row[f"{column}-offset"])
         return start, start + len(row[column])
@@ -131,7 +133,7 @@ def _distinct(clusters: Clusters) -> list[set[Hashable]]:
     seen: set[Hashable] = set()
     distinct = []
     for cluster in clusters:
-        distinct.append(set(cluster) - seen)
+        distinct.append({tuple(mention) if isinstance(mention, list) else mention for mention in cluster} - seen)
         seen |= distinct[-1]
     return [cluster for cluster in distinct if cluster]
 

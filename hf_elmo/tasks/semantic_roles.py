@@ -55,7 +55,14 @@ def role_metrics(id2label: Mapping[int, str]) -> Callable[[EvalPrediction], dict
 
     Args:
         id2label: `model.config.id2label`, tags in IOB2.
+
+    Raises:
+        ValueError: a label is no tag of IOB2.
     """
+    for name in id2label.values():
+        prefix, _, role = name.partition("-")
+        if name != "O" and (prefix not in ("B", "I") or not role):
+            raise ValueError(f"id2label has the label {name!r}, but roles are counted in IOB2: O, B-ARG0, I-ARG0, ...")
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         right = found = there = 0

@@ -95,6 +95,12 @@ def propositions() -> str:
     )
 
 
+def test_a_predicate_without_its_verb(data: Path) -> None:
+    write(data / roles_data.FOLDER / "train.gold_conll.gz", propositions().replace("(V*)\n", "*\n"))
+    with pytest.raises(ValueError, match=r"predicate 1 of the sentence 'Anna met Bob who sang \.' in train has no \(V"):
+        roles_data.read(data, 10, False)
+
+
 def test_semantic_roles(folder: str, data: Path, tmp_path: Path, capsys) -> None:
     for part in ("train", "dev", "test"):
         write(data / roles_data.FOLDER / f"{part}.gold_conll.gz", propositions() + "\n" + propositions())

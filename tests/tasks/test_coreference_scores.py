@@ -1,13 +1,13 @@
 """The scorer of coreference: the published cases of CoNLL-2012's reference scorer, slow computations, GAP."""
 
+import json
 from itertools import combinations, permutations
 
 import numpy as np
 import pytest
 from transformers import EvalPrediction
 
-from hf_elmo import coreference_metrics
-from hf_elmo.tasks.coreference_scores import gap_scores, score_clusters
+from hf_elmo import coreference_metrics, gap_scores, score_clusters
 
 # The cases of the reference scorer (Pradhan et al. 2014; test/CorefMetricTestConfig.pm and test/TestCases.README): key
 # and response, a letter for a mention and a capital for one that overlaps; recall and precision of each measure.
@@ -158,6 +158,14 @@ def test_nothing_found_and_nothing_there() -> None:
         score_clusters([[], []], [[]])
 
 
+def test_mentions_of_json_are_those_of_python() -> None:
+    keys, responses = [[[(0, 1), (3, 3)], [(5, 5), (7, 9)]]], [[[(0, 1), (3, 3), (5, 5)]]]
+    expected = score_clusters(keys, responses)
+    assert expected["muc_f1"] == 0.5
+    for both in ((keys, json.loads(json.dumps(responses))), (json.loads(json.dumps(keys)), responses)):
+        assert score_clusters(*both) == expected
+
+
 def test_metrics_of_trainer() -> None:
     labels = np.array([[[0, 1, 0], [3, 3, 0], [5, 5, 1]], [[0, 0, 7], [2, 4, 7], [-100] * 3]])
     found = np.array([[[0, 1, 0], [3, 3, 0]], [[0, 0, 0], [2, 3, 0]]])
@@ -208,6 +216,18 @@ def test_gap_by_gender() -> None:
 def test_which_mentions_are_a_name(mention: str, means: bool) -> None:
     found = gap_scores([gap_row("she", True, False)], [[spans(mention, "she")]])
     assert found["recall"] == float(means)
+
+
+def test_gap_in_types_of_its_columns() -> None:
+    """As pandas and datasets read the files: numbers and truth values."""
+    rows = [gap_row("she", True, False), gap_row("he", False, True)]
+    clusters = [[spans("Ann Lee", "she")], []]
+    expected = gap_scores(rows, clusters)
+    assert expected["f1"] == 2 / 3
+    typed = [row | {name: int(row[name]) for name in ("Pronoun-offset", "A-offset", "B-offset")} for row in rows]
+    for boolean in (bool, np.bool_):
+        own = [row | {name: boolean(row[name] == "TRUE") for name in ("A-coref", "B-coref")} for row in typed]
+        assert gap_scores(own, clusters) == expected
 
 
 def test_gap_that_cannot_be_scored() -> None:

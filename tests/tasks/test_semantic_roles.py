@@ -81,3 +81,9 @@ def test_predicates_are_counted_together() -> None:
     found = role_metrics(IDS)(prediction_of([case[:2] for case in CASES.values()], True))
     assert found["precision"] == pytest.approx(right / (right + too_many))
     assert found["recall"] == pytest.approx(right / (right + missed))
+
+
+@pytest.mark.parametrize("name", ["E-ARG0", "S-V", "ARG0", "LABEL_0", "B", "B-", "O-V"])
+def test_labels_of_another_scheme(name: str) -> None:
+    with pytest.raises(ValueError, match=f"id2label has the label '{name}', but roles are counted in IOB2"):
+        role_metrics({**IDS, 99: name})
