@@ -196,6 +196,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     base_model_prefix = "elmo"
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
+    gradient_checkpointing = False  # a head without ELMo may have no layer that runs again: nothing to say, no error
     _said_what_is_trained = False
     _no_split_modules = ["ElmoCharacterEncoder", "ElmoLSTMLayer"]  # noqa: RUF012
     _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]  # noqa: RUF012, a pretrained biLM may bring its softmax

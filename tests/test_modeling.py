@@ -18,8 +18,11 @@ from transformers import BatchEncoding, PreTrainedModel
 
 from hf_elmo import (
     ElmoConfig,
+    ElmoForCoreferenceResolution,
     ElmoForPreTraining,
+    ElmoForQuestionAnswering,
     ElmoForSequenceClassification,
+    ElmoForTokenClassification,
     ElmoModel,
     ElmoTokenizer,
     kernels,
@@ -539,6 +542,33 @@ def test_checkpointing_gives_the_same_gradients(inputs: dict, monkeypatch, model
     assert found.keys() == expected.keys()
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], msg=name)
+
+
+@pytest.mark.parametrize(
+    ("model_class", "encoder_type"),
+    [
+        (ElmoForSequenceClassification, "biattentive"),
+        (ElmoForTokenClassification, "bilstm"),
+        (ElmoForQuestionAnswering, "attention_flow"),
+        (ElmoForCoreferenceResolution, "bilstm"),
+    ],
+)
+def test_checkpointing_of_a_head_without_elmo_changes_nothing(model_class: type, encoder_type: str) -> None:
+    fields = {"use_elmo": False, "word_vectors_vocab_size": 7, "word_vectors_size": 4, "encoder_type": encoder_type}
+    fields |= {"coreference_hidden_size": 8, "coreference_spans_per_word": 1.0}
+    model = random_model(ElmoConfig(**TINY, **fields), model_class)
+    tokenizer = ElmoTokenizer()
+    tokenizer.words = ["the", "cat", "sat", "on"]
+    inputs = tokenizer(
+        ["the cat sat on"], ["the cat"] if encoder_type == "attention_flow" else None, return_tensors="pt"
+    )
+    expected = model(**inputs)[0]
+    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
+    assert torch.equal(model(**inputs)[0], expected)
+    model.train()(**inputs)[-1].sum().backward()
+    assert model.word_vectors.weight.grad.any()
+    getattr(model, "activation_checkpointing_disable", model.gradient_checkpointing_disable)()
+    assert not model.gradient_checkpointing
 
 
 @every_class
