@@ -293,7 +293,10 @@ kind = name.rpartition("-")[2]
 pairs = [texts, texts[::-1]] if kind == "answers" else [texts]
 batch = tokenizer(*pairs, padding=True, return_tensors="pt")
 auto = {"tagger": AutoModelForTokenClassification, "classifier": AutoModelForSequenceClassification}
-auto["answers"] = AutoModelForQuestionAnswering
+auto |= {"answers": AutoModelForQuestionAnswering, "roles": AutoModelForTokenClassification}
+if kind == "roles":
+    batch["token_type_ids"] = torch.zeros_like(batch["attention_mask"])
+    batch["token_type_ids"][:, 1] = 1
 model = auto[kind].from_pretrained(name, trust_remote_code=True)
 model(**batch)
 stored = {"bilm_layers": model.bilm_layers(batch["input_ids"], batch["attention_mask"])}
@@ -307,7 +310,7 @@ print(json.dumps({"module": type(model).__module__, "words": tokenizer.words}))
 )
 
 
-@pytest.mark.parametrize("head", ["tagger", "classifier", "answers"])
+@pytest.mark.parametrize("head", ["tagger", "classifier", "answers", "roles"])
 def test_heads_with_word_vectors_without_the_package(tmp_path: Path, config: ElmoConfig, head: str) -> None:
     fields = {"encoder_type": "bilstm", "encoder_hidden_size": 7, "elmo_at_output": True}
     fields |= {"word_vectors_vocab_size": 6, "word_vectors_size": 5}
@@ -316,6 +319,9 @@ def test_heads_with_word_vectors_without_the_package(tmp_path: Path, config: Elm
     if head == "tagger":
         crf = {"id2label": {0: "O", 1: "B-x", 2: "I-x"}, "tagging_crf": True, "tagging_scheme": "IOB2"}
         model = random_model(ElmoConfig(**TINY, **fields, **crf), ElmoForTokenClassification)
+    elif head == "roles":
+        fields |= {"encoder_type": "alternating", "encoder_num_layers": 2, "tagging_indicator_size": 3}
+        model = random_model(ElmoConfig(**TINY, **fields), ElmoForTokenClassification)
     elif head == "answers":
         fields |= {"encoder_type": "attention_flow", "allow_no_answer": True}
         model = random_model(ElmoConfig(**TINY, **fields), ElmoForQuestionAnswering)
@@ -330,7 +336,11 @@ def test_heads_with_word_vectors_without_the_package(tmp_path: Path, config: Elm
     assert said["words"] == tokenizer.words
     with torch.no_grad(), kernels.use("off"):
         pairs = [TEXTS, TEXTS[::-1]] if head == "answers" else [TEXTS]
-        output = model(**tokenizer(*pairs, padding=True, return_tensors="pt"))
+        batch = tokenizer(*pairs, padding=True, return_tensors="pt")
+        if head == "roles":  # the first word of each text
+            batch["token_type_ids"] = torch.zeros_like(batch["attention_mask"])
+            batch["token_type_ids"][:, 1] = 1
+        output = model(**batch)
         expected = output.end_logits if head == "answers" else output.logits
     np.testing.assert_allclose(found["logits"], expected, atol=1e-6)
     np.testing.assert_allclose(found["stored"], expected, atol=1e-6)
