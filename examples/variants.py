@@ -44,6 +44,8 @@ def rows_of_table(
     variants: Mapping[str, Variant],
     args: Namespace,
     saved: Path,
+    *,
+    quick_epochs: int = 1,
     **training: Any,
 ) -> dict[str, Callable[[int], Run]]:
     """
@@ -58,10 +60,11 @@ def rows_of_table(
             once for all variants and seeds, where the rows do not hold them already.
         args: the options of all comparisons.
         saved: where the last model of the variant `ELMO` goes, a folder that the Auto classes load.
-        training: what [`fine_tune`] takes; one epoch where `args` say quick.
+        quick_epochs: of training where `args` say quick.
+        training: what [`fine_tune`] takes.
     """
     if args.quick:
-        training["num_train_epochs"] = 1
+        training["num_train_epochs"] = quick_epochs
     size, own = 50 if vectors is None else vectors.shape[1], {}
     if tokenizer.words is not None:
         own = {"word_vectors_vocab_size": len(tokenizer.words) + 3, "word_vectors_size": size}
