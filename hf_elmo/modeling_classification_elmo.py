@@ -107,7 +107,9 @@ class ElmoForSequenceClassification(ElmoTaskModel):
             pooled = torch.relu(self.dense(self.dropout(pooled)))
         logits = self.classifier(self.dropout(pooled))
         loss = None
-        if labels is not None:
+        if labels is None:
+            self.warn_without_labels()
+        else:
             loss = self.loss_function(labels, logits, self.config, num_items_in_batch, **kwargs)
             loss = self.regularize(loss, share_of_items(labels, num_items_in_batch))
         return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=read.hidden_states)

@@ -118,7 +118,9 @@ class ElmoForTokenClassification(ElmoTaskModel):
             vectors = self.encoder(vectors, inside, again)
         scores = self.classifier(self.dropout(vectors))
         loss = tags = None
-        if labels is not None:
+        if labels is None:
+            self.warn_without_labels()
+        else:
             _require_labels(labels, read.words, self.config.num_labels)
             nll = self._nll(scores, inside, compact(labels, read.words)[0])
             items = (labels != IGNORED).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
+from transformers.utils import logging
 
 from .configuration_elmo import ElmoConfig
 from .configuration_tasks_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, UNKNOWN_ID
@@ -16,6 +17,8 @@ from .lstm_elmo import State
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
 from .packing_elmo import expand, unpadded_mask, words_mask
 from .scalar_mix_elmo import ElmoScalarMix
+
+logger = logging.get_logger(f"transformers.{__name__}")
 
 
 @dataclass
@@ -189,8 +192,26 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         """
         if not (self.training and self.config.scalar_mix_l2):
             return loss
-        mixes = [module for module in self.modules() if isinstance(module, ElmoScalarMix) and module.fixed is None]
-        return loss + self.config.scalar_mix_l2 * share * sum(mix.scalars.square().sum() for mix in mixes)
+        return loss + self.config.scalar_mix_l2 * share * sum(mix.scalars.square().sum() for mix in self._mixes())
+
+    def warn_without_labels(self) -> None:
+        """While training, says once what a loss on the logits alone leaves out. No error: whoever computes a loss may
+        add it (`model.crf.log_likelihood`, `regularize`), and a forward pass need not have one."""
+        if not (self.training and torch.is_grad_enabled()):
+            return
+        missing = ["does not train the CRF (tagging_crf)"] if self.config.tagging_crf else []
+        if self.config.scalar_mix_l2 and self._mixes():
+            missing.append("has no lambda (scalar_mix_l2)")
+        if missing:
+            _warn_once(
+                f"{type(self).__name__} has no labels while it is trained: a loss on its logits alone "
+                f"{' and '.join(missing)}. Trainer computes such a loss with label_smoothing_factor, which must be 0 "
+                "here, and with compute_loss_func."
+            )
+
+    def _mixes(self) -> list[ElmoScalarMix]:
+        """The mixes that are learned."""
+        return [module for module in self.modules() if isinstance(module, ElmoScalarMix) and module.fixed is None]
 
     def _mask(
         self,
@@ -303,6 +324,11 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                 init.uniform_(parameter, -0.1, 0.1)
         else:
             super()._init_weights(module)
+
+
+@torch.compiler.disable
+def _warn_once(message: str) -> None:
+    logger.warning_once(message)
 
 
 def _texts(

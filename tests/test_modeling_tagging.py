@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
-from transformers import AutoModelForTokenClassification
+from transformers import AutoModelForTokenClassification, Trainer, TrainingArguments
 
-from hf_elmo import ElmoConfig, ElmoForTokenClassification, ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoConfig, ElmoForTokenClassification, ElmoModel, ElmoTokenizer, TaggingCollator
 from tests.conftest import SENTENCES, TINY, random_model
 
 NAMES = ["O", "B-x", "I-x", "B-y", "I-y"]
@@ -196,6 +197,22 @@ def test_a_configuration_that_no_tagger_can_have(changes: dict, said: str) -> No
 def test_a_pair_of_texts_is_refused(tokenizer: ElmoTokenizer) -> None:
     with pytest.raises(ValueError, match="row 0 of input_ids holds 2 texts"):
         make()(**tokenizer("a b", "c", return_tensors="pt"))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_label_smoothing_which_trains_no_crf_is_warned_of(
+    tmp_path: Path, tokenizer: ElmoTokenizer, caplog, smoothing: float
+) -> None:
+    transformers.utils.logging.warning_once.cache_clear()
+    model, encoded = make(tagging_crf=True), [tokenizer(text) for text in SENTENCES]
+    rows = [{**row, "labels": [-100, *[1] * (len(row["input_ids"]) - 2), -100]} for row in encoded]
+    settings = {"optim": "sgd", "save_strategy": "no", "report_to": [], "use_cpu": True, "disable_tqdm": True}
+    arguments = TrainingArguments(tmp_path, max_steps=1, label_smoothing_factor=smoothing, **settings)
+    before = model.crf.transitions.detach().clone()
+    Trainer(model, arguments, TaggingCollator(tokenizer), rows).train()
+    assert torch.equal(model.crf.transitions, before) == (smoothing > 0)
+    assert ("does not train the CRF" in caplog.text) == (smoothing > 0)
+    assert ("label_smoothing_factor, which must be 0" in caplog.text) == (smoothing > 0)
 
 
 def test_the_bilm_is_frozen_by_default() -> None:

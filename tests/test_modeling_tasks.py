@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
@@ -230,6 +231,22 @@ def test_lambda_is_on_the_weights_of_all_mixes_in_training(tokenizer: ElmoTokeni
     torch.testing.assert_close(model(**given).loss, plain(**given).loss)
     penalty = 0.3 * sum(3 * (number + 1.0) ** 2 for number in range(len(scalars)))
     torch.testing.assert_close(model.train()(**given).loss, plain.train()(**given).loss + penalty)
+
+
+@pytest.mark.parametrize("head", ["pooled", "crf"])
+def test_a_loss_on_the_logits_alone_is_warned_of(tokenizer: ElmoTokenizer, caplog, head: str) -> None:
+    transformers.utils.logging.warning_once.cache_clear()
+    model, plain, inputs = make(head, scalar_mix_l2=0.1), make("pooled"), encode(tokenizer, head)
+    model.eval()(**inputs)
+    model.train()(**inputs, labels=labels_for(model, inputs))
+    plain.train()(**inputs).logits.sum().backward()  # a loss of one's own, which leaves nothing out
+    with torch.no_grad():
+        model(**inputs)
+    assert "labels" not in caplog.text
+    model(**inputs)
+    model(**inputs)
+    assert caplog.text.count("a loss on its logits alone") == 1
+    assert ("does not train the CRF (tagging_crf) and has no lambda (scalar_mix_l2)" in caplog.text) == (head == "crf")
 
 
 def test_a_fixed_mix_at_the_output(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
