@@ -153,7 +153,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
         Raises:
             ValueError: an input is missing, given twice, or has a shape that does not fit; a row holds another number
-                of texts; or stored layers are trained on while the biLM is not frozen.
+                of texts; or stored layers are given and the biLM is not frozen, in evaluation as in training.
         """
         mask = self._mask(input_ids, attention_mask, inputs_embeds, word_vector_ids, bilm_layers)
         special = special_tokens_mask
@@ -244,8 +244,11 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                 f"bilm_layers has the shape {list(bilm_layers.shape)}, but must be [batch, words, {expected[0]}, "
                 f"{expected[1]}]: the layers of this biLM, as store_layers computes them."
             )
-        if self.training and not self.config.freeze_bilm:
-            raise ValueError("bilm_layers are those of a frozen biLM, but freeze_bilm is False: train on input_ids.")
+        if not self.config.freeze_bilm:
+            raise ValueError(
+                "bilm_layers are those of a frozen biLM, but freeze_bilm is False: use input_ids, or freeze_bilm() and "
+                "layers that are stored after it was trained."
+            )
         if attention_mask is None:
             return bilm_layers.new_ones(bilm_layers.shape[:2], dtype=torch.bool)
         if attention_mask.shape != bilm_layers.shape[:2]:

@@ -201,10 +201,17 @@ def test_stored_layers_that_do_not_fit(tokenizer: ElmoTokenizer) -> None:
         model(bilm_layers=layers.to(torch.bfloat16).view(torch.uint16))
     with pytest.raises(ValueError, match=r"attention_mask has the shape \[4, 3\]"):
         model(bilm_layers=layers, attention_mask=inputs["attention_mask"][:, :3])
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_stored_layers_are_of_a_frozen_bilm(tokenizer: ElmoTokenizer, training: bool) -> None:
+    model, inputs = make("pooled"), encode(tokenizer, "pooled")
+    layers = model.bilm_layers(inputs["input_ids"], inputs["attention_mask"]).detach()
     model.unfreeze_bilm()
-    assert model(bilm_layers=layers).logits.shape == (4, 3)
-    with pytest.raises(ValueError, match="freeze_bilm is False: train on input_ids"):
-        model.train()(bilm_layers=layers)
+    with pytest.raises(ValueError, match=r"freeze_bilm is False: use input_ids, or freeze_bilm\(\)"):
+        model.train(training)(bilm_layers=layers)
+    model.freeze_bilm()
+    assert model.train(training)(bilm_layers=layers).logits.shape == (4, 3)
 
 
 def test_nothing_to_read() -> None:
