@@ -145,7 +145,9 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             state: as in [`ElmoModel`], of both texts of a pair. A head's output has none: what comes after this text
                 goes on from `model.elmo(**inputs).state`.
             word_vector_ids: `[batch, positions]`, the tokenizer's numbers of words; needed with word vectors.
-            bilm_layers: `[batch, positions, num_hidden_layers + 1, 2P]`, of a frozen biLM, in place of `input_ids`.
+            bilm_layers: `[batch, positions, num_hidden_layers + 1, 2P]`, of this very biLM, frozen, in place of
+                `input_ids`. Another one's are noticed by the vector of `<S>` where boundaries are known; those from
+                before its own training go unnoticed if that moved this vector by less than a twentieth.
             text_pairs: whether each row holds two texts, which are read apart.
 
         The others are those of [`ElmoModel`]. Which positions are boundaries says `special_tokens_mask`, else
@@ -153,7 +155,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
         Raises:
             ValueError: an input is missing, given twice, or has a shape that does not fit; a row holds another number
-                of texts; or stored layers are given and the biLM is not frozen, in evaluation as in training.
+                of texts; or stored layers are another biLM's, or given while it is not frozen, in evaluation, too.
         """
         mask = self._mask(input_ids, attention_mask, inputs_embeds, word_vector_ids, bilm_layers)
         special = special_tokens_mask
@@ -164,6 +166,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         vectors = [] if self.word_vectors is None else [self._look_up(word_vector_ids, mask)]
         output = layers = None
         if self.config.use_elmo and bilm_layers is not None:
+            if special is not None:
+                self._require_own_layers(bilm_layers, mask & special.bool() & (mask.cumsum(1) == 1))
             layers = bilm_layers[mask].to(self.dtype).unbind(1)
             vectors.append(expand(self.elmo.scalar_mix(layers)[0], mask))
         elif self.config.use_elmo:
@@ -179,7 +183,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     def bilm_layers(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, special_tokens_mask: Tensor | None = None
     ) -> Tensor:
-        """The layers `[batch, positions, num_hidden_layers + 1, 2P]` that every head takes in place of `input_ids`."""
+        """The layers `[batch, positions, num_hidden_layers + 1, 2P]` that every head of this very biLM takes in place
+        of `input_ids`, as long as its weights stay what they are."""
         mask = unpadded_mask(self.config, input_ids, attention_mask, None)
         pairs = self.reads_text_pairs
         texts = _texts(self.config, mask, input_ids, special_tokens_mask, pairs)
@@ -256,6 +261,23 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                 f"attention_mask has the shape {list(attention_mask.shape)}, but must be {list(bilm_layers.shape[:2])}."
             )
         return attention_mask.bool()
+
+    @torch.compiler.disable  # it asks for the values
+    @torch.no_grad()
+    def _require_own_layers(self, layers: Tensor, begins: Tensor) -> None:
+        """Refuses the layers of another biLM (ValueError). Layer 0 of `<S>`, where `begins` `[batch, positions]` are,
+        depends on the biLM alone."""
+        word = self.dummy_inputs["input_ids"][:1, :1]
+        word[:, :, self.config.max_word_length :] = 2  # <S> among words with vectors, as character_vocab_elmo.py has it
+        found = layers[:, :, 0][begins].to(self.dtype)
+        own = self.elmo.char_encoder(word)[0].repeat(1, 2).to(found)
+        distance = ((found - own).norm(dim=1) / own.norm()).amax(0).item() if len(found) else 0.0
+        if distance > 0.05:  # the rounding of bfloat16 is 0.004, and another biLM's is about 1
+            raise ValueError(
+                f"bilm_layers are of another biLM: layer 0 of <S> differs by {distance:.2f} of its length from this "
+                "model's. Store the layers of this one (store_layers). (special_tokens_mask says that the rows begin "
+                "with <S>.)"
+            )
 
     def _look_up(self, word_vector_ids: Tensor, mask: Tensor) -> Tensor:
         if word_vector_ids.shape != mask.shape:

@@ -33,9 +33,9 @@ def store_layers(
     A data set with the layers of the model's frozen biLM, `bilm_layers`, in place of `input_ids`.
 
     With a frozen biLM its layers are constants of the data; the mix and the head learn from what is stored. Training is
-    the same as on `input_ids`, up to the rounding of `dtype`, and costs what the head costs. Heads of the same biLM
-    share a stored data set. The result is memory-mapped from an Arrow file, which is found again for the same data,
-    weights and `dtype`.
+    the same as on `input_ids`, up to the rounding of `dtype`, and costs what the head costs. Heads of the very same
+    biLM share a stored data set; those of another one refuse it, where texts have boundaries, by the vector of `<S>`.
+    The result is memory-mapped from an Arrow file, which is found again for the same data, weights and `dtype`.
 
     Args:
         model: one with a head, whose biLM is frozen.

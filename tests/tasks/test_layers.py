@@ -152,6 +152,23 @@ def test_the_file_is_found_again_for_the_same_weights_only(tmp_path: Path, token
     assert not np.array_equal(other[0]["bilm_layers"], first[0]["bilm_layers"])
 
 
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_layers_of_another_bilm_of_the_same_shape_are_refused(tokenizer: ElmoTokenizer, head: str, dtype: str) -> None:
+    model, other, collate = make(head), make(head), DataCollatorWithPadding(tokenizer)
+    with torch.no_grad():
+        for parameter in other.elmo.parameters():
+            parameter += torch.randn_like(parameter)
+    rows = data(tokenizer, head).remove_columns("labels")
+    for side in ("left", "right"):
+        tokenizer.padding_side = side
+        own, others = (collate(list(store_layers(one, rows, dtype))) for one in (model, other))
+        assert model.to(torch.bfloat16)(**own).logits.isfinite().all()
+        assert model.float()(**own).logits.isfinite().all()
+        with pytest.raises(ValueError, match=r"bilm_layers are of another biLM.*\(store_layers\)"):
+            model(**others)
+
+
 def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
     model, rows = make(head), data(tokenizer, head)
     with pytest.raises(ValueError, match="dtype is 'int8'"):
@@ -184,3 +201,6 @@ def test_rows_that_end_with_the_id_of_the_word(tmp_path: Path) -> None:
             expected = model.bilm_layers(one["input_ids"], one["attention_mask"])[0]
         # Sums of at most 40 products below 4, of rows in another batch: 40 * 4 * 2**-24.
         np.testing.assert_allclose(layers, expected, rtol=0, atol=1e-5)
+    batch = DataCollatorWithPadding(tokenizer)(list(stored))  # known as the biLM's own by the word <S>
+    expected = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+    torch.testing.assert_close(model(**batch).logits, expected, rtol=0, atol=1e-4)
