@@ -39,7 +39,7 @@ def store_layers(
 
     Args:
         model: one with a head, whose biLM is frozen.
-        dataset: a `datasets.Dataset` with the tokenizer's `input_ids`, not padded.
+        dataset: a `datasets.Dataset` with the tokenizer's `input_ids`, not padded: the collator pads.
         dtype: `"float16"`, `"bfloat16"` or `"float32"`: 2 or 4 bytes for each of the `(num_hidden_layers + 1) * 2P`
             numbers of a word.
         folder: where the file goes; by default where `datasets` keeps the data set, in memory if that is in memory.
@@ -52,7 +52,7 @@ def store_layers(
 
     Raises:
         ValueError: the biLM is not frozen, there is none, `dtype` is unknown or too small for a layer, or `input_ids`
-            are missing.
+            are missing or padded.
         ImportError: datasets is not installed.
     """
     datasets = import_optional("datasets", "store_layers", '"hf-elmo[train]"')
@@ -71,8 +71,9 @@ def store_layers(
         file = str(Path(folder, f"layers-{fingerprint}.arrow"))
     with evaluation_mode(model):
         stored = dataset.map(
-            lambda rows: _compute(model, rows["input_ids"], dtype),
+            lambda rows, numbers: _compute(model, rows, numbers, dtype),
             batched=True,
+            with_indices=True,
             batch_size=batch_size,
             writer_batch_size=batch_size,
             remove_columns=["input_ids"],
@@ -98,9 +99,15 @@ def _check(model: ElmoTaskModel, dataset: Dataset, dtype: str) -> None:
 
 
 @torch.no_grad()
-def _compute(model: ElmoTaskModel, texts: list, dtype: str) -> dict[str, list]:
-    """The columns of a batch of texts, each nested lists `[words, row_length]`."""
-    rows = [np.asarray(text, dtype=np.int64).reshape(-1, model.config.row_length) for text in texts]
+def _compute(model: ElmoTaskModel, texts: dict[str, list], numbers: list[int], dtype: str) -> dict[str, list]:
+    """The columns of a batch of texts, whose `input_ids` are nested lists `[words, row_length]`, and their numbers."""
+    rows = [np.asarray(text, dtype=np.int64).reshape(-1, model.config.row_length) for text in texts["input_ids"]]
+    for number, row, mask in zip(numbers, rows, texts.get("attention_mask", [True] * len(rows)), strict=True):
+        if not (row.any(1).all() and np.all(mask)):
+            raise ValueError(
+                f"row {number} of the data set holds padding, which would be read as words: tokenize without padding, "
+                "the collator pads."
+            )
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
     input_ids = torch.from_numpy(scatter_rows(np.concatenate(rows), mask)).to(model.device)

@@ -186,6 +186,21 @@ def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
         store_layers(model, rows)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("keys", [["input_ids"], ["input_ids", "attention_mask"]], ids=" and ".join)
+def test_padding_is_not_stored_as_words(tokenizer: ElmoTokenizer, head: str, side: str, keys: list[str]) -> None:
+    encoded = tokenizer(["a b c", "d"], padding=True, padding_side=side)
+    rows = datasets.Dataset.from_dict({key: encoded[key] for key in keys})
+    with pytest.raises(ValueError, match=r"row 1 of the data set holds padding.*tokenize without padding"):
+        store_layers(make(head), rows, batch_size=1)
+
+
+def test_words_that_the_attention_mask_leaves_out_are_not_stored(tokenizer: ElmoTokenizer, head: str) -> None:
+    encoded = {**tokenizer(["a b c"]), "attention_mask": [[1, 1, 1, 0, 0]]}
+    with pytest.raises(ValueError, match="row 0 of the data set holds padding"):
+        store_layers(make(head), datasets.Dataset.from_dict(encoded))
+
+
 def test_rows_that_end_with_the_id_of_the_word(tmp_path: Path) -> None:
     """The second text has as many positions as a word has characters: cut there, its numbers would divide."""
     CharacterVocabulary(list("abcdef"), ["a", "bc"]).save(tmp_path / "vocabulary.json")
