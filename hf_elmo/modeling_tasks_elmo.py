@@ -161,8 +161,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         special = special_tokens_mask
         if special is None and input_ids is None and word_vector_ids is not None:
             special = word_vector_ids == BOUNDARY_ID
-        texts = _texts(self.config, mask, input_ids, special, text_pairs)
         words = words_mask(self.config, mask, input_ids, special)
+        texts = _texts(self.config, mask, input_ids, special, text_pairs)
         vectors = [] if self.word_vectors is None else [self._look_up(word_vector_ids, mask)]
         output = layers = None
         if self.config.use_elmo and bilm_layers is not None:
@@ -364,7 +364,7 @@ def _texts(
         begins = (input_ids[:, :, 1] == config.bos_token_id) & mask
         texts = begins.cumsum(1) * mask
         counts = begins.sum(1)
-    elif not text_pairs:
+    elif special is None and not text_pairs:
         return mask.long()
     elif special is None:
         raise ValueError(
@@ -374,18 +374,19 @@ def _texts(
     else:  # each text has two boundaries
         texts = (((special.bool() & mask).cumsum(1) + 1) // 2) * mask
         counts = texts.amax(1) if texts.shape[1] else texts.sum(1)
+        texts = texts if text_pairs else mask.long()
     if not torch.compiler.is_exporting():  # the rows that a graph will see are not known
-        _require_texts(counts, text_pairs)
+        _require_texts(counts, text_pairs, "the boundaries" if input_ids is None else "input_ids")
     return texts
 
 
 @torch.compiler.disable  # it asks for the values
-def _require_texts(counts: Tensor, pairs: bool) -> None:
+def _require_texts(counts: Tensor, pairs: bool, where: str) -> None:
     """Refuses rows of another number of texts (ValueError). A row without a boundary is one text."""
     for row, count in enumerate(counts.tolist()):
         if count != 2 if pairs else count > 1:
             raise ValueError(
-                f"row {row} of input_ids holds {count} texts, but this model reads {2 if pairs else 1}: a question and "
+                f"row {row} of {where} holds {count} texts, but this model reads {2 if pairs else 1}: a question and "
                 "its passage, tokenizer(question, passage), are two; a classifier is made with "
                 "classifier_text_pairs=True for pairs of texts, False for single ones."
             )

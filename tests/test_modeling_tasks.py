@@ -203,6 +203,24 @@ def test_stored_layers_that_do_not_fit(tokenizer: ElmoTokenizer) -> None:
         model(bilm_layers=layers, attention_mask=inputs["attention_mask"][:, :3])
 
 
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("given", ["special_tokens_mask", "word_vector_ids"])
+def test_stored_texts_and_pairs_are_not_taken_for_each_other(tokenizer: ElmoTokenizer, head: str, given: str) -> None:
+    model = make(head, **(VECTORS if given == "word_vector_ids" else {}))
+    wanted = 2 if model.reads_text_pairs else 1
+    for texts in ((SENTENCES,), (SENTENCES, SECOND)):
+        encoded = tokenizer(*texts, padding=True, return_tensors="pt", return_special_tokens_mask=True)
+        stored = {key: encoded[key] for key in ("attention_mask", given)}
+        output = model.elmo(encoded["input_ids"], output_hidden_states=True)
+        stored["bilm_layers"] = torch.stack(output.hidden_states, dim=2)
+        if len(texts) == wanted:
+            assert model(**stored).logits.isfinite().all()
+        else:
+            said = f"row 0 of the boundaries holds {len(texts)} texts, but this model reads {wanted}"
+            with pytest.raises(ValueError, match=said):
+                model(**stored)
+
+
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 def test_stored_layers_are_of_a_frozen_bilm(tokenizer: ElmoTokenizer, training: bool) -> None:
     model, inputs = make("pooled"), encode(tokenizer, "pooled")
