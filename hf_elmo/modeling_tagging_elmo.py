@@ -99,8 +99,9 @@ class ElmoForTokenClassification(ElmoTaskModel):
         The others are those of [`ElmoTaskModel.read_words`].
 
         Raises:
-            ValueError: `labels` has another shape, or a label where no word is; `token_type_ids` are missing, are not
-                wanted, or name no word; or an input does not fit, as [`ElmoTaskModel.read_words`] says.
+            ValueError: `labels` has another shape, a label where no word is, or one that `config.tagging_scheme`
+                forbids after the label before it; `token_type_ids` are missing, are not wanted, or name no word; or an
+                input does not fit, as [`ElmoTaskModel.read_words`] says.
         """
         read = self.read_words(
             input_ids,
@@ -122,7 +123,10 @@ class ElmoForTokenClassification(ElmoTaskModel):
             self.warn_without_labels()
         else:
             _require_labels(labels, read.words, self.config.num_labels)
-            nll = self._nll(scores, inside, compact(labels, read.words)[0])
+            compacted = compact(labels, read.words)[0].masked_fill(~inside, IGNORED)
+            if self.crf is not None and self.crf.allowed is not None:
+                _require_allowed(compacted, self.crf.allowed, self.config)
+            nll = self._nll(scores, inside, compacted)
             items = (labels != IGNORED).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
             loss = self.regularize(nll / items, share_of_items(labels, num_items_in_batch))
         if self.crf is not None and not self.training:
@@ -150,7 +154,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
     def _nll(self, scores: Tensor, inside: Tensor, labels: Tensor) -> Tensor:
         """The negative log-likelihood of all words' labels, summed."""
         if self.config.tagging_crf:
-            return -self.crf.log_likelihood(scores, inside, labels.masked_fill(~inside, IGNORED)).sum()
+            return -self.crf.log_likelihood(scores, inside, labels).sum()
         wide = torch.promote_types(scores.dtype, torch.float32)
         return nn.functional.cross_entropy(
             scores[inside].to(wide), labels[inside], ignore_index=IGNORED, reduction="sum"
@@ -196,6 +200,23 @@ def _require_labels(labels: Tensor, words: Tensor, num_labels: int) -> None:
             "boundary or padding: <S> and </S> take -100, as tokenizer.align_labels puts them."
         )
     require_labels(labels, num_labels)
+
+
+@torch.compiler.disable  # it asks for the values
+def _require_allowed(labels: Tensor, allowed: tuple[list, list, list], config: ElmoConfig) -> None:
+    """Refuses labels `[batch, words]` of which the scheme forbids one after the other (ValueError): no sequence that is
+    found can have them. How a row begins and ends is not looked at: long texts are cut, and CoNLL's 2002 within names.
+    """
+    follows = torch.tensor(allowed[1], device=labels.device)
+    before, after = labels[:, :-1], labels[:, 1:]
+    wrong = (before >= 0) & (after >= 0) & ~follows[before.clamp(min=0), after.clamp(min=0)]
+    if len(places := wrong.nonzero()):
+        row, word = places[0].tolist()
+        first, second = (config.id2label[number] for number in labels[row, word : word + 2].tolist())
+        raise ValueError(
+            f"labels has {second!r} after {first!r} in row {row}, which tagging_scheme {config.tagging_scheme!r} "
+            "forbids: is the data of another scheme? Name that one, convert the labels, or use tagging_scheme=None."
+        )
 
 
 __all__ = ["ElmoForTokenClassification", "ElmoTokenClassifierOutput"]

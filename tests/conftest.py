@@ -134,3 +134,12 @@ def random_model(config: ElmoConfig, model_class: type = ElmoModel, seed: int = 
             if ".weight_" in name or name.endswith("bias"):
                 parameter.add_(torch.randn_like(parameter) * 0.5)
     return model
+
+
+def random_labels(words: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    """Of O, B-x, I-x, B-y and I-y where `words` `[batch, positions]` are, as IOB2 allows them; -100 elsewhere."""
+    torch.manual_seed(seed)
+    labels = torch.randint(5, words.shape).masked_fill(~words, -100)
+    for before, after in zip(labels.T, labels.T[1:], strict=False):  # views
+        after[((after == 2) | (after == 4)) & (before != after) & (before != after - 1)] -= 1
+    return labels

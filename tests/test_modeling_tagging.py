@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import AutoModelForTokenClassification, Trainer, TrainingArguments
 
 from hf_elmo import ElmoConfig, ElmoForTokenClassification, ElmoModel, ElmoTokenizer, TaggingCollator
-from tests.conftest import SENTENCES, TINY, random_model
+from tests.conftest import SENTENCES, TINY, random_labels, random_model
 
 NAMES = ["O", "B-x", "I-x", "B-y", "I-y"]
 SIZES = {"encoder_hidden_size": 7, "id2label": dict(enumerate(NAMES)), "label2id": {n: i for i, n in enumerate(NAMES)}}
@@ -31,9 +31,7 @@ def inputs(tokenizer: ElmoTokenizer) -> dict[str, Tensor]:
 
 
 def labels_of(inputs: dict[str, Tensor], seed: int = 0) -> Tensor:
-    torch.manual_seed(seed)
-    words = inputs["attention_mask"].bool() & (inputs["input_ids"][:, :, 1] < 257)
-    return torch.randint(len(NAMES), words.shape).masked_fill(~words, -100)
+    return random_labels(inputs["attention_mask"].bool() & (inputs["input_ids"][:, :, 1] < 257), seed)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -179,6 +177,35 @@ def test_labels_that_do_not_stand_at_words_are_refused(inputs: dict) -> None:
     labels[0, 1] = 5
     with pytest.raises(ValueError, match="labels has 5, but must hold 0 to 4"):
         model(**inputs, labels=labels)
+
+
+SEQUENCES = {
+    "IOB1": (["I-x", "I-x", "O", "I-y"], "B-x", "'B-x' after 'O'"),
+    "IOB2": (["B-x", "I-x", "O", "B-y"], "I-y", "'I-y' after 'O'"),
+    "BIOES": (["S-x", "S-x", "O", "B-y"], "E-y", "'E-y' after 'O'"),
+}
+
+
+@pytest.mark.parametrize("crf", [True, False], ids=["crf", "constraints alone"])
+@pytest.mark.parametrize("scheme", SEQUENCES)
+def test_labels_that_the_scheme_forbids_are_refused(tokenizer: ElmoTokenizer, scheme: str, crf: bool) -> None:
+    """As data of IOB1 that is taken for IOB2."""
+    right, other, said = SEQUENCES[scheme]
+    names = ["O", *sorted({name[:2] + kind for name in (*right, other) for kind in "xy"} - {"Ox", "Oy"})]
+    ids = {name: number for number, name in enumerate(names)}
+    model = make(tagging_scheme=scheme, tagging_crf=crf, id2label=dict(enumerate(names)), label2id=ids)
+    encoded = tokenizer(["w x y z"] * 2, padding=True, return_tensors="pt")
+
+    def loss(sequence: list[str | None]) -> Tensor:
+        numbers = [-100 if name is None else ids[name] for name in sequence]
+        labels = torch.tensor([[ids[name] for name in right], numbers])
+        return model(**encoded, labels=torch.nn.functional.pad(labels, (1, 1), value=-100)).loss
+
+    assert loss(right).isfinite()
+    with pytest.raises(ValueError, match=rf"labels has {said} in row 1, which tagging_scheme '{scheme}' forbids"):
+        loss([*right[:3], other])
+    assert loss([*right[:2], None, other]).isfinite()  # what stands before it is not known
+    assert loss([other, *right[2:3] * 3]).isfinite()  # a text that is cut
 
 
 @pytest.mark.parametrize(

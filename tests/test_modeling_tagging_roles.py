@@ -20,7 +20,7 @@ from hf_elmo import (
 )
 from hf_elmo.crf_elmo import ElmoCRF, allowed_transitions
 from hf_elmo.encoders_elmo import ElmoAlternatingLSTM, ElmoHighwayLSTM
-from tests.conftest import SENTENCES, TINY, random_model
+from tests.conftest import SENTENCES, TINY, random_labels, random_model
 
 NAMES = ["O", "B-V", "I-V", "B-ARG0", "I-ARG0"]
 ROLES = {
@@ -48,9 +48,7 @@ def encode(tokenizer: ElmoTokenizer, texts: list[str] = SENTENCES, side: str = "
 
 
 def labels_of(batch: dict[str, Tensor]) -> Tensor:
-    torch.manual_seed(0)
-    words = batch["attention_mask"].bool() & (batch["input_ids"][:, :, 1] < 257)
-    return torch.randint(len(NAMES), words.shape).masked_fill(~words, -100)
+    return random_labels(batch["attention_mask"].bool() & (batch["input_ids"][:, :, 1] < 257))
 
 
 def random_weights(module: nn.Module) -> nn.Module:
