@@ -13,7 +13,8 @@ BOUNDARY_ID, UNKNOWN_ID, FIRST_VECTOR_ID = 1, 2, 3
 @dataclass(kw_only=True)
 class ElmoTaskFields:
     """
-    The fields of [`ElmoConfig`] that heads read. The biLM knows none of them: one checkpoint of it serves every head.
+    The fields of [`ElmoConfig`] that heads read. The biLM knows none of them: one checkpoint of it serves every head. A
+    head refuses those that have no effect on it.
 
     Args:
         use_elmo (`bool`, defaults to `True`): Whether a head reads ELMo. `False`: word vectors alone, the same head
@@ -135,6 +136,12 @@ class ElmoTaskFields:
             self._refuse("encoder_type", "it reads pairs of texts: use classifier_text_pairs=True")
         if self.encoder_recurrent_dropout and self.encoder_type != "alternating":
             self._refuse("encoder_recurrent_dropout", "only encoder_type='alternating' has it")
+        if self.classifier_pooling != "mean" and self.encoder_type in ("biattentive", "esim"):
+            self._refuse("classifier_pooling", f"encoder_type={self.encoder_type!r} pools in its own way: use 'mean'")
+        if self.scalar_mix_l2 and self.layer_weights is not None:
+            self._refuse("scalar_mix_l2", "layer_weights are fixed, and only learned mixes have a lambda: use 0")
+        if self.freeze_word_vectors and self.word_vectors_vocab_size is None:
+            self._refuse("freeze_word_vectors", "word_vectors_vocab_size is None: there are no word vectors to freeze")
         if self.classifier_pooling == "last" and not self.encoder_type and self.word_vectors_vocab_size is not None:
             self._refuse("classifier_pooling", "word vectors have no final state: use an encoder_type")
 

@@ -30,6 +30,13 @@ class ElmoForSequenceClassification(ElmoTaskModel):
 
     _auto_class = "AutoModelForSequenceClassification"
     encoder_types = (None, "bilstm", "biattentive", "esim")
+    without_effect = (
+        *ElmoTaskModel.without_effect,
+        "tagging_crf",
+        "tagging_scheme",
+        "tagging_indicator_size",
+        "allow_no_answer",
+    )
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)

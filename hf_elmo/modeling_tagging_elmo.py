@@ -50,6 +50,12 @@ class ElmoForTokenClassification(ElmoTaskModel):
 
     _auto_class = "AutoModelForTokenClassification"
     encoder_types = (None, "bilstm", "alternating")
+    without_effect = (
+        *ElmoTaskModel.without_effect,
+        "classifier_pooling",
+        "classifier_hidden_size",
+        "allow_no_answer",
+    )
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)

@@ -1,7 +1,7 @@
 """What the heads of all tasks share: word vectors beside ELMo, the mixes and their regularization, stored layers."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from .packing_elmo import expand, unpadded_mask, words_mask
 from .scalar_mix_elmo import ElmoScalarMix
 
 logger = logging.get_logger(f"transformers.{__name__}")
+
+ENCODER_FIELDS = "encoder_hidden_size", "encoder_num_layers", "encoder_dropout"
 
 
 @dataclass
@@ -54,16 +56,19 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     `inputs_embeds`, or `bilm_layers`, the biLM's layers as [`hf_elmo.tasks.store_layers`] computed them before.
 
     Raises:
-        ValueError: `config.encoder_type` is not one of the head's `encoder_types`.
+        ValueError: `config.encoder_type` is not one of the head's `encoder_types`, or a field of the configuration that
+            has no effect on this head is not as it is by default.
     """
 
     encoder_types: tuple[str | None, ...] = (None,)
+    without_effect: tuple[str, ...] = ("num_scalar_mixes",)  # fields that the head does not read
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
         if config.encoder_type not in self.encoder_types:
             name, taken = type(self).__name__, " or ".join(map(repr, self.encoder_types))
             raise ValueError(f"ElmoConfig: encoder_type is {config.encoder_type!r}, but {name} takes {taken}.")
+        self._require_effects()
         if config.use_elmo:
             self.elmo = ElmoModel(config)
         rows, size = config.word_vectors_vocab_size, config.word_vectors_size
@@ -80,6 +85,17 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             ]
         elif config.layer_weights is not None:  # nor a learned mix in a fixed one
             self._keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"_mix\.(scalars|gamma)"]
+
+    def _require_effects(self) -> None:
+        """Refuses fields that this head does not read (ValueError)."""
+        defaults = {field.name: field.default for field in fields(self.config)}
+        remedies = dict.fromkeys(self.without_effect, f"{type(self).__name__} makes no use of it: use")
+        if self.config.encoder_type is None and "bilstm" in self.encoder_types:
+            remedies |= dict.fromkeys(ENCODER_FIELDS, "encoder_type is None: use encoder_type='bilstm', or")
+        for field, remedy in remedies.items():
+            value = getattr(self.config, field)
+            if value != defaults[field] and not (field == "encoder_dropout" and value == 0):  # there is none, indeed
+                raise ValueError(f"ElmoConfig: {field} is {value!r}, but {remedy} {defaults[field]!r}, the default.")
 
     @property
     def reads_text_pairs(self) -> bool:

@@ -383,6 +383,9 @@ def test_fixed_weights_come_with_one_mix_only() -> None:
     [
         ({"elmo_at_output": True, "encoder_type": "bilstm", "num_scalar_mixes": 2}, "num_scalar_mixes is 2"),
         ({"classifier_pooling": "last", "word_vectors_vocab_size": 9}, "classifier_pooling is 'last'"),
+        ({"classifier_pooling": "max", "encoder_type": "biattentive"}, "classifier_pooling is 'max'.*pools in its own"),
+        ({"scalar_mix_l2": 0.1, "layer_weights": 0}, "scalar_mix_l2 is 0.1, but layer_weights are fixed"),
+        ({"freeze_word_vectors": True}, "freeze_word_vectors is True, but word_vectors_vocab_size is None"),
     ],
 )
 def test_fields_of_tasks_that_do_not_fit_each_other(changes: dict, said: str) -> None:

@@ -26,7 +26,8 @@ SECOND = ["A mat .", "Ünïcödé", "the dog ran far away", "no rain at all fell
 
 
 def make(**changes: object) -> ElmoForSequenceClassification:
-    config = ElmoConfig(**{**TINY, "num_labels": 3, "encoder_hidden_size": 6, **changes})
+    size = {"encoder_hidden_size": 6} if "encoder_type" in changes else {}
+    config = ElmoConfig(**{**TINY, "num_labels": 3, **size, **changes})
     return random_model(config, ElmoForSequenceClassification)
 
 

@@ -307,7 +307,8 @@ def test_missing_weights_are_initialized_and_the_others_loaded(tmp_path: Path, m
 @every_class
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_all_weights_missing_are_initialized_as_in_a_new_model(model_class: type, activation: str) -> None:
-    config = config_of(char_activation=activation, classifier_hidden_size=9, num_scalar_mixes=2)
+    mixes = 1 if model_class is ElmoForSequenceClassification else 2
+    config = config_of(char_activation=activation, classifier_hidden_size=9, num_scalar_mixes=mixes)
     new = model_class(copy.deepcopy(config)).state_dict()
     loaded = model_class.from_pretrained(None, config=config, state_dict={}).state_dict()
     assert loaded.keys() == new.keys()

@@ -22,18 +22,18 @@ from hf_elmo import modeling_coreference_elmo as coreference
 from tests.conftest import TINY, random_model
 
 SIZES = {
-    "encoder_hidden_size": 7,
     "coreference_max_width": 4,
     "coreference_max_antecedents": 3,
     "coreference_hidden_size": 9,
     "coreference_feature_size": 5,
     "coreference_spans_per_word": 0.6,
 }
+BILSTM = {"encoder_type": "bilstm", "encoder_hidden_size": 7}
 HEADS = {
     "2017": {"coreference_refinements": 0},
-    "2018": {"encoder_type": "bilstm", "coreference_refinements": 2},
+    "2018": {**BILSTM, "coreference_refinements": 2},
     "features": {"coreference_speakers": True, "coreference_num_genres": 3},
-    "twice": {"encoder_type": "bilstm", "encoder_num_layers": 2, "elmo_at_output": True},
+    "twice": {**BILSTM, "encoder_num_layers": 2, "elmo_at_output": True},
 }
 DOCUMENTS = [
     [["Ann", "saw", "a", "big", "dog", "."], ["She", "called", "it", "!"], ["The", "big", "dog", "came", "."]],

@@ -12,17 +12,18 @@ from hf_elmo import ElmoConfig, ElmoForTokenClassification, ElmoModel, ElmoToken
 from tests.conftest import SENTENCES, TINY, random_labels, random_model
 
 NAMES = ["O", "B-x", "I-x", "B-y", "I-y"]
-SIZES = {"encoder_hidden_size": 7, "id2label": dict(enumerate(NAMES)), "label2id": {n: i for i, n in enumerate(NAMES)}}
+FIELDS = {"id2label": dict(enumerate(NAMES)), "label2id": {n: i for i, n in enumerate(NAMES)}}
+BILSTM = {"encoder_type": "bilstm", "encoder_hidden_size": 7}
 HEADS = {
     "linear": {},
-    "bilstm": {"encoder_type": "bilstm", "encoder_num_layers": 2},
+    "bilstm": {**BILSTM, "encoder_num_layers": 2},
     "crf": {"tagging_crf": True},
-    "bilstm and crf": {"encoder_type": "bilstm", "tagging_crf": True, "tagging_scheme": "IOB2", "elmo_at_output": True},
+    "bilstm and crf": {**BILSTM, "tagging_crf": True, "tagging_scheme": "IOB2", "elmo_at_output": True},
 }
 
 
 def make(**changes: object) -> ElmoForTokenClassification:
-    return random_model(ElmoConfig(**{**TINY, **SIZES, **changes}), ElmoForTokenClassification)
+    return random_model(ElmoConfig(**{**TINY, **FIELDS, **changes}), ElmoForTokenClassification)
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def test_a_checkpoint_and_the_auto_class(tmp_path: Path, inputs: dict, head: str
 def test_a_bilm_takes_a_new_head(tmp_path: Path, inputs: dict, head: str) -> None:
     bilm = random_model(ElmoConfig(**TINY))
     bilm.save_pretrained(tmp_path)
-    model = ElmoForTokenClassification.from_pretrained(tmp_path, **SIZES, **HEADS[head])
+    model = ElmoForTokenClassification.from_pretrained(tmp_path, **FIELDS, **HEADS[head])
     torch.testing.assert_close(model.elmo(**inputs).last_hidden_state, bilm(**inputs).last_hidden_state)
     assert all(parameter.isfinite().all() for parameter in model.parameters())
     assert model.config.num_labels == len(NAMES)
@@ -218,7 +219,7 @@ def test_labels_that_the_scheme_forbids_are_refused(tokenizer: ElmoTokenizer, sc
 )
 def test_a_configuration_that_no_tagger_can_have(changes: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        ElmoForTokenClassification(ElmoConfig(**{**TINY, **SIZES, **changes}))
+        ElmoForTokenClassification(ElmoConfig(**{**TINY, **FIELDS, **changes}))
 
 
 def test_a_pair_of_texts_is_refused(tokenizer: ElmoTokenizer) -> None:

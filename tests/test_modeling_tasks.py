@@ -32,7 +32,8 @@ HEADS = {
 
 def make(head: str, **changes: object) -> torch.nn.Module:
     model_class, settings = HEADS[head]
-    config = ElmoConfig(**{**TINY, "num_labels": 3, "encoder_hidden_size": 7, **settings, **changes})
+    size = {"encoder_hidden_size": 7} if "encoder_type" in settings else {}
+    config = ElmoConfig(**{**TINY, "num_labels": 3, **size, **settings, **changes})
     return random_model(config, model_class)
 
 
@@ -282,11 +283,34 @@ def test_a_fixed_mix_at_the_output(tmp_path: Path, tokenizer: ElmoTokenizer) -> 
     torch.testing.assert_close(read.elmo_at_output, read.vectors)
 
 
-def test_lambda_is_not_on_weights_that_are_fixed(tokenizer: ElmoTokenizer) -> None:
-    model = make("pooled", layer_weights=1, scalar_mix_l2=0.3, classifier_dropout=0.0)
-    inputs = encode(tokenizer, "pooled")
-    given = {**inputs, "labels": labels_for(model, inputs)}
-    torch.testing.assert_close(model.train()(**given).loss, model.eval()(**given).loss)
+# -- fields without effect --------------------------------------------------------------------------------------------
+
+OF_TAGGERS = {"tagging_crf": True, "tagging_scheme": "IOB2", "tagging_indicator_size": 4}
+OF_ENCODERS = {"encoder_hidden_size": 7, "encoder_num_layers": 2, "encoder_dropout": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("head", "field", "value"),
+    [
+        *(("last", field, value) for field, value in OF_TAGGERS.items()),
+        *(("pooled", field, value) for field, value in OF_ENCODERS.items()),
+        *(("tagger", field, value) for field, value in OF_ENCODERS.items()),
+        *((head, "num_scalar_mixes", 2) for head in ("pooled", "tagger")),
+        *((head, "allow_no_answer", True) for head in ("pooled", "tagger")),
+        ("tagger", "classifier_hidden_size", 9),
+        ("tagger", "classifier_pooling", "max"),
+    ],
+)
+def test_a_field_without_effect_is_refused(head: str, field: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"ElmoConfig: {field} is {value!r}, but .*the default"):
+        make(head, **{field: value})
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_without_elmo_the_fields_of_its_mixes_may_stay(head: str) -> None:
+    fields = {"scalar_mix_l2": 0.1, "scalar_mix_layer_norm": True, "freeze_bilm": False, "encoder_dropout": 0.0}
+    for use_elmo in (True, False):
+        assert make(head, **VECTORS, **fields, use_elmo=use_elmo).config.scalar_mix_l2 == 0.1
 
 
 # -- ELMo as a layer of another network, and mixes of another number ---------------------------------------------------

@@ -21,7 +21,7 @@ from hf_elmo.character_vocab_elmo import CharacterVocabulary
 from tests.conftest import TINY, random_model
 
 HEADS = {
-    "classifier": (ElmoForSequenceClassification, {"encoder_type": "bilstm"}),
+    "classifier": (ElmoForSequenceClassification, {"encoder_type": "bilstm", "encoder_hidden_size": 7}),
     "pairs": (ElmoForSequenceClassification, {"classifier_text_pairs": True}),
     "tagger": (ElmoForTokenClassification, {"tagging_crf": True, "word_vectors_vocab_size": 5, "word_vectors_size": 4}),
 }
@@ -30,7 +30,7 @@ TEXTS = ["a b c d e", "f", "g h", "i j k", "l m", "n o p q", "r", "", "y z a", "
 
 def make(head: str, **changes: object) -> torch.nn.Module:
     model_class, settings = HEADS[head]
-    config = ElmoConfig(**{**TINY, "num_labels": 3, "encoder_hidden_size": 7, **settings, **changes})
+    config = ElmoConfig(**{**TINY, "num_labels": 3, **settings, **changes})
     return random_model(config, model_class)
 
 
