@@ -30,7 +30,8 @@ def learning_rates(
         what `Trainer(optimizer_cls_and_kwargs=...)` takes, once: each Trainer needs its own.
 
     Raises:
-        ValueError: a rate is negative, or given for a part that is not trained.
+        ValueError: a rate is negative, or given for a part that is not trained; or, when Trainer takes them, a part is
+            trained that was frozen here.
 
     Example:
 
@@ -60,17 +61,34 @@ def learning_rates(
         for decays, parameters in by_decay.items():
             decay = arguments.weight_decay if decays else 0.0
             groups.append({"params": parameters, "lr": rate, "weight_decay": decay})
-    return optimizer, _OfOneTrainer({**options, "params": groups})
+    return optimizer, _OfOneTrainer(model, {**options, "params": groups})
 
 
 class _OfOneTrainer(dict):
-    """Options of an optimizer, out of which Trainer takes the groups: a second one would train at one rate."""
+    """Options of an optimizer, out of which Trainer takes the groups: a second one would train at one rate, and what
+    was unfrozen since then not at all."""
+
+    def __init__(self, model: nn.Module, options: dict[str, Any]) -> None:
+        super().__init__(options)
+        self._model = model
 
     def __contains__(self, key: object) -> bool:
         found = super().__contains__(key)
-        if key == "params" and not found:
-            raise ValueError("another Trainer has taken these learning rates: call learning_rates for each Trainer.")
+        if key == "params":
+            self._require_all(found)
         return found
+
+    def _require_all(self, found: bool) -> None:
+        """Refuses groups that were taken, or that lack a parameter which is trained (ValueError)."""
+        if not found:
+            raise ValueError("another Trainer has taken these learning rates: call learning_rates for each Trainer.")
+        known = {id(parameter) for group in self["params"] for parameter in group["params"]}
+        for name, parameter in self._model.named_parameters():
+            if parameter.requires_grad and id(parameter) not in known:
+                raise ValueError(
+                    f"{name} is trained, but has no learning rate: it was frozen, or not there, when they were made. "
+                    "Call learning_rates after unfreeze_bilm() and all else that changes the model."
+                )
 
 
 def _part_of(name: str) -> str:

@@ -122,3 +122,14 @@ def test_rates_serve_one_trainer(tmp_path: Path) -> None:
     Trainer(model, arguments, optimizer_cls_and_kwargs=rates).create_optimizer()
     with pytest.raises(ValueError, match="call learning_rates for each Trainer"):
         Trainer(model, arguments, optimizer_cls_and_kwargs=rates).create_optimizer()
+
+
+def test_what_is_unfrozen_after_the_rates_were_made_is_refused(tmp_path: Path) -> None:
+    model, arguments = make(freeze_bilm=True), arguments_for(tmp_path)
+    rates = learning_rates(model, arguments, mix=0.1)
+    model.unfreeze_bilm()
+    with pytest.raises(ValueError, match=r"elmo\.char_encoder.* is trained, but has no learning rate.*unfreeze_bilm"):
+        Trainer(model, arguments, optimizer_cls_and_kwargs=rates).create_optimizer()
+    model.freeze_bilm()
+    trainer = Trainer(model, arguments, optimizer_cls_and_kwargs=rates)
+    assert len(trainer.create_optimizer().param_groups) == 4  # mix, word vectors, the head's weights and its biases
