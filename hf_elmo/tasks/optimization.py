@@ -97,4 +97,4 @@ def _part_of(name: str) -> str:
     for part, own in (("mix", ("scalar_mix", "output_mix")), ("bilm", ("char_encoder", "bilm"))):
         if set(own) & set(modules):
             return part
-    return "word_vectors" if modules[0] == "word_vectors" else "head"
+    return "word_vectors" if "word_vectors" in modules else "head"

@@ -133,3 +133,13 @@ def test_what_is_unfrozen_after_the_rates_were_made_is_refused(tmp_path: Path) -
     model.freeze_bilm()
     trainer = Trainer(model, arguments, optimizer_cls_and_kwargs=rates)
     assert len(trainer.create_optimizer().param_groups) == 4  # mix, word vectors, the head's weights and its biases
+
+
+def test_a_head_inside_of_another_network_has_the_rates_of_its_parts(tmp_path: Path) -> None:
+    net = torch.nn.ModuleDict({"tagger": make(), "own": torch.nn.Linear(2, 2)})
+    rates = {"bilm": 1e-4, "mix": 0.01, "word_vectors": 0.1}
+    groups = learning_rates(net, arguments_for(tmp_path), **rates)[1]["params"]
+    found = {id(parameter): group["lr"] for group in groups for parameter in group["params"]}
+    for name, parameter in net["tagger"].named_parameters():
+        assert found[id(parameter)] == {**rates, "head": 0.5}[part(name)], name
+    assert [found[id(parameter)] for parameter in net["own"].parameters()] == [0.5, 0.5]
