@@ -81,7 +81,8 @@ class ElmoForSequenceClassification(ElmoTaskModel):
         r"""
         Args:
             labels: `[batch]` class numbers, `[batch, num_labels]` zeros and ones for several labels at once (`[batch]`
-                where there is one: a sigmoid; in all of these -100 is no label), or floats for regression;
+                where there is one: a sigmoid; in all of these -100 is no label), or floats for regression, where -100
+                is a number like any other, which Trainer cannot count: with `num_items_in_batch` it is refused;
                 `config.problem_type` says which, else it is read from `labels`.
             length: not read here: Trainer sorts by this column of a data set (`train_sampling_strategy`), and drops
                 columns that are no arguments.
@@ -170,6 +171,9 @@ def sequence_classification_loss(
             (regression).
         logits: `[batch, num_labels]`.
         num_items_in_batch: the labels of all accumulated steps; `None` for the mean over `labels`.
+
+    Raises:
+        ValueError: a label is none, or, with `num_items_in_batch`, a number is -100, which is not counted there.
     """
     if config.problem_type is None:
         if config.num_labels == 1 and not labels.is_floating_point():
@@ -180,6 +184,8 @@ def sequence_classification_loss(
         several = "single_label_classification" if not labels.is_floating_point() else "multi_label_classification"
         config.problem_type = "regression" if config.num_labels == 1 else several
     labels = labels.to(logits.device)
+    if config.problem_type == "regression" and num_items_in_batch is not None:
+        _require_counted(labels)
     if config.problem_type != "regression" and not torch.compiler.is_compiling():
         require_labels(labels, 2 if config.problem_type == "multi_label_classification" else config.num_labels)
     if config.problem_type == "single_label_classification":
@@ -194,6 +200,15 @@ def sequence_classification_loss(
         return total / num_items_in_batch
     counted = torch.ones_like(labels) if config.problem_type == "regression" else labels != -100
     return total / counted.sum().clamp(min=1)
+
+
+@torch.compiler.disable  # it asks for the values
+def _require_counted(labels: Tensor) -> None:
+    if (labels == -100).any():
+        raise ValueError(
+            "labels of a regression hold -100, which Trainer takes for no label and leaves out of num_items_in_batch: "
+            "leave the rows without a number out, or scale all numbers, as by a tenth."
+        )
 
 
 __all__ = ["ElmoForSequenceClassification"]

@@ -465,3 +465,13 @@ def test_a_regression_to_minus_100_is_a_regression(inputs: dict) -> None:
     model, labels = make(num_labels=1, problem_type="regression"), torch.tensor([-100.0, 3.0, 0.5, -100.0])
     output = model(**inputs, labels=labels)
     torch.testing.assert_close(output.loss, plain_loss("regression", output.logits.view(-1), labels))
+
+
+def test_a_regression_to_minus_100_is_refused_where_trainer_counts_labels(
+    tmp_path: Path, tokenizer: ElmoTokenizer
+) -> None:
+    model, settings = make(num_labels=1, problem_type="regression"), {"report_to": [], "disable_tqdm": True}
+    rows = [{**tokenizer("a b"), "label": value} for value in (0.5, -100.0, 3.0, 1.0)]
+    arguments = TrainingArguments(tmp_path, max_steps=1, save_strategy="no", use_cpu=True, **settings)
+    with pytest.raises(ValueError, match="labels of a regression hold -100, which Trainer takes for no label"):
+        Trainer(model, arguments, DataCollatorWithPadding(tokenizer), rows).train()
