@@ -130,9 +130,10 @@ class Embedder:
             - in pandas lists (of lists) of arrays `[2P]`, which Arrow and Spark take for nested lists.
 
         Raises:
-            ValueError: which column holds the text is not clear; a column to add is there already; the worker's model
-                is another.
-            TypeError: a row is neither text nor a list of words, or `batch` nothing of the above.
+            ValueError: which column holds the text is not clear; columns differ in length; a column to add is there
+                already; the worker's model is another.
+            TypeError: `batch` is a single row; a row is neither text nor a list of words; or `batch` is nothing of the
+                above.
         """
         if isinstance(batch, Iterator):
             return (self(one, rank) for one in batch)
@@ -141,6 +142,7 @@ class Embedder:
         kind = _kind_of(batch)
         names = kind.names(batch)
         text = pick_column(names, self.text_column, "batch")
+        kind.require_rows(batch, text)
         if taken := [name for name in (self.column, self.words_column) if name in names]:
             raise ValueError(f"batch has a column {taken[0]!r} already; choose another name for what is added")
         rows = self.embed(kind.texts(batch, text), f"column {text!r}", rank)
@@ -227,6 +229,27 @@ class _Columns:
         return list(batch)
 
     @staticmethod
+    def require_rows(batch: Any, text: str) -> None:
+        """Raises where a dict is a row, whose words or characters would each be taken for a text, or has columns of
+        several lengths. (`map` of Datasets gives its own mappings, whose other columns reading would convert.)"""
+        lazy = sys.modules.get("datasets.formatting.formatting")
+        if lazy is not None and isinstance(batch, lazy.LazyBatch):
+            return
+        single = next((name for name in (text, *batch) if not _is_column(batch[name])), None)
+        if single is not None or (lazy is not None and isinstance(batch, lazy.LazyRow)):
+            name = text if single is None else single
+            raise TypeError(
+                f"batch is a single row, whose column {name!r} is a {type(batch[name]).__name__}, but columns hold a "
+                "value for each row of several: in map of Datasets batched=True is missing, in Ray Data map_batches"
+            )
+        rows = {name: len(batch[name]) for name in batch if hasattr(batch[name], "__len__")}
+        if other := [name for name in rows if rows[name] != rows.get(text, rows[name])]:
+            raise ValueError(
+                f"batch has {rows[text]} rows in column {text!r}, but {rows[other[0]]} in column {other[0]!r}; give "
+                "each column a value for each text (of a single row: batched=True is missing in map of Datasets)"
+            )
+
+    @staticmethod
     def texts(batch: Any, name: str) -> Any:
         return batch[name]
 
@@ -240,8 +263,18 @@ class _Columns:
         return batch | columns if hasattr(batch, "__or__") else {**batch, **columns}
 
 
+def _is_column(values: Any) -> bool:
+    """Whether they are a value for each row, not a row's own: a number, a text, a dict."""
+    scalar = isinstance(values, (str, bytes, Mapping)) or getattr(values, "ndim", 1) == 0
+    return isinstance(values, Iterable) and not scalar
+
+
 class _Frame(_Columns):
     """Batches of pandas; vectors are nested lists of 1-D views, as Arrow takes no array of more dimensions."""
+
+    @staticmethod
+    def require_rows(batch: Any, text: str) -> None:
+        """A frame has rows."""
 
     @staticmethod
     def vectors(rows: EmbeddedRows) -> Any:
@@ -258,6 +291,10 @@ def _nested(array: np.ndarray) -> Any:
 
 class _Arrow(_Columns):
     """Tables and record batches of pyarrow; vectors are lists of a fixed size in the memory of the engine's windows."""
+
+    @staticmethod
+    def require_rows(batch: Any, text: str) -> None:
+        """A table has rows."""
 
     @staticmethod
     def names(batch: Any) -> list[str]:

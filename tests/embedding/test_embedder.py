@@ -348,6 +348,46 @@ def test_what_is_no_batch_is_refused(checkpoint, batch, error, says):
         Embedder(checkpoint)(batch)
 
 
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"text": "He sat ."}, "single row, whose column 'text' is a str"),
+        ({"id": 7, "text": "He sat ."}, "single row, whose column 'text' is a str"),
+        ({"tokens": ["He", "sat", "."], "id": 7}, "single row, whose column 'id' is a int"),
+        ({"tokens": np.array(["He", "sat", "."]), "id": np.array(7)}, "single row, whose column 'id' is a ndarray"),
+        ({"tokens": ["He", "sat", "."], "label": None}, "single row, whose column 'label' is a NoneType"),
+        ({"tokens": ["He", "sat", "."], "source": "a book"}, "single row, whose column 'source' is a str"),
+        ({"tokens": ["He", "sat", "."], "meta": {"page": 3}}, "single row, whose column 'meta' is a dict"),
+    ],
+    ids=["text", "text beside a number", "words", "arrays", "None", "words beside a text", "words beside a dict"],
+)
+def test_a_row_in_place_of_a_batch_is_refused(checkpoint, row, says):
+    with pytest.raises(TypeError, match=rf"{says}.*batched=True is missing"):
+        Embedder(checkpoint)(row)
+
+
+def test_columns_of_several_lengths_are_refused(checkpoint):
+    says = r"has 1 rows in column 'text', but 3 in column 'id'.*batched=True is missing"
+    with pytest.raises(ValueError, match=says):
+        Embedder(checkpoint)({"text": ["a b"], "id": [1, 2, 3]})
+
+
+@pytest.mark.parametrize(
+    "columns", [{"text": ["He sat ."]}, {"tokens": [["He", "sat", "."]]}], ids=["texts", "words alone"]
+)
+def test_datasets_map_without_batched_is_refused(checkpoint, columns):
+    datasets = pytest.importorskip("datasets")
+    with pytest.raises(TypeError, match="batched=True is missing"):
+        datasets.Dataset.from_dict(columns).map(Embedder(checkpoint))
+
+
+def test_columns_beside_the_text_may_be_of_any_kind(checkpoint):
+    texts = ["a b", "c"]
+    others = {"array": np.zeros((2, 3)), "tensor": torch.zeros(2, 3), "lists": [[1], []], "text": texts, "kept": (1, 2)}
+    found = Embedder(checkpoint)(others | {"dicts": [{}, {"page": 3}], "series": pandas.Series([1, 2], index=[7, 9])})
+    same(found["embedding"], embed(checkpoint, texts))
+
+
 def test_a_missing_column_is_named(checkpoint):
     for batch in ({"text": ["x"]}, pyarrow.table({"text": ["x"]}), pandas.DataFrame({"text": ["x"]})):
         with pytest.raises(ValueError, match=r"batch: no column 'line'; choose text_column among \['text'\]"):
