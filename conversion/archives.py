@@ -23,10 +23,21 @@ class Member(NamedTuple):
     open: Callable[[], IO[bytes]]
 
 
+def inner_folder(path: str | Path) -> Path:
+    """The folder that a folder holds, where it holds nothing else, as an archive that was unpacked often does."""
+    path = Path(path)
+    while path.is_dir():
+        inside = list(path.iterdir())
+        if len(inside) != 1 or not inside[0].is_dir() or inside[0].is_symlink():
+            break
+        (path,) = inside
+    return path
+
+
 @contextmanager
 def opened(source: str | Path, wanted: Callable[[str], bool]) -> Iterator[Path]:
     """
-    The folder that a path names, or a temporary one with the files of an archive.
+    The folder that a path names (or the only one in it), or a temporary one with the files of an archive.
 
     Only regular files are taken out, by the last part of their names (with `wanted`), or under the path within the
     archive's own folder where they have one; so nothing is ever written anywhere else.
@@ -42,7 +53,7 @@ def opened(source: str | Path, wanted: Callable[[str], bool]) -> Iterator[Path]:
     """
     source = Path(source)
     if source.is_dir():
-        yield source
+        yield inner_folder(source)
         return
     if not source.exists():
         raise FileNotFoundError(f"{source}: there is no such file or folder.")

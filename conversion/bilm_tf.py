@@ -23,6 +23,7 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .allennlp import COPY, Dataset, Row, key_table
 from .allennlp_options import config_from_options, integer, read_options
+from .archives import inner_folder
 from .checkpoint import write_files
 from .output import new_folder, require_equal
 
@@ -123,12 +124,12 @@ def find_checkpoint(path: str | Path) -> Path | None:
     The TensorFlow checkpoint that a path refers to, in the form that [`read_variables`] takes.
 
     Args:
-        path: a folder, the prefix of a checkpoint's files, or one of them.
+        path: a folder (or one that holds nothing else), the prefix of a checkpoint's files, or one of them.
 
     Returns:
         The folder or the prefix; `None` where there is none.
     """
-    path = Path(path)
+    path = inner_folder(path)
     if path.is_dir():
         return path if any(path.glob("*.index")) else None
     prefix = path.with_name(FILE_ENDING.sub("", path.name))

@@ -6,6 +6,7 @@ from pathlib import Path
 from huggingface_hub import cached_assets_path
 
 from .allennlp_archive import convert_archive
+from .archives import inner_folder
 from .bilm_tf import convert_bilm_tf, find_checkpoint, import_tensorflow
 from .checkpoint import convert_published, require_digest, require_dtype
 from .download import PUBLISHED_TRAININGS, download, download_training, published_model
@@ -124,6 +125,7 @@ def _convert_training(
     require_absent(Path(out))
     if files:
         _, (source, *words) = _copy(model, files)
+        source = inner_folder(source)
         checkpoint = _prefix(model, source)
         vocabulary = words[0] if words else _vocabulary_beside(model, source)
     else:

@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from hf_elmo.shipped import located
+
+from .archives import inner_folder
 from .published import all_names
 
 SUPPORTED = (
@@ -71,7 +74,7 @@ def recognize(path: str | Path) -> Recognized:
     """
     given, path = str(path), Path(path)
     if path.is_dir():
-        return _folder(path)
+        return _folder(inner_folder(path))
     if path.is_file():
         return _file(path)
     if Path(f"{path}.index").is_file():
@@ -80,6 +83,8 @@ def recognize(path: str | Path) -> Recognized:
         return Recognized("tf-hub", f"{given} is an ELMo of TF-Hub: download its archive there, and give that.")
     if given in all_names():
         return Recognized("published")
+    if located(given) != given:
+        return Recognized("shipped", f"{given} ships with hf_elmo and needs no conversion: load it by its name.")
     if path.name == given and not path.suffix:
         where = "hf-elmo convert --list shows the names"
         return Recognized("missing", f"{given} does not exist, and no published model has that name: {where}.")

@@ -239,6 +239,8 @@ def test_a_checkpoint_is_found_by_its_prefix_and_by_each_of_its_files(training, 
 
 def test_a_checkpoint_is_found_in_a_folder_and_nowhere_else(training, tmp_path):
     assert find_checkpoint(training) == training
+    assert find_checkpoint(tmp_path) == training  # the only one in it
+    (tmp_path / "another").mkdir()
     for other in (tmp_path, tmp_path / "nothing", training / "options.json", training / "model.ckpt-71"):
         assert find_checkpoint(other) is None
 

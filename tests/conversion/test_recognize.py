@@ -85,6 +85,11 @@ KNOWN: dict[str, tuple[Callable[[Path], object], str]] = {
     "AllenNLP zip": (lambda p: zipped(p / "x.zip", "a/options.json", "a/weights.hdf5"), "repository"),
     "simple_elmo": (lambda p: touch(p / "x", "model.hdf5", "options.json", "vocab.txt"), "repository"),
     "simple_elmo zip": (lambda p: zipped(p / "x.zip", "model.hdf5", "options.json", "vocab.txt"), "repository"),
+    "ELMoForManyLangs, in a folder": (
+        lambda p: touch(p / "x", *(f"161/{name}" for name in MANY_LANGS)),
+        "elmoformanylangs",
+    ),
+    "simple_elmo, two folders down": (lambda p: touch(p / "x", "a/b/model.hdf5", "a/b/options.json"), "repository"),
 }
 
 
@@ -103,6 +108,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "an ELMo of TF-Hub",
     ),
     "TF-Hub handle": (lambda p: "google/elmo/2", "tf-hub", "an ELMo of TF-Hub"),
+    "a model that ships": (lambda p: "elmo-mini-en", "shipped", "ships with hf_elmo and needs no conversion"),
     "bilm-tf zip": (lambda p: zipped(p / "x.zip", *BILM_TF), "archive", "a training of bilm-tf: unpack it"),
     "another zip": (lambda p: zipped(p / "x.zip", "b.txt", "a.txt"), "unknown", "a.txt, b.txt"),
     "converted": (lambda p: checkpoint(p / "x", model_type="elmo"), "converted", "converted already"),
@@ -176,7 +182,15 @@ def test_what_cannot_be_converted_is_named(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("given", ["x", "x/model.ckpt-7", "x/model.ckpt-7.index", "x/model.ckpt-7.data-00000-of-00001"])
+def test_two_folders_in_a_folder_are_named(tmp_path: Path) -> None:
+    names = [f"{number}/{name}" for number in (160, 161) for name in MANY_LANGS]
+    found = recognize(touch(tmp_path / "x", *names))
+    assert (found.kind, "but 160, 161;" in found.message) == ("unknown", True)
+
+
+@pytest.mark.parametrize(
+    "given", [".", "x", "x/model.ckpt-7", "x/model.ckpt-7.index", "x/model.ckpt-7.data-00000-of-00001"]
+)
 def test_a_training_of_bilm_tf(given: str, tmp_path: Path) -> None:
     touch(tmp_path / "x", *BILM_TF)
     assert recognize(tmp_path / given).kind == "bilm-tf"

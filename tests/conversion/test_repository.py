@@ -8,6 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+import torch
 from huggingface_hub import ModelCard
 
 from hf_elmo import ElmoModel, ElmoTokenizer
@@ -51,6 +52,15 @@ def test_a_folder_and_its_archives(folder: Path, tmp_path: Path) -> None:
         assert (out / "softmax_vocab.txt").read_text(encoding="utf-8").split() == WORDS
         assert ElmoTokenizer.from_pretrained(out).word_splitting == "whitespace"
         assert ElmoTokenizer.from_pretrained(out).vocabulary is None  # it has no softmax
+
+
+def test_a_folder_in_a_folder_is_converted_as_its_archive(folder: Path, tmp_path: Path) -> None:
+    packed = Path(shutil.make_archive(str(tmp_path / "x"), "zip", folder.parent, folder.name))
+    shutil.unpack_archive(packed, tmp_path / "unpacked")
+    out = convert_repository(tmp_path / "unpacked", tmp_path / "out")
+    expected = ElmoModel.from_pretrained(convert_repository(packed, tmp_path / "expected")).state_dict()
+    found = ElmoModel.from_pretrained(out).state_dict()
+    assert all(torch.equal(found[key], tensor) for key, tensor in expected.items())
 
 
 def test_a_packed_vocabulary_is_copied_as_a_stream(tmp_path: Path) -> None:
