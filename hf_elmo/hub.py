@@ -22,7 +22,7 @@ import hf_elmo
 from .configuration_elmo import ElmoConfig
 from .model_cards import make_card
 from .remote_code import FILES, add_remote_code
-from .shipped import load_checkpoint, load_tokenizer, named
+from .shipped import load_checkpoint, load_tokenizer, located, named
 
 # Of a folder. Its code files are those that the `auto_map`s name, and what they import.
 WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
@@ -70,7 +70,7 @@ def push(
     would find them.
 
     Args:
-        folder: of the checkpoint.
+        folder: of the checkpoint, or the name of a model that ships.
         repository: `"owner/name"`; it is created unless it exists.
         private: that only its owner sees it. One that exists must be private already.
         revision: the branch to commit to, created unless it exists; by default `main`.
@@ -82,7 +82,7 @@ def push(
         PermissionError: the Hub refuses the token or there is none; or a repository that must be private is public.
         ConnectionError: the Hub cannot be reached, an upload was interrupted, or the Hub answers with an error.
     """
-    folder = Path(folder)
+    folder = Path(located(folder))
     validate_repo_id(repository)
     if "/" not in repository:
         raise ValueError(f"repository is {repository!r}, but must have an owner: owner/{repository}.")
@@ -141,7 +141,9 @@ def _read(file: Path) -> dict:
 def _require_whole(folder: Path) -> None:
     """The folder loads here: all of its weights, and its own tokenizer."""
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} does not exist: give the folder of a checkpoint.")
+        raise FileNotFoundError(
+            f"{folder} does not exist: give the folder of a checkpoint, or the name of a model that ships."
+        )
     with named(folder):
         found = _read(folder / "config.json").get("architectures") or ["no class"]
     if found[0] not in FILES:

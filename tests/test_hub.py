@@ -224,6 +224,20 @@ def test_a_dry_run_lists_files_and_sizes_and_sends_nothing(
     assert last.endswith(f"bytes, {hub.url}/{REPO}/commit/{hub.repositories[REPO].branches['b']}")
 
 
+def test_a_model_that_ships_is_pushed_by_its_name(
+    hub: hub_server.Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["push", "elmo-mini-en", REPO, "--dry-run"]) == 0
+    assert f"{REPO}: " in capsys.readouterr().out
+    assert hub.requests == []
+    assert main(["push", "elmo-tiny-en", REPO, "--dry-run"]) == 1
+    assert "give the folder of a checkpoint, or the name of a model that ships" in capsys.readouterr().err
+    Path("elmo-mini-en").mkdir()  # what is there goes first
+    assert main(["push", "elmo-mini-en", REPO, "--dry-run"]) == 1
+    assert "elmo-mini-en" in capsys.readouterr().err
+
+
 # -- what would not load elsewhere -------------------------------------------------------------------------------------
 
 
