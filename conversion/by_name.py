@@ -27,7 +27,7 @@ CONVERTERS: dict[str, Callable[..., Path]] = {
 # What copies of published models are: in words, and as `recognize` calls them.
 ALLENNLP_COPY = (
     "options.json and weights.hdf5, or their folder or archive",
-    ("allennlp", "allennlp-folder", "repository"),
+    ("allennlp", "repository"),
 )
 TRAINING_COPY = "a TensorFlow checkpoint of bilm-tf, and its vocabulary where it is not beside it", ("bilm-tf",)
 MANYLANGS_COPY = "a folder or an archive of ELMoForManyLangs", ("elmoformanylangs",)
@@ -41,12 +41,15 @@ def convert_source(kind: str, source: str | Path, out: str | Path, *, digest: st
         kind: a key of [`CONVERTERS`], as `recognize` finds it.
         source: the folder or archive.
         out: the folder to write; it must not exist.
-        digest: the SHA-256 that the archive must have, in hexadecimal digits.
+        digest: the SHA-256 that the archive must have, in hexadecimal digits; in a folder of AllenNLP's two files, the
+            weights.
         how: of the converter, `dtype`, `word_splitting` and others.
 
     Raises:
         ValueError: the archive has another digest, or a digest is given for a folder; or as the converter.
     """
+    if digest is not None and kind == "repository" and Path(source).is_dir():
+        return CONVERTERS[kind](source, out, digest=digest, **how)
     if digest is not None and Path(source).is_dir():
         raise ValueError(f"a SHA-256 is given, but {source} is a folder: give the archive, or AllenNLP's two files.")
     require_digest(Path(source), digest)

@@ -5,6 +5,7 @@ import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ SUPPORTED = (
 )
 TF_HUB = re.compile(r"(tfhub\.dev|kaggle\.com)/.*elmo|^google/elmo(/|$)")
 CHECKPOINT_FILE = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")  # of TensorFlow
+OPTIONS, WEIGHTS = "*options*.json", "*.hdf5"  # AllenNLP's two files
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 BEGINNING = 1 << 20  # bytes of a file of weights in which the names of its tensors are looked for
 NAMES_SHOWN = 5
@@ -29,11 +31,10 @@ class Recognized(NamedTuple):
     What a path is.
 
     Attributes:
-        kind: `"allennlp"` (its options file), `"allennlp-folder"`, `"bilm-tf"`, `"published"` (a published model's
-            name) and the keys of `CONVERTERS` can be converted; `"missing"` is a path that does not exist; anything
-            else cannot be converted.
+        kind: `"allennlp"` (its options file), `"bilm-tf"`, `"published"` (a published model's name) and the keys of
+            `CONVERTERS` can be converted; `"missing"` is a path that does not exist; anything else cannot be converted.
         message: a sentence that says what it is and what to do with it, where it cannot be converted.
-        files: of an `"allennlp-folder"` the options and the weights; of a `"saved-model"` its folder, if not given.
+        files: of a `"saved-model"` its folder, if not given.
     """
 
     kind: str
@@ -59,8 +60,7 @@ FORMATS = {
     "saved-model": Kind("a TensorFlow SavedModel, as TF-Hub's ELMo is", {"saved_model.pb"}.issubset),
     "allennlp-archive": Kind("a task's model of AllenNLP", {"weights.th", "config.json"}.issubset),
     "bilm-tf": Kind("a training of bilm-tf", lambda names: any(name.endswith(".index") for name in names)),
-    "repository": Kind("a model of simple_elmo", {"model.hdf5", "options.json"}.issubset),
-    "allennlp-folder": Kind("AllenNLP's files", lambda names: any(name.endswith(".hdf5") for name in names)),
+    "repository": Kind("AllenNLP's files, or simple_elmo's", lambda names: bool(_matching(names, WEIGHTS))),
 }
 
 
@@ -98,10 +98,7 @@ def _folder(path: Path) -> Recognized:
     kind = _kind(names)
     if kind == "bilm-tf":
         return Recognized(kind)
-    if kind == "allennlp-folder":
-        options, weights = sorted(path.glob("*options*.json")), sorted(path.glob("*.hdf5"))
-        if len(options) == len(weights) == 1:
-            return Recognized(kind, files=(options[0], weights[0]))
+    if kind == "repository" and not _is_one_model(names):
         return Recognized("ambiguous", f"{path} holds {_listed(names)}: name the options and the weights, two files.")
     if kind is not None:
         return Recognized(kind)
@@ -125,8 +122,11 @@ def _file(path: Path) -> Recognized:
     kind = _kind(names)
     if kind == "bilm-tf":
         return Recognized("archive", f"{path} is an archive of {FORMATS[kind].what}: unpack it, and give the folder.")
+    if kind == "repository" and not _is_one_model(names):
+        what = f"an archive of {_listed(names)}"
+        return Recognized("ambiguous", f"{path} is {what}: unpack it, and name the options and the weights, two files.")
     if kind is not None:
-        return Recognized("repository" if kind == "allennlp-folder" else kind)
+        return Recognized(kind)
     return Recognized(
         "unknown", f"{path} is an archive of no model that is known, but of {_listed(names)}; {SUPPORTED}."
     )
@@ -134,6 +134,14 @@ def _file(path: Path) -> Recognized:
 
 def _kind(names: set[str]) -> str | None:
     return next((name for name, kind in FORMATS.items() if kind.matches(names)), None)
+
+
+def _is_one_model(names: set[str]) -> bool:
+    return len(_matching(names, OPTIONS)) == len(_matching(names, WEIGHTS)) == 1
+
+
+def _matching(names: set[str], pattern: str) -> list[str]:
+    return [name for name in names if fnmatchcase(name, pattern)]
 
 
 def _checkpoint(path: Path) -> Recognized:

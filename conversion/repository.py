@@ -1,5 +1,9 @@
-"""A model as simple_elmo and the NLPL repository share it: `model.hdf5`, `options.json`, the words of its softmax."""
+"""
+AllenNLP's two files in a folder or an archive, also as simple_elmo and the NLPL repository share them: `model.hdf5`,
+`options.json`, the words of its softmax.
+"""
 
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from huggingface_hub import ModelCard
@@ -8,8 +12,10 @@ from .allennlp import import_h5py
 from .archives import opened
 from .checkpoint import convert, require_dtype
 from .output import require_absent
+from .recognize import OPTIONS, WEIGHTS
 
 VOCABULARIES = ("vocab.txt", "vocab.txt.gz")
+SIMPLE_ELMO = ("options.json", "model.hdf5")  # its names for the two files
 
 
 def convert_repository(
@@ -17,19 +23,21 @@ def convert_repository(
     out: str | Path,
     *,
     dtype: str = "float32",
-    word_splitting: str = "whitespace",
+    word_splitting: str | None = None,
     about: ModelCard | None = None,
+    digest: str | None = None,
 ) -> Path:
     """
-    Write a model of simple_elmo or NLPL as a folder for the Hub.
+    Write a folder or an archive with AllenNLP's files, or a model of simple_elmo or NLPL, as a folder for the Hub.
 
     Args:
         source: the model's folder, or a zip or tar archive of it.
         out: the folder to write; it must not exist.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the weights in the folder.
-        word_splitting: how the tokenizer splits text, an argument of [`ElmoTokenizer`]; simple_elmo splits at
-            whitespace.
+        word_splitting: how the tokenizer splits text, an argument of [`ElmoTokenizer`]; by default `"lm1b"` for
+            AllenNLP's files. For files with the names of simple_elmo's it is `"whitespace"`, where that splits.
         about: a page about the model, for the model card.
+        digest: the SHA-256 that the weights file must have, in hexadecimal digits.
 
     Returns:
         `out`.
@@ -45,19 +53,20 @@ def convert_repository(
     require_absent(Path(out))
 
     def wanted(name: str) -> bool:
-        return name.endswith(".hdf5") or (name.endswith(".json") and "options" in name) or name in VOCABULARIES
+        return fnmatchcase(name, OPTIONS) or fnmatchcase(name, WEIGHTS) or name in VOCABULARIES
 
     with opened(source, wanted) as folder:
-        options, weights = _only(folder, "*options*.json", source), _only(folder, "*.hdf5", source)
+        options, weights = _only(folder, OPTIONS, source), _only(folder, WEIGHTS, source)
         vocabulary = next((folder / name for name in VOCABULARIES if (folder / name).is_file()), None)
-        how = {"dtype": dtype, "word_splitting": word_splitting, "about": about}
+        by_names = "whitespace" if (options.name, weights.name) == SIMPLE_ELMO else "lm1b"
+        how = {"dtype": dtype, "word_splitting": word_splitting or by_names, "about": about, "digest": digest}
         return convert(options, weights, out, vocabulary=vocabulary, **how)
 
 
 def _only(folder: Path, pattern: str, source: str | Path) -> Path:
     found = sorted(folder.glob(pattern))
     if not found:
-        raise FileNotFoundError(f"{source} holds no {pattern}: it is no model of simple_elmo.")
+        raise FileNotFoundError(f"{source} holds no {pattern}: it is no model of AllenNLP's or simple_elmo's.")
     if len(found) > 1:
         raise ValueError(f"{source} holds {', '.join(file.name for file in found)}: name the two files of one model.")
     return found[0]

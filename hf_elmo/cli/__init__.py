@@ -269,7 +269,7 @@ def _convert_source(options: argparse.Namespace, source: list[str], out: str, ho
     if found.kind in CONVERTERS:
         return convert_source(found.kind, *(found.files or source), out, **how)
     if found.kind != "bilm-tf":
-        return convert(*(source if found.kind == "allennlp" else found.files), out, **how)
+        return convert(*source, out, **how)
     if how.pop("dtype", "float32") != "float32":
         options.error(f"--dtype {options.dtype} is given, but a TensorFlow training is converted in float32")
     if "digest" in how:

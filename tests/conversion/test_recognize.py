@@ -144,6 +144,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "ambiguous",
         "name the options and the weights",
     ),
+    "two models' files, zip": (
+        lambda p: zipped(p / "x.zip", "a_options.json", "b_options.json", "a.hdf5", "b.hdf5"),
+        "ambiguous",
+        "unpack it, and name the options and the weights",
+    ),
     "weights without options": (lambda p: touch(p / "x", "a.hdf5"), "ambiguous", "name the options and the weights"),
     "another folder": (
         lambda p: touch(p / "x", *(f"{letter}.txt" for letter in "gfedcba")),
@@ -201,7 +206,7 @@ def test_a_folder_of_allennlps_two_files_is_converted(
 ) -> None:
     options = make_options()
     files = write_files(tmp_path / "source", options, make_arrays(options))
-    assert recognize(tmp_path / "source") == ("allennlp-folder", "", files)
+    assert recognize(tmp_path / "source") == ("repository", "", ())
     monkeypatch.chdir(tmp_path)
     assert main(["convert", "source", "out", "--dtype", "float16"]) == 0
     assert capsys.readouterr().out == "out: every tensor equals its source; its README.md shows how to use it\n"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import (
@@ -29,7 +30,16 @@ from hf_elmo_cli import main
 from ..allennlp_files import make_arrays, make_options, write_files
 from ..manylangs_files import make_settings, write_model
 
+RECORDED = ("conversion.json", "README.md", "model.safetensors")  # that name the source
 WORDS = ["<S>", "</S>", "<UNK>", "og", "naïve", "日本"]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
 
 
 @pytest.fixture(params=[261, 262])
@@ -42,16 +52,45 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_a_folder_and_its_archives(folder: Path, tmp_path: Path) -> None:
+NAMES = {
+    "AllenNLP": ("options.json", "weights.hdf5", True, "lm1b"),
+    "AllenNLP, no vocabulary": ("options.json", "weights.hdf5", False, "lm1b"),
+    "AllenNLP, published": ("elmo_2x_options.json", "elmo_2x_weights.hdf5", True, "lm1b"),
+    "simple_elmo": ("options.json", "model.hdf5", True, "whitespace"),
+}
+
+
+@pytest.mark.parametrize(("options", "weights", "vocabulary", "splitting"), NAMES.values(), ids=NAMES)
+def test_a_folder_and_its_archives(
+    folder: Path, tmp_path: Path, options: str, weights: str, vocabulary: bool, splitting: str
+) -> None:
     expected = convert(folder / "options.json", folder / "model.hdf5", tmp_path / "expected")
-    for number, kind in enumerate(("zip", "gztar", None)):
+    (folder / "options.json").rename(folder / options)
+    (folder / "model.hdf5").rename(folder / weights)
+    if not vocabulary:
+        (folder / "vocab.txt").unlink()
+    written = []
+    for number, kind in enumerate((None, "zip", "gztar")):
         packed = Path(shutil.make_archive(str(tmp_path / kind), kind, folder)) if kind else folder
         out = tmp_path / f"out{number}"
         assert main(["convert", str(packed), str(out)]) == 0
-        assert (out / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
-        assert (out / "softmax_vocab.txt").read_text(encoding="utf-8").split() == WORDS
-        assert ElmoTokenizer.from_pretrained(out).word_splitting == "whitespace"
+        assert (out / "config.json").read_bytes() == (expected / "config.json").read_bytes()
+        assert tensors(out).keys() == tensors(expected).keys()
+        assert all(torch.equal(tensor, tensors(expected)[key]) for key, tensor in tensors(out).items())
+        assert ElmoTokenizer.from_pretrained(out).word_splitting == splitting
         assert ElmoTokenizer.from_pretrained(out).vocabulary is None  # it has no softmax
+        copied = out / "softmax_vocab.txt"
+        assert copied.is_file() == vocabulary
+        assert not vocabulary or copied.read_text(encoding="utf-8").split() == WORDS
+        written.append({name: file for name, file in contents(out).items() if name not in RECORDED})
+    assert all(one == written[0] for one in written)
+
+
+def test_two_models_in_an_archive_are_not_one(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(folder / "model.hdf5", folder / "other.hdf5")
+    packed = shutil.make_archive(str(tmp_path / "two"), "zip", folder)
+    assert main(["convert", packed, str(tmp_path / "out")]) == 1
+    assert "unpack it, and name the options and the weights, two files" in capsys.readouterr().err
 
 
 def test_a_folder_in_a_folder_is_converted_as_its_archive(folder: Path, tmp_path: Path) -> None:
@@ -94,9 +133,14 @@ def test_a_digest_is_that_of_the_archive(folder: Path, tmp_path: Path, capsys: p
     packed = Path(shutil.make_archive(str(tmp_path / "model"), "zip", folder))
     digest = hashlib.sha256(packed.read_bytes()).hexdigest()
     assert main(["convert", str(packed), str(tmp_path / "out"), "--sha256", digest]) == 0
+    weights = hashlib.sha256((folder / "model.hdf5").read_bytes()).hexdigest()  # of a folder
+    assert main(["convert", str(folder), str(tmp_path / "of-folder"), "--sha256", weights]) == 0
+    assert "The digest of the weights is the one that was asked for." in (tmp_path / "of-folder/README.md").read_text()
+    manylangs = write_model(tmp_path / "m", make_settings(), [["a"]])
     for source, given, message in (
         (packed, "00", "has the SHA-256"),
-        (folder, digest, "is a folder: give"),
+        (folder, digest, "has the SHA-256"),
+        (manylangs, digest, "is a folder: give"),
     ):
         assert main(["convert", str(source), str(tmp_path / "other"), "--sha256", given]) == 1
         assert message in capsys.readouterr().err
@@ -134,10 +178,6 @@ def test_a_language_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert ElmoModel.from_pretrained(tmp_path / "out").config.char_units == "unicode"
     with pytest.raises(ValueError, match="model is 'manylangs-xx', but the published ones are small"):
         convert_named("manylangs-xx", tmp_path / "other")
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 def test_a_copy_of_a_language_becomes_what_a_download_becomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
