@@ -15,7 +15,7 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .allennlp import COPY, Dataset, Row
 from .allennlp_options import config_from_options, read_json, read_options
-from .archives import opened
+from .archives import opened, packed
 from .checkpoint import model_of, require_dtype, write_checkpoint
 from .download import PUBLISHED_MODELS
 from .output import require_absent
@@ -39,9 +39,24 @@ class Use(NamedTuple):
     mixes: list[tuple[np.ndarray, np.ndarray]]  # scalars and gamma of each
 
 
-def read_archive(
-    source: str | Path, options: str | Path | None = None, use: str | None = None
-) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
+class Archived(NamedTuple):
+    """
+    The ELMo of a task's model.
+
+    Attributes:
+        config: its configuration.
+        arrays: float32 arrays by state-dict key, those of the scalar mixes included.
+        mixes: the names of the scalar mixes in the task's model, in the order of the arrays' rows.
+        files: that it was read from.
+    """
+
+    config: ElmoConfig
+    arrays: dict[str, np.ndarray]
+    mixes: list[str]
+    files: list[Path]
+
+
+def read_archive(source: str | Path, options: str | Path | None = None, use: str | None = None) -> Archived:
     """
     Read the ELMo of a task's model.
 
@@ -51,9 +66,6 @@ def read_archive(
             AllenNLP's published models, what those have in common.
         use: the prefix of the tensors of the ELMo wanted, where there are several with different biLMs.
 
-    Returns:
-        The configuration, and float32 arrays by state-dict key, those of the scalar mixes included.
-
     Raises:
         FileNotFoundError: a file is missing.
         ValueError: there is no ELMo in it, its options are not known, or a file is not what it should be.
@@ -61,14 +73,19 @@ def read_archive(
     folder = Path(source)
     settings, state = read_json(folder / CONFIG), read_pickle(folder / WEIGHTS)
     uses = _uses(state, str(folder / WEIGHTS))
-    if use is not None:
-        uses = [one for one in uses if one.prefix == use]
-    elif len(uses) > 1 and not all(_same(one.bilm, uses[0].bilm) for one in uses):
-        prefixes = ", ".join(repr(one.prefix) for one in uses)
-        raise ValueError(f"{folder / WEIGHTS} holds several ELMos that differ, {prefixes}: choose one with use=.")
     if not uses:
-        raise ValueError(f"{folder / WEIGHTS} holds no ELMo" + (f" under {use!r}." if use else ": no such tensors."))
+        raise ValueError(f"{folder / WEIGHTS} holds no ELMo: no such tensors.")
+    prefixes = ", ".join(repr(one.prefix) for one in uses)
+    if use is not None:
+        uses = [one for one in uses if one.prefix.rstrip(".") == use.rstrip(".")]
+        if not uses:
+            raise ValueError(f"{folder / WEIGHTS} holds no ELMo named {use!r}, but {prefixes}.")
+    elif not all(_same(one.bilm, uses[0].bilm) for one in uses):
+        raise ValueError(
+            f"{folder / WEIGHTS} holds several ELMos that differ, {prefixes}: choose one by its name, use (--use NAME)."
+        )
     mixes = [mix for one in uses for mix in one.mixes]
+    names = [f"{one.prefix}scalar_mix_{number}" for one in uses for number in range(len(one.mixes))]
     bilm = uses[0].bilm
     fields = {
         "char_vocab_size": len(bilm[CHARACTERS]),
@@ -77,7 +94,8 @@ def read_archive(
         "num_scalar_mixes": max(1, len(mixes)),
         "scalar_mix_layer_norm": _layer_norm(settings),
     }
-    config = config_from_options(_options(folder, settings, bilm, options), **fields)
+    found, files = _options(folder, settings, bilm, options)
+    config = config_from_options(found, **fields)
     shape = (config.char_vocab_size, config.char_embedding_size)
     characters = Row((Dataset(CHARACTERS, shape),), ("char_encoder.embedding.weight",), COPY)
     arrays = read_rows([characters, *module_rows(config, NAMES)], bilm, str(folder / WEIGHTS))
@@ -86,7 +104,7 @@ def read_archive(
         if any(len(one) != config.num_hidden_layers + 1 for one in scalars):
             raise ValueError(f"{folder / WEIGHTS}: a scalar mix has not one weight for each of the biLM's layers.")
         arrays |= {"scalar_mix.scalars": np.stack(scalars), "scalar_mix.gamma": np.concatenate(gammas)}
-    return config, arrays
+    return Archived(config, arrays, names, [folder / CONFIG, folder / WEIGHTS, *files])
 
 
 def _uses(state: Mapping[str, np.ndarray], where: str) -> list[Use]:
@@ -144,20 +162,22 @@ def _layer_norm(settings: dict[str, Any]) -> bool:
 
 def _options(
     folder: Path, settings: dict[str, Any], bilm: Mapping[str, np.ndarray], given: str | Path | None
-) -> dict[str, Any]:
-    """The ELMo's options: given, of the archive, or those of a published model."""
+) -> tuple[dict[str, Any], list[Path]]:
+    """The ELMo's options: given, of the archive, or those of a published model; and the files that say them."""
     if given is not None:
-        return read_options(given)
+        return read_options(given), [Path(given)]
     inside = sorted(file for file in folder.rglob("*") if _is_options(file.name))
     if inside:
         found = [read_options(file) for file in inside]
         if any(one != found[0] for one in found):
-            raise ValueError(f"{folder} holds {len(found)} options files that differ: give the right one, options=.")
-        return found[0]
+            raise ValueError(
+                f"{folder} holds {len(found)} options files that differ: give the right one (--elmo-options)."
+            )
+        return found[0], inside
     named = {PurePosixPath(str(part["options_file"])).name for part in _elmo_settings(settings.get("model"))}
     published = {PurePosixPath(model.options).name for model in PUBLISHED_MODELS.values()} - {"options.json"}
     if named and named <= published:
-        return _options_of_shapes(bilm)
+        return _options_of_shapes(bilm), []
     raise FileNotFoundError(
         f"{folder / CONFIG} names {', '.join(sorted(named)) or 'no options file'}, which is not in the archive: give "
         "the options.json of its ELMo (--elmo-options)."
@@ -227,8 +247,8 @@ def convert_archive(
     require_dtype(dtype)
     require_absent(Path(out))
     with opened(source, lambda name: name in (CONFIG, WEIGHTS) or _is_options(name)) as folder:
-        config, arrays = read_archive(folder, options, use)
-        tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=config.max_word_length)
-        files = [folder / CONFIG, folder / WEIGHTS]
-        model = model_of(config, arrays, dtype)
-        return write_checkpoint(out, model, tokenizer, files, "the archive of a task's model of AllenNLP")
+        found = read_archive(folder, options, use)
+        tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=found.config.max_word_length)
+        model = model_of(found.config, found.arrays, dtype)
+        how = {"source_format": "the archive of a task's model of AllenNLP", "scalar_mixes": found.mixes}
+        return write_checkpoint(out, model, tokenizer, [*packed(source), *found.files], **how)

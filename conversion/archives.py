@@ -62,7 +62,17 @@ def opened(source: str | Path, wanted: Callable[[str], bool]) -> Iterator[Path]:
             _extract(source, wanted, Path(name))
         except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, RuntimeError, NotImplementedError) as error:
             raise ValueError(f"{source} is a damaged archive, or one that needs a password ({error}).") from error
-        yield Path(name)
+        try:
+            yield Path(name)
+        except (ValueError, FileNotFoundError) as error:
+            if len(error.args) == 1 and isinstance(error.args[0], str):
+                error.args = (error.args[0].replace(name, str(source)),)  # which is there to be looked at
+            raise
+
+
+def packed(source: str | Path) -> list[Path]:
+    """The archive, of what [`opened`] opens; nothing of a folder."""
+    return [] if Path(source).is_dir() else [Path(source)]
 
 
 def _extract(source: Path, wanted: Callable[[str], bool], folder: Path) -> None:

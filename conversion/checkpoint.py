@@ -69,6 +69,7 @@ def convert(
     about: ModelCard | None = None,
     vocabulary: str | Path | None = None,
     digest: str | None = None,
+    archive: str | Path | None = None,
 ) -> Path:
     """
     Write AllenNLP's model as a folder for the Hub: safetensors, configuration, tokenizer, model card, and the code with
@@ -86,6 +87,7 @@ def convert(
             these files; they are copied as `softmax_vocab.txt`, to train another one.
         digest: the SHA-256 that the weights file must have, in hexadecimal digits. Nothing else tells whether a bit of
             a weight has flipped; without it the card says so.
+        archive: that the files were taken from, for the record.
 
     Returns:
         `out`.
@@ -99,8 +101,9 @@ def convert(
     require_digest(Path(weights), digest)
     model = load(options, weights, dtype)
     tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=model.config.max_word_length)
+    sources = [file for file in (archive, options, weights, vocabulary) if file is not None]
     with new_folder(out) as folder:
-        write_files(folder, out, model, tokenizer, (options, weights), about, compared=digest is not None)
+        write_files(folder, out, model, tokenizer, sources, about, compared=digest is not None)
         if vocabulary is not None:
             copy_vocabulary(vocabulary, folder / "softmax_vocab.txt")
         _compare_with_source(folder, options, weights, dtype)
@@ -114,6 +117,7 @@ def write_checkpoint(
     sources: Iterable[str | Path],
     source_format: str,
     about: ModelCard | None = None,
+    scalar_mixes: Sequence[str] = (),
 ) -> Path:
     """
     Write a model and its tokenizer as [`convert`] does; read them back and compare them, tensor by tensor.
@@ -125,13 +129,14 @@ def write_checkpoint(
         sources: the files that they were made from; the model card has their names and SHA-256.
         source_format: the format that they are of, for the model card.
         about: a page about the model, for the model card.
+        scalar_mixes: the names that its scalar mixes have in the source, for the record and the model card.
 
     Raises:
         FileExistsError: `out` exists.
     """
     out = Path(out)
     with new_folder(out) as folder:
-        write_files(folder, out, model, tokenizer, sources, about, source_format)
+        write_files(folder, out, model, tokenizer, sources, about, source_format, scalar_mixes=scalar_mixes)
         written = ElmoModel.from_pretrained(folder, dtype="auto")
         for field in inspect.get_annotations(ElmoConfig):
             require_equal(f"config.{field}", getattr(model.config, field), getattr(written.config, field))
@@ -157,6 +162,7 @@ def write_files(
     about: ModelCard | None = None,
     source_format: str = "AllenNLP's format",
     compared: bool = False,
+    scalar_mixes: Sequence[str] = (),
 ) -> None:
     """
     Write all of a converted checkpoint's files into `folder`, before they are compared with their source.
@@ -164,11 +170,11 @@ def write_files(
     Args:
         folder: where to write.
         out: the name that the folder gets, which the card has for its title.
-        model, tokenizer, sources, source_format, about: as in [`write_checkpoint`].
+        model, tokenizer, sources, source_format, about, scalar_mixes: as in [`write_checkpoint`].
         compared: whether the digest of the weights was compared with a known one.
     """
     dtype = str(model.dtype).removeprefix("torch.")
-    record = make_record(sources, source_format, dtype)
+    record = make_record(sources, source_format, dtype, scalar_mixes)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     write_record(folder, record)
@@ -183,6 +189,7 @@ def write_files(
         source_format=source_format,
         compared=compared,
         word_splitting=tokenizer.word_splitting,
+        scalar_mixes=scalar_mixes,
         learned_mix=any(bool(state[key].any()) for key in LEFT_OUT[:1] if key in state),
     )
     write_card(folder, card)

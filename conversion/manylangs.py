@@ -29,7 +29,7 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .allennlp import Dataset, Row, Transform
 from .allennlp_options import activation, clip, filters, integer, read_json
-from .archives import opened
+from .archives import opened, packed
 from .checkpoint import model_of, require_dtype, write_checkpoint
 from .output import require_absent
 from .torch_modules import Names, module_rows, read_pickle, read_rows
@@ -134,7 +134,9 @@ def convert_manylangs(
         config, arrays, vocabulary = read_manylangs(folder)
         tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=config.max_word_length)
         tokenizer.character_vocab = vocabulary
-        files = [file for file in map(folder.joinpath, FILES) if file.is_file()]
+        files = [*packed(source), *(file for file in map(folder.joinpath, FILES) if file.is_file())]
+        if (architecture := architecture_file(folder)) is not None:
+            files.append(architecture)
         model = model_of(config, arrays, dtype)
         return write_checkpoint(out, model, tokenizer, files, "ELMoForManyLangs' format", about)
 
@@ -151,19 +153,29 @@ def read_settings(folder: Path) -> dict[str, Any]:
     named = read_json(folder / "config.json")
     if "token_embedder" in named:
         return named
+    place = architecture_file(folder)
+    if place is None:
+        return SAMPLE
+    settings = read_json(place)
+    if not isinstance(settings.get("token_embedder"), dict) or not isinstance(settings.get("encoder"), dict):
+        raise ValueError(f"{place} has no token_embedder and encoder: it is no model's architecture.")
+    return settings
+
+
+def architecture_file(folder: Path) -> Path | None:
+    """The file of [`read_settings`] beside `config.json`; `None` where that holds the architecture itself, or names a
+    sample that is not there. Raises as [`read_settings`]."""
+    named = read_json(folder / "config.json")
+    if "token_embedder" in named:
+        return None
     path = named.get("config_path")
     if not isinstance(path, str) or not path:
         raise ValueError(f"{folder / 'config.json'} names no architecture: its config_path is {path!r}.")
     name = PureWindowsPath(path).name  # which takes both kinds of slashes
-    for place in (folder / path, folder / name):
-        if place.is_file():
-            settings = read_json(place)
-            if not isinstance(settings.get("token_embedder"), dict) or not isinstance(settings.get("encoder"), dict):
-                raise ValueError(f"{place} has no token_embedder and encoder: it is no model's architecture.")
-            return settings
-    if name in SAMPLE_NAMES:
-        return SAMPLE
-    raise FileNotFoundError(f"{folder / 'config.json'} names the architecture {path!r}: put {name} beside it.")
+    place = next((place for place in (folder / path, folder / name) if place.is_file()), None)
+    if place is None and name not in SAMPLE_NAMES:
+        raise FileNotFoundError(f"{folder / 'config.json'} names the architecture {path!r}: put {name} beside it.")
+    return place
 
 
 def config_from_settings(settings: Mapping[str, Any], vocabulary: CharacterVocabulary) -> ElmoConfig:

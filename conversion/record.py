@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ FILE = "conversion.json"
 WEIGHTS = "model.safetensors"
 
 
-def make_record(sources: Iterable[str | Path], source_format: str, dtype: str) -> dict[str, Any]:
+def make_record(
+    sources: Iterable[str | Path], source_format: str, dtype: str, scalar_mixes: Sequence[str] = ()
+) -> dict[str, Any]:
     """
     The record of a conversion: no path, so nothing of the machine that converted.
 
@@ -23,16 +25,19 @@ def make_record(sources: Iterable[str | Path], source_format: str, dtype: str) -
         sources: the files that the checkpoint is made from.
         source_format: the format that they are of.
         dtype: the type that the weights get.
+        scalar_mixes: the names that the model's scalar mixes have in the source, in their order.
 
     Returns:
         `converted_with` (this package and its version), `source_format`, `sources` (for each file its name and its
-        SHA-256 in hexadecimal digits), `dtype` and `compared`: what a folder has passed that carries the record.
+        SHA-256 in hexadecimal digits), `scalar_mixes` where there are any, `dtype` and `compared`: what a folder has
+        passed that carries the record.
     """
     files = [{"file": Path(file).name, "sha256": sha256(Path(file))} for file in sources]
     return {
         "converted_with": f"hf_elmo {version('hf-elmo')}",
         "source_format": source_format,
         "sources": files,
+        **({"scalar_mixes": list(scalar_mixes)} if scalar_mixes else {}),
         "dtype": dtype,
         "compared": f"read back, every tensor equals its source's value in {dtype}",
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 from huggingface_hub import ModelCard
 
 from .allennlp import import_h5py
-from .archives import opened
+from .archives import opened, packed
 from .checkpoint import convert, require_dtype
 from .output import require_absent
 from .recognize import OPTIONS, WEIGHTS
@@ -60,7 +60,7 @@ def convert_repository(
         vocabulary = next((folder / name for name in VOCABULARIES if (folder / name).is_file()), None)
         by_names = "whitespace" if (options.name, weights.name) == SIMPLE_ELMO else "lm1b"
         how = {"dtype": dtype, "word_splitting": word_splitting or by_names, "about": about, "digest": digest}
-        return convert(options, weights, out, vocabulary=vocabulary, **how)
+        return convert(options, weights, out, vocabulary=vocabulary, archive=next(iter(packed(source)), None), **how)
 
 
 def _only(folder: Path, pattern: str, source: str | Path) -> Path:

@@ -15,7 +15,7 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .allennlp import key_table
 from .allennlp_options import config_from_options
-from .archives import opened
+from .archives import opened, packed
 from .bilm_tf import read_variables
 from .checkpoint import model_of, require_dtype, write_checkpoint
 from .output import require_absent
@@ -123,5 +123,5 @@ def convert_saved_model(
             raise FileNotFoundError(f"{source} holds no variables/variables.index: it is no SavedModel.")
         config, arrays = tensors_from_module(read_variables(prefix))
         tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=config.max_word_length)
-        files = sorted(prefix.parent.glob("variables.*"))
+        files = packed(source) + sorted(prefix.parent.glob("variables.*"))
         return write_checkpoint(out, model_of(config, arrays, dtype), tokenizer, files, "TF-Hub's SavedModel")

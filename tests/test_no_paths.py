@@ -138,5 +138,5 @@ def test_other_formats_have_a_record_too(tmp_path: Path) -> None:
     record = json.loads((folder / "conversion.json").read_text())
     assert record["source_format"] == "ELMoForManyLangs' format"
     files = [one["file"] for one in record["sources"]]
-    assert files == ["config.json", "char.dic", "word.dic", "token_embedder.pkl", "encoder.pkl"]
+    assert files == ["config.json", "char.dic", "word.dic", "token_embedder.pkl", "encoder.pkl", "arch.json"]
     assert json.loads(metadata(folder)["sources"]) == record["sources"]

@@ -204,6 +204,9 @@ def _add_convert(subparsers: argparse._SubParsersAction) -> None:
         "--elmo-options", metavar="FILE", help="with a model.tar.gz that does not hold it: its ELMo's options.json"
     )
     parser.add_argument(
+        "--use", metavar="NAME", help="with a model.tar.gz that holds ELMos that differ: the one to convert"
+    )
+    parser.add_argument(
         "--dtype", choices=_DTYPES, help="of the weights; for a TensorFlow checkpoint float32 only [float32]"
     )
     parser.add_argument(
@@ -239,8 +242,9 @@ def _convert_named(
     if len(source) > 2:
         given = " ".join(options.paths)
         options.error(f"--model NAME with OUT, SOURCE OUT or OPTIONS WEIGHTS OUT expected, given: {given}")
-    if options.elmo_options:
-        options.error("--elmo-options goes with a model.tar.gz of AllenNLP")
+    for option, value in (("--elmo-options", options.elmo_options), ("--use", options.use)):
+        if value is not None:
+            options.error(f"{option} goes with a model.tar.gz of AllenNLP")
     if source and options.cache_dir:
         options.error("--cache-dir goes with a download, but files are given")
     return convert_named(name, out, files=source, cache_dir=options.cache_dir, **how)
@@ -262,10 +266,11 @@ def _convert_source(options: argparse.Namespace, source: list[str], out: str, ho
         return _convert_named(options, source[0], [], out, how)
     if options.cache_dir:
         options.error("--cache-dir goes with a download, but files are given")
-    if options.elmo_options:
-        if found.kind != "allennlp-archive":
-            options.error("--elmo-options goes with a model.tar.gz of AllenNLP")
-        how["options"] = options.elmo_options
+    for option, name, value in (("--elmo-options", "options", options.elmo_options), ("--use", "use", options.use)):
+        if value is not None:
+            if found.kind != "allennlp-archive":
+                options.error(f"{option} goes with a model.tar.gz of AllenNLP")
+            how[name] = value
     if found.kind in CONVERTERS:
         return convert_source(found.kind, *(found.files or source), out, **how)
     if found.kind != "bilm-tf":

@@ -1,5 +1,6 @@
 """A task's model of AllenNLP with an ELMo inside: the tensors under AllenNLP's names, packed as it packs them."""
 
+import hashlib
 import io
 import json
 import os
@@ -14,6 +15,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoModel
 from hf_elmo.conversion import convert_archive, load
+from hf_elmo_cli import main
 
 from ..allennlp_files import make_arrays, make_options, write_files
 from ..conftest import SENTENCES
@@ -148,6 +150,53 @@ def test_two_elmos(source: tuple[Path, Path], tmp_path: Path) -> None:
         convert_archive(packed, tmp_path / "different")
     chosen = ElmoModel.from_pretrained(convert_archive(packed, tmp_path / "different", use="b."))
     assert torch.equal(chosen.char_encoder.projection.bias, model.char_encoder.projection.bias + 1)
+
+
+def test_the_command_chooses_one_of_two_elmos_that_differ(
+    source: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = load(*source)
+    second = state_of(model, [([2.0, 0.0, 0.0], 3.0)], "b.")
+    second["b._elmo_lstm._token_embedder._projection.bias"] += 1
+    packed = pack(tmp_path / "m.tar.gz", task(), state_of(model, [([1.0] * 3, 1.0)], "a.") | second, make_options())
+    command = ["convert", str(packed), str(tmp_path / "out")]
+    assert main(command) == 1
+    says = "holds several ELMos that differ, 'a.', 'b.': choose one by its name, use (--use NAME)."
+    assert capsys.readouterr().err == f"hf-elmo: error: {packed}/weights.th {says}\n"
+    assert main([*command, "--use", "c"]) == 1
+    assert capsys.readouterr().err == f"hf-elmo: error: {packed}/weights.th holds no ELMo named 'c', but 'a.', 'b.'.\n"
+    for number, name in enumerate(("b.", "b")):
+        assert main(["convert", str(packed), str(tmp_path / str(number)), "--use", name]) == 0
+        chosen = ElmoModel.from_pretrained(tmp_path / str(number))
+        assert torch.equal(chosen.char_encoder.projection.bias, model.char_encoder.projection.bias + 1)
+        assert chosen.scalar_mix.gamma.tolist() == [3.0]
+
+
+def test_the_mixes_of_two_uses_are_named_in_order(source: tuple[Path, Path], tmp_path: Path) -> None:
+    model = load(*source)
+    first = state_of(model, [([1.0] * 3, 1.0), ([0.0] * 3, 2.0)], "a.")
+    packed = pack(tmp_path / "m.tar.gz", task(), first | state_of(model, [([2.0] * 3, 3.0)], "b."), make_options())
+    out = convert_archive(packed, tmp_path / "out")
+    names = ["a.scalar_mix_0", "a.scalar_mix_1", "b.scalar_mix_0"]
+    assert json.loads((out / "conversion.json").read_text())["scalar_mixes"] == names
+    assert ElmoModel.from_pretrained(out).scalar_mix.gamma.tolist() == [1.0, 2.0, 3.0]
+    assert f"It has 3, in this order:\n  {', '.join(f'`{name}`' for name in names)}." in (out / "README.md").read_text()
+    one = convert_archive(packed, tmp_path / "one", use="b")
+    assert json.loads((one / "conversion.json").read_text())["scalar_mixes"] == names[2:]
+    assert "in this order" not in (one / "README.md").read_text()
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["inside", "given"])
+def test_the_record_names_the_options_and_the_archive(source: tuple[Path, Path], tmp_path: Path, given: bool) -> None:
+    state = state_of(load(*source), [([0.0] * 3, 1.0)])
+    packed = pack(tmp_path / "model.tar.gz", task(), state, None if given else make_options())
+    out = convert_archive(packed, tmp_path / "out", options=source[0] if given else None)
+    digests = {one["file"]: one["sha256"] for one in json.loads((out / "conversion.json").read_text())["sources"]}
+    inside = "model.text_field_embedder.token_embedders.elmo.options_file"
+    options = source[0].name if given else inside
+    assert list(digests) == ["model.tar.gz", "config.json", "weights.th", options]
+    assert digests["model.tar.gz"] == hashlib.sha256(packed.read_bytes()).hexdigest()
+    assert digests[options] == hashlib.sha256(json.dumps(make_options()).encode()).hexdigest()
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ def test_published_model(source: tuple[Path, Path], tmp_path: Path, monkeypatch:
         (["--cache-dir", "kept"], "--cache-dir goes with a download, but files are given"),
         (["--model", "pubmed", "--cache-dir", "kept"], "--cache-dir goes with a download, but files are given"),
         (["--elmo-options", "options.json"], "--elmo-options goes with a model.tar.gz"),
+        (["--use", "a"], "--use goes with a model.tar.gz"),
+        (["--model", "pubmed", "--use", "a"], "--use goes with a model.tar.gz"),
         (["--model", "pubmed", "--elmo-options", "options.json"], "--elmo-options goes with a model.tar.gz"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -2,6 +2,7 @@
 
 import copy
 import gzip
+import hashlib
 import json
 import os
 import pickle
@@ -13,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer, embed, kernels
 from hf_elmo.conversion import convert_manylangs, export, export_onnx
-from hf_elmo.conversion.manylangs import CHARACTERS, SAMPLE, WORDS, read_lexicon, read_manylangs, read_settings
+from hf_elmo.conversion.manylangs import CHARACTERS, FILES, SAMPLE, WORDS, read_lexicon, read_manylangs, read_settings
 from hf_elmo.pretraining.recipe import pretrain
 
 from ..manylangs_files import make_settings, write_model
@@ -153,8 +155,21 @@ def test_its_sample_configuration_is_found_by_its_name_anywhere(source: Path, tm
 def test_a_zip_as_the_folder(source: Path, tmp_path: Path) -> None:
     packed = Path(shutil.make_archive(str(tmp_path / "161"), "zip", source))
     one, other = convert_manylangs(source, tmp_path / "one"), convert_manylangs(packed, tmp_path / "other")
-    for name in ("model.safetensors", "config.json", "character_vocab.json"):
+    for name in ("config.json", "character_vocab.json"):
         assert (one / name).read_bytes() == (other / name).read_bytes()
+    found, expected = (load_file(folder / "model.safetensors") for folder in (other, one))
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[key], tensor) for key, tensor in expected.items())
+
+
+def test_the_record_names_the_architecture_and_the_archive(source: Path, tmp_path: Path) -> None:
+    packed = Path(shutil.make_archive(str(tmp_path / "161"), "zip", source))
+    for number, (given, archive) in enumerate(((source, []), (packed, ["161.zip"]))):
+        out = convert_manylangs(given, tmp_path / str(number))
+        digests = {one["file"]: one["sha256"] for one in json.loads((out / "conversion.json").read_text())["sources"]}
+        assert list(digests) == [*archive, *FILES, "arch.json"]
+        for file in (source / "arch.json", given):
+            assert file.is_dir() or digests[file.name] == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def test_what_a_checkpoint_holds(source: Path, tmp_path: Path) -> None:

@@ -86,6 +86,15 @@ def test_a_folder_and_its_archives(
     assert all(one == written[0] for one in written)
 
 
+def test_the_record_names_the_archive_and_the_vocabulary(folder: Path, tmp_path: Path) -> None:
+    packed = Path(shutil.make_archive(str(tmp_path / "model"), "zip", folder))
+    for number, (given, archive) in enumerate(((folder, []), (packed, [packed]))):
+        files = [*archive, folder / "options.json", folder / "model.hdf5", folder / "vocab.txt"]
+        expected = [{"file": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()} for file in files]
+        out = convert_repository(given, tmp_path / str(number))
+        assert json.loads((out / "conversion.json").read_text())["sources"] == expected
+
+
 def test_two_models_in_an_archive_are_not_one(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy(folder / "model.hdf5", folder / "other.hdf5")
     packed = shutil.make_archive(str(tmp_path / "two"), "zip", folder)
