@@ -26,6 +26,7 @@ from .allennlp_options import config_from_options, integer, read_options
 from .archives import inner_folder
 from .checkpoint import write_files
 from .output import new_folder, require_equal
+from .published import require_sizes
 
 PREFIX = "lm/"
 # Variables of the training that are no weights: counters, and the optimizer's slots.
@@ -207,6 +208,7 @@ def convert_bilm_tf(
     options: str | Path | None = None,
     word_splitting: str = "whitespace",
     about: ModelCard | None = None,
+    published: str | None = None,
 ) -> Path:
     """
     Writes a training checkpoint of bilm-tf as a folder for the Hub, with its softmax and vocabulary, model card and
@@ -219,6 +221,7 @@ def convert_bilm_tf(
         options: the training's `options.json`; by default the one in the checkpoint's folder.
         word_splitting: of the tokenizer; bilm-tf itself splits at whitespace.
         about: a page about the model, for the model card.
+        published: the name of the published training that it is: it must have its sizes.
 
     Raises:
         FileExistsError: `out` exists.
@@ -227,6 +230,7 @@ def convert_bilm_tf(
     """
     words = Vocabulary.load(vocabulary)  # first: it fails fast
     model = load_bilm_tf(checkpoint, options)
+    require_sizes(model.config, published)
     if len(words) != model.config.vocab_size:
         raise ValueError(
             f"{vocabulary} has {len(words)} words, but the softmax has {model.config.vocab_size}: give the vocabulary "

@@ -101,14 +101,14 @@ def convert_named(
     if files:
         kind, files = _copy(model, files)
         if kind in CONVERTERS:
-            return convert_source(kind, *files, out, digest=digest, about=page(model), **how)
+            return convert_source(kind, *files, out, digest=digest, about=page(model), published=model, **how)
     if number is None:
         return convert_published(model, out, files=files, cache_dir=cache_dir, digest=digest, **how)
     require_dtype(dtype)
     require_absent(Path(out))
     folder = Path(cache_dir) if cache_dir is not None else cached_assets_path("hf_elmo", "nlpl", model)
     archive = download(f"{number}.zip", folder / f"{number}.zip", NLPL_HOSTS, model)
-    return convert_source("elmoformanylangs", archive, out, digest=digest, about=page(model), **how)
+    return convert_source("elmoformanylangs", archive, out, digest=digest, about=page(model), published=model, **how)
 
 
 def _convert_training(
@@ -134,7 +134,9 @@ def _convert_training(
     else:
         import_tensorflow()
         checkpoint, vocabulary = download_training(model, cache_dir)
-    return convert_bilm_tf(checkpoint, vocabulary, out, word_splitting=word_splitting, about=page(model))
+    return convert_bilm_tf(
+        checkpoint, vocabulary, out, word_splitting=word_splitting, about=page(model), published=model
+    )
 
 
 def _prefix(model: str, checkpoint: str | Path) -> Path:

@@ -19,7 +19,7 @@ from .allennlp import LEFT_OUT, read_weights, write_weights
 from .download import SHA256, download_published, published_model, sha256
 from .hdf5 import import_h5py
 from .output import new_folder, require_absent, require_equal
-from .published import default_word_splitting, page
+from .published import default_word_splitting, page, require_sizes
 from .record import make_record, write_record
 from .vocabularies import copy_vocabulary
 
@@ -70,6 +70,7 @@ def convert(
     vocabulary: str | Path | None = None,
     digest: str | None = None,
     archive: str | Path | None = None,
+    published: str | None = None,
 ) -> Path:
     """
     Write AllenNLP's model as a folder for the Hub: safetensors, configuration, tokenizer, model card, and the code with
@@ -88,6 +89,8 @@ def convert(
         digest: the SHA-256 that the weights file must have, in hexadecimal digits. Nothing else tells whether a bit of
             a weight has flipped; without it the card says so.
         archive: that the files were taken from, for the record.
+        published: the name of the published model that they are of: they must have its sizes, and the digest of its
+            weights where that is known.
 
     Returns:
         `out`.
@@ -98,8 +101,10 @@ def convert(
     """
     out = Path(out)
     require_absent(out)
+    digest = digest or (SHA256.get(published_model(published).weights) if published else None)
     require_digest(Path(weights), digest)
     model = load(options, weights, dtype)
+    require_sizes(model.config, published)
     tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=model.config.max_word_length)
     sources = [file for file in (archive, options, weights, vocabulary) if file is not None]
     with new_folder(out) as folder:
@@ -222,17 +227,18 @@ def convert_published(
         `out`.
 
     Raises:
-        ValueError: there is no such model, or what was downloaded is not what it should be.
+        ValueError: there is no such model, or what was downloaded or given is not what it should be.
         ConnectionError: the files cannot be downloaded.
         FileExistsError, ImportError: as [`convert`].
     """
-    digest = digest or SHA256.get(published_model(model).weights)  # everything that can fail before the download
+    published_model(model)  # everything that can fail before the download
     import_h5py()
     require_dtype(dtype)
     require_absent(Path(out))
     word_splitting = word_splitting or default_word_splitting(model)
     options, weights = files or download_published(model, cache_dir)
-    return convert(options, weights, out, dtype=dtype, word_splitting=word_splitting, about=page(model), digest=digest)
+    how = {"about": page(model), "published": model, "digest": digest}
+    return convert(options, weights, out, dtype=dtype, word_splitting=word_splitting, **how)
 
 
 def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:

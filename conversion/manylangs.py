@@ -32,6 +32,7 @@ from .allennlp_options import activation, clip, filters, integer, read_json
 from .archives import opened, packed
 from .checkpoint import model_of, require_dtype, write_checkpoint
 from .output import require_absent
+from .published import require_sizes
 from .torch_modules import Names, module_rows, read_pickle, read_rows
 
 FILES = ("config.json", "char.dic", "word.dic", "token_embedder.pkl", "encoder.pkl")
@@ -109,6 +110,7 @@ def convert_manylangs(
     dtype: str = "float32",
     word_splitting: str = "whitespace",
     about: ModelCard | None = None,
+    published: str | None = None,
 ) -> Path:
     """
     Write a model of ELMoForManyLangs as a folder for the Hub, with its characters and words in the tokenizer.
@@ -120,6 +122,7 @@ def convert_manylangs(
         word_splitting: how the tokenizer splits text, an argument of [`ElmoTokenizer`]. The models were trained on
             words as Universal Dependencies splits them; give them such words.
         about: a page about the model, for the model card.
+        published: the name of the published model that it is: it must have its sizes.
 
     Returns:
         `out`.
@@ -132,6 +135,7 @@ def convert_manylangs(
     require_absent(Path(out))
     with opened(source, lambda name: name in FILES or name.endswith(".json")) as folder:
         config, arrays, vocabulary = read_manylangs(folder)
+        require_sizes(config, published)
         tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=config.max_word_length)
         tokenizer.character_vocab = vocabulary
         files = [*packed(source), *(file for file in map(folder.joinpath, FILES) if file.is_file())]

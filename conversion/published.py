@@ -1,7 +1,10 @@
 """The names of all published models that are converted by name: what each is, and where ELMoForManyLangs' were put."""
 
+import re
+
 from huggingface_hub import ModelCard
 
+from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.model_cards import published_card
 
 from .download import PUBLISHED_MODELS, PUBLISHED_TRAININGS
@@ -67,6 +70,19 @@ ABOUT = {
     "seqvec": "proteins, UniRef50 (SeqVec); each letter is a word",
 }
 
+# The fields of the configuration that the names of AllenNLP's files give, as in 2x1024_128_2048cnn_1xhighway.
+SIZES_OF_A_NAME = ("num_hidden_layers", "cell_size", "projection_size", "num_filters", "num_highway_layers")
+NAMED_SIZES = re.compile(r"(\d+)x(\d+)_(\d+)_(\d+)cnn_(\d+)xhighway")
+# The sizes of published models, where they are known. Of ELMoForManyLangs those of `manylangs.SAMPLE`.
+SIZES = {
+    name: dict(zip(SIZES_OF_A_NAME, map(int, found.groups()), strict=True))
+    for name, (options, *_) in (PUBLISHED_MODELS | PUBLISHED_TRAININGS).items()
+    if (found := NAMED_SIZES.search(options))
+}
+SIZES |= {
+    MANYLANGS_PREFIX + code: dict(zip(SIZES_OF_A_NAME, (2, 4096, 512, 2048, 2), strict=True)) for code in MANYLANGS
+}
+
 
 def all_names() -> dict[str, str]:
     """Each name that `hf-elmo convert` takes, and what it is; of ELMoForManyLangs with its address."""
@@ -87,6 +103,15 @@ def manylangs_number(name: str) -> int | None:
     """The identifier of a model of ELMoForManyLangs by its name; `None` for another name."""
     found = MANYLANGS.get(name.removeprefix(MANYLANGS_PREFIX)) if name.startswith(MANYLANGS_PREFIX) else None
     return found and found[0]
+
+
+def require_sizes(config: ElmoConfig, name: str | None) -> None:
+    """Raises ValueError where a configuration has other sizes than the published model of a name, if one is given."""
+    wanted = SIZES.get(name or "", {})
+    found = {field: getattr(config, field) for field in wanted}
+    if other := [field for field in wanted if found[field] != wanted[field]]:
+        theirs, its = (", ".join(f"{field} {sizes[field]}" for field in other) for sizes in (found, wanted))
+        raise ValueError(f"these files are no copy of {name}: they have {theirs}, but {name} has {its}.")
 
 
 def page(name: str) -> ModelCard:

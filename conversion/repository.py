@@ -26,6 +26,7 @@ def convert_repository(
     word_splitting: str | None = None,
     about: ModelCard | None = None,
     digest: str | None = None,
+    published: str | None = None,
 ) -> Path:
     """
     Write a folder or an archive with AllenNLP's files, or a model of simple_elmo or NLPL, as a folder for the Hub.
@@ -38,6 +39,7 @@ def convert_repository(
             AllenNLP's files. For files with the names of simple_elmo's it is `"whitespace"`, where that splits.
         about: a page about the model, for the model card.
         digest: the SHA-256 that the weights file must have, in hexadecimal digits.
+        published: the name of the published model that they are of, as in `convert`.
 
     Returns:
         `out`.
@@ -60,7 +62,8 @@ def convert_repository(
         vocabulary = next((folder / name for name in VOCABULARIES if (folder / name).is_file()), None)
         by_names = "whitespace" if (options.name, weights.name) == SIMPLE_ELMO else "lm1b"
         how = {"dtype": dtype, "word_splitting": word_splitting or by_names, "about": about, "digest": digest}
-        return convert(options, weights, out, vocabulary=vocabulary, archive=next(iter(packed(source)), None), **how)
+        how |= {"published": published, "archive": next(iter(packed(source)), None)}
+        return convert(options, weights, out, vocabulary=vocabulary, **how)
 
 
 def _only(folder: Path, pattern: str, source: str | Path) -> Path:

@@ -103,6 +103,12 @@ def verbosity() -> Iterator[None]:
 
 
 @pytest.fixture
+def any_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small models pass for published ones, as no sizes of theirs are known."""
+    monkeypatch.setattr("hf_elmo.conversion.published.SIZES", {})
+
+
+@pytest.fixture
 def config() -> ElmoConfig:
     return ElmoConfig(**TINY)
 

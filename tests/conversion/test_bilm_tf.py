@@ -278,6 +278,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("any_sizes")
 def test_the_published_training_and_a_copy_of_it(published, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with serving() as server:
@@ -303,6 +304,12 @@ def test_the_published_training_and_a_copy_of_it(published, tmp_path, monkeypatc
     tokenizer = ElmoTokenizer.from_pretrained(out)
     assert (tokenizer.vocabulary, tokenizer.word_splitting) == (WORDS, "lm1b")
     assert ModelCard.load(out / "README.md").data.datasets == ["billion-word-benchmark/lm1b"]
+
+
+def test_a_training_of_other_sizes_is_no_copy_of_the_published_one(published, tmp_path):
+    with pytest.raises(ValueError, match=r"no copy of original-softmax: .*cell_size 11.* has .*cell_size 4096"):
+        convert_named("original-softmax", tmp_path / "out", files=[published])
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_the_published_training_has_not(published, tmp_path):
@@ -402,6 +409,7 @@ def test_the_command_converts_a_checkpoint_of_tensorflow(tmp_path):
     assert found == pytest.approx(expected_loss(options, variables), rel=1e-5)
 
 
+@pytest.mark.usefixtures("any_sizes")
 def test_a_copy_of_the_published_training_whose_author_had_another_folder(tmp_path):
     folder = tmp_path / "training"
     options, variables = write_checkpoint(folder, "projection", step=935588)

@@ -95,6 +95,7 @@ class TestCard:
         assert "{{" not in card.content
         assert "{%" not in card.content
 
+    @pytest.mark.usefixtures("any_sizes")
     @pytest.mark.parametrize("name", PUBLISHED_MODELS)
     def test_card_of_a_published_model(
         self, source: tuple[Path, Path], out: Path, name: str, monkeypatch: pytest.MonkeyPatch

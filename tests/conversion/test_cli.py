@@ -36,6 +36,7 @@ def test_there_and_back(source: tuple[Path, Path], tmp_path: Path, capsys: pytes
     assert all(torch.equal(again[key], tensor) for key, tensor in model.state_dict().items())
 
 
+@pytest.mark.usefixtures("any_sizes")
 def test_published_model(source: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(checkpoint, "download_published", lambda *a: asked.append(a) or source)

@@ -233,8 +233,8 @@ class TestDigest:
 def test_a_killed_download_goes_on_to_the_same_files(server: Server, tmp_path: Path) -> None:
     options = make_options({"dim": 200})
     files = write_files(tmp_path / "source", options, make_arrays(options))
-    server.files = dict(zip(PUBLISHED_MODELS["small"], (file.read_bytes() for file in files), strict=True))
-    counts = run_with_kills(download_command("small", server), tmp_path, KILLS)
+    server.files = dict(zip(PUBLISHED_MODELS["portuguese"], (file.read_bytes() for file in files), strict=True))
+    counts = run_with_kills(download_command("portuguese", server), tmp_path, KILLS)
     assert counts["kills"], "nothing was killed: the test would prove too little"
 
 
@@ -249,6 +249,7 @@ class TestArchives:
             download("162.zip", tmp_path / "162.zip", [server.url])
         assert "hf-elmo convert 162.zip OUT" in str(raised.value)
 
+    @pytest.mark.usefixtures("any_sizes")
     def test_a_failure_names_the_command_for_a_copy(
         self,
         server: Server,

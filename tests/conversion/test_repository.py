@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import re
 import shutil
 import tracemalloc
 from pathlib import Path
@@ -13,6 +14,7 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 
 from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo.character_vocab_elmo import CharacterVocabulary
 from hf_elmo.conversion import (
     all_names,
     by_name,
@@ -23,8 +25,10 @@ from hf_elmo.conversion import (
     convert_repository,
 )
 from hf_elmo.conversion.download import PUBLISHED_MODELS, PUBLISHED_TRAININGS
-from hf_elmo.conversion.published import MANYLANGS
+from hf_elmo.conversion.manylangs import SAMPLE, config_from_settings
+from hf_elmo.conversion.published import MANYLANGS, SIZES, SIZES_OF_A_NAME
 from hf_elmo.conversion.vocabularies import copy_vocabulary
+from hf_elmo.model_cards import published_card
 from hf_elmo_cli import main
 
 from ..allennlp_files import make_arrays, make_options, write_files
@@ -177,6 +181,7 @@ def test_every_published_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(number for number, _ in MANYLANGS.values()) == list(range(136, 180))
 
 
+@pytest.mark.usefixtures("any_sizes")
 def test_a_language_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_model(tmp_path / "source", make_settings(), [["나는", "간다"]])
     packed, asked = Path(shutil.make_archive(str(tmp_path / "161"), "zip", source)), []
@@ -189,6 +194,7 @@ def test_a_language_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         convert_named("manylangs-xx", tmp_path / "other")
 
 
+@pytest.mark.usefixtures("any_sizes")
 def test_a_copy_of_a_language_becomes_what_a_download_becomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_model(tmp_path / "source", make_settings(), [["praça", "."]])
     packed = Path(shutil.make_archive(str(tmp_path / "168"), "zip", source))
@@ -202,6 +208,7 @@ def test_a_copy_of_a_language_becomes_what_a_download_becomes(tmp_path: Path, mo
     assert ModelCard.load(nameless / "README.md").data.language is None
 
 
+@pytest.mark.usefixtures("any_sizes")
 @pytest.mark.parametrize("name", ["pubmed", "seqvec"])
 def test_a_copy_of_allennlps_files_becomes_what_a_download_becomes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -242,6 +249,48 @@ def test_what_is_no_copy_of_the_model_is_refused(folder: Path, tmp_path: Path) -
     with pytest.raises(ValueError, match="cache_dir is kept, but nothing is downloaded"):
         convert_named("small", out, files=[options, weights], cache_dir="kept")
     assert not out.exists()
+
+
+def test_files_of_other_sizes_than_the_published_models_are_refused(folder: Path, tmp_path: Path) -> None:
+    files = [folder / "options.json", folder / "model.hdf5"]
+    packed = Path(shutil.make_archive(str(tmp_path / "model"), "zip", folder))
+    small = (
+        "these files are no copy of small: they have cell_size 11, projection_size 7, num_filters 17, "
+        "num_highway_layers 2, but small has cell_size 1024, projection_size 128, num_filters 2048, "
+        "num_highway_layers 1."
+    )
+    korean = "no copy of manylangs-ko: they have cell_size 11, .*, but manylangs-ko has cell_size 4096, "
+    manylangs = write_model(tmp_path / "m", make_settings(), [["a"]])
+    for name, given, message in (
+        ("small", files, re.escape(small)),
+        ("small", [folder], re.escape(small)),
+        ("small", [packed], re.escape(small)),
+        ("manylangs-ko", [manylangs], korean),
+    ):
+        with pytest.raises(ValueError, match=message):
+            convert_named(name, tmp_path / "out", files=given)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("any_sizes")
+def test_the_known_digest_holds_for_a_packed_copy_too(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = Path(shutil.make_archive(str(tmp_path / "model"), "zip", folder))
+    monkeypatch.setitem(checkpoint.SHA256, PUBLISHED_MODELS["small"].weights, "0" * 64)
+    for given in (folder, packed):
+        with pytest.raises(ValueError, match=r"model\.hdf5 has the SHA-256 \w+, not 0000"):
+            convert_named("small", tmp_path / "out", files=[given])
+
+
+def test_the_sizes_of_published_models() -> None:
+    assert SIZES.keys() == all_names().keys() - {"portuguese", "seqvec"}  # whose sizes no name of theirs says
+    named = {name: (SIZES[name]["cell_size"], SIZES[name]["projection_size"]) for name in ("small", "medium", "pubmed")}
+    assert named == {"small": (1024, 128), "medium": (2048, 256), "pubmed": (4096, 512)}
+    sample = config_from_settings(SAMPLE, CharacterVocabulary(["a"], ["a"]))
+    assert SIZES["manylangs-ko"] == {field: getattr(sample, field) for field in SIZES_OF_A_NAME}
+    for name in ("small", "medium", "original"):
+        assert f"cell {SIZES[name]['cell_size']}" in " ".join(published_card(name).text.split())
 
 
 def test_options_go_with_an_archive_alone(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

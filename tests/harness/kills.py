@@ -150,7 +150,7 @@ def prepare(folder: Path) -> Iterator[Case]:
     archive = write_files(folder / "archive", options, make_arrays(options))
     with serving() as server:
         server.files = dict(
-            zip(downloads.PUBLISHED_MODELS["small"], (file.read_bytes() for file in archive), strict=True)
+            zip(downloads.PUBLISHED_MODELS["portuguese"], (file.read_bytes() for file in archive), strict=True)
         )
         commands = all_commands(folder, *archive, server)
         for command in commands.values():
@@ -165,7 +165,7 @@ def all_commands(folder: Path, options: Path, weights: Path, server: Server) -> 
         arguments = f"embed --batch-tokens 40 --window 90 {folder}/model {folder}/rows.txt OUT/vectors.{ending}"
         commands[f"embed {ending}"] = Command(arguments.split(), f"vectors.{ending}", leaves=".parts")
     commands["convert"] = Command(["convert", str(options), str(weights), "OUT/converted"], "converted")
-    commands["download"] = download_command("small", server)
+    commands["download"] = download_command("portuguese", server)
     commands["pretrain"] = pretrain_command(
         folder / "text.txt", "--batch-size 3 --window 5 --steps 8 --seed 3 --set save_steps=2"
     )
