@@ -6,10 +6,9 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
+from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
-
-from hf_elmo.shipped import located
 
 from .archives import inner_folder
 from .published import all_names
@@ -18,6 +17,7 @@ SUPPORTED = (
     "supported are AllenNLP's options.json with weights.hdf5 and its model.tar.gz, a folder or zip of simple_elmo or "
     "ELMoForManyLangs, a TensorFlow checkpoint of bilm-tf, and TF-Hub's SavedModel"
 )
+SHIPPED = files("hf_elmo") / "checkpoints"  # `shipped.CHECKPOINTS`, of a module that imports this one
 TF_HUB = re.compile(r"(tfhub\.dev|kaggle\.com)/.*elmo|^google/elmo(/|$)")
 CHECKPOINT_FILE = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")  # of TensorFlow
 OPTIONS, WEIGHTS = "*options*.json", "*.hdf5"  # AllenNLP's two files
@@ -83,7 +83,7 @@ def recognize(path: str | Path) -> Recognized:
         return Recognized("tf-hub", f"{given} is an ELMo of TF-Hub: download its archive there, and give that.")
     if given in all_names():
         return Recognized("published")
-    if located(given) != given:
+    if path.name == given and (SHIPPED / given / "config.json").is_file():
         return Recognized("shipped", f"{given} ships with hf_elmo and needs no conversion: load it by its name.")
     if path.name == given and not path.suffix:
         where = "hf-elmo convert --list shows the names"
