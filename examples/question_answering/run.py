@@ -33,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table."""
     start = time.perf_counter()
     parser = options(__doc__, "outputs/question_answering")
-    parser.add_argument("--questions", type=int, default=5000, help="questions that train, dev included [5000]")
-    parser.add_argument("--tested", type=int, default=2000, help="questions that test [2000]")
+    parser.add_argument("--questions", type=int, default=2000, help="questions that train, dev included [2000]")
+    parser.add_argument("--tested", type=int, default=1000, help="questions that test [1000]")
     args = parsed(parser, arguments)
     if args.quick:
         args.questions, args.tested = 120, 40

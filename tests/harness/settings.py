@@ -28,6 +28,9 @@ TESTS = (
     "tests/embedding",
     "tests/pretraining/test_trainer.py",
     "tests/test_compile.py",
+    "tests/test_encoders.py",
+    "tests/test_shipped.py",
+    "tests/analysis/test_scoring.py",
 )
 
 EMPTY = "an empty folder"  # stands for one that exists while the tests run
