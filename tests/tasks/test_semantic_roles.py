@@ -6,7 +6,7 @@ from transformers import EvalPrediction
 
 from hf_elmo import arguments_of, role_metrics
 
-ROLES = ["V", "ARG0", "ARG1", "R-ARG0", "C-ARG1", "C-V"]
+ROLES = ["V", "ARG0", "ARG1", "ARG2", "ARGM-TMP", "AM-DIR", "R-ARG0", "C-ARG1", "C-V"]
 NAMES = ["O", *(f"{prefix}-{role}" for role in ROLES for prefix in "BI")]
 IDS = dict(enumerate(NAMES))
 
@@ -53,6 +53,23 @@ CASES = {
     "nothing found": ("B-ARG0 B-V", ". .", (0, 0, 1)),
     "nothing there": ("B-V .", "B-V B-ARG1", (0, 1, 0)),
 }
+
+
+# The propositions that AllenNLP's tests of srl-eval.pl have, and the scores that it gives them there.
+MALI = "B-ARG0 I-ARG0 I-ARG0 B-V B-ARG1 I-ARG1 I-ARG1 I-ARG1 I-ARG1 I-ARG1 ."
+FORCED = ". . . . B-ARG1 I-ARG1 I-ARG1 I-ARG1 B-V B-ARG2 ."
+RESTED = "B-ARG0 I-ARG0 B-V B-ARG1 I-ARG1 B-ARGM-TMP I-ARGM-TMP " + "B-ARGM-TMP" + " I-ARGM-TMP" * 4 + " ."
+PUBLISHED = {
+    "identical": ([(one, one) for one in (MALI, FORCED, RESTED, "B-V B-AM-DIR . . .")], (1, 1, 1)),
+    "the cat loves hats": ([("B-ARG0 I-ARG0 B-V B-ARG1 .", "B-ARG0 B-ARG1 B-V B-ARG1 .")], (1 / 3, 1 / 2, 2 / 5)),
+}
+
+
+@pytest.mark.parametrize("case", PUBLISHED)
+def test_published_cases(case: str) -> None:
+    propositions, (precision, recall, f1) = PUBLISHED[case]
+    found = role_metrics(IDS)(prediction_of(propositions, with_logits=False))
+    assert found == pytest.approx({"precision": precision, "recall": recall, "f1": f1})
 
 
 def prediction_of(cases: list[tuple[str, str]], with_logits: bool) -> EvalPrediction:
