@@ -29,6 +29,7 @@ TESTS = (
     "tests/pretraining/test_trainer.py",
     "tests/test_compile.py",
     "tests/test_encoders.py",
+    "tests/test_modeling_pretraining.py",
     "tests/test_shipped.py",
     "tests/analysis/test_scoring.py",
 )
