@@ -117,6 +117,7 @@ def run_without_package(name: str, home: Path, script: str | None = None) -> tup
     and no network."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
     environment |= {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "HOME": str(home)}
+    environment["OMP_NUM_THREADS"] = str(torch.get_num_threads())  # bits are compared, and MKL's depend on them
     command = [sys.executable, "-I", "-c", script or SCRIPT, name, str(home / "out.npz"), json.dumps(TEXTS)]
     done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

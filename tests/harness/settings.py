@@ -30,6 +30,7 @@ TESTS = (
     "tests/test_compile.py",
     "tests/test_encoders.py",
     "tests/test_modeling_pretraining.py",
+    "tests/test_remote_code.py",
     "tests/test_shipped.py",
     "tests/analysis/test_scoring.py",
 )
