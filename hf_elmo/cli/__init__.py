@@ -573,12 +573,13 @@ def _add_vocab(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _vocab(options: argparse.Namespace) -> None:
-    from hf_elmo.pretraining.text import open_texts
+    from hf_elmo.pretraining.text import open_texts, require_columns
     from hf_elmo.pretraining.vocabulary import build_vocabulary
     from hf_elmo.tokenization_elmo import ElmoTokenizer
 
     tokenizer = None if options.pretokenized else ElmoTokenizer()
     source = open_texts(options.files, tokenizer, column=options.text_column)
+    require_columns(options.text_column, source)
     sentences = (words for text in source.read() for words in text)
     vocabulary = build_vocabulary(sentences, options.size, options.min_count)
     vocabulary.save(options.out)

@@ -25,6 +25,7 @@ from ..configuration_elmo import ElmoConfig
 from ..evaluation import evaluation_mode
 from ..modeling_elmo import ElmoModel
 from ..shipped import load_weights, tokenizer_of
+from ..spelling import tokenizer_fingerprint
 from ..tokenization_elmo import ElmoTokenizer
 from .engine import BOUNDARIES, CorpusEncoder
 from .memory import EmbeddedRows
@@ -469,16 +470,6 @@ def _manifest(job: Job, known: Survey) -> dict[str, Any]:
         "rows": known.rows,
         "rows_sha256": known.sha256,
     }
-
-
-def tokenizer_fingerprint(tokenizer: ElmoTokenizer) -> str:
-    backend = json.loads(tokenizer.backend_tokenizer.to_str())
-    backend |= {"truncation": None, "padding": None}  # what its last call asked for
-    settings = {"backend": backend}
-    settings |= {name: getattr(tokenizer, name) for name in ("max_word_length", "split_special_tokens")}
-    if tokenizer.character_vocab is not None:
-        settings |= {name: getattr(tokenizer.character_vocab, name) for name in ("characters", "words")}
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def model_fingerprint(model: ElmoModel) -> str:

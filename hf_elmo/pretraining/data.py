@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import IterableDataset
 from transformers.utils.logging import tqdm
 
-from ..spelling import BEGIN, END, PADDING, Speller, Token
+from ..spelling import BEGIN, END, PADDING, Speller, Token, tokenizer_fingerprint
 from ..tokenization_elmo import ElmoTokenizer
 from .text import DatasetTexts, Text, TextFiles, Words
 from .vocabulary import Vocabulary
@@ -116,9 +116,8 @@ class _Batches(IterableDataset):
     @cached_property
     def _tokenizer_sha256(self) -> str:
         """Of what decides the numbers of a text: another vocabulary of the same length would train on other words."""
-        tokenizer = self.tokenizer
-        spelling = (tokenizer.word_splitting, tokenizer.max_word_length, tokenizer.vocabulary)
-        return hashlib.sha256(json.dumps(spelling).encode()).hexdigest()
+        decisive = tokenizer_fingerprint(self.tokenizer), self.tokenizer.vocabulary
+        return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
 
     def one_pass(self) -> Iterator[dict[str, torch.Tensor]]:
         """The batches of a single pass over the text; an incomplete last batch is dropped."""

@@ -16,7 +16,7 @@ from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbor_labels
 from ..spelling import BEGIN, END, PADDING
 from ..tokenization_elmo import ElmoTokenizer
 from .data import PackedWindows, WordEncoder
-from .text import DatasetTexts, TextFiles, Words, open_texts
+from .text import DatasetTexts, TextFiles, Words, open_texts, require_columns
 
 SORTED_TOGETHER = 4096  # sentences sorted by length before batching
 
@@ -83,13 +83,15 @@ def perplexity(
 
     Raises:
         ValueError: the tokenizer has no vocabulary, there is no text, (stateful) too little of it for `batch_size`
-            rows, or `pretokenized` is given for a source that splits its own text.
+            rows, or `pretokenized` or `text_column` is given for a source that splits its own text.
     """
     source = texts
     if not hasattr(texts, "read"):
         source = open_texts(texts, None if pretokenized else tokenizer, column=text_column)
-    elif pretokenized:
-        raise ValueError("pretokenized=True says how to read files, but texts is a source that splits its own text.")
+        require_columns(text_column, source)
+    elif pretokenized or text_column is not None:
+        option = "pretokenized=True" if pretokenized else f"text_column={text_column!r}"
+        raise ValueError(f"{option} says how to read files, but texts is a source that splits its own text.")
     with evaluation_mode(model):
         if stateful:
             return Perplexity.of(_stateful_totals(model, tokenizer, source, batch_size))

@@ -20,7 +20,7 @@ from ..tokenization_elmo import ElmoTokenizer
 from .checkpoints import last_whole_checkpoint
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity, perplexity
-from .text import DatasetTexts, Text, TextFiles, have_columns, open_texts
+from .text import DatasetTexts, Text, TextFiles, open_texts, require_columns
 from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments
 from .vocabulary import Vocabulary, build_vocabulary
 
@@ -146,12 +146,12 @@ def pretrain(
     args = _arguments(output, init, batch_size, arguments)
     set_seed(args.seed)
     longest = {name: value for name, value in (config or {}).items() if name == "max_word_length"}
-    tokenizer = load_tokenizer(init) if init else ElmoTokenizer(word_splitting=word_splitting or "lm1b", **longest)
+    splitting = "lm1b" if word_splitting is None else word_splitting
+    tokenizer = load_tokenizer(init) if init else ElmoTokenizer(word_splitting=splitting, **longest)
     splitter = None if pretokenized else tokenizer
-    column_of_held_out = None if have_columns(texts) and not have_columns(held_out) else text_column
-    column = None if have_columns(held_out) and not have_columns(texts) else text_column
-    source = open_texts(texts, splitter, layout == "documents", column)
-    evaluated = None if held_out is None else open_texts(held_out, splitter, column=column_of_held_out)
+    source = open_texts(texts, splitter, layout == "documents", text_column)
+    evaluated = None if held_out is None else open_texts(held_out, splitter, column=text_column)
+    require_columns(text_column, source, evaluated)
     if not source.countable:
         if args.max_steps < 1:
             raise ValueError("texts is a stream, whose length is not known: give max_steps (--steps).")
@@ -160,7 +160,7 @@ def pretrain(
     if init and evaluated is None:
         source, evaluated = _Share(source, held_out=False), _Share(source, held_out=True)
     model, tokenizer = _model(args, source, init, tokenizer, vocabulary, vocabulary_size, config or {})
-    dataset = _dataset(source, tokenizer, layout, window or 20, shuffle_block, args)
+    dataset = _dataset(source, tokenizer, layout, 20 if window is None else window, shuffle_block, args)
     trainer = _trainer(model, args, dataset, evaluated, tokenizer, adapting=init is not None)
     return _run(trainer, tokenizer, evaluated, resume)
 

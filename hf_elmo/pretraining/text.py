@@ -170,20 +170,19 @@ def open_texts(
         texts: text files and glob patterns ([`TextFiles`]); Parquet files, patterns and addresses (`s3://...`,
             `hf://...`, as `datasets` reads them), which are streamed; a `datasets.Dataset` or `IterableDataset`.
         tokenizer, documents: as in [`TextFiles`].
-        column: of Parquet and of datasets, `"text"` by default.
+        column: of Parquet and of datasets, `"text"` by default; [`require_columns`] says whether it is read.
 
     Raises:
         ImportError: Parquet without `datasets`.
         FileNotFoundError: a pattern matches no file.
-        ValueError: text files beside Parquet, or with a column; a dictionary of datasets.
+        ValueError: text files beside Parquet, or a dictionary of datasets.
     """
     if isinstance(texts, Mapping):
         raise ValueError(f"texts has the parts {', '.join(texts)}: give one of them, texts[{next(iter(texts), '')!r}].")
-    if not _is_dataset(texts):
-        names, parquet = _names(texts), _parquet(texts)
+    if not hasattr(texts, "column_names"):  # no dataset
+        names = [str(text) for text in ([texts] if isinstance(texts, (str, Path)) else texts)]
+        parquet = [name for name in names if name.endswith(".parquet")]
         if not parquet:
-            if column is not None:
-                raise ValueError(f"text_column is {column!r}, but text files have no columns: leave it out.")
             return TextFiles(names, tokenizer, documents)
         if len(parquet) < len(names):
             other = next(name for name in names if name not in parquet)
@@ -193,21 +192,10 @@ def open_texts(
     return DatasetTexts(texts, column or "text", tokenizer, documents)
 
 
-def have_columns(texts: Any) -> bool:
-    """Whether [`open_texts`] reads a column of `texts`."""
-    return texts is not None and (_is_dataset(texts) or bool(_parquet(texts)))
-
-
-def _is_dataset(texts: Any) -> bool:
-    return hasattr(texts, "column_names")
-
-
-def _names(texts: str | Path | Iterable[str | Path]) -> list[str]:
-    return [str(text) for text in ([texts] if isinstance(texts, (str, Path)) else texts)]
-
-
-def _parquet(texts: str | Path | Iterable[str | Path]) -> list[str]:
-    return [name for name in _names(texts) if name.endswith(".parquet")]
+def require_columns(column: str | None, *sources: TextFiles | DatasetTexts | None) -> None:
+    """Refuses the name of a column where no source has columns (ValueError)."""
+    if column is not None and not any(isinstance(source, DatasetTexts) for source in sources):
+        raise ValueError(f"text_column is {column!r}, but text files have no columns: leave it out.")
 
 
 def _spread(number: int) -> list[int]:

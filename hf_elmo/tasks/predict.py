@@ -24,7 +24,6 @@ from ..embedding.corpus import (
     model_fingerprint,
     rows_of,
     sentence_source,
-    tokenizer_fingerprint,
 )
 from ..embedding.parts import PartsFolder, create, require_free
 from ..embedding.readers import Pair, Row, RowsRead, Survey, survey
@@ -35,6 +34,7 @@ from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
 from ..modeling_tagging_elmo import ElmoForTokenClassification
 from ..modeling_tasks_elmo import ElmoTaskModel
 from ..packing_elmo import compact, words_mask
+from ..spelling import tokenizer_fingerprint
 from ..tokenization_elmo import ElmoTokenizer
 from .coreference import resolve_one
 from .heads import batches_by_length, load_head

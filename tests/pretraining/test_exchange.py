@@ -58,3 +58,25 @@ def test_each_process_has_the_mean_of_all(tmp_path: Path) -> None:
             for tensor, mean, first in zip(actual, expected, found[0][name][1], strict=True):
                 torch.testing.assert_close(tensor, mean)
                 assert torch.equal(tensor, first)
+
+
+DIFFERENT = """
+import os, sys
+from hf_elmo.pretraining.recipe import pretrain
+from tests.pretraining.test_recipe import SMALL
+
+folder, rank = sys.argv[1], os.environ["RANK"]
+try:
+    pretrain(f"{folder}/out", f"{folder}/{rank}.txt", vocabulary=f"{folder}/vocab.txt", max_steps=1, **SMALL)
+except ValueError as error:
+    open(f"{folder}/{rank}.error", "w").write(str(error))
+"""
+
+
+def test_processes_that_read_different_texts_are_refused(tmp_path: Path) -> None:
+    for rank, line in enumerate(("the cat sat on the mat", "the mat sat on the cat")):
+        (tmp_path / f"{rank}.txt").write_text(f"{line}\n" * 50)
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\ncat\n")
+    launch(tmp_path, DIFFERENT, 2, [str(tmp_path)])
+    for rank in range(2):
+        assert "the processes read different texts" in (tmp_path / f"{rank}.error").read_text()

@@ -169,6 +169,21 @@ def test_other_rows_of_the_same_number_are_another_dataset(files, tmp_path):
             pretrain(tmp_path / "out", texts, text_column=column, max_steps=4, resume=True, **how)
 
 
+def test_files_are_named_by_an_iterator_too(files, parquet, tmp_path):
+    how = {**SMALL, "max_steps": 1, "save_strategy": "no"}
+    for pattern, options in (("general.txt", {}), ("texts-*.parquet", {"text_column": "body"})):
+        found = pretrain(tmp_path / "out", tmp_path.glob(pattern), files["held_out"], **how, **options)
+        assert found.after.words > 0
+
+
+def test_a_column_of_a_source_is_refused(general, tmp_path):
+    model, tokenizer = ElmoForPreTraining.from_pretrained(general), ElmoTokenizer.from_pretrained(general)
+    with pytest.raises(ValueError, match="text_column='body' says how to read files, but texts is a source"):
+        perplexity(model, tokenizer, open_texts(general / "vocab.txt"), text_column="body")
+    for command in (["vocab", str(tmp_path / "v.txt")], ["perplexity", str(general)]):
+        assert main([*command, str(general / "vocab.txt"), "--text-column", "body"]) == 1
+
+
 def test_parts_of_a_dataset_are_named(tmp_path):
     datasets = pytest.importorskip("datasets")
     parts = datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": GENERAL})})
@@ -253,6 +268,8 @@ def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
         ({"layout": "lines"}, "layout is 'lines'"),
         ({"learnin_rate": 1}, "learnin_rate is neither"),
         ({"layout": "sentences", "window": 5}, "window is 5, but the layout 'sentences' has none: leave it out"),
+        ({"window": 0}, "window is 0, but must be 1 or more"),
+        ({"word_splitting": ""}, "word_splitting"),
         ({"init": "elmo-mini-en", "word_splitting": "whitespace"}, "the tokenizer is that of init: leave it out"),
         ({"init": "elmo-mini-en", "vocabulary_size": 9}, "vocabulary_size is 9, but the words are those of init"),
         ({"vocabulary": "v.txt", "vocabulary_size": 9}, "vocabulary_size is 9, but the words are those of vocabulary"),
