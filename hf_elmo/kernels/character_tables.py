@@ -134,7 +134,7 @@ class CharacterTables:
             tables += table.permute(2, 0, 1, 3).flatten(1)
         self.blocks = Blocks(weight.shape for weight, _ in convolutions)
         self.vocabulary, self.tables = len(embedding), torch.cat(tables)
-        self.are_finite = bool(self.tables.isfinite().all())
+        self.are_finite = bool(torch.stack(self.tables.aminmax()).isfinite().all())  # NaN is both
         self.places = np.cumsum([0, *map(len, tables)])[:-1]
 
     def maxima(self, words: np.ndarray, lengths: np.ndarray) -> Tensor:
