@@ -16,6 +16,8 @@ def read_lines(
     newline: str | None = None,
     name: str = "",
     open_file: Callable[[str], IO[bytes]] | None = None,
+    start: int = 0,
+    stop: int | None = None,
 ) -> Iterator[str]:
     """
     The lines of a file, each with its end; a byte order mark at the beginning of UTF-8 is skipped.
@@ -26,6 +28,7 @@ def read_lines(
         newline: as in `open`.
         name: of the file in error messages; by default the path.
         open_file: opens the path for reading bytes, where it is not one of this machine's file system.
+        start, stop: the bytes to read, from the beginning of a line to the end of one; all by default.
 
     Raises:
         ValueError: the encoding is unknown, or the bytes are not of it, or not gzip's.
@@ -33,9 +36,13 @@ def read_lines(
     path, name = Path(path), name or str(path)
     byte_order_mark = "\ufeff" if _codec_name(encoding) == "utf-8" else ""
     try:
-        with io.TextIOWrapper(_open_bytes(path, open_file), encoding, newline=newline) as lines:
+        opened = _open_bytes(path, open_file)
+        if start:
+            opened.seek(start)
+        stretch = opened if stop is None else io.BufferedReader(_Until(opened, stop))
+        with opened, io.TextIOWrapper(stretch, encoding, newline=newline) as lines:
             for first in lines:
-                yield first.removeprefix(byte_order_mark)
+                yield first if start else first.removeprefix(byte_order_mark)
                 break
             yield from lines
     except UnicodeDecodeError as error:
@@ -46,6 +53,21 @@ def read_lines(
         ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{name} is not a whole gzip file ({error}); fetch or compress it again") from error
+
+
+class _Until(io.RawIOBase):
+    """The bytes of an open file from where it stands to `stop`."""
+
+    def __init__(self, file: IO[bytes], stop: int) -> None:
+        self._file, self._left = file, stop - file.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:
+        read = self._file.readinto(memoryview(buffer)[: self._left])
+        self._left -= read
+        return read
 
 
 def _codec_name(encoding: str) -> str:

@@ -593,7 +593,8 @@ def _add_pretrain(subparsers: argparse._SubParsersAction) -> None:
         help="train the language models on text",
         usage="OUT FILES [FILES ...] [options]",
         description="Train a new biLM on FILES, or with --init adapt a trained one to the text of a domain, into the "
-        "folder OUT. torchrun starts it in several processes. --resume continues an interrupted run exactly.",
+        "folder OUT. torchrun starts it in several processes, each of which reads a part of FILES. --resume continues "
+        "an interrupted run exactly.",
         examples="""
             hf-elmo pretrain my-elmo texts/*.txt --vocab vocab.txt --held-out heldout.txt --bf16
             hf-elmo pretrain my-domain domain.txt --init my-elmo

@@ -16,6 +16,7 @@ from transformers.utils.logging import tqdm
 
 from ..spelling import BEGIN, END, PADDING, Speller, Token, tokenizer_fingerprint
 from ..tokenization_elmo import ElmoTokenizer
+from .exchange import gathered, in_processes
 from .text import DatasetTexts, Text, TextFiles, Words
 from .vocabulary import Vocabulary
 
@@ -28,7 +29,11 @@ class _EndOfText(Exception):
 
 class _Batches(IterableDataset):
     """An endless stream of batches: when the text ends it starts over, reshuffled. `len` is the number of batches in an
-    epoch; iterating yields that many, and the next iteration continues from there."""
+    epoch; iterating yields that many, and the next iteration continues from there.
+
+    Of several processes each reads a part of the source (`source.part`), pass after pass at its own pace: where a part
+    ends earlier than the others, the next pass over it begins, and nobody waits. An epoch is as many steps as all
+    processes together need for all words."""
 
     carries_state: bool
 
@@ -48,6 +53,7 @@ class _Batches(IterableDataset):
                 f"and rank {rank} one of 0 to world_size - 1 = {world_size - 1}."
             )
         self.source, self.tokenizer = source, tokenizer
+        self.own = source.part(rank, world_size) if world_size > 1 else source
         self.encoder = WordEncoder(tokenizer)
         self.batch_size = batch_size
         self.seed = seed
@@ -64,13 +70,27 @@ class _Batches(IterableDataset):
         if self._length is None:
             if not self.source.countable:
                 raise TypeError("a streamed dataset has no length: set max_steps.")
-            self._length = self._count()
+            self._length = self._count() // (self._capacity * self.world_size)
             if self._length == 0:
-                raise ValueError(
-                    f"the text does not fill one batch ({type(self).__name__}, batch_size {self.batch_size}, "
-                    f"{self.world_size} processes): give more text or use a smaller batch."
-                )
+                raise ValueError(self.too_little)
         return self._length
+
+    def fills_a_batch(self) -> bool:
+        """Whether the text that this process reads is enough for one batch; of a stream it is not looked at."""
+        if not self.source.countable:
+            return True
+        filled = itertools.accumulate(map(self._amount, self.own.read()))
+        return any(amount >= self._capacity for amount in filled)
+
+    @property
+    def too_little(self) -> str:
+        """What to say where it is not."""
+        each = f" in each of {self.world_size} processes" if self.world_size > 1 else ""
+        remedy = ", or start fewer processes" if self.world_size > 1 else ""
+        return (
+            f"the text does not fill one batch{each} ({type(self).__name__}, batch_size {self.batch_size}): give more "
+            f"text or use a smaller batch{remedy}."
+        )
 
     def __iter__(self) -> Iterator[dict[str, torch.Tensor] | None]:
         # A Trainer that resumes skips the batches of this epoch that it has trained on: None costs nothing.
@@ -83,10 +103,12 @@ class _Batches(IterableDataset):
         self._step = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The position of the next batch, JSON-serializable and the same in every process."""
+        """The position of the next batch in the text of this process, JSON-serializable."""
         return {
             "kind": type(self).__name__,
             "batch_size": self.batch_size * self.world_size,
+            "rank": self.rank,
+            "world_size": self.world_size,
             "seed": self.seed,
             "shuffle_block": self.shuffle_block,
             "text": self.source.identity,
@@ -100,7 +122,8 @@ class _Batches(IterableDataset):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a position saved by `state_dict`; ValueError where this run forms its batches differently."""
         mine = self.state_dict()
-        for key in ("kind", "batch_size", "seed", "shuffle_block", "text", "tokenizer"):
+        state = {"rank": 0, "world_size": 1, **state}  # that of one process, if an earlier version wrote it
+        for key in ("kind", "batch_size", "rank", "world_size", "seed", "shuffle_block", "text", "tokenizer"):
             saved, own = state.get(key, mine[key]), mine[key]
             if isinstance(saved, dict):  # earlier versions recorded less of a text
                 own = {name: own.get(name) for name in saved}
@@ -132,7 +155,8 @@ class _Batches(IterableDataset):
         text = next(self._texts, None)
         if text is None:
             if self._unit == 0:
-                raise ValueError("there is no text to train on: the files or the dataset are empty.")
+                whose = f" of process {self.rank} of {self.world_size}" if self.world_size > 1 else ""
+                raise ValueError(f"there is no text to train on: the files or the dataset{whose} are empty.")
             if self._ends:
                 raise _EndOfText
             self._epoch, self._unit, self._texts = self._epoch + 1, 0, None
@@ -144,10 +168,10 @@ class _Batches(IterableDataset):
         """One pass over the source, from position `start` of its shuffled order. Shuffling within blocks bounds the
         memory."""
         if not self.shuffle_block:
-            yield from self.source.read(start)
+            yield from self.own.read(start)
             return
         block, inside = divmod(start, self.shuffle_block)
-        texts = self.source.read(block * self.shuffle_block)
+        texts = self.own.read(block * self.shuffle_block)
         while chunk := [_interned(text) for text in itertools.islice(texts, self.shuffle_block)]:
             order = np.random.default_rng((self.seed, epoch, block)).permutation(len(chunk))
             for place in order[inside:]:
@@ -155,6 +179,19 @@ class _Batches(IterableDataset):
             block, inside = block + 1, 0
 
     def _count(self) -> int:
+        """What the whole text fills of batches; processes count together, each its part."""
+        together = self.world_size > 1 and in_processes()
+        texts = tqdm((self.own if together else self.source).read(), desc="Counting words", unit=" texts", leave=False)
+        amount = sum(map(self._amount, texts))
+        return sum(gathered(amount)) if together else amount
+
+    @property
+    def _capacity(self) -> int:
+        """What a batch of this process holds: time steps or rows."""
+        raise NotImplementedError
+
+    def _amount(self, text: Text) -> int:
+        """What a text fills of that."""
         raise NotImplementedError
 
     def _next_batch(self) -> dict[str, torch.Tensor]:
@@ -184,8 +221,8 @@ class PackedWindows(_Batches):
         seed: of the shuffling.
         shuffle_block: texts shuffled together, held in memory; 0 keeps the source's order. With blocks smaller than the
             corpus the loss jumps between blocks where the source changes its subject.
-        rank, world_size: of this process, as in torch.distributed. All processes together form the batch of one process
-            with `world_size` times as many rows.
+        rank, world_size: of this process, as in torch.distributed. It makes the batches of one process that is given
+            its part of the source.
     """
 
     carries_state = True
@@ -197,9 +234,7 @@ class PackedWindows(_Batches):
         if window < 1:
             raise ValueError(f"window is {window}, but must be 1 or more.")
         self.window = window
-        self._rows: list[tuple[Words, int]] = [([], 1)] * (
-            batch_size * self.world_size
-        )  # sentence, words of it consumed
+        self._rows: list[tuple[Words, int]] = [([], 1)] * batch_size  # sentence, words of it consumed
         self._waiting: list[Words] = []  # sentences of the current text that no row has taken
 
     def state_dict(self) -> dict[str, Any]:
@@ -213,9 +248,12 @@ class PackedWindows(_Batches):
         self._rows = [(list(words), position) for words, position in state["rows"]]
         self._waiting = list(state["waiting"])
 
-    def _count(self) -> int:
-        steps = sum(map(_steps, _counted(self.source)))
-        return steps // (self.batch_size * self.world_size * self.window)
+    @property
+    def _capacity(self) -> int:
+        return self.batch_size * self.window
+
+    def _amount(self, text: Text) -> int:
+        return _steps(text)
 
     def _next_sentence(self) -> Words:
         while not self._waiting:
@@ -223,13 +261,10 @@ class PackedWindows(_Batches):
         return self._waiting.pop(0)
 
     def _next_batch(self) -> dict[str, torch.Tensor]:
-        mine = range(self.rank * self.batch_size, (self.rank + 1) * self.batch_size)
         streams: tuple[list, ...] = ([], [], [], [])
         for row in range(len(self._rows)):
-            pieces = self._advance(row)
-            if row in mine:
-                for stream, piece in zip(streams, pieces, strict=True):
-                    stream += piece
+            for stream, piece in zip(streams, self._advance(row), strict=True):
+                stream += piece
         return self.encoder.batch(*streams, shape=(self.batch_size, self.window))
 
     def _advance(self, row: int) -> tuple[list, list, list, list]:
@@ -285,7 +320,7 @@ class PaddedTexts(_Batches):
         self.sort_batches = sort_batches
         self._rest: list[Row] = []  # rows read but not in a batch yet
         self._pool: list[list[Row]] = []  # batches formed but not yielded yet
-        self._taken = 0
+        self._pools, self._taken = 0, 0  # formed; batches of the last one that were yielded
         self._pool_start = self._position()
 
     def state_dict(self) -> dict[str, Any]:
@@ -299,28 +334,35 @@ class PaddedTexts(_Batches):
         for key in ("max_words", "sort_batches"):
             if state[key] != getattr(self, key):
                 raise ValueError(f"the saved position has {key} {state[key]}, but this run has {getattr(self, key)}.")
-        self._rest = [tuple(row) for row in state["rest"]]
+        self._rest, self._pools = [tuple(row) for row in state["rest"]], state.get("pools", 0)
         self._pool, self._taken, self._pool_start = [], 0, self._position()
         for _ in range(state["taken"]):
             self._next_rows()
 
     def _position(self) -> dict[str, Any]:
-        return {"epoch": self._epoch, "unit": self._unit, "rest": [list(row) for row in self._rest]}
+        rest = [list(row) for row in self._rest]
+        return {"epoch": self._epoch, "unit": self._unit, "pools": self._pools, "rest": rest}
 
-    def _count(self) -> int:
-        rows = sum(-(-_steps(text) // self.max_words) for text in _counted(self.source))
-        return rows // (self.batch_size * self.world_size)
+    @property
+    def _capacity(self) -> int:
+        return self.batch_size
+
+    def _amount(self, text: Text) -> int:
+        return -(-_steps(text) // self.max_words)
 
     def _next_rows(self) -> list[Row]:
-        """The rows of the next batch, of all processes."""
         if not self._pool:
             self._pool_start, self._taken = self._position(), 0
-            self._fill_pool(self.batch_size * self.world_size)
+            self._fill_pool(self.batch_size)
+            self._pools += 1
         self._taken += 1
         return self._pool.pop()
 
     def _fill_pool(self, rows_of_batch: int) -> None:
-        order = np.random.default_rng((self.seed, self._epoch, self._unit))
+        # Processes take their short and their long batches at the same steps: none waits for longer rows of another,
+        # and words of short rows weigh no more than theirs in the mean over processes.
+        drawn = (self._epoch, self._unit) if self.world_size == 1 else (self._pools,)
+        order = np.random.default_rng((self.seed, *drawn))
         rows = self._rest
         while len(rows) < self.sort_batches * rows_of_batch:
             try:
@@ -338,7 +380,7 @@ class PaddedTexts(_Batches):
         self._pool = [batches[place] for place in order.permutation(len(batches))]
 
     def _next_batch(self) -> dict[str, torch.Tensor]:
-        rows = self._next_rows()[self.rank * self.batch_size : (self.rank + 1) * self.batch_size]
+        rows = self._next_rows()
         width = max(stop - start for _, start, stop in rows)
         streams: tuple[list, ...] = ([], [], [], [])
         for text, start, stop in rows:
@@ -404,7 +446,3 @@ def _interned(text: Text) -> Text:
 def _steps(text: Text) -> int:
     """Time steps of each LM over a text: its words, and one boundary a sentence."""
     return sum(len(words) + 1 for words in text if words)
-
-
-def _counted(source: TextFiles | DatasetTexts) -> Iterator[Text]:
-    return tqdm(source.read(), desc="Counting words", unit=" texts", leave=False)

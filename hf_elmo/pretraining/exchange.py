@@ -1,9 +1,24 @@
-"""Gradients of the softmax among processes: the rows of the words that a step touched, instead of all."""
+"""What processes tell each other: small values, and of the softmax's gradients the rows that a step touched."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+
+
+def in_processes() -> bool:
+    """Whether this is one of several processes that know each other."""
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def gathered(value: Any) -> list[Any]:
+    """The values of all processes by their ranks; where there is one process its own."""
+    if not in_processes():
+        return [value]
+    found = [None] * distributed.get_world_size()
+    distributed.all_gather_object(found, value)
+    return found
 
 
 def mean_rows(parameters: Sequence[nn.Parameter]) -> bool:

@@ -19,7 +19,7 @@ from ..shipped import load_checkpoint, load_tokenizer
 from ..tokenization_elmo import ElmoTokenizer
 from .checkpoints import last_whole_checkpoint
 from .data import PackedWindows, PaddedTexts
-from .perplexity import Perplexity, perplexity
+from .perplexity import Perplexity
 from .text import DatasetTexts, Text, TextFiles, open_texts, require_columns
 from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments
 from .vocabulary import Vocabulary, build_vocabulary
@@ -61,11 +61,14 @@ class Pretrained:
 
 @dataclass
 class _Share:
-    """The held-out texts of a source, or the others."""
+    """The held-out texts of a source, or the others; of each process's part of it where there are several."""
 
     source: TextFiles | DatasetTexts
     held_out: bool
     countable: bool = True
+
+    def part(self, rank: int, world_size: int) -> "_Share":
+        return _Share(self.source.part(rank, world_size), self.held_out, self.countable)
 
     def read(self, start: int = 0) -> Iterator[Text]:
         chosen = (
@@ -104,7 +107,8 @@ def pretrain(
     Args:
         output: folder of the checkpoint, and of the intermediate ones (`checkpoint-N`).
         texts: files or glob patterns, one sentence a line; Parquet files, patterns or addresses of them (`s3://...`,
-            `hf://...`), which are streamed; a `datasets.Dataset`, or a stream of one, which needs `max_steps`.
+            `hf://...`), which are streamed; a `datasets.Dataset`, or a stream of one, which needs `max_steps`. Each of
+            several processes (torchrun) reads a part of them.
         held_out: texts of these kinds to evaluate on. With `init` and none given, every 20th text is held out.
         init: a checkpoint to continue from on the text of a domain: a language model, or any ELMo, which gets a new
             softmax. The defaults are then those of `ADAPTATION`, and the model kept is the one with the lowest held-out
@@ -162,7 +166,7 @@ def pretrain(
     model, tokenizer = _model(args, source, init, tokenizer, vocabulary, vocabulary_size, config or {})
     dataset = _dataset(source, tokenizer, layout, 20 if window is None else window, shuffle_block, args)
     trainer = _trainer(model, args, dataset, evaluated, tokenizer, adapting=init is not None)
-    return _run(trainer, tokenizer, evaluated, resume)
+    return _run(trainer, evaluated, resume)
 
 
 def _arguments(
@@ -255,21 +259,19 @@ def _trainer(
     return ElmoPreTrainer(model, args, dataset, evaluated, tokenizer, callbacks=callbacks)
 
 
-def _run(
-    trainer: ElmoPreTrainer, tokenizer: ElmoTokenizer, evaluated: TextFiles | DatasetTexts | _Share | None, resume: bool
-) -> Pretrained:
+def _run(trainer: ElmoPreTrainer, evaluated: TextFiles | DatasetTexts | _Share | None, resume: bool) -> Pretrained:
     args, model = trainer.args, trainer.model
     before = after = None
     adapting = args.load_best_model_at_end
     if evaluated is not None:
-        before = perplexity(model, tokenizer, evaluated)
+        before = trainer.perplexity(evaluated)
     unchanged = {name: tensor.clone() for name, tensor in model.state_dict().items()} if adapting else None
     checkpoint = last_whole_checkpoint(args.output_dir) if resume else None
     if resume and checkpoint is None:
         logger.warning("%s has no whole checkpoint: the training starts from the beginning.", args.output_dir)
     trainer.train(resume_from_checkpoint=checkpoint)
     if evaluated is not None:
-        after = perplexity(model, tokenizer, evaluated)
+        after = trainer.perplexity(evaluated)
     if adapting and not after.mean < before.mean:
         logger.warning("Held-out perplexity did not decrease: the model is left unchanged.")
         model.load_state_dict(unchanged)

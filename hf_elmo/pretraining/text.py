@@ -1,5 +1,6 @@
 """Sources of text for training the language models: files and `datasets`, read from any position."""
 
+import copy
 import glob
 import hashlib
 import itertools
@@ -10,15 +11,20 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from transformers.utils import logging
+
 from ..lines import read_lines
 from ..optional import import_optional
 from ..tokenization_elmo import ElmoTokenizer
+
+logger = logging.get_logger(f"transformers.{__name__}")
 
 Words = list[str]
 Text = list[Words]  # a sentence alone, or the sentences of a document
 
 TEXTS_AT_ONCE = 1024  # split together: the tokenizer is faster on many
 SAMPLES, SAMPLE_BYTES = 64, 2**16  # of a text, by which a resumed training knows it again
+ENOUGH_FILES = 20  # gzipped ones for each process, from which on each file is read by one process
 
 
 class TextFiles:
@@ -48,6 +54,20 @@ class TextFiles:
         self.split = _splitter(tokenizer)
         self.documents = documents
         self.pretokenized = tokenizer is None
+        self._rank, self._world_size = 0, 1
+
+    def part(self, rank: int, world_size: int) -> "TextFiles":
+        """
+        What process `rank` of `world_size` reads: each text is in exactly one part.
+
+        Of all bytes one after another each part has an equal stretch, cut at ends of texts; it opens the files in
+        which its stretch lies, and nothing else of them is read. Gzipped files cannot be entered in the middle: of
+        `ENOUGH_FILES` for each process or more every `world_size`th is read, of fewer each is decompressed and every
+        `world_size`th text is split into words.
+        """
+        part = copy.copy(self)
+        part._rank, part._world_size = rank, world_size
+        return part
 
     def read(self, start: int = 0) -> Iterator[Text]:
         """The texts from number `start` on; those before are skipped without being split into words."""
@@ -78,18 +98,58 @@ class TextFiles:
         }
 
     def _lines_of_texts(self) -> Iterator[list[str]]:
-        for file in self.files:
-            document = []
-            for line in map(str.strip, read_lines(file)):
-                if line and self.documents:
-                    document.append(line)
-                elif line:
-                    yield [line]
-                elif document:
-                    yield document
-                    document = []
-            if document:
+        rank, world_size = self._rank, self._world_size
+        if world_size == 1:
+            yield from itertools.chain.from_iterable(map(self._texts, self.files))
+            return
+        for stretch in self._stretches:
+            yield from self._texts(*stretch)
+        gzipped = list(filter(_is_gzipped, self.files))
+        if len(gzipped) >= ENOUGH_FILES * world_size:
+            yield from itertools.chain.from_iterable(map(self._texts, gzipped[rank::world_size]))
+            return
+        for number, file in enumerate(gzipped):
+            yield from itertools.islice(self._texts(file), (rank + number) % world_size, None, world_size)
+
+    def _texts(self, file: str, start: int = 0, stop: int | None = None) -> Iterator[list[str]]:
+        """The lines of each text between two bytes of a file."""
+        document = []
+        for line in map(str.strip, read_lines(file, start=start, stop=stop)):
+            if line and self.documents:
+                document.append(line)
+            elif line:
+                yield [line]
+            elif document:
                 yield document
+                document = []
+        if document:
+            yield document
+
+    @cached_property
+    def _stretches(self) -> list[tuple[str, int, int]]:
+        """The files of this part that are not gzipped, each with its first byte and the one after its last."""
+        sizes = {file: os.path.getsize(file) for file in self.files if not _is_gzipped(file)}
+        files = [file for file in self.files if file in sizes]
+        total, before, found = sum(sizes[file] for file in files), 0, []
+        edges = [total * (self._rank + end) // self._world_size for end in (0, 1)]
+        for file in files:
+            size = sizes[file]
+            start, stop = (self._cut(file, min(max(edge - before, 0), size), size) for edge in edges)
+            if start < stop:
+                found.append((file, start, stop))
+            before += size
+        return found
+
+    def _cut(self, file: str, place: int, size: int) -> int:
+        """The first end of a text from byte `place` on."""
+        if place in (0, size):
+            return place
+        with open(file, "rb") as lines:
+            lines.seek(place - 1)
+            lines.readline()
+            while self.documents and lines.readline().decode(errors="replace").strip():
+                pass
+            return lines.tell()
 
 
 class DatasetTexts:
@@ -116,10 +176,38 @@ class DatasetTexts:
         self.dataset, self.column, self.tokenizer, self.documents = dataset, column, tokenizer, documents
         self.split = _splitter(tokenizer)
         self.countable = hasattr(dataset, "__len__")
+        self._is_part = False
+
+    def part(self, rank: int, world_size: int) -> "DatasetTexts":
+        """
+        What process `rank` of `world_size` reads: each text is in exactly one part.
+
+        Rows are shared out as `datasets.distributed.split_dataset_by_node` does: a dataset in equal stretches; a
+        stream by its shards (files), where their number is a multiple of `world_size`, else every `world_size`th row,
+        for which each process reads them all.
+        """
+        part = copy.copy(self)
+        part._is_part = world_size > 1
+        if hasattr(self.dataset, "column_names"):
+            from datasets.distributed import split_dataset_by_node
+
+            shards = getattr(self.dataset, "num_shards", world_size)
+            if not self.countable and shards % world_size and rank == 0:
+                logger.warning_once(
+                    "The stream has %d shards (files), which is no multiple of the %d processes: each process reads "
+                    "them all and keeps its rows. `reshard()` of Parquet makes more.",
+                    *(shards, world_size),
+                )
+            part.dataset = split_dataset_by_node(self.dataset, rank=rank, world_size=world_size)
+        else:
+            rows = len(self.dataset)
+            part.dataset = self.dataset[rows * rank // world_size : rows * (rank + 1) // world_size]
+        return part
 
     def read(self, start: int = 0) -> Iterator[Text]:
         """The texts from number `start` on."""
-        if hasattr(self.dataset, "skip"):
+        # A part of a stream would skip rows of the whole stream.
+        if hasattr(self.dataset, "skip") and (self.countable or not self._is_part):
             rows = iter(self.dataset.skip(start))
         else:
             rows = itertools.islice(iter(self.dataset), start, None)
@@ -206,6 +294,10 @@ def _spread(number: int) -> list[int]:
 
 def _splitter(tokenizer: ElmoTokenizer | None) -> Callable[[list[str]], list[Words]]:
     return partial((tokenizer or ElmoTokenizer()).split_into_words, pretokenized=tokenizer is None)
+
+
+def _is_gzipped(file: str) -> bool:
+    return Path(file).suffix.lower() == ".gz"
 
 
 def _files(pattern: str) -> list[str]:

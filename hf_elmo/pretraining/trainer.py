@@ -1,7 +1,6 @@
 """Training the language models with transformers' `Trainer` (Peters et al. 2018, section 3.4)."""
 
 import inspect
-import itertools
 import math
 import time
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
 from .checkpoints import DATA_FILE, STATE_FILE, last_whole_checkpoint, mark_whole, read_record, remove_old
 from .data import PackedWindows, PaddedTexts, WordEncoder
-from .exchange import mean_rows
+from .exchange import gathered, mean_rows
 from .perplexity import Perplexity, nll_totals
 from .text import DatasetTexts, TextFiles
 
@@ -89,8 +88,8 @@ class ElmoPreTrainer(Trainer):
 
     Where batches are windows ([`PackedWindows`]), each starts from the final state of the one before it. A checkpoint
     contains the position in the text and that state, so a run that was interrupted and resumed makes the same updates
-    as an uninterrupted one. Several processes (torchrun, accelerate) make the updates of one process with as many times
-    the rows.
+    as an uninterrupted one. Several processes (torchrun) make updates together, each with the words of its own part of
+    the text; a part that ends before the others begins again.
 
     Args:
         model: the language models.
@@ -181,16 +180,15 @@ class ElmoPreTrainer(Trainer):
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
     def _require_one_text(self) -> None:
-        """All processes read the same text, of which each takes rows of its own."""
-        found: list[dict[str, Any]] = [{}] * self.args.world_size
-        mine = self.train_dataset.source.identity
-        if self.args.world_size > 1:
-            torch.distributed.all_gather_object(found, mine)
-            if other := next((one for one in found if one != found[0]), None):
-                raise ValueError(
-                    f"the processes read different texts ({found[0]} and {other}): each needs the same files in the "
-                    "same order, and a stream that is shuffled a seed."
-                )
+        """All processes are given the same text, and each has enough of it for a batch."""
+        found = gathered(self.train_dataset.source.identity)
+        if other := next((one for one in found if one != found[0]), None):
+            raise ValueError(
+                f"the processes read different texts ({found[0]} and {other}): each needs the same files in the same "
+                "order, and a stream that is shuffled a seed; each takes its part by itself."
+            )
+        if not all(gathered(self.train_dataset.fills_a_batch())):
+            raise ValueError(self.train_dataset.too_little)
 
     @property
     def made_updates(self) -> bool:
@@ -277,12 +275,8 @@ class ElmoPreTrainer(Trainer):
         if source is None:
             raise ValueError("evaluate needs texts: give the trainer an eval_dataset.")
         started = time.perf_counter()
-        model = self.accelerator.unwrap_model(self.model)
-        mine = itertools.islice(source.read(), self.args.process_index, None, self.args.world_size)
-        with evaluation_mode(model), self.accelerator.autocast():
-            totals = nll_totals(model, WordEncoder(self.processing_class), mine)
-        totals = self.accelerator.reduce(torch.tensor(totals, device=self.args.device), reduction="sum").tolist()
-        result = Perplexity.of(totals)
+        with self.accelerator.autocast():
+            result = self.perplexity(source)
         metrics = {
             f"{metric_key_prefix}_loss": math.log(result.mean),
             f"{metric_key_prefix}_perplexity": result.mean,
@@ -294,6 +288,15 @@ class ElmoPreTrainer(Trainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         self._words_since += time.perf_counter() - started
         return metrics
+
+    def perplexity(self, source: TextFiles | DatasetTexts) -> Perplexity:
+        """Of texts by the full softmax, each sentence from zero state; several processes read a part each."""
+        model = self.accelerator.unwrap_model(self.model)
+        several = self.args.world_size > 1
+        own = source.part(self.args.process_index, self.args.world_size) if several else source
+        with evaluation_mode(model):
+            totals = nll_totals(model, WordEncoder(self.processing_class), own.read())
+        return Perplexity.of(sum(gathered(totals)))
 
     def _track_num_input_tokens(self, inputs: dict[str, Tensor]) -> None:
         # Trainer counts the numbers in input_ids, of which each word has max_word_length.
@@ -323,8 +326,9 @@ class ElmoPreTrainer(Trainer):
             super()._save_checkpoint(model, trial)
             torch.save(self._lstm_state, folder / STATE_FILE.format(rank=self.args.process_index))
             self.accelerator.wait_for_everyone()
+            positions = gathered(self.train_dataset.state_dict())
             if self.args.should_save:
-                mark_whole(folder, self._record())
+                mark_whole(folder, self._record(positions))
                 best = self.state.best_model_checkpoint
                 remove_old(Path(run), limit, {folder, folder if best is None else Path(best)})
         except (OSError, RuntimeError, SafetensorError) as error:
@@ -334,24 +338,33 @@ class ElmoPreTrainer(Trainer):
         finally:
             self.args.save_total_limit = limit
 
-    def _record(self) -> dict[str, Any]:
-        return {**self.train_dataset.state_dict(), "processes": self.args.world_size, "recipe": self._recipe()}
+    def _record(self, positions: list[dict[str, Any]]) -> dict[str, Any]:
+        others = {"other_positions": positions[1:]} if positions[1:] else {}
+        return {**positions[0], **others, "processes": self.args.world_size, "recipe": self._recipe()}
 
     def _recipe(self) -> dict[str, Any]:
         arguments = self.args.to_dict()
         return {name: arguments.get(name) for name in RECIPE}
 
     def _load_position(self, folder: Path) -> None:
-        record = read_record(folder, self._needed_files())
+        record = read_record(folder, ())
         if record.get("processes", self.args.world_size) != self.args.world_size:
             raise ValueError(
-                f"{folder} was written by {record['processes']} processes, but this run has {self.args.world_size}."
+                f"{folder} was written by {record['processes']} processes, but this run has {self.args.world_size}: "
+                "resume with as many."
             )
+        positions = [record, *record.get("other_positions", [])]
+        if len(positions) != self.args.world_size:
+            raise ValueError(
+                f"{folder} was written by an earlier version, whose processes each read all of the text: this one "
+                "would go on with other words. Resume with that version, or train on from its weights (init, --init)."
+            )
+        read_record(folder, self._needed_files())
         self._require_same(folder, "training argument", record.get("recipe", {}), self._recipe())
         saved, mine = ElmoConfig.from_pretrained(folder), self.accelerator.unwrap_model(self.model).config
         fields = inspect.get_annotations(ElmoConfig)
         self._require_same(folder, "configuration", *({f: getattr(c, f) for f in fields} for c in (saved, mine)))
-        self.train_dataset.load_state_dict(record)
+        self.train_dataset.load_state_dict(positions[self.args.process_index])
         file = folder / STATE_FILE.format(rank=self.args.process_index)
         state = torch.load(file, map_location=self.args.device, weights_only=True)
         self._lstm_state = None if state is None else tuple(state)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from hf_elmo import ElmoTokenizer
+from hf_elmo.pretraining import text as text_module
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.text import DatasetTexts, TextFiles
 from hf_elmo.pretraining.vocabulary import build_vocabulary
@@ -169,19 +170,21 @@ def test_the_seed_fixes_the_order(tokenizer, kind):
 
 
 @KINDS
+@pytest.mark.parametrize("process", [(0, 1), (0, 2), (2, 3)], ids="{0[0]} of {0[1]}".format)
 @pytest.mark.parametrize("stop", [0, 1, 3, 4, 7])
-def test_a_saved_position_goes_on_with_the_same_batches(tokenizer, kind, stop):
+def test_a_saved_position_goes_on_with_the_same_batches(tokenizer, kind, stop, process):
     def endless(data):
         while True:
             yield from (batch for batch in data if batch is not None)
 
-    data = make(kind, tokenizer)
+    rank, world_size = process
+    data = make(kind, tokenizer, rank=rank, world_size=world_size)
     batches = endless(data)
     for _ in range(stop):
         next(batches)
     state = json.loads(json.dumps(data.state_dict()))
     expected = list(itertools.islice(batches, 9))
-    resumed = make(kind, tokenizer)
+    resumed = make(kind, tokenizer, rank=rank, world_size=world_size)
     resumed.load_state_dict(state)
     assert same(list(itertools.islice(endless(resumed), 9)), expected)
 
@@ -200,26 +203,49 @@ def test_a_resumed_epoch_begins_with_nothing_for_each_batch_done(tokenizer, kind
     assert same(epoch[2:], list(batches))
 
 
-@KINDS
-def test_processes_together_make_the_batch_of_one(tokenizer, kind):
-    one = make(kind, tokenizer, batch_size=4)
-    parts = [make(kind, tokenizer, batch_size=2, rank=rank, world_size=2) for rank in (0, 1)]
-    assert len(one) == len(parts[0])
-    for whole, *halves in zip(one, *parts, strict=True):
-        width = max(half["labels"].shape[1] for half in halves)
-        assert whole["labels"].shape[1] == width
-        for rank, half in enumerate(halves):
-            rows = slice(2 * rank, 2 * rank + 2)
-            for name in whole:
-                torch.testing.assert_close(whole[name][rows, : half[name].shape[1]], half[name])
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_each_process_makes_the_batches_of_its_part(tokenizer, world_size):
+    for rank in range(world_size):
+        data = make(PackedWindows, tokenizer, rank=rank, world_size=world_size)
+        part = DatasetTexts(TEXTS).part(rank, world_size)
+        alone = PackedWindows(part, tokenizer, batch_size=2, window=5, seed=3, shuffle_block=4)
+        assert same(list(data.one_pass()), list(alone.one_pass()))
 
 
 @KINDS
+def test_processes_have_equally_many_steps_and_a_short_part_begins_again(tokenizer, kind):
+    """The first three texts have 23 words with their ends, the others 6."""
+    texts = ["the cat sat on the mat yes yes yes", "the dog sat in the rain and saw it", "a dog", "yes", "yes", "out"]
+    how = {"batch_size": 1, **({"window": 3} if kind is PackedWindows else {"max_words": 3, "sort_batches": 1})}
+    parts = [kind(DatasetTexts(texts), tokenizer, **how, rank=rank, world_size=2) for rank in (0, 1)]
+    assert len(parts[0]) == len(parts[1]) > 3
+    read = [[], []]
+    for data, passes in zip(parts, read, strict=True):
+        for _ in itertools.chain(data, data):
+            passes.append(data._epoch)
+    assert len(read[0]) == len(read[1]) == 2 * len(parts[0])
+    assert max(read[0]) <= 1
+    assert max(read[1]) >= 3
+
+
+def test_processes_take_rows_of_one_length_at_the_same_steps(tokenizer):
+    """Both parts have the same lengths; unlike the first batch of a pass, batches would not be alike by chance."""
+    texts = [" ".join(["yes"] * length) for length in range(1, 13)] * 2
+    how = {"batch_size": 1, "max_words": 40, "sort_batches": 12, "shuffle_block": 5}
+    parts = [PaddedTexts(DatasetTexts(texts), tokenizer, **how, rank=rank, world_size=2) for rank in (0, 1)]
+    widths = [[batch["labels"].shape[1] for batch in data.one_pass()] for data in parts]
+    assert widths[0] == widths[1]
+    assert sorted(widths[0]) == list(range(2, 14)) != widths[0]
+
+
+@KINDS
+@pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("way", [0, 1], ids=["forward", "backward"])
-def test_every_word_is_predicted_once_in_a_pass(tokenizer, kind, way):
-    data = make(kind, tokenizer, batch_size=1, **({"window": 1} if kind is PackedWindows else {}))
-    counted = torch.cat([batch["labels"][..., way].flatten() for batch in data.one_pass()])
-    vocabulary = data.encoder.vocabulary
+def test_every_word_is_predicted_once_in_a_pass(tokenizer, kind, way, world_size):
+    how = {"batch_size": 1, "world_size": world_size, **({"window": 1} if kind is PackedWindows else {})}
+    parts = [make(kind, tokenizer, rank=rank, **how) for rank in range(world_size)]
+    counted = torch.cat([batch["labels"][..., way].flatten() for data in parts for batch in data.one_pass()])
+    vocabulary = parts[0].encoder.vocabulary
     ends = slice(1, None) if way == 0 else slice(None, -1)
     expected = torch.cat([torch.from_numpy(vocabulary.sentence_ids(text.split())[ends]) for text in TEXTS])
     assert counted[counted >= 0].sort().values.tolist() == expected.sort().values.tolist()
@@ -230,6 +256,15 @@ def test_a_different_run_is_refused(tokenizer, kind):
     state = make(kind, tokenizer).state_dict()
     with pytest.raises(ValueError, match="batch_size 2, but this run has 3"):
         make(kind, tokenizer, batch_size=3).load_state_dict(state)
+    with pytest.raises(ValueError, match="world_size 1, but this run has 2"):
+        make(kind, tokenizer, batch_size=1, world_size=2).load_state_dict(state)
+    del state["world_size"], state["rank"]  # as earlier versions wrote it
+    make(kind, tokenizer).load_state_dict(state)
+    with pytest.raises(ValueError, match="world_size 1, but this run has 2"):
+        make(kind, tokenizer, batch_size=1, world_size=2).load_state_dict(state)
+    state = make(kind, tokenizer, rank=1, world_size=2).state_dict()
+    with pytest.raises(ValueError, match="rank 1, but this run has 0"):
+        make(kind, tokenizer, rank=0, world_size=2).load_state_dict(state)
 
 
 def test_a_text_too_short_for_a_batch_is_refused(tokenizer):
@@ -291,6 +326,13 @@ def test_bytes_that_are_no_utf8_are_named_by_their_line(tmp_path):
         list(TextFiles(tmp_path / "a.txt").read())
 
 
+def test_the_line_of_a_bad_byte_is_counted_from_the_beginning_of_its_file(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"fine\n" * 9 + b"na\xefve\n")
+    assert len(list(TextFiles(tmp_path / "a.txt").part(0, 2).read())) == 5
+    with pytest.raises(ValueError, match=r"a\.txt, line 10: not utf-8"):
+        list(TextFiles(tmp_path / "a.txt").part(1, 2).read())
+
+
 def test_a_pattern_without_files_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nothing"):
         TextFiles(tmp_path / "nothing*.txt")
@@ -332,3 +374,142 @@ def test_rows_of_a_data_set(row, text):
 def test_rows_that_are_no_text_are_refused(row, message):
     with pytest.raises(ValueError, match=message):
         list(DatasetTexts([row]).read())
+
+
+# -- parts, one for each process ---------------------------------------------------------------------------------------
+
+LINES = [f"{number} {'word ' * (number * 7 % 11)}süß" for number in range(40)]
+
+
+def corpus(folder: Path, kind: str) -> Path:
+    """Files of very different sizes with `LINES`, some with blank lines between them; a pattern for them."""
+    endings = {"crlf": "\r\n", "blank lines": "\n\n \n"}
+    for number, lines in enumerate((LINES[:1], [], LINES[1:4], LINES[4:33], LINES[33:])):
+        text = endings.get(kind, "\n").join(lines)  # no end after the last line
+        file = folder / f"{number}.txt"
+        if kind == "gzipped" or (kind == "some gzipped" and number % 2):
+            file = folder / f"{number}.txt.gz"
+            file.write_bytes(gzip.compress(text.encode()))
+        else:
+            file.write_bytes(text.encode())
+    return folder / "*.txt*"
+
+
+def in_parts(source: TextFiles | DatasetTexts, world_size: int) -> list[list]:
+    return [list(source.part(rank, world_size).read()) for rank in range(world_size)]
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 7])
+@pytest.mark.parametrize("kind", ["plain", "crlf", "blank lines", "gzipped", "some gzipped"])
+def test_each_sentence_of_files_is_in_exactly_one_part(tmp_path, kind, world_size):
+    source = TextFiles(corpus(tmp_path, kind))
+    parts = in_parts(source, world_size)
+    assert sorted(itertools.chain(*parts)) == sorted(source.read())
+    if "gzipped" not in kind:
+        assert list(itertools.chain(*parts)) == list(source.read())
+    sizes = [sum(len(" ".join(words)) for text in part for words in text) for part in parts]
+    assert max(sizes) - min(sizes) <= 2 * max(map(len, LINES)) * (3 if "gzipped" in kind else 1)
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 7])
+@pytest.mark.parametrize("start", [1, 3])
+def test_a_part_is_read_from_any_text(tmp_path, start, world_size):
+    source = TextFiles(corpus(tmp_path, "some gzipped"))
+    for rank, whole in enumerate(in_parts(source, world_size)):
+        assert list(source.part(rank, world_size).read(start)) == whole[start:]
+
+
+@pytest.mark.parametrize("world_size", range(2, 9))
+def test_no_document_is_cut(tmp_path, world_size):
+    file = tmp_path / "a.txt"
+    documents = ["\n".join(LINES[start : start + length]) for start, length in ((0, 2), (2, 9), (11, 1), (12, 20))]
+    file.write_text("\n\u3000\n\n".join(documents), encoding="utf-8")  # a blank line of another kind, too
+    source = TextFiles(file, documents=True)
+    assert [len(document) for document in source.read()] == [2, 9, 1, 20]
+    assert list(itertools.chain(*in_parts(source, world_size))) == list(source.read())
+
+
+def test_each_byte_is_cut_right(tmp_path):
+    """Whatever the lines' lengths, no line is lost or read twice where a part ends in it, at its end or beside it."""
+    for end in ("\n", "\r\n"):
+        for length in range(1, 8):
+            (tmp_path / "a.txt").write_bytes((f"{'x' * length}{end}" * 3 + "ü").encode())
+            source = TextFiles(tmp_path / "a.txt")
+            for world_size in range(2, 30):
+                assert list(itertools.chain(*in_parts(source, world_size))) == list(source.read())
+
+
+def test_a_mark_of_the_byte_order_is_left_in_the_middle_of_a_file(tmp_path):
+    (tmp_path / "a.txt").write_bytes("\ufeffone\n\ufefftwo\n".encode())
+    source = TextFiles(tmp_path / "a.txt")
+    assert in_parts(source, 2) == [[[["one"]]], [[["\ufefftwo"]]]]
+    assert list(source.read()) == [[["one"]], [["\ufefftwo"]]]
+
+
+@pytest.fixture
+def opened(monkeypatch) -> list[str]:
+    """The names of the files whose lines are read, in their order."""
+    names, read = [], text_module.read_lines
+    monkeypatch.setattr(
+        text_module, "read_lines", lambda file, **how: names.append(Path(file).name) or read(file, **how)
+    )
+    return names
+
+
+def test_files_are_opened_by_the_process_that_reads_them(tmp_path, opened):
+    for number in range(6):
+        (tmp_path / f"{number}.txt").write_text("one two\nthree\n" * 5)
+    found = []
+    for rank in range(3):
+        opened.clear()
+        list(TextFiles(tmp_path / "*.txt").part(rank, 3).read())
+        found.append(list(opened))
+    assert found == [["0.txt", "1.txt"], ["2.txt", "3.txt"], ["4.txt", "5.txt"]]
+
+
+@pytest.mark.parametrize(("files", "each"), [(39, 39), (41, (21, 20))])
+def test_enough_gzipped_files_are_read_by_one_process_each(tmp_path, opened, files, each):
+    for number in range(files):
+        (tmp_path / f"{number:02}.txt.gz").write_bytes(gzip.compress(f"first {number}\nsecond {number}".encode()))
+    source, found = TextFiles(tmp_path / "*"), []
+    for rank in range(2):
+        opened.clear()
+        found.append(list(source.part(rank, 2).read()))
+        assert len(opened) == (each if isinstance(each, int) else each[rank])
+    assert sorted(itertools.chain(*found)) == sorted(source.read())
+    assert abs(len(found[0]) - len(found[1])) <= 2
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("kind", ["list", "dataset", "stream of 1", "stream of 6", "shuffled stream of 6"])
+def test_each_row_is_in_exactly_one_part(kind, world_size):
+    datasets = pytest.importorskip("datasets")
+    dataset = datasets.Dataset.from_dict({"text": LINES})
+    if "stream" in kind:
+        dataset = dataset.to_iterable_dataset(num_shards=int(kind[-1]))
+        dataset = dataset.shuffle(seed=3, buffer_size=7) if "shuffled" in kind else dataset
+    source = DatasetTexts(LINES if kind == "list" else dataset)
+    parts = in_parts(source, world_size)
+    assert sorted(itertools.chain(*parts)) == sorted(source.read())
+    assert max(map(len, parts)) - min(map(len, parts)) <= 2
+    for rank, whole in enumerate(parts):
+        assert list(source.part(rank, world_size).read(5)) == whole[5:]
+
+
+def test_a_stream_with_shards_for_each_process_is_not_read_by_all(monkeypatch, caplog):
+    datasets = pytest.importorskip("datasets")
+    read = []
+
+    def rows(shards):
+        for shard in shards:
+            read.append(shard)
+            yield from ({"text": f"{shard} {number}"} for number in range(4))
+
+    stream = datasets.IterableDataset.from_generator(rows, gen_kwargs={"shards": list(range(4))})
+    assert [len(text) for text in DatasetTexts(stream).part(1, 2).read()] == [1] * 8
+    assert len(read) == 2
+    monkeypatch.setattr(text_module.logger, "handlers", [caplog.handler])
+    DatasetTexts(stream).part(0, 2)
+    assert not caplog.records
+    DatasetTexts(stream).part(0, 3)
+    assert "The stream has 4 shards (files), which is no multiple of the 3 processes" in caplog.text

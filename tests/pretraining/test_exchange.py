@@ -66,17 +66,22 @@ from hf_elmo.pretraining.recipe import pretrain
 from tests.pretraining.test_recipe import SMALL
 
 folder, rank = sys.argv[1], os.environ["RANK"]
-try:
-    pretrain(f"{folder}/out", f"{folder}/{rank}.txt", vocabulary=f"{folder}/vocab.txt", max_steps=1, **SMALL)
-except ValueError as error:
-    open(f"{folder}/{rank}.error", "w").write(str(error))
+for text in (f"{rank}.txt", "short.txt"):
+    try:
+        pretrain(f"{folder}/out", f"{folder}/{text}", vocabulary=f"{folder}/vocab.txt", max_steps=1, **SMALL)
+    except ValueError as error:
+        open(f"{folder}/{rank}.error", "a").write(str(error))
 """
 
 
-def test_processes_that_read_different_texts_are_refused(tmp_path: Path) -> None:
+def test_processes_with_different_texts_or_too_little_are_refused(tmp_path: Path) -> None:
     for rank, line in enumerate(("the cat sat on the mat", "the mat sat on the cat")):
         (tmp_path / f"{rank}.txt").write_text(f"{line}\n" * 50)
+    # The first part has the one long line, the second one a single word: all processes end, not only that one.
+    (tmp_path / "short.txt").write_text(f"{'the cat ' * 50}\nthe\n")
     (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\ncat\n")
     launch(tmp_path, DIFFERENT, 2, [str(tmp_path)])
     for rank in range(2):
-        assert "the processes read different texts" in (tmp_path / f"{rank}.error").read_text()
+        errors = (tmp_path / f"{rank}.error").read_text()
+        assert "the processes read different texts" in errors
+        assert "the text does not fill one batch in each of 2 processes" in errors

@@ -252,13 +252,14 @@ from hf_elmo import ElmoTokenizer
 from hf_elmo.pretraining import trainer as module
 from hf_elmo.pretraining.data import PackedWindows, DatasetTexts
 from hf_elmo.pretraining.exchange import mean_rows
-from tests.pretraining.test_trainer import TEXTS, make_trainer
+from tests.pretraining.test_trainer import TEXTS, TwoParts, make_trainer
 
 folder, rows, accumulation = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 tokenizer = ElmoTokenizer(word_splitting="whitespace", vocab_file=str(folder / "vocab.txt"))
 trainer = make_trainer(tokenizer, folder / "out", max_steps=5, gradient_accumulation_steps=accumulation, save_steps=5)
 args = trainer.args
-trainer.train_dataset = PackedWindows(
+windows = TwoParts if args.world_size == 1 else PackedWindows
+trainer.train_dataset = windows(
     DatasetTexts(TEXTS), tokenizer, rows, 5, seed=5, shuffle_block=3, rank=args.process_index,
     world_size=args.world_size,
 )
@@ -271,6 +272,19 @@ if args.process_index == 0:
     weights = {name: tensor for name, tensor in trainer.model.state_dict().items()}
     torch.save((weights, metrics["eval_perplexity"], sent_rows), sys.argv[4])
 """
+
+
+class TwoParts(PackedWindows):
+    """The batches of two processes, one under the other in one process."""
+
+    def __init__(self, source: DatasetTexts, tokenizer: ElmoTokenizer, batch_size: int, window: int, **how) -> None:
+        super().__init__(source, tokenizer, batch_size, window, **how)
+        ranks = [{**how, "rank": rank, "world_size": 2} for rank in (0, 1)]
+        self.parts = [PackedWindows(source, tokenizer, batch_size // 2, window, **own) for own in ranks]
+
+    def _next_batch(self) -> dict[str, torch.Tensor]:
+        first, second = (part._next_batch() for part in self.parts)
+        return {name: torch.cat((first[name], second[name])) for name in first}
 
 
 def test_two_processes_make_the_updates_of_one_with_twice_the_rows(tokenizer, tmp_path):
