@@ -54,6 +54,7 @@ class _Batches(IterableDataset):
             )
         self.source, self.tokenizer = source, tokenizer
         self.own = source.part(rank, world_size) if world_size > 1 else source
+        self.endless = not source.countable  # without a length: no text is counted, and an epoch never ends
         self.encoder = WordEncoder(tokenizer)
         self.batch_size = batch_size
         self.seed = seed
@@ -68,7 +69,7 @@ class _Batches(IterableDataset):
 
     def __len__(self) -> int:
         if self._length is None:
-            if not self.source.countable:
+            if self.endless:
                 raise TypeError("a streamed dataset has no length: set max_steps.")
             self._length = self._count() // (self._capacity * self.world_size)
             if self._length == 0:
@@ -94,9 +95,11 @@ class _Batches(IterableDataset):
 
     def __iter__(self) -> Iterator[dict[str, torch.Tensor] | None]:
         # A Trainer that resumes skips the batches of this epoch that it has trained on: None costs nothing.
+        length = None if self.endless and self._length is None else len(self)
+        if length is not None:
+            self._resumed_at %= length  # an endless run counted its steps from its beginning
         yield from itertools.repeat(None, self._resumed_at)
         self._step, self._resumed_at = self._resumed_at, 0
-        length = len(self) if self.source.countable else None
         while length is None or self._step < length:
             self._step += 1
             yield self._next_batch()

@@ -19,7 +19,7 @@ from transformers.trainer import (
     TRAINER_STATE_NAME,
     TRAINING_ARGS_NAME,
 )
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, SchedulerType
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, IntervalStrategy, SchedulerType
 
 from ..configuration_elmo import ElmoConfig
 from ..evaluation import evaluation_mode
@@ -91,6 +91,11 @@ class ElmoPreTrainer(Trainer):
     as an uninterrupted one. Several processes (torchrun) make updates together, each with the words of its own part of
     the text; a part that ends before the others begins again.
 
+    Where nothing needs the number of words, none are counted before the first update, and `epoch` in the logs is the
+    share of `max_steps`: they are counted for `num_train_epochs`, for what is done each epoch (`save_strategy`,
+    `eval_strategy`, `logging_strategy`), and with `gradient_accumulation_steps`, whose last update of an epoch is made
+    of the batches that are left.
+
     Args:
         model: the language models.
         args: the recipe.
@@ -132,6 +137,7 @@ class ElmoPreTrainer(Trainer):
         if args.optim == "adagrad" and "optimizer_cls_and_kwargs" not in kwargs and "optimizers" not in kwargs:
             settings = {"lr": args.learning_rate, "initial_accumulator_value": args.adagrad_accumulator, "fused": True}
             kwargs["optimizer_cls_and_kwargs"] = (torch.optim.Adagrad, settings)
+        train_dataset.endless |= not _needs_length(args)
         # The rest of the gradients is DistributedDataParallel's.
         softmax = dict(model.lm_head.named_parameters(prefix="lm_head")) if args.world_size > 1 else {}
         self._softmax = [parameter for parameter in softmax.values() if parameter.requires_grad]
@@ -387,3 +393,9 @@ class ElmoPreTrainer(Trainer):
                     f"{folder} was trained with the {what} {name} {value!r}, but this run has {mine[name]!r}: resume "
                     "with the settings of the original run."
                 )
+
+
+def _needs_length(args: ElmoPreTrainingArguments) -> bool:
+    """Whether what a training does depends on the number of batches in its text."""
+    strategies = args.save_strategy, args.eval_strategy, args.logging_strategy
+    return args.max_steps < 1 or args.gradient_accumulation_steps > 1 or IntervalStrategy.EPOCH in strategies

@@ -190,6 +190,23 @@ def test_a_saved_position_goes_on_with_the_same_batches(tokenizer, kind, stop, p
 
 
 @KINDS
+def test_a_run_that_counted_nothing_goes_on_in_epochs(tokenizer, kind):
+    """`--steps` needs no length, `--epochs` does: the steps of its pass that are done are the same."""
+    counted, endless = make(kind, tokenizer), make(kind, tokenizer)
+    endless.endless = True
+    with pytest.raises(TypeError, match="no length"):
+        len(endless)
+    expected = [batch for _ in range(3) for batch in counted]
+    steps = len(counted) + 2
+    assert same(list(itertools.islice(endless, steps)), expected[:steps])
+    resumed = make(kind, tokenizer)
+    resumed.load_state_dict(endless.state_dict())
+    epoch = list(resumed)
+    assert epoch[:2] == [None, None]
+    assert same(epoch[2:], expected[steps : 2 * len(counted)])
+
+
+@KINDS
 def test_a_resumed_epoch_begins_with_nothing_for_each_batch_done(tokenizer, kind):
     data = make(kind, tokenizer)
     batches = iter(data)

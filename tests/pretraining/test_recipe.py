@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from hf_elmo.pretraining.data import _Batches
 from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.pretraining.recipe import HELD_OUT_EVERY, pretrain
 from hf_elmo.pretraining.text import TextFiles, open_texts
@@ -74,6 +75,32 @@ def test_resuming_gives_the_same_model(files, tmp_path):
     models = [ElmoForPreTraining.from_pretrained(result.folder) for result in (whole, resumed)]
     for expected, actual in zip(*(model.parameters() for model in models), strict=True):
         assert torch.equal(actual, expected)
+
+
+@pytest.mark.parametrize(
+    ("how", "needed"),
+    [
+        ({"max_steps": 2}, False),
+        ({"max_steps": 2, "layout": "sentences", "window": None}, False),
+        ({"max_steps": 2, "gradient_accumulation_steps": 2}, True),
+        ({"max_steps": 2, "save_strategy": "epoch"}, True),
+        ({"num_train_epochs": 0.1}, True),
+    ],
+    ids=["steps", "steps of sentences", "accumulation", "saved by epoch", "epochs"],
+)
+def test_words_are_counted_where_something_needs_their_number(files, tmp_path, monkeypatch, how, needed):
+    counted, count = [], _Batches._count
+    monkeypatch.setattr(_Batches, "_count", lambda self: counted.append(1) or count(self))
+    Vocabulary(["<S>", "</S>", "<UNK>", "the", "cat"]).save(tmp_path / "vocab.txt")
+    pretrain(tmp_path / "out", files["general"], vocabulary=tmp_path / "vocab.txt", **{**SMALL, **how})
+    assert bool(counted) == needed
+
+
+@pytest.mark.parametrize("how", [{"max_steps": 2}, {"num_train_epochs": 1}], ids=["steps", "epochs"])
+def test_too_little_text_is_refused(files, tmp_path, how):
+    message = r"the text does not fill one batch \(PackedWindows, batch_size 500\): give more text or use a smaller"
+    with pytest.raises(ValueError, match=message):
+        pretrain(tmp_path / "out", files["general"], **{**SMALL, "batch_size": 500, **how})
 
 
 # -- datasets ----------------------------------------------------------------------------------------------------------
