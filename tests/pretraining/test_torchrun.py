@@ -43,12 +43,16 @@ sys.exit(main(sys.argv[1:]))
 
 
 TORCHRUN = ["torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
+# Its --cpu would start one process, whatever --num_processes says.
+ACCELERATE = ["accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--main_process_port=0"]
 
 
-def train(folder: Path, out: str, *options: str, killed_at: int | None = None) -> subprocess.CompletedProcess:
+def train(
+    folder: Path, out: str, *options: str, launcher: list[str] = TORCHRUN, killed_at: int | None = None
+) -> subprocess.CompletedProcess:
     """A training of six steps in two gloo processes, with a checkpoint after each second one."""
     config = [f"--config={name}={json.dumps(value)}" for name, value in TINY.items()]
-    command = [sys.executable, "-m", *TORCHRUN, str(folder / "worker.py")]
+    command = [sys.executable, "-m", *launcher, str(folder / "worker.py")]
     command += ["pretrain", str(folder / out), str(folder / "text.txt"), "--pretokenized", "--batch-size=3"]
     command += ["--window=5", "--steps=6", "--seed=8", "--set=use_cpu=true", "--set=save_steps=2", *config, *options]
     # With these, MKL's sums are the same wherever the numbers lie in memory.
@@ -68,7 +72,7 @@ def test_a_run_killed_in_one_process_ends_in_all_and_resumes_exactly(tmp_path):
     assert "Signal 9 (SIGKILL)" in killed.stderr
     assert last_whole_checkpoint(tmp_path / "killed").name == "checkpoint-4"
     assert not (tmp_path / "killed" / "model.safetensors").exists()
-    resumed = train(tmp_path, "killed", "--resume")
+    resumed = train(tmp_path, "killed", "--resume", launcher=ACCELERATE)
     assert resumed.returncode == 0, resumed.stderr
     expected, found = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
     assert expected.keys() == found.keys()
