@@ -5,6 +5,10 @@
 The same updates each time, of 256 windows of 20 words in bfloat16 in the shape of elmo-compact-en: the rows of a batch
 are divided among the processes. "all rows" exchanges the whole gradient of the softmax, "nothing of the softmax" none
 of it (its processes drift apart: only the time counts). The runs take turns, and the best rate of each counts.
+
+The second table is of reading alone: one pass over the text by one process and by two, each of which splits its part
+into words and makes batches of them. The words that each reads in a second of CPU time are added up: the rate of
+processes that have a core each, whatever else the machine does.
 """
 
 import argparse
@@ -13,8 +17,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
+from hf_elmo import ElmoTokenizer
+from hf_elmo.pretraining.data import PackedWindows
+from hf_elmo.pretraining.text import TextFiles
 from hf_elmo.pretraining.vocabulary import build_vocabulary
 
 CONFIG = {"hidden_size": 512, "cell_size": 768, "num_sampled": 4096, "num_highway_layers": 2, "hidden_dropout": 0.0}
@@ -63,6 +73,23 @@ def rate(text: Path, folder: Path, vocabulary: Path, engine: str, steps: int) ->
     return max(entry["words_per_second"] for entry in history if "words_per_second" in entry)
 
 
+def read(text: Path, vocabulary: Path, rank: int, processes: int) -> tuple[int, float]:
+    """The words of a process's part, and in how many seconds of CPU time it splits them and makes batches of them."""
+    tokenizer = ElmoTokenizer(vocab_file=str(vocabulary))
+    how = {"batch_size": ROWS // processes, "window": 20, "rank": rank, "world_size": processes}
+    start = time.process_time()
+    windows = PackedWindows(TextFiles([text], tokenizer), tokenizer, **how)
+    words = sum(batch["labels"][..., 0].numel() for batch in windows.one_pass())
+    return words, time.process_time() - start
+
+
+def reading_rate(text: Path, vocabulary: Path, processes: int) -> float:
+    """Words a second of all processes together, each on a core of its own."""
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        parts = [pool.submit(read, text, vocabulary, rank, processes) for rank in range(processes)]
+        return sum(words / seconds for words, seconds in (part.result() for part in parts))
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -70,7 +97,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60, help="updates of a run [60]")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each [2]")
     args = parser.parse_args()
-    best = dict.fromkeys(ENGINES, 0.0)
+    best, reading = dict.fromkeys(ENGINES, 0.0), {1: 0.0, 2: 0.0}
     with tempfile.TemporaryDirectory() as name:
         vocabulary = Path(name, "vocab.txt")
         with args.text.open(encoding="utf-8") as lines:
@@ -78,9 +105,14 @@ def main() -> None:
         for _ in range(args.rounds):
             for engine in ENGINES:
                 best[engine] = max(best[engine], rate(args.text, Path(name), vocabulary, engine, args.steps))
+            for processes in reading:
+                reading[processes] = max(reading[processes], reading_rate(args.text, vocabulary, processes))
     print("| engine | words/s | of two threads |\n| --- | --- | --- |")
     for engine, words in best.items():
         print(f"| {engine} | {words:,.0f} | {words / best['1 process, 2 threads']:.2f} |")
+    print("\n| processes that read | words/s | of one |\n| --- | --- | --- |")
+    for processes, words in reading.items():
+        print(f"| {processes} | {words:,.0f} | {words / reading[1]:.2f} |")
 
 
 if __name__ == "__main__":
