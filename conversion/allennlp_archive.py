@@ -96,15 +96,31 @@ def read_archive(source: str | Path, options: str | Path | None = None, use: str
     }
     found, files = _options(folder, settings, bilm, options)
     config = config_from_options(found, **fields)
-    shape = (config.char_vocab_size, config.char_embedding_size)
-    characters = Row((Dataset(CHARACTERS, shape),), ("char_encoder.embedding.weight",), COPY)
-    arrays = read_rows([characters, *module_rows(config, NAMES)], bilm, str(folder / WEIGHTS))
+    arrays = bilm_arrays(config, bilm, str(folder / WEIGHTS))
     if mixes:
         scalars, gammas = zip(*mixes, strict=True)
         if any(len(one) != config.num_hidden_layers + 1 for one in scalars):
             raise ValueError(f"{folder / WEIGHTS}: a scalar mix has not one weight for each of the biLM's layers.")
         arrays |= {"scalar_mix.scalars": np.stack(scalars), "scalar_mix.gamma": np.concatenate(gammas)}
     return Archived(config, arrays, names, [folder / CONFIG, folder / WEIGHTS, *files])
+
+
+def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
+    """
+    The biLM's arrays by state-dict key, from those by the names of AllenNLP's modules.
+
+    Args:
+        config: the architecture.
+        state: arrays by their names below `_elmo_lstm.`; what is derived from others is left out.
+        where: what errors call them.
+
+    Raises:
+        ValueError: as [`read_rows`].
+    """
+    shape = (config.char_vocab_size, config.char_embedding_size)
+    characters = Row((Dataset(CHARACTERS, shape),), ("char_encoder.embedding.weight",), COPY)
+    own = {name: array for name, array in state.items() if not DERIVED.search(name)}
+    return read_rows([characters, *module_rows(config, NAMES)], own, where)
 
 
 def _uses(state: Mapping[str, np.ndarray], where: str) -> list[Use]:

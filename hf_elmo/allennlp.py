@@ -15,16 +15,22 @@ from typing import IO, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers.utils import logging
 
 from .conversion.allennlp import import_h5py, read_weights
+from .conversion.allennlp_archive import CHARACTERS, bilm_arrays
 from .conversion.checkpoint import model_of
 from .conversion.download import PUBLISHED_MODELS, download_published
 from .modeling_elmo import ElmoModel, State
+from .scalar_mix_elmo import normalize, weighted_sum
 from .tokenization_elmo import ElmoTokenizer, words_to_character_ids
+
+logger = logging.get_logger(f"transformers.{__name__}")
 
 DEFAULT_BATCH_SIZE = 64
 _URL = "https://allennlp.s3.amazonaws.com/models/elmo/"
 DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = (_URL + path for path in PUBLISHED_MODELS["original"])
+EMPTY = (3, 0, 1024)  # AllenNLP's layers of a sentence without words
 _BOUNDARIES = torch.tensor(ElmoTokenizer().convert_tokens_to_ids(["<S>", "</S>"]))
 
 
@@ -42,20 +48,60 @@ def batch_to_ids(batch: list[list[str]]) -> Tensor:
     return ids
 
 
-class _CarriedBiLM(nn.Module):
-    """A biLM as AllenNLP's: it adds the boundaries, and goes on from the state that the last call left, row by row."""
+class _ElmoBiLm(nn.Module):
+    """
+    AllenNLP's biLM of two files: it adds the boundaries, and goes on from the state that the last call left, row by
+    row.
 
-    def __init__(self, model: ElmoModel) -> None:
+    Args:
+        options_file, weight_file, requires_grad, vocab_to_cache: as in [`Elmo`].
+
+    Attributes:
+        num_layers: the biLM's layers, the words' vectors among them.
+        stateful: whether a call goes on from the last one's state; else each starts from zero.
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path,
+        weight_file: str | Path,
+        requires_grad: bool = False,
+        vocab_to_cache: list[str] | None = None,
+    ) -> None:
         super().__init__()
-        self.model, self.state = model, None
+        # A fixed mix has no parameters: all of this module's are the biLM's, as in AllenNLP.
+        self.model = _load(options_file, weight_file, freeze_bilm=not requires_grad, layer_weights=0)
+        self.num_layers, self.stateful = self.model.config.num_hidden_layers + 1, True
+        self.state: State | None = None
+        self.register_buffer("cached_ids", batch_to_ids([vocab_to_cache or []])[0], persistent=False)
 
-    def forward(self, inputs: Tensor) -> tuple[list[Tensor], tuple[Tensor, ...], Tensor]:
-        """`[sentences, words, 50]` to the layers and the mixes, each `[sentences, words + 2, 2P]`, and the mask."""
+    @property
+    def _elmo_lstm(self) -> "_ElmoBiLm":
+        """Where AllenNLP's has `reset_states` and `stateful`, which code for it reaches for."""
+        return self
+
+    def get_output_dim(self) -> int:
+        """Size of a word's vector, 2P."""
+        return self.model.config.hidden_size
+
+    def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
+        """
+        Args:
+            inputs: `[sentences, words, 50]` ids of [`batch_to_ids`].
+            word_inputs: `[sentences, words]`, the places of the words in `vocab_to_cache`, of which 0 is padding. They
+                are read instead of `inputs`, unless one of them has no such place.
+
+        Returns:
+            `activations`, the layers, each `[sentences, words + 2, 2P]`, and `mask` `[sentences, words + 2]`, bool.
+        """
+        cached = len(self.cached_ids)
+        if word_inputs is not None and cached and bool(((word_inputs >= 0) & (word_inputs < cached)).all()):
+            inputs = self.cached_ids[word_inputs] * (word_inputs > 0)[..., None]
         ids, mask = _with_boundaries(inputs)
-        output = self.model(ids, mask, state=self._state_of(len(ids)), output_hidden_states=True)
+        state = self._state_of(len(ids)) if self.stateful else None
+        output = self.model(ids, mask, state=state, output_hidden_states=True)
         self._keep(output.state)
-        mixes = output.scalar_mixes or (output.last_hidden_state,)
-        return list(output.hidden_states), mixes, mask
+        return {"activations": list(output.hidden_states), "mask": mask}
 
     def reset_states(self) -> None:
         """Forgets what was read."""
@@ -77,6 +123,37 @@ class _CarriedBiLM(nn.Module):
             rows = state[0].shape[2]
             state = tuple(torch.cat((new, old[:, :, rows:]), dim=2) for new, old in zip(state, self.state, strict=True))
         self.state = state
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        """Reads what AllenNLP saved, too: a network that was trained there brings its biLM under its names."""
+        if f"{prefix}{CHARACTERS}" in state_dict:
+            theirs = {name.removeprefix(prefix) for name in state_dict if name.startswith(prefix)}
+            arrays = {name: state_dict.pop(prefix + name).detach().float().cpu().numpy() for name in theirs}
+            tensors = bilm_arrays(self.model.config, arrays, f"the state dict's {prefix}")
+            state_dict |= {f"{prefix}model.{name}": torch.from_numpy(array) for name, array in tensors.items()}
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class _ScalarMix(nn.Module):
+    """AllenNLP's `ScalarMix`, its parameters' names included, by which code for it finds them."""
+
+    def __init__(self, mixture_size: int, do_layer_norm: bool, scalar_mix_parameters: list[float] | None) -> None:
+        super().__init__()
+        values = [0.0] * mixture_size if scalar_mix_parameters is None else scalar_mix_parameters
+        if len(values) != mixture_size:
+            raise ValueError(f"scalar_mix_parameters has {len(values)} numbers, but there are {mixture_size} layers.")
+        learned = scalar_mix_parameters is None
+        self.do_layer_norm = do_layer_norm
+        self.scalar_parameters = nn.ParameterList(nn.Parameter(torch.tensor([float(x)]), learned) for x in values)
+        self.gamma = nn.Parameter(torch.ones(1), learned)
+
+    def forward(self, layers: list[Tensor], mask: Tensor) -> Tensor:
+        """Layers of `[sentences, words, size]` and the mask `[sentences, words]` to the mix, in the layers' shape."""
+        if self.do_layer_norm:
+            places = mask.bool()
+            layers = [x.new_zeros(x.shape).masked_scatter(places[..., None], normalize(x[places])) for x in layers]
+        weights = self.gamma * torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0)
+        return weighted_sum(weights, layers)
 
 
 def _with_boundaries(inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,20 +183,27 @@ class Elmo(nn.Module):
         requires_grad: whether the biLM is trained; the mixes are.
         do_layer_norm: whether layers are normalized before they are mixed.
         dropout: on the mixes, in training.
-        vocab_to_cache: no effect: every distinct word of a batch is computed once.
+        vocab_to_cache: words that `forward` takes by their places in this list, of which the first is for padding. No
+            vector is stored: every distinct word of a batch is computed once.
         keep_sentence_boundaries: whether `<S>` and `</S>` are in the result.
         scalar_mix_parameters: fixed scalars of every mix, before the softmax.
-        module: of AllenNLP's own code, and refused.
+        module: a biLM of another kind in place of the two files, which are `None` then. It has `num_layers` and
+            `get_output_dim()`, and from `(inputs, word_inputs)` it makes `{"activations": layers, "mask": mask}` with
+            the boundaries. `requires_grad` and `vocab_to_cache` are its own matter.
+
+    The parameters of the mixes are named as there, `scalar_mix_0.scalar_parameters.0` and `scalar_mix_0.gamma`, and a
+    state dict that AllenNLP saved is loaded.
 
     Raises:
-        ValueError: `module` is given, or the files are not what they should be.
+        ValueError: `module` is given beside files, or neither; `scalar_mix_parameters` are not one a layer; or the
+            files are not what they should be.
         FileNotFoundError, ConnectionError: there are no such files.
     """
 
     def __init__(
         self,
-        options_file: str | Path,
-        weight_file: str | Path,
+        options_file: str | Path | None,
+        weight_file: str | Path | None,
         num_output_representations: int,
         requires_grad: bool = False,
         do_layer_norm: bool = False,
@@ -130,33 +214,43 @@ class Elmo(nn.Module):
         module: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        if module is not None:
-            raise ValueError("module is given, but only AllenNLP's files can be read: give options_file, weight_file.")
-        settings = {"num_scalar_mixes": num_output_representations, "scalar_mix_layer_norm": do_layer_norm}
-        self._elmo_lstm = _CarriedBiLM(_load(options_file, weight_file, freeze_bilm=not requires_grad, **settings))
+        files = options_file, weight_file
+        if (files != (None, None)) if module is not None else (None in files):
+            raise ValueError(
+                f"options_file is {options_file}, weight_file is {weight_file} and module is "
+                f"{type(module).__name__ if module is not None else None}: give both files, or module and no file."
+            )
+        self._elmo_lstm = module if module is not None else _ElmoBiLm(*files, requires_grad, vocab_to_cache)
+        self._has_cached_vocab = vocab_to_cache is not None
         self._dropout, self._keep_sentence_boundaries = nn.Dropout(dropout), keep_sentence_boundaries
-        if scalar_mix_parameters is not None:
-            mix = self._elmo_lstm.model.scalar_mix
-            with torch.no_grad():
-                mix.scalars.copy_(torch.tensor(scalar_mix_parameters).expand_as(mix.scalars))
-            mix.requires_grad_(False)
+        self._mixes = [f"scalar_mix_{number}" for number in range(num_output_representations)]
+        for name in self._mixes:
+            self.add_module(name, _ScalarMix(self._elmo_lstm.num_layers, do_layer_norm, scalar_mix_parameters))
 
     def get_output_dim(self) -> int:
         """Size of a word's vector, 2P."""
-        return self._elmo_lstm.model.config.hidden_size
+        return self._elmo_lstm.get_output_dim()
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
         """
         Args:
             inputs: `[..., words, 50]` ids of [`batch_to_ids`].
-            word_inputs: no effect, as `vocab_to_cache`.
+            word_inputs: `[..., words]`, the places of the words in `vocab_to_cache`, of which 0 is padding. They are
+                read instead of `inputs`, unless one of them has no such place.
 
         Returns:
             `elmo_representations`, a list of `[..., words, 2P]`, and `mask` `[..., words]`, bool.
         """
-        _, mixes, mask = self._elmo_lstm(inputs.reshape(-1, *inputs.shape[-2:]))
-        pairs = [(mix, mask) if self._keep_sentence_boundaries else _without_boundaries(mix, mask) for mix in mixes]
         shape = inputs.shape[:-2]
+        if word_inputs is not None and not self._has_cached_vocab:
+            logger.warning("word_inputs are given, but Elmo was made without vocab_to_cache: inputs are read.")
+            word_inputs = None
+        if word_inputs is not None:
+            word_inputs = word_inputs.reshape(-1, word_inputs.shape[-1])
+        found = self._elmo_lstm(inputs.reshape(-1, *inputs.shape[-2:]), word_inputs)
+        mixes = [getattr(self, name)(found["activations"], found["mask"]) for name in self._mixes]
+        keep = self._keep_sentence_boundaries
+        pairs = [(mix, found["mask"]) if keep else _without_boundaries(mix, found["mask"]) for mix in mixes]
         representations = [self._dropout(values).unflatten(0, shape) for values, _ in pairs]
         return {"elmo_representations": representations, "mask": pairs[0][1].unflatten(0, shape)}
 
@@ -179,29 +273,36 @@ class ElmoEmbedder(nn.Module):
     ) -> None:
         super().__init__()
         self.cuda_device = cuda_device
-        self.elmo_bilm = _CarriedBiLM(_load(options_file, weight_file))
+        self.elmo_bilm = _ElmoBiLm(options_file, weight_file)
         self.eval()
         if cuda_device >= 0:
             self.elmo_bilm = self.elmo_bilm.cuda(cuda_device)
 
     def batch_to_embeddings(self, batch: list[list[str]]) -> tuple[Tensor, Tensor]:
-        """The layers `[sentences, layers, words, 2P]` of sentences, and the mask `[sentences, words]`."""
-        layers, _, mask = self.elmo_bilm(batch_to_ids(batch).to(self.elmo_bilm.model.device))
-        pairs = [_without_boundaries(layer, mask) for layer in layers]
-        return torch.stack([values for values, _ in pairs], dim=1), pairs[0][1]
+        """The layers `[sentences, layers, words, 2P]` of sentences, and the mask `[sentences, words]`, int64."""
+        found = self.elmo_bilm(batch_to_ids(batch).to(self.elmo_bilm.model.device))
+        pairs = [_without_boundaries(layer, found["mask"]) for layer in found["activations"]]
+        return torch.stack([values for values, _ in pairs], dim=1), pairs[0][1].long()
 
     def embed_sentence(self, sentence: list[str]) -> np.ndarray:
         """The layers `[layers, words, 2P]` of a sentence."""
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: list[list[str]]) -> list[np.ndarray]:
-        """The layers `[layers, words, 2P]` of each sentence; one without words reads nothing where it is alone."""
+        """
+        The layers `[layers, words, 2P]` of each sentence; one without words reads nothing where it is alone.
+
+        Of a sentence without words they are `[3, 0, 1024]` as in AllenNLP, whatever the model's sizes.
+        """
         if batch == [[]]:
-            config = self.elmo_bilm.model.config
-            return [np.zeros((config.num_hidden_layers + 1, 0, config.hidden_size))]
+            return [np.zeros(EMPTY)]
         with torch.no_grad():
             embeddings, mask = self.batch_to_embeddings(batch)
-        return [rows[:, :length].cpu().numpy() for rows, length in zip(embeddings, mask.sum(1).tolist(), strict=True)]
+        lengths = mask.sum(1).tolist()
+        return [
+            rows[:, :length].cpu().numpy() if length else np.zeros(EMPTY)
+            for rows, length in zip(embeddings, lengths, strict=True)
+        ]
 
     def embed_sentences(
         self, sentences: Iterable[list[str]], batch_size: int = DEFAULT_BATCH_SIZE

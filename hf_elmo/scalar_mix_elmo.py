@@ -21,29 +21,30 @@ class ElmoScalarMix(nn.Module):
     def forward(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Layers of `[packed, 2P]`, each word unpadded, to `num_scalar_mixes` mixes of that shape."""
         if self.layer_norm:
-            layers = [self._normalize(layer) for layer in layers]
+            layers = [normalize(layer) for layer in layers]
         if self.fixed is not None:
             return (sum(weight * layer for weight, layer in zip(self.fixed, layers, strict=True) if weight),)
         wide = torch.promote_types(self.scalars.dtype, torch.float32)
         weights = self.gamma[:, None] * torch.softmax(self.scalars, dim=1, dtype=wide).to(self.gamma.dtype)
-        return tuple(self._sum(mix, layers) for mix in weights)
+        return tuple(weighted_sum(mix, layers) for mix in weights)
 
-    @staticmethod
-    def _sum(weights: Tensor, layers: Sequence[Tensor]) -> Tensor:
-        (first, *others), (total, *layers) = weights.unbind(), layers
-        total = first * total
-        for weight, layer in zip(others, layers, strict=True):
-            total = torch.addcmul(total, weight.to(total.dtype), layer)  # in one pass
-        return total
 
-    @staticmethod
-    def _normalize(layer: Tensor) -> Tensor:
-        # Over all unpadded positions of the batch, as in AllenNLP: the one option that makes a sentence's vectors
-        # depend on its batch.
-        if not len(layer):
-            return layer
-        values = layer.to(torch.promote_types(layer.dtype, torch.float32))
-        return ((values - values.mean()) * (values.var(correction=0) + 1e-12).rsqrt()).to(layer.dtype)
+def weighted_sum(weights: Tensor, layers: Sequence[Tensor]) -> Tensor:
+    """Layers of one shape, each times its weight `[layers]`, added up."""
+    (first, *others), (total, *layers) = weights.unbind(), layers
+    total = first * total
+    for weight, layer in zip(others, layers, strict=True):
+        total = torch.addcmul(total, weight.to(total.dtype), layer)  # in one pass
+    return total
+
+
+def normalize(layer: Tensor) -> Tensor:
+    """`[packed, size]` to mean 0 and variance 1 over the batch's unpadded positions, as in AllenNLP: the one option by
+    which a sentence's vectors depend on its batch."""
+    if not len(layer):
+        return layer
+    values = layer.to(torch.promote_types(layer.dtype, torch.float32))
+    return ((values - values.mean()) * (values.var(correction=0) + 1e-12).rsqrt()).to(layer.dtype)
 
 
 __all__ = ["ElmoScalarMix"]

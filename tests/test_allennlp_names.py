@@ -68,8 +68,8 @@ def test_the_embedder_carries_its_state_from_batch_to_batch(files: tuple[Path, P
 
 def test_empty_sentences(files: tuple[Path, Path]) -> None:
     embedder = ElmoEmbedder(*files)
-    assert embedder.embed_sentence([]).shape == (3, 0, 14)
-    assert [array.shape for array in embedder.embed_batch([["a"], []])] == [(3, 1, 14), (3, 0, 14)]
+    assert embedder.embed_sentence([]).shape == (3, 0, 1024)  # AllenNLP's, whatever the model
+    assert [array.shape for array in embedder.embed_batch([["a"], []])] == [(3, 1, 14), (3, 0, 1024)]
     assert list(embedder.embed_sentences([])) == []
 
 
@@ -114,7 +114,8 @@ def test_the_module_mixes_and_learns_its_mixes_alone(files: tuple[Path, Path]) -
         assert not found[len(FIRST[row]) :].any()
     sum(one.sum() for one in output["elmo_representations"]).backward()
     learned = {name for name, parameter in elmo.named_parameters() if parameter.grad is not None}
-    assert {name.rpartition(".")[2] for name in learned} == {"scalars", "gamma"}
+    assert {name.partition(".")[0] for name in learned} == {"scalar_mix_0", "scalar_mix_1"}
+    assert len(learned) == 2 * 4
     trained = Elmo(*files, 1, requires_grad=True)
     assert all(parameter.requires_grad for parameter in trained.parameters())
 
@@ -134,8 +135,12 @@ def test_options_of_the_module(files: tuple[Path, Path]) -> None:
     normal = Elmo(*files, 1, dropout=0.0, do_layer_norm=True)(ids)["elmo_representations"][0]
     assert abs(float(normal.mean())) < 0.5
     assert not torch.equal(*(Elmo(*files, 1).train()(ids)["elmo_representations"][0] for _ in range(2)))  # dropout
-    with pytest.raises(ValueError, match="module is given"):
+    with pytest.raises(ValueError, match="module is Linear: give both files, or module and no file"):
         Elmo(*files, 1, module=torch.nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="weight_file is None and module is None: give both files"):
+        Elmo(files[0], None, 1)
+    with pytest.raises(ValueError, match="scalar_mix_parameters has 2 numbers, but there are 3 layers"):
+        Elmo(*files, 1, scalar_mix_parameters=[0.0, 1.0])
 
 
 def test_addresses_of_published_models(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,11 +156,11 @@ def test_addresses_of_published_models(files: tuple[Path, Path], monkeypatch: py
 
 @pytest.mark.skipif(not PYTHON, reason="ELMO_ALLENNLP_PYTHON names no Python with AllenNLP 2.10.1")
 def test_the_results_of_allennlp_itself(files: tuple[Path, Path], shared: Path, tmp_path: Path) -> None:
-    """Three batches of different sizes in a row, two mixes, and the ids."""
-    script, saved = tmp_path / "peer.py", tmp_path / "out.npz"
+    """Three batches of different sizes in a row, two mixes, and the ids; words by their places, and a state dict."""
+    script, saved, weights = tmp_path / "peer.py", tmp_path / "out.npz", tmp_path / "elmo.th"
     script.write_text(PEER)
     batches = json.dumps([FIRST, SECOND, THIRD, FIRST])
-    command = [PYTHON, script, shared / "peers" / "allennlp_elmo.py", *files, batches, saved]
+    command = [PYTHON, script, shared / "peers" / "allennlp_elmo.py", *files, batches, saved, weights]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     elmo = Elmo(*files, num_output_representations=2, dropout=0.0)
@@ -167,12 +172,21 @@ def test_the_results_of_allennlp_itself(files: tuple[Path, Path], shared: Path, 
             assert np.array_equal(output["mask"], arrays[f"mask{number}"])
             difference = output["elmo_representations"][1].numpy() - arrays[f"mix{number}"]
             assert np.abs(difference * arrays[f"mask{number}"][..., None]).max() <= TOLERANCE
+        for name, places in (("known", [[2, 3, 1]]), ("beyond", [[2, 9, 1]])):
+            cached = Elmo(*files, 1, dropout=0.0, vocab_to_cache=["@@PADDING@@", "@@UNKNOWN@@", "a", "small"])
+            found = cached(batch_to_ids([["x", "y", "z"]]), torch.tensor(places))["elmo_representations"][0]
+            assert np.abs(found.numpy() - arrays[name]).max() <= TOLERANCE
+        other = write_files(tmp_path / "other", make_options(), make_arrays(make_options(), seed=1))
+        loaded = Elmo(*other, 1, dropout=0.0, do_layer_norm=True)
+        loaded.load_state_dict(torch.load(weights))
+        found = loaded(batch_to_ids(FIRST))["elmo_representations"][0]
+        assert np.abs(found.numpy() - arrays["loaded"]).max() <= TOLERANCE
 
 
 PEER = """
 import importlib.util, json, sys
 import numpy as np, torch
-helper, options, weights, batches, saved = sys.argv[1:]
+helper, options, weights, batches, saved, state = sys.argv[1:]
 spec = importlib.util.spec_from_file_location("allennlp_elmo", helper)
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
@@ -184,5 +198,15 @@ for number, batch in enumerate(json.loads(batches)):
     with torch.no_grad():
         output = elmo(ids)
     arrays |= {f"ids{number}": ids, f"mask{number}": output["mask"], f"mix{number}": output["elmo_representations"][1]}
+with torch.no_grad():
+    for name, places in (("known", [[2, 3, 1]]), ("beyond", [[2, 9, 1]])):
+        words = ["@@PADDING@@", "@@UNKNOWN@@", "a", "small"]
+        elmo = Elmo(options, weights, 1, dropout=0.0, vocab_to_cache=words).eval()
+        arrays[name] = elmo(batch_to_ids([["x", "y", "z"]]), torch.tensor(places))["elmo_representations"][0]
+    elmo = Elmo(options, weights, 1, dropout=0.0, do_layer_norm=True).eval()
+    elmo.scalar_mix_0.scalar_parameters[1].fill_(0.75)
+    elmo.scalar_mix_0.gamma.fill_(1.5)
+    torch.save(elmo.state_dict(), state)
+    arrays["loaded"] = elmo(batch_to_ids(json.loads(batches)[0]))["elmo_representations"][0]
 np.savez(saved, **{name: tensor.numpy() for name, tensor in arrays.items()})
 """
