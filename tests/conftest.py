@@ -1,8 +1,11 @@
 """What all tests share: small models, and the data that lies beside the project."""
 
+import importlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
 
 import pytest
 import torch
@@ -79,6 +82,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker("slow")
+        if PEERS.intersection(item.fixturenames):
+            item.add_marker("peer")
+
+
+def missing(message: str, variable: str) -> NoReturn:
+    """Skips a test whose data or peer is not here; where a variable says that it must be, the test fails."""
+    if os.environ.get(variable) == "1":
+        pytest.fail(message)
+    pytest.skip(message)
 
 
 @pytest.fixture(scope="session")
@@ -88,10 +100,42 @@ def shared() -> Path:
     folder = Path(os.environ.get("ELMO_SHARED", root / ".." / "shared")).resolve()
     if (folder / "data").is_dir():
         return folder
-    message = f"no data in {folder}: set ELMO_SHARED to the folder that holds it"
-    if os.environ.get("ELMO_REQUIRE_SHARED") == "1":
-        pytest.fail(message)
-    pytest.skip(message)
+    missing(f"no data in {folder}: set ELMO_SHARED to the folder that holds it", "ELMO_REQUIRE_SHARED")
+
+
+# Fixtures of other implementations, with which a test compares: .ci/peers has them all, and runs these tests.
+PEERS = {"allennlp_python", "manylangs_python", "simple_elmo_python", "tensorflow"}
+
+
+def peer_python(variable: str, peer: str) -> str:
+    """The Python of an environment that has a peer, as a variable names it."""
+    if python := os.environ.get(variable):
+        return python
+    missing(f"{variable} names no Python with {peer}", "ELMO_REQUIRE_PEERS")
+
+
+@pytest.fixture(scope="session")
+def allennlp_python() -> str:
+    return peer_python("ELMO_ALLENNLP_PYTHON", "AllenNLP 2.10.1")
+
+
+@pytest.fixture(scope="session")
+def manylangs_python() -> str:
+    return peer_python("ELMO_MANYLANGS_PYTHON", "elmoformanylangs 0.0.4.post2")
+
+
+@pytest.fixture(scope="session")
+def simple_elmo_python() -> str:
+    return peer_python("ELMO_SIMPLE_ELMO_PYTHON", "simple_elmo 0.9.2")
+
+
+@pytest.fixture(scope="session")
+def tensorflow() -> ModuleType:
+    """TensorFlow, in the environment of the tests."""
+    try:
+        return importlib.import_module("tensorflow")
+    except ModuleNotFoundError:
+        missing("tensorflow is not installed", "ELMO_REQUIRE_PEERS")
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,6 @@
 """AllenNLP's names: its results and its statefulness, against the slow reference and against AllenNLP itself."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from hf_elmo.allennlp import Elmo, ElmoEmbedder, batch_to_ids
 from .allennlp_files import make_arrays, make_options, write_files
 from .reference_numpy import NumpyELMo
 
-PYTHON = os.environ.get("ELMO_ALLENNLP_PYTHON", "")
 FIRST = [["A", "small", "test", "."], ["Another", "one"], ["日本語"]]
 SECOND = [["Two", "words"], ["And", "three", "more"]]
 THIRD = [["The"], ["last"], ["batch", "of"], ["four", "rows"]]
@@ -154,13 +152,14 @@ def test_addresses_of_published_models(files: tuple[Path, Path], monkeypatch: py
         Elmo(f"{base}_options.json", "https://example.org/weights.hdf5", 1)
 
 
-@pytest.mark.skipif(not PYTHON, reason="ELMO_ALLENNLP_PYTHON names no Python with AllenNLP 2.10.1")
-def test_the_results_of_allennlp_itself(files: tuple[Path, Path], shared: Path, tmp_path: Path) -> None:
+def test_the_results_of_allennlp_itself(
+    files: tuple[Path, Path], shared: Path, allennlp_python: str, tmp_path: Path
+) -> None:
     """Three batches of different sizes in a row, two mixes, and the ids; words by their places, and a state dict."""
     script, saved, weights = tmp_path / "peer.py", tmp_path / "out.npz", tmp_path / "elmo.th"
     script.write_text(PEER)
     batches = json.dumps([FIRST, SECOND, THIRD, FIRST])
-    command = [PYTHON, script, shared / "peers" / "allennlp_elmo.py", *files, batches, saved, weights]
+    command = [allennlp_python, script, shared / "peers" / "allennlp_elmo.py", *files, batches, saved, weights]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     elmo = Elmo(*files, num_output_representations=2, dropout=0.0)

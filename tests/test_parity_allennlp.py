@@ -1,6 +1,5 @@
 """AllenNLP 2.10.1 itself, where an environment has it: set ELMO_ALLENNLP_PYTHON to that environment's Python."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,10 @@ from hf_elmo.conversion import export
 
 from .conftest import random_model
 
-PYTHON = os.environ.get("ELMO_ALLENNLP_PYTHON", "")
-pytestmark = pytest.mark.skipif(not PYTHON, reason="ELMO_ALLENNLP_PYTHON names no Python with AllenNLP 2.10.1")
 
-
-def test_every_layer_of_converted_and_exported_weights(shared: Path, tmp_path: Path) -> None:
+def test_every_layer_of_converted_and_exported_weights(shared: Path, allennlp_python: str, tmp_path: Path) -> None:
     texts = {"wikitext": write_wikitext(shared, 50, tmp_path / "a.txt"), "hostile": write_hostile(tmp_path / "b.txt")}
-    rows = compare(PYTHON, shared, "tiny", texts, tmp_path, batch_size=8)
+    rows = compare(allennlp_python, shared, "tiny", texts, tmp_path, batch_size=8)
     assert len(rows) == 6
     for row in rows:
         assert max(row[6:]) <= TOLERANCE, row
@@ -41,7 +37,9 @@ def test_every_layer_of_converted_and_exported_weights(shared: Path, tmp_path: P
     ],
     ids=["no character projection", "no cell projection", "no projection, no highway"],
 )
-def test_allennlp_reads_what_it_has_no_name_for(shared: Path, tmp_path: Path, sizes: dict) -> None:
+def test_allennlp_reads_what_it_has_no_name_for(
+    shared: Path, allennlp_python: str, tmp_path: Path, sizes: dict
+) -> None:
     config = ElmoConfig(char_filters=[[1, 4], [3, 8]], char_embedding_size=3, **sizes)
     model, checkpoint = random_model(config), tmp_path / "checkpoint"
     torch.nn.init.normal_(model.bilm.forward_layers[0].bias, std=0.1)  # forget biases near 0 need a remainder
@@ -49,5 +47,5 @@ def test_allennlp_reads_what_it_has_no_name_for(shared: Path, tmp_path: Path, si
     ElmoTokenizer().save_pretrained(checkpoint)
     exported, text = export(model, tmp_path / "exported"), write_hostile(tmp_path / "text.txt")
     found = our_layers(checkpoint, text, batch_size=5, carried=False)
-    expected = allennlp_layers(PYTHON, shared, exported, text, batch_size=5, carried=False)
+    expected = allennlp_layers(allennlp_python, shared, exported, text, batch_size=5, carried=False)
     assert max(differences(found, expected)) <= TOLERANCE

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import os
 import subprocess
 import tarfile
 from pathlib import Path
@@ -21,7 +20,6 @@ from ..allennlp_files import make_arrays, make_options, write_files
 from ..conftest import SENTENCES
 from ..reference_numpy import NumpyELMo
 
-PYTHON = os.environ.get("ELMO_ALLENNLP_PYTHON", "")
 PREFIX = "text_field_embedder.token_embedder_elmo._elmo."
 PUBLISHED = "https://allennlp.s3.amazonaws.com/models/elmo/contributed/pt/elmo_pt_options.json"
 
@@ -220,15 +218,14 @@ def test_what_does_not_fit(source: tuple[Path, Path], tmp_path: Path, change: ob
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.skipif(not PYTHON, reason="ELMO_ALLENNLP_PYTHON names no Python with AllenNLP 2.10.1")
 def test_an_archive_with_the_tensors_of_allennlp_itself(
-    source: tuple[Path, Path], shared: Path, tmp_path: Path
+    source: tuple[Path, Path], shared: Path, allennlp_python: str, tmp_path: Path
 ) -> None:
     """The state dict of AllenNLP's own token embedder, and the vectors that it gives."""
     script = tmp_path / "peer.py"
     script.write_text(PEER)
     arguments = [shared / "peers" / "allennlp_elmo.py", *source, tmp_path / "weights.th", tmp_path / "vectors.npz"]
-    done = subprocess.run([PYTHON, script, *arguments], capture_output=True, text=True)
+    done = subprocess.run([allennlp_python, script, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     state = torch.load(tmp_path / "weights.th", weights_only=True)
     packed = pack(tmp_path / "model.tar.gz", task(), state, json.loads(source[0].read_text()))

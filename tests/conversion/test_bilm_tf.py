@@ -368,9 +368,10 @@ def test_the_command_refuses_what_a_training_has_not(training, capsys, arguments
 # -- with TensorFlow ---------------------------------------------------------------------------------------------------
 
 
-def write_checkpoint(folder: Path, name: str, step: int = 70) -> tuple[dict, dict[str, np.ndarray]]:
+def write_checkpoint(
+    tensorflow: ModuleType, folder: Path, name: str, step: int = 70
+) -> tuple[dict, dict[str, np.ndarray]]:
     """A training's folder, written by TensorFlow's own `Saver`."""
-    tensorflow = pytest.importorskip("tensorflow")
     tf = tensorflow.compat.v1
     options = training_options(name)
     variables = make_variables(options)
@@ -386,15 +387,15 @@ def write_checkpoint(folder: Path, name: str, step: int = 70) -> tuple[dict, dic
 
 
 @pytest.mark.parametrize("name", ["projection", "one layer"])
-def test_a_checkpoint_of_tensorflow(tmp_path, name):
-    options, variables = write_checkpoint(tmp_path / "training", name)
+def test_a_checkpoint_of_tensorflow(tensorflow, tmp_path, name):
+    options, variables = write_checkpoint(tensorflow, tmp_path / "training", name)
     expected = expected_loss(options, variables)
     assert our_loss(load_bilm_tf(tmp_path / "training")) == pytest.approx(expected, rel=1e-5)
     assert our_loss(load_bilm_tf(tmp_path / "training" / "model.ckpt-70")) == pytest.approx(expected, rel=1e-5)
 
 
-def test_conversion_keeps_the_softmax_and_the_vocabulary(tmp_path):
-    options, variables = write_checkpoint(tmp_path / "training", "projection")
+def test_conversion_keeps_the_softmax_and_the_vocabulary(tensorflow, tmp_path):
+    options, variables = write_checkpoint(tensorflow, tmp_path / "training", "projection")
     out = convert_bilm_tf(tmp_path / "training", tmp_path / "training" / "vocab.txt", tmp_path / "out")
     model, tokenizer = ElmoForPreTraining.from_pretrained(out), ElmoTokenizer.from_pretrained(out)
     assert our_loss(model) == pytest.approx(expected_loss(options, variables), rel=1e-5)
@@ -402,32 +403,32 @@ def test_conversion_keeps_the_softmax_and_the_vocabulary(tmp_path):
     assert (out / "modeling_pretraining_elmo.py").is_file()
 
 
-def test_the_command_converts_a_checkpoint_of_tensorflow(tmp_path):
-    options, variables = write_checkpoint(tmp_path / "training", "one layer")
+def test_the_command_converts_a_checkpoint_of_tensorflow(tensorflow, tmp_path):
+    options, variables = write_checkpoint(tensorflow, tmp_path / "training", "one layer")
     assert main(["convert", str(tmp_path / "training"), str(tmp_path / "out")]) == 0
     found = our_loss(ElmoForPreTraining.from_pretrained(tmp_path / "out"))
     assert found == pytest.approx(expected_loss(options, variables), rel=1e-5)
 
 
 @pytest.mark.usefixtures("any_sizes")
-def test_a_copy_of_the_published_training_whose_author_had_another_folder(tmp_path):
+def test_a_copy_of_the_published_training_whose_author_had_another_folder(tensorflow, tmp_path):
     folder = tmp_path / "training"
-    options, variables = write_checkpoint(folder, "projection", step=935588)
+    options, variables = write_checkpoint(tensorflow, folder, "projection", step=935588)
     (folder / "checkpoint").write_text('model_checkpoint_path: "/its/author/model.ckpt-935588"\n')
     assert main(["convert", "--model", "original-softmax", str(folder), str(tmp_path / "out")]) == 0
     found = our_loss(ElmoForPreTraining.from_pretrained(tmp_path / "out"))
     assert found == pytest.approx(expected_loss(options, variables), rel=1e-5)
 
 
-def test_a_vocabulary_of_another_size_is_refused(tmp_path):
-    write_checkpoint(tmp_path / "training", "projection")
+def test_a_vocabulary_of_another_size_is_refused(tensorflow, tmp_path):
+    write_checkpoint(tensorflow, tmp_path / "training", "projection")
     (tmp_path / "other.txt").write_text("<S>\n</S>\n<UNK>\n")
     with pytest.raises(ValueError, match="has 3 words, but the softmax has 13"):
         convert_bilm_tf(tmp_path / "training", tmp_path / "other.txt", tmp_path / "out")
 
 
+@pytest.mark.usefixtures("tensorflow")
 def test_a_folder_without_a_checkpoint_is_refused(tmp_path):
-    pytest.importorskip("tensorflow")
     (tmp_path / "options.json").write_text(json.dumps(training_options("projection")))
     with pytest.raises(FileNotFoundError, match="no TensorFlow checkpoint"):
         load_bilm_tf(tmp_path)

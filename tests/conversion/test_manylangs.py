@@ -4,7 +4,6 @@ import copy
 import gzip
 import hashlib
 import json
-import os
 import pickle
 import shutil
 import subprocess
@@ -25,7 +24,6 @@ from hf_elmo.pretraining.recipe import pretrain
 from ..manylangs_files import make_settings, write_model
 from ..reference_manylangs import NumpyManyLangs
 
-PYTHON = os.environ.get("ELMO_MANYLANGS_PYTHON", "")
 LANGUAGES = ("ko_pud", "zh_pud", "de_pud", "es_pud", "pt_pud", "ru_pud", "ar_pud", "ja_gsd")
 TOLERANCE = 1e-5
 SENTENCES = [
@@ -100,37 +98,39 @@ def test_real_sentences_have_the_layers_of_the_reference(language: str, shared: 
         assert np.abs(found - reference.layers(sentence)).max() <= TOLERANCE
 
 
-def peer_layers(source: Path, sentences: list[list[str]], folder: Path) -> list[np.ndarray]:
+def peer_layers(python: str, source: Path, sentences: list[list[str]], folder: Path) -> list[np.ndarray]:
     """ELMoForManyLangs' own layers of each sentence, without the boundaries."""
     texts, saved = folder / "sentences.json", folder / "layers.npz"
     texts.write_text(json.dumps(sentences))
     worker = Path(__file__).parent.parent / "peer_manylangs.py"
-    done = subprocess.run([PYTHON, worker, source, texts, saved], capture_output=True, text=True)
+    done = subprocess.run([python, worker, source, texts, saved], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     with np.load(saved) as arrays:
         return [arrays[str(number)] for number in range(len(sentences))]
 
 
-@pytest.mark.skipif(not PYTHON, reason="ELMO_MANYLANGS_PYTHON names no Python with elmoformanylangs")
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_every_layer_is_that_of_elmoformanylangs_itself(name: str, shared: Path, tmp_path: Path) -> None:
+def test_every_layer_is_that_of_elmoformanylangs_itself(
+    name: str, shared: Path, manylangs_python: str, tmp_path: Path
+) -> None:
     sentences = [sentence for language in LANGUAGES for sentence in universal_dependencies(shared, language, 4)]
     sentences += SENTENCES
     source = write_model(tmp_path / "source", make_settings(**ARCHITECTURES[name]), sentences[::2])
     checkpoint = convert_manylangs(source, tmp_path / "checkpoint")
-    expected = peer_layers(source, sentences, tmp_path)
+    expected = peer_layers(manylangs_python, source, sentences, tmp_path)
     for ours, theirs, sentence in zip(layers(checkpoint, sentences), expected, sentences, strict=True):
         assert np.abs(ours[:, 1:-1] - theirs).max() <= TOLERANCE, sentence
 
 
-@pytest.mark.skipif(not PYTHON, reason="ELMO_MANYLANGS_PYTHON names no Python with elmoformanylangs")
-def test_the_published_size_has_the_layers_of_elmoformanylangs_itself(shared: Path, tmp_path: Path) -> None:
+def test_the_published_size_has_the_layers_of_elmoformanylangs_itself(
+    shared: Path, manylangs_python: str, tmp_path: Path
+) -> None:
     """Its sample configuration as it is, cell 4096, found by the name that published models give."""
     sentences = [sentence for language in LANGUAGES for sentence in universal_dependencies(shared, language, 1)]
     path = "/somewhere/of/its/author/cnn_50_100_512_4096_sample.json"
     source = write_model(tmp_path / "source", SAMPLE, sentences, path)
     checkpoint = convert_manylangs(source, tmp_path / "checkpoint")
-    expected = peer_layers(source, sentences, tmp_path)
+    expected = peer_layers(manylangs_python, source, sentences, tmp_path)
     worst = 0.0
     for ours, theirs in zip(layers(checkpoint, sentences), expected, strict=True):
         worst = max(worst, float(np.abs(ours[:, 1:-1] - theirs).max()))

@@ -3,11 +3,14 @@
 import gzip
 import hashlib
 import json
+import os
 import re
 import shutil
+import subprocess
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
@@ -32,6 +35,7 @@ from hf_elmo.model_cards import published_card
 from hf_elmo_cli import main
 
 from ..allennlp_files import make_arrays, make_options, write_files
+from ..conftest import SENTENCES
 from ..manylangs_files import make_settings, write_model
 
 RECORDED = ("conversion.json", "README.md", "model.safetensors")  # that name the source
@@ -97,6 +101,42 @@ def test_the_record_names_the_archive_and_the_vocabulary(folder: Path, tmp_path:
         expected = [{"file": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()} for file in files]
         out = convert_repository(given, tmp_path / str(number))
         assert json.loads((out / "conversion.json").read_text())["sources"] == expected
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
+def test_every_layer_is_that_of_simple_elmo_itself(
+    shared: Path, simple_elmo_python: str, tmp_path: Path, packed: bool
+) -> None:
+    """In TensorFlow, which goes on from batch to batch: so we do. Real sentences in three languages, and odd words."""
+    options = make_options(lstm={"projection_dim": 8, "n_layers": 2})
+    _, weights = write_files(tmp_path / "model", options, make_arrays(options))
+    source = weights.rename(weights.with_name("model.hdf5")).parent
+    sentences = [sentence.split() for sentence in SENTENCES]
+    for language in ("de", "ko", "ru"):
+        text = (shared / "data" / "multilingual" / "tokens" / f"{language}.txt").read_text(encoding="utf-8")
+        sentences += [line.split() for line in text.splitlines()[:4]]
+    (source / "vocab.txt").write_text("\n".join([*WORDS[:3], *sorted({w for one in sentences for w in one})]) + "\n")
+    if packed:
+        source = Path(shutil.make_archive(str(tmp_path / "packed"), "zip", source))
+    texts, saved, batch = tmp_path / "sentences.json", tmp_path / "layers.npz", 4
+    texts.write_text(json.dumps(sentences))
+    worker = Path(__file__).parent.parent / "peer_simple_elmo.py"
+    environment = os.environ | {"TF_USE_LEGACY_KERAS": "1"}
+    command = [simple_elmo_python, worker, source, texts, str(batch), saved]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    out = convert_repository(source, tmp_path / "out")
+    model, tokenizer, state = ElmoModel.from_pretrained(out), ElmoTokenizer.from_pretrained(out), None
+    with np.load(saved) as expected, torch.no_grad():
+        for start in range(0, len(sentences), batch):
+            given = tokenizer(
+                sentences[start : start + batch], is_split_into_words=True, padding=True, return_tensors="pt"
+            )
+            output = model(**given, state=state, output_hidden_states=True)
+            state, layers = output.state, torch.stack(output.hidden_states, dim=1).numpy()
+            for row, sentence in enumerate(sentences[start : start + batch]):
+                found = layers[row, :, 1 : len(sentence) + 1]
+                assert np.abs(found - expected[str(start + row)]).max() <= 1e-5, sentence
 
 
 def test_two_models_in_an_archive_are_not_one(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

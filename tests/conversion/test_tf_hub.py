@@ -3,6 +3,7 @@
 import shutil
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -86,8 +87,7 @@ def test_without_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         convert_saved_model(tmp_path / "module", tmp_path / "out")
 
 
-def test_a_saved_model_that_tensorflow_writes(tmp_path: Path) -> None:
-    tensorflow = pytest.importorskip("tensorflow")
+def test_a_saved_model_that_tensorflow_writes(tensorflow: ModuleType, tmp_path: Path) -> None:
     tf1 = tensorflow.compat.v1
     with tf1.Graph().as_default(), tf1.Session() as session:
         for name, array in make_variables().items():

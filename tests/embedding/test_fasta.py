@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from ..allennlp_files import make_arrays, make_options, write_files
 from ..reference_numpy import NumpyELMo
 from .helpers import Stopped, close, initial_model
 
-PYTHON = os.environ.get("ELMO_ALLENNLP_PYTHON", "")
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWYXBZU"
 PROTEINS = {"sp|P1|A_HUMAN": "MKVLAAGIVG", "P2": "ACDEF", "Q3.1": "GGGXXBUZ-*", "leer": "", "P4": "W"}
 FASTA = """>sp|P1|A_HUMAN the first one OS=Homo sapiens
@@ -256,12 +254,13 @@ def test_random_proteins_have_the_vectors_of_the_reference(seqvec: tuple[Path, P
         assert np.abs(found[name] - expected).max() <= 1e-5
 
 
-@pytest.mark.skipif(not PYTHON, reason="ELMO_ALLENNLP_PYTHON names no Python with AllenNLP 2.10.1")
-def test_random_proteins_have_the_vectors_of_allennlp(seqvec: tuple[Path, Path], shared: Path, tmp_path: Path) -> None:
+def test_random_proteins_have_the_vectors_of_allennlp(
+    seqvec: tuple[Path, Path], shared: Path, allennlp_python: str, tmp_path: Path
+) -> None:
     """As SeqVec calls it: the sum of AllenNLP's layers, a vector a residue; and their mean, a vector a protein."""
     sequences, text = random_proteins(), tmp_path / "letters.txt"
     text.write_text("".join(" ".join(sequence) + "\n" for sequence in sequences.values()))
-    expected = allennlp_layers(PYTHON, shared, seqvec[0].parent, text, batch_size=4, carried=False)
+    expected = allennlp_layers(allennlp_python, shared, seqvec[0].parent, text, batch_size=4, carried=False)
     found = embedded(seqvec, sequences, tmp_path)
     for vectors, layers in zip(found.values(), expected, strict=True):
         assert np.abs(vectors - layers[:, 1:-1].sum(0)).max() <= 1e-5
