@@ -19,6 +19,7 @@ from .archives import opened, packed
 from .checkpoint import model_of, require_dtype, write_checkpoint
 from .download import PUBLISHED_MODELS
 from .output import require_absent
+from .published import SCRIPTS
 from .torch_modules import Names, module_rows, read_pickle, read_rows
 
 NAMES = Names("_token_embedder.", "char_conv_", "_highways._layers.", "_projection", "_elmo_lstm.")
@@ -27,6 +28,9 @@ USE = re.compile(rf"(.*?)_elmo_lstm\.{re.escape(CHARACTERS)}")
 # Of an ELMo, but no weights: the boundaries' characters, and the vectors of words that it was told to keep.
 DERIVED = re.compile(r"_(beginning|end)_of_sentence_characters$|^_word_embedding\.weight$")
 CONFIG, WEIGHTS = "config.json", "weights.th"
+# Published models by the names of their options, where these tell them from others.
+PUBLISHED_OPTIONS = {PurePosixPath(model.options).name: name for name, model in PUBLISHED_MODELS.items()}
+PUBLISHED_OPTIONS.pop("options.json", None)
 # What the options of all of AllenNLP's published models say and no tensor does.
 PUBLISHED = {"activation": "relu", "max_characters_per_token": 50, "cell_clip": 3.0, "proj_clip": 3.0}
 
@@ -48,12 +52,14 @@ class Archived(NamedTuple):
         arrays: float32 arrays by state-dict key, those of the scalar mixes included.
         mixes: the names of the scalar mixes in the task's model, in the order of the arrays' rows.
         files: that it was read from.
+        scripts: of the text that it read, where the archive names a published model; else none.
     """
 
     config: ElmoConfig
     arrays: dict[str, np.ndarray]
     mixes: list[str]
     files: list[Path]
+    scripts: list[str]
 
 
 def read_archive(source: str | Path, options: str | Path | None = None, use: str | None = None) -> Archived:
@@ -102,7 +108,7 @@ def read_archive(source: str | Path, options: str | Path | None = None, use: str
         if any(len(one) != config.num_hidden_layers + 1 for one in scalars):
             raise ValueError(f"{folder / WEIGHTS}: a scalar mix has not one weight for each of the biLM's layers.")
         arrays |= {"scalar_mix.scalars": np.stack(scalars), "scalar_mix.gamma": np.concatenate(gammas)}
-    return Archived(config, arrays, names, [folder / CONFIG, folder / WEIGHTS, *files])
+    return Archived(config, arrays, names, [folder / CONFIG, folder / WEIGHTS, *files], _scripts(settings))
 
 
 def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
@@ -190,14 +196,24 @@ def _options(
                 f"{folder} holds {len(found)} options files that differ: give the right one (--elmo-options)."
             )
         return found[0], inside
-    named = {PurePosixPath(str(part["options_file"])).name for part in _elmo_settings(settings.get("model"))}
-    published = {PurePosixPath(model.options).name for model in PUBLISHED_MODELS.values()} - {"options.json"}
-    if named and named <= published:
+    named = _named_options(settings)
+    if named and named <= PUBLISHED_OPTIONS.keys():
         return _options_of_shapes(bilm), []
     raise FileNotFoundError(
         f"{folder / CONFIG} names {', '.join(sorted(named)) or 'no options file'}, which is not in the archive: give "
         "the options.json of its ELMo (--elmo-options)."
     )
+
+
+def _named_options(settings: dict[str, Any]) -> set[str]:
+    """The names of the options files that a task's configuration names, without their folders."""
+    return {PurePosixPath(str(part["options_file"])).name for part in _elmo_settings(settings.get("model"))}
+
+
+def _scripts(settings: dict[str, Any]) -> list[str]:
+    """The scripts of the text that the task's published ELMos read; none where one is no published model."""
+    models = [PUBLISHED_OPTIONS.get(name) for name in _named_options(settings)]
+    return sorted({script for model in models for script in SCRIPTS[model]}) if all(models) else []
 
 
 def _is_options(name: str) -> bool:
@@ -264,7 +280,8 @@ def convert_archive(
     require_absent(Path(out))
     with opened(source, lambda name: name in (CONFIG, WEIGHTS) or _is_options(name)) as folder:
         found = read_archive(folder, options, use)
-        tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=found.config.max_word_length)
+        told = {"scripts": found.scripts} if found.scripts else {}
+        tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=found.config.max_word_length, **told)
         model = model_of(found.config, found.arrays, dtype)
         how = {"source_format": "the archive of a task's model of AllenNLP", "scalar_mixes": found.mixes}
         return write_checkpoint(out, model, tokenizer, [*packed(source), *found.files], **how)

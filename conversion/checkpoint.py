@@ -19,9 +19,9 @@ from .allennlp import LEFT_OUT, read_weights, write_weights
 from .download import SHA256, download_published, published_model, sha256
 from .hdf5 import import_h5py
 from .output import new_folder, require_absent, require_equal
-from .published import default_word_splitting, page, require_sizes
+from .published import SCRIPTS, default_word_splitting, page, require_sizes
 from .record import make_record, write_record
-from .vocabularies import copy_vocabulary
+from .vocabularies import copy_vocabulary, scripts_in
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -85,7 +85,8 @@ def convert(
         word_splitting: how the checkpoint's tokenizer splits text, an argument of [`ElmoTokenizer`].
         about: a page about the model, whose text and metadata go into the model card.
         vocabulary: the words that the language models were trained with, also `.gz`. The softmax over them is not in
-            these files; they are copied as `softmax_vocab.txt`, to train another one.
+            these files; they are copied as `softmax_vocab.txt`, to train another one. The tokenizer warns of words in
+            scripts that they have none of.
         digest: the SHA-256 that the weights file must have, in hexadecimal digits. Nothing else tells whether a bit of
             a weight has flipped; without it the card says so.
         archive: that the files were taken from, for the record.
@@ -105,7 +106,9 @@ def convert(
     require_digest(Path(weights), digest)
     model = load(options, weights, dtype)
     require_sizes(model.config, published)
-    tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=model.config.max_word_length)
+    scripts = {*SCRIPTS.get(published or "", ()), *(() if vocabulary is None else scripts_in(vocabulary))}
+    told = {"scripts": sorted(scripts)} if scripts else {}
+    tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=model.config.max_word_length, **told)
     sources = [file for file in (archive, options, weights, vocabulary) if file is not None]
     with new_folder(out) as folder:
         write_files(folder, out, model, tokenizer, sources, about, compared=digest is not None)

@@ -84,6 +84,11 @@ SIZES |= {
 }
 
 
+# The scripts of the text that these read, for the warning of others: English, Portuguese, and the letters of residues.
+# What ELMoForManyLangs' models read their characters tell.
+SCRIPTS = {name: ["Latin"] for name in ABOUT}
+
+
 def all_names() -> dict[str, str]:
     """Each name that `hf-elmo convert` takes, and what it is; of ELMoForManyLangs with its address."""
     names = {name: ABOUT[name] for name in (*PUBLISHED_MODELS, *PUBLISHED_TRAININGS)}

@@ -3,8 +3,18 @@
 from pathlib import Path
 
 from hf_elmo.lines import read_lines
+from hf_elmo.words_elmo import script_of
 
 SPECIAL = ("<S>", "</S>", "<UNK>")
+
+
+def scripts_in(vocabulary: str | Path) -> list[str]:
+    """The scripts of the words of a vocabulary in UTF-8, by their names in `script_of`; boundaries are no words."""
+    characters: set[str] = set()
+    for number, line in enumerate(read_lines(Path(vocabulary), "utf-8", "\n", str(vocabulary))):
+        if number >= len(SPECIAL):
+            characters.update(line)
+    return sorted({script for character in characters if (script := script_of(character))})
 
 
 def copy_vocabulary(source: str | Path, target: str | Path) -> int:

@@ -39,8 +39,7 @@ def weighted_sum(weights: Tensor, layers: Sequence[Tensor]) -> Tensor:
 
 
 def normalize(layer: Tensor) -> Tensor:
-    """`[packed, size]` to mean 0 and variance 1 over the batch's unpadded positions, as in AllenNLP: the one option by
-    which a sentence's vectors depend on its batch."""
+    """`[packed, size]` to mean 0, variance 1 over the whole batch, as in AllenNLP: vectors depend on their batch."""
     if not len(layer):
         return layer
     values = layer.to(torch.promote_types(layer.dtype, torch.float32))

@@ -191,6 +191,7 @@ class ElmoTokenizer(TokenizersBackend):
         character_vocab_file (`str`, *optional*):
             A [`CharacterVocabulary`] as JSON: words are then spelled with its characters and not with bytes, and where
             it has a word list, each row of `input_ids` ends with the word's id there. It is saved with the tokenizer.
+        scripts (`list[str]`, *optional*): In which the model's text was, as `["Latin"]`: words in others are warned of.
 
     Raises:
         ValueError: `word_splitting` is unknown, `max_word_length` is under 3, or the text has a wrong type or nesting.

@@ -87,30 +87,35 @@ class ScriptsRead:
     The scripts that a model read, as far as its vocabulary says, and a warning, once, of words in another one: their
     characters have the vectors that they were initialized with, so that one such word is much like the other.
 
-    The vocabulary of its softmax, or of its characters, holds what a model read most. Of a model without one (all of
-    AllenNLP's) nothing is known, and nothing is said. Its weights do not tell: a row of the character embedding
-    that no gradient ever changed looks like any other.
+    The vocabulary of its softmax, or of its characters, holds what a model read most. Of a model without one a
+    conversion writes down the scripts of its text where they are known: the language of a published model, the words
+    beside its files. Where nothing is known, nothing is said. The weights do not tell: a row of the character
+    embedding that no gradient ever changed looks like any other.
 
     Args:
         words: the vocabulary; `None` where there is none.
         special: what is no word: boundaries and the like.
+        scripts: the scripts of the text that was read, by their names in [`script_of`], where they are known.
     """
 
-    def __init__(self, words: Iterable[str] | None, special: Iterable[str] = ()) -> None:
+    def __init__(
+        self, words: Iterable[str] | None, special: Iterable[str] = (), scripts: Iterable[str] | None = None
+    ) -> None:
         self._special = set(special)
-        self._known = None if words is None else set().union(*(set(words) - self._special))
-        self._scripts = {script_of(character) for character in self._known or ()}
+        self._known = None if words is None and scripts is None else set().union(*(set(words or ()) - self._special))
+        self._scripts = {script_of(character) for character in self._known or ()} | set(scripts or ())
+        self._source = "vocabulary" if words is not None else "text"
 
     @classmethod
     def of(cls, tokenizer: Any) -> "ScriptsRead":
-        """What the vocabulary of an [`ElmoTokenizer`] says, which is read from its file."""
-        special = tokenizer.bos_token, tokenizer.eos_token, tokenizer.unk_token
+        """What an [`ElmoTokenizer`] says: its vocabulary, which is read from its file, or its `scripts`."""
+        special, scripts = (tokenizer.bos_token, tokenizer.eos_token, tokenizer.unk_token), _scripts_told(tokenizer)
         if tokenizer.character_vocab is not None:
-            return cls(tokenizer.character_vocab.characters, special)
+            return cls(tokenizer.character_vocab.characters, special, scripts)
         file = getattr(tokenizer, "vocab_file", None)
         if file is None or not Path(file).is_file():
-            return cls(None)
-        return cls(Path(file).read_text(encoding="utf-8", errors="ignore").split("\n"), special)
+            return cls(None, special, scripts)
+        return cls(Path(file).read_text(encoding="utf-8", errors="ignore").split("\n"), special, scripts)
 
     def check(self, words: Sequence[str]) -> None:
         """Tells the log of words in a script of which the vocabulary has nothing; of each script once."""
@@ -126,12 +131,20 @@ class ScriptsRead:
                 if word is None:
                     continue
                 logger.warning(
-                    f"{word!r} has letters of a script of which this model's vocabulary has none ({script}): it has "
-                    "probably never read them, and then its vectors of such words say little, and differ little. Take "
-                    "a model of that language, or train one."
+                    f"{word!r} has letters of a script of which this model's {self._source} has none ({script}): it "
+                    "has probably never read them, and then its vectors of such words say little, and differ little. "
+                    "Take a model of that language, or train one."
                 )
                 self._scripts.add(script)
             self._known.add(character)
+
+
+def _scripts_told(tokenizer: Any) -> list[str] | None:
+    """The argument `scripts` of a tokenizer, which its tokenizer_config.json keeps."""
+    scripts = tokenizer.init_kwargs.get("scripts")
+    if scripts is not None and not (isinstance(scripts, (list, tuple)) and all(isinstance(x, str) for x in scripts)):
+        raise ValueError(f'scripts is {scripts!r}, but must be a list of names of scripts, such as ["Latin"], or None.')
+    return scripts
 
 
 def stored_layers(layers: Any) -> np.ndarray:

@@ -1,14 +1,25 @@
 """A model that is asked for a script which it never read says so, once, where its vocabulary tells."""
 
+import gzip
 import logging
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
+from transformers import AutoTokenizer
 
 import hf_elmo.words_elmo
 from hf_elmo import ElmoTokenizer, embed
 from hf_elmo.character_vocab_elmo import CharacterVocabulary
+from hf_elmo.conversion import convert, convert_archive, convert_manylangs, convert_named, convert_repository, load
+from hf_elmo.conversion.download import PUBLISHED_MODELS
+from hf_elmo.conversion.published import ABOUT, SCRIPTS
 from hf_elmo.words_elmo import ScriptsRead, script_of
+
+from .allennlp_files import make_arrays, make_options, write_files
+from .conversion.test_allennlp_archive import pack, state_of, task
+from .manylangs_files import make_settings, write_model
+
+PUBLISHED = PurePosixPath(PUBLISHED_MODELS["small"].options).name
 
 
 @pytest.fixture
@@ -105,6 +116,78 @@ def test_a_warning_goes_to_the_log(tmp_path: Path) -> None:
     finally:
         logger.removeHandler(handler)
     assert [(record.levelname, record.name) for record in records] == [("WARNING", "transformers.hf_elmo.words_elmo")]
+
+
+def files_of(folder: Path) -> tuple[Path, Path]:
+    options = make_options()
+    return write_files(folder, options, make_arrays(options))
+
+
+@pytest.mark.usefixtures("any_sizes")
+@pytest.mark.parametrize("name", ["small", "portuguese", "seqvec"])
+def test_a_published_models_language_tells(name: str, tmp_path: Path, warnings: list[str]) -> None:
+    out = convert_named(name, tmp_path / "out", files=files_of(tmp_path / "source"))
+    tokenizer = ElmoTokenizer.from_pretrained(out)
+    tokenizer("MKTAYIAK São Paulo , 3 €")
+    assert warnings == []
+    tokenizer("서울 and 부산")
+    assert len(warnings) == 1
+    assert "this model's text has none (Hangul)" in warnings[0]
+    tokenizer.save_pretrained(tmp_path / "again")
+    AutoTokenizer.from_pretrained(tmp_path / "again")("Москва")
+    assert len(warnings) == 2
+    assert "Cyrillic" in warnings[1]
+
+
+def test_the_scripts_of_every_published_model_are_known_and_named_as_letters_are() -> None:
+    assert SCRIPTS.keys() == ABOUT.keys()
+    assert {script for scripts in SCRIPTS.values() for script in scripts} <= {script_of(letter) for letter in "aжα"}
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
+def test_the_words_beside_a_repositorys_files_tell(packed: bool, tmp_path: Path, warnings: list[str]) -> None:
+    options, weights = files_of(tmp_path / "source")
+    weights.rename(weights.with_name("model.hdf5"))
+    words = "\n".join(("<S>", "</S>", "<UNK>", "Москва", ".", "город")).encode() + b"\n"
+    vocabulary = options.with_name("vocab.txt.gz" if packed else "vocab.txt")
+    vocabulary.write_bytes(gzip.compress(words) if packed else words)
+    tokenizer = ElmoTokenizer.from_pretrained(convert_repository(options.parent, tmp_path / "out"))
+    tokenizer("столица , 3")
+    assert warnings == []
+    tokenizer("the city")
+    tokenizer("another city")
+    assert len(warnings) == 1
+    assert "(Latin)" in warnings[0]
+
+
+def test_the_characters_of_elmoformanylangs_tell(tmp_path: Path, warnings: list[str]) -> None:
+    source = write_model(tmp_path / "source", make_settings(), [["Ein", "Wort", "."]])
+    tokenizer = ElmoTokenizer.from_pretrained(convert_manylangs(source, tmp_path / "out"))
+    tokenizer("Noch ein Satz ! 3 €")
+    assert warnings == []
+    tokenizer("слово")
+    assert len(warnings) == 1
+    assert "this model's vocabulary has none (Cyrillic)" in warnings[0]
+
+
+def test_the_published_model_that_a_tasks_archive_names_tells(tmp_path: Path, warnings: list[str]) -> None:
+    model, options = load(*files_of(tmp_path / "source")), make_options()
+    for number, (file, known) in enumerate(((f"https://x.org/{PUBLISHED}", True), ("/home/x/options.json", False))):
+        archive = pack(tmp_path / f"{number}.tar.gz", task(file), state_of(model, [([0.0] * 3, 1.0)]), options)
+        tokenizer = ElmoTokenizer.from_pretrained(convert_archive(archive, tmp_path / f"out{number}"))
+        tokenizer("서울")
+        assert len(warnings) == 1
+        assert ("scripts" in tokenizer.init_kwargs) == known
+
+
+def test_of_files_without_a_name_nothing_is_known(tmp_path: Path, warnings: list[str]) -> None:
+    ElmoTokenizer.from_pretrained(convert(*files_of(tmp_path / "source"), tmp_path / "out"))("서울 Москва 東京")
+    assert warnings == []
+
+
+def test_scripts_that_are_no_list_of_names_are_refused() -> None:
+    with pytest.raises(ValueError, match="scripts is 'Latin', but must be a list of names of scripts"):
+        ElmoTokenizer(scripts="Latin")("a word")
 
 
 def test_the_model_that_ships_read_english(warnings: list[str]) -> None:
