@@ -5,6 +5,8 @@ import os
 import re
 import subprocess
 import sys
+import unicodedata
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from hf_elmo.conversion import all_names, convert, convert_manylangs
 from hf_elmo.conversion.download import PUBLISHED_MODELS, PUBLISHED_TRAININGS
 from hf_elmo.conversion.published import MANYLANGS, page
 from hf_elmo.model_cards import make_card
+from hf_elmo.words_elmo import script_of
 
 from .allennlp_files import make_arrays, make_options, write_files
 from .conftest import TINY
@@ -46,7 +49,12 @@ OF_EACH = {"library_name": "transformers", "pipeline_tag": "feature-extraction"}
 OF_EACH |= {"tags": ["elmo", "bilm", "character-level"]}
 PARTS = ["Use", "Sizes", "Training data", "Known scores", "Limits and biases", "Good to know"]
 PARTS += ["Conversion", "Citation"]
-WITH_EXAMPLES = ("ar", "de", "es", "fr", "ja", "ko", "pt", "ru", "zh")
+# Of the languages of ELMoForManyLangs that are not written in Latin letters.
+SCRIPTS = {code: {"Cyrillic"} for code in ("bg", "cu", "ru", "uk")} | {
+    code: {"Arabic"} for code in ("ar", "fa", "ug", "ur")
+}
+SCRIPTS |= {"el": {"Greek"}, "grc": {"Greek"}, "he": {"Hebrew"}, "hi": {"Devanagari"}, "ko": {"Hangul"}}
+SCRIPTS |= {"ja": {"Chinese characters", "Hiragana"}, "zh": {"Chinese characters"}}
 OF_ALLENNLP = ("small", "medium", "original", "original-5.5b")
 CONVERTED = {
     "parameters": 12345,
@@ -60,6 +68,12 @@ CONVERTED = {
 def card_of(about: ModelCard | None, **fields: object) -> ModelCard:
     """A card as the Hub reads it."""
     return ModelCard(make_card("elmo-test", about, config=ElmoConfig(**TINY), **fields).content)
+
+
+@cache
+def examples(name: str) -> list[str]:
+    """The two texts of a published model's page."""
+    return [one["text"] for one in page(name).data.to_dict()["widget"]]
 
 
 def sections(text: str) -> dict[str, str]:
@@ -76,10 +90,9 @@ def test_every_published_model_has_a_card() -> None:
 def test_the_metadata_of_a_published_model_holds_what_is_known(name: str) -> None:
     card = card_of(page(name), **CONVERTED)
     data = card.data.to_dict()
-    widget = data.pop("widget", None)
+    widget = data.pop("widget")
     assert data == OF_EACH | KNOWN[name]
-    assert (widget is None) == (name.startswith("manylangs") and name.partition("-")[2] not in WITH_EXAMPLES)
-    assert all(one.keys() == {"text"} for one in widget or ())
+    assert [one.keys() for one in widget] == [{"text"}] * 2
     assert data["pipeline_tag"] in SUPPORTED_TASKS
     assert re.fullmatch("[a-z]{2,3}", data.get("language", "en"))
     text = " ".join(card.text.split())
@@ -102,6 +115,18 @@ def test_a_card_has_all_of_its_parts(name: str) -> None:
     assert found["Citation"].count("@") == 1 + (name == "seqvec" or name.startswith("manylangs"))
     assert "peters-etal-2018-deep" in found["Citation"]
     assert found["Use"].count("```python") == 1
+
+
+@pytest.mark.parametrize("code", MANYLANGS)
+def test_the_example_of_a_language_is_in_its_script_and_its_own(code: str) -> None:
+    texts = examples(f"manylangs-{code}")
+    assert {script for letter in "".join(texts) if (script := script_of(letter))} == SCRIPTS.get(code, {"Latin"})
+    for text in texts:
+        assert unicodedata.is_normalized("NFC", text)
+        assert len(text.split()) >= 2
+        assert code == "cu" or text.split()[-1] in (".", "。", "।", "۔")  # as Universal Dependencies splits
+    assert all(texts != examples(f"manylangs-{other}") for other in MANYLANGS if other != code)
+    assert json.dumps(texts, ensure_ascii=False) in card_of(page(f"manylangs-{code}"), **CONVERTED).text
 
 
 @pytest.mark.parametrize("name", OF_ALLENNLP)
@@ -197,7 +222,8 @@ def python_blocks(card: ModelCard) -> list[str]:
 def tiny(name: str, folder: Path) -> Path:
     """A small random model, converted with the page of a published one."""
     if name.startswith("manylangs"):
-        source = write_model(folder / f"{name}-source", make_settings(), [["A", "sentence", "."]])
+        sentences = [text.split() for text in examples(name)]
+        source = write_model(folder / f"{name}-source", make_settings(), sentences)
         return convert_manylangs(source, folder / f"elmo-{name}", about=page(name))
     options = make_options()
     source = write_files(folder / f"{name}-source", options, make_arrays(options))
@@ -205,15 +231,16 @@ def tiny(name: str, folder: Path) -> Path:
     return convert(*source, folder / f"elmo-{name}", about=page(name), word_splitting=splitting)
 
 
-# The longest of the two texts of each card, with its boundaries.
-WORDS = {"small": 12, "medium": 12, "original": 12, "original-softmax": 12, "original-5.5b": 12}
-WORDS |= {"portuguese": 9, "pubmed": 10, "seqvec": 17}
-WORDS |= {"manylangs-ko": 7, "manylangs-zh": 9, "manylangs-fi": 5}
+def words_of(name: str) -> int:
+    """Of the longest of the two texts of a card, with its boundaries: as its tokenizer splits them."""
+    counts = {"small": 12, "medium": 12, "original": 12, "original-softmax": 12, "original-5.5b": 12}
+    counts |= {"portuguese": 9, "pubmed": 10, "seqvec": 17}
+    return counts.get(name) or 2 + max(len(text.split()) for text in examples(name))
 
 
 def test_every_code_block_runs_where_hf_elmo_is_not(tmp_path: Path) -> None:
     """As it stands in the card, in the folder that holds the checkpoint under the name that the card gives."""
-    cards = {name: ModelCard.load(tiny(name, tmp_path) / "README.md") for name in WORDS}
+    cards = {name: ModelCard.load(tiny(name, tmp_path) / "README.md") for name in KNOWN}
     blocks = {name: python_blocks(card) for name, card in cards.items()}
     assert all(len(found) == 1 for found in blocks.values())
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
@@ -222,7 +249,9 @@ def test_every_code_block_runs_where_hf_elmo_is_not(tmp_path: Path) -> None:
     command = [sys.executable, "-I", "-c", RUN, code]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    for (name, words), line in zip(WORDS.items(), done.stdout.splitlines(), strict=True):
+    assert "has letters of a script" not in done.stderr
+    for name, line in zip(cards, done.stdout.splitlines(), strict=True):
+        words = words_of(name)
         (size,) = re.findall(r"`outputs\.pooler_output`, `\[2, (\d+)\]`", cards[name].text)
         expected = [2, words, int(size)]
         assert json.loads(line) == [expected[:2], expected, [2, int(size)], [expected] * 3], name
