@@ -255,6 +255,11 @@ def _explained(repository: str) -> Iterator[None]:
         if answer is not None:
             raise _refusal(answer, repository) from error
         reason = " ".join(f"{type(chain[-1]).__name__}: {chain[-1]}".split())[:300]
+        if "/xet-write-token/" in reason and "404" in reason:
+            raise ConnectionError(
+                f"the Hub has no xet storage for {repository}, to which huggingface_hub uploads where hf_xet is "
+                "installed: set HF_HUB_DISABLE_XET=1, and run the same command again."
+            ) from error
         raise ConnectionError(
             f"the upload to {repository} was interrupted ({reason}); run the same command again: large files that "
             "have arrived are not sent again."

@@ -42,6 +42,7 @@ SLOW = (
     "tests/tasks/test_predict.py::test_killed_runs_resume_to_the_same_bytes",
     "tests/test_compile.py",
     "tests/test_export.py",
+    "tests/test_hub.py::test_a_hub_without_xet_where_hf_xet_is_installed",
     "tests/test_hub.py::test_pushed_by_each_way_and_loaded_where_hf_elmo_is_not",
     "tests/test_model_cards.py::test_every_code_block_runs_where_hf_elmo_is_not",
     "tests/test_package.py::test_the_installed_wheel_runs_outside_of_the_checkout",

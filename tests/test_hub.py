@@ -524,5 +524,24 @@ def test_pushed_by_each_way_and_loaded_where_hf_elmo_is_not(tmp_path: Path, conv
             np.testing.assert_allclose(found[name], model(**batch)[0], atol=1e-6, rtol=0, err_msg=name)
 
 
+def test_a_hub_without_xet_where_hf_xet_is_installed(tmp_path: Path, folder: Path) -> None:
+    """In processes of their own: the client keeps a session of xet's, with threads."""
+    pytest.importorskip("hf_xet")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
+    environment |= {"HF_HOME": str(tmp_path / "home"), "HF_TOKEN": "hf_writer", "HF_ELMO_KERNELS": "off"}
+    command = [sys.executable, "-m", "hf_elmo", "push", str(folder), REPO]
+    with hub_server.serving() as hub:
+        environment |= {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_TELEMETRY": "1"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        assert f"the Hub has no xet storage for {REPO}" in done.stderr
+        assert "HF_HUB_DISABLE_XET=1" in done.stderr
+        environment["HF_HUB_DISABLE_XET"] = "1"
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert hub.files(REPO).keys() >= SAVED
+
+
 def test_the_function_is_public() -> None:
     assert hf_elmo.push is push
