@@ -104,8 +104,8 @@ def shared() -> Path:
     missing(f"no data in {folder}: set ELMO_SHARED to the folder that holds it", "ELMO_REQUIRE_SHARED")
 
 
-# Fixtures of other implementations, with which a test compares: .ci/peers has them all, and runs these tests.
-PEERS = {"allennlp_python", "manylangs_python", "simple_elmo_python", "tensorflow"}
+# Fixtures of other implementations with which a test compares, and of what else asks for much: .ci/peers has them all.
+PEERS = {"allennlp_python", "manylangs_python", "simple_elmo_python", "spacy", "tensorflow"}
 
 
 def peer_python(variable: str, peer: str) -> str:
@@ -130,13 +130,22 @@ def simple_elmo_python() -> str:
     return peer_python("ELMO_SIMPLE_ELMO_PYTHON", "simple_elmo 0.9.2")
 
 
+def peer_module(name: str) -> ModuleType:
+    """A peer in the environment of the tests."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        missing(f"{name} is not installed", "ELMO_REQUIRE_PEERS")
+
+
 @pytest.fixture(scope="session")
 def tensorflow() -> ModuleType:
-    """TensorFlow, in the environment of the tests."""
-    try:
-        return importlib.import_module("tensorflow")
-    except ModuleNotFoundError:
-        missing("tensorflow is not installed", "ELMO_REQUIRE_PEERS")
+    return peer_module("tensorflow")
+
+
+@pytest.fixture(scope="session")
+def spacy() -> ModuleType:
+    return peer_module("spacy")
 
 
 @pytest.fixture(autouse=True)

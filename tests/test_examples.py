@@ -117,8 +117,7 @@ def test_nearest_neighbors_prints_every_layer(example, folder, tmp_path, capsys)
     assert "A [match] in the bank ." in out
 
 
-def test_the_pipe_of_spacy_gives_the_vectors_of_embed(example, folder, capsys):
-    spacy = pytest.importorskip("spacy", reason="spaCy is not installed")
+def test_the_pipe_of_spacy_gives_the_vectors_of_embed(spacy, example, folder, capsys):
     script = example("spacy_pipe")
     nlp = spacy.blank("en")
     nlp.add_pipe("elmo", config={"model": folder})
