@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer
 
 import hf_elmo.words_elmo
-from hf_elmo import ElmoTokenizer, embed
+from hf_elmo import ElmoTokenizer, embed, pretrain
 from hf_elmo.character_vocab_elmo import CharacterVocabulary
 from hf_elmo.conversion import convert, convert_archive, convert_manylangs, convert_named, convert_repository, load
 from hf_elmo.conversion.download import PUBLISHED_MODELS
@@ -178,6 +178,19 @@ def test_the_published_model_that_a_tasks_archive_names_tells(tmp_path: Path, wa
         tokenizer("서울")
         assert len(warnings) == 1
         assert ("scripts" in tokenizer.init_kwargs) == known
+
+
+@pytest.mark.usefixtures("any_sizes")
+def test_a_published_model_that_reads_on_keeps_what_it_read(tmp_path: Path, warnings: list[str]) -> None:
+    init = convert_named("small", tmp_path / "init", files=files_of(tmp_path / "source"))
+    (tmp_path / "text.txt").write_text("서울 에 간다 .\n" * 40, encoding="utf-8")
+    arguments = {"max_steps": 1, "batch_size": 2, "window": 4, "report_to": []}
+    pretrain(tmp_path / "out", tmp_path / "text.txt", init=init, pretokenized=True, **arguments)
+    tokenizer = ElmoTokenizer.from_pretrained(tmp_path / "out")
+    tokenizer("Seoul 부산")
+    assert warnings == []
+    tokenizer("Москва")
+    assert len(warnings) == 1
 
 
 def test_of_files_without_a_name_nothing_is_known(tmp_path: Path, warnings: list[str]) -> None:

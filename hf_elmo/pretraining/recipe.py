@@ -219,6 +219,7 @@ def _model(
 
 def _with_vocabulary(tokenizer: ElmoTokenizer, file: Path) -> ElmoTokenizer:
     settings = {name: getattr(tokenizer, name) for name in ("word_splitting", "max_word_length")}
+    settings |= {name: tokenizer.init_kwargs[name] for name in ("scripts",) if name in tokenizer.init_kwargs}
     new = ElmoTokenizer(**settings, vocab_file=str(file))
     new.character_vocab = tokenizer.character_vocab
     return new
