@@ -15,7 +15,7 @@ from .crf_elmo import ElmoCRF
 from .encoders_elmo import ElmoHighwayLSTM
 from .lstm_elmo import State
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
-from .packing_elmo import expand, unpadded_mask, words_mask
+from .packing_elmo import Packing, expand, unpadded_mask, words_mask
 from .scalar_mix_elmo import ElmoScalarMix
 
 logger = logging.get_logger(f"transformers.{__name__}")
@@ -62,6 +62,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
     encoder_types: tuple[str | None, ...] = (None,)
     without_effect: tuple[str, ...] = ("num_scalar_mixes",)  # fields that the head does not read
+    _begin: tuple[list, Tensor, list[Tensor]] | None = None  # of `_layers_of_begin`
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
@@ -281,19 +282,43 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     @torch.compiler.disable  # it asks for the values
     @torch.no_grad()
     def _require_own_layers(self, layers: Tensor, begins: Tensor) -> None:
-        """Refuses the layers of another biLM (ValueError). Layer 0 of `<S>`, where `begins` `[batch, positions]` are,
-        depends on the biLM alone."""
-        word = self.dummy_inputs["input_ids"][:1, :1]
-        word[:, :, self.config.max_word_length :] = 2  # <S> among words with vectors, as character_vocab_elmo.py has it
-        found = layers[:, :, 0][begins].to(self.dtype)
-        own = self.elmo.char_encoder(word)[0].repeat(1, 2).to(found)
-        distance = ((found - own).norm(dim=1) / own.norm()).amax(0).item() if len(found) else 0.0
-        if distance > 0.05:  # the rounding of bfloat16 is 0.004, and another biLM's is about 1
+        """Refuses the layers of another biLM (ValueError). The forward halves at `<S>`, where `begins` `[batch,
+        positions]` are, depend on the biLM alone, as no word stands before it."""
+        own = self._layers_of_begin()
+        found = layers[begins][:, :, : own.shape[1]].to(own)
+        distances = ((found - own).norm(dim=2) / own.norm(dim=1)).amax(0).tolist() if len(found) else [0.0]
+        if not max(distances) <= 0.05:  # the rounding of bfloat16 is 0.004, and another biLM's is about 1
+            layer = max(range(len(distances)), key=distances.__getitem__)
             raise ValueError(
-                f"bilm_layers are of another biLM: layer 0 of <S> differs by {distance:.2f} of its length from this "
-                "model's. Store the layers of this one (store_layers). (special_tokens_mask says that the rows begin "
-                "with <S>.)"
+                f"bilm_layers are of another biLM: layer {layer} of <S> differs by {distances[layer]:.2f} of its "
+                "length from this model's. Store the layers of this one (store_layers). (special_tokens_mask says that "
+                "the rows begin with <S>.)"
             )
+
+    def _layers_of_begin(self) -> Tensor:
+        """The forward halves of the biLM's layers at `<S>`, `[layers, P]`; computed again when a weight has changed.
+
+        A write that PyTorch does not count (to `.data`) passes unseen here: that may miss a fault, or refuse layers of
+        weights that were, but makes no wrong number.
+        """
+        weights = [weight for part in (self.elmo.char_encoder, self.elmo.bilm) for weight in part.parameters()]
+        counted = not any(weight.is_inference() for weight in weights)
+        marks = [(id(weight), weight.data_ptr(), weight._version, weight.dtype) for weight in weights if counted]
+        if not counted or self._begin is None or self._begin[0] != marks:
+            word = self.dummy_inputs["input_ids"][:1, 0]
+            word[:, self.config.max_word_length :] = 2  # <S> among words with vectors: character_vocab_elmo.py
+            one = Packing.of(word.new_ones(1, 1, dtype=torch.bool))
+            with torch.autocast(self.device.type, enabled=False), torch.inference_mode(False):
+                modes = [(module, module.training) for module in self.elmo.modules()]
+                self.elmo.eval()
+                try:
+                    layers, _ = self.elmo.read(word, one)
+                finally:
+                    for module, training in modes:
+                        module.training = training
+            # The weights, so that no other one gets an id of theirs.
+            self._begin = marks, torch.stack([layer[0, 0] for layer in layers]).detach(), weights
+        return self._begin[1]
 
     def _look_up(self, word_vector_ids: Tensor, mask: Tensor) -> Tensor:
         if word_vector_ids.shape != mask.shape:

@@ -452,8 +452,10 @@ def test_stored_layers_give_what_input_ids_give(tokenizer: ElmoTokenizer, side: 
             model(**stored)
         stored["special_tokens_mask"] = (marker == 257) | (marker == 258)
     expected = model(**batch)
-    model.elmo.bilm.register_forward_pre_hook(lambda *_: pytest.fail("the biLM ran"))
+    words_read = []
+    model.elmo.bilm.register_forward_pre_hook(lambda _, arguments: words_read.append(arguments[0].shape[1]))
     found = model(**stored)
+    assert words_read == [1]  # <S>, to compare it with what is stored
     torch.testing.assert_close(found.loss, expected.loss)
     torch.testing.assert_close(found.antecedent_scores, expected.antecedent_scores)
 

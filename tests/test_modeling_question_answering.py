@@ -271,8 +271,10 @@ def test_training_on_stored_layers_is_the_same(tmp_path: Path, tokenizer, rows: 
     expected = train(tmp_path, make(**fields), rows, tokenizer, per_device_train_batch_size=3)
     model = make(**fields)
     stored = store_layers(model, rows, "float32")
-    model.elmo.bilm.register_forward_pre_hook(lambda *_: pytest.fail("the biLM ran"))
+    words_read = []
+    model.elmo.bilm.register_forward_pre_hook(lambda _, arguments: words_read.append(arguments[0].shape[1]))
     found = train(tmp_path, model, stored, tokenizer, per_device_train_batch_size=3)
+    assert words_read == [1]  # <S>, once, to compare it with what is stored
     for name, weight in expected.items():
         torch.testing.assert_close(found[name], weight, atol=1e-5, rtol=1e-5, msg=name)
 

@@ -172,8 +172,11 @@ def test_stored_layers_give_what_input_ids_give(tokenizer: ElmoTokenizer, head: 
     stored["bilm_layers"] = model.bilm_layers(inputs["input_ids"], inputs["attention_mask"]).detach()
     words_in = inputs["input_ids"].shape[1]
     assert stored["bilm_layers"].shape == (4, words_in, 3, 22)
-    model.elmo.bilm.register_forward_pre_hook(lambda *_: pytest.fail("the biLM ran"))
+    words_read = []
+    model.elmo.bilm.register_forward_pre_hook(lambda _, arguments: words_read.append(arguments[0].shape[1]))
     torch.testing.assert_close(model(**stored).logits, expected)
+    torch.testing.assert_close(model(**stored).logits, expected)
+    assert words_read in ([], [1])  # <S> once, where special_tokens_mask says that rows begin with it
 
 
 @pytest.mark.parametrize("head", HEADS)

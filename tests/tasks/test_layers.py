@@ -1,5 +1,6 @@
 """Layers stored once: the file, its types, and training from it as on input_ids."""
 
+import copy
 from pathlib import Path
 
 import datasets
@@ -94,8 +95,10 @@ def test_training_is_the_same_as_on_input_ids(tmp_path, tokenizer, head: str, dt
     stored = store_layers(make(head), rows, dtype)
     model = make(head)
     start = {name: weight.clone() for name, weight in model.state_dict().items()}
-    model.elmo.bilm.register_forward_pre_hook(lambda *_: pytest.fail("the biLM ran"))
+    words_read = []
+    model.elmo.bilm.register_forward_pre_hook(lambda _, arguments: words_read.append(arguments[0].shape[1]))
     found = weights_after_training(tmp_path, model, stored, tokenizer)
+    assert words_read == [1]  # <S>, once, to compare it with what is stored
     for name, weight in expected.items():
         torch.testing.assert_close(found[name], weight, atol=tolerance, rtol=tolerance, msg=name)
     assert not torch.equal(start["classifier.weight"], found["classifier.weight"])
@@ -150,6 +153,27 @@ def test_the_file_is_found_again_for_the_same_weights_only(tmp_path: Path, token
     other = store_layers(model, rows, folder=tmp_path)
     assert len(list(tmp_path.glob("*.arrow"))) == 3
     assert not np.array_equal(other[0]["bilm_layers"], first[0]["bilm_layers"])
+
+
+def test_layers_of_a_bilm_with_other_lstms_are_refused(tokenizer: ElmoTokenizer) -> None:
+    """Also where they changed after the model had taken layers of its own."""
+    model, rows = make("classifier"), data(tokenizer, "classifier").remove_columns("labels")
+    stored = DataCollatorWithPadding(tokenizer)(list(store_layers(model, rows, "float32")))
+    model(**stored)
+    with torch.no_grad():
+        for parameter in model.elmo.bilm.parameters():
+            parameter *= 1.5
+    with pytest.raises(ValueError, match=r"bilm_layers are of another biLM: layer [12] of <S>"):
+        model(**stored)
+    copied = copy.deepcopy(model)
+    own = DataCollatorWithPadding(tokenizer)(list(store_layers(copied, rows, "float32")))
+    model(**own), copied(**own)
+    with pytest.raises(ValueError, match="another biLM"):
+        copied(**stored)
+    model.train()
+    with torch.inference_mode():
+        model(**own)
+    assert model.elmo.training
 
 
 @pytest.mark.parametrize("head", HEADS)
