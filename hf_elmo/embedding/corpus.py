@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 from .. import __version__
 from ..configuration_elmo import ElmoConfig
 from ..evaluation import evaluation_mode
-from ..modeling_elmo import ElmoModel
+from ..modeling_elmo import ElmoBiLM, ElmoModel
 from ..shipped import load_weights, tokenizer_of
 from ..spelling import tokenizer_fingerprint
 from ..tokenization_elmo import ElmoTokenizer
@@ -214,6 +214,24 @@ def check_layers(layers: str | int, num_hidden_layers: int) -> str | int:
     )
 
 
+def _require_called_parts(model: ElmoModel) -> None:
+    """Refuses what stands around parts that are not called here, but read: it would be left out of the vectors.
+
+    Raises:
+        ValueError: the model or its biLM has a hook or a `forward` of its own.
+    """
+    if any(weight.is_meta for weight in model.parameters()):
+        return  # offloaded by hooks, which is refused as that
+    for name, module, kind in (("the model", model, ElmoModel), ("its bilm", model.bilm, ElmoBiLM)):
+        hooks = module._forward_hooks, module._forward_pre_hooks
+        if any(hooks) or "forward" in vars(module) or type(module).forward is not kind.forward:
+            raise ValueError(
+                f"{name} ({type(module).__name__}) has a hook or a forward of its own, which embed would pass over, as "
+                "it reads long texts in pieces: take it off, call the model yourself, or put the hook on the "
+                "char_encoder or on layers of the bilm, which are called."
+            )
+
+
 def prepare(
     model: ElmoModel | str | os.PathLike | None,
     tokenizer: ElmoTokenizer | None,
@@ -229,6 +247,7 @@ def prepare(
         model = getattr(model, "base_model", model)
         if not isinstance(model, ElmoModel):
             raise TypeError(f"model must be an ElmoModel, or the name or folder of one, not {type(model).__name__}")
+        _require_called_parts(model)
         if dtype not in (None, model.dtype) or device is not None:
             model = copy.deepcopy(model).to(device=device, dtype=dtype)
     if tokenizer is None:

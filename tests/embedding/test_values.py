@@ -1,5 +1,7 @@
 """The vectors are the model's own, whatever the batches, and however long a document is."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -147,3 +149,25 @@ def test_small_models_take_more_tokens_at_a_time(projection: int, tokens: int) -
     model = initial_model(hidden_size=2 * projection, cell_size=13)
     assert _batch_tokens(model) == tokens
     assert _batch_tokens(model.to("meta")) == 16384  # not a CPU
+
+
+@pytest.mark.parametrize("part", ["model", "bilm"])
+@pytest.mark.parametrize("how", ["hook", "instance", "class"])
+def test_what_stands_around_parts_that_embed_does_not_call_is_refused(model, part: str, how: str) -> None:
+    """It would be in the vectors of short rows alone, or in none."""
+    model = copy.deepcopy(model)
+    module = model if part == "model" else model.bilm
+    if how == "hook":
+        module.register_forward_hook(lambda *_: None)
+    elif how == "instance":
+        module.forward = module.forward
+    else:
+        module.__class__ = type("Own", (type(module),), {"forward": lambda self, *a, **k: None})
+    with pytest.raises(ValueError, match=r"has a hook or a forward of its own, which embed would pass over"):
+        embed(model, ["a b"])
+
+
+def test_a_class_of_ones_own_that_changes_no_forward_is_embedded(model) -> None:
+    expected_rows, model = embed(model, ["a b"]), copy.deepcopy(model)
+    model.__class__ = type("Own", (type(model),), {})
+    close(embed(model, ["a b"]), expected_rows)
