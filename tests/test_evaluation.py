@@ -1,6 +1,7 @@
 """Evaluation mode for the length of a block."""
 
 from contextlib import nullcontext
+from threading import Barrier, Thread
 
 import pytest
 from torch import nn
@@ -20,3 +21,30 @@ def test_each_module_gets_its_own_mode_back(raises: bool) -> None:
         if raises:
             raise KeyError
     assert [module.training for module in model.modules()] == before
+
+
+def test_the_last_of_several_threads_gives_the_mode_back() -> None:
+    model, inside, first_is_out = nn.Sequential(nn.Dropout()).train(), Barrier(2, timeout=20), Barrier(2, timeout=20)
+    modes = []
+
+    def first() -> None:
+        with evaluation_mode(model):
+            inside.wait()
+        first_is_out.wait()
+
+    def last() -> None:
+        with evaluation_mode(model):
+            inside.wait()
+            first_is_out.wait()
+            modes.extend(module.training for module in model.modules())
+
+    threads = [Thread(target=one) for one in (first, last)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert modes == [False, False]
+    assert all(module.training for module in model.modules())
+    with evaluation_mode(model), evaluation_mode(model):
+        pass
+    assert all(module.training for module in model.modules())
