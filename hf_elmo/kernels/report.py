@@ -42,13 +42,16 @@ def _calls(model: Any) -> Iterator[tuple[str, str, tuple, bool]]:
     encoder, config = model.char_encoder, model.config
     words = torch.zeros(3, config.row_length, dtype=torch.int64, device=model.device)
     lengths = torch.ones(3, dtype=torch.int64, device=model.device)
-    for title, rows, gradients in (("32 sentences", 32, False), ("one sentence", 1, False), ("training", 32, True)):
+    trained = any(weight.requires_grad for module in (encoder, model.bilm) for weight in module.parameters())
+    training = "training" if trained else "training of a head, the biLM frozen"
+    for title, rows, gradients in (("32 sentences", 32, False), ("one sentence", 1, False), (training, 32, trained)):
         call = _lstm_call(model, rows, gradients)
         yield f"LSTM, {title}", "lstm", (call,), gradients
     yield "cell, where PyTorch makes the products", "cell", (call.inputs, call.cell), False
-    yield "words, inference", "word-vectors", (encoder, words), False
-    trained = encoder.embedding, encoder.convolutions
-    yield "character convolutions, training", "character-maxima", (words, lengths, *trained), True
+    yield f"words, inference{'' if trained else ' and training'}", "word-vectors", (encoder, words), not trained
+    if trained:
+        modules = encoder.embedding, encoder.convolutions
+        yield "character convolutions, training", "character-maxima", (words, lengths, *modules), True
 
 
 def _lstm_call(model: Any, rows: int, gradients: bool) -> LstmCall:

@@ -175,7 +175,11 @@ def test_describe_says_what_would_run_and_why_not_the_others(model: ElmoModel) -
     assert "not cuda: inputs are on cpu, not on cuda" in text
     with kernels.use("off"):
         off = kernels.describe(model)
-    assert off.count("plain PyTorch") == 6
+    assert off.count("plain PyTorch") == 5
+    model.unfreeze_bilm()
+    with kernels.use("off"):
+        assert kernels.describe(model).count("plain PyTorch") == 6
+    model.freeze_bilm()
     assert "not packed: switched off" in off
     model.char_encoder.highways[0].register_forward_hook(lambda *_: None)
     assert "not word-cache: a ElmoHighway has a hook" in kernels.describe(model)
@@ -193,6 +197,20 @@ def test_describe_tells_what_a_call_then_does(dtype: torch.dtype) -> None:
     assert {name for operation, name in ran if operation == "lstm"} == {says} - {"plain PyTorch"}
     says = next(line for line in text if line.startswith("words, inference")).partition(": ")[2]
     assert {name for operation, name in ran if operation == "word-vectors"} == {says} - {"plain PyTorch"}
+
+
+@pytest.mark.parametrize("freeze", [True, False], ids=["frozen", "trained"])
+def test_describe_tells_what_a_step_of_training_then_does(freeze: bool) -> None:
+    sizes = {"hidden_size": 128, "cell_size": 96, "char_filters": [[1, 16]]}
+    model = ElmoForSequenceClassification(ElmoConfig(**sizes, num_labels=2, freeze_bilm=freeze)).train()
+    said = dict(line.partition(": ")[::2] for line in kernels.describe(model).split("\n") if line[0] != " ")
+    words = "words, inference and training" if freeze else "character convolutions, training"
+    lstm = "LSTM, training of a head, the biLM frozen" if freeze else "LSTM, training"
+    batch = ElmoTokenizer()(["a b c"] * 32, return_tensors="pt")
+    with kernels.record() as ran:
+        model(**batch, labels=torch.zeros(32, dtype=torch.int64)).loss.backward()
+    assert {name for operation, name in ran if operation == "lstm"} == {said[lstm]} - {"plain PyTorch"}
+    assert {name for operation, name in ran if operation not in ("lstm", "cell")} == {said[words]} - {"plain PyTorch"}
 
 
 def test_kernels_are_imported_when_they_are_needed() -> None:
