@@ -257,8 +257,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
             self._said_what_is_trained = self.base_model._said_what_is_trained = True
             trained, all_ = (sum(x.numel() for x in self.parameters() if x.requires_grad or every) for every in (0, 1))
             logger.warning_once(f"{type(self).__name__}: {trained:,} of {all_:,} parameters are trained (freeze_bilm).")
-            if self.dtype == torch.float16:
-                logger.warning_once("The weights are float16, in which training soon ends in NaN: " + FLOAT32_INSTEAD)
+        if mode and self.dtype == torch.float16:
+            logger.warning_once("The weights are float16, in which training soon ends in NaN: " + FLOAT32_INSTEAD)
         return super().train(mode)
 
     def resize_token_embeddings(self, new_num_tokens: int | None = None, *_: object, **__: object) -> nn.Embedding:

@@ -343,6 +343,9 @@ def test_training_float16_weights_is_warned_of(caplog, dtype: torch.dtype) -> No
     for _ in range(2):
         make().to(dtype).eval().train()
     assert caplog.text.count("The weights are float16") == (dtype == torch.float16)
+    transformers.utils.logging.warning_once.cache_clear()
+    make().train().to(dtype).train()
+    assert caplog.text.count("The weights are float16") == 2 * (dtype == torch.float16)
 
 
 @pytest.mark.parametrize("frozen", [True, False])
