@@ -21,6 +21,7 @@ from hf_elmo import ElmoTokenizer
 from hf_elmo.character_vocab_elmo import CharacterVocabulary
 from hf_elmo.tokenization_elmo import words_to_character_ids
 from tests.conftest import SENTENCES
+from tests.forks import exit_code
 
 TEXTS = ["one two three", "four", "", "five six seven eight"]
 LENGTHS = [5, 3, 2, 6]  # with <S> and </S>
@@ -479,7 +480,7 @@ def test_a_child_tokenizes_whatever_was_asked_of_the_backends_threads(
             os._exit(len(ElmoTokenizer().split_into_words(texts)) % 256)
         finally:
             os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 300 % 256
+    assert exit_code(child) == 300 % 256
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
@@ -505,7 +506,7 @@ def test_a_child_tokenizes_although_a_thread_did_at_the_fork(tokenizer: ElmoToke
                     os._exit(len(ElmoTokenizer()(["a"], is_split_into_words=True)["input_ids"]))
                 finally:
                     os._exit(1)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+            assert exit_code(child) == 3
     finally:
         stop.set()
         thread.join()

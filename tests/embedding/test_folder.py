@@ -22,6 +22,7 @@ from hf_elmo.embedding.parts import PartsFolder, RowLayout
 from hf_elmo.embedding.writers import writer_for
 from hf_elmo.kernels import native, registry
 
+from ..forks import exit_code
 from ..harness.kills import watch_files
 from .helpers import ROWS, Stopped, close, read, text_file
 
@@ -46,7 +47,7 @@ def started(said: Path, function: Callable[..., None], *arguments: object) -> in
 
 def finish(process: int) -> int:
     """Its exit status, or the number of the signal that ended it, negative."""
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    return exit_code(process)
 
 
 # -- one run at a time -------------------------------------------------------------------------------------------------

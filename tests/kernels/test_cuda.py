@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from hf_elmo.kernels import cuda_graphs, cuda_inference, training
 from hf_elmo.kernels.cuda_graphs import GraphPool
 from hf_elmo.lstm_elmo import LstmCall, LstmWeights, bilstm_layer
+from tests.forks import exit_code
 from tests.lstm_layers import BATCHES, CLIPS, TOLERANCE, assert_near, everything, random_layer, reference
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -173,7 +174,7 @@ def ends(work: Callable[[], object]) -> bool:
         signal.alarm(5)  # ends a process that waits
         work()
         os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    return exit_code(child) == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

@@ -22,6 +22,7 @@ from hf_elmo import kernels
 from hf_elmo.kernels import native
 from hf_elmo.kernels.report import describe_environment
 from hf_elmo.lstm_elmo import bilstm_layer
+from tests.forks import exit_code
 from tests.lstm_layers import random_layer, reference
 
 pytestmark = [
@@ -360,4 +361,4 @@ def test_a_fork_does_not_inherit_a_lock_that_is_held() -> None:
         child = os.fork()
         if child == 0:
             os._exit(0 if native._library.lock.acquire(timeout=5) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert exit_code(child) == 0

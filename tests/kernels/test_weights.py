@@ -12,6 +12,7 @@ import torch
 
 from hf_elmo.kernels import constant_weights, native, weights
 from hf_elmo.kernels.weights import cached
+from tests.forks import exit_code
 
 
 class Maker:
@@ -199,4 +200,4 @@ def test_a_fork_does_not_inherit_a_lock_that_is_held():
         child = os.fork()
         if child == 0:
             os._exit(0 if weights._lock.acquire(timeout=5) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert exit_code(child) == 0

@@ -18,6 +18,7 @@ from hf_elmo.kernels import native, weights, word_cache
 from hf_elmo.kernels.cpu_packed import why_not_packed
 from hf_elmo.kernels.word_cache import WordVectors
 from hf_elmo.tokenization_elmo import words_to_character_ids
+from tests.forks import exit_code
 from tests.lstm_layers import CHANGES
 from tests.test_modeling_numbers import ARCHITECTURES, make
 
@@ -364,7 +365,7 @@ def test_a_fork_goes_on_although_another_thread_was_at_work(encoder) -> None:
         if child == 0:
             torch.set_num_threads(1)
             os._exit(0 if torch.allclose(encoder(ids), expected, atol=1e-6) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert exit_code(child) == 0
 
 
 def test_threads_share_what_is_kept(encoder) -> None:
