@@ -49,7 +49,7 @@ def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool],
 
 
 class ElmoCRF(nn.Module):
-    """Scores of sequences of labels: what the words say of each label, and of one label after another.
+    """Scores of sequences of labels: emission scores of words and transition scores of one label after another.
 
     All methods take `emissions [batch, words, labels]` and `mask [batch, words]`, the words of each row at its left end
     (`compact` of packing_elmo.py puts them there), and compute in float32 at least.

@@ -1,4 +1,4 @@
-"""What a head reads words with, between the word vectors and the classifier: encoders and poolings."""
+"""Encoders and poolings of the heads, between the word vectors and the classifier."""
 
 from collections.abc import Sequence
 
@@ -77,15 +77,15 @@ class ElmoHighwayLSTM(GradientCheckpointingLayer):
         # Under autocast the linear maps are of its type, and what is added up over the words of the weights'.
         hidden = highway.new_zeros(batch_sizes[0], self.hidden_size)
         cell = self.bias.new_zeros(hidden.shape)
-        kept = nn.functional.dropout(torch.ones_like(hidden), self.dropout, self.training)
+        dropout_mask = nn.functional.dropout(torch.ones_like(hidden), self.dropout, self.training)
         weight_hh = self.weight_hh.T.to(hidden)
         steps = zip(*(part.split(batch_sizes) for part in (torch.cat(gates, dim=1), highway)), strict=True)
         outputs = []
-        for from_word, passed in steps:
-            size = len(passed)  # the last rows have ended
+        for from_word, carried in steps:
+            size = len(carried)  # the last rows have ended
             i, f, g, o, r = torch.addmm(from_word, hidden[:size], weight_hh).chunk(5, dim=1)
             cell = f.sigmoid() * cell[:size] + i.sigmoid() * g.tanh()
-            hidden = torch.lerp(passed, (o.sigmoid() * cell.tanh()).to(passed), r.sigmoid()) * kept[:size]
+            hidden = torch.lerp(carried, (o.sigmoid() * cell.tanh()).to(carried), r.sigmoid()) * dropout_mask[:size]
             outputs.append(hidden)
         return torch.cat(outputs)
 

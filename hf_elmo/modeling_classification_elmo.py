@@ -173,7 +173,7 @@ def sequence_classification_loss(
         num_items_in_batch: the labels of all accumulated steps; `None` for the mean over `labels`.
 
     Raises:
-        ValueError: a label is none, or, with `num_items_in_batch`, a number is -100, which is not counted there.
+        ValueError: a label is out of range; or, with `num_items_in_batch`, one is -100, which is not counted there.
     """
     if config.problem_type is None:
         if config.num_labels == 1 and not labels.is_floating_point():

@@ -1,4 +1,4 @@
-"""ELMo with a resolver of coreference on it: the mentions of a document, and which of them mean the same (Lee et al.
+"""ELMo with a head for coreference resolution: the mentions of a document, and which of them mean the same (Lee et al.
 2017, 2018)."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,7 +51,7 @@ class ElmoCoreferenceOutput(ModelOutput):
 
 
 class ElmoFeature(nn.Embedding):
-    """Vectors of a few values: widths, distances, speakers, genres."""
+    """Feature embeddings: of widths, distances, speakers, genres."""
 
 
 class ElmoScorer(nn.Module):
@@ -461,7 +461,7 @@ class _Sentences:
 
 def prune(first: Sequence[int], last: Sequence[int], order: Tensor, number: int) -> list[int]:
     """
-    Spans, the best first, but none that crosses one that is kept (Lee et al. 2017, section 5).
+    Greedy pruning: the best spans first, none that crosses one that is kept (Lee et al. 2017, section 5).
 
     Args:
         first, last: of each span its words.
@@ -502,7 +502,7 @@ def _by_rows(score: Callable[[slice], Tensor], antecedents: Tensor) -> Tensor:
 
 
 def _nll(found: tuple[Tensor, ...], labels: Tensor) -> Tensor:
-    """The negative log-likelihood of all antecedents that are right, together, summed over the spans (Lee et al. 2017,
+    """The marginal negative log-likelihood of the gold antecedents, summed over the spans (Lee et al. 2017,
     section 6); none is right where no such span comes before."""
     spans, _, antecedents, scores = found
     cluster_of = {(first, last): cluster + 1 for first, last, cluster in labels.tolist()}

@@ -1,4 +1,4 @@
-"""ELMo with a finder of answers on it: the words of a passage that answer a question."""
+"""ELMo with a head for extractive question answering: the words of a passage that answer a question."""
 
 import math
 
@@ -75,8 +75,8 @@ class ElmoSelfAttention(nn.Module):
 
 
 class ElmoAnswerSpan(nn.Module):
-    """Scores of words as the first and as the last of the answer; the last is sought with the first in mind (Clark and
-    Gardner 2018). With `config.allow_no_answer` a score, too, that there is no answer (their no-answer option)."""
+    """Scores of words as the first and as the last of the answer, the end conditioned on the start (Clark and Gardner
+    2018). With `config.allow_no_answer` a score, too, that there is no answer (their no-answer option)."""
 
     def __init__(self, size: int, hidden_size: int, config: ElmoConfig) -> None:
         super().__init__()

@@ -100,7 +100,7 @@ def _exponentiate_(logits: Tensor, true_logits: Tensor, hits: Tensor) -> tuple[T
     Args:
         logits: `[rows, sampled]`, of the negatives.
         true_logits: `[rows]` float32.
-        hits: `[rows]` int64, where the row's target is among the negatives, -1 where it is not.
+        hits: `[rows]` int64, accidental hits: where the row's target is among the negatives, -1 where it is not.
 
     Returns:
         `top`, the largest logit of each row, and the sum of its exponentials with that of the target, both `[rows]`

@@ -38,9 +38,9 @@ def load(folder: str, threads: int, dtype: str, precision: str = "highest", cons
 
 def forget_words() -> None:
     """Empty the cache of words' vectors, so that a time is that of text which comes for the first time."""
-    from hf_elmo.kernels.word_cache import forget
+    from hf_elmo.kernels.word_cache import clear
 
-    forget()
+    clear()
 
 
 def _embed(sentences: list[str], **options: Any) -> Any:

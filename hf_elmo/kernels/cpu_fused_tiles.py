@@ -22,7 +22,7 @@ def supports(call: LstmCall) -> str | None:
     if kind is None:
         return f"inputs are {call.inputs.dtype}, not float32 or bfloat16"
     if native.library() is not None and not _has_tiles():
-        return "this processor has no AMX tiles, or the system does not lend them"
+        return "this processor has no AMX tiles, or the operating system does not permit them (arch_prctl)"
     if kind == "split_tiles" and _exact_products():
         return 'float32 products are exact: torch.set_float32_matmul_precision("high") would allow faster ones'
     return why_not_kind(kind, call)

@@ -32,7 +32,7 @@ def infer(call: LstmCall) -> tuple[Tensor, Tensor]:
     weight_ih, weight_hh, bias, weight_hr = stacked
     cell = call.cell.clone(memory_format=torch.contiguous_format)
     rows, weight = cell.shape[1], torch.cat((weight_ih, weight_hh), dim=2).mT
-    # What a step multiplies, the word beside the output of the step before, lies ready for every step.
+    # The operands of every step, `[x_t; h_{t-1}]`, are allocated before the first.
     both = torch.cat((inputs, inputs.new_empty(*inputs.shape[:2], call.hidden.shape[2])), dim=2)
     both[:, :rows, size:] = call.hidden
     outputs = torch.empty_like(both[:, :, size:], memory_format=torch.contiguous_format)

@@ -39,7 +39,7 @@ def row_highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:
     """`g * relu(transform) + (1 - g) * x`, where `g = sigmoid(carry)`: the same bits for a row alone and among others.
 
     PyTorch's sigmoid gives what is left over whole vectors at the end of a tensor, or of a thread's share of it, other
-    last digits.
+    least significant bits.
 
     Args:
         x, carry, transform: `[rows, size]` float32; `x` is written over.

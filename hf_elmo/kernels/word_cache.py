@@ -175,14 +175,14 @@ def _highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:
 _all: WeakSet[WordVectors] = WeakSet()
 
 
-def forget() -> None:
+def clear() -> None:
     """Empty all caches."""
     for vectors in list(_all):
         with vectors.lock:
             vectors.places.clear()
 
 
-def _forget_threads() -> None:
+def _after_fork() -> None:
     """After a fork: a thread that held a lock, half way through its words, is not there in the child."""
     for vectors in list(_all):
         vectors.lock = threading.Lock()
@@ -190,4 +190,4 @@ def _forget_threads() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,7 +1,7 @@
 /* Inference over many rows: a direction of a layer in one call, products and cells at the same time.
  *
  * A library's product hands its sums over through memory, and the cells begin when it has ended. Here a product of 16
- * rows with 64 columns, the four gates of 16 cells, stays in the first cache until its cells have been computed, which
+ * rows with 64 columns, the four gates of 16 cells, stays in the L1 cache until its cells have been computed, which
  * happens between the instructions of the next product: matrix units and vector units work side by side. Rows never
  * meet, so groups of rows run to their end on threads of their own, and what a row gives does not depend on the others.
  *
@@ -76,8 +76,8 @@ INLINE void fetch(const void *x, long line, long end) {
 #define TYPE f32
 #define OPERAND f32
 #define PARTS 1 /* numbers of an operand to a number of TYPE */
-#define AT_ONCE 4 /* of DEPTH rows of weights: they stay in the first cache for all rows */
-#define EXACT 1 /* exponentials and quotients to the last digits of float32 */
+#define AT_ONCE 4 /* of DEPTH rows of weights: they stay in the L1 cache for all rows */
+#define EXACT 1 /* exponentials and quotients to float32's least significant bits */
 #define PAIR 1 /* rows of weights to an instruction */
 #define ADD_PRODUCT(SUM, TILE, WEIGHTS) _mm512_fmadd_ps(all(*(TILE)), load_f32(WEIGHTS), SUM)
 #include "fused_kind.h"
@@ -116,7 +116,7 @@ INLINE void begin_tiles(void) {
   _tile_loadconfig(&shape);
 }
 
-/* Linux lends the tiles to a process that asks for them (ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA). */
+/* Linux permits the tiles to a process that asks for them (ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA). */
 int request_tiles(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
 
 #define TILES

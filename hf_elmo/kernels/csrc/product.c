@@ -1,7 +1,7 @@
 /* float32 products of rows with a weight, and the highway between two, each row by itself: what a row gives does not depend on how many rows there
  * are, nor on where they lie, as it does with libraries that choose their loops by both.
  *
- * Weights lie in blocks of COLUMNS: [block][k][COLUMNS]. A block stays in the second cache for all rows. Sums of CHUNK
+ * Weights lie in blocks of COLUMNS: [block][k][COLUMNS]. A block stays in the L2 cache for all rows. Sums of CHUNK
  * products are added up by themselves, so that a long sum is rounded as little as a library's.
  */
 #include "elmo.h"
@@ -47,7 +47,7 @@ static void all_rows(const float *x, const float *weights, const float *bias, fl
 }
 
 /* sums [rows][columns] = bias [blocks * COLUMNS] + x [rows][depth] * weights [blocks][depth][COLUMNS], GROUP rows at a
-   time: they stay in the second cache for all blocks. */
+   time: they stay in the L2 cache for all blocks. */
 void product(const float *x, const float *weights, const float *bias, float *sums, long rows, long depth, long columns,
              int threads) {
   long blocks = (columns + COLUMNS - 1) / COLUMNS, groups = (rows + GROUP - 1) / GROUP;
