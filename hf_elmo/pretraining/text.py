@@ -191,8 +191,9 @@ class DatasetTexts:
         if hasattr(self.dataset, "column_names"):
             from datasets.distributed import split_dataset_by_node
 
-            shards = getattr(self.dataset, "num_shards", world_size)
-            if not self.countable and shards % world_size and rank == 0:
+            # `n_shards` before datasets 3.1
+            shards = 0 if self.countable else getattr(self.dataset, "num_shards", None) or self.dataset.n_shards
+            if shards % world_size and rank == 0:
                 logger.warning_once(
                     "The stream has %d shards (files), which is no multiple of the %d processes: each process reads "
                     "them all and keeps its rows. `reshard()` of Parquet makes more.",
