@@ -28,11 +28,11 @@ from .words_elmo import (
     require_words_of_some_length,
     scatter_rows,
     stored_layers,
+    warn_of_misspelt,
 )
 
 # Words as the 1 Billion Word Benchmark writes them, on which the published English models were trained: case kept,
-# punctuation apart, clitics apart at the apostrophe ("don 't", "dog 's"), numbers, hyphenated words and abbreviations
-# whole.
+# punctuation and clitics apart ("don 't", "dog 's"), numbers, hyphenated words and abbreviations whole.
 _LETTER = r"[\p{L}\p{M}\p{N}]"
 _TITLES = (
     r"(?:Mrs?|Ms|Mme|Messrs|Drs?|Prof|Rev|Hon|St|Sts|Gen|Col|Maj|Capt|Lt|Sgt|Gov|Sen|Rep|Jr|Sr|Inc|Corp|Ltd|Co|Bros|vs)"
@@ -239,6 +239,7 @@ class ElmoTokenizer(TokenizersBackend):
         named = [None if token is None else str(token) for token in (bos_token, eos_token, pad_token)]
         if None in named or len(set(named)) < len(named):
             raise ValueError(f"bos_token, eos_token, pad_token are {named}, but must be three strings, all different.")
+        warn_of_misspelt(kwargs)
         self.word_splitting = word_splitting
         self.max_word_length = max_word_length
         self.character_vocab = None if character_vocab_file is None else CharacterVocabulary.load(character_vocab_file)

@@ -1,6 +1,7 @@
 """Words, and what stands beside their characters: the numbers of words that have vectors of their own, scripts that
 were read, stored layers."""
 
+import difflib
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,26 @@ _SCRIPT = re.compile(
 )
 _SCRIPT_NAMES = {"CJK": "Chinese characters"}
 
+ARGUMENTS = (
+    "word_splitting",
+    "max_word_length",
+    "split_special_tokens",
+    "words_file",
+    "character_vocab_file",
+    "scripts",
+)
+
 LONGEST_WORD = 10_000_000  # characters; for each of them the tokenizer's backend takes about 130 bytes
+
+
+def warn_of_misspelt(given: dict[str, Any]) -> None:
+    """An argument of the tokenizer that is nearly one of ours. (transformers keeps any other.)"""
+    for name, value in given.items():
+        nearest = difflib.get_close_matches(name, ARGUMENTS, n=1, cutoff=0.8)
+        if nearest and name not in ARGUMENTS:
+            logger.warning(
+                f"ElmoTokenizer has no argument {name} ({value!r} has no effect); did you mean {nearest[0]}?"
+            )
 
 
 def require_words_of_some_length(texts: str | Sequence | None) -> None:

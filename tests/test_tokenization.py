@@ -553,3 +553,12 @@ def test_what_the_tokenizer_was_made_with_is_told_and_no_folder_is_saved(
     third = loader.from_pretrained(tmp_path / "second")
     assert third.words == (["the", "cat"] if "words_file" in files else None)
     assert dict(third("the hü dog")) == dict(tokenizer("the hü dog"))
+
+
+@pytest.mark.parametrize("name", ["word_spliting", "max_word_len", "words_files"])
+def test_a_misspelt_argument_is_warned_of(tmp_path: Path, caplog, name: str) -> None:
+    ElmoTokenizer().save_pretrained(tmp_path)
+    ElmoTokenizer.from_pretrained(tmp_path, model_max_length=9, chat_template="x", some_other_librarys="y")
+    assert not caplog.text
+    ElmoTokenizer.from_pretrained(tmp_path, **{name: 7})
+    assert f"ElmoTokenizer has no argument {name} (7 has no effect); did you mean" in caplog.text
