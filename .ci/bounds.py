@@ -4,9 +4,11 @@ the tests in it with the Python that runs this script.
 
     python3.11 .ci/bounds.py lowest outputs/lowest
     python3.13 .ci/bounds.py newest outputs/newest --pin torch==2.13.0 -- tests/test_modeling.py
+    .venv/bin/python .ci/bounds.py newest .venv --in-place --quick --pin torch==2.13.0
 
 `lowest` turns each `>=` of the extras into `==`, so a bound that is no release, or that contradicts another, fails
-before any test. On Linux an older torch comes with its CUDA libraries (gigabytes); `--pin` names another version.
+before any test. On Linux torch comes with its CUDA libraries (gigabytes), but where the index has a build for the CPU;
+`--pin` names such a version. `.ci/run` uses both ends, with `--quick`.
 """
 
 import argparse
@@ -17,6 +19,27 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# `--quick`: the tests of what other libraries do for us and we for them. Loading, saving, tokenizer, Trainer, heads,
+# remote code and the Hub (transformers, tokenizers, huggingface-hub, safetensors, accelerate, datasets), adapters and
+# quantizing (peft, torchao), pipelines, files of vectors (h5py, pyarrow), metrics, pages and plots.
+QUICK = (
+    "tests/test_modeling.py",
+    "tests/test_modeling_classification.py",
+    "tests/test_modeling_tagging.py",
+    "tests/test_tokenization.py",
+    "tests/test_tokenizer_use.py",
+    "tests/test_trainer_sms.py",
+    "tests/test_remote_code.py",
+    "tests/test_hub.py",
+    "tests/test_shipped.py",
+    "tests/test_pipelines.py",
+    "tests/test_peft.py",
+    "tests/test_quantization.py",
+    "tests/test_offloading.py",
+    "tests/embedding/test_writers.py",
+    "tests/pretraining/test_trainer.py",
+)
 
 
 def requirements(project: dict, extras: list[str]) -> list[str]:
@@ -35,6 +58,7 @@ def constraints(found: list[str], end: str, pins: list[str]) -> list[str]:
     lowest: dict[str, str] = {}
     for requirement in found if end == "lowest" else []:
         name, bound = requirement.split(";")[0].split(">=") if ">=" in requirement else (requirement, "")
+        name = name.partition("[")[0].strip()  # pip takes no extras in a constraint
         if bound and name not in pinned:
             lowest[name] = max(lowest.get(name, "0"), bound.strip(), key=_parts)
     return [f"{name}=={bound}" for name, bound in lowest.items()] + pins
@@ -44,24 +68,42 @@ def _parts(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
+def _versions(python: str) -> set[str]:
+    """What an environment holds, as NAME==VERSION."""
+    command = [python, "-m", "pip", "list", "--format=freeze"]
+    return set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the tests with the lowest or the newest versions of libraries.")
     parser.add_argument("end", choices=("lowest", "newest"))
     parser.add_argument("folder", type=Path, help="of the environment; it is made anew")
     parser.add_argument("--extra", nargs="*", default=["test"], help="of pyproject.toml [test]")
     parser.add_argument("--pin", action="append", default=[], metavar="NAME==VERSION", help="further constraint")
+    parser.add_argument("--quick", action="store_true", help="only the tests of what other libraries do for us")
+    parser.add_argument(
+        "--in-place", action="store_true", help="bring the environment to that end; where it was there, test nothing"
+    )
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     options, tests = parser.parse_args(sys.argv[1:split]), sys.argv[split + 1 :]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lines = constraints(requirements(project, options.extra), options.end, options.pin)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", options.folder], check=True)
+    if not options.in_place:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", options.folder], check=True)
     file = options.folder / "constraints.txt"
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(*lines, sep="\n", flush=True)
     python = str(options.folder / "bin" / "python")
+    before = _versions(python)
+    command = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--upgrade", "--upgrade-strategy", "eager"]
     target = f"{ROOT}[{','.join(options.extra)}]"
-    subprocess.run([python, "-m", "pip", "install", "--constraint", file, "--editable", target], check=True)
-    subprocess.run([python, "-m", "pip", "list", "--format=freeze"], check=True)
+    subprocess.run([*command, "--constraint", file, "--editable", target], check=True)
+    changed = sorted(_versions(python) - before, key=str.lower)
+    if options.in_place and not changed:
+        print(f"{options.folder} had the {options.end} versions already")
+        return 0
+    print("->", *changed, flush=True)
+    tests = [*(QUICK if options.quick else ()), *tests]
     return subprocess.run([python, "-m", "pytest", "-q", *tests], cwd=ROOT).returncode
 
 

@@ -92,6 +92,7 @@ def test_the_lowest_versions_are_the_highest_of_several_bounds() -> None:
     versions = {Requirement(line).name: Requirement(line) for line in found}
     assert len(versions) == len(found)
     assert str(versions["alpha"].specifier) == "==1.10"  # which is more than 1.9
+    assert not any(one.extras for one in versions.values())  # pip takes none in a constraint
     assert {name: str(one.specifier) for name, one in versions.items() if name != "alpha"} == {
         "gamma": "==3",
         "epsilon": "==0.5.1",
@@ -113,3 +114,8 @@ def test_the_lowest_versions_of_this_project_are_its_bounds() -> None:
     found = BOUNDS.constraints(BOUNDS.requirements(PROJECT, list(PROJECT["optional-dependencies"])), "lowest", [])
     bounds = {Requirement(one).name: str(Requirement(one).specifier) for one in REQUIREMENTS if ">=" in one}
     assert {Requirement(one).name: str(Requirement(one).specifier).replace("==", ">=") for one in found} == bounds
+
+
+def test_the_quick_tests_are_there() -> None:
+    assert len(BOUNDS.QUICK) > 10
+    assert [file for file in BOUNDS.QUICK if not (ROOT / file).is_file()] == []
