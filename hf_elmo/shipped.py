@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import constants
+from huggingface_hub import constants, try_to_load_from_cache
 
 from .configuration_elmo import ElmoConfig
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
@@ -171,6 +171,10 @@ def named(name: str | os.PathLike) -> Iterator[str]:
         raise
     except Exception as error:  # each library raises its own; tokenizers nothing more specific than this
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        if not os.path.isdir(name) and try_to_load_from_cache(name, "config.json") is None:  # no file of it is here
+            raise OSError(
+                f"model {name!r} does not exist as a folder, nor could it be had from the Hub: {reason}"
+            ) from error
         raise ValueError(
             f"{name} cannot be loaded, a file of it is damaged: download or copy it again. {reason}"
         ) from error

@@ -117,3 +117,19 @@ def test_without_network_the_name_and_the_reason_are_told(monkeypatch: pytest.Mo
     message = r"'someone/elmo' does not exist as a folder, nor .*: HF_HUB_OFFLINE is set, and it is not cached"
     with pytest.raises(OSError, match=message):
         shipped.load_model("someone/elmo")
+
+
+def test_what_a_library_raises_without_network_is_no_damage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """huggingface-hub before 2 sends its second request to a client that it closed after the first one."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    closed = "Cannot send a request, as the client has been closed."
+    absent = f"'some/model' does not exist as a folder, nor could it be had from the Hub: RuntimeError: {closed}"
+    with pytest.raises(OSError, match=absent), shipped.named("some/model"):
+        raise RuntimeError(closed)
+    (tmp_path / "models--some--model" / "snapshots" / "a").mkdir(parents=True)
+    (tmp_path / "models--some--model" / "snapshots" / "a" / "config.json").touch()
+    (tmp_path / "models--some--model" / "refs").mkdir()
+    (tmp_path / "models--some--model" / "refs" / "main").write_text("a")
+    damaged = "some/model cannot be loaded, a file of it is damaged"
+    with pytest.raises(ValueError, match=damaged), shipped.named("some/model"):
+        raise RuntimeError("header too large")
