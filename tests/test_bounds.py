@@ -60,11 +60,13 @@ def test_a_library_has_one_lowest_version_in_all_extras() -> None:
     assert {name: found for name, found in lowest.items() if len(found) > 1} == {}
 
 
-def test_the_lowest_python_is_the_same_wherever_it_is_named() -> None:
+def test_the_pythons_are_the_same_wherever_they_are_named() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (named,) = re.findall(r"Python (3\.\d+) or newer", readme)
-    assert PROJECT["requires-python"] == f">={named}"
-    assert PYPROJECT["tool"]["ruff"]["target-version"] == "py" + named.replace(".", "")
+    ((lowest, newest),) = re.findall(r"Python 3\.(\d+) to 3\.(\d+)", readme)
+    assert PROJECT["requires-python"] == f">=3.{lowest}"
+    assert PYPROJECT["tool"]["ruff"]["target-version"] == f"py3{lowest}"
+    classified = [one.rpartition(" ")[2] for one in PROJECT["classifiers"] if ":: Python :: 3." in one]
+    assert classified == [f"3.{minor}" for minor in range(int(lowest), int(newest) + 1)]
 
 
 # -- .ci/bounds.py -----------------------------------------------------------------------------------------------------

@@ -1,6 +1,9 @@
 """The harness finds faults that are planted, and says how to find them again."""
 
+import os
 import random
+import shutil
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -8,7 +11,7 @@ import pytest
 
 from hf_elmo.kernels import character_tables, cpu_fused, cpu_packed, cpu_small_batch, native, word_cache
 from tests.allennlp_files import make_arrays, make_options, write_files
-from tests.harness import archives, checks, layers, texts, words
+from tests.harness import archives, checks, layers, sanitizers, texts, words
 from tests.harness.checks import Check, Fault, without_preparation
 from tests.harness.processes import Ended
 
@@ -104,3 +107,13 @@ def test_files_that_say_something_else_are_counted(tmp_path: Path) -> None:
     assert +archives.compared(sound, sound) == Counter()
     assert +archives.compared(sound, other_numbers) == Counter({"to other weights": 1})
     assert +archives.compared(sound, other_options) == Counter({"with other options": 1})
+
+
+def test_a_sanitizers_symbolizer_finds_nothing_preloaded(tmp_path: Path) -> None:
+    """With the sanitizer in it, LLVM's hangs at its end."""
+    script = sanitizers._without_preload(shutil.which("printenv"), tmp_path)
+    preloaded = {"PATH": os.environ["PATH"], "LD_PRELOAD": "libm.so.6", "KEPT": "a word"}
+    done = subprocess.run([script], env=preloaded, capture_output=True, text=True, check=True)
+    assert "LD_PRELOAD" not in done.stdout
+    assert "KEPT=a word" in done.stdout.splitlines()
+    assert subprocess.run([script, "LD_PRELOAD", "KEPT"], env=preloaded, capture_output=True).stdout == b"a word\n"

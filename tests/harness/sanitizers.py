@@ -10,6 +10,7 @@ of each file in C the tests run: a function that none of them calls is a fault o
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -86,7 +87,19 @@ def build(name: str, folder: Path) -> Build:
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "ELMO_TEST_THREADS": "2",
     }
+    if symbolizer := compiler == "clang" and shutil.which("llvm-symbolizer"):
+        for options in ("ASAN_OPTIONS", "UBSAN_OPTIONS"):
+            variables[options] += f":external_symbolizer_path={_without_preload(symbolizer, folder)}"
     return Build(variables, ("overflow", "undefined"))
+
+
+def _without_preload(program: str, folder: Path) -> Path:
+    """A script that runs a program as if nothing were preloaded; with the sanitizer in it LLVM's symbolizer, which the
+    sanitizer starts to name the lines of a fault, waits for itself at its end, and who reads its output with it."""
+    script = folder / Path(program).name
+    script.write_text(f'#!/bin/sh\nexec env -u LD_PRELOAD {shlex.quote(program)} "$@"\n')
+    script.chmod(0o755)
+    return script
 
 
 def _with_threads(compiler: str, march: list[str], folder: Path) -> Build:
