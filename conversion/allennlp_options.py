@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.configuration_tasks_elmo import MOST_LAYERS
 
 # 256 bytes and five markers. Our character ids are one higher, so that 0 can mark a padded position; a file whose
 # training already counted that row has one row more, which no character uses.
@@ -27,7 +28,7 @@ TRAINING_OPTIONS = frozenset(
     }
 )
 # No model comes near these; a file that asks for more would take all memory or all time before it is found wrong.
-MOST_LAYERS, MOST_CHARACTERS, MOST_SIZE = 100, 10_000, 1 << 20
+MOST_CHARACTERS, MOST_SIZE = 10_000, 1 << 20
 # Options that would change the model with any other value.
 FIXED_OPTIONS = {"bidirectional": True, "share_embedding_softmax": False}
 

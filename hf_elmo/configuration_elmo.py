@@ -9,7 +9,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
-from .configuration_tasks_elmo import ElmoTaskFields
+from .configuration_tasks_elmo import MOST_LAYERS, ElmoTaskFields
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
@@ -42,7 +42,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         char_embedding_size (`int`, defaults to 16): Size of a character's vector.
         char_filters (`list[list[int]]`): One `[width, number]` for each convolution over the characters of a word.
         char_activation (`str`, defaults to `"relu"`): `"relu"` or `"tanh"`, applied after the maximum over positions.
-        num_highway_layers (`int`, defaults to 2): Highway layers between the convolutions and the projection.
+        num_highway_layers (`int`, defaults to 2): Highway layers (up to 100) from the convolutions to the projection.
         char_projection (`bool`, *optional*):
             Whether a projection to half of `hidden_size` follows. By default it does unless the number of filters
             equals that size, as in the original code.
@@ -56,7 +56,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         cell_size (`int`, defaults to 4096): Size of an LSTM's cell.
         cell_projection (`bool`, *optional*):
             Whether the LSTM projects its output to `projection_size`. By default it does unless `cell_size` equals it.
-        num_hidden_layers (`int`, defaults to 2): LSTM layers in each direction.
+        num_hidden_layers (`int`, defaults to 2): LSTM layers in each direction, up to 100.
         cell_clip (`float`, *optional*, defaults to 3.0): Bound on the absolute value of the cell; `None` for no bound.
         proj_clip (`float`, *optional*, defaults to 3.0): Bound on the projected output; no effect without a projection.
         use_skip_connections (`bool`, defaults to `True`): Whether a layer's input is added to its output from the
@@ -65,8 +65,8 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         layer_weights (`list[float]` or `int`, *optional*):
             A scalar mix that is fixed: one weight for each of the `num_hidden_layers + 1` layers (used as they are, no
             softmax), or the number of the only layer to take (negative from the top). `None` for a mix that is learned.
-        num_scalar_mixes (`int`, defaults to 1): Learned mixes made in one pass (the paper uses two for question
-            answering).
+        num_scalar_mixes (`int`, defaults to 1): Learned mixes made in one pass, up to 100 (the paper uses two for
+            question answering).
         scalar_mix_layer_norm (`bool`, defaults to `False`): Whether each layer is normalized before it is mixed.
         freeze_bilm (`bool`, defaults to `True`): Whether the character CNN and the biLM are left as they are: of an
             `ElmoModel` the scalar mix is trained, of a model with a head both. (`ElmoForPreTraining` trains the biLM.)
@@ -182,13 +182,13 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
 
     def _require_integers(self) -> None:
         positive = ["char_vocab_size", "char_embedding_size", "max_word_length", "hidden_size", "cell_size"]
-        positive += ["num_hidden_layers", "num_scalar_mixes", "num_sampled"]
-        positive += [field for field in OPTIONAL_SIZES if getattr(self, field) is not None]
+        positive += ["num_sampled", *(field for field in OPTIONAL_SIZES if getattr(self, field) is not None)]
         for field in positive:
             if getattr(self, field) < 1:
                 self._refuse(field, "must be 1 or more")
-        if self.num_highway_layers < 0:
-            self._refuse("num_highway_layers", "must be 0 or more")
+        for field, least in (("num_hidden_layers", 1), ("num_highway_layers", 0), ("num_scalar_mixes", 1)):
+            if not least <= getattr(self, field) <= MOST_LAYERS:
+                self._refuse(field, f"must be {least} to {MOST_LAYERS}")
         if self.max_word_length < 3:
             self._refuse("max_word_length", "must be 3 or more: two word markers and a byte")
         if self.hidden_size % 2:

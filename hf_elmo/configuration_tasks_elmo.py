@@ -6,6 +6,7 @@ from dataclasses import dataclass
 ENCODERS = ("bilstm", "alternating", "biattentive", "esim", "attention_flow")
 POOLINGS = ("mean", "max", "last", "attention")
 TAGGING_SCHEMES = ("IOB1", "IOB2", "BIOES")
+MOST_LAYERS = 100  # of what is made one by one: a config.json with a billion of them would never end
 # What `word_vector_ids` hold besides words: padding, the sentence boundaries, and words that have no vector.
 BOUNDARY_ID, UNKNOWN_ID, FIRST_VECTOR_ID = 1, 2, 3
 
@@ -34,7 +35,7 @@ class ElmoTaskFields:
             2017) and, for pairs of texts, `"esim"` (Chen et al. 2017), which pool in their own way. Questions are
             answered by `"attention_flow"` (Clark and Gardner 2018), which there `None` stands for, too.
         encoder_hidden_size (`int`, defaults to 256): Size of each direction of the encoder's LSTMs.
-        encoder_num_layers (`int`, defaults to 1): Layers of the LSTM that reads the word vectors.
+        encoder_num_layers (`int`, defaults to 1): Layers of the LSTM that reads the word vectors, up to 100.
         encoder_dropout (`float`, defaults to 0.5): Dropout on what the encoder's LSTMs read, and on ELMo at its output
             (paper, section 3.3).
         encoder_recurrent_dropout (`float`, defaults to 0.0): Dropout on the outputs of each layer of an alternating
@@ -59,7 +60,7 @@ class ElmoTaskFields:
         coreference_max_antecedents (`int`, defaults to 50): Antecedents that are scored for each of these (Lee et al.
             2018, section 4).
         coreference_refinements (`int`, defaults to 1): How often a span takes in what its antecedents are (Lee et al.
-            2018, section 3); 0 for Lee et al. 2017.
+            2018, section 3), up to 100; 0 for Lee et al. 2017.
         coreference_hidden_size (`int`, defaults to 150): Size of the two hidden layers that score mentions and pairs.
         coreference_feature_size (`int`, defaults to 20): Size of the vectors of widths, distances, speakers, genres.
         coreference_speakers (`bool`, defaults to `False`): Whether pairs know if their speakers are the same.
@@ -95,10 +96,13 @@ class ElmoTaskFields:
     coreference_num_genres: int | None = None
 
     def _require_task_fields(self) -> None:
-        sizes = "word_vectors_size", "encoder_hidden_size", "encoder_num_layers", "classifier_hidden_size"
+        sizes = "word_vectors_size", "encoder_hidden_size", "classifier_hidden_size"
         for field in (*sizes, "tagging_indicator_size"):
             if getattr(self, field) is not None and getattr(self, field) < 1:
                 self._refuse(field, "must be 1 or more")
+        for field, least in (("encoder_num_layers", 1), ("coreference_refinements", 0)):
+            if not least <= getattr(self, field) <= MOST_LAYERS:
+                self._refuse(field, f"must be {least} to {MOST_LAYERS}")
         if self.word_vectors_vocab_size is not None and self.word_vectors_vocab_size <= FIRST_VECTOR_ID:
             self._refuse(
                 "word_vectors_vocab_size", f"must be over {FIRST_VECTOR_ID}: rows that are no words come first"
@@ -120,8 +124,6 @@ class ElmoTaskFields:
         for field in ("max_width", "max_antecedents", "hidden_size", "feature_size", "num_genres"):
             if getattr(self, f"coreference_{field}") is not None and getattr(self, f"coreference_{field}") < 1:
                 self._refuse(f"coreference_{field}", "must be 1 or more")
-        if self.coreference_refinements < 0:
-            self._refuse("coreference_refinements", "must be 0 or more")
         if not 0 < self.coreference_spans_per_word < float("inf"):
             self._refuse("coreference_spans_per_word", "must be over 0")
 

@@ -50,6 +50,7 @@ REFUSED = [
     ("char_filters", [[51, 4]]),
     ("char_activation", "gelu"),
     ("num_highway_layers", -1),
+    ("num_highway_layers", 101),
     ("char_projection", False),
     ("max_word_length", 2),
     ("word_vocab_size", 0),
@@ -60,6 +61,7 @@ REFUSED = [
     ("cell_size", 0),
     ("cell_projection", False),
     ("num_hidden_layers", 0),
+    ("num_hidden_layers", 101),
     ("cell_clip", 0),
     ("cell_clip", -3.0),
     ("cell_clip", math.nan),
@@ -79,6 +81,7 @@ REFUSED = [
     ("layer_weights", 3),
     ("layer_weights", -4),
     ("num_scalar_mixes", 0),
+    ("num_scalar_mixes", 101),
     ("classifier_pooling", "sum"),
     ("classifier_hidden_size", 0),
     ("classifier_dropout", -0.5),
@@ -94,6 +97,7 @@ REFUSED = [
     ("encoder_type", "esim"),
     ("encoder_hidden_size", 0),
     ("encoder_num_layers", 0),
+    ("encoder_num_layers", 101),
     ("encoder_dropout", 1.0),
     ("encoder_recurrent_dropout", 1.0),
     ("encoder_recurrent_dropout", 0.1),
@@ -104,6 +108,7 @@ REFUSED = [
     ("coreference_spans_per_word", math.nan),
     ("coreference_max_antecedents", 0),
     ("coreference_refinements", -1),
+    ("coreference_refinements", 101),
     ("coreference_hidden_size", 0),
     ("coreference_feature_size", 0),
     ("coreference_num_genres", 0),
@@ -201,6 +206,14 @@ def test_the_defaults_of_what_is_no_part_of_a_published_model() -> None:
     assert config.hidden_dropout == 0.0
     assert config.vocab_size is None
     assert config.num_sampled == 8192
+
+
+def test_a_number_of_layers_that_would_take_forever_is_named_with_its_bound(tmp_path: Path) -> None:
+    for field, bounds in (("num_hidden_layers", "1 to 100"), ("num_highway_layers", "0 to 100")):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "elmo", field: 10**9}))
+        with pytest.raises(ValueError, match=f"{field} is 1000000000, but must be {bounds}"):
+            ElmoConfig.from_pretrained(tmp_path)
+    assert ElmoConfig(num_hidden_layers=100, num_highway_layers=100).num_hidden_layers == 100
 
 
 def test_sizes_that_follow_from_others() -> None:
