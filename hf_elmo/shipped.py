@@ -4,11 +4,14 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from json import JSONDecodeError
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import torch
 from huggingface_hub import constants, try_to_load_from_cache
+from safetensors import SafetensorError
 
 from .configuration_elmo import ElmoConfig
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
@@ -16,6 +19,8 @@ from .tokenization_elmo import ElmoTokenizer
 
 NAME = "elmo-compact-en"
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+BAD_TEXT = (JSONDecodeError, UnicodeDecodeError)
+TOO_LARGE = ("allocate memory", "size calculation overflowed")  # of errors that are none of torch's own for memory
 CHECKPOINTS = Path(__file__).parent / "checkpoints"  # each in a folder of its name
 FOLDER = CHECKPOINTS / NAME
 
@@ -148,7 +153,8 @@ def named(name: str | os.PathLike) -> Iterator[str]:
     Raises:
         FileNotFoundError: it is a path, and there is no such folder.
         ValueError: it is a folder or a file, but no checkpoint, and the message says what it is; or a file of it is
-            damaged.
+            damaged, or of other sizes than asked for.
+        MemoryError: it does not fit into memory.
         OSError: it is neither a folder nor a model on the Hub, or the Hub cannot be reached.
     """
     name = located(name)
@@ -167,17 +173,39 @@ def named(name: str | os.PathLike) -> Iterator[str]:
         raise OSError(
             f"model {name!r} does not exist as a folder, nor could it be had from the Hub: {reason}"
         ) from error
-    except (ValueError, ImportError, MemoryError):
-        raise
-    except Exception as error:  # each library raises its own; tokenizers nothing more specific than this
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    except Exception as error:
+        if isinstance(error, (ValueError, ImportError)) and not isinstance(error, BAD_TEXT):
+            raise
         if not os.path.isdir(name) and try_to_load_from_cache(name, "config.json") is None:  # no file of it is here
+            reason = shorten(f"{type(error).__name__}: {error}", 300, placeholder=" ...")
             raise OSError(
                 f"model {name!r} does not exist as a folder, nor could it be had from the Hub: {reason}"
             ) from error
-        raise ValueError(
-            f"{name} cannot be loaded, a file of it is damaged: download or copy it again. {reason}"
-        ) from error
+        raise _explained(name, error) from error
+
+
+def _explained(name: str, error: Exception) -> Exception:
+    """What a library raised while it loaded a checkpoint, with what it means and what to do."""
+    from .embedding.engine import is_out_of_memory  # its package imports this module
+
+    reason = shorten(f"{type(error).__name__}: {error}", 300, placeholder=" ...")
+    if is_out_of_memory(error) or any(sign in reason.lower() for sign in TOO_LARGE):
+        return MemoryError(
+            f"{name} does not fit into memory: free some, take a smaller dtype or model, and see that the sizes in "
+            f"config.json are right. {reason}"
+        )
+    if isinstance(error, RuntimeError) and "have other shapes than" in reason:
+        return ValueError(
+            f"{name} has other sizes than asked for: leave out the sizes that were given with it; if none were, its "
+            f"config.json and its weights are of two models: copy both again. {reason}"
+        )
+    # tokenizers raises nothing more specific than Exception; what is nested too deeply is no JSON of ours.
+    if isinstance(error, (SafetensorError, RecursionError, *BAD_TEXT)) or type(error) is Exception:
+        return ValueError(f"{name} cannot be loaded, a file of it is damaged: download or copy it again. {reason}")
+    return ValueError(
+        f"{name} cannot be loaded: what was given with it, or config.json or another file of it, has a value that "
+        f"cannot be. {reason}"
+    )
 
 
 def _require_checkpoint(path: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 import hf_elmo
 from hf_elmo import shipped
@@ -132,4 +133,33 @@ def test_what_a_library_raises_without_network_is_no_damage(monkeypatch: pytest.
     (tmp_path / "models--some--model" / "refs" / "main").write_text("a")
     damaged = "some/model cannot be loaded, a file of it is damaged"
     with pytest.raises(ValueError, match=damaged), shipped.named("some/model"):
-        raise RuntimeError("header too large")
+        raise SafetensorError("header too large")
+
+
+def test_sizes_that_were_given_and_do_not_fit_are_no_damage(folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"other sizes than asked for: leave out .* not \[396\]") as refused:
+        shipped.load_checkpoint(hf_elmo.ElmoModel, folder, cell_size=99)
+    assert "damaged" not in str(refused.value)
+
+
+@pytest.mark.parametrize("sizes", [{"vocab_size": 10**15}, {"char_filters": [[1, 10**12]]}], ids=["vocab", "filters"])
+def test_what_does_not_fit_into_memory_is_no_damage(folder: Path, sizes: dict) -> None:
+    with pytest.raises(MemoryError, match="does not fit into memory: free some") as refused:
+        shipped.load_checkpoint(hf_elmo.ElmoForPreTraining, folder, **sizes)
+    assert "damaged" not in str(refused.value)
+
+
+def test_a_type_that_a_field_cannot_have_is_no_damage(folder: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"cannot be loaded: what was given .* StrictDataclassFieldValidationError: .*cell_size"
+    ) as refused:
+        shipped.load_checkpoint(hf_elmo.ElmoModel, folder, cell_size="99")
+    assert "damaged" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "tokenizer.json", "model.safetensors"])
+def test_a_file_that_was_cut_off_is_damaged(folder: Path, name: str) -> None:
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match="a file of it is damaged: download or copy it again"):
+        shipped.load_model(folder)
