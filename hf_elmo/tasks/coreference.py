@@ -13,7 +13,7 @@ import torch
 from ..evaluation import evaluation_mode
 from ..modeling_coreference_elmo import NOTHING, ElmoForCoreferenceResolution, require_mentions
 from ..tokenization_elmo import ElmoTokenizer
-from .heads import load_head
+from .heads import NOT_FINITE, load_head
 
 Span = tuple[int, int]
 Document = str | Sequence[Sequence[str]]
@@ -164,7 +164,8 @@ def resolve(
 
     Raises:
         ValueError: `documents` is a string, `speakers` or `genres` are of another number, the model has no head for the
-            task, or a document cannot be encoded; the message has its number. One without words has no clusters.
+            task, a document cannot be encoded, or its scores are not finite; the message has its number. One without
+            words has no clusters.
 
     Example:
 
@@ -205,7 +206,10 @@ def resolve_one(
     if genre is not None:
         row["genre_ids"] = genre
     batch = {name: value.to(model.device) for name, value in CoreferenceCollator(tokenizer)([row]).items()}
-    return _resolved(tokenizer, document, model(**batch).clusters[0].tolist())
+    found = model(**batch)
+    if found.antecedent_scores.isnan().any():
+        raise ValueError(f"the scores of its mentions would be nan. {NOT_FINITE}")
+    return _resolved(tokenizer, document, found.clusters[0].tolist())
 
 
 def _resolved(tokenizer: ElmoTokenizer, document: Document, mentions: Sequence[Sequence[int]]) -> Resolved:

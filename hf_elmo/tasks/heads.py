@@ -14,6 +14,12 @@ from ..modeling_tasks_elmo import ElmoTaskModel
 from ..shipped import named, tokenizer_of
 from ..tokenization_elmo import ElmoTokenizer
 
+# The remedy where a result is no number, or none that is finite.
+NOT_FINITE = (
+    "The model's weights are not finite (its training diverged: take an earlier checkpoint, or train with a lower "
+    "learning rate), or too large for its dtype: load it in float32 or bfloat16."
+)
+
 
 def load_head(
     heads: Sequence[type[ElmoTaskModel]],

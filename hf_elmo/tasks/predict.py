@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,7 +38,7 @@ from ..packing_elmo import compact, words_mask
 from ..spelling import tokenizer_fingerprint
 from ..tokenization_elmo import ElmoTokenizer
 from .coreference import resolve_one
-from .heads import batches_by_length, load_head
+from .heads import NOT_FINITE, batches_by_length, load_head
 from .question_answering import BOUNDARIES, MAX_LENGTH, STRIDE, answer, encode_questions
 
 HEADS = (
@@ -110,7 +111,7 @@ def predict(
         FileNotFoundError, FileExistsError: no such input; the output exists.
         ValueError: the model has no head, or is a resolver that reads speakers or genres; it reads pairs and
             `text_pair_column` is missing, or the other way around; unknown ending, or clusters in `.tsv`; malformed
-            input; the interrupted run had other settings.
+            input; a result is not finite, as of weights that diverged; the interrupted run had other settings.
         TypeError: a row is neither text nor words, or no tuple where a model reads pairs.
     """
     if batch_tokens < 1:
@@ -238,9 +239,9 @@ class _Job:
             if isinstance(self.model, ElmoForCoreferenceResolution):
                 yield [self._clusters(number, text, bar) for number, text in enumerate(texts, start=first)]
             elif isinstance(self.model, ElmoForQuestionAnswering):
-                yield self._answers(texts, bar)
+                yield _finite(self._answers(texts, bar), first)
             else:
-                yield self._by_length(self._split(texts, first), bar)
+                yield _finite(self._by_length(self._split(texts, first), bar), first)
             first += len(texts)
 
     def _by_length(self, rows: list[_Words], bar: tqdm) -> list[dict[str, Any]]:
@@ -350,6 +351,16 @@ class _Job:
             names = [self.model.config.id2label[tag] for tag in own[: len(row)]]
             records.append({"words": row, "tags": names, "probabilities": values[: len(row)]})
         return records
+
+
+def _finite(records: list[dict[str, Any]], first: int) -> list[dict[str, Any]]:
+    """The records, whose numbers must be some (ValueError): JSON has no others, and a label would mean nothing."""
+    for number, record in enumerate(records, start=first):
+        for field, value in record.items():
+            inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+            if wrong := [one for one in inner if isinstance(one, float) and not math.isfinite(one)]:
+                raise ValueError(f"{_named(number)}: {field} would be {wrong[0]}. {NOT_FINITE}")
+    return records
 
 
 def _named(number: int) -> str:

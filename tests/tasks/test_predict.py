@@ -67,6 +67,40 @@ def test_records_of_several_labels_and_of_a_regression(tmp_path: Path) -> None:
                 assert found == pytest.approx(logits.sigmoid().tolist(), abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("model_class", "fields", "inputs", "says"),
+    [
+        (ElmoForSequenceClassification, {}, TEXTS, "row 0 .*: probability would be nan"),
+        (
+            ElmoForSequenceClassification,
+            {"problem_type": "multi_label_classification"},
+            TEXTS,
+            "row 0 .*: probabilities would be nan",
+        ),
+        (ElmoForSequenceClassification, {"problem_type": "regression"}, TEXTS, "row 0 .*: values would be nan"),
+        (ElmoForTokenClassification, {}, ["", "a"], "row 1 .*: probabilities would be nan"),
+        (ElmoForTokenClassification, {"tagging_crf": True}, ["", "a"], "row 1 .*: probabilities would be nan"),
+        (ElmoForQuestionAnswering, {}, [("what ?", "a dog")], "row 0 .*: score would be nan"),
+        (ElmoForCoreferenceResolution, {}, ["", "Ann saw a dog"], "row 1 .*: the scores of its mentions would be nan"),
+    ],
+)
+def test_results_that_are_no_numbers_are_refused(
+    tmp_path: Path, model_class: type, fields: dict, inputs: list, says: str
+) -> None:
+    config = ElmoConfig(**{**TINY, **FIELDS, **fields})
+    model = random_model(config, model_class)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if not name.startswith("elmo."):
+                weight.fill_(torch.nan)
+    tokenizer = ElmoTokenizer(word_splitting="whitespace")
+    output = tmp_path / "out.jsonl"
+    for where in (None, output):
+        with pytest.raises(ValueError, match=f"{says}.*load it in float32 or bfloat16"):
+            predict(model, inputs, where, tokenizer=tokenizer)
+    assert not output.exists()
+
+
 @pytest.mark.parametrize("crf", [False, True])
 @pytest.mark.parametrize("use_elmo", [True, False])
 def test_records_of_a_tagger(tmp_path: Path, crf: bool, use_elmo: bool) -> None:
