@@ -98,7 +98,7 @@ def embed(
             biLM, 0 first) or the number of one layer.
         pooling: `"none"` (a vector for each word), or the `"mean"` or `"max"` over the words of a row.
         dtype: to compute in (`"float32"`, `"float16"`, `"bfloat16"`); by default the model's.
-        output_dtype: of the arrays, `"float32"` or `"float16"`.
+        output_dtype: of the arrays, `"float32"` or `"float16"` (which refuses numbers over 65,504).
         device: where to compute; by default the model's, and for a name a GPU if there is one.
         batch_tokens: words, boundaries and padding in one batch; by default 16,384, on a CPU fewer where P is above
             256 (8,192 for 512). Halved, with a warning, when memory runs out. A row with more is embedded in pieces, to
@@ -132,7 +132,9 @@ def embed(
 
     Raises:
         FileNotFoundError, FileExistsError: no such input; the output exists.
-        ValueError: unknown layer, option or ending; malformed input; the interrupted run had other settings.
+        ValueError: unknown layer, option or ending; malformed input; a number too large for an `output_dtype` of
+            float16; the interrupted run had other settings. (Vectors that are not finite, as a diverged model has
+            them, are warned of once.)
         TypeError: a row is neither text nor a list of words.
         ImportError: a library for the file format is not installed.
         BlockingIOError: another run is writing `output`.
@@ -447,8 +449,9 @@ def _fill(job: Job, rows: Iterable[Row], total: int, parts: PartsFolder) -> Surv
     with job.bar(total, done) as bar:
         encoder = job.encoder(parts.scratch, bar, before.get("budget", job.budget))
         for number, words in enumerate(job.windows(stream, read), start=parts.finished()):
-            with parts.new_window(number, job.layout, words) as window:
+            with parts.new_window(number, job.layout, words, done) as window:
                 encoder.encode(words, window)
+                done += len(words)
                 window.state |= {"budget": encoder.budget, "rows_sha256": read.survey.sha256}
     return read.survey
 

@@ -131,7 +131,7 @@ class Embedder:
 
         Raises:
             ValueError: which column holds the text is not clear; columns differ in length; a column to add is there
-                already; the worker's model is another.
+                already; the worker's model is another; a number is too large for an `output_dtype` of float16.
             TypeError: `batch` is a single row; a row is neither text nor a list of words; or `batch` is nothing of the
                 above.
         """
@@ -149,12 +149,16 @@ class Embedder:
         words = {} if self.words_column is None else {self.words_column: rows.words}
         return kind.add(batch, {self.column: kind.vectors(rows), **words})
 
-    def embed(self, texts: Iterable[str | list[str]], name: str = "texts", rank: int | None = None) -> EmbeddedRows:
-        """The vectors of texts, in memory, with the model of this process; errors call the texts `name`."""
+    def embed(
+        self, texts: Iterable[str | list[str]], name: str = "texts", rank: int | None = None, first: int = 0
+    ) -> EmbeddedRows:
+        """The vectors of texts, in memory, with the model of this process; errors call the texts `name`, and count them
+        from `first` on."""
         names = ("column", "words_column", "text_column")  # the model has no part in them
         options = tuple((name, value) for name, value in vars(self).items() if name not in names)
         job, encoder = _loaded(os.getpid(), rank, options)
-        return EmbeddedRows.of(job.layout, encoder, job.windows(SentenceSource(texts, name), RowsRead()))
+        rows = SentenceSource(texts, name, first=first)
+        return EmbeddedRows.of(job.layout, encoder, job.windows(rows, RowsRead()), first, name)
 
 
 def _config(name: str | os.PathLike | None) -> tuple[str, ElmoConfig]:

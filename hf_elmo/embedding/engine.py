@@ -59,12 +59,14 @@ class CorpusEncoder:
         self.budget, self.scratch, self.advance = budget, scratch, advance
         self.num_layers = model.config.num_hidden_layers + 1 if layers == "all" else 1
         self.speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
+        self.warned = False
 
     def encode(self, rows: list[list[str]], window: Window) -> None:
         """Fill `window` with the vectors of `rows`, each a list of words.
 
         Raises:
             MemoryError: not even one word fits.
+            ValueError: a number is too large for the window's dtype.
         """
         # Longest first: what does not fit shows at once. Blank rows keep the zeros that the window begins with.
         pending = sorted((number for number, words in enumerate(rows) if words), key=lambda number: -len(rows[number]))
@@ -120,14 +122,35 @@ class CorpusEncoder:
         lengths = [len(row) + BOUNDARIES for row in words]
         with torch.inference_mode():
             layers = self._chosen(self._whole_layers(words, lengths), lengths)
+            beyond = self.pooling == "none" and _is_beyond(layers, window)  # boundaries included
             if self.pooling == "none":
                 layers = layers.cpu()
             arrays = [layer[:, 1:-1] for layer in layers.split(lengths, dim=1)]
             if self.pooling != "none":
                 arrays = torch.stack([self._pool(array.float()) for array in arrays]).cpu()
+                beyond = _is_beyond(arrays, window)
             for number, array in zip(group, arrays, strict=True):
-                window.put(number, array)
+                self._put(window, number, array, beyond)
         self.advance(0, sum(map(len, words)))
+
+    def _put(self, window: Window, row: int, values: Tensor, beyond: bool, start: int = 0) -> None:
+        """Into the window, after a look at each number if one of the batch is `beyond` what its dtype holds."""
+        if beyond:
+            finite = values.isfinite()
+            if (finite & (values.abs() >= window.layout.limit)).any():
+                raise ValueError(
+                    f"{window.name_of(row)} has numbers over 65504 in its vectors, which float16 has not: take "
+                    "output_dtype='float32' (--output-dtype float32)"
+                )
+            if not (self.warned or finite.all()):
+                self.warned = True
+                logger.warning(
+                    "%s has vectors that are not finite, and further rows may have: the model's weights are not "
+                    "finite, or too large for %s; look at its training, or load it in float32",
+                    window.name_of(row),
+                    str(self.model.dtype).removeprefix("torch."),
+                )
+        window.put(row, values, start)
 
     def _whole_layers(self, words: list[list[str]], lengths: list[int]) -> Tensor:
         """`[all layers, words, 2P]`, the rows concatenated, boundaries included."""
@@ -184,8 +207,10 @@ class CorpusEncoder:
         words = [rows[number] for number in group]
         if self.pooling != "none":
             halves = [self._pool_pieces(words, direction) for direction in (FORWARD, BACKWARD)]
-            for number, values in zip(group, np.concatenate(halves, axis=2), strict=True):
-                window.put(number, torch.from_numpy(values))
+            pooled = torch.from_numpy(np.concatenate(halves, axis=2))
+            beyond = _is_beyond(pooled, window)
+            for number, values in zip(group, pooled, strict=True):
+                self._put(window, number, values, beyond)
             return
         with self.scratch() as file:
             # The file has the forward halves [words, layers, P] of the rows until the backward halves are computed.
@@ -197,8 +222,8 @@ class CorpusEncoder:
                 file.seek(offsets[place] + self._half_bytes(begin))
                 data = file.read(self._half_bytes(len(backward)))
                 forward = np.frombuffer(data, np.float32).reshape(backward.shape)
-                both = np.concatenate((forward, backward), axis=2).swapaxes(0, 1)
-                window.put(group[place], torch.from_numpy(both), start=begin)
+                both = torch.from_numpy(np.concatenate((forward, backward), axis=2))
+                self._put(window, group[place], both.transpose(0, 1), _is_beyond(both, window), start=begin)
 
     def _half_bytes(self, words: int) -> int:
         return words * self.num_layers * self.model.config.projection_size * np.dtype(np.float32).itemsize
@@ -260,6 +285,12 @@ class CorpusEncoder:
 def _arrange(vectors: Tensor, numbers: Tensor, places: Tensor) -> Tensor:
     """`out[places] = vectors[numbers]`, in one pass over the vectors."""
     return vectors.index_select(0, torch.empty_like(numbers).index_copy_(0, places, numbers))
+
+
+def _is_beyond(values: Tensor, window: Window) -> bool:
+    """Whether a number is not finite, or would not be in the window; in one pass."""
+    low, high = torch.stack(torch.aminmax(values)).tolist()
+    return not -window.layout.limit < low <= high < window.layout.limit  # NaN is never less
 
 
 def is_out_of_memory(error: BaseException) -> bool:

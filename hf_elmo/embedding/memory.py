@@ -29,11 +29,18 @@ class EmbeddedRows:
     windows: list[WindowInMemory]
 
     @classmethod
-    def of(cls, layout: RowLayout, encoder: CorpusEncoder, windows: Iterable[list[list[str]]]) -> EmbeddedRows:
-        """Encodes windows of rows, each row a list of words."""
+    def of(
+        cls,
+        layout: RowLayout,
+        encoder: CorpusEncoder,
+        windows: Iterable[list[list[str]]],
+        first: int = 0,
+        source: str | None = None,
+    ) -> EmbeddedRows:
+        """Encodes windows of rows, each row a list of words; messages count them from `first` on in `source`."""
         embedded = cls(layout, [], [])
         for words in windows:
-            window = WindowInMemory(layout, [len(row) for row in words])
+            window = WindowInMemory(layout, [len(row) for row in words], first + len(embedded.words), source)
             encoder.encode(words, window)
             embedded.words += words
             embedded.windows.append(window)

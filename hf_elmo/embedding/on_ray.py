@@ -71,7 +71,8 @@ def embed_on_ray(
         ImportError: Ray or pyarrow is not installed.
         FileNotFoundError: no such input or model.
         FileExistsError: `output` has a finished run, or something else.
-        ValueError: unknown layer, option or ending; a malformed row; the interrupted run had other settings.
+        ValueError: unknown layer, option or ending; a malformed row; a number too large for an `output_dtype` of
+            float16; the interrupted run had other settings.
     """
     ray = import_optional("ray.data", "the engine ray", '"hf-elmo[ray]"')
     for name, value in (("workers", workers), ("shard_rows", shard_rows)):
@@ -145,8 +146,7 @@ class ShardWorker:
         """Computes a shard, unless it is there; its name and the numbers of its rows and words."""
         if len(row["rows"]):
             shard = Shard(row["name"], row["path"], int(row["first"]), [json.loads(text) for text in row["rows"]])
-            where = f"{shard.path} from row {shard.first:,} on"
-            self.folder.put(shard, self.embedder.embed(shard.rows, where))
+            self.folder.put(shard, self.embedder.embed(shard.rows, shard.path, first=shard.first))
         rows, words = self.folder.count(row["name"])
         return {"name": row["name"], "rows": rows, "words": words}
 

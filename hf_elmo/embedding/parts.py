@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import socket
@@ -36,6 +37,7 @@ try:
 except ImportError:  # Windows: there, two runs of one output are not kept apart
     fcntl = None
 
+FLOAT16_LIMIT = 65520.0  # halfway from 65504, float16's largest number, to the next that it would have
 CHUNK_BYTES = 1 << 20  # of values, in memory at once while the parts are assembled
 OWN_NAMES = re.compile(
     r"lock|manifest\.json(\.draft)?|input\.jsonl|standard_input\.\w+|whole\.\w+|\d{6,}\.(bin|words|rows|json(\.draft)?)|tmp\w{8}"
@@ -67,16 +69,28 @@ class RowLayout:
         lead = () if self.layers is None else (self.layers,)
         return (*lead, self.size) if self.pooled else (*lead, words, self.size)
 
+    @property
+    def limit(self) -> float:
+        """The least number that this dtype rounds to infinity."""
+        return FLOAT16_LIMIT if self.dtype.itemsize == 2 else math.inf
+
     def nbytes(self, words: int) -> int:
         """Bytes of a row with `words` words."""
         return int(np.prod(self.shape(words), dtype=np.int64)) * self.dtype.itemsize
 
 
 class WindowFile:
-    """The values of a window of rows in a file, filled in any order."""
+    """The values of a window of rows in a file, filled in any order.
 
-    def __init__(self, file: IO[bytes], layout: RowLayout, word_counts: list[int]) -> None:
-        self.file, self.layout, self.word_counts = file, layout, word_counts
+    Args:
+        file: where they go.
+        layout: of the rows.
+        word_counts: of each row.
+        first: the number of the first row in the whole input, for messages.
+    """
+
+    def __init__(self, file: IO[bytes], layout: RowLayout, word_counts: list[int], first: int = 0) -> None:
+        self.file, self.layout, self.word_counts, self.first = file, layout, word_counts, first
         self.offsets = np.cumsum([0, *map(layout.nbytes, word_counts)]).tolist()
         self.state: dict[str, Any] = {}
 
@@ -85,6 +99,10 @@ class WindowFile:
         if self.offsets[-1]:
             self.file.seek(self.offsets[-1] - 1)
             self.file.write(b"\0")
+
+    def name_of(self, row: int) -> str:
+        """What a message calls a row of the window."""
+        return f"row {self.first + row} (counted from 0)"
 
     def put(self, row: int, values: Tensor, start: int = 0) -> None:
         """Write a row, or a piece of it.
@@ -103,19 +121,26 @@ class WindowFile:
 
 
 class WindowInMemory:
-    """As [`WindowFile`], with the values in memory: flat in `values`, and in `arrays` a view of them for each row."""
+    """As [`WindowFile`], with the values in memory: flat in `values`, and in `arrays` a view of them for each row.
 
-    def __init__(self, layout: RowLayout, word_counts: list[int]) -> None:
+    `source` is what messages call the input.
+    """
+
+    def __init__(self, layout: RowLayout, word_counts: list[int], first: int = 0, source: str | None = None) -> None:
+        self.layout, self.first, self.source = layout, first, source
         ends = np.cumsum([layout.nbytes(count) // layout.dtype.itemsize for count in word_counts])
         self.values = np.zeros(ends[-1], layout.dtype.newbyteorder("="))
         rows = np.split(self.values, ends[:-1])
         self.arrays = [row.reshape(layout.shape(count)) for row, count in zip(rows, word_counts, strict=True)]
-        self.size = layout.size
+
+    def name_of(self, row: int) -> str:
+        """As `WindowFile.name_of`."""
+        return f"{'' if self.source is None else f'{self.source}, '}row {self.first + row} (counted from 0)"
 
     def put(self, row: int, values: Tensor, start: int = 0) -> None:
         """As `WindowFile.put`."""
-        row = torch.from_numpy(self.arrays[row]).view(len(values), -1, self.size)
-        values = values.reshape(len(values), -1, self.size)
+        row = torch.from_numpy(self.arrays[row]).view(len(values), -1, self.layout.size)
+        values = values.reshape(len(values), -1, self.layout.size)
         row[:, start : start + values.shape[1]] = values
 
 
@@ -370,17 +395,20 @@ class PartsFolder:
         return self.path / f"{number:06d}.{ending}"
 
     @contextmanager
-    def new_window(self, number: int, layout: RowLayout, words: list[list[str]]) -> Iterator[WindowFile]:
+    def new_window(
+        self, number: int, layout: RowLayout, words: list[list[str]], first: int = 0
+    ) -> Iterator[WindowFile]:
         """A window to fill; it is finished when the block ends without an error.
 
         Args:
             number: index of the window.
             layout: of its rows.
             words: of each row.
+            first: the number of its first row.
         """
         counts = [len(row) for row in words]
         with create(self._file(number, "bin"), "b") as file:
-            window = WindowFile(file, layout, counts)
+            window = WindowFile(file, layout, counts, first)
             window.allocate()
             yield window
             file.flush()

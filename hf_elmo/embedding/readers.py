@@ -328,11 +328,13 @@ class SentenceSource:
         sentences: each a string or a list of words.
         name: what errors call them.
         pairs: each is a tuple of such a text and its pair, another one or a whole number.
+        first: the number that errors give the first one.
     """
 
     sentences: Iterable[Any]
     name: str
     pairs: bool = False
+    first: int = 0
 
     def __post_init__(self) -> None:
         of = getattr(self.sentences, "ndim", 1)
@@ -342,7 +344,7 @@ class SentenceSource:
 
     def __iter__(self) -> Iterator[Row | Pair]:
         check = check_pair if self.pairs else check_row
-        for number, sentence in enumerate(self.sentences):
+        for number, sentence in enumerate(self.sentences, start=self.first):
             yield check(sentence, f"{self.name}, row {number}")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer, embed
+from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, Embedder, embed
 from hf_elmo.embedding.corpus import _batch_tokens
 from hf_elmo.embedding.engine import CorpusEncoder
 
@@ -171,3 +171,85 @@ def test_a_class_of_ones_own_that_changes_no_forward_is_embedded(model) -> None:
     expected_rows, model = embed(model, ["a b"]), copy.deepcopy(model)
     model.__class__ = type("Own", (type(model),), {})
     close(embed(model, ["a b"]), expected_rows)
+
+
+# -- numbers that are too large, or none -------------------------------------------------------------------------------
+
+
+def scaled(factor: float) -> ElmoModel:
+    """A model whose numbers are all about as large as the factor, in the words and between them."""
+    model = random_model(ElmoConfig(**{**TINY, "layer_weights": 0}))
+    with torch.no_grad():
+        model.char_encoder.projection.weight.mul_(factor)
+        model.char_encoder.projection.bias.zero_()
+    return model
+
+
+@pytest.mark.parametrize("pooling", ["none", "mean", "max"])
+@pytest.mark.parametrize("batch_tokens", [None, 11], ids=["batch", "pieces"])
+@pytest.mark.parametrize("ending", [None, "npz", "safetensors", "hdf5", "parquet"])
+def test_numbers_that_float16_has_not_are_refused(tokenizer, tmp_path, pooling, batch_tokens, ending):
+    model, output = scaled(1e7), None if ending is None else tmp_path / f"out.{ending}"
+    options = {"tokenizer": tokenizer, "pooling": pooling, "batch_tokens": batch_tokens}
+    for rows, number in ((["", *ROWS], 1), (["", "", "word " * 41], 2)):
+        with pytest.raises(ValueError, match=r"row \d+ \(counted from 0\) has numbers over 65504 .*'float32'") as error:
+            embed(model, rows, output, output_dtype="float16", restart=True, **options)
+        if number == 2:
+            assert f"row {number} " in str(error.value)
+    if ending is None:
+        assert max(np.abs(row).max(initial=0) for row in embed(model, ROWS, **options)) > 65504
+        model = scaled(1)
+        close(embed(model, ROWS, output_dtype="float16", **options), embed(model, ROWS, **options), tolerance=0.05)
+
+
+def test_the_row_of_a_number_that_float16_has_not_is_counted_over_the_corpus(tokenizer, tmp_path):
+    model = scaled(1)
+    with torch.no_grad():
+        model.char_encoder.embedding.weight[ord("#") + 1] *= 1e7
+    rows = ["a word", "", "two words"] * 20
+    rows[47] = "a #"
+    for output in (None, tmp_path / "out.npz"):
+        with pytest.raises(ValueError, match=r"^row 47 "):
+            embed(model, rows, output, tokenizer=tokenizer, output_dtype="float16", batch_tokens=20, window=20)
+
+
+def test_a_number_that_float16_rounds_down_is_kept_and_a_boundary_is_not_looked_at(model, tokenizer, monkeypatch):
+    def layers(self, words, lengths):
+        values = torch.zeros(4, sum(lengths), 22)
+        values[:, [0, -1]] = 1e30  # the boundaries, which are not written
+        values[:, 1:-1] = 65519
+        return values
+
+    monkeypatch.setattr(CorpusEncoder, "_whole_layers", layers)
+    (found,) = embed(model, ["a b"], tokenizer=tokenizer, layers=1, output_dtype="float16")
+    assert (found == 65504).all()
+
+
+def test_the_embedder_refuses_numbers_that_float16_has_not(tmp_path):
+    scaled(1e7).save_pretrained(tmp_path)
+    ElmoTokenizer().save_pretrained(tmp_path)
+    embedder = Embedder(tmp_path, output_dtype="float16")
+    with pytest.raises(ValueError, match=r"column 'text', row 1 \(counted from 0\) has numbers over 65504"):
+        embedder({"text": ["", "a cat"]})
+
+
+@pytest.mark.parametrize("pooling", ["none", "max"])
+@pytest.mark.parametrize("batch_tokens", [None, 3], ids=["batch", "pieces"])
+@pytest.mark.parametrize("output_dtype", ["float32", "float16"])
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_vectors_that_are_not_finite_are_warned_of_once(
+    tokenizer, tmp_path, caplog, pooling, batch_tokens, output_dtype, wrong
+):
+    model = scaled(1)
+    options = {"tokenizer": tokenizer, "pooling": pooling, "batch_tokens": batch_tokens, "output_dtype": output_dtype}
+    for output in (None, tmp_path / "sound.npz"):
+        embed(model, ROWS, output, **options)
+    assert not caplog.records
+    with torch.no_grad():
+        model.char_encoder.projection.bias[0] = wrong
+    for output in (None, tmp_path / "out.npz"):
+        caplog.clear()
+        embed(model, ["", "a", "b", "c", "d"], output, **options)
+        (record,) = (one for one in caplog.records if "not finite" in one.message)
+        assert "row 1 (counted from 0) has vectors that are not finite" in record.message
+        assert "load it in float32" in record.message
