@@ -16,9 +16,7 @@ import json
 import math
 import os
 import re
-import socket
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,14 +26,9 @@ from typing import IO, Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.utils import logging
 
+from .locks import locked
 from .readers import RowSource, spool
-
-try:
-    import fcntl
-except ImportError:  # Windows: there, two runs of one output are not kept apart
-    fcntl = None
 
 FLOAT16_LIMIT = 65520.0  # halfway from 65504, float16's largest number, to the next that it would have
 CHUNK_BYTES = 1 << 20  # of values, in memory at once while the parts are assembled
@@ -43,9 +36,6 @@ OWN_NAMES = re.compile(
     r"lock|manifest\.json(\.draft)?|input\.jsonl|standard_input\.\w+|whole\.\w+|\d{6,}\.(bin|words|rows|json(\.draft)?)|tmp\w{8}"
 )
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
-NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # of some file systems of clusters
-
-logger = logging.get_logger(f"transformers.{__name__}")
 
 
 @dataclass(frozen=True)
@@ -228,49 +218,18 @@ class PartsFolder:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Have the folder locked; the end of the process, however it ends, unlocks it, too."""
-        lock = None
-        while lock is None:
+        """Have the folder locked."""
+
+        def prepare() -> None:
             self._require_own()
             self.path.mkdir(parents=True, exist_ok=True)
-            if fcntl is None:
-                break
-            with suppress(FileNotFoundError):  # a run that ends has just removed the folder
-                lock = self._try_lock()
+
         try:
-            if lock is not None:
-                os.truncate(lock, 0)
-                os.write(lock, f"process {os.getpid()} on {socket.gethostname()} since {time.ctime()}".encode())
-            yield
+            with locked(self._lock_path, str(self.output), prepare):
+                yield
         finally:
-            if lock is not None:
-                os.close(lock)
             with suppress(OSError):  # there are parts in it, or the next run's lock
                 self.path.rmdir()
-
-    def _try_lock(self) -> int | None:
-        """The open and locked file `lock`; `None` if it was removed between the two."""
-        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                holder = os.read(lock, 1000).decode(errors="replace") or "another process"
-                raise BlockingIOError(
-                    error.errno,
-                    f"{str(self.output)!r} is being written by {holder}: wait for its end, or choose another output",
-                ) from error
-            except OSError as error:
-                if error.errno not in NO_LOCKS:
-                    raise
-                logger.warning("%s cannot be locked (%s): start no other run with this output", self.path, error)
-            if os.path.samestat(os.fstat(lock), os.stat(self._lock_path)):
-                return lock
-        except BaseException:
-            os.close(lock)
-            raise
-        os.close(lock)
-        return None
 
     @property
     def _lock_path(self) -> Path:
