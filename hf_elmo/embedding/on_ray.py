@@ -56,7 +56,9 @@ def embed_on_ray(
             a glob pattern; on this file system, or on one that pyarrow reads (`s3://bucket/texts/*.parquet`). A file
             is read by one process, so a corpus is best cut into at least as many files as there are workers.
         output: the folder of the shards, on a file system that all machines see. Their columns are `path` and `row` (of
-            the input file and in it, from 0), `words` and `embedding`, as [`embed`] writes them to Parquet.
+            the input file and in it, from 0), `words` and `embedding`, as [`embed`] writes them to Parquet. Readers of
+            Parquet (pyarrow, pandas, Datasets with `data_dir`) take the folder as one table. On an object store, which
+            has no locks, two runs of one folder at a time are not refused.
         input_format, text_column, encoding: as [`embed`] has them, of every file; FASTA is not among the formats.
         overwrite: remove what a finished run left in `output`.
         restart: remove what an interrupted run left in `output`, instead of resuming it.
@@ -71,6 +73,7 @@ def embed_on_ray(
         ImportError: Ray or pyarrow is not installed.
         FileNotFoundError: no such input or model.
         FileExistsError: `output` has a finished run, or something else.
+        BlockingIOError: another run is writing `output`.
         ValueError: unknown layer, option or ending; a malformed row; a number too large for an `output_dtype` of
             float16; the interrupted run had other settings.
     """
@@ -85,10 +88,10 @@ def embed_on_ray(
     reader = ShardReader(*find_files(inputs), reading, shard_rows)
     folder = ShardFolder.at(output)
     require_outside(folder, inputs)
-    folder.prepare(_manifest(embedder, reader), overwrite, restart)
-    with _cluster(ray, progress):
-        counts = _counts(ray, embedder, reader, folder, workers)
-    rows, words = folder.finish(counts)
+    with folder.prepared(_manifest(embedder, reader), overwrite, restart) as folder:
+        with _cluster(ray, progress):
+            counts = _counts(ray, embedder, reader, folder, workers)
+        rows, words = folder.finish(counts)
     return EmbeddedCorpus(Path(folder.path), rows, words, embedder.hidden_size)
 
 

@@ -1,8 +1,10 @@
 """A corpus of many files, cut into shards that workers embed one by one, each into a Parquet file of its own.
 
-OUTPUT is a folder: `manifest.json` (everything that the values depend on) and a file for each shard, which is some rows
-of one input file. A shard's name has the hash of its rows, and it gets the name when it is whole, so a run that is
-started again computes what is missing, and what has changed in its input. Both may be on any file system of pyarrow.
+OUTPUT is a folder: `.manifest.json` (everything that the values depend on) and a file for each shard, which is some
+rows of one input file. The name of a shard's file has the hashes of its rows and of the manifest, and it gets the name
+when it is whole, so a run that is started again computes what is missing, what has changed in its input, and what other
+settings computed. Both may be on any file system of pyarrow; on one of this machine a run has `.lock` locked. What is
+no shard has a name that begins with a dot, so that readers of Parquet take the folder as one table.
 """
 
 from __future__ import annotations
@@ -12,20 +14,24 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..optional import import_optional
+from .locks import locked, warn_of_no_lock
 from .memory import EmbeddedRows
 from .parts import require_same
 from .readers import Row, RowSource, RowsRead, import_pyarrow
 
 SHARD_CHARACTERS = 1 << 18  # of text in a shard at most: all of its vectors are in memory
-MANIFEST = "manifest.json"
-SHARD_NAME = re.compile(r"[\w.-]+-[0-9a-f]{8}-\d{6}-[0-9a-f]{12}\.parquet")
+# Datasets, unlike pyarrow, reads what begins with an underscore.
+MANIFEST, LOCK = ".manifest.json", ".lock"
+OLD_MANIFEST = "manifest.json"  # beside shards whose names had no settings
+SHARD_FILE = re.compile(r"[\w.-]+-[0-9a-f]{8}-\d{6}-[0-9a-f]{12}(-[0-9a-f]{12})?\.parquet")
 DRAFT_NAME = re.compile(r"\.[\w.-]+\.[0-9a-f]{32}")
 WORDS_KEY = b"hf_elmo_words"  # of a shard's metadata: the number of its words
 
@@ -94,7 +100,7 @@ class Shard:
     """Rows of one file that are embedded together.
 
     Args:
-        name: of its file in the output.
+        name: of the file and the rows in it; that of its own file has the settings, too.
         path: of the file of its rows.
         first: the number of its first row there.
         rows: each a string or a list of words.
@@ -137,7 +143,7 @@ class ShardReader:
             read = RowsRead()
             for row in rows:
                 read.add(row)
-            yield Shard(f"{prefix}-{number:06d}-{read.survey.sha256[:12]}.parquet", path, first, rows)
+            yield Shard(f"{prefix}-{number:06d}-{read.survey.sha256[:12]}", path, first, rows)
             first += len(rows)
 
     def _cut(self, source: RowSource) -> Iterator[list[Row]]:
@@ -159,45 +165,88 @@ class ShardFolder:
     Args:
         filesystem: of pyarrow.
         path: there.
+        settings: the hash of the manifest, once the folder is prepared for a run.
     """
 
     filesystem: Any
     path: str
+    settings: str = ""
 
     @classmethod
     def at(cls, output: str | os.PathLike) -> ShardFolder:
         """The folder of this name, which need not exist, here or on a file system that pyarrow knows by its URI."""
         return cls(*_filesystem_of(output))
 
-    def prepare(self, manifest: dict[str, Any], overwrite: bool, restart: bool) -> None:
-        """Have the folder for this run: a new one, or that of an interrupted run with the same manifest.
+    @contextmanager
+    def prepared(self, manifest: dict[str, Any], overwrite: bool, restart: bool) -> Iterator[ShardFolder]:
+        """Have the folder for this run alone: a new one, or that of an interrupted run with the same manifest.
 
         Raises:
             FileExistsError: a run has finished there, or there is something that is not ours.
-            ValueError: the interrupted run had other settings.
+            BlockingIOError: another run works in it.
+            ValueError: the interrupted run had other settings, or was of a version whose shards do not tell theirs.
         """
+        with self._locked():
+            self._prepare(manifest, overwrite, restart)
+            yield replace(self, settings=_hash(manifest))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        if self.filesystem.type_name != "local":
+            warn_of_no_lock(self.path, f"a file system of pyarrow's type {self.filesystem.type_name}")
+            self._make()
+            yield
+            return
+        lock = Path(self.path, LOCK)
+        with locked(lock, self.path, self._make):
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+
+    def _make(self) -> None:
         self.filesystem.create_dir(self.path, recursive=True)
+
+    def _prepare(self, manifest: dict[str, Any], overwrite: bool, restart: bool) -> None:
         names = self._names()
-        foreign = [name for name in names if not (name == MANIFEST or SHARD_NAME.fullmatch(name) or _is_draft(name))]
-        if foreign:
+        own = MANIFEST, OLD_MANIFEST, LOCK
+        if foreign := [name for name in names if not (name in own or SHARD_FILE.fullmatch(name) or _is_draft(name))]:
             raise FileExistsError(f"output {self.path!r} has {foreign[0]!r}, which is no shard; choose another folder")
-        before = json.loads(self._read(MANIFEST)) if MANIFEST in names else None
+        written = next((name for name in (MANIFEST, OLD_MANIFEST) if name in names), None)
+        before = None if written is None else json.loads(self._read(written))
         if before is not None and "finished" in before and not overwrite:
             raise FileExistsError(f"output {self.path!r} exists; choose another name, or overwrite=True (--overwrite)")
         keep = before is not None and "finished" not in before and not restart
+        if keep and written == OLD_MANIFEST:
+            raise ValueError(
+                f"{self.path} has shards of an interrupted run whose names do not tell its settings, as an earlier "
+                "hf_elmo wrote them: finish it with that, or start over with restart=True (--restart)"
+            )
         if keep:
             require_same(before, manifest, self.path)
-        for name in names:
-            if _is_draft(name) or not keep:
-                self.filesystem.delete_file(f"{self.path}/{name}")
+        # First, as what another run's workers still write has other settings in its name from here on.
         self._write(MANIFEST, json.dumps(manifest, indent=2).encode())
+        for name in names:
+            if name not in (MANIFEST, LOCK) and (_is_draft(name) or not keep):
+                self.filesystem.delete_file(f"{self.path}/{name}")
 
     def done(self) -> frozenset[str]:
-        """The names of the shards that are there."""
-        return frozenset(filter(SHARD_NAME.fullmatch, self._names()))
+        """The names of the shards of these settings that are there."""
+        ending = self.file_of("")
+        return frozenset(
+            name.removesuffix(ending) for name in self._names() if SHARD_FILE.fullmatch(name) and name.endswith(ending)
+        )
+
+    def file_of(self, name: str) -> str:
+        """The name of a shard's file."""
+        return f"{name}-{self.settings}.parquet"
 
     def put(self, shard: Shard, rows: EmbeddedRows) -> None:
-        """Write a shard: the columns `path`, `row`, `words` and `embedding`."""
+        """Write a shard: the columns `path`, `row`, `words` and `embedding`.
+
+        Raises:
+            RuntimeError: the folder is no longer that of this run.
+        """
         pyarrow = import_pyarrow("writing Parquet")
         numbers = range(shard.first, shard.first + len(shard.rows))
         columns = {
@@ -211,7 +260,13 @@ class ShardFolder:
         sink = pyarrow.BufferOutputStream()
         dictionary = ["path", "words"]
         pyarrow.parquet.write_table(table, sink, use_dictionary=dictionary, write_statistics=["row"])
-        self._write(shard.name, sink.getvalue())
+        self._write(self.file_of(shard.name), sink.getvalue(), self._require_own)
+
+    def _require_own(self) -> None:
+        """Refuse to add to what another run began or finished, while this one had lost its driver."""
+        now = json.loads(self._read(MANIFEST)) if MANIFEST in self._names() else {}
+        if "finished" in now or _hash(now) != self.settings:
+            raise RuntimeError(f"{self.path} is another run's by now, or finished: this shard is not written")
 
     def count(self, name: str) -> tuple[int, int]:
         """The numbers of rows and words of a shard that is there.
@@ -219,17 +274,17 @@ class ShardFolder:
         Raises:
             ValueError: it is not as it was written.
         """
-        parquet = import_pyarrow("reading Parquet").parquet
+        parquet, path = import_pyarrow("reading Parquet").parquet, f"{self.path}/{self.file_of(name)}"
         try:
-            with self.filesystem.open_input_file(f"{self.path}/{name}") as file:
+            with self.filesystem.open_input_file(path) as file:
                 metadata = parquet.read_metadata(file)
             return metadata.num_rows, int(metadata.metadata[WORDS_KEY])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{self.path}/{name} is damaged ({error}); remove it, and run the same again") from error
+            raise ValueError(f"{path} is damaged ({error}); remove it, and run the same again") from error
 
     def finish(self, counts: dict[str, tuple[int, int]]) -> tuple[int, int]:
-        """Check that the shards named are there, remove those of rows that the input no longer has, and mark the folder
-        as finished.
+        """Check that the shards named are there, remove what else is there (shards of rows that the input no longer has
+        or of other settings, drafts of workers that were lost), and mark the folder as finished.
 
         Args:
             counts: the numbers of rows and words of each shard.
@@ -240,13 +295,14 @@ class ShardFolder:
         Raises:
             FileNotFoundError: a shard is missing.
         """
-        found = self.done()
-        if missing := sorted(counts.keys() - found):
+        wanted, found = set(map(self.file_of, counts)), self._names()
+        if missing := sorted(wanted.difference(found)):
             raise FileNotFoundError(
                 f"{self.path} has lost {missing[0]!r} ({len(missing):,} such) since it was written; run the same again"
             )
-        for name in sorted(found - counts.keys()):
-            self.filesystem.delete_file(f"{self.path}/{name}")
+        for name in found:
+            if name not in wanted and (SHARD_FILE.fullmatch(name) or _is_draft(name)):
+                self.filesystem.delete_file(f"{self.path}/{name}")
         rows, words = (sum(column) for column in zip(*counts.values(), strict=True)) if counts else (0, 0)
         finished = {"shards": len(counts), "rows": rows, "words": words}
         manifest = {**json.loads(self._read(MANIFEST)), "finished": finished}
@@ -262,12 +318,23 @@ class ShardFolder:
         with self.filesystem.open_input_file(f"{self.path}/{name}") as file:
             return file.read()
 
-    def _write(self, name: str, data: Any) -> None:
-        """Write a file under another name first: what has its own name is whole."""
+    def _write(self, name: str, data: Any, check: Callable[[], None] | None = None) -> None:
+        """Write a file under another name first: what has its own name is whole, and `check` did not raise."""
         draft = f"{self.path}/.{name}.{uuid.uuid4().hex}"
         with self.filesystem.open_output_stream(draft) as file:
             file.write(data)
+        if check is not None:
+            try:
+                check()
+            except BaseException:
+                self.filesystem.delete_file(draft)
+                raise
         self.filesystem.move(draft, f"{self.path}/{name}")
+
+
+def _hash(manifest: dict[str, Any]) -> str:
+    """Of the settings in a manifest."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _is_draft(name: str) -> bool:

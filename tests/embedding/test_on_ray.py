@@ -12,6 +12,7 @@ import hf_elmo_cli as cli
 from hf_elmo import ElmoConfig, ElmoTokenizer, Embedder, embed, kernels
 from hf_elmo.embedding import on_ray
 from hf_elmo.embedding.on_ray import embed_on_ray
+from hf_elmo.embedding.shards import ShardFolder
 
 from ..conftest import random_model
 from .helpers import close
@@ -109,6 +110,17 @@ def test_a_run_that_failed_computes_the_other_shards(ray, checkpoint, texts, tmp
         close(rows_of(tmp_path / "out", path), embed(checkpoint, rows, layers="all", pooling="mean"))
     assert cli.main(command) == 1
     assert "exists; choose another name, or overwrite=True (--overwrite)" in capsys.readouterr().err
+
+
+def test_a_folder_that_another_run_writes_is_refused(ray, checkpoint, texts, tmp_path):
+    output = tmp_path / "out"
+    with (
+        ShardFolder.at(output).prepared({"model": "another"}, False, False),
+        pytest.raises(BlockingIOError, match="is being written by process"),
+    ):
+        embed_on_ray(checkpoint, tmp_path / "texts", output, workers=1, restart=True, progress=False)
+    with pytest.raises(ValueError, match="interrupted run that differs: hf_elmo was None"):
+        embed_on_ray(checkpoint, tmp_path / "texts", output, workers=1, progress=False)
 
 
 def test_the_embedder_in_an_actor_pool_of_ray_data(ray, checkpoint, texts):

@@ -3,16 +3,19 @@
 import gzip
 import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import torch
 
 from hf_elmo import ElmoTokenizer, Embedder, embed
 from hf_elmo.embedding import shards as module
 from hf_elmo.embedding.on_ray import ShardWorker
-from hf_elmo.embedding.shards import SHARD_NAME, ShardFolder, ShardReader, find_files, require_outside
+from hf_elmo.embedding.shards import MANIFEST, SHARD_FILE, ShardFolder, ShardReader, find_files, require_outside
 
-from .helpers import ROWS, close
+from .helpers import ROWS, close, initial_model
 
 parquet = pytest.importorskip("pyarrow.parquet")
 READING = {"file_format": None, "text_column": None, "encoding": "utf-8"}
@@ -48,18 +51,23 @@ def texts(tmp_path) -> dict[str, list]:
 def run(
     embedder: Embedder, inputs, output, shard_rows: int = 3, restart=False, overwrite=False, manifest="m"
 ) -> list[str]:
-    """What the engine does, in this process; the names of the shards that it computed."""
-    reader, folder = ShardReader(*find_files(inputs), READING, 3), ShardFolder.at(output)
-    folder.prepare({"settings": manifest}, overwrite, restart)
-    worker, done, counts, computed = ShardWorker(embedder, folder), folder.done(), {}, []
-    for path in reader.paths:
-        for shard in reader.shards(path):
-            rows = [] if shard.name in done else [json.dumps(row) for row in shard.rows]
-            computed += [shard.name] if rows else []
-            report = worker({"name": shard.name, "path": shard.path, "first": shard.first, "rows": rows})
-            counts[report["name"]] = report["rows"], report["words"]
-    folder.finish(counts)
+    """What the engine does, in this process; the names of the files of shards that it computed."""
+    reader = ShardReader(*find_files(inputs), READING, 3)
+    with ShardFolder.at(output).prepared({"settings": manifest}, overwrite, restart) as folder:
+        worker, done, counts, computed = ShardWorker(embedder, folder), folder.done(), {}, []
+        for path in reader.paths:
+            for shard in reader.shards(path):
+                rows = [] if shard.name in done else [json.dumps(row) for row in shard.rows]
+                computed += [folder.file_of(shard.name)] if rows else []
+                report = worker({"name": shard.name, "path": shard.path, "first": shard.first, "rows": rows})
+                counts[report["name"]] = report["rows"], report["words"]
+        folder.finish(counts)
     return computed
+
+
+def rows_of(file: str) -> str:
+    """The name of a shard's file without its settings."""
+    return file.rpartition("-")[0]
 
 
 def read(output) -> dict[str, list[tuple[int, list[str], np.ndarray]]]:
@@ -90,7 +98,7 @@ def test_every_row_of_every_file_is_in_one_shard(checkpoint, texts, tmp_path):
 def test_a_second_run_computes_what_is_missing_or_changed(checkpoint, texts, tmp_path):
     embedder, output = Embedder(checkpoint), tmp_path / "out"
     first = run(embedder, tmp_path / "texts", output)
-    finished = json.loads((output / "manifest.json").read_text())
+    finished = json.loads((output / MANIFEST).read_text())
     assert finished["finished"] == {
         "shards": 9,
         "rows": 26,
@@ -100,17 +108,17 @@ def test_a_second_run_computes_what_is_missing_or_changed(checkpoint, texts, tmp
     with pytest.raises(FileExistsError, match="exists; choose another name, or overwrite=True"):
         run(embedder, tmp_path / "texts", output)
     # As if it had been interrupted: without its end, one shard, and another whose writing was cut off.
-    (output / "manifest.json").write_text(json.dumps({"settings": "m"}))
+    (output / MANIFEST).write_text(json.dumps({"settings": "m"}))
     (output / first[4]).unlink()
     (output / f".{first[4]}.{'0' * 32}").write_bytes(b"PAR1")
     before = {path.name: path.stat().st_mtime_ns for path in output.glob("*.parquet")}
     assert run(embedder, tmp_path / "texts", output) == [first[4]]
     after = {path.name: path.stat().st_mtime_ns for path in output.glob("*.parquet")}
     assert {name: after[name] for name in before} == before
-    assert not list(output.glob(".*"))
+    assert [path.name for path in output.glob(".*")] == [MANIFEST]
     assert [path for path in wanted if str(wanted[path]) != str(read(output)[path])] == []
     # A file that changed after its first shard, and a new one.
-    (output / "manifest.json").write_text(json.dumps({"settings": "m"}))
+    (output / MANIFEST).write_text(json.dumps({"settings": "m"}))
     lines = [*ROWS[:3], "changed", *ROWS[4:]]
     (tmp_path / "texts" / "a.txt").write_text("".join(f"{row}\n" for row in lines), encoding="utf-8")
     (tmp_path / "texts" / "new.txt").write_text("new\n")
@@ -122,11 +130,14 @@ def test_a_second_run_computes_what_is_missing_or_changed(checkpoint, texts, tmp
 def test_other_settings_are_refused(checkpoint, texts, tmp_path):
     embedder, output = Embedder(checkpoint), tmp_path / "out"
     first = run(embedder, tmp_path / "texts", output)
-    (output / "manifest.json").write_text(json.dumps({"settings": "m"}))
+    (output / MANIFEST).write_text(json.dumps({"settings": "m"}))
     with pytest.raises(ValueError, match=r"interrupted run that differs: settings was 'm', now 'n'.*restart=True"):
         run(embedder, tmp_path / "texts", output, manifest="n")
-    assert run(embedder, tmp_path / "texts", output, restart=True, manifest="n") == first
-    assert run(embedder, tmp_path / "texts", output, overwrite=True, manifest="o") == first
+    for options in ({"restart": True, "manifest": "n"}, {"overwrite": True, "manifest": "o"}):
+        computed = run(embedder, tmp_path / "texts", output, **options)
+        assert [rows_of(name) for name in computed] == [rows_of(name) for name in first]
+        assert not {*computed} & {*first}
+        assert sorted(path.name for path in output.glob("*")) == sorted([*computed, MANIFEST])
 
 
 def test_what_is_no_output_of_ours_stays(checkpoint, texts, tmp_path):
@@ -141,24 +152,123 @@ def test_what_is_no_output_of_ours_stays(checkpoint, texts, tmp_path):
     require_outside(ShardFolder.at(tmp_path / "texts_out"), tmp_path / "texts")
 
 
+def test_a_worker_that_outlived_its_run_adds_nothing_to_the_next(tmp_path):
+    for seed, name in enumerate("ab"):
+        model = initial_model(seed, num_hidden_layers=3)
+        model.save_pretrained(tmp_path / name)
+        ElmoTokenizer().save_pretrained(tmp_path / name)
+    a, b = Embedder(tmp_path / "a"), Embedder(tmp_path / "b")
+    (tmp_path / "in.txt").write_text("a b c\nd e\nf\n")
+    reader = ShardReader(*find_files(tmp_path / "in.txt"), READING, 1)
+    shards, output = list(reader.shards(reader.paths[0])), ShardFolder.at(tmp_path / "out")
+    with output.prepared({"model": "a"}, False, False) as folder:  # its driver is lost here, and a worker works on
+        folder.put(shards[0], a.embed(shards[0].rows))
+    with output.prepared({"model": "b"}, False, True) as mine:
+        with pytest.raises(RuntimeError, match="is another run's by now, or finished"):
+            folder.put(shards[1], a.embed(shards[1].rows))
+        assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".lock", MANIFEST]
+        # One that was looked for before, and gets its name only now, counts for nobody.
+        (tmp_path / "out" / folder.file_of(shards[1].name)).write_bytes(b"PAR1")
+        assert mine.done() == frozenset()
+        for shard in shards:
+            mine.put(shard, b.embed(shard.rows))
+        mine.finish({shard.name: mine.count(shard.name) for shard in shards})
+        with pytest.raises(RuntimeError, match="is another run's by now, or finished"):
+            mine.put(shards[1], b.embed(shards[1].rows))
+    assert len(list((tmp_path / "out").iterdir())) == 4
+    found = read(tmp_path / "out")[str(tmp_path / "in.txt")]
+    close([values for _, _, values in found], embed(tmp_path / "b", ["a b c", "d e", "f"]))
+
+
+HOLD = """
+import sys, time
+from hf_elmo.embedding.shards import ShardFolder
+with ShardFolder.at(sys.argv[1]).prepared({"settings": "m"}, False, False):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_two_runs_of_a_folder_at_a_time_are_refused_and_a_killed_one_leaves_it_free(checkpoint, texts, tmp_path):
+    pytest.importorskip("fcntl")
+    output, embedder = tmp_path / "out", Embedder(checkpoint)
+    with subprocess.Popen([sys.executable, "-c", HOLD, output], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout.readline() == "held\n"
+            draft = output / f".a.txt.{'0' * 32}"
+            draft.write_bytes(b"PAR1")  # of one of its workers
+            for restart in (False, True):
+                with pytest.raises(BlockingIOError, match=rf"out' is being written by process {other.pid} on "):
+                    run(embedder, tmp_path / "texts", output, restart=restart)
+            assert draft.exists()
+        finally:
+            other.kill()
+    assert (output / ".lock").exists()
+    assert len(run(embedder, tmp_path / "texts", output)) == 9
+    assert [path.name for path in output.glob(".*")] == [MANIFEST]
+
+
+def test_a_file_system_without_locks_is_warned_of(checkpoint, texts, tmp_path, caplog):
+    from pyarrow import fs
+
+    with ShardFolder(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "out").prepared({}, False, False):
+        assert (tmp_path / "out" / MANIFEST).exists()
+    assert "out cannot be locked (a file system of pyarrow's type subtree): start no other run" in caplog.text
+
+
+def test_readers_of_parquet_take_the_folder_as_one_table(checkpoint, texts, tmp_path):
+    output, rows = tmp_path / "out", sum(map(len, texts.values()))
+    run(Embedder(checkpoint), tmp_path / "texts", output)
+    (output / ".lock").touch()  # of a run that works on it, or was killed
+    columns = ["path", "row", "words", "embedding"]
+    table = parquet.read_table(output)
+    assert (table.num_rows, table.column_names) == (rows, columns)
+    frame = pytest.importorskip("pandas").read_parquet(output)
+    assert (len(frame), list(frame)) == (rows, columns)
+    datasets = pytest.importorskip("datasets")
+    for how in ({"path": "parquet", "data_dir": str(output)}, {"path": str(output)}):
+        dataset = datasets.load_dataset(**how, split="train", cache_dir=str(tmp_path / "cache"))
+        assert (len(dataset), dataset.column_names) == (rows, columns)
+
+
+def test_folders_of_before_are_kept_or_refused(checkpoint, texts, tmp_path):
+    output, embedder = tmp_path / "out", Embedder(checkpoint)
+    first = run(embedder, tmp_path / "texts", output)
+    old = [f"{rows_of(name)}.parquet" for name in first]
+    for name, now in zip(first, old, strict=True):
+        (output / name).rename(output / now)
+    (output / MANIFEST).rename(output / "manifest.json")
+    with pytest.raises(FileExistsError, match="exists; choose another name, or overwrite=True"):
+        run(embedder, tmp_path / "texts", output)
+    (output / "manifest.json").write_text(json.dumps({"settings": "m"}))
+    with pytest.raises(ValueError, match=r"do not tell its settings, as an earlier hf_elmo wrote them.*restart=True"):
+        run(embedder, tmp_path / "texts", output)
+    assert sorted(path.name for path in output.iterdir()) == sorted([*old, "manifest.json"])
+    assert run(embedder, tmp_path / "texts", output, restart=True) == first
+    assert sorted(path.name for path in output.iterdir()) == sorted([*first, MANIFEST])
+
+
 def test_a_damaged_or_lost_shard_is_named(checkpoint, texts, tmp_path):
     embedder, output = Embedder(checkpoint), tmp_path / "out"
     first = run(embedder, tmp_path / "texts", output)
-    (output / "manifest.json").write_text(json.dumps({"settings": "m"}))
+    (output / MANIFEST).write_text(json.dumps({"settings": "m"}))
     data = (output / first[2]).read_bytes()
     (output / first[2]).write_bytes(data[:-9])
     with pytest.raises(ValueError, match=f"{first[2]} is damaged"):
         run(embedder, tmp_path / "texts", output)
     (output / first[2]).unlink()
-    with pytest.raises(FileNotFoundError, match=f"has lost '{first[2]}'"):
-        ShardFolder.at(output).finish(dict.fromkeys(first, (1, 1)))
+    with (
+        pytest.raises(FileNotFoundError, match=f"has lost '{first[2]}'"),
+        ShardFolder.at(output).prepared({"settings": "m"}, False, False) as folder,
+    ):
+        folder.finish({rows_of(name): (1, 1) for name in first})
 
 
 def test_the_same_rows_make_the_same_shards(texts, tmp_path):
     reader = ShardReader(*find_files(tmp_path / "texts"), READING, 4)
     once, again = ([shard for path in reader.paths for shard in reader.shards(path)] for _ in range(2))
     assert once == again
-    assert all(SHARD_NAME.fullmatch(shard.name) for shard in once)
+    assert all(SHARD_FILE.fullmatch(f"{shard.name}-0123456789ab.parquet") for shard in once)
     assert len({shard.name for shard in once}) == len(once)
     assert [(shard.first, len(shard.rows)) for shard in once if shard.path.endswith("a.txt")] == [
         (0, 4),
@@ -212,6 +322,17 @@ def test_formats_that_are_refused_before_the_work(tmp_path):
     os.rename(tmp_path / "a.fasta", tmp_path / "a.doc")
     with pytest.raises(ValueError, match=r"unknown ending '\.doc'"):
         ShardReader(*find_files(tmp_path), READING, 5)
+
+
+def test_a_number_that_float16_has_not_is_named_by_its_row_in_the_file(tmp_path):
+    model = initial_model(layer_weights=0)
+    with torch.no_grad():
+        model.char_encoder.embedding.weight[ord("#") + 1] *= 1e7
+    model.save_pretrained(tmp_path / "model")
+    ElmoTokenizer().save_pretrained(tmp_path / "model")
+    (tmp_path / "in.txt").write_text("a\nb\nc\nd\n#\n")
+    with pytest.raises(ValueError, match=r"in\.txt, row 4 \(counted from 0\) has numbers over 65504"):
+        run(Embedder(tmp_path / "model", output_dtype="float16"), tmp_path / "in.txt", tmp_path / "out")
 
 
 def test_a_malformed_row_is_named(checkpoint, tmp_path):
