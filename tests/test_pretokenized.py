@@ -70,7 +70,9 @@ def words_of_word_plane(model, tokenizer, corpus: Path, **how) -> int:
 
 def words_of_pretrain(model, tokenizer, corpus: Path, **how) -> int:
     small = {"config": TINY, "batch_size": 3, "window": 5, "max_steps": 1, "use_cpu": True, "disable_tqdm": True}
-    folder = hf_elmo.pretrain(corpus.with_name("trained"), corpus, save_strategy="no", **small, **how).folder
+    folder = hf_elmo.pretrain(
+        corpus.with_name("trained"), corpus, save_strategy="no", overwrite=True, **small, **how
+    ).folder
     return len(Vocabulary.load(folder / "vocab.txt")) - 3
 
 
@@ -134,7 +136,7 @@ def run_pretrain(folder: Path, corpus: Path, flags: list[str]) -> bool:
     out = corpus.with_name("trained")
     arguments = [f"--config={name}={json.dumps(value)}" for name, value in TINY.items()]
     arguments += ["--steps=1", "--batch-size=3", "--window=5", "--set=use_cpu=true", "--set=save_strategy=no"]
-    assert main(["pretrain", str(out), str(corpus), *arguments, *flags]) == 0
+    assert main(["pretrain", str(out), str(corpus), "--overwrite", *arguments, *flags]) == 0
     return "isn't" in Vocabulary.load(out / "vocab.txt")
 
 

@@ -625,6 +625,7 @@ def _add_pretrain(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--bf16", action="store_true", default=None, help="mixed precision with bfloat16")
     parser.add_argument("--seed", type=int, metavar="N", help="[42]")
     parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint in OUT")
+    parser.add_argument("--overwrite", action="store_true", help="train anew where OUT holds a model or checkpoints")
     parser.add_argument(
         "--config", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="a field of ElmoConfig"
     )

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from transformers.utils import logging
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME, logging
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
 DATA_FILE = "elmo_data.json"  # the position of the next batch in the text, and the sizes of the other files
 STATE_FILE = "elmo_state_{rank}.pt"  # a process's LSTM state before the next batch
+WEIGHTS = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_NAME, WEIGHTS_INDEX_NAME)
 
 
 def mark_whole(folder: Path, record: Mapping[str, Any]) -> None:
@@ -56,6 +57,42 @@ def remove_old(folder: Path, limit: int | None, kept: set[Path]) -> None:
     for checkpoint in [checkpoint for checkpoint in whole if checkpoint not in kept][: max(surplus, 0)]:
         (checkpoint / DATA_FILE).unlink()  # first: what a kill leaves of it is not whole
         shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def require_free(folder: Path, resume: bool) -> None:
+    """
+    Refuses to train anew into a folder with a trained model or checkpoints.
+
+    Args:
+        folder: of the new model.
+        resume: the run would have resumed, but there is no whole checkpoint: those that are not whole do not matter.
+
+    Raises:
+        FileExistsError: there is something to lose.
+    """
+    places = [folder, *([] if resume else reversed(_checkpoints(folder)))]
+    found = [place / name for place in places for name in (*WEIGHTS, DATA_FILE) if (place / name).is_file()]
+    if not found:
+        return
+    remedies = "" if resume else "continue it with resume=True (--resume), "
+    lacks = ", and no whole checkpoint to resume from" if resume else ""
+    raise FileExistsError(
+        f"output {str(folder)!r} holds a trained model or its checkpoints ({found[0].relative_to(folder)}){lacks}; "
+        f"choose another name, {remedies}or replace it with overwrite=True (--overwrite)"
+    )
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Removes all checkpoints, whole or not."""
+    for checkpoint in _checkpoints(folder):
+        (checkpoint / DATA_FILE).unlink(missing_ok=True)  # first, as in remove_old
+        shutil.rmtree(checkpoint)
+
+
+def remove_weights(folder: Path) -> None:
+    """Removes a model's weights, so that no other's words stand beside them."""
+    for name in WEIGHTS:
+        (folder / name).unlink(missing_ok=True)
 
 
 def _checkpoints(folder: Path) -> list[Path]:

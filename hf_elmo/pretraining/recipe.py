@@ -3,13 +3,14 @@
 import dataclasses
 import itertools
 import math
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import EarlyStoppingCallback, set_seed
+from transformers import EarlyStoppingCallback, TrainerCallback, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
 
@@ -17,7 +18,7 @@ from ..configuration_elmo import ElmoConfig
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..shipped import load_checkpoint, load_tokenizer
 from ..tokenization_elmo import ElmoTokenizer
-from .checkpoints import last_whole_checkpoint
+from .checkpoints import last_whole_checkpoint, remove_checkpoints, remove_weights, require_free
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity
 from .text import DatasetTexts, Text, TextFiles, open_texts, require_columns
@@ -99,6 +100,7 @@ def pretrain(
     shuffle_block: int = 1_000_000,
     text_column: str | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     **arguments: Any,
 ) -> Pretrained:
     """
@@ -128,12 +130,18 @@ def pretrain(
             a list of such lists is a document; with the layout `"documents"` a string is one, too, a sentence a line.
         resume: continue from the last whole checkpoint in `output`; without one the training starts from the beginning.
             A run that had ended is left as it is.
+        overwrite: train anew where `output` holds a model or checkpoints: the checkpoints are removed when the training
+            begins, the model when it is replaced.
         **arguments: of [`ElmoPreTrainingArguments`].
 
     Raises:
         ValueError: an option is wrong, or there is too little text; a stream without `max_steps`, or adapted to without
             `held_out`.
         FileNotFoundError: a pattern matches no file, or there is no folder `init`.
+        FileExistsError: `output` holds a trained model, or checkpoints, and neither `resume` nor `overwrite` is given.
+        FloatingPointError: the training diverged; nothing of it is saved but the checkpoints before.
+
+    Where it raises before the training has begun, nothing in `output` has changed.
     """
     if layout not in LAYOUTS:
         raise ValueError(f"layout is {layout!r}, but must be one of {', '.join(LAYOUTS)}.")
@@ -147,6 +155,7 @@ def pretrain(
     ):
         if value is not None and useless:
             raise ValueError(f"{name} is {value!r}, but {why}: leave it out.")
+    checkpoint = _beginning(Path(output), init, resume, overwrite)
     args = _arguments(output, init, batch_size, arguments)
     set_seed(args.seed)
     longest = {name: value for name, value in (config or {}).items() if name == "max_word_length"}
@@ -163,10 +172,25 @@ def pretrain(
             raise ValueError("texts is a stream, of which no share can be held out: give held_out (--held-out).")
     if init and evaluated is None:
         source, evaluated = _Share(source, held_out=False), _Share(source, held_out=True)
-    model, tokenizer = _model(args, source, init, tokenizer, vocabulary, vocabulary_size, config or {})
-    dataset = _dataset(source, tokenizer, layout, 20 if window is None else window, shuffle_block, args)
-    trainer = _trainer(model, args, dataset, evaluated, tokenizer, adapting=init is not None)
-    return _run(trainer, evaluated, resume)
+    with tempfile.TemporaryDirectory(prefix="hf-elmo-") as words:  # the vocabulary, until it is saved with the model
+        model, tokenizer = _model(Path(words), source, init, tokenizer, vocabulary, vocabulary_size, config or {})
+        dataset = _dataset(source, tokenizer, layout, 20 if window is None else window, shuffle_block, args)
+        trainer = _trainer(model, args, dataset, evaluated, tokenizer, init is not None, overwrite)
+        return _run(trainer, evaluated, checkpoint)
+
+
+def _beginning(output: Path, init: str | Path | None, resume: bool, overwrite: bool) -> Path | None:
+    """The checkpoint to resume from, if any; nothing else may be lost unless `overwrite` says so."""
+    if resume and overwrite:
+        raise ValueError("resume continues what overwrite would remove: give one of them.")
+    if overwrite and init and output.resolve() in (place := Path(init).resolve(), *place.parents) and place.exists():
+        raise ValueError(f"overwrite would remove init, {str(init)!r}: choose another output.")
+    checkpoint = last_whole_checkpoint(output) if resume else None
+    if checkpoint is None and not overwrite:
+        require_free(output, resume)
+    if checkpoint is None and resume:
+        logger.warning("%s has no whole checkpoint: the training starts from the beginning.", output)
+    return checkpoint
 
 
 def _arguments(
@@ -182,7 +206,7 @@ def _arguments(
 
 
 def _model(
-    args: ElmoPreTrainingArguments,
+    folder: Path,
     source: TextFiles | DatasetTexts | _Share,
     init: str | Path | None,
     tokenizer: ElmoTokenizer,
@@ -190,7 +214,7 @@ def _model(
     vocabulary_size: int | None,
     config: Mapping[str, Any],
 ) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
-    """The model to train, and its tokenizer with the vocabulary."""
+    """The model to train, and its tokenizer with the vocabulary, in `folder` unless it is that of `init`."""
     old = Vocabulary.of(tokenizer) if tokenizer.vocabulary is not None else None
     if old is not None and vocabulary_size is not None:
         raise ValueError(f"vocabulary_size is {vocabulary_size}, but the words are those of init: leave it out.")
@@ -199,12 +223,8 @@ def _model(
     else:
         new = old or build_vocabulary((words for text in source.read() for words in text), vocabulary_size)
     if new is not old:
-        file = Path(args.output_dir, "vocab.txt")
-        with args.main_process_first(local=False):
-            if args.process_index == 0:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                new.save(file)
-        tokenizer = _with_vocabulary(tokenizer, file)
+        new.save(folder / "vocab.txt")
+        tokenizer = _with_vocabulary(tokenizer, folder / "vocab.txt")
     settings = {"hidden_dropout": 0.1, **config}
     if not init:
         return ElmoForPreTraining(ElmoConfig(**settings, vocab_size=len(new))), tokenizer
@@ -240,6 +260,14 @@ def _dataset(
     return PaddedTexts(source, tokenizer, rows, **how)
 
 
+class _RemovesCheckpoints(TrainerCallback):
+    """Those of an earlier run, after all checks and before the first update."""
+
+    def on_train_begin(self, args: ElmoPreTrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        if args.should_save:
+            remove_checkpoints(Path(args.output_dir))
+
+
 def _trainer(
     model: ElmoForPreTraining,
     args: ElmoPreTrainingArguments,
@@ -247,8 +275,9 @@ def _trainer(
     evaluated: TextFiles | DatasetTexts | _Share | None,
     tokenizer: ElmoTokenizer,
     adapting: bool,
+    overwrite: bool,
 ) -> ElmoPreTrainer:
-    callbacks = []
+    callbacks: list[TrainerCallback] = [_RemovesCheckpoints()] if overwrite else []
     if adapting:
         updates = len(dataset) // args.gradient_accumulation_steps if dataset.source.countable else args.max_steps
         steps = max(1, min(updates // EVALUATIONS_PER_EPOCH, MOST_EVAL_STEPS))
@@ -260,16 +289,15 @@ def _trainer(
     return ElmoPreTrainer(model, args, dataset, evaluated, tokenizer, callbacks=callbacks)
 
 
-def _run(trainer: ElmoPreTrainer, evaluated: TextFiles | DatasetTexts | _Share | None, resume: bool) -> Pretrained:
+def _run(
+    trainer: ElmoPreTrainer, evaluated: TextFiles | DatasetTexts | _Share | None, checkpoint: Path | None
+) -> Pretrained:
     args, model = trainer.args, trainer.model
     before = after = None
     adapting = args.load_best_model_at_end
     if evaluated is not None:
         before = trainer.perplexity(evaluated)
     unchanged = {name: tensor.clone() for name, tensor in model.state_dict().items()} if adapting else None
-    checkpoint = last_whole_checkpoint(args.output_dir) if resume else None
-    if resume and checkpoint is None:
-        logger.warning("%s has no whole checkpoint: the training starts from the beginning.", args.output_dir)
     trainer.train(resume_from_checkpoint=checkpoint)
     if evaluated is not None:
         after = trainer.perplexity(evaluated)
@@ -277,6 +305,8 @@ def _run(trainer: ElmoPreTrainer, evaluated: TextFiles | DatasetTexts | _Share |
         logger.warning("Held-out perplexity did not decrease: the model is left unchanged.")
         model.load_state_dict(unchanged)
         after = before
+    if args.should_save:
+        remove_weights(Path(args.output_dir))  # of an earlier run: a kill leaves them beside no other words
     trainer.save_model()
     if trainer.made_updates or not Path(args.output_dir, TRAINER_STATE_NAME).is_file():
         if trainer.state.best_model_checkpoint:  # in what is published, no path of this machine

@@ -199,7 +199,8 @@ def test_other_rows_of_the_same_number_are_another_dataset(files, tmp_path):
 def test_files_are_named_by_an_iterator_too(files, parquet, tmp_path):
     how = {**SMALL, "max_steps": 1, "save_strategy": "no"}
     for pattern, options in (("general.txt", {}), ("texts-*.parquet", {"text_column": "body"})):
-        found = pretrain(tmp_path / "out", tmp_path.glob(pattern), files["held_out"], **how, **options)
+        out = tmp_path / f"from {pattern[:4]}"
+        found = pretrain(out, tmp_path.glob(pattern), files["held_out"], **how, **options)
         assert found.after.words > 0
 
 

@@ -14,6 +14,7 @@ from transformers import TrainerState
 from hf_elmo.pretraining import checkpoints, recipe
 from hf_elmo.pretraining.checkpoints import DATA_FILE, last_whole_checkpoint
 from hf_elmo.pretraining.recipe import pretrain
+from hf_elmo.pretraining.trainer import ElmoPreTrainer
 from hf_elmo_cli import main
 from tests.conftest import TINY
 from tests.harness.kills import KILLS, pretrain_command, run_with_kills
@@ -289,6 +290,104 @@ def test_the_end_may_be_moved_before_the_step_size_falls(text, tmp_path):
         train(tmp_path / "out", text, resume=True, **how)  # at step 4 it would have fallen already
     shutil.rmtree(tmp_path / "out" / "checkpoint-4")
     assert_equal(expected, train(tmp_path / "out", text, resume=True, **how))
+
+
+# -- a folder that holds a model ---------------------------------------------------------------------------------------
+
+COUNTED = {"vocabulary_size": 9, "max_steps": 4}
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """Another text, of other words."""
+    file = tmp_path / "domain.txt"
+    file.write_text("\n".join(DOMAIN) + "\n", encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "has text .*, but this run has"),
+        ({"vocabulary_size": 8}, "vocab_size 9, but this run has 8"),
+        ({"max_steps": 5, "lr_scheduler_type": "linear"}, "lr_scheduler_type 'constant', but this run has"),
+        ({"batch_size": 500}, "batch_size 3, but this run has 500"),
+        (
+            {"resume": False},
+            r"holds a trained model or its checkpoints \(model\.safetensors\); choose another name",
+        ),
+        ({"resume": False, "overwrite": True, "batch_size": 500}, "the text does not fill one batch"),
+        ({"overwrite": True}, "resume continues what overwrite would remove: give one of them"),
+    ],
+    ids=["text", "vocabulary size", "schedule", "rows", "anew", "too little text", "both"],
+)
+def test_a_refusal_leaves_a_finished_model_as_it_was(text, other, tmp_path, changes, message):
+    train(tmp_path / "out", text, **COUNTED)
+    before = files_of(tmp_path / "out")
+    with pytest.raises((ValueError, FileExistsError), match=message):
+        train(tmp_path / "out", other, **{**COUNTED, "resume": True, **changes})
+    assert files_of(tmp_path / "out") == before
+
+
+def test_checkpoints_alone_are_not_trained_over(text, other, tmp_path):
+    train(tmp_path / "out", text, **COUNTED)
+    (tmp_path / "out" / "model.safetensors").unlink()
+    before = files_of(tmp_path / "out")
+    with pytest.raises(FileExistsError, match=r"its checkpoints \(checkpoint-4.model\.safetensors\).*overwrite=True"):
+        train(tmp_path / "out", other, **COUNTED)
+    assert files_of(tmp_path / "out") == before
+
+
+def test_a_model_without_a_checkpoint_is_not_resumed(text, tmp_path):
+    train(tmp_path / "out", text, save_strategy="no")
+    before = files_of(tmp_path / "out")
+    with pytest.raises(FileExistsError, match="no whole checkpoint to resume from; choose another name, or replace it"):
+        train(tmp_path / "out", text, resume=True, save_strategy="no")
+    assert files_of(tmp_path / "out") == before
+
+
+def test_a_model_is_overwritten_once_the_new_one_is_trained(text, other, tmp_path, monkeypatch):
+    expected = train(tmp_path / "new", other, **COUNTED)
+    train(tmp_path / "out", text, **{**COUNTED, "max_steps": 8})
+    old = {name: content for name, content in files_of(tmp_path / "out").items() if "checkpoint" not in name}
+    compute_loss = ElmoPreTrainer.compute_loss
+
+    def killed(self: ElmoPreTrainer, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.state.global_step == 3:
+            raise KeyboardInterrupt
+        return compute_loss(self, *args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ElmoPreTrainer, "compute_loss", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path / "out", other, overwrite=True, **COUNTED)
+    after = files_of(tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").glob("checkpoint-*")] == ["checkpoint-2"]
+    assert {name: content for name, content in after.items() if "checkpoint" not in name} == old
+    assert_equal(expected, train(tmp_path / "out", other, resume=True, **COUNTED))
+    assert (tmp_path / "out" / "vocab.txt").read_bytes() == (tmp_path / "new" / "vocab.txt").read_bytes()
+
+
+def test_overwriting_by_the_command(text, other, tmp_path, capsys):
+    train(tmp_path / "out", text, **COUNTED)
+    words = (tmp_path / "out" / "vocab.txt").read_text()
+    options = ["--pretokenized", "--batch-size=3", "--window=5", "--steps=2", "--set=use_cpu=true"]
+    config = [f"--config={name}={json.dumps(value)}" for name, value in TINY.items()]
+    command = ["pretrain", str(tmp_path / "out"), str(other), *options, *config]
+    assert main(command) == 1
+    assert "or replace it with overwrite=True (--overwrite)" in capsys.readouterr().err.splitlines()[-1]
+    assert main([*command, "--overwrite"]) == 0
+    assert (tmp_path / "out" / "vocab.txt").read_text() != words
+    assert [path.name for path in (tmp_path / "out").glob("checkpoint-*")] == ["checkpoint-2"]
+
+
+@pytest.mark.parametrize("init", ["out", "out/checkpoint-2"])
+def test_what_is_adapted_is_not_overwritten(text, tmp_path, init):
+    train(tmp_path / "out", text, max_steps=2)
+    before = files_of(tmp_path / "out")
+    with pytest.raises(ValueError, match=r"overwrite would remove init, .*: choose another output"):
+        pretrain(tmp_path / "out", text, init=tmp_path / init, overwrite=True)
+    assert files_of(tmp_path / "out") == before
 
 
 # -- what is published -------------------------------------------------------------------------------------------------
