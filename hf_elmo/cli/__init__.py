@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 # Their messages say what is wrong and what to do; of any other error the type is named, too.
-EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
+EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)
 FILES = ("[MODEL] INPUT OUTPUT", "CORPUS", "FILE", "FILES", "MODEL", "OUT", "PATH", "DIR")  # completed as file names
 _DTYPES = ("float32", "bfloat16", "float16")
 _WORD_SPLITTINGS = ("lm1b", "whitespace", "characters")

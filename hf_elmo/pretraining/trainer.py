@@ -68,6 +68,7 @@ class ElmoPreTrainingArguments(TrainingArguments):
     logging_steps: float = 100
     hub_strategy: HubStrategy | str = "end"
     restore_callback_states_from_checkpoint: bool = True
+    logging_nan_inf_filter: bool = False
     adagrad_accumulator: float = field(default=1.0, metadata={"help": "initial value of Adagrad's accumulators"})
     loss_scale: float = field(default=20.0, metadata={"help": "the loss is multiplied by it before the backward pass"})
     reset_state: bool = field(
@@ -95,6 +96,9 @@ class ElmoPreTrainer(Trainer):
     share of `max_steps`: they are counted for `num_train_epochs`, for what is done each epoch (`save_strategy`,
     `eval_strategy`, `logging_strategy`), and with `gradient_accumulation_steps`, whose last update of an epoch is made
     of the batches that are left.
+
+    A training that diverged, so that its loss, the norm of its gradients or a weight is not finite, ends in an error
+    when it would next be logged, evaluated or saved; nothing of it is saved.
 
     Args:
         model: the language models.
@@ -170,6 +174,7 @@ class ElmoPreTrainer(Trainer):
         Raises:
             ValueError: there is no whole checkpoint, one of its files is missing, or this run would go on otherwise
                 than the interrupted one: with another text, recipe, configuration or number of processes.
+            FloatingPointError: the training diverged.
         """
         if resume_from_checkpoint is True:
             resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir)
@@ -183,7 +188,9 @@ class ElmoPreTrainer(Trainer):
         self._words, self._words_since = 0, time.perf_counter()
         for parameter in self._softmax:  # as DistributedDataParallel does with the others
             torch.distributed.broadcast(parameter.data, 0)
-        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+        output = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+        self._require_finite("loss", sum(gathered(output.training_loss)))
+        return output
 
     def _require_one_text(self) -> None:
         """All processes are given the same text, and each has enough of it for a batch."""
@@ -269,6 +276,9 @@ class ElmoPreTrainer(Trainer):
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """As `Trainer.log`, with the words per second since the last training log."""
         if "loss" in logs:
+            self._require_finite("loss", logs["loss"])
+            if getattr(self.accelerator, "scaler", None) is None:  # which leaves out steps whose gradients overflow
+                self._require_finite("norm of the gradients", logs.get("grad_norm", 0.0))
             now = time.perf_counter()
             logs["words_per_second"] = round(self._words * self.args.world_size / (now - self._words_since), 1)
             self._words, self._words_since = 0, now
@@ -280,6 +290,8 @@ class ElmoPreTrainer(Trainer):
         source = self.eval_dataset if eval_dataset is None else eval_dataset
         if source is None:
             raise ValueError("evaluate needs texts: give the trainer an eval_dataset.")
+        if self.is_in_train:
+            self._require_finite_weights()
         started = time.perf_counter()
         with self.accelerator.autocast():
             result = self.perplexity(source)
@@ -308,6 +320,27 @@ class ElmoPreTrainer(Trainer):
         # Trainer counts the numbers in input_ids, of which each word has max_word_length.
         super()._track_num_input_tokens({**inputs, "input_ids": inputs["input_ids"][..., 0]})
 
+    def save_model(self, *args: Any, **kwargs: Any) -> None:
+        """As `Trainer.save_model`; FloatingPointError where a weight is not finite."""
+        self._require_finite_weights()
+        super().save_model(*args, **kwargs)
+
+    def _require_finite_weights(self) -> None:
+        for name, weight in self.accelerator.unwrap_model(self.model).named_parameters():
+            for extreme in weight.detach().aminmax() if weight.numel() else ():  # of which nan is one
+                self._require_finite(f"weight {name}", extreme)
+
+    def _require_finite(self, what: str, value: float | Tensor) -> None:
+        if math.isfinite(value):
+            return
+        checkpoint = last_whole_checkpoint(self.args.output_dir)
+        or_on = "" if checkpoint is None else f", or from the weights of a good checkpoint (--init {checkpoint})"
+        raise FloatingPointError(
+            f"the training diverged: the {what} is {float(value)} at step {self.state.global_step}, and is not saved. "
+            f"Train with a lower learning_rate (--learning-rate) than {self.args.learning_rate}, from the "
+            f"beginning{or_on}."
+        )
+
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         """The model and its tokenizer; unlike Trainer's not the arguments, whose paths and tokens are nobody else's."""
         if not self.args.should_save:
@@ -322,6 +355,8 @@ class ElmoPreTrainer(Trainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """As Trainer's, with the position in the text and the LSTM state. Older checkpoints are removed only when this
         one is whole."""
+        self._require_finite("loss", sum(gathered(float(self._tr_loss))))
+        self._require_finite_weights()
         run = self._get_output_dir(trial)
         folder = Path(run, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
         if self.args.should_save:

@@ -336,6 +336,20 @@ def test_pretrain_command(files, tmp_path, capsys):
     assert (tmp_path / "out" / "checkpoint-3").is_dir()
 
 
+def test_a_training_that_diverges_is_one_line_and_no_model(files, tmp_path, capsys):
+    arguments = [str(tmp_path / "out"), str(files["general"]), "--words", "--batch-size", "3", "--window", "5"]
+    arguments += ["--steps", "4", "--optim", "sgd", "--learning-rate", "1e30", "--set=use_cpu=true"]
+    arguments += ["--set=disable_tqdm=true"]
+    config = [f"--config={name}={json.dumps(value)}" for name, value in TINY.items()]
+    assert main(["pretrain", *arguments, *config]) == 1
+    captured = capsys.readouterr()
+    error = captured.err.splitlines()[-1]
+    assert error.startswith("hf-elmo: error: the training diverged: ")
+    assert "Train with a lower learning_rate (--learning-rate)" in error
+    assert "written" not in captured.out
+    assert list((tmp_path / "out").rglob("*.safetensors")) == []
+
+
 def test_perplexity_command(general, files, capsys):
     assert main(["perplexity", str(general), str(files["held_out"]), "--words"]) == 0
     tokenizer, model = ElmoTokenizer.from_pretrained(general), ElmoForPreTraining.from_pretrained(general)

@@ -314,3 +314,56 @@ def test_a_checkpoint_is_loaded_to_the_cpu_of_any_process(tmp_path, monkeypatch)
     )  # as accelerate says
     torch.save(torch.arange(3), tmp_path / "state.pt")
     assert torch.load(tmp_path / "state.pt", map_location=args.device).tolist() == [0, 1, 2]
+
+
+# -- divergence --------------------------------------------------------------------------------------------------------
+
+DIVERGES = {"optim": "sgd", "learning_rate": 1e30, "max_steps": 6}
+
+
+@pytest.mark.parametrize("often", [{"bf16": False}, {"bf16": True}], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("how", "saved"),
+    [
+        ({"logging_steps": 1, "save_strategy": "no"}, []),
+        ({"logging_steps": 100, "save_steps": 3}, []),
+        ({"logging_steps": 100, "save_strategy": "no"}, []),
+        ({"logging_steps": 1, "save_steps": 1, "logging_nan_inf_filter": True}, ["checkpoint-1"]),
+    ],
+    ids=["when it is logged", "when a checkpoint is due", "at the end", "with the filter"],
+)
+def test_a_training_that_diverges_ends_in_an_error(tokenizer, tmp_path, how, saved, often):
+    trainer = make_trainer(tokenizer, tmp_path / "out", **{**DIVERGES, **how, **often})
+    remedy = r"Train with a lower learning_rate \(--learning-rate\) than 1e\+30, from the beginning"
+    with pytest.raises(
+        FloatingPointError, match=rf"the training diverged: the .* is (nan|-?inf) at step [2-6]\b.*{remedy}"
+    ):
+        trainer.train()
+    found = sorted(path.name for path in (tmp_path / "out").glob("checkpoint-*"))
+    assert found[: len(saved)] == saved
+    for name in found:
+        weights = ElmoForPreTraining.from_pretrained(tmp_path / "out" / name).parameters()
+        assert all(bool(weight.isfinite().all()) for weight in weights)
+    with pytest.raises(FloatingPointError, match="and is not saved"):
+        trainer.save_model()
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+
+
+def test_weights_that_are_not_finite_are_not_evaluated(tokenizer, tmp_path):
+    trainer = make_trainer(
+        tokenizer, tmp_path / "out", eval_strategy="steps", eval_steps=4, logging_steps=9, **DIVERGES
+    )
+    trainer.eval_dataset = DatasetTexts([text.split() for text in TEXTS])
+    with pytest.raises(FloatingPointError, match=r"the weight \S+ is (nan|-?inf) at step 4"):
+        trainer.train()
+
+
+def test_a_step_that_a_loss_scaler_leaves_out_is_no_divergence(tokenizer, tmp_path):
+    trainer = make_trainer(tokenizer, tmp_path / "out")
+    overflow = {"loss": 2.5, "grad_norm": math.inf}
+    with pytest.raises(FloatingPointError, match="the norm of the gradients is inf"):
+        trainer.log(dict(overflow))
+    trainer.accelerator.scaler = torch.amp.GradScaler("cpu")
+    trainer.log(dict(overflow))
+    with pytest.raises(FloatingPointError, match="the loss is nan"):
+        trainer.log({"loss": math.nan, "grad_norm": math.inf})
