@@ -1,9 +1,10 @@
 """Checkpoints of a training: which of them are whole, and what of them an exact resume needs.
 
 A checkpoint is whole once it has [`DATA_FILE`], which is written last, under another name first, after every other file
-has reached the disk; it records their sizes.
+has reached the disk; it records their sizes and their SHA-256, and its own.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -16,22 +17,26 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGH
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
-DATA_FILE = "elmo_data.json"  # the position of the next batch in the text, and the sizes of the other files
+DATA_FILE = "elmo_data.json"  # the position of the next batch in the text; sizes and SHA-256 of the other files
+OWN_SHA256 = "own_sha256"  # of the rest of DATA_FILE
 STATE_FILE = "elmo_state_{rank}.pt"  # a process's LSTM state before the next batch
 WEIGHTS = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_NAME, WEIGHTS_INDEX_NAME)
 
 
 def mark_whole(folder: Path, record: Mapping[str, Any]) -> None:
-    """Writes `record` and the sizes of all other files as the checkpoint's last file."""
-    sizes = {}
+    """Writes `record` and the sizes and SHA-256 of all other files as the checkpoint's last file."""
+    unfinished = folder / f".{DATA_FILE}.unfinished"
+    unfinished.unlink(missing_ok=True)
+    sizes, digests = {}, {}
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = file.relative_to(folder).as_posix()
         with file.open("rb") as opened:
             os.fsync(opened.fileno())
-        sizes[file.relative_to(folder).as_posix()] = file.stat().st_size
-    unfinished = folder / f".{DATA_FILE}.unfinished"
-    sizes.pop(unfinished.name, None)
+            digests[name] = hashlib.file_digest(opened, "sha256").hexdigest()
+        sizes[name] = file.stat().st_size
+    record = {**record, "files": sizes, "sha256": digests}
     with unfinished.open("w", encoding="utf-8") as opened:
-        json.dump({**record, "files": sizes}, opened)
+        json.dump({**record, OWN_SHA256: _sha256(record)}, opened)
         opened.flush()
         os.fsync(opened.fileno())
     os.replace(unfinished, folder / DATA_FILE)
@@ -105,34 +110,55 @@ def _checkpoints(folder: Path) -> list[Path]:
     return [steps[step] for step in sorted(steps)]
 
 
-def read_record(folder: Path, needed: Iterable[str]) -> dict[str, Any]:
-    """
-    What [`mark_whole`] recorded.
-
-    Args:
-        folder: the checkpoint.
-        needed: names of files without which a resumed training would go on otherwise than the interrupted one.
-
-    Raises:
-        ValueError: the checkpoint is not whole, or one of its files is missing or has another size than was written.
-    """
+def read_record(folder: Path) -> dict[str, Any]:
+    """What [`mark_whole`] recorded; ValueError where the checkpoint is not whole, or the record is damaged."""
     file = folder / DATA_FILE
     if not file.is_file():
         raise ValueError(
             f"{folder} has no {DATA_FILE}: it is not a checkpoint of this trainer, or was not written to its end."
         )
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-        sizes = dict(record.get("files", {}))
-    except (ValueError, AttributeError, TypeError) as error:
+        record = dict(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{file} is damaged ({error}). {_remedy(folder)}") from error
-    for name in sorted({*needed, *sizes}):
-        if not (folder / name).is_file():
-            raise ValueError(f"{folder / name} is missing: without it other weights would result. {_remedy(folder)}")
-        size = (folder / name).stat().st_size
-        if size != sizes.get(name, size):
-            raise ValueError(f"{folder / name} has {size} bytes, but {sizes[name]} were written. {_remedy(folder)}")
+    own = record.pop(OWN_SHA256, None)  # versions before this one recorded none
+    if own is not None and own != _sha256(record):
+        raise ValueError(f"{file} is damaged (it has another SHA-256 than was written). {_remedy(folder)}")
     return record
+
+
+def require_files(folder: Path, record: Mapping[str, Any], needed: Iterable[str] = (), contents: bool = True) -> None:
+    """
+    Requires that the files of a checkpoint are as they were written.
+
+    Args:
+        folder: the checkpoint.
+        record: what `read_record` read of it.
+        needed: names of files without which a resumed training would go on otherwise than the interrupted one.
+        contents: whether all their bytes are read, or their sizes only.
+
+    Raises:
+        ValueError: one is missing, or has another size or other bytes than were written.
+    """
+    sizes, digests = record.get("files", {}), record.get("sha256", {})
+    for name in sorted({*needed, *sizes}):
+        file = folder / name
+        if not file.is_file():
+            raise ValueError(f"{file} is missing: without it other weights would result. {_remedy(folder)}")
+        size = file.stat().st_size
+        if size != sizes.get(name, size):
+            raise ValueError(f"{file} has {size} bytes, but {sizes[name]} were written. {_remedy(folder)}")
+        if contents and name in digests:
+            with file.open("rb") as opened:
+                found = hashlib.file_digest(opened, "sha256").hexdigest()
+            if found != digests[name]:
+                raise ValueError(
+                    f"{file} is damaged (its SHA-256 is {found}, but {digests[name]} was written). {_remedy(folder)}"
+                )
+
+
+def _sha256(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record).encode()).hexdigest()
 
 
 def _remedy(folder: Path) -> str:

@@ -26,7 +26,15 @@ from ..evaluation import evaluation_mode
 from ..modeling_elmo import State
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
-from .checkpoints import DATA_FILE, STATE_FILE, last_whole_checkpoint, mark_whole, read_record, remove_old
+from .checkpoints import (
+    DATA_FILE,
+    STATE_FILE,
+    last_whole_checkpoint,
+    mark_whole,
+    read_record,
+    remove_old,
+    require_files,
+)
 from .data import PackedWindows, PaddedTexts, WordEncoder
 from .exchange import gathered, mean_rows
 from .perplexity import Perplexity, nll_totals
@@ -172,8 +180,8 @@ class ElmoPreTrainer(Trainer):
             resume_from_checkpoint: a checkpoint's folder, or `True` for the last whole one in `args.output_dir`.
 
         Raises:
-            ValueError: there is no whole checkpoint, one of its files is missing, or this run would go on otherwise
-                than the interrupted one: with another text, recipe, configuration or number of processes.
+            ValueError: there is no whole checkpoint, one of its files is missing or damaged, or this run would go on
+                otherwise than the interrupted one: with another text, recipe, configuration or number of processes.
             FloatingPointError: the training diverged.
         """
         if resume_from_checkpoint is True:
@@ -221,7 +229,7 @@ class ElmoPreTrainer(Trainer):
         if best and self.args.load_best_model_at_end:
             # Trainer forgets a best checkpoint whose folder has moved, and would keep the last one.
             folder = Path(self.args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{best}")
-            read_record(folder, ())
+            require_files(folder, read_record(folder), contents=self.args.local_process_index == 0)
             self.state.best_model_checkpoint = str(folder)
         return found
 
@@ -388,7 +396,7 @@ class ElmoPreTrainer(Trainer):
         return {name: arguments.get(name) for name in RECIPE}
 
     def _load_position(self, folder: Path) -> None:
-        record = read_record(folder, ())
+        record = read_record(folder)
         if record.get("processes", self.args.world_size) != self.args.world_size:
             raise ValueError(
                 f"{folder} was written by {record['processes']} processes, but this run has {self.args.world_size}: "
@@ -400,7 +408,7 @@ class ElmoPreTrainer(Trainer):
                 f"{folder} was written by an earlier version, whose processes each read all of the text: this one "
                 "would go on with other words. Resume with that version, or train on from its weights (init, --init)."
             )
-        read_record(folder, self._needed_files())
+        require_files(folder, record, self._needed_files(), contents=self.args.local_process_index == 0)
         self._require_same(folder, "training argument", record.get("recipe", {}), self._recipe())
         saved, mine = ElmoConfig.from_pretrained(folder), self.accelerator.unwrap_model(self.model).config
         fields = inspect.get_annotations(ElmoConfig)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import TrainerState
 
 from hf_elmo.pretraining import checkpoints, recipe
-from hf_elmo.pretraining.checkpoints import DATA_FILE, last_whole_checkpoint
+from hf_elmo.pretraining.checkpoints import DATA_FILE, OWN_SHA256, last_whole_checkpoint
 from hf_elmo.pretraining.recipe import pretrain
 from hf_elmo.pretraining.trainer import ElmoPreTrainer
 from hf_elmo_cli import main
@@ -172,12 +172,37 @@ def test_a_missing_or_truncated_file_is_refused_by_name(text, tmp_path, damage):
         file.write_bytes(content)
 
 
+@pytest.mark.parametrize("name", [*NEEDED, "vocab.txt", DATA_FILE])
+def test_a_bit_that_changed_is_refused_by_name(text, tmp_path, name):
+    train(tmp_path / "out", text)
+    file = tmp_path / "out" / "checkpoint-5" / name
+    content = file.read_bytes()
+    place = content.index(b'"seed": 8') + 8 if name == DATA_FILE else len(content) // 2
+    file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    before = files_of(tmp_path / "out")
+    with pytest.raises(ValueError, match=rf"checkpoint-5.{name} is damaged \(.*remove checkpoint-5 to resume from the"):
+        train(tmp_path / "out", text, resume=True)
+    assert files_of(tmp_path / "out") == before
+
+
+def test_a_changed_bit_of_the_best_model_is_refused_by_name(adapted, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "PATIENCE", 3)
+    pretrain(tmp_path / "out", adapted.text, **adapted.how)
+    best = min((tmp_path / "out").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    file = best / "model.safetensors"
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 0x40]))
+    with pytest.raises(ValueError, match=rf"{best.name}.model\.safetensors is damaged"):
+        pretrain(tmp_path / "out", adapted.text, resume=True, **adapted.how)
+
+
 def test_a_checkpoint_of_an_earlier_version_is_asked_for_the_same_files(text, tmp_path):
     expected = train(tmp_path / "out", text)
     folder = tmp_path / "out" / "checkpoint-4"
     shutil.rmtree(tmp_path / "out" / "checkpoint-5")
     record = json.loads((folder / "elmo_data.json").read_text())
-    older = {name: record[name] for name in record.keys() - {"files", "recipe", "processes", "text"}}
+    later = {"files", "sha256", OWN_SHA256, "recipe", "processes", "text"}
+    older = {name: record[name] for name in record.keys() - later}
     (folder / "elmo_data.json").write_text(json.dumps(older))
     (folder / "scheduler.pt").rename(folder / "away")
     with pytest.raises(ValueError, match=r"scheduler\.pt is missing"):
@@ -192,6 +217,9 @@ def test_weights_of_another_model_are_refused(text, tmp_path):
     tensors = load_file(file)
     tensors["lm_head.bIas"] = tensors.pop("lm_head.bias")  # as long as before
     save_file(tensors, file, metadata={"format": "pt"})
+    record = checkpoints.read_record(file.parent)
+    (file.parent / DATA_FILE).unlink()
+    checkpoints.mark_whole(file.parent, record)
     with pytest.raises(ValueError, match=r"weights are of another model: lm_head\.bIas"):
         train(tmp_path / "out", text, resume=True)
 
@@ -262,7 +290,7 @@ def test_a_checkpoint_that_recorded_less_of_its_text_goes_on(text, tmp_path):
     train(tmp_path / "out", text, max_steps=2)
     file = last_whole_checkpoint(tmp_path / "out") / DATA_FILE
     record = json.loads(file.read_text())
-    del record["tokenizer"]
+    del record["tokenizer"], record[OWN_SHA256]
     record["text"] = {name: record["text"][name] for name in ("files", "bytes")}
     file.write_text(json.dumps(record))
     train(tmp_path / "out", text, resume=True)

@@ -115,7 +115,7 @@ distributed.barrier()
 if rank == "0":
     file = last_whole_checkpoint(folder / "out") / "elmo_data.json"
     record = json.loads(file.read_text())
-    for name in ("other_positions", "rank", "world_size"):
+    for name in ("other_positions", "rank", "world_size", "own_sha256"):
         del record[name]
     file.write_text(json.dumps(record))
 distributed.barrier()
