@@ -130,6 +130,12 @@ class _Batches(IterableDataset):
             saved, own = state.get(key, mine[key]), mine[key]
             if isinstance(saved, dict):  # earlier versions recorded less of a text
                 own = {name: own.get(name) for name in saved}
+            if key == "text" and {"files", "sha256"} <= saved.keys():
+                raise ValueError(
+                    "the saved position is of a version that knew a text by samples of its bytes, so whether it is "
+                    "this one is not known: resume with that version, or train on from the checkpoint's weights "
+                    "(init, --init)."
+                )
             if saved != own:
                 raise ValueError(
                     f"the saved position has {key} {saved!r}, but this run has {own!r}: "

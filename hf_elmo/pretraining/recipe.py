@@ -6,6 +6,7 @@ import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,13 @@ class _Share:
         )
         return itertools.islice(chosen, start, None)
 
-    @property
+    @cached_property
     def identity(self) -> dict[str, Any]:
         return self.source.identity
+
+    @property
+    def likeness(self) -> dict[str, Any]:
+        return self.source.likeness
 
 
 def pretrain(

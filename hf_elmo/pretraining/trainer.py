@@ -189,10 +189,12 @@ class ElmoPreTrainer(Trainer):
             if resume_from_checkpoint is None:
                 raise ValueError(f"there is no checkpoint in {self.args.output_dir} to resume from.")
         self._lstm_state, self._stopped_early, self._steps_planned, self._steps_before = None, False, None, None
+        self._require_one_text()
         if resume_from_checkpoint:
             resume_from_checkpoint = str(resume_from_checkpoint)
             self._load_position(Path(resume_from_checkpoint))
-        self._require_one_text()
+        if not all(gathered(self.train_dataset.fills_a_batch())):
+            raise ValueError(self.train_dataset.too_little)
         self._words, self._words_since = 0, time.perf_counter()
         for parameter in self._softmax:  # as DistributedDataParallel does with the others
             torch.distributed.broadcast(parameter.data, 0)
@@ -201,15 +203,18 @@ class ElmoPreTrainer(Trainer):
         return output
 
     def _require_one_text(self) -> None:
-        """All processes are given the same text, and each has enough of it for a batch."""
-        found = gathered(self.train_dataset.source.identity)
-        if other := next((one for one in found if one != found[0]), None):
-            raise ValueError(
-                f"the processes read different texts ({found[0]} and {other}): each needs the same files in the same "
-                "order, and a stream that is shuffled a seed; each takes its part by itself."
-            )
-        if not all(gathered(self.train_dataset.fills_a_batch())):
-            raise ValueError(self.train_dataset.too_little)
+        """All processes are given the same text. The first one of each machine reads all of it, the others a sample."""
+        source = self.train_dataset.source
+        first = self.args.local_process_index == 0
+        found = gathered((source.likeness, source.identity if first else None))
+        for number in range(2):
+            own = [one[number] for one in found if one[number] is not None]
+            if other := next((one for one in own if one != own[0]), None):
+                raise ValueError(
+                    f"the processes read different texts ({own[0]} and {other}): each needs the same files in the same "
+                    "order, and a stream that is shuffled a seed; each takes its part by itself."
+                )
+        source.identity = own[0]
 
     @property
     def made_updates(self) -> bool:

@@ -1,10 +1,12 @@
 """The softmax's gradients among gloo processes: the mean of all, and equal bits in each."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
+from hf_elmo.pretraining.text import TextFiles
 from tests.pretraining.gloo import launch
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch has no gloo")
@@ -85,3 +87,49 @@ def test_processes_with_different_texts_or_too_little_are_refused(tmp_path: Path
         errors = (tmp_path / f"{rank}.error").read_text()
         assert "the processes read different texts" in errors
         assert "the text does not fill one batch in each of 2 processes" in errors
+
+
+ONE_READS = """
+import json, os, sys
+from pathlib import Path
+from hf_elmo.pretraining import text
+from hf_elmo.pretraining.recipe import pretrain
+from tests.pretraining.test_recipe import SMALL
+
+folder, rank = Path(sys.argv[1]), os.environ["RANK"]
+if rank == sys.argv[2]:  # this process is the first one of another machine, where a byte of the file is another one
+    os.environ["LOCAL_RANK"] = "0"
+    folder = folder / "there"
+own, read = text.TextFiles.identity.func, []
+text.TextFiles.identity.func = lambda self: read.append(1) or own(self)
+found = {}
+try:
+    how = {**SMALL, "max_steps": 2, "save_steps": 2, "vocabulary": folder / "vocab.txt"}
+    pretrain(Path(sys.argv[1]) / "out", folder / "text.txt", **how)
+except ValueError as error:
+    found["error"] = str(error)
+(Path(sys.argv[1]) / f"{rank}.json").write_text(json.dumps({**found, "read": len(read)}))
+"""
+
+
+@pytest.mark.parametrize("other", ["nobody", "1"])
+def test_a_text_is_read_to_be_known_once_on_each_machine(tmp_path: Path, other: str) -> None:
+    content = b"the cat sat on the mat\n" * 400_000  # between the samples lies more than they are
+    for folder in (tmp_path, tmp_path / "there"):
+        folder.mkdir(exist_ok=True)
+        (folder / "text.txt").write_bytes(content)
+        (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\ncat\n")
+    changed = tmp_path / "there" / "text.txt"
+    with changed.open("r+b") as opened:
+        opened.seek(100_001)
+        opened.write(b"Q")
+    assert TextFiles(changed).likeness == TextFiles(tmp_path / "text.txt").likeness
+    launch(tmp_path, ONE_READS, 2, [str(tmp_path), other])
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    if other == "nobody":
+        assert found == [{"read": 1}, {"read": 0}]
+        record = json.loads((tmp_path / "out" / "checkpoint-2" / "elmo_data.json").read_text())
+        known = [position["text"] for position in (record, *record["other_positions"])]
+        assert known == [TextFiles(tmp_path / "text.txt").identity] * 2
+    else:
+        assert all("the processes read different texts" in one["error"] for one in found)

@@ -14,6 +14,7 @@ from transformers import TrainerState
 from hf_elmo.pretraining import checkpoints, recipe
 from hf_elmo.pretraining.checkpoints import DATA_FILE, OWN_SHA256, last_whole_checkpoint
 from hf_elmo.pretraining.recipe import pretrain
+from hf_elmo.pretraining.text import TextFiles
 from hf_elmo.pretraining.trainer import ElmoPreTrainer
 from hf_elmo_cli import main
 from tests.conftest import TINY
@@ -258,6 +259,37 @@ def test_a_text_of_the_same_length_is_another(text, tmp_path):
         train(tmp_path / "out", text, resume=True)
     text.write_text(words)
     train(tmp_path / "out", text, resume=True)
+
+
+@pytest.mark.parametrize("place", [0, 100_001, 6_000_000, -2])
+def test_any_byte_makes_another_text(tmp_path, place):
+    file = tmp_path / "large.txt"
+    file.write_bytes((b"0123456789 " * 9 + b"\n") * 80_000)  # twice what the samples are
+    before = TextFiles(file).identity
+    with file.open("r+b") as opened:
+        opened.seek(place, 0 if place >= 0 else 2)
+        opened.write(b"Q")
+    assert TextFiles(file).identity != before
+
+
+def test_text_moved_from_one_file_to_the_next_is_another(tmp_path):
+    contents, found = [(b"a\n", b"b\nc\n"), (b"a\nb\n", b"c\n")], []
+    for pair in contents:
+        for number, content in enumerate(pair):
+            (tmp_path / f"{number}.txt").write_bytes(content)
+        found.append(TextFiles(str(tmp_path / "?.txt")).identity)
+    assert found[0] != found[1]
+
+
+def test_a_checkpoint_that_knew_its_text_by_samples_is_refused(text, tmp_path):
+    train(tmp_path / "out", text, max_steps=2)
+    file = last_whole_checkpoint(tmp_path / "out") / DATA_FILE
+    record = json.loads(file.read_text())
+    del record[OWN_SHA256]
+    record["text"] = TextFiles(text).likeness
+    file.write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"is of a version that knew a text by samples of its bytes, .* train on from"):
+        train(tmp_path / "out", text, resume=True)
 
 
 def test_the_same_files_in_another_order_are_another_text(text, tmp_path):
