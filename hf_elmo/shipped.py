@@ -199,8 +199,9 @@ def _explained(name: str, error: Exception) -> Exception:
             f"{name} has other sizes than asked for: leave out the sizes that were given with it; if none were, its "
             f"config.json and its weights are of two models: copy both again. {reason}"
         )
-    # tokenizers raises nothing more specific than Exception; what is nested too deeply is no JSON of ours.
-    if isinstance(error, (SafetensorError, RecursionError, *BAD_TEXT)) or type(error) is Exception:
+    # tokenizers raises nothing more specific than Exception, and transformers a KeyError for a JSON file without a part
+    # of it; what is nested too deeply is no JSON of ours.
+    if isinstance(error, (SafetensorError, KeyError, RecursionError, *BAD_TEXT)) or type(error) is Exception:
         return ValueError(f"{name} cannot be loaded, a file of it is damaged: download or copy it again. {reason}")
     return ValueError(
         f"{name} cannot be loaded: what was given with it, or config.json or another file of it, has a value that "

@@ -207,7 +207,7 @@ def resolve_one(
         row["genre_ids"] = genre
     batch = {name: value.to(model.device) for name, value in CoreferenceCollator(tokenizer)([row]).items()}
     found = model(**batch)
-    if found.antecedent_scores.isnan().any():
+    if found.mention_scores.isnan().any() or found.antecedent_scores.isnan().any():
         raise ValueError(f"the scores of its mentions would be nan. {NOT_FINITE}")
     return _resolved(tokenizer, document, found.clusters[0].tolist())
 
