@@ -137,9 +137,11 @@ def test_parquet_a_dataset_and_a_stream_train_the_model_of_the_text(files, parqu
         assert found.after == wanted.after
 
 
-def test_a_shuffled_stream_is_resumed_exactly(parquet, tmp_path):
+def test_a_shuffled_stream_is_resumed_exactly(monkeypatch, parquet, tmp_path):
     import datasets
 
+    # datasets sleeps a second at the end of each pass over several files, and this test makes many
+    monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0.01, raising=False)
     stream = datasets.load_dataset("parquet", data_files=str(parquet), split="train", streaming=True)
     shuffled = stream.shuffle(seed=7, buffer_size=11)
     how = {**SMALL, "text_column": "body", "save_steps": 3, "save_total_limit": None}
