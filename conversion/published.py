@@ -84,9 +84,9 @@ SIZES |= {
 }
 
 
-# The scripts of the text that these read, for the warning of others: English, Portuguese, and the letters of residues.
-# What ELMoForManyLangs' models read their characters tell.
-SCRIPTS = {name: ["Latin"] for name in ABOUT}
+# The scripts in which the text of these is written, for the warning of others: English, Portuguese, the letters of
+# residues; medicine writes Greek letters, too. What ELMoForManyLangs' models read their characters tell.
+SCRIPTS = {name: ["Latin"] for name in ABOUT} | {"pubmed": ["Greek", "Latin"]}
 
 
 def all_names() -> dict[str, str]:

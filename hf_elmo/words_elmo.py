@@ -124,7 +124,7 @@ class ScriptsRead:
         self._special = set(special)
         self._known = None if words is None and scripts is None else set().union(*(set(words or ()) - self._special))
         self._scripts = {script_of(character) for character in self._known or ()} | set(scripts or ())
-        self._source = "vocabulary" if words is not None else "text"
+        self._lacks = "of which this model's vocabulary has none" if words is not None else "that is not its text's"
 
     @classmethod
     def of(cls, tokenizer: Any) -> "ScriptsRead":
@@ -151,9 +151,9 @@ class ScriptsRead:
                 if word is None:
                     continue
                 logger.warning(
-                    f"{word!r} has letters of a script of which this model's {self._source} has none ({script}): it "
-                    "has probably never read them, and then its vectors of such words say little, and differ little. "
-                    "Take a model of that language, or train one."
+                    f"{word!r} has letters of a script {self._lacks} ({script}): it has read few of them, if any, and "
+                    "then its vectors of such words say little, and differ little. Take a model of that language, or "
+                    "train one."
                 )
                 self._scripts.add(script)
             self._known.add(character)

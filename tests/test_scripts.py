@@ -132,7 +132,7 @@ def test_a_published_models_language_tells(name: str, tmp_path: Path, warnings: 
     assert warnings == []
     tokenizer("서울 and 부산")
     assert len(warnings) == 1
-    assert "this model's text has none (Hangul)" in warnings[0]
+    assert "a script that is not its text's (Hangul)" in warnings[0]
     tokenizer.save_pretrained(tmp_path / "again")
     AutoTokenizer.from_pretrained(tmp_path / "again")("Москва")
     assert len(warnings) == 2

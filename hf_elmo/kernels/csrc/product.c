@@ -1,5 +1,5 @@
-/* float32 products of rows with a weight, and the highway between two, each row by itself: what a row gives does not depend on how many rows there
- * are, nor on where they lie, as it does with libraries that choose their loops by both.
+/* float32 products of rows with a weight, and the highway between two, each row by itself: what a row gives does not
+ * depend on how many rows there are, nor on where they lie, as it does with libraries that choose their loops by both.
  *
  * Weights lie in blocks of COLUMNS: [block][k][COLUMNS]. A block stays in the L2 cache for all rows. Sums of CHUNK
  * products are added up by themselves, so that a long sum is rounded as little as a library's.
