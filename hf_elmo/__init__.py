@@ -59,6 +59,7 @@ _MODULE_OF = {
     "role_metrics": "tasks.semantic_roles",
     "score": "analysis.scoring",
     "score_clusters": "tasks.coreference_scores",
+    "settle": "settled_start",
     "span_metrics": "tasks.tagging",
     "squad_metrics": "tasks.question_answering",
     "store_layers": "tasks.layers",

@@ -62,6 +62,9 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         use_skip_connections (`bool`, defaults to `True`): Whether a layer's input is added to its output from the
             second layer on.
         hidden_dropout (`float`, defaults to 0.0): Dropout on each LSTM layer's input while the biLM is trained.
+        settled_start (`bool`, defaults to `False`): Whether a call starts from a state that is kept with the weights,
+            the mean that other text leaves (`hf_elmo.settle`), instead of zeros: for a biLM that met zeros only once,
+            when its training began, as bilm-tf's did.
         layer_weights (`list[float]` or `int`, *optional*):
             A scalar mix that is fixed: one weight for each of the `num_hidden_layers + 1` layers (used as they are, no
             softmax), or the number of the only layer to take (negative from the top). `None` for a mix that is learned.
@@ -115,6 +118,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     proj_clip: float | int | None = 3.0
     use_skip_connections: bool = True
     hidden_dropout: float | int = 0.0
+    settled_start: bool = False
     layer_weights: list | tuple | int | None = None
     num_scalar_mixes: int = 1
     scalar_mix_layer_norm: bool = False

@@ -1,6 +1,7 @@
 """ELMo, from leaf to root: biLM, scalar mix, model (Peters et al. 2018); the characters are in characters_elmo.py."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from .packing_elmo import Packing, compact, mean_over, require_state, unpadded_m
 from .scalar_mix_elmo import ElmoScalarMix
 
 logger = logging.get_logger(f"transformers.{__name__}")
+SETTLED_START = r"bilm\.initial_(hidden|cell)$"  # names of its parameters
 FLOAT32_INSTEAD = "load them with dtype=torch.float32 (and train with fp16=True or bf16=True for mixed precision)."
 
 
@@ -86,6 +88,9 @@ class ElmoBiLM(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout)
         self.use_skip_connections = config.use_skip_connections
         self.hidden_size, self.cell_size = config.projection_size, config.cell_size
+        settled, axes = config.settled_start, (config.num_hidden_layers, 2)
+        self.initial_hidden = nn.Parameter(torch.zeros(*axes, self.hidden_size)) if settled else None
+        self.initial_cell = nn.Parameter(torch.zeros(*axes, self.cell_size)) if settled else None
 
     def train(self, mode: bool = True) -> "ElmoBiLM":
         """A frozen biLM is no part of the training: it stays without dropout."""
@@ -98,7 +103,7 @@ class ElmoBiLM(nn.Module):
         Args:
             words: `[2, packed, P]`, the forward direction's word vectors and the backward direction's.
             packing: where words stand in the batch; the same for both.
-            state: as in [`ElmoModelOutput`]; zeros when `None`.
+            state: as in [`ElmoModelOutput`]; [`initial_state`] when `None`.
 
         Returns:
             each layer's output `[2, packed, P]`, and the state after each row's last word; a row without words keeps
@@ -143,7 +148,7 @@ class ElmoBiLM(nn.Module):
             direction: 0 forward, 1 backward.
             words: `[packed, P]`, word vectors in the order in which this direction reads them.
             batch_sizes: rows of each step.
-            state: `h [layers, rows, P]` and `c [layers, rows, C]`, the longest row first; zeros when `None`.
+            state: `h [layers, rows, P]` and `c [layers, rows, C]`, the longest row first; as in `forward` when `None`.
 
         Returns:
             each layer's output `[packed, P]`, and the state after each row's last word.
@@ -156,9 +161,14 @@ class ElmoBiLM(nn.Module):
         return [output[0] for output in outputs], tuple(part[:, 0] for part in after)
 
     def initial_state(self, batch: int, like: Tensor) -> State:
-        """Zeros on the device of `like`: `h` of its type, `c` in float32 at least, as the recurrence keeps it."""
+        """What rows start from, zeros or the weights' own (`config.settled_start`), on the device of `like`: `h` of its
+        type, `c` in float32 at least, as the recurrence keeps it."""
         shape, wide = (len(self.forward_layers), 2, batch), torch.promote_types(like.dtype, torch.float32)
-        return like.new_zeros(*shape, self.hidden_size), like.new_zeros(*shape, self.cell_size, dtype=wide)
+        state = like.new_zeros(*shape, self.hidden_size), like.new_zeros(*shape, self.cell_size, dtype=wide)
+        if self.initial_hidden is None:
+            return state
+        own = self.initial_hidden, self.initial_cell
+        return tuple(zeros + row[:, :, None].to(zeros) for zeros, row in zip(state, own, strict=True))
 
     def _run(
         self, stacks: Sequence[nn.ModuleList], x: Tensor, batch_sizes: Sequence[int], state: State
@@ -199,7 +209,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
     gradient_checkpointing = False  # a head without ELMo may have no layer that runs again: nothing to say, no error
     _said_what_is_trained = False
     _no_split_modules = ["ElmoCharacterEncoder", "ElmoLSTMLayer"]  # noqa: RUF012
-    _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]  # noqa: RUF012, a pretrained biLM may bring its softmax
+    # A pretrained biLM may bring its softmax, and a start for whom wants it.
+    _keys_to_ignore_on_load_unexpected = [r"^lm_head\.", SETTLED_START]  # noqa: RUF012
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -222,6 +233,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
         except TypeError as error:  # of the constructor, which transformers gives what is no field
             cls.config_class.warn_of_unknown({name: kwargs[name] for name in kwargs if f"'{name}'" in str(error)})
             raise
+        if any(re.search(SETTLED_START, name) for name in report["missing_keys"]):
+            raise ValueError("settled_start is True, but the checkpoint has no such state: hf_elmo.settle makes one.")
         others = [place for place in report["mismatched_keys"] if "scalar_mix." not in place[0]]
         if others and not lenient:
             raise RuntimeError(
@@ -324,9 +337,9 @@ class ElmoModel(ElmoPreTrainedModel):
     r"""
     ELMo without a head: text, as character ids, to one vector a word (Peters et al. 2018).
 
-    A call starts from zero state unless `state=` is given, so the same input gives the same output whatever was read
-    before, alone or in a batch. (AllenNLP and TensorFlow carry the state from call to call: to get their numbers, hand
-    each output's `state` to the next call.)
+    A call starts from zero state (but for `config.settled_start`) unless `state=` is given, so the same input gives the
+    same output whatever was read before, alone or in a batch. (AllenNLP and TensorFlow carry the state from call to
+    call: to get their numbers, hand each output's `state` to the next call.)
 
     Example:
 
@@ -347,7 +360,7 @@ class ElmoModel(ElmoPreTrainedModel):
         self.bilm = ElmoBiLM(config)
         self.scalar_mix = ElmoScalarMix(config)
         if config.layer_weights is not None:  # a checkpoint's learned mix has no place in a fixed one
-            self._keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"scalar_mix\.(scalars|gamma)"]
+            self._keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"scalar_mix\.(scalars|gamma)", SETTLED_START]
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:

@@ -14,7 +14,7 @@ from .configuration_tasks_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, UNKNOWN_ID
 from .crf_elmo import ElmoCRF
 from .encoders_elmo import ElmoHighwayLSTM
 from .lstm_elmo import State
-from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
+from .modeling_elmo import SETTLED_START, ElmoModel, ElmoPreTrainedModel
 from .packing_elmo import Packing, expand, unpadded_mask, words_mask
 from .scalar_mix_elmo import ElmoScalarMix
 
@@ -85,7 +85,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                 r"mix",
             ]
         elif config.layer_weights is not None:  # nor a learned mix in a fixed one
-            self._keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"_mix\.(scalars|gamma)"]
+            self._keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"_mix\.(scalars|gamma)", SETTLED_START]
 
     def _require_effects(self) -> None:
         """Refuses fields that this head does not read (ValueError)."""

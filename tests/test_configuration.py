@@ -146,6 +146,7 @@ OF_ANOTHER_TYPE = [
     ("proj_clip", True),
     ("use_skip_connections", "no"),
     ("hidden_dropout", None),
+    ("settled_start", "yes"),
     ("layer_weights", True),
     ("layer_weights", 0.5),
     ("num_scalar_mixes", 1.5),
@@ -372,7 +373,7 @@ def test_every_field_is_in_one_of_the_two_lists() -> None:
     own = set(ElmoConfig().to_dict()) - set(PreTrainedConfig().to_dict()) - {"model_type", "hf_elmo_version"}
     assert own <= {field for field, _ in OF_ANOTHER_TYPE}
     flags = {"use_skip_connections", "scalar_mix_layer_norm", "freeze_bilm", "classifier_text_pairs"}
-    flags |= {"freeze_word_vectors", "coreference_speakers", "tagging_crf", "allow_no_answer"}
+    flags |= {"freeze_word_vectors", "coreference_speakers", "tagging_crf", "allow_no_answer", "settled_start"}
     assert own - {field for field, _ in REFUSED} == flags
 
 

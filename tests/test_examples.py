@@ -11,6 +11,7 @@ import pytest
 
 import hf_elmo
 from tests.conftest import SENTENCES
+from tests.language_models import small_language_model, small_tokenizer
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -68,6 +69,21 @@ def test_two_senses_prints_each_layers_similarities(example, folder, capsys):
     assert first == f"'bank' in: {script.SENTENCES[0]}"
     assert [row.split("  ")[-1] for row in rows] == list(script.SENTENCES[1:])
     assert all(row.startswith("layer 0 1.00  layer 1 ") for row in rows)  # layer 0 knows the word only
+
+
+def test_settled_start_prints_a_row_for_each_model_and_saves_the_last(example, tmp_path, capsys):
+    tokenizer = small_tokenizer(tmp_path)
+    small_language_model(tokenizer).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "text.txt").write_text("the cat sat\n\n" * 40, encoding="utf-8")
+    name, text, out = str(tmp_path / "model"), str(tmp_path / "text.txt"), str(tmp_path / "out")
+    example("settled_start").main([name, name, "--before", text, "--text", text, "--out", out])
+    first, _, third, fourth = capsys.readouterr().out.splitlines()
+    assert first == "| model | from zeros | settled | carried |"
+    assert third == fourth
+    zeros, settled, _ = map(float, third.strip("| ").split(" | ")[1:])
+    assert zeros != settled
+    assert hf_elmo.load_model(out)[0].config.settled_start
 
 
 def test_two_senses_similarity_is_the_cosine(example):

@@ -58,7 +58,8 @@ class ElmoPreTrainingArguments(TrainingArguments):
         loss_scale: the loss is multiplied by it before the backward pass. bilm-tf differentiates the loss summed over
             the 20 words of a window; Adagrad's accumulator and the clipping at 10 are tuned to gradients of that size.
             Logged losses are not scaled.
-        reset_state: a row whose window begins with a new sentence starts it from zero state (the others carry theirs).
+        reset_state: a row whose window begins with a new sentence starts it as a call does, from zero state but for
+            `settled_start` (the others carry theirs).
             bilm-tf never resets, and its models predict the first words after zero state badly: 24 % more perplexity
             of single sentences in a small model early in its training.
         hub_strategy: with `push_to_hub`, when to upload: `"end"` only. The others would upload `training_args.bin`,
@@ -276,8 +277,10 @@ class ElmoPreTrainer(Trainer):
         """The carried state, for the forward LM's windows `[rows, words, characters]`."""
         if self._lstm_state is None or not self.args.reset_state:
             return self._lstm_state
-        begins = input_ids[:, 0, 1] == self.accelerator.unwrap_model(self.model).config.bos_token_id
-        return tuple(part.masked_fill(begins[:, None], 0.0) for part in self._lstm_state)
+        model = self.accelerator.unwrap_model(self.model)
+        begins = (input_ids[:, 0, 1] == model.config.bos_token_id)[:, None]
+        first = model.base_model.bilm.initial_state(len(begins), self._lstm_state[0])
+        return tuple(torch.where(begins, new, old) for new, old in zip(first, self._lstm_state, strict=True))
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         """One step; returns the loss as it is logged, in nats a word."""

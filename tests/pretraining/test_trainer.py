@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import TrainingArguments, set_seed
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, settle
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.pretraining.text import DatasetTexts
@@ -149,6 +149,24 @@ def test_reset_state_begins_sentences_from_zero(tokenizer, tmp_path, monkeypatch
             assert torch.equal(new[:, :, ~begins], old[:, :, ~begins])
             assert (new[:, :, begins] == 0).all()
     assert zeroed, "no window began with a sentence: the test would prove too little"
+
+
+def test_reset_state_begins_sentences_from_the_models_own_start(tokenizer, tmp_path, monkeypatch):
+    trainer = make_trainer(tokenizer, tmp_path / "out", reset_state=True, max_steps=9, learning_rate=1e-9)
+    settle(trainer.model, tokenizer, ["The cat sat ."])
+    starts = [
+        part.detach().clone() for part in (trainer.model.elmo.bilm.initial_hidden, trainer.model.elmo.bilm.initial_cell)
+    ]
+    of_rows = 0
+    for (_, _, before), (characters, given, _) in pairwise(states_seen(trainer, monkeypatch)):
+        begins = characters[:, 0, 1] == tokenizer.bos_token_id
+        of_rows += int(begins.sum())
+        for old, new, start in zip(before, given, starts, strict=True):
+            assert new.requires_grad  # the start learns
+            assert torch.equal(new[:, :, ~begins], old[:, :, ~begins])
+            wanted = start[:, :, None].expand(-1, -1, int(begins.sum()), -1)
+            torch.testing.assert_close(new[:, :, begins], wanted, atol=1e-7, rtol=0)
+    assert of_rows, "no window began with a sentence: the test would prove too little"
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["windows", "padded"])
