@@ -2,7 +2,8 @@
 
     python examples/pretrain_mini/publish.py outputs/mini hf_elmo/checkpoints/elmo-mini-en
 
-The checkpoint is the last one in the folder of the training run, whose `trainer_state.json` holds the curve. The card
+The checkpoint is the last one in the folder of the training run, whose `trainer_state.json` holds the curve; of a run
+that began with another one's weights (`--init`) the curve goes on from that of `--before`. The card
 (README.md) is written by hand and left as it is. Needs matplotlib.
 """
 
@@ -38,6 +39,19 @@ def save_in_half(checkpoint: str, folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir())
 
 
+def joined(histories: Sequence[list[dict]]) -> list[dict]:
+    """The logs of runs that each began with the weights of the one before, their passes counted on."""
+    logs, passes = [], 0.0
+    for history in histories:
+        logs += [{**one, "epoch": one["epoch"] + passes} for one in history]
+        passes = logs[-1]["epoch"]
+    return logs
+
+
+def _history(checkpoint: str) -> list[dict]:
+    return json.loads(Path(checkpoint, "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+
+
 def plot_curve(history: Sequence[dict], words_per_pass: int, picture: Path) -> None:
     """The training's loss (of the sampled softmax) and the perplexities of dev.txt over millions of words."""
     os.environ.setdefault("MPLBACKEND", "Agg")
@@ -64,14 +78,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("run", help="folder of the training run")
     parser.add_argument("folder", type=Path, help="folder to write")
     parser.add_argument("--words-per-pass", type=int, default=10_726_000, help="words of the corpus with boundaries")
+    parser.add_argument("--before", nargs="+", default=[], metavar="RUN", help="folders of the runs before")
     options = parser.parse_args(arguments)
     checkpoint = get_last_checkpoint(options.run)
     if checkpoint is None:
         raise SystemExit(f"{options.run} holds no checkpoint")
     options.folder.mkdir(parents=True, exist_ok=True)
     size = save_in_half(checkpoint, options.folder)
-    state = json.loads(Path(checkpoint, "trainer_state.json").read_text(encoding="utf-8"))
-    plot_curve(state["log_history"], options.words_per_pass, options.folder / "curve.png")
+    history = joined([_history(get_last_checkpoint(run)) for run in [*options.before, options.run]])
+    plot_curve(history, options.words_per_pass, options.folder / "curve.png")
     step = re.search(r"\d+$", checkpoint).group()
     print(f"{options.folder}: step {step}, {size / 1e6:.1f} MB")
 

@@ -1,16 +1,21 @@
 """The recipe of elmo-compact-en: each rule of its cleaning, its text as a whole, and the table of its card."""
 
 import gzip
+import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+import hf_elmo_cli
 
 pytest.importorskip("nltk")
 
 from examples.pretrain_compact import cleaning, evaluate, prepare
 from examples.pretrain_compact.prepare import Paragraph
 from examples.pretrain_mini import prepare as mini
+from examples.pretrain_mini.publish import joined
 from hf_elmo import perplexity
 from tests.language_models import TEXTS, small_language_model, small_tokenizer
 
@@ -526,4 +531,53 @@ def test_the_table_has_a_column_for_each_model():
         "| a | 1 | 3 |",
         "| b | 2 |  |",
         "| c |  | 4 |",
+    ]
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+# Stands in for hf-elmo and python: writes its arguments down, and what a run leaves; the second run is stopped once.
+STAND_IN = """#!/bin/bash
+printf '%s\\n' "$(basename "$0")" "$@" '' >> "$CALLS"
+[ "$1" = pretrain ] || exit 0
+mkdir -p "$2/checkpoint-500"
+[ -d "$2/../run2" ] && [ ! -f "$CALLS.stopped" ] && touch "$CALLS.stopped" && exit 3
+touch "$2/model.safetensors"
+"""
+
+
+def test_the_command_trains_in_two_runs_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    programs, out = tmp_path / "programs", tmp_path / "out"
+    for folder in (programs, out / "corpus"):
+        folder.mkdir(parents=True)
+    for name in ("hf-elmo", "python"):
+        (programs / name).write_text(STAND_IN)
+        (programs / name).chmod(0o755)
+    for name in ("sources.md", "train.txt"):
+        (out / "corpus" / name).write_text("a b\nc\n")
+    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "CALLS": str(tmp_path / "calls")}
+    command = ["bash", str(Path(prepare.__file__).with_name("run.sh")), "DATA", str(out)]
+    ended = [subprocess.run(command, env=environment, check=False).returncode for _ in range(2)]
+    assert ended == [3, 0]
+    calls = [call.split("\n") for call in (tmp_path / "calls").read_text().strip("\n").split("\n\n")]
+    first, stopped, resumed, publish, evaluate = calls
+    for call, folder, source in ((first, "run", "--vocab"), (stopped, "run2", "--init"), (resumed, "run2", "--init")):
+        options = hf_elmo_cli.make_parser().parse_args(call[1:])  # that each option is one
+        assert (call[0], options.out) == ("hf-elmo", str(out / folder))
+        assert source in call
+    assert [call[-1] == "--resume" for call in (first, stopped, resumed)] == [False, False, True]
+    assert stopped == resumed[:-1]
+    assert publish[2:4] == [str(out / "run2"), str(out / "elmo-compact-en")]
+    assert publish[4:] == ["--before", str(out / "run"), "--words-per-pass", "5"]
+    assert evaluate[1:3] == ["-m", "examples.pretrain_compact.evaluate"]
+
+
+def test_the_curve_of_a_run_goes_on_from_the_one_before() -> None:
+    before = [{"loss": 4.0, "epoch": 0.25}, {"loss": 3.0, "epoch": 0.75}]
+    after = [{"loss": 3.5, "epoch": 0.25}, {"loss": 2.5, "epoch": 1.0}]
+    assert [(one["loss"], one["epoch"]) for one in joined([before, after])] == [
+        (4.0, 0.25),
+        (3.0, 0.75),
+        (3.5, 1.0),
+        (2.5, 1.75),
     ]
