@@ -50,10 +50,10 @@ def settle(
     if not sentences:
         raise ValueError("texts have no word in them: give sentences to read before the first one.")
     elmo, batch_size = model.base_model, min(batch_size, len(sentences))
-    weights = elmo.bilm.forward_layers[0].weights
-    before = tuple(torch.zeros_like(part) for part in elmo.bilm.initial_state(batch_size, weights.bias))
-    sums, texts_read = [part[:, :, 0].double() for part in before], 0
+    weights, texts_read = elmo.bilm.forward_layers[0].weights, 0
     with evaluation_mode(model):
+        before = tuple(map(torch.zeros_like, elmo.bilm.initial_state(batch_size, weights.bias)))
+        sums = [part[:, :, 0].double() for part in before]
         for first in tqdm(range(0, len(sentences), batch_size), desc="Settling", leave=False):
             batch = sentences[first : first + batch_size]
             inputs = tokenizer(batch, is_split_into_words=True, padding=True, return_tensors="pt").to(model.device)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from accelerate import cpu_offload, disk_offload
 from torch import Tensor
 
 from hf_elmo import (
@@ -173,6 +174,21 @@ def test_stored_layers_of_the_model_before_are_refused(tokenizer: ElmoTokenizer)
     settle(model, tokenizer, TEXTS)
     with pytest.raises(ValueError, match="another biLM"):
         model(**inputs)
+
+
+@pytest.mark.parametrize("offload", [cpu_offload, disk_offload])
+def test_offloaded_it_is_there_when_it_is_needed(
+    settled: ElmoModel, tokenizer: ElmoTokenizer, tmp_path: Path, offload
+) -> None:
+    inputs = encoded(tokenizer, SENTENCES)
+    with torch.no_grad():
+        wanted = settled(**inputs).last_hidden_state
+        folder = {} if offload is cpu_offload else {"offload_dir": tmp_path}
+        offload(settled, **folder, execution_device=torch.device("cpu"))
+        assert states(settled)[0].is_meta
+        torch.testing.assert_close(settled(**inputs).last_hidden_state, wanted)
+    with pytest.raises(ValueError, match="offloaded"):
+        settle(settled, tokenizer, TEXTS)
 
 
 # -- keeping it --------------------------------------------------------------------------------------------------------
