@@ -32,8 +32,8 @@ LAYOUTS = ("windows", "sentences", "documents")
 HELD_OUT_EVERY = 20  # without held-out files, every 20th text of a domain is held out
 
 # What differs from the published recipe when a trained biLM is adapted to a domain: a small learning rate that decays
-# to zero, small batches (10,000 words are 16 of them), an evaluation four times an epoch, and early stopping after
-# eight evaluations without improvement; the best of those models is kept.
+# to zero, small batches (10,000 words are 16 of them), and unless told otherwise an evaluation four times an epoch, and
+# early stopping after eight evaluations without improvement; the best of those models is kept.
 ADAPTATION = {
     "optim": "adamw_torch",
     "learning_rate": 5e-4,
@@ -45,6 +45,7 @@ ADAPTATION = {
 }
 ADAPTATION_BATCH_SIZE = 32
 EVALUATIONS_PER_EPOCH, MOST_EVAL_STEPS, PATIENCE = 4, 1000, 8
+STRATEGIES = "eval_strategy", "save_strategy"
 
 
 @dataclass
@@ -119,7 +120,7 @@ def pretrain(
         held_out: texts of these kinds to evaluate on. With `init` and none given, every 20th text is held out.
         init: a checkpoint to continue from on the text of a domain: a language model, or any ELMo, which gets a new
             softmax. The defaults are then those of `ADAPTATION`, and the model kept is the one with the lowest held-out
-            perplexity, the one before training included.
+            perplexity, the one before training included; with `load_best_model_at_end=False` the last one.
         vocabulary: file with the words of the softmax; by default those of `init`, else counted in `texts`. Where it
             replaces the vocabulary of a trained softmax, words in both keep their rows.
         vocabulary_size: words to keep when they are counted; all by default.
@@ -180,7 +181,10 @@ def pretrain(
     with tempfile.TemporaryDirectory(prefix="hf-elmo-") as words:  # the vocabulary, until it is saved with the model
         model, tokenizer = _model(Path(words), source, init, tokenizer, vocabulary, vocabulary_size, config or {})
         dataset = _dataset(source, tokenizer, layout, 20 if window is None else window, shuffle_block, args)
-        trainer = _trainer(model, args, dataset, evaluated, tokenizer, init is not None, overwrite)
+        callbacks: list[TrainerCallback] = [_RemovesCheckpoints()] if overwrite else []
+        if init:
+            callbacks += _evaluations(args, arguments, dataset)
+        trainer = ElmoPreTrainer(model, args, dataset, evaluated, tokenizer, callbacks=callbacks)
         return _run(trainer, evaluated, checkpoint)
 
 
@@ -273,25 +277,29 @@ class _RemovesCheckpoints(TrainerCallback):
             remove_checkpoints(Path(args.output_dir))
 
 
-def _trainer(
-    model: ElmoForPreTraining,
-    args: ElmoPreTrainingArguments,
-    dataset: PackedWindows | PaddedTexts,
-    evaluated: TextFiles | DatasetTexts | _Share | None,
-    tokenizer: ElmoTokenizer,
-    adapting: bool,
-    overwrite: bool,
-) -> ElmoPreTrainer:
-    callbacks: list[TrainerCallback] = [_RemovesCheckpoints()] if overwrite else []
-    if adapting:
-        updates = len(dataset) // args.gradient_accumulation_steps if dataset.source.countable else args.max_steps
-        steps = max(1, min(updates // EVALUATIONS_PER_EPOCH, MOST_EVAL_STEPS))
-        args.eval_strategy = args.save_strategy = "steps"
-        args.eval_steps = args.save_steps = steps
-        args.save_total_limit = 2
-        args.load_best_model_at_end, args.metric_for_best_model, args.greater_is_better = True, "loss", False
-        callbacks.append(EarlyStoppingCallback(PATIENCE))
-    return ElmoPreTrainer(model, args, dataset, evaluated, tokenizer, callbacks=callbacks)
+def _evaluations(
+    args: ElmoPreTrainingArguments, given: Mapping[str, Any], dataset: PackedWindows | PaddedTexts
+) -> list[TrainerCallback]:
+    """When an adaptation is evaluated and saved, the best of its models kept, and when it stops early: as `ADAPTATION`
+    says where nothing is given."""
+    updates = len(dataset) // args.gradient_accumulation_steps if dataset.source.countable else args.max_steps
+    defaults = {"eval_strategy": "steps", "eval_steps": max(1, min(updates // EVALUATIONS_PER_EPOCH, MOST_EVAL_STEPS))}
+    defaults |= {"save_strategy": given.get("eval_strategy", "steps"), "save_total_limit": 2}
+    defaults["save_steps"] = given.get("eval_steps", defaults["eval_steps"])
+    strategies = [str(getattr(given.get(name), "value", given.get(name, defaults[name]))) for name in STRATEGIES]
+    defaults["load_best_model_at_end"] = strategies[0] == strategies[1] != "no"
+    defaults |= {"metric_for_best_model": "loss", "greater_is_better": False}
+    for name, value in defaults.items():
+        if name not in given:
+            setattr(args, name, value)
+    if not args.load_best_model_at_end:
+        return []
+    if strategies[0] == "steps" and args.eval_steps % args.save_steps:
+        raise ValueError(
+            f"save_steps is {args.save_steps}, but eval_steps is {args.eval_steps}: the best model is kept, so each "
+            "that is evaluated must be saved. Give a save_steps that divides it, or load_best_model_at_end=False."
+        )
+    return [EarlyStoppingCallback(PATIENCE)]
 
 
 def _run(

@@ -267,6 +267,47 @@ def test_a_model_that_gets_worse_is_left_as_it_was(general, files, tmp_path):
         assert torch.equal(actual, expected)
 
 
+ADAPTED = {**SMALL, "config": None, "max_steps": 6, "learning_rate": 1e-3}
+
+
+def logged(folder: Path) -> tuple[list[int], list[int]]:
+    """The steps at which a run was evaluated, and those whose checkpoints are left."""
+    state = json.loads((folder / "trainer_state.json").read_text())
+    evaluated = [one["step"] for one in state["log_history"] if "eval_loss" in one]
+    return evaluated, sorted(int(folder.name.split("-")[1]) for folder in folder.glob("checkpoint-*"))
+
+
+@pytest.mark.parametrize(
+    ("given", "evaluated", "saved"),
+    [
+        ({"eval_steps": 2}, [2, 4, 6], [4, 6]),
+        ({"eval_steps": 2, "save_total_limit": 3}, [2, 4, 6], [2, 4, 6]),
+        ({"eval_steps": 4, "save_steps": 2, "save_total_limit": None}, [4, 6], [2, 4, 6]),  # and at the end
+        ({"save_strategy": "no", "eval_steps": 3}, [3, 6], []),
+        ({"eval_strategy": "no"}, [], []),
+        ({"eval_steps": 3, "save_steps": 2, "load_best_model_at_end": False}, [3, 6], [4, 6]),
+    ],
+    ids=str,
+)
+def test_what_is_given_says_when_an_adaptation_is_evaluated_and_saved(
+    general, files, tmp_path, given, evaluated, saved
+):
+    pretrain(tmp_path / "out", files["domain"], init=general, **ADAPTED, **given)
+    assert logged(tmp_path / "out") == (evaluated, saved)
+
+
+def test_without_the_best_the_last_model_is_kept(general, files, tmp_path):
+    harmful = {**ADAPTED, "learning_rate": 50.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "max_steps": 3}
+    result = pretrain(tmp_path / "out", files["domain"], init=general, **harmful, load_best_model_at_end=False)
+    assert result.after.mean > result.before.mean
+
+
+def test_steps_at_which_the_best_model_could_not_be_saved_are_refused(general, files, tmp_path):
+    with pytest.raises(ValueError, match="save_steps is 3, but eval_steps is 2: the best model is kept"):
+        pretrain(tmp_path / "out", files["domain"], init=general, **ADAPTED, eval_steps=2, save_steps=3)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_new_vocabulary_for_an_old_model(general, files, tmp_path):
     words = ["<S>", "</S>", "<UNK>", "assay", "the", "run"]
     Vocabulary(words).save(tmp_path / "words.txt")
