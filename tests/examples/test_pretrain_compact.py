@@ -12,11 +12,12 @@ import hf_elmo_cli
 
 pytest.importorskip("nltk")
 
-from examples.pretrain_compact import cleaning, evaluate, prepare
+from examples.pretrain_compact import cleaning, evaluate, prepare, short_runs
 from examples.pretrain_compact.prepare import Paragraph
 from examples.pretrain_mini import prepare as mini
 from examples.pretrain_mini.publish import joined
 from hf_elmo import perplexity
+from tests.conftest import TINY
 from tests.language_models import TEXTS, small_language_model, small_tokenizer
 
 # What every rule must leave in: prose of all sources, as the repairs leave it.
@@ -570,6 +571,41 @@ def test_the_command_trains_in_two_runs_and_goes_on_where_it_was_stopped(tmp_pat
     assert publish[2:4] == [str(out / "run2"), str(out / "elmo-compact-en")]
     assert publish[4:] == ["--before", str(out / "run"), "--words-per-pass", "5"]
     assert evaluate[1:3] == ["-m", "examples.pretrain_compact.evaluate"]
+
+
+def test_short_runs_stop_when_their_compute_is_used(tmp_path: Path, monkeypatch, capsys) -> None:
+    for name, lines in (("train.txt", TEXTS * 40), ("dev.txt", TEXTS)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    small_tokenizer(tmp_path)  # its vocab.txt
+    monkeypatch.setattr(short_runs, "CONFIG", {**TINY, "num_sampled": 5})
+    small = {
+        "few rows": short_runs.Variant(rows=3, window=5),
+        "no steps": short_runs.Variant(rows=3, window=5, settings=short_runs.ADAM | {"learning_rate": 0.0}),
+        "separate": short_runs.Variant(rows=3, window=5, bilm_rate=0.01),
+        "Adagrad": short_runs.Variant(rows=3, window=5, settings={"optim": "adagrad"}),
+    }
+    monkeypatch.setattr(short_runs, "VARIANTS", small)
+    short_runs.main([str(tmp_path), "--minutes", "0.02", "--lines", "4"])
+    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [row[0] for row in rows] == list(small)
+    found = {name: float(perplexity) for name, *_, perplexity in rows}
+    assert found["few rows"] < found["no steps"]
+    assert found["separate"] != found["few rows"]
+    assert found["Adagrad"] < found["no steps"]
+    budget = short_runs.Budget(1.0)
+    assert [round(budget_rate(budget, share), 2) for share in (0.0, 0.015, 0.1, 0.5, 0.75, 1.0)] == [
+        0,
+        0.5,
+        1,
+        1,
+        0.5,
+        0,
+    ]
+
+
+def budget_rate(budget: "short_runs.Budget", share: float) -> float:
+    budget.share = lambda: share
+    return budget.rate(0)
 
 
 def test_the_curve_of_a_run_goes_on_from_the_one_before() -> None:
