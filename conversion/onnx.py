@@ -19,7 +19,11 @@ from hf_elmo.shipped import load_checkpoint, named
 from .output import new_path, require_absent
 
 INPUTS = ("input_ids", "attention_mask")
-NOT_EXPORTED = {"ElmoForTokenClassification": "a tagger", "ElmoForQuestionAnswering": "a reader of questions"}
+NOT_EXPORTED = {
+    "ElmoForCoreferenceResolution": "a resolver of coreference",
+    "ElmoForQuestionAnswering": "a reader of questions",
+    "ElmoForTokenClassification": "a tagger",
+}
 
 
 def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_hidden_states: bool = False) -> Path:

@@ -311,3 +311,15 @@ def test_completion_of_an_unknown_shell(capsys: pytest.CaptureFixture[str]) -> N
         main(["--print-completion", "cmd"])
     assert stopped.value.code == 2
     assert "known are bash, zsh" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("false", False), ("False", False), ("true", True), ("True", True), ("null", None), ("None", None)),
+        *((".5", 0.5), ("1e-3", 0.001), ("adagrad", "adagrad"), ("a=b", "a=b"), ("", ""), ("1-2", "1-2")),
+        *(('{"a": [1]}', {"a": [1]}), ("{'a': (1,)}", {"a": (1,)}), ("__import__('os')", "__import__('os')")),
+    ],
+)
+def test_settings_are_numbers_and_booleans_as_people_write_them(text: str, value: object) -> None:
+    assert hf_elmo_cli._setting(f"name={text}") == ("name", value)

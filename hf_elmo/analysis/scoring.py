@@ -52,9 +52,10 @@ def score(
         pretokenized: texts are tokenized already: whitespace separates their words.
 
     Raises:
-        ValueError: the tokenizer has no vocabulary, or `sentences` is one string.
+        ValueError: the tokenizer has no vocabulary or another one, or `sentences` is one string.
     """
     encoder = WordEncoder(tokenizer)
+    encoder.vocabulary.require_rows(model.config.vocab_size)
     sentences = tokenizer.split_into_words(sentences, pretokenized)
     scores: list[SentenceScore | None] = [None] * len(sentences)
     with evaluation_mode(model):
@@ -110,11 +111,14 @@ def substitutes(
         for each sentence the [`Substitutes`] of its words, in their order.
 
     Raises:
-        ValueError: the tokenizer has no vocabulary, `top` is not between 1 and the number of words in it, or
-            `sentences` is one string.
+        ValueError: the tokenizer has no vocabulary or another one, `top` is not between 1 and the number of words in
+            it, or `sentences` or `words` is one string.
     """
     encoder = WordEncoder(tokenizer)
     vocabulary = encoder.vocabulary
+    vocabulary.require_rows(model.config.vocab_size)
+    if isinstance(words, str):
+        raise ValueError(f"words must be a list of words, but is a str, {words!r}: put it into a list.")
     special = _special_words(vocabulary, top).to(model.device)
     wanted = None if words is None else set(words)
     results = []
@@ -231,6 +235,7 @@ def _expected_words(
     """The words after `text` (`direction` 0) or before it (1)."""
     model, tokenizer = _language_model(model, tokenizer)
     encoder = WordEncoder(tokenizer)
+    encoder.vocabulary.require_rows(model.config.vocab_size)
     special = _special_words(encoder.vocabulary, top).to(model.device)
     (words,) = tokenizer.split_into_words([text], pretokenized)
     with evaluation_mode(model):
@@ -256,9 +261,4 @@ def _language_model(
         if not model.name_or_path:
             raise ValueError("the model was not loaded from a folder: give its tokenizer, too.")
         tokenizer = load_tokenizer(model.name_or_path)
-    if tokenizer.vocabulary is not None and len(tokenizer.vocabulary) != model.config.vocab_size:
-        raise ValueError(
-            f"the tokenizer's vocabulary has {len(tokenizer.vocabulary)} words, but the model's softmax "
-            f"{model.config.vocab_size}: give the tokenizer that belongs to the model."
-        )
     return model, tokenizer

@@ -8,6 +8,7 @@ transformers, which takes seconds, and `--help`, `--version` and a wrong option 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import logging
 import math
@@ -580,6 +581,8 @@ def _vocab(options: argparse.Namespace) -> None:
     tokenizer = None if options.pretokenized else ElmoTokenizer()
     source = open_texts(options.files, tokenizer, column=options.text_column)
     require_columns(options.text_column, source)
+    if Path(options.out).resolve() in (Path(name).resolve() for name in getattr(source, "files", ())):
+        raise ValueError(f"OUT, {options.out}, is one of FILES: give the vocabulary's file first, then the text's.")
     sentences = (words for text in source.read() for words in text)
     vocabulary = build_vocabulary(sentences, options.size, options.min_count)
     vocabulary.save(options.out)
@@ -643,10 +646,12 @@ def _setting(text: str) -> tuple[str, object]:
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
+    for read in (json.loads, ast.literal_eval):  # false or False, null or None
+        try:
+            return name, read(value)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            continue
+    return name, value
 
 
 def _pretrain(options: argparse.Namespace) -> None:

@@ -27,6 +27,10 @@ class _EndOfText(Exception):
     """The text has ended and must not start over."""
 
 
+# What a position in a text stands on: a resumed training has those of the interrupted one.
+POSITION = "kind", "batch_size", "rank", "world_size", "seed", "shuffle_block", "text", "held_out_every", "tokenizer"
+
+
 class _Batches(IterableDataset):
     """An endless stream of batches: when the text ends it starts over, reshuffled. `len` is the number of batches in an
     epoch; iterating yields that many, and the next iteration continues from there.
@@ -115,6 +119,7 @@ class _Batches(IterableDataset):
             "seed": self.seed,
             "shuffle_block": self.shuffle_block,
             "text": self.source.identity,
+            "held_out_every": getattr(self.source, "held_out_every", None),  # of that text, so many are not trained on
             "tokenizer": self._tokenizer_sha256,
             "epoch": self._epoch,
             "unit": self._unit,
@@ -126,7 +131,7 @@ class _Batches(IterableDataset):
         """Restores a position saved by `state_dict`; ValueError where this run forms its batches differently."""
         mine = self.state_dict()
         state = {"rank": 0, "world_size": 1, **state}  # that of one process, if an earlier version wrote it
-        for key in ("kind", "batch_size", "rank", "world_size", "seed", "shuffle_block", "text", "tokenizer"):
+        for key in POSITION:
             saved, own = state.get(key, mine[key]), mine[key]
             if isinstance(saved, dict):  # earlier versions recorded less of a text
                 own = {name: own.get(name) for name in saved}

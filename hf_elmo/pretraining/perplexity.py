@@ -82,8 +82,8 @@ def perplexity(
         text_column: of Parquet and of datasets, `"text"` by default.
 
     Raises:
-        ValueError: the tokenizer has no vocabulary, there is no text, (stateful) too little of it for `batch_size`
-            rows, or `pretokenized` or `text_column` is given for a source that splits its own text.
+        ValueError: the tokenizer has no vocabulary or another one, there is no text, (stateful) too little of it for
+            `batch_size` rows, or `pretokenized` or `text_column` is given for a source that splits its own text.
     """
     source = texts
     if not hasattr(texts, "read"):
@@ -104,6 +104,7 @@ def nll_totals(
 ) -> np.ndarray:
     """Sums over the sentences of `texts`, each from zero state: forward NLL, backward NLL, predictions, sentences,
     unknown words: `[5]` float64."""
+    encoder.vocabulary.require_rows(model.config.vocab_size)
     sentences = (words for text in texts for words in text if words)
     totals = np.zeros(5)
     with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
@@ -125,6 +126,7 @@ def _counts(labels: Tensor, unknown: int) -> np.ndarray:
 @torch.no_grad()
 def _stateful_totals(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, source, batch_size: int) -> np.ndarray:
     windows = PackedWindows(source, tokenizer, batch_size, window=1, shuffle_block=0)
+    windows.encoder.vocabulary.require_rows(model.config.vocab_size)
     totals, state = np.zeros(5), None
     for batch in windows.one_pass():
         batch = {key: tensor.to(model.device) for key, tensor in batch.items()}

@@ -45,7 +45,6 @@ ADAPTATION = {
 }
 ADAPTATION_BATCH_SIZE = 32
 EVALUATIONS_PER_EPOCH, MOST_EVAL_STEPS, PATIENCE = 4, 1000, 8
-STRATEGIES = "eval_strategy", "save_strategy"
 
 
 @dataclass
@@ -80,6 +79,11 @@ class _Share:
             if (number % HELD_OUT_EVERY == HELD_OUT_EVERY - 1) == self.held_out
         )
         return itertools.islice(chosen, start, None)
+
+    @property
+    def held_out_every(self) -> int | None:
+        """Of which texts of the source it has none: each of so many; of the held-out texts `None`."""
+        return None if self.held_out else HELD_OUT_EVERY
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -169,7 +173,7 @@ def pretrain(
     tokenizer = load_tokenizer(init) if init else ElmoTokenizer(word_splitting=splitting, **longest)
     splitter = None if pretokenized else tokenizer
     source = open_texts(texts, splitter, layout == "documents", text_column)
-    evaluated = None if held_out is None else open_texts(held_out, splitter, column=text_column)
+    evaluated = None if held_out is None else open_texts(held_out, splitter, layout == "documents", text_column)
     require_columns(text_column, source, evaluated)
     if not source.countable:
         if args.max_steps < 1:
@@ -185,7 +189,7 @@ def pretrain(
         if init:
             callbacks += _evaluations(args, arguments, dataset)
         trainer = ElmoPreTrainer(model, args, dataset, evaluated, tokenizer, callbacks=callbacks)
-        return _run(trainer, evaluated, checkpoint)
+        return _run(trainer, evaluated, checkpoint, bool(init) and arguments.get("load_best_model_at_end", True))
 
 
 def _beginning(output: Path, init: str | Path | None, resume: bool, overwrite: bool) -> Path | None:
@@ -208,9 +212,14 @@ def _arguments(
     known = {field.name for field in dataclasses.fields(ElmoPreTrainingArguments)}
     if unknown := sorted(set(arguments) - known):
         raise ValueError(f"{unknown[0]} is neither an option of pretrain nor of ElmoPreTrainingArguments.")
-    rows = batch_size or (ADAPTATION_BATCH_SIZE if init else 128)
+    for field in dataclasses.fields(ElmoPreTrainingArguments):
+        if isinstance(field.default, bool) and isinstance(arguments.get(field.name), str):
+            raise ValueError(f"{field.name} is {arguments[field.name]!r}, but must be true or false.")
+    rows = (ADAPTATION_BATCH_SIZE if init else 128) if batch_size is None else batch_size
     defaults = {"per_device_train_batch_size": rows, "report_to": [], "use_cpu": not torch.accelerator.is_available()}
-    defaults |= ADAPTATION if init else {}
+    if init:
+        when = arguments.get("eval_strategy", "steps")
+        defaults |= ADAPTATION | {"eval_strategy": when, "save_strategy": when}
     return ElmoPreTrainingArguments(output_dir=str(output), **{**defaults, **arguments})
 
 
@@ -232,8 +241,7 @@ def _model(
     else:
         new = old or build_vocabulary((words for text in source.read() for words in text), vocabulary_size)
     if new is not old:
-        new.save(folder / "vocab.txt")
-        tokenizer = _with_vocabulary(tokenizer, folder / "vocab.txt")
+        tokenizer = _with_vocabulary(tokenizer, new, folder)
     settings = {"hidden_dropout": 0.1, **config}
     if not init:
         return ElmoForPreTraining(ElmoConfig(**settings, vocab_size=len(new))), tokenizer
@@ -246,12 +254,11 @@ def _model(
     return model, tokenizer
 
 
-def _with_vocabulary(tokenizer: ElmoTokenizer, file: Path) -> ElmoTokenizer:
-    settings = {name: getattr(tokenizer, name) for name in ("word_splitting", "max_word_length")}
-    settings |= {name: tokenizer.init_kwargs[name] for name in ("scripts",) if name in tokenizer.init_kwargs}
-    new = ElmoTokenizer(**settings, vocab_file=str(file))
-    new.character_vocab = tokenizer.character_vocab
-    return new
+def _with_vocabulary(tokenizer: ElmoTokenizer, vocabulary: Vocabulary, folder: Path) -> ElmoTokenizer:
+    """The same tokenizer, whatever was set in it, with the words of another softmax; in a folder."""
+    tokenizer.save_pretrained(folder)
+    vocabulary.save(folder / "vocab.txt")
+    return ElmoTokenizer.from_pretrained(folder)
 
 
 def _dataset(
@@ -283,18 +290,18 @@ def _evaluations(
     """When an adaptation is evaluated and saved, the best of its models kept, and when it stops early: as `ADAPTATION`
     says where nothing is given."""
     updates = len(dataset) // args.gradient_accumulation_steps if dataset.source.countable else args.max_steps
-    defaults = {"eval_strategy": "steps", "eval_steps": max(1, min(updates // EVALUATIONS_PER_EPOCH, MOST_EVAL_STEPS))}
-    defaults |= {"save_strategy": given.get("eval_strategy", "steps"), "save_total_limit": 2}
+    defaults = {"eval_steps": max(1, min(updates // EVALUATIONS_PER_EPOCH, MOST_EVAL_STEPS)), "save_total_limit": 2}
     defaults["save_steps"] = given.get("eval_steps", defaults["eval_steps"])
-    strategies = [str(getattr(given.get(name), "value", given.get(name, defaults[name]))) for name in STRATEGIES]
-    defaults["load_best_model_at_end"] = strategies[0] == strategies[1] != "no"
+    defaults["load_best_model_at_end"] = args.eval_strategy == args.save_strategy != "no"
     defaults |= {"metric_for_best_model": "loss", "greater_is_better": False}
     for name, value in defaults.items():
         if name not in given:
             setattr(args, name, value)
     if not args.load_best_model_at_end:
+        if "load_best_model_at_end" not in given:
+            logger.warning("Models are not saved as they are evaluated: the last one is kept, not the best of them.")
         return []
-    if strategies[0] == "steps" and args.eval_steps % args.save_steps:
+    if args.eval_strategy == "steps" and args.eval_steps % args.save_steps:
         raise ValueError(
             f"save_steps is {args.save_steps}, but eval_steps is {args.eval_steps}: the best model is kept, so each "
             "that is evaluated must be saved. Give a save_steps that divides it, or load_best_model_at_end=False."
@@ -303,11 +310,14 @@ def _evaluations(
 
 
 def _run(
-    trainer: ElmoPreTrainer, evaluated: TextFiles | DatasetTexts | _Share | None, checkpoint: Path | None
+    trainer: ElmoPreTrainer,
+    evaluated: TextFiles | DatasetTexts | _Share | None,
+    checkpoint: Path | None,
+    adapting: bool,
 ) -> Pretrained:
+    """Trains, and saves; `adapting`, the model of before if the held-out perplexity did not fall."""
     args, model = trainer.args, trainer.model
     before = after = None
-    adapting = args.load_best_model_at_end
     if evaluated is not None:
         before = trainer.perplexity(evaluated)
     unchanged = {name: tensor.clone() for name, tensor in model.state_dict().items()} if adapting else None

@@ -44,8 +44,18 @@ from .text import DatasetTexts, TextFiles
 RECIPE = (
     *("optim", "learning_rate", "lr_scheduler_type", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
     *("max_grad_norm", "gradient_accumulation_steps", "warmup_steps", "bf16", "fp16", "seed"),
-    *("adagrad_accumulator", "loss_scale", "reset_state", "lr_scheduler_kwargs"),
+    *("adagrad_accumulator", "loss_scale", "reset_state", "lr_scheduler_kwargs", "optim_args"),
 )
+
+
+# Arguments of what Trainer does itself, and this one in its own way.
+WITHOUT_EFFECT = {
+    "data_seed": "the order of the text is that of seed",
+    "per_device_eval_batch_size": "perplexities do not depend on batches",
+    "eval_accumulation_steps": "perplexities are sums, made as the text is read",
+    "bf16_full_eval": "perplexities are computed in the type of the weights",
+    "fp16_full_eval": "perplexities are computed in the type of the weights",
+}
 
 
 @dataclass
@@ -62,6 +72,7 @@ class ElmoPreTrainingArguments(TrainingArguments):
             `settled_start` (the others carry theirs).
             bilm-tf never resets, and its models predict the first words after zero state badly: 24 % more perplexity
             of single sentences in a small model early in its training.
+        greater_is_better: of `metric_for_best_model`; losses and perplexities, all that there is, are better lower.
         hub_strategy: with `push_to_hub`, when to upload: `"end"` only. The others would upload `training_args.bin`,
             with the paths and tokens in it.
         restore_callback_states_from_checkpoint: a resumed run counts on where the interrupted one was, for early
@@ -78,6 +89,7 @@ class ElmoPreTrainingArguments(TrainingArguments):
     hub_strategy: HubStrategy | str = "end"
     restore_callback_states_from_checkpoint: bool = True
     logging_nan_inf_filter: bool = False
+    greater_is_better: bool | None = False
     adagrad_accumulator: float = field(default=1.0, metadata={"help": "initial value of Adagrad's accumulators"})
     loss_scale: float = field(default=20.0, metadata={"help": "the loss is multiplied by it before the backward pass"})
     reset_state: bool = field(
@@ -137,9 +149,13 @@ class ElmoPreTrainer(Trainer):
                 f"is process {args.process_index} of {args.world_size}: make it with rank=args.process_index, "
                 "world_size=args.world_size."
             )
-        for name in ("auto_find_batch_size", "ignore_data_skip", "dataloader_num_workers"):
+        for name in ("auto_find_batch_size", "ignore_data_skip", "dataloader_num_workers", "dataloader_drop_last"):
             if getattr(args, name):
                 raise ValueError(f"{name} is {getattr(args, name)!r}, but batches are made here, one after another.")
+        for name, remedy in WITHOUT_EFFECT.items():
+            if getattr(args, name) != args.__dataclass_fields__[name].default:
+                raise ValueError(f"{name} is {getattr(args, name)!r}, but has no effect here: {remedy}.")
+        train_dataset.encoder.vocabulary.require_rows(model.config.vocab_size)
         if args.n_gpu > 1:
             raise ValueError(f"one process sees {args.n_gpu} GPUs: start one process for each with torchrun.")
         if args.push_to_hub and args.hub_strategy != HubStrategy.END:
@@ -148,8 +164,9 @@ class ElmoPreTrainer(Trainer):
                 "this machine's paths and tokens: use 'end'."
             )
         if args.optim == "adagrad" and "optimizer_cls_and_kwargs" not in kwargs and "optimizers" not in kwargs:
-            settings = {"lr": args.learning_rate, "initial_accumulator_value": args.adagrad_accumulator, "fused": True}
-            kwargs["optimizer_cls_and_kwargs"] = (torch.optim.Adagrad, settings)
+            optimizer, settings = self.get_optimizer_cls_and_kwargs(args, model)
+            own = {"initial_accumulator_value": args.adagrad_accumulator, "fused": True}
+            kwargs["optimizer_cls_and_kwargs"] = (optimizer, own | settings)
         train_dataset.endless |= not _needs_length(args)
         # The rest of the gradients is DistributedDataParallel's.
         softmax = dict(model.lm_head.named_parameters(prefix="lm_head")) if args.world_size > 1 else {}
@@ -397,7 +414,12 @@ class ElmoPreTrainer(Trainer):
 
     def _record(self, positions: list[dict[str, Any]]) -> dict[str, Any]:
         others = {"other_positions": positions[1:]} if positions[1:] else {}
-        return {**positions[0], **others, "processes": self.args.world_size, "recipe": self._recipe()}
+        record = {**positions[0], **others, "processes": self.args.world_size, "recipe": self._recipe()}
+        return record | {"held_out": self._held_out()}
+
+    def _held_out(self) -> dict[str, Any]:
+        """The text on which models are compared, where the best one is kept."""
+        return self.eval_dataset.likeness if self.args.load_best_model_at_end else {}
 
     def _recipe(self) -> dict[str, Any]:
         arguments = self.args.to_dict()
@@ -418,6 +440,8 @@ class ElmoPreTrainer(Trainer):
             )
         require_files(folder, record, self._needed_files(), contents=self.args.local_process_index == 0)
         self._require_same(folder, "training argument", record.get("recipe", {}), self._recipe())
+        saved, mine = record.get("held_out", {}), self._held_out()
+        self._require_same(folder, "held-out text", saved, {name: mine.get(name) for name in saved})
         saved, mine = ElmoConfig.from_pretrained(folder), self.accelerator.unwrap_model(self.model).config
         fields = inspect.get_annotations(ElmoConfig)
         self._require_same(folder, "configuration", *({f: getattr(c, f) for f in fields} for c in (saved, mine)))

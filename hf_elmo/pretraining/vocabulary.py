@@ -66,6 +66,14 @@ class Vocabulary:
             )
         return cls(tokenizer.vocabulary)
 
+    def require_rows(self, rows: int | None) -> None:
+        """Refuses a softmax of `rows` words where this vocabulary has another number (ValueError)."""
+        if len(self) != rows:
+            raise ValueError(
+                f"the tokenizer's vocabulary has {len(self)} words, but the model's softmax {rows}: give the tokenizer "
+                "that belongs to the model."
+            )
+
     def save(self, path: str | Path) -> None:
         """Writes the file that `load` and bilm-tf read; its folder is made where there is none."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)

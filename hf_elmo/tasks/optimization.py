@@ -3,6 +3,7 @@
 from typing import Any
 
 from torch import nn
+from torch.optim import Adagrad
 from transformers import Trainer, TrainingArguments
 
 
@@ -55,6 +56,8 @@ def learning_rates(
                 "layer_weights of the configuration say what is trained."
             )
     optimizer, options = Trainer.get_optimizer_cls_and_kwargs(arguments, model)
+    if "initial_accumulator_value" not in options and hasattr(arguments, "adagrad_accumulator"):
+        options |= {"initial_accumulator_value": arguments.adagrad_accumulator} if optimizer is Adagrad else {}
     groups = []
     for part, by_decay in parts.items():
         rate = arguments.learning_rate if given.get(part) is None else given[part]

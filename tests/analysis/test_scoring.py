@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, perplexity
 from hf_elmo.analysis.scoring import next_words, previous_words, score, substitutes
 from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from hf_elmo.pretraining.vocabulary import Vocabulary
@@ -164,3 +164,17 @@ def test_another_vocabulary_is_refused(model, tokenizer, tmp_path):
         previous_words(model, "the cat", tokenizer=more)
     with pytest.raises(ValueError, match="top is 0"):
         next_words(model, "the cat", tokenizer=tokenizer, top=0)
+    (tmp_path / "text.txt").write_text("the cat\n")
+    for ask in (
+        lambda: score(model, more, ["the cat"]),
+        lambda: substitutes(model, more, ["the cat"], top=1),
+        lambda: perplexity(model, more, tmp_path / "text.txt"),
+        lambda: perplexity(model, more, tmp_path / "text.txt", stateful=True, batch_size=1),
+    ):
+        with pytest.raises(ValueError, match=r"vocabulary has \d+ words, but the model's softmax \d+"):
+            ask()
+
+
+def test_words_are_no_letters(model, tokenizer):
+    with pytest.raises(ValueError, match="words must be a list of words, but is a str, 'cat'"):
+        substitutes(model, tokenizer, ["the cat"], top=1, words="cat")

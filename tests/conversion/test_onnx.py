@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 import hf_elmo
 from hf_elmo import (
     ElmoConfig,
+    ElmoForCoreferenceResolution,
     ElmoForPreTraining,
     ElmoForQuestionAnswering,
     ElmoForSequenceClassification,
@@ -149,6 +150,7 @@ def test_layers_are_an_option_of_onnx_only(capsys):
 
 def test_heads_that_are_not_exported(config: ElmoConfig, tmp_path: Path) -> None:
     heads = {ElmoForTokenClassification: "a tagger", ElmoForQuestionAnswering: "a reader of questions"}
+    heads[ElmoForCoreferenceResolution] = "a resolver of coreference"
     for head, kind in heads.items():
         whole = head(config)
         whole.save_pretrained(tmp_path / head.__name__)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset
+from tokenizers import normalizers
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from hf_elmo.pretraining.data import _Batches
@@ -302,10 +304,52 @@ def test_without_the_best_the_last_model_is_kept(general, files, tmp_path):
     assert result.after.mean > result.before.mean
 
 
+@pytest.mark.parametrize(
+    "given", [{"save_strategy": "no"}, {"save_strategy": "epoch"}, {"eval_strategy": "no"}], ids=str
+)
+def test_where_the_best_cannot_be_kept_it_is_said_and_a_worse_model_is_left_as_it_was(
+    general, files, tmp_path, caplog, given
+):
+    harmful = {**ADAPTED, "learning_rate": 50.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "max_steps": 3}
+    result = pretrain(tmp_path / "out", files["domain"], init=general, **harmful, **given)
+    assert result.after == result.before
+    assert "the last one is kept, not the best of them" in caplog.text
+    assert "the model is left unchanged" in caplog.text
+
+
+def test_the_default_may_be_given(general, files, tmp_path):
+    pretrain(tmp_path / "out", files["domain"], init=general, **ADAPTED, load_best_model_at_end=True)
+    assert ElmoForPreTraining.from_pretrained(tmp_path / "out")
+
+
 def test_steps_at_which_the_best_model_could_not_be_saved_are_refused(general, files, tmp_path):
     with pytest.raises(ValueError, match="save_steps is 3, but eval_steps is 2: the best model is kept"):
         pretrain(tmp_path / "out", files["domain"], init=general, **ADAPTED, eval_steps=2, save_steps=3)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_new_vocabulary_leaves_the_tokenizer_as_it_is(general, files, tmp_path):
+    tokenizer = ElmoTokenizer.from_pretrained(general, padding_side="left")
+    tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.split_special_tokens, tokenizer.words = False, ["the"]
+    tokenizer.save_pretrained(general)
+    Vocabulary(["<S>", "</S>", "<UNK>", "assay", "the", "run"]).save(tmp_path / "words.txt")
+    how = {**SMALL, "config": None, "pretokenized": False, "max_steps": 1}
+    pretrain(tmp_path / "out", files["domain"], init=general, vocabulary=tmp_path / "words.txt", **how)
+    new = ElmoTokenizer.from_pretrained(tmp_path / "out")
+    assert new.vocabulary == ["<S>", "</S>", "<UNK>", "assay", "the", "run"]
+    assert new.split_into_words(["The ASSAY"]) == tokenizer.split_into_words(["The ASSAY"]) == [["the", "assay"]]
+    assert (new.split_special_tokens, new.words, new.padding_side) == (False, ["the"], "left")
+
+
+def test_documents_are_held_out_as_they_are_trained_on(tmp_path):
+    lines = ["a dog", "the cat sat"] * 6
+    same = Dataset.from_dict({"text": ["\n".join(lines)]}), Dataset.from_dict({"text": lines})
+    how = {**SMALL, "pretokenized": False, "layout": "documents", "window": None, "max_steps": 1, "learning_rate": 0.0}
+    documents = Dataset.from_dict({"text": ["a dog\nthe cat sat"] * 9})
+    found = [pretrain(tmp_path / str(n), documents, one, **how).before for n, one in enumerate(same)]
+    assert found[0].words == found[1].words
+    assert found[0].mean == pytest.approx(found[1].mean, rel=1e-5)
 
 
 def test_a_new_vocabulary_for_an_old_model(general, files, tmp_path):
@@ -345,6 +389,14 @@ def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
         ({"init": "elmo-mini-en", "vocabulary_size": 9}, "vocabulary_size is 9, but the words are those of init"),
         ({"vocabulary": "v.txt", "vocabulary_size": 9}, "vocabulary_size is 9, but the words are those of vocabulary"),
         ({"config": {**TINY, "vocab_size": 9}}, "vocab_size is 9, but it is the number of words of the vocabulary"),
+        ({**SMALL, "max_steps": 1, "batch_size": 0}, "batch_size 0 must be 1 or more"),
+        ({"bf16": "yes"}, "bf16 is 'yes', but must be true or false"),
+        ({**SMALL, "max_steps": 1, "data_seed": 7}, "data_seed is 7, but has no effect here: the order of the text"),
+        (
+            {**SMALL, "max_steps": 1, "per_device_eval_batch_size": 9},
+            "per_device_eval_batch_size is 9, but has no effect",
+        ),
+        ({**SMALL, "max_steps": 1, "dataloader_drop_last": True}, "dataloader_drop_last is True, but batches are made"),
         ({"batch_size": 3, "per_device_train_batch_size": 4}, "but per_device_train_batch_size is given, too"),
     ],
 )
@@ -360,6 +412,12 @@ def test_vocab_command(files, tmp_path, capsys):
     assert main(["vocab", str(tmp_path / "v.txt"), str(files["general"]), "--words", "--size", "6"]) == 0
     assert Vocabulary.load(tmp_path / "v.txt").words == ["<S>", "</S>", "<UNK>", "the", "a", "all"]
     assert "6 words" in capsys.readouterr().out
+
+
+def test_the_vocabulary_does_not_replace_the_text(files, capsys):
+    assert main(["vocab", str(files["general"]), str(files["held_out"]), str(files["general"])]) == 1
+    assert "is one of FILES: give the vocabulary's file first" in capsys.readouterr().err
+    assert files["general"].read_text().splitlines() == GENERAL
 
 
 def test_an_option_that_is_given_twice_is_named(files, tmp_path, capsys):

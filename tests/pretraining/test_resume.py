@@ -334,6 +334,26 @@ def test_arguments_about_batches_of_trainers_own_are_refused(text, tmp_path, nam
         train(tmp_path / "out", text, max_steps=1, **{name: 1 if "workers" in name else True})
 
 
+def test_text_that_was_held_out_or_was_not_is_another_text(adapted, tmp_path):
+    (tmp_path / "held_out.txt").write_text("a cat sat\n")
+    how = {**adapted.how, "num_train_epochs": 1, "load_best_model_at_end": False}
+    apart = {"held_out": tmp_path / "held_out.txt"}
+    for first, second, message in (({}, apart, "20, but this run has None"), (apart, {}, "None, but this run has 20")):
+        pretrain(tmp_path / message[:4], adapted.text, **how, **first)
+        with pytest.raises(ValueError, match=f"saved position has held_out_every {message}"):
+            pretrain(tmp_path / message[:4], adapted.text, resume=True, **how, **second)
+
+
+def test_the_best_of_one_held_out_text_is_not_compared_with_models_on_another(adapted, tmp_path):
+    for name in ("first", "other"):
+        (tmp_path / f"{name}.txt").write_text(f"a {name} cat sat\n")
+    how = {**adapted.how, "num_train_epochs": 1}
+    pretrain(tmp_path / "out", adapted.text, held_out=tmp_path / "first.txt", **how)
+    pretrain(tmp_path / "out", adapted.text, held_out=tmp_path / "first.txt", resume=True, **how)
+    with pytest.raises(ValueError, match=r"with the held-out text sha256 .*: resume with the settings of the original"):
+        pretrain(tmp_path / "out", adapted.text, held_out=tmp_path / "other.txt", resume=True, **how)
+
+
 def test_another_number_of_steps_is_refused_where_the_schedule_depends_on_it(text, tmp_path):
     train(tmp_path / "out", text, max_steps=2, lr_scheduler_type="linear")
     with pytest.raises(ValueError, match="had 2 steps and this one has 5, but the learning rates of lr_scheduler_type"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import TrainingArguments, set_seed
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, settle
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, learning_rates, settle
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.pretraining.text import DatasetTexts
@@ -101,6 +101,24 @@ def test_optimizers(tokenizer, tmp_path, optim):
     trainer.train()
     assert type(trainer.optimizer.optimizer).__name__ == {"adagrad": "Adagrad", "adamw_torch": "AdamW"}[optim]
     assert trainer.optimizer.param_groups[0]["lr"] == 0.01
+
+
+def test_adagrad_has_the_settings_that_are_given(tokenizer, tmp_path):
+    """The accumulator's first value, which the recipe sets, and those of `optim_args`; with rates of parts, too."""
+    trainer = make_trainer(tokenizer, tmp_path / "out", adagrad_accumulator=0.7, optim_args="eps=0.5,lr_decay=0.1")
+    found = [trainer.create_optimizer().defaults]
+    rates = learning_rates(trainer.model, trainer.args, bilm=0.1)
+    other = ElmoPreTrainer(
+        trainer.model, trainer.args, trainer.train_dataset, processing_class=tokenizer, optimizer_cls_and_kwargs=rates
+    )
+    found.append(other.create_optimizer().defaults)
+    for defaults in found:
+        assert [defaults[name] for name in ("initial_accumulator_value", "eps", "lr_decay")] == [0.7, 0.5, 0.1]
+
+
+def test_the_best_model_is_the_one_with_the_lowest_perplexity(tmp_path):
+    arguments = ElmoPreTrainingArguments(str(tmp_path), metric_for_best_model="perplexity", use_cpu=True)
+    assert arguments.greater_is_better is False
 
 
 def test_bf16(tokenizer, tmp_path):
