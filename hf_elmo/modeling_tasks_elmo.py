@@ -53,7 +53,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
     Heads read `[x; ELMo]` (paper, section 3.3): the word vectors of `config.word_vectors_vocab_size` words and ELMo's
     mix, or either alone (`config.use_elmo`). They take these inputs in place of each other: `input_ids`,
-    `inputs_embeds`, or `bilm_layers`, the biLM's layers as [`hf_elmo.tasks.store_layers`] computed them before.
+    `inputs_embeds`, or `bilm_layers`, the biLM's layers as [`hf_elmo.store_layers`] computed them before.
 
     Raises:
         ValueError: `config.encoder_type` is not one of the head's `encoder_types`, or a field of the configuration that

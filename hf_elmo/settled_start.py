@@ -31,10 +31,9 @@ def settle(
     Args:
         model: any model with a biLM; it is changed in place.
         tokenizer: the model's.
-        texts: sentences like those to come, a few hundred or more: texts, which the tokenizer splits, or lists of
-            words. They are read in `batch_size` rows, each going on from the state that the text before left in its
-            row, as in training; the mean is of the states after each text, but for a row's first where there are
-            others.
+        texts: sentences like those to come, a few suffice: texts, which the tokenizer splits, or lists of words. They
+            are read in `batch_size` rows, each going on from the state that the text before left in its row, and the
+            mean is of the states after each text, but for a row's first where there are others.
         batch_size: rows.
         pretokenized: texts are tokenized already: whitespace separates their words.
 
