@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import hf_elmo
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
@@ -68,6 +69,19 @@ def words_of_word_plane(model, tokenizer, corpus: Path, **how) -> int:
     return len(hf_elmo.word_plane(model, tokenizer, [TEXT], **how).sentences[0])
 
 
+def words_of_settle(model, tokenizer, corpus: Path, **how) -> int:
+    """Of the splittings, the one that leaves the state."""
+    hf_elmo.settle(model, tokenizer, [TEXT], **how)
+    left = []
+    for words in (AT_WHITESPACE, BY_TOKENIZER):
+        inputs = tokenizer([words], is_split_into_words=True, return_tensors="pt")
+        zeros = tuple(torch.zeros_like(part) for part in model.elmo.bilm.initial_state(1, model.lm_head.weight))
+        left.append(model.elmo(**inputs, state=zeros).state[0][:, :, 0])
+    own = model.elmo.bilm.initial_hidden
+    (own,) = [words for words, state in zip((3, 5), left, strict=True) if torch.allclose(state, own, atol=1e-5)]
+    return own
+
+
 def words_of_pretrain(model, tokenizer, corpus: Path, **how) -> int:
     small = {"config": TINY, "batch_size": 3, "window": 5, "max_steps": 1, "use_cpu": True, "disable_tqdm": True}
     folder = hf_elmo.pretrain(
@@ -81,6 +95,7 @@ PLACES = (
     words_of_neighbors,
     words_of_perplexity,
     words_of_score,
+    words_of_settle,
     words_of_substitutes,
     words_of_word_plane,
     words_of_pretrain,

@@ -30,7 +30,7 @@ train "$out/run" 9500 --seed 1 --learning-rate 0.003 --vocab "$out/corpus/vocab.
     --set 'lr_scheduler_kwargs={"num_decay_steps": 5000}' \
     --config hidden_size=512 --config cell_size=768 --config num_sampled=4096 --config num_highway_layers=2 \
     --config 'char_filters=[[1,32],[2,32],[3,64],[4,128],[5,256]]'
-train "$out/run2" "${STEPS:-12000}" --seed 2 --learning-rate 0.002 --init "$out/run" \
+train "$out/run2" "${STEPS:-11000}" --seed 2 --learning-rate 0.002 --init "$out/run" \
     --set 'lr_scheduler_kwargs={"num_decay_steps": 5000, "decay_type": "1-sqrt"}'
 
 words=$(wc -lw < "$out/corpus/train.txt" | awk '{print $1 + $2}') # a boundary for each line

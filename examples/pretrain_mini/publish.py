@@ -31,6 +31,7 @@ def save_in_half(checkpoint: str, folder: Path) -> int:
     # transformers loads what the configuration says, which is not the type that the file is stored in.
     for name, changes in (("config.json", {"dtype": "float32"}), ("tokenizer_config.json", {})):
         fields = {**json.loads((folder / name).read_text(encoding="utf-8")), **changes}
+        fields.pop("local_files_only", None)  # how the tokenizer was loaded
         fields.pop("auto_map", None)  # inside of the package its own code is used, and a copy would fall behind
         (folder / name).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
     for code in folder.glob("*.py"):
