@@ -63,8 +63,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             second layer on.
         hidden_dropout (`float`, defaults to 0.0): Dropout on each LSTM layer's input while the biLM is trained.
         settled_start (`bool`, defaults to `False`): Whether a call starts from a state that is kept with the weights,
-            the mean that other text leaves (`hf_elmo.settle`), instead of zeros: for a biLM that met zeros only once,
-            when its training began, as bilm-tf's did.
+            the mean that other text leaves (`hf_elmo.settle`), instead of zeros, which bilm-tf's training has but once.
         layer_weights (`list[float]` or `int`, *optional*):
             A scalar mix that is fixed: one weight for each of the `num_hidden_layers + 1` layers (used as they are, no
             softmax), or the number of the only layer to take (negative from the top). `None` for a mix that is learned.

@@ -1,7 +1,6 @@
 """ELMo, from leaf to root: biLM, scalar mix, model (Peters et al. 2018); the characters are in characters_elmo.py."""
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,7 +19,6 @@ from .packing_elmo import Packing, compact, mean_over, require_state, unpadded_m
 from .scalar_mix_elmo import ElmoScalarMix
 
 logger = logging.get_logger(f"transformers.{__name__}")
-SETTLED_START = r"bilm\.initial_(hidden|cell)$"  # names of its parameters
 FLOAT32_INSTEAD = "load them with dtype=torch.float32 (and train with fp16=True or bf16=True for mixed precision)."
 
 
@@ -88,9 +86,8 @@ class ElmoBiLM(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout)
         self.use_skip_connections = config.use_skip_connections
         self.hidden_size, self.cell_size = config.projection_size, config.cell_size
-        settled, axes = config.settled_start, (config.num_hidden_layers, 2)
-        self.initial_hidden = nn.Parameter(torch.zeros(*axes, self.hidden_size)) if settled else None
-        self.initial_cell = nn.Parameter(torch.zeros(*axes, self.cell_size)) if settled else None
+        starts = [torch.zeros(config.num_hidden_layers, 2, size) for size in (self.hidden_size, self.cell_size)]
+        self.initial_hidden, self.initial_cell = map(nn.Parameter, starts) if config.settled_start else (None, None)
 
     def train(self, mode: bool = True) -> "ElmoBiLM":
         """A frozen biLM is no part of the training: it stays without dropout."""
@@ -109,16 +106,13 @@ class ElmoBiLM(nn.Module):
             each layer's output `[2, packed, P]`, and the state after each row's last word; a row without words keeps
             its state.
         """
-        if state is None or packing.in_order:
-            before = self.initial_state(len(packing.rows), words) if state is None else state
-        else:
-            before = tuple(part[:, :, packing.rows] for part in state)
+        state = self.initial_state(packing.shape[0], words) if state is None else state
+        before = state if packing.in_order else tuple(part[:, :, packing.rows] for part in state)
         stacks = self.forward_layers, self.backward_layers
         outputs, after = self._run(stacks, words, packing.batch_sizes, before)
         after = tuple(new.to(old.dtype) for old, new in zip(before, after, strict=True))
         if packing.in_order:
             return outputs, after
-        state = self.initial_state(packing.shape[0], words) if state is None else state
         return outputs, tuple(old.index_copy(2, packing.rows, new) for old, new in zip(state, after, strict=True))
 
     def run_padded(self, vectors: Tensor, mask: Tensor, state: State | None = None) -> tuple[list[Tensor], State]:
@@ -161,8 +155,7 @@ class ElmoBiLM(nn.Module):
         return [output[0] for output in outputs], tuple(part[:, 0] for part in after)
 
     def initial_state(self, batch: int, like: Tensor) -> State:
-        """What rows start from, zeros or the weights' own (`config.settled_start`), on the device of `like`: `h` of its
-        type, `c` in float32 at least, as the recurrence keeps it."""
+        """Zeros, or the weights' own start, on the device of `like`: `h` of its type, `c` in float32 at least."""
         shape, wide = (len(self.forward_layers), 2, batch), torch.promote_types(like.dtype, torch.float32)
         state = like.new_zeros(*shape, self.hidden_size), like.new_zeros(*shape, self.cell_size, dtype=wide)
         if self.initial_hidden is None:
@@ -209,8 +202,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     gradient_checkpointing = False  # a head without ELMo may have no layer that runs again: nothing to say, no error
     _said_what_is_trained = False
     _no_split_modules = ["ElmoCharacterEncoder", "ElmoLSTMLayer"]  # noqa: RUF012
-    # A pretrained biLM may bring its softmax, and a start for whom wants it.
-    _keys_to_ignore_on_load_unexpected = [r"^lm_head\.", SETTLED_START]  # noqa: RUF012
+    _keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"bilm\.initial_"]  # noqa: RUF012, what a biLM may bring
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -233,7 +225,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         except TypeError as error:  # of the constructor, which transformers gives what is no field
             cls.config_class.warn_of_unknown({name: kwargs[name] for name in kwargs if f"'{name}'" in str(error)})
             raise
-        if any(re.search(SETTLED_START, name) for name in report["missing_keys"]):
+        if any("bilm.initial_" in name for name in report["missing_keys"]):
             raise ValueError("settled_start is True, but the checkpoint has no such state: hf_elmo.settle makes one.")
         others = [place for place in report["mismatched_keys"] if "scalar_mix." not in place[0]]
         if others and not lenient:
@@ -360,7 +352,8 @@ class ElmoModel(ElmoPreTrainedModel):
         self.bilm = ElmoBiLM(config)
         self.scalar_mix = ElmoScalarMix(config)
         if config.layer_weights is not None:  # a checkpoint's learned mix has no place in a fixed one
-            self._keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"scalar_mix\.(scalars|gamma)", SETTLED_START]
+            ignored = self._keys_to_ignore_on_load_unexpected
+            self._keys_to_ignore_on_load_unexpected = [*ignored, r"scalar_mix\.(scalars|gamma)"]
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:

@@ -14,7 +14,7 @@ from .configuration_tasks_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, UNKNOWN_ID
 from .crf_elmo import ElmoCRF
 from .encoders_elmo import ElmoHighwayLSTM
 from .lstm_elmo import State
-from .modeling_elmo import SETTLED_START, ElmoModel, ElmoPreTrainedModel
+from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
 from .packing_elmo import Packing, expand, unpadded_mask, words_mask
 from .scalar_mix_elmo import ElmoScalarMix
 
@@ -76,16 +76,12 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         self.word_vectors = ElmoWordVectors(rows, size, padding_idx=0) if rows else None
         self.output_mix = ElmoScalarMix(config) if config.elmo_at_output and config.use_elmo else None
         self.vectors_size = (size if rows else 0) + (config.hidden_size if config.use_elmo else 0)
+        known = self._keys_to_ignore_on_load_unexpected
         if not config.use_elmo:  # a checkpoint of a biLM has no place in a model without one
-            self._keys_to_ignore_on_load_unexpected = [
-                r"^lm_head\.",
-                r"^elmo\.",
-                r"^char_encoder\.",
-                r"^bilm\.",
-                r"mix",
-            ]
+            others = [r"^elmo\.", r"^char_encoder\.", r"^bilm\.", r"mix"]
+            self._keys_to_ignore_on_load_unexpected = [*known, *others]
         elif config.layer_weights is not None:  # nor a learned mix in a fixed one
-            self._keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"_mix\.(scalars|gamma)", SETTLED_START]
+            self._keys_to_ignore_on_load_unexpected = [*known, r"_mix\.(scalars|gamma)"]
 
     def _require_effects(self) -> None:
         """Refuses fields that this head does not read (ValueError)."""

@@ -549,21 +549,12 @@ class ElmoTokenizer(TokenizersBackend):
 
     def _pad_encodings(self, encodings: list, data: dict[str, Any], length: int, side: str) -> None:
         """Pads the backend's encodings, and what `data` holds of them besides `input_ids`."""
+        own = {"pad_id": self._tokenizer.token_to_id(self.pad_token), "pad_token": self.pad_token}
         for encoding in encodings:
-            encoding.pad(
-                length,
-                direction=side,
-                pad_id=self._tokenizer.token_to_id(self.pad_token),
-                pad_type_id=self.pad_token_type_id,
-                pad_token=self.pad_token,
-            )
-        sources = {
-            "token_type_ids": "type_ids",
-            "special_tokens_mask": "special_tokens_mask",
-            "offset_mapping": "offsets",
-        }
-        for key in data.keys() & sources.keys():
-            data[key] = [getattr(encoding, sources[key]) for encoding in encodings]
+            encoding.pad(length, direction=side, pad_type_id=self.pad_token_type_id, **own)
+        names = {"token_type_ids": "type_ids", "offset_mapping": "offsets"}  # of the backend, where it has others
+        for key in data.keys() & {*names, "special_tokens_mask"}:
+            data[key] = [getattr(encoding, names.get(key, key)) for encoding in encodings]
         if "length" in data:
             data["length"] = [length] * len(encodings)
 

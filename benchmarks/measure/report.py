@@ -75,7 +75,7 @@ def _machines(results: Results) -> str:
 def _commands() -> str:
     """The scripts of this folder, each with the first sentence of its docstring."""
     lines = []
-    for script in sorted(BENCHMARKS.glob("*.py")):
+    for script in sorted(BENCHMARKS.glob("[!_]*.py")):
         docstring = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
         lines.append([f"[`{script.name}`]({script.name})", " ".join(docstring.split("\n\n")[0].split())])
     return markdown_table(["command", "what it measures"], lines)

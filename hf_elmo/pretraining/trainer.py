@@ -97,6 +97,11 @@ class ElmoPreTrainingArguments(TrainingArguments):
     )
 
     @property
+    def own_optimizer_settings(self) -> dict[str, Any]:
+        """What the optimizer takes besides transformers' arguments."""
+        return {"initial_accumulator_value": self.adagrad_accumulator, "fused": True} if self.optim == "adagrad" else {}
+
+    @property
     def device(self) -> torch.device:
         """As transformers has it, but without the number that accelerate gives to the CPU of each of several processes:
         with it `torch.load`, here and in Trainer, loads no checkpoint."""
@@ -165,8 +170,7 @@ class ElmoPreTrainer(Trainer):
             )
         if args.optim == "adagrad" and "optimizer_cls_and_kwargs" not in kwargs and "optimizers" not in kwargs:
             optimizer, settings = self.get_optimizer_cls_and_kwargs(args, model)
-            own = {"initial_accumulator_value": args.adagrad_accumulator, "fused": True}
-            kwargs["optimizer_cls_and_kwargs"] = (optimizer, own | settings)
+            kwargs["optimizer_cls_and_kwargs"] = (optimizer, args.own_optimizer_settings | settings)
         train_dataset.endless |= not _needs_length(args)
         # The rest of the gradients is DistributedDataParallel's.
         softmax = dict(model.lm_head.named_parameters(prefix="lm_head")) if args.world_size > 1 else {}

@@ -3,7 +3,6 @@
 from typing import Any
 
 from torch import nn
-from torch.optim import Adagrad
 from transformers import Trainer, TrainingArguments
 
 
@@ -56,8 +55,7 @@ def learning_rates(
                 "layer_weights of the configuration say what is trained."
             )
     optimizer, options = Trainer.get_optimizer_cls_and_kwargs(arguments, model)
-    if "initial_accumulator_value" not in options and hasattr(arguments, "adagrad_accumulator"):
-        options |= {"initial_accumulator_value": arguments.adagrad_accumulator} if optimizer is Adagrad else {}
+    options = getattr(arguments, "own_optimizer_settings", {}) | options  # of pretraining's arguments
     groups = []
     for part, by_decay in parts.items():
         rate = arguments.learning_rate if given.get(part) is None else given[part]
