@@ -162,7 +162,7 @@ def test_same_outputs_without_the_package(tmp_path: Path) -> None:
     # What transformers says of files that it met as imports of others, once each and in no order; and nothing else.
     listed = [line for line in warnings.split("\n") if line.startswith("- ") and line.endswith("_elmo.py")]
     assert len(listed) == len(set(listed)), warnings
-    assert "hf_elmo" not in warnings.replace(sys.prefix, "")  # libraries name their folder, which may be in a clone of it
+    assert "hf_elmo" not in warnings.replace(sys.prefix, "")  # libraries name their folder: it may be in our clone
 
 
 CLASSES = {
