@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from .configuration_elmo import SENTENCE_BEGIN_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID
+from .configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_BEGIN_WORD_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID
 
 UNKNOWN_CHARACTER_ID = 1
 MARKERS = WORD_PADDING_ID - SENTENCE_BEGIN_ID + 1  # ids of markers, among those of characters
 # Ids of words; as among characters, 0 marks a padded position.
-UNKNOWN_WORD_ID, SENTENCE_BEGIN_WORD_ID, SENTENCE_END_WORD_ID, FIRST_WORD_ID = 1, 2, 3, 4
+UNKNOWN_WORD_ID, SENTENCE_END_WORD_ID, FIRST_WORD_ID = 1, SENTENCE_BEGIN_WORD_ID + 1, SENTENCE_BEGIN_WORD_ID + 2
 
 
 class CharacterVocabulary:

@@ -65,7 +65,7 @@ class ElmoCharacterEncoder(nn.Module):
         return vectors.unflatten(0, character_ids.shape[:-1])
 
     def encode(self, words: Tensor) -> Tensor:
-        """The vectors `[words, P]` of distinct words; short ones go together, so that few positions are in vain."""
+        """The vectors `[words, P]` of distinct words; those of similar length in one batch, to pad little."""
         if not len(words):
             return self.embedding.weight.new_zeros(0, self.size)
         rows, words = words, words[:, self.characters].contiguous()

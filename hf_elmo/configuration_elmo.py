@@ -16,6 +16,8 @@ logger = logging.get_logger(f"transformers.{__name__}")
 VERSION = "0.1.0"  # of hf_elmo; a checkpoint carries the code of the version that wrote it, and says which
 # What `input_ids` hold besides bytes: the 256 bytes are 1 to 256, and 0 fills padded positions.
 SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID = 257, 258, 259, 260, 261
+SENTENCE_BEGIN_WORD_ID = 2  # where words have vectors of their own
+IGNORE_INDEX = -100  # a label that is none, as torch.nn.CrossEntropyLoss has it
 # Names in a config.json that are neither fields nor attributes.
 NO_FIELDS = {"auto_map", "model_type", "torch_dtype", "transformers_version", "_commit_hash", "_name_or_path"}
 NO_FIELDS |= {"use_cache", "hf_elmo_version"}  # Trainer sets the first on every configuration
@@ -63,7 +65,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             second layer on.
         hidden_dropout (`float`, defaults to 0.0): Dropout on each LSTM layer's input while the biLM is trained.
         settled_start (`bool`, defaults to `False`): Whether a call starts from a state that is kept with the weights,
-            the mean that other text leaves (`hf_elmo.settle`), instead of zeros, which bilm-tf's training has but once.
+            the mean that other text leaves (`hf_elmo.settle`), instead of zeros, which bilm-tf's training meets once.
         layer_weights (`list[float]` or `int`, *optional*):
             A scalar mix that is fixed: one weight for each of the `num_hidden_layers + 1` layers (used as they are, no
             softmax), or the number of the only layer to take (negative from the top). `None` for a mix that is learned.
@@ -99,7 +101,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     _auto_class = "AutoConfig"
     keys_to_ignore_at_inference = ["hidden_states", "state"]  # noqa: RUF012, transformers reads it so
 
-    char_vocab_size: int = 262
+    char_vocab_size: int = WORD_PADDING_ID + 1
     char_units: str = "bytes"
     char_embedding_size: int = 16
     char_filters: list | tuple = PUBLISHED_FILTERS
@@ -125,8 +127,8 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     vocab_size: int | None = None
     num_sampled: int = 8192
     pad_token_id: int | None = 0
-    bos_token_id: int | None = 257
-    eos_token_id: int | None = 258
+    bos_token_id: int | None = SENTENCE_BEGIN_ID
+    eos_token_id: int | None = SENTENCE_END_ID
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.char_filters = [list(pair) if isinstance(pair, (list, tuple)) else pair for pair in self.char_filters]
@@ -176,7 +178,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
 
     @classmethod
     def warn_of_unknown(cls, given: dict[str, Any]) -> None:
-        """A field that has no effect is most likely a misspelt one."""
+        """A field that has no effect is most likely a misspelled one."""
         known = {field.name for field in fields(cls)} | set(dir(PreTrainedConfig)) | NO_FIELDS
         for name in sorted(given.keys() - known):
             nearest = difflib.get_close_matches(name, [one for one in known if one[0] != "_"], n=1, cutoff=0.5)
@@ -198,7 +200,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             self._refuse("hidden_size", "must be even: it holds a forward and a backward half")
 
     def _require_characters(self) -> None:
-        if self.char_vocab_size < 262:
+        if self.char_vocab_size <= WORD_PADDING_ID:
             self._refuse("char_vocab_size", "must be 262 or more: 256 bytes, 5 markers and a row for padded positions")
         if self.pad_token_id != 0:
             self._refuse("pad_token_id", "must be 0: a padded position is a row of zeros")

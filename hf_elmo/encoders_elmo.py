@@ -12,12 +12,12 @@ from .packing_elmo import Packing, compact, expand, mean_over
 
 
 class RaggedLSTM(nn.LSTM):
-    """A `torch.nn.LSTM` in both directions over rows of different lengths, which stand at the left."""
+    """A `torch.nn.LSTM` in both directions over right-padded rows of different lengths."""
 
     def forward(self, words: Tensor, inside: Tensor) -> Tensor:
-        """`[batch, words, input_size]` and the mask of the words to `[batch, words, 2 * hidden_size]`, of which only
-        that of words has a meaning."""
-        # On a CPU PackedSequence is slow to train: of each step the gradient is made in the size of all steps. Padded
+        """`[batch, words, input_size]` and the mask of the words to `[batch, words, 2 * hidden_size]`, which is
+        undefined at padding."""
+        # On a CPU PackedSequence is slow to train: its backward allocates a gradient of all steps at each step. Padded
         # rows are read by oneDNN.
         if words.is_cpu and words.dtype == torch.float32 and not torch.is_autocast_enabled("cpu"):
             return self._padded(words, inside)

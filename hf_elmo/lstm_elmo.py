@@ -56,7 +56,7 @@ def lstm_layer_reference(
     cell_clip: float | None = None,
     proj_clip: float | None = None,
 ) -> tuple[Tensor, State]:
-    """One direction of one layer, step by step: the truth that every faster way is compared with.
+    """One direction of one layer, step by step: the reference implementation for every backend.
 
     `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))`, `h = clip(W_hr (sigmoid(o) * tanh(c)))`, each clip its own value;
     without a projection `h` is not clipped, as in TensorFlow's `LSTMCell`. Gates in the order i, f, g, o of

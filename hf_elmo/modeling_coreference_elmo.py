@@ -11,13 +11,12 @@ from torch.utils.checkpoint import checkpoint
 from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .configuration_elmo import ElmoConfig
+from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .configuration_tasks_elmo import BOUNDARY_ID
 from .encoders_elmo import ElmoTaskEncoder, masked_softmax
 from .modeling_tasks_elmo import ElmoTaskModel, TaskWords, share_of_items
 from .packing_elmo import compact, expand, unpadded_mask
 
-NOTHING = -100  # in labels, spans, antecedents and clusters: padding
 DISTANCES = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # where each bucket of distances begins, counted in spans
 UNKNOWN_SPEAKER, SAME_SPEAKER, OTHER_SPEAKER = range(3)
 # What is computed at a time, so that memory grows with the words of a document and with nothing faster.
@@ -64,9 +63,9 @@ class ElmoScorer(nn.Module):
         self.output = nn.Linear(hidden_size, 1)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, also: Tensor | None = None) -> Tensor:
-        """`[..., input_size]` to `[...]`; `also` `[..., hidden_size]` is added to the first layer."""
-        x = self.input(x) if also is None else self.input(x) + also
+    def forward(self, x: Tensor, extra_hidden: Tensor | None = None) -> Tensor:
+        """`[..., input_size]` to `[...]`; `extra_hidden` `[..., hidden_size]` is added to the first layer."""
+        x = self.input(x) if extra_hidden is None else self.input(x) + extra_hidden
         x = self.hidden(self.dropout(torch.relu(x)))
         return self.output(self.dropout(torch.relu(x))).squeeze(-1)
 
@@ -131,14 +130,14 @@ class ElmoPairScorer(nn.Module):
     def choose(self, spans: Tensor, mention_scores: Tensor, number: int) -> Tensor:
         """`[spans, number]`: for each span those before it that have the highest coarse scores, else -100."""
         count = len(spans)
-        chosen = torch.full((count, number), NOTHING, device=spans.device)
+        chosen = torch.full((count, number), IGNORE_INDEX, device=spans.device)
         projected, places = self.coarse(spans), torch.arange(count, device=spans.device)
         rows = max(1, COARSE_SCORES // max(1, count))
         for own in places.split(rows):
             scores = projected[own] @ spans.to(projected.dtype).T + mention_scores
             scores = scores.masked_fill(places >= own[:, None], -torch.inf)
             best = scores.topk(min(number, count), dim=1)
-            chosen[own, : best.indices.shape[1]] = best.indices.masked_fill(best.values == -torch.inf, NOTHING)
+            chosen[own, : best.indices.shape[1]] = best.indices.masked_fill(best.values == -torch.inf, IGNORE_INDEX)
         return chosen
 
     def coarse_scores(self, spans: Tensor, mention_scores: Tensor, antecedents: Tensor) -> Tensor:
@@ -268,13 +267,13 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         loss = clusters = None
         if labels is not None:
             nll = documents[0].attention[:0].sum() + sum(map(_nll, found, labels))
-            items = (labels != NOTHING).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
-            items = items.clamp(min=3)  # a batch may have no mention
+            count = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else num_items_in_batch
+            items = torch.as_tensor(count).clamp(min=3)  # a batch may have no mention
             share = share_of_items(labels, None if num_items_in_batch is None else items)
             loss = self.regularize(nll * 3 / items, share)
         if not self.training:
-            clusters = _stack([_clusters(*one) for one in found], NOTHING)
-        spans, mentions, antecedents, scores = (_stack(parts, NOTHING) for parts in zip(*found, strict=True))
+            clusters = _stack([_clusters(*one) for one in found], IGNORE_INDEX)
+        spans, mentions, antecedents, scores = (_stack(parts, IGNORE_INDEX) for parts in zip(*found, strict=True))
         return ElmoCoreferenceOutput(loss, clusters, spans, mentions, antecedents, scores, states)
 
     def bilm_layers(
@@ -363,7 +362,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         speakers = None if document.speakers is None else document.speakers[first]
         for rest in range(self.config.coreference_refinements, -1, -1):
             scores = coarse + self.pair_scorer.fine_scores(spans, antecedents, speakers, document.genre)
-            scores = scores.masked_fill(antecedents == NOTHING, torch.finfo(scores.dtype).min)
+            scores = scores.masked_fill(antecedents == IGNORE_INDEX, torch.finfo(scores.dtype).min)
             scores = torch.cat((scores.new_zeros(len(scores), 1), scores), dim=1)
             if rest:
                 spans = self._refine(spans, antecedents, scores)
@@ -508,7 +507,7 @@ def _nll(found: tuple[Tensor, ...], labels: Tensor) -> Tensor:
     cluster_of = {(first, last): cluster + 1 for first, last, cluster in labels.tolist()}
     clusters = torch.tensor([cluster_of.get(tuple(span), 0) for span in spans.tolist()], device=scores.device).long()
     same = (clusters[antecedents.clamp(min=0)] == clusters[:, None]) & (clusters > 0)[:, None]
-    same &= antecedents != NOTHING
+    same &= antecedents != IGNORE_INDEX
     right = torch.cat((~same.any(1, keepdim=True), same), dim=1)
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     lowest = torch.finfo(scores.dtype).min
@@ -544,7 +543,7 @@ def _require_labels(labels: Tensor, sentences: Sequence[Tensor]) -> None:
             "the first word, the last word and the number of its cluster, -100 for padding; CoreferenceCollator pads."
         )
     for row, (mentions, numbers) in enumerate(zip(labels.tolist(), sentences, strict=True)):
-        given = [mention for mention in mentions if mention != [NOTHING] * 3]
+        given = [mention for mention in mentions if mention != [IGNORE_INDEX] * 3]
         require_mentions(given, numbers.tolist(), f"document {row}")
 
 

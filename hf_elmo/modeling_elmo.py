@@ -200,13 +200,13 @@ class ElmoPreTrainedModel(PreTrainedModel):
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
     gradient_checkpointing = False  # a head without ELMo may have no layer that runs again: nothing to say, no error
-    _said_what_is_trained = False
+    _logged_trainable = False
     _no_split_modules = ["ElmoCharacterEncoder", "ElmoLSTMLayer"]  # noqa: RUF012
-    _keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"bilm\.initial_"]  # noqa: RUF012, what a biLM may bring
+    _keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"bilm\.initial_"]  # noqa: RUF012, in a biLM's checkpoint
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        if "_auto_class" not in vars(cls):  # a class of somebody else's: its code is not ours to copy
+        if "_auto_class" not in vars(cls):  # a user's subclass: its source is not saved with the checkpoint
             cls._auto_class = None
 
     def post_init(self) -> None:
@@ -258,8 +258,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     def train(self, mode: bool = True) -> "ElmoPreTrainedModel":
         """As in PyTorch; the first time says how much there is to train, and warns of weights in float16."""
-        if mode and not self._said_what_is_trained:
-            self._said_what_is_trained = self.base_model._said_what_is_trained = True
+        if mode and not self._logged_trainable:
+            self._logged_trainable = self.base_model._logged_trainable = True
             trained, all_ = (sum(x.numel() for x in self.parameters() if x.requires_grad or every) for every in (0, 1))
             logger.warning_once(f"{type(self).__name__}: {trained:,} of {all_:,} parameters are trained (freeze_bilm).")
         if mode and self.dtype == torch.float16:

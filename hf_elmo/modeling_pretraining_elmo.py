@@ -9,13 +9,11 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .backends_elmo import is_plain
 from .characters_elmo import bilm_linear
-from .configuration_elmo import ElmoConfig
+from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .lstm_elmo import State
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
 from .packing_elmo import Packing, require_labels, require_state, unpadded_mask
 from .softmax_elmo import full_softmax_nll, sample_words, sampled_softmax_nll
-
-IGNORED = -100  # a label that is no word
 
 
 @dataclass
@@ -108,7 +106,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         r"""
         Args:
             input_ids, attention_mask, inputs_embeds, state: as in [`ElmoModel`].
-            labels: `[batch, words, 2]`, at each position the number of the word after it, which the forward LM
+            labels: `[batch, words, 2]`, at each position the id of the word after it, which the forward LM
                 predicts, and of the word before it, which the backward LM predicts; -100 where there is none.
                 [`neighbor_labels`] makes them.
             backward_input_ids: `[batch, words, characters]`, where the backward LM reads other words than the forward
@@ -177,7 +175,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         columns = []
         for hidden, targets in zip(layers[-1].chunk(2, dim=1), self._pack_labels(labels, packing), strict=True):
             require_labels(targets, self.config.vocab_size)
-            predicted = (targets != IGNORED).nonzero().squeeze(1)
+            predicted = (targets != IGNORE_INDEX).nonzero().squeeze(1)
             nll = self._full_nll(hidden[predicted], targets[predicted])
             columns.append(nll.new_zeros(len(targets)).index_copy(0, predicted, nll))
         return packing.pad(torch.stack(columns, dim=1)), state
@@ -263,7 +261,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         require_labels(torch.cat(tuple(labels)), self.config.vocab_size)
         if self.training and self.config.num_sampled < self.config.vocab_size:
             sampled = sample_words(self.config.num_sampled, self.config.vocab_size, labels[0].device)
-        predicted = [(targets != IGNORED).nonzero().squeeze(1) for targets in labels]
+        predicted = [(targets != IGNORE_INDEX).nonzero().squeeze(1) for targets in labels]
         hidden = torch.cat([self.dropout(x)[rows] for x, rows in zip(directions, predicted, strict=True)])
         targets = torch.cat([targets[rows] for targets, rows in zip(labels, predicted, strict=True)])
         if sampled is None:
@@ -302,10 +300,10 @@ def neighbor_labels(word_ids: Tensor, attention_mask: Tensor | None = None) -> T
         `[batch, words, 2]`: the word after each position and the word before it; -100 where there is none.
     """
     mask = torch.ones_like(word_ids) if attention_mask is None else attention_mask
-    known = torch.where(mask != 0, word_ids, IGNORED)
-    none = known.new_full((len(known), 1), IGNORED)
+    known = torch.where(mask != 0, word_ids, IGNORE_INDEX)
+    none = known.new_full((len(known), 1), IGNORE_INDEX)
     labels = torch.stack((torch.cat((known[:, 1:], none), 1), torch.cat((none, known[:, :-1]), 1)), dim=2)
-    return labels.masked_fill((mask == 0)[:, :, None], IGNORED)
+    return labels.masked_fill((mask == 0)[:, :, None], IGNORE_INDEX)
 
 
 __all__ = ["ElmoForPreTraining", "ElmoForPreTrainingOutput", "neighbor_labels"]

@@ -8,13 +8,11 @@ from transformers import initialization as init
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 from transformers.utils import can_return_tuple
 
-from .configuration_elmo import ElmoConfig
+from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .encoders_elmo import ElmoAttentionPooling, ElmoBiLSTM, ElmoTaskEncoder, masked_softmax, max_over
 from .lstm_elmo import State
 from .modeling_tasks_elmo import ElmoTaskModel, TaskWords, share_of_items
 from .packing_elmo import compact, expand
-
-UNLABELED = -100  # the position of an answer that is not known
 
 
 class ElmoTrilinear(nn.Module):
@@ -199,7 +197,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         if start_positions is not None or end_positions is not None:
             starts, ends = _positions(start_positions, end_positions, places, self.config.allow_no_answer)
             loss = self._nll(start, end, places, starts, ends).sum()
-            items = (starts != UNLABELED).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
+            items = (starts != IGNORE_INDEX).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
             loss = self.regularize(loss / items, share_of_items(starts, num_items_in_batch))
         return QuestionAnsweringModelOutput(
             loss=loss, start_logits=start, end_logits=end, hidden_states=read.hidden_states
@@ -219,7 +217,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         total = sum(scores.masked_fill(~places, lowest).logsumexp(1) for scores in (start, end))
         if self.config.allow_no_answer:
             total = torch.logaddexp(total, start[:, 0] + end[:, 0])
-        labeled = starts != UNLABELED
+        labeled = starts != IGNORE_INDEX
         rows = labeled.nonzero()[:, 0]
         return total[rows] - start[rows, starts[rows]] - end[rows, ends[rows]]
 
@@ -252,7 +250,7 @@ def _positions(starts: Tensor | None, ends: Tensor | None, places: Tensor, no_an
             )
     starts, ends = starts.view(-1).to(places.device), ends.view(-1).to(places.device)
     for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        if start == end == UNLABELED or (no_answer and start == end == 0):
+        if start == end == IGNORE_INDEX or (no_answer and start == end == 0):
             continue
         words = places[row].nonzero()[:, 0].tolist()
         if start not in words or end not in words or end < start:

@@ -6,14 +6,12 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .configuration_elmo import ElmoConfig
+from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .crf_elmo import ElmoCRF, allowed_transitions
 from .encoders_elmo import ElmoTaskEncoder
 from .lstm_elmo import State
 from .modeling_tasks_elmo import ElmoTaskModel, share_of_items
 from .packing_elmo import compact, expand, require_labels
-
-IGNORED = -100  # the label of a position that has none
 
 
 @dataclass
@@ -129,15 +127,15 @@ class ElmoForTokenClassification(ElmoTaskModel):
             self.warn_without_labels()
         else:
             _require_labels(labels, read.words, self.config.num_labels)
-            compacted = compact(labels, read.words)[0].masked_fill(~inside, IGNORED)
+            compacted = compact(labels, read.words)[0].masked_fill(~inside, IGNORE_INDEX)
             if self.crf is not None and self.crf.allowed is not None:
                 _require_allowed(compacted, self.crf.allowed, self.config)
             nll = self._nll(scores, inside, compacted)
-            items = (labels != IGNORED).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
+            items = (labels != IGNORE_INDEX).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
             loss = self.regularize(nll / items, share_of_items(labels, num_items_in_batch))
         if self.crf is not None and not self.training:
             tags = self.crf.decode(scores, inside)
-            tags = expand(tags[inside] - IGNORED, read.words) + IGNORED
+            tags = expand(tags[inside] - IGNORE_INDEX, read.words) + IGNORE_INDEX
         return ElmoTokenClassifierOutput(loss, expand(scores[inside], read.words), tags, read.hidden_states)
 
     def _indicate(self, vectors: Tensor, words: Tensor, token_type_ids: Tensor | None) -> Tensor:
@@ -163,7 +161,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
             return -self.crf.log_likelihood(scores, inside, labels).sum()
         wide = torch.promote_types(scores.dtype, torch.float32)
         return nn.functional.cross_entropy(
-            scores[inside].to(wide), labels[inside], ignore_index=IGNORED, reduction="sum"
+            scores[inside].to(wide), labels[inside], ignore_index=IGNORE_INDEX, reduction="sum"
         )
 
 
@@ -198,7 +196,7 @@ def _require_labels(labels: Tensor, words: Tensor, num_labels: int) -> None:
             f"labels has the shape {list(labels.shape)}, but must be {list(words.shape)}: one for each position of "
             "input_ids, -100 at boundaries and padding; tokenizer.align_labels makes them of words' labels."
         )
-    misplaced = ((labels != IGNORED) & ~words).nonzero()
+    misplaced = ((labels != IGNORE_INDEX) & ~words).nonzero()
     if len(misplaced):
         row, position = misplaced[0].tolist()
         raise ValueError(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.utils import logging
 
-from .configuration_elmo import ElmoConfig
+from .configuration_elmo import SENTENCE_BEGIN_WORD_ID, ElmoConfig
 from .configuration_tasks_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, UNKNOWN_ID
 from .crf_elmo import ElmoCRF
 from .encoders_elmo import ElmoHighwayLSTM
@@ -302,7 +302,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         marks = [(id(weight), weight.data_ptr(), weight._version, weight.dtype) for weight in weights if counted]
         if not counted or self._begin is None or self._begin[0] != marks:
             word = self.dummy_inputs["input_ids"][:1, 0]
-            word[:, self.config.max_word_length :] = 2  # <S> among words with vectors: character_vocab_elmo.py
+            word[:, self.config.max_word_length :] = SENTENCE_BEGIN_WORD_ID
             one = Packing.of(word.new_ones(1, 1, dtype=torch.bool))
             with torch.autocast(self.device.type, enabled=False), torch.inference_mode(False):
                 modes = [(module, module.training) for module in self.elmo.modules()]

@@ -1,4 +1,4 @@
-"""A start for sentences that is no zero state: what other text leaves."""
+"""An initial state other than zero: the mean final state of the LSTMs over sample text."""
 
 from collections.abc import Sequence
 

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 
 from .configuration_elmo import ElmoConfig
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
+from .out_of_memory import is_out_of_memory
 from .tokenization_elmo import ElmoTokenizer
 
 NAME = "elmo-compact-en"
@@ -108,7 +109,7 @@ def load_checkpoint(
     `model_class.from_pretrained(name, **kwargs)` for a checkpoint that must be whole.
 
     Args:
-        may_lack: how the names of tensors begin that may be missing, and are initialized.
+        may_lack: prefixes of the names of tensors that may be missing, and are initialized.
 
     Raises:
         ValueError: a file is damaged, or lacks a tensor (transformers would initialize it and go on).
@@ -126,7 +127,7 @@ def load_checkpoint(
 
 def _no_softmax(name: str | os.PathLike) -> ValueError:
     return ValueError(
-        f"{name} is an ELMo without its softmax over words, so its language models cannot be asked: take a checkpoint "
+        f"{name} is an ELMo without its softmax over words, so it is no language model: take a checkpoint "
         "that hf-elmo pretrain wrote, or hf-elmo convert from a training's TensorFlow checkpoint (AllenNLP's and other "
         "files have none)."
     )
@@ -186,8 +187,6 @@ def named(name: str | os.PathLike) -> Iterator[str]:
 
 def _explained(name: str, error: Exception) -> Exception:
     """What a library raised while it loaded a checkpoint, with what it means and what to do."""
-    from .embedding.engine import is_out_of_memory  # its package imports this module
-
     reason = shorten(f"{type(error).__name__}: {error}", 300, placeholder=" ...")
     if is_out_of_memory(error) or any(sign in reason.lower() for sign in TOO_LARGE):
         return MemoryError(

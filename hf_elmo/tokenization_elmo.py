@@ -23,12 +23,12 @@ from .configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_I
 from .configuration_tasks_elmo import BOUNDARY_ID
 from .words_elmo import (
     ScriptsRead,
-    WordNumbers,
+    WordIds,
     pad_column,
     require_words_of_some_length,
     scatter_rows,
     stored_layers,
-    warn_of_misspelt,
+    warn_of_misspelled,
 )
 
 # Words as the 1 Billion Word Benchmark writes them, on which the published English models were trained: case kept,
@@ -104,7 +104,7 @@ def character_ids_to_word(row: Sequence[int]) -> str:
     for character in row[1:]:
         if character in (WORD_END_ID, WORD_PADDING_ID, 0):
             break
-        if not 1 <= character <= 256:
+        if not 1 <= character < SENTENCE_BEGIN_ID:
             raise ValueError(f"character id {character} is inside a word, but only 1 to 256 (bytes) may be")
         spelled.append(character - 1)
     return bytes(spelled).decode("utf-8", "replace")
@@ -239,7 +239,7 @@ class ElmoTokenizer(TokenizersBackend):
         named = [None if token is None else str(token) for token in (bos_token, eos_token, pad_token)]
         if None in named or len(set(named)) < len(named):
             raise ValueError(f"bos_token, eos_token, pad_token are {named}, but must be three strings, all different.")
-        warn_of_misspelt(kwargs)
+        warn_of_misspelled(kwargs)
         self.word_splitting = word_splitting
         self.max_word_length = max_word_length
         self.character_vocab = None if character_vocab_file is None else CharacterVocabulary.load(character_vocab_file)
@@ -257,7 +257,7 @@ class ElmoTokenizer(TokenizersBackend):
             **kwargs,
         )
         self.update_post_processor()
-        self.words = None if words_file is None else WordNumbers.load(words_file).words
+        self.words = None if words_file is None else WordIds.load(words_file).words
         self._made = True
 
     @property
@@ -267,7 +267,7 @@ class ElmoTokenizer(TokenizersBackend):
 
     @words.setter
     def words(self, words: Sequence[str] | None) -> None:
-        self._word_numbers = None if words is None else WordNumbers(words)
+        self._word_numbers = None if words is None else WordIds(words)
         self.model_input_names = ["input_ids", "attention_mask", *(["word_vector_ids"] if words is not None else [])]
 
     @property
@@ -344,7 +344,7 @@ class ElmoTokenizer(TokenizersBackend):
         names = {name: i for i, name in enumerate([*names, "<begin word>", "<end word>", "<word padding>"])}
         if self.character_vocab is None:
             return names
-        markers = {name: i for name, i in names.items() if i == 0 or i > 256}
+        markers = {name: i for name, i in names.items() if i == 0 or i >= SENTENCE_BEGIN_ID}
         return self.character_vocab.character_ids() | markers
 
     @property

@@ -1,5 +1,5 @@
-"""Words, and what stands beside their characters: the numbers of words that have vectors of their own, scripts that
-were read, stored layers."""
+"""What belongs to words beside their characters: ids of those with vectors of their own, scripts of the training text,
+stored layers."""
 
 import difflib
 import re
@@ -34,7 +34,7 @@ ARGUMENTS = (
 LONGEST_WORD = 10_000_000  # characters; for each of them the tokenizer's backend takes about 130 bytes
 
 
-def warn_of_misspelt(given: dict[str, Any]) -> None:
+def warn_of_misspelled(given: dict[str, Any]) -> None:
     """An argument of the tokenizer that is nearly one of ours. (transformers keeps any other.)"""
     for name, value in given.items():
         nearest = difflib.get_close_matches(name, ARGUMENTS, n=1, cutoff=0.8)
@@ -57,7 +57,7 @@ def require_words_of_some_length(texts: str | Sequence | None) -> None:
         require_words_of_some_length(text)
 
 
-class WordNumbers:
+class WordIds:
     """A list of words, numbered as the rows of their vectors: the first is 3, after padding, boundaries and unknown.
 
     A word is looked up as it is spelled, then in lower case, so that a list in lower case, as GloVe's, serves text with
@@ -79,7 +79,7 @@ class WordNumbers:
                 raise ValueError(f"words holds {word!r}, but a word must be of one line and not empty: leave it out.")
 
     @classmethod
-    def load(cls, path: str | Path) -> "WordNumbers":
+    def load(cls, path: str | Path) -> "WordIds":
         """From a file, one word a line."""
         text = Path(path).read_bytes().decode("utf-8").removesuffix("\n")
         return cls(text.split("\n") if text else [])
@@ -217,4 +217,4 @@ def scatter_rows(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return scattered
 
 
-__all__ = ["ScriptsRead", "WordNumbers"]
+__all__ = ["ScriptsRead", "WordIds"]

@@ -556,7 +556,7 @@ def test_what_the_tokenizer_was_made_with_is_told_and_no_folder_is_saved(
 
 
 @pytest.mark.parametrize("name", ["word_spliting", "max_word_len", "words_files"])
-def test_a_misspelt_argument_is_warned_of(tmp_path: Path, caplog, name: str) -> None:
+def test_a_misspelled_argument_is_warned_of(tmp_path: Path, caplog, name: str) -> None:
     ElmoTokenizer().save_pretrained(tmp_path)
     ElmoTokenizer.from_pretrained(tmp_path, model_max_length=9, chat_template="x", some_other_librarys="y")
     assert not caplog.text

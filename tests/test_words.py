@@ -9,7 +9,7 @@ import torch
 from transformers import AutoTokenizer
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.words_elmo import WordNumbers
+from hf_elmo.words_elmo import WordIds
 
 WORDS = ["the", "cat", "Rain", "<S>", "naïve"]
 TEXTS = ["The cat", "rain Rain the THE naïve dog <S>"]
@@ -96,7 +96,7 @@ def test_words_that_were_taken_away_do_not_come_back_from_the_same_folder(
 @pytest.mark.parametrize(("words", "said"), [(["a", "b", "a"], "'a' twice"), ([""], "''"), (["a\nb"], r"'a\\nb'")])
 def test_words_that_cannot_be_listed(words: list[str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        WordNumbers(words)
+        WordIds(words)
 
 
 def test_labels_stand_where_words_do(tokenizer: ElmoTokenizer) -> None:

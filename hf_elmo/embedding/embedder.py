@@ -268,7 +268,7 @@ class _Columns:
 
 
 def _is_column(values: Any) -> bool:
-    """Whether they are a value for each row, not a row's own: a number, a text, a dict."""
+    """Whether they are a column, a value for each row; a number, a text or a dict is one row's value."""
     scalar = isinstance(values, (str, bytes, Mapping)) or getattr(values, "ndim", 1) == 0
     return isinstance(values, Iterable) and not scalar
 

@@ -13,6 +13,7 @@ from transformers.utils import logging
 
 from ..kernels import constant_weights
 from ..modeling_elmo import ElmoModel, State
+from ..out_of_memory import is_out_of_memory
 from ..packing_elmo import Packing
 from ..spelling import BEGIN, END, Speller, Token
 from ..tokenization_elmo import ElmoTokenizer
@@ -122,20 +123,20 @@ class CorpusEncoder:
         lengths = [len(row) + BOUNDARIES for row in words]
         with torch.inference_mode():
             layers = self._chosen(self._whole_layers(words, lengths), lengths)
-            beyond = self.pooling == "none" and _is_beyond(layers, window)  # boundaries included
+            out_of_range = self.pooling == "none" and _is_out_of_range(layers, window)  # boundaries included
             if self.pooling == "none":
                 layers = layers.cpu()
             arrays = [layer[:, 1:-1] for layer in layers.split(lengths, dim=1)]
             if self.pooling != "none":
                 arrays = torch.stack([self._pool(array.float()) for array in arrays]).cpu()
-                beyond = _is_beyond(arrays, window)
+                out_of_range = _is_out_of_range(arrays, window)
             for number, array in zip(group, arrays, strict=True):
-                self._put(window, number, array, beyond)
+                self._put(window, number, array, out_of_range)
         self.advance(0, sum(map(len, words)))
 
-    def _put(self, window: Window, row: int, values: Tensor, beyond: bool, start: int = 0) -> None:
-        """Into the window, after a look at each number if one of the batch is `beyond` what its dtype holds."""
-        if beyond:
+    def _put(self, window: Window, row: int, values: Tensor, out_of_range: bool, start: int = 0) -> None:
+        """Into the window, after a look at each number if one of the batch is `out_of_range` what its dtype holds."""
+        if out_of_range:
             finite = values.isfinite()
             if (finite & (values.abs() >= window.layout.limit)).any():
                 raise ValueError(
@@ -208,9 +209,9 @@ class CorpusEncoder:
         if self.pooling != "none":
             halves = [self._pool_pieces(words, direction) for direction in (FORWARD, BACKWARD)]
             pooled = torch.from_numpy(np.concatenate(halves, axis=2))
-            beyond = _is_beyond(pooled, window)
+            out_of_range = _is_out_of_range(pooled, window)
             for number, values in zip(group, pooled, strict=True):
-                self._put(window, number, values, beyond)
+                self._put(window, number, values, out_of_range)
             return
         with self.scratch() as file:
             # The file has the forward halves [words, layers, P] of the rows until the backward halves are computed.
@@ -223,7 +224,7 @@ class CorpusEncoder:
                 data = file.read(self._half_bytes(len(backward)))
                 forward = np.frombuffer(data, np.float32).reshape(backward.shape)
                 both = torch.from_numpy(np.concatenate((forward, backward), axis=2))
-                self._put(window, group[place], both.transpose(0, 1), _is_beyond(both, window), start=begin)
+                self._put(window, group[place], both.transpose(0, 1), _is_out_of_range(both, window), start=begin)
 
     def _half_bytes(self, words: int) -> int:
         return words * self.num_layers * self.model.config.projection_size * np.dtype(np.float32).itemsize
@@ -287,16 +288,7 @@ def _arrange(vectors: Tensor, numbers: Tensor, places: Tensor) -> Tensor:
     return vectors.index_select(0, torch.empty_like(numbers).index_copy_(0, places, numbers))
 
 
-def _is_beyond(values: Tensor, window: Window) -> bool:
+def _is_out_of_range(values: Tensor, window: Window) -> bool:
     """Whether a number is not finite, or would not be in the window; in one pass."""
     low, high = torch.stack(torch.aminmax(values)).tolist()
     return not -window.layout.limit < low <= high < window.layout.limit  # NaN is never less
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` is an out-of-memory error of Python, of torch or of one of its allocators."""
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and any(
-        sign in str(error).lower() for sign in ("out of memory", "can't allocate memory", "not enough memory")
-    )

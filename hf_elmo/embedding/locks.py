@@ -1,4 +1,4 @@
-"""One run at a time in a folder: the lock that the others meet."""
+"""An exclusive lock on an output folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.get_logger(f"transformers.{__name__}")
 
 @contextmanager
 def locked(path: Path, output: str, prepare: Callable[[], None]) -> Iterator[None]:
-    """Have a file locked; the end of the process, however it ends, unlocks it, too.
+    """Hold a lock on a file; the end of the process, however it ends, unlocks it, too.
 
     Args:
         path: of the file, which is made, and may be removed in the block.

@@ -194,7 +194,7 @@ class PartsFolder:
 
     @contextmanager
     def prepared(self, restart: bool) -> Iterator[None]:
-        """Have the folder for this run alone: a new one, or that of an interrupted run.
+        """Acquire the folder for this run alone: a new one, or that of an interrupted run.
 
         Afterwards the folder stays only if it has a manifest. What a run that had ended did not remove is removed.
 

@@ -179,7 +179,7 @@ class ShardFolder:
 
     @contextmanager
     def prepared(self, manifest: dict[str, Any], overwrite: bool, restart: bool) -> Iterator[ShardFolder]:
-        """Have the folder for this run alone: a new one, or that of an interrupted run with the same manifest.
+        """Acquire the folder for this run alone: a new one, or that of an interrupted run with the same manifest.
 
         Raises:
             FileExistsError: a run has finished there, or there is something that is not ours.
@@ -263,7 +263,7 @@ class ShardFolder:
         self._write(self.file_of(shard.name), sink.getvalue(), self._require_own)
 
     def _require_own(self) -> None:
-        """Refuse to add to what another run began or finished, while this one had lost its driver."""
+        """Refuse to add to what another run began or finished, after this run's driver process was lost."""
         now = json.loads(self._read(MANIFEST)) if MANIFEST in self._names() else {}
         if "finished" in now or _hash(now) != self.settings:
             raise RuntimeError(f"{self.path} is another run's by now, or finished: this shard is not written")

@@ -261,7 +261,7 @@ def _add_datasets(archive: Any, parts: PartsFolder, layout: RowLayout, names: Na
 
 
 class _FileOfHdf5:
-    """The file under HDF5, which loses values or ends the process where it cannot write: so it never hears of it.
+    """The file under HDF5, which loses values or ends the process where a write fails: errors are kept from it.
 
     Args:
         file: open for reading and writing, without a buffer.

@@ -29,7 +29,7 @@ def clip_backward_(grad: Tensor, x: Tensor, bound: float | None) -> Tensor:
     """Zero `grad` in place where `|x| > bound`; at the bound itself it passes, as in the gradient of `torch.clamp`."""
     if bound is None:
         return grad
-    # hardtanh's gradient is also zero at its bounds: one floating-point number further out, it is clamp's.
+    # hardtanh's gradient is also zero at its bounds: with bounds one ulp larger it is clamp's.
     limits = torch.tensor([bound, math.inf], dtype=x.dtype)
     outside = torch.nextafter(limits[0], limits[1]).item()
     return torch.ops.aten.hardtanh_backward.grad_input(grad, x, -outside, outside, grad_input=grad)

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from . import native
-from .structs import Work
+from .structs import LANES, Work
 from .tensors import first_order, wants_gradient, why_not_plain
 
-LANES = 16  # filters side by side in a block of the tables, as in the source
 MODULES = ("Embedding", "Conv1d", "ModuleList", "Linear", "ElmoHighway")  # whose computation is known here
 MOST_CHARACTERS = 1 << 16  # different ones, and places in a word: C counts them in 16 bits
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # of weights that are trained; sums are float32

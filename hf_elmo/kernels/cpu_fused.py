@@ -12,11 +12,13 @@ from torch import Tensor
 from ..lstm_elmo import LstmCall, State
 from . import native
 from .packing import last_words
+from .structs import FUSED_COLUMNS as COLUMNS
+from .structs import FUSED_DEPTH as DEPTH
+from .structs import FUSED_ROWS as ROWS
 from .structs import Layer
 from .tensors import why_not_inference
 from .weights import cached
 
-TILE_ROWS, COLUMNS, DEPTH = 16, 64, 32  # of a product, as in the source
 GROUP_ROWS = 512  # side by side at most: each weight that is read serves them all, and their cells need memory
 # With fewer rows, reading both halves of the gates' weights takes too long.
 FEWEST_ROWS = {"f32": 8, "bf16": 3, "bf16_tiles": 3, "split_tiles": 8}
@@ -105,7 +107,7 @@ def _run_layer(
     numbers = torch.tensor(sizes, device="cpu")
     together = threads // math.gcd(threads, directions)  # so many groups of each direction keep all threads at work
     groups = math.ceil(rows / GROUP_ROWS / together) * together
-    group = math.ceil(rows / groups / TILE_ROWS) * TILE_ROWS
+    group = math.ceil(rows / groups / ROWS) * ROWS
     scratch_bytes = native.function(f"scratch_{kind}", *[c_long] * 4, returns=c_long)
     each = math.ceil(scratch_bytes(group, inputs.shape[2], size, cells) / 64) * 64  # a whole number of cache lines
     scratch = torch.empty(threads, each, dtype=torch.uint8, device="cpu")

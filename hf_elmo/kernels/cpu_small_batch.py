@@ -13,11 +13,10 @@ from ..lstm_elmo import LstmCall, LstmWeights, State, clip
 from . import native
 from .cpu_packed import Product, pack, why_not_packed
 from .packing import last_words, steps_of
-from .structs import SmallBatch
+from .structs import LANES, SmallBatch
 from .tensors import why_not_inference
 from .weights import cached
 
-LANES = 16  # cells of a block, as in the source
 TYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 MOST_ROWS = 7  # with more, products of many rows are the faster way
 # Words whose input half of the gates is computed at a time.

@@ -99,7 +99,7 @@ class GraphPool:
         self._make = make
         self.renew_lock()
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
-        self._free: OrderedDict[Hashable, list[tuple[GraphedLoops, int]]] = OrderedDict()  # what was used last, last
+        self._free: OrderedDict[Hashable, list[tuple[GraphedLoops, int]]] = OrderedDict()  # least recently used first
         self._bytes = 0
         self._failed = False
 

@@ -31,7 +31,7 @@ from huggingface_hub.constants import HF_HOME
 from torch import Tensor
 from transformers.utils import logging
 
-from .structs import STRUCTS
+from .structs import CONSTANTS, STRUCTS
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
@@ -279,7 +279,7 @@ def _require_private(path: Path) -> None:
 
 
 def _checked(loaded: ctypes.CDLL) -> ctypes.CDLL:
-    """The library, if its structs are those of Python.
+    """The library, if its structs and blocks are those of Python.
 
     Raises:
         NativeError: they differ in size.
@@ -288,4 +288,7 @@ def _checked(loaded: ctypes.CDLL) -> ctypes.CDLL:
         size = getattr(loaded, f"sizeof_{name}")()
         if size != ctypes.sizeof(struct):
             raise NativeError(f"struct {name} has {size} bytes in C, but {ctypes.sizeof(struct)} in Python")
+    for name, value in CONSTANTS.items():
+        if (number := getattr(loaded, f"constant_{name}")()) != value:
+            raise NativeError(f"the block size {name} is {number} in C, but {value} in Python")
     return loaded

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from . import native
+from .structs import PRODUCT_COLUMNS as COLUMNS
 
-COLUMNS = 64  # of a block of weights, as in the source
 ROWS_PER_THREAD = 16  # with fewer, waking another thread costs more than it does
 
 

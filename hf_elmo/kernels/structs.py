@@ -1,4 +1,4 @@
-"""The structs of `csrc/elmo.h`, field by field; their sizes are compared when the library is loaded."""
+"""The structs and block sizes of `csrc/elmo.h`; all sizes are compared when the library is loaded."""
 
 import ctypes
 
@@ -41,3 +41,14 @@ class Work(ctypes.Structure):
 
 
 STRUCTS = {"layer": Layer, "small_batch": SmallBatch, "work": Work}
+
+LANES = 16
+FUSED_ROWS, FUSED_COLUMNS, FUSED_DEPTH = 16, 64, 32
+PRODUCT_COLUMNS = 64
+CONSTANTS = {
+    "lanes": LANES,
+    "fused_rows": FUSED_ROWS,
+    "fused_columns": FUSED_COLUMNS,
+    "fused_depth": FUSED_DEPTH,
+    "product_columns": PRODUCT_COLUMNS,
+}

@@ -37,8 +37,8 @@ def why_not_plain(tensors: Iterable[Tensor | None], device: str) -> str | None:
 
 
 def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A `backward` of an `autograd.Function` whose gradient has none itself: one that is asked for (`create_graph`) is
-    refused, where `once_differentiable` may take it for a constant."""
+    """A `backward` of an `autograd.Function` that supports no double backward: where one is asked for (`create_graph`)
+    it is refused, where `once_differentiable` may take it for a constant."""
 
     @wraps(backward)
     def checked(ctx: Any, *grads: Tensor) -> Any:

@@ -1,6 +1,6 @@
 """A cache of what is derived from weights, such as a layout that a product reads faster: valid while they are the same.
 
-It lies beside the module (so neither in a state dict nor in a copy of it), as long as the first of its weights lives.
+It is stored outside of the module (so neither in a state dict nor in a copy of it), as long as its first weight lives.
 PyTorch's version counter does not see every write (`weight.data[0] = 1`, NumPy views, inference tensors), so all bytes
 of the weights are compared, at each call: by their fingerprint, computed in C at the speed of reading them, or where
 there is no library in C with a copy of them. A loop that promises constant weights (`constant_weights`) compares once.
@@ -41,7 +41,7 @@ if hasattr(os, "register_at_fork"):  # another thread may have held the lock, an
 
 
 def cached(weights: tuple[Tensor, ...], dtype: torch.dtype, name: str, make: Callable[..., Made]) -> Made:
-    """What `make` makes of the weights cast to `dtype`, `name` being a way of making it.
+    """What `make` makes of the weights cast to `dtype`, `name` says in which layout.
 
     Made again when a weight has changed since.
     """

@@ -113,7 +113,7 @@ class WordVectors:
         _all.add(self)
 
     def of(self, words: np.ndarray) -> Tensor:
-        """`[n, characters]` integers to `[n, P]`; with words of their own `[n, characters + 1]`."""
+        """`[n, characters]` integers to `[n, P]`; with word vectors of its own `[n, characters + 1]`, the id last."""
         for what, ids, size in (
             ("a character id", words[:, self.characters], self.tables.vocabulary),
             ("a word's id", words[:, self.ids], 0 if self.own is None else len(self.own)),

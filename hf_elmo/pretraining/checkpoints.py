@@ -95,7 +95,7 @@ def remove_checkpoints(folder: Path) -> None:
 
 
 def remove_weights(folder: Path) -> None:
-    """Removes a model's weights, so that no other's words stand beside them."""
+    """Removes a model's weights, so that they never lie beside another run's vocabulary."""
     for name in WEIGHTS:
         (folder / name).unlink(missing_ok=True)
 

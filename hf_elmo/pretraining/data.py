@@ -118,7 +118,7 @@ class _Batches(IterableDataset):
             "world_size": self.world_size,
             "seed": self.seed,
             "shuffle_block": self.shuffle_block,
-            "text": self.source.identity,
+            "text": self.source.fingerprint,
             "held_out_every": getattr(self.source, "held_out_every", None),  # of that text, so many are not trained on
             "tokenizer": self._tokenizer_sha256,
             "epoch": self._epoch,

@@ -1,4 +1,4 @@
-"""What processes tell each other: small values, and of the softmax's gradients the rows that a step touched."""
+"""Communication between processes: gathered objects, and a sparse all-reduce of the softmax's gradients."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor, distributed, nn
 
 
 def in_processes() -> bool:
-    """Whether this is one of several processes that know each other."""
+    """Whether `torch.distributed` runs, with more than one process."""
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
@@ -26,7 +26,7 @@ def mean_rows(parameters: Sequence[nn.Parameter]) -> bool:
     Replace gradients by their mean over all processes, as `DistributedDataParallel` does, but send touched rows only.
 
     A step with a sampled softmax touches the samples and the words that come next: of 800,000 words and 8,192 samples
-    about 2 %. Where all rows would be fewer bytes, they travel: of N processes' V rows a ring sends each
+    about 2 %. Where all rows are fewer bytes, all are sent: of N processes' V rows a ring sends each
     `2 (N - 1) / N` times, and r touched rows of each process `N - 1` times. Every process adds up the same numbers in
     the same order, so all have the same bits.
 
@@ -34,7 +34,7 @@ def mean_rows(parameters: Sequence[nn.Parameter]) -> bool:
         parameters: each `[V, ...]`, all with a gradient, in the same order in every process.
 
     Returns:
-        whether touched rows travelled.
+        whether only touched rows were sent.
     """
     gradients = [parameter.grad.view(len(parameter), -1) for parameter in parameters]
     world = distributed.get_world_size()

@@ -82,16 +82,16 @@ class _Share:
 
     @property
     def held_out_every(self) -> int | None:
-        """Of which texts of the source it has none: each of so many; of the held-out texts `None`."""
+        """One of how many texts of the source is held out of it; `None` for the held-out texts."""
         return None if self.held_out else HELD_OUT_EVERY
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
-        return self.source.identity
+    def fingerprint(self) -> dict[str, Any]:
+        return self.source.fingerprint
 
     @property
-    def likeness(self) -> dict[str, Any]:
-        return self.source.likeness
+    def sampled_fingerprint(self) -> dict[str, Any]:
+        return self.source.sampled_fingerprint
 
 
 def pretrain(
@@ -277,7 +277,7 @@ def _dataset(
 
 
 class _RemovesCheckpoints(TrainerCallback):
-    """Those of an earlier run, after all checks and before the first update."""
+    """Removes checkpoints of an earlier run, after all checks and before the first update."""
 
     def on_train_begin(self, args: ElmoPreTrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
         if args.should_save:
@@ -329,7 +329,7 @@ def _run(
         model.load_state_dict(unchanged)
         after = before
     if args.should_save:
-        remove_weights(Path(args.output_dir))  # of an earlier run: a kill leaves them beside no other words
+        remove_weights(Path(args.output_dir))  # of an earlier run, never beside this one's vocabulary
     trainer.save_model()
     if trainer.made_updates or not Path(args.output_dir, TRAINER_STATE_NAME).is_file():
         if trainer.state.best_model_checkpoint:  # in what is published, no path of this machine

@@ -23,7 +23,7 @@ Words = list[str]
 Text = list[Words]  # a sentence alone, or the sentences of a document
 
 TEXTS_AT_ONCE = 1024  # split together: the tokenizer is faster on many
-SAMPLES, SAMPLE_BYTES = 64, 2**16  # of a text that is not read as a whole to know it again
+SAMPLES, SAMPLE_BYTES = 64, 2**16  # of a text whose fingerprint is not of all its bytes
 ENOUGH_FILES = 20  # gzipped ones for each process, from which on each file is read by one process
 
 
@@ -78,8 +78,8 @@ class TextFiles:
                 yield list(itertools.islice(sentences, len(lines)))
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
-        """What tells another text from the same one: the files' number and bytes, the SHA-256 of each one's bytes in
+    def fingerprint(self) -> dict[str, Any]:
+        """A fingerprint of the text: the files' number and bytes, the SHA-256 of each one's bytes in
         their order, and how they are read. All files are read for it (about 1 GB a second if the disk is as fast)."""
         digest = hashlib.sha256()
         for name in self.files:
@@ -88,8 +88,8 @@ class TextFiles:
         return {**self._outline, "files_sha256": digest.hexdigest()}
 
     @cached_property
-    def likeness(self) -> dict[str, Any]:
-        """What tells another text from the same one in most cases, at once: as `identity`, but of the bytes only
+    def sampled_fingerprint(self) -> dict[str, Any]:
+        """A fingerprint that is found at once and misses some changes: as `fingerprint`, but of the bytes only
         `SAMPLES` blocks of each file."""
         digest = hashlib.sha256()
         for name in self.files:
@@ -232,8 +232,8 @@ class DatasetTexts:
                 yield value if own is None else list(itertools.islice(sentences, len(own)))
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
-        """What tells another dataset from the same one in most cases: the number of its rows, and the SHA-256 of
+    def fingerprint(self) -> dict[str, Any]:
+        """A fingerprint of the dataset that misses some changes: the number of its rows, and the SHA-256 of
         `SAMPLES` of its texts as they are read, of a stream the first ones. A change elsewhere is not noticed: a
         dataset has no bytes to compare, and a stream would have to be read to its end."""
         if self.countable:
@@ -245,9 +245,9 @@ class DatasetTexts:
         return {**({"rows": len(self.dataset)} if self.countable else {}), "sha256": digest.hexdigest()}
 
     @property
-    def likeness(self) -> dict[str, Any]:
-        """`identity`, which is found at once."""
-        return self.identity
+    def sampled_fingerprint(self) -> dict[str, Any]:
+        """`fingerprint`, which is found at once."""
+        return self.fingerprint
 
     def _lines(self, text: str) -> list[str]:
         return [line for line in text.split("\n") if line.strip()] if self.documents else [text]

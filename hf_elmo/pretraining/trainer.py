@@ -228,7 +228,7 @@ class ElmoPreTrainer(Trainer):
         """All processes are given the same text. The first one of each machine reads all of it, the others a sample."""
         source = self.train_dataset.source
         first = self.args.local_process_index == 0
-        found = gathered((source.likeness, source.identity if first else None))
+        found = gathered((source.sampled_fingerprint, source.fingerprint if first else None))
         for number in range(2):
             own = [one[number] for one in found if one[number] is not None]
             if other := next((one for one in own if one != own[0]), None):
@@ -236,7 +236,7 @@ class ElmoPreTrainer(Trainer):
                     f"the processes read different texts ({own[0]} and {other}): each needs the same files in the same "
                     "order, and a stream that is shuffled a seed; each takes its part by itself."
                 )
-        source.identity = own[0]
+        source.fingerprint = own[0]
 
     @property
     def made_updates(self) -> bool:
@@ -423,7 +423,7 @@ class ElmoPreTrainer(Trainer):
 
     def _held_out(self) -> dict[str, Any]:
         """The text on which models are compared, where the best one is kept."""
-        return self.eval_dataset.likeness if self.args.load_best_model_at_end else {}
+        return self.eval_dataset.sampled_fingerprint if self.args.load_best_model_at_end else {}
 
     def _recipe(self) -> dict[str, Any]:
         arguments = self.args.to_dict()

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..configuration_elmo import IGNORE_INDEX
 from ..evaluation import evaluation_mode
-from ..modeling_coreference_elmo import NOTHING, ElmoForCoreferenceResolution, require_mentions
+from ..modeling_coreference_elmo import ElmoForCoreferenceResolution, require_mentions
 from ..tokenization_elmo import ElmoTokenizer
 from .heads import NOT_FINITE, load_head
 
@@ -121,7 +122,7 @@ class CoreferenceCollator:
         there = {name: _there(name, features) for name in own}
         if there["labels"]:
             mentions = [np.asarray(feature["labels"], dtype=np.int64).reshape(-1, 3) for feature in features]
-            labels = torch.full((len(mentions), max(map(len, mentions)), 3), NOTHING)
+            labels = torch.full((len(mentions), max(map(len, mentions)), 3), IGNORE_INDEX)
             for row, one in zip(labels, mentions, strict=True):
                 row[: len(one)] = torch.from_numpy(one)
             batch["labels"] = labels

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from transformers import EvalPrediction
 
-from ..modeling_coreference_elmo import NOTHING
+from ..configuration_elmo import IGNORE_INDEX
 from ..optional import import_optional
 
 Clusters = Sequence[Sequence[Hashable | list[Hashable]]]
@@ -123,7 +123,7 @@ def _of_mentions(rows: Any) -> list[list[tuple[int, int]]]:
     """The clusters of `[mentions, 3]` with -100 for padding."""
     clusters: dict[int, list[tuple[int, int]]] = {}
     for first, last, number in np.asarray(rows).tolist():
-        if number != NOTHING:
+        if number != IGNORE_INDEX:
             clusters.setdefault(number, []).append((first, last))
     return list(clusters.values())
 

@@ -320,7 +320,7 @@ class _Job:
     def _clusters(self, number: int, text: Row, bar: tqdm) -> dict[str, Any]:
         document = text if isinstance(text, str) else [text]
         if isinstance(text, str) and self.pretokenized:
-            document = [line.split() for line in text.split("\n")]
+            document = self.tokenizer.split_into_words(text.split("\n"), pretokenized=True)
         try:
             found = resolve_one(self.model, self.tokenizer, document)
         except ValueError as error:

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from transformers import EvalPrediction
 
+from ..configuration_elmo import IGNORE_INDEX
 from ..evaluation import evaluation_mode
-from ..modeling_question_answering_elmo import UNLABELED, ElmoForQuestionAnswering
+from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
 from ..optional import import_optional
 from ..tokenization_elmo import ElmoTokenizer
 from .heads import batches_by_length, load_head
@@ -110,7 +111,7 @@ def encode_questions(
         spans = [_answer_words(*one, allow_no_answer) for one in given]
         rows = zip(of_row, columns["piece"], strict=True)
         labels = [_positions(spans[question], piece, allow_no_answer) for question, piece in rows]
-        kept = [row for row, (start, _) in enumerate(labels) if start != UNLABELED or not labeled_only]
+        kept = [row for row, (start, _) in enumerate(labels) if start != IGNORE_INDEX or not labeled_only]
         columns = {name: [column[row] for row in kept] for name, column in columns.items()}
         for name, side in (("start_positions", 0), ("end_positions", 1)):
             columns[name] = [labels[row][side] for row in kept]
@@ -190,7 +191,7 @@ def _positions(span: tuple[int, int] | None, piece: Sequence[int], allow_no_answ
     _, position, first, words = piece
     if span is not None and first <= span[0] and span[1] < first + words:
         return position + span[0] - first, position + span[1] - first
-    return (0, 0) if allow_no_answer else (UNLABELED, UNLABELED)
+    return (0, 0) if allow_no_answer else (IGNORE_INDEX, IGNORE_INDEX)
 
 
 def squad_metrics(

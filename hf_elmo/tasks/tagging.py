@@ -83,7 +83,7 @@ def tags_of(prediction: EvalPrediction, id2label: Mapping[int, str]) -> tuple[li
 
 
 class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
-    """transformers' pipeline for [`ElmoForTokenClassification`]: words are not split, and a CRF's tags are kept to.
+    """transformers' pipeline for [`ElmoForTokenClassification`]: words stay whole, a CRF's tags are its own.
 
     ```python
     >>> tag = pipeline("token-classification", model=folder, pipeline_class=ElmoTokenClassificationPipeline)

@@ -7,7 +7,8 @@ import torch
 
 from hf_elmo import ElmoTokenizer, embed
 from hf_elmo.embedding import corpus, parts, writers
-from hf_elmo.embedding.engine import CorpusEncoder, is_out_of_memory
+from hf_elmo.embedding.engine import CorpusEncoder
+from hf_elmo.out_of_memory import is_out_of_memory
 
 from .helpers import ROWS, Stopped, close, initial_model, read, text_file
 

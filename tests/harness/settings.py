@@ -68,7 +68,7 @@ SETTINGS: dict[str, dict[str, str | None]] = {
 
 # `--only ci`: what `.ci/run` has time for.
 CI = ("ATen default", "all of Haswell", "kernels off")
-CI_TESTS = ("tests/kernels/test_product.py", "tests/kernels/test_small_batch.py", "tests/test_modeling_numbers.py")
+CI_TESTS = ("tests/kernels/test_product.py", "tests/kernels/test_cpu_small_batch.py", "tests/test_modeling_numbers.py")
 CI_TESTS += ("tests/test_lstm.py",)
 
 PROBE = """

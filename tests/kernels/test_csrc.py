@@ -4,11 +4,12 @@ import ctypes
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from hf_elmo.kernels import native
-from hf_elmo.kernels.structs import STRUCTS
+from hf_elmo.kernels.structs import CONSTANTS, STRUCTS
 
 SOURCES = sorted(native.SOURCES.glob("*.c"))
 COMPILERS = {name: shutil.which(name) for name in ("gcc", "clang")}
@@ -74,6 +75,15 @@ def test_a_struct_of_another_size_is_refused() -> None:
 
     with pytest.raises(native.NativeError, match=r"struct layer has 8 bytes in C, but \d+ in Python"):
         native._checked(Library())
+
+
+def test_a_block_of_another_size_is_refused() -> None:
+    right = {f"sizeof_{name}": lambda struct=struct: ctypes.sizeof(struct) for name, struct in STRUCTS.items()}
+    right |= {f"constant_{name}": lambda value=value: value for name, value in CONSTANTS.items()}
+    assert native._checked(SimpleNamespace(**right))
+    for name, value in CONSTANTS.items():
+        with pytest.raises(native.NativeError, match=f"the block size {name} is 8 in C, but {value} in Python"):
+            native._checked(SimpleNamespace(**right | {f"constant_{name}": lambda: 8}))
 
 
 def test_the_wheel_carries_them() -> None:

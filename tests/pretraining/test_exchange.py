@@ -100,8 +100,8 @@ folder, rank = Path(sys.argv[1]), os.environ["RANK"]
 if rank == sys.argv[2]:  # this process is the first one of another machine, where a byte of the file is another one
     os.environ["LOCAL_RANK"] = "0"
     folder = folder / "there"
-own, read = text.TextFiles.identity.func, []
-text.TextFiles.identity.func = lambda self: read.append(1) or own(self)
+own, read = text.TextFiles.fingerprint.func, []
+text.TextFiles.fingerprint.func = lambda self: read.append(1) or own(self)
 found = {}
 try:
     how = {**SMALL, "max_steps": 2, "save_steps": 2, "vocabulary": folder / "vocab.txt"}
@@ -123,13 +123,13 @@ def test_a_text_is_read_to_be_known_once_on_each_machine(tmp_path: Path, other: 
     with changed.open("r+b") as opened:
         opened.seek(100_001)
         opened.write(b"Q")
-    assert TextFiles(changed).likeness == TextFiles(tmp_path / "text.txt").likeness
+    assert TextFiles(changed).sampled_fingerprint == TextFiles(tmp_path / "text.txt").sampled_fingerprint
     launch(tmp_path, ONE_READS, 2, [str(tmp_path), other])
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     if other == "nobody":
         assert found == [{"read": 1}, {"read": 0}]
         record = json.loads((tmp_path / "out" / "checkpoint-2" / "elmo_data.json").read_text())
         known = [position["text"] for position in (record, *record["other_positions"])]
-        assert known == [TextFiles(tmp_path / "text.txt").identity] * 2
+        assert known == [TextFiles(tmp_path / "text.txt").fingerprint] * 2
     else:
         assert all("the processes read different texts" in one["error"] for one in found)

@@ -265,11 +265,11 @@ def test_a_text_of_the_same_length_is_another(text, tmp_path):
 def test_any_byte_makes_another_text(tmp_path, place):
     file = tmp_path / "large.txt"
     file.write_bytes((b"0123456789 " * 9 + b"\n") * 80_000)  # twice what the samples are
-    before = TextFiles(file).identity
+    before = TextFiles(file).fingerprint
     with file.open("r+b") as opened:
         opened.seek(place, 0 if place >= 0 else 2)
         opened.write(b"Q")
-    assert TextFiles(file).identity != before
+    assert TextFiles(file).fingerprint != before
 
 
 def test_text_moved_from_one_file_to_the_next_is_another(tmp_path):
@@ -277,7 +277,7 @@ def test_text_moved_from_one_file_to_the_next_is_another(tmp_path):
     for pair in contents:
         for number, content in enumerate(pair):
             (tmp_path / f"{number}.txt").write_bytes(content)
-        found.append(TextFiles(str(tmp_path / "?.txt")).identity)
+        found.append(TextFiles(str(tmp_path / "?.txt")).fingerprint)
     assert found[0] != found[1]
 
 
@@ -286,7 +286,7 @@ def test_a_checkpoint_that_knew_its_text_by_samples_is_refused(text, tmp_path):
     file = last_whole_checkpoint(tmp_path / "out") / DATA_FILE
     record = json.loads(file.read_text())
     del record[OWN_SHA256]
-    record["text"] = TextFiles(text).likeness
+    record["text"] = TextFiles(text).sampled_fingerprint
     file.write_text(json.dumps(record))
     with pytest.raises(ValueError, match=r"is of a version that knew a text by samples of its bytes, .* train on from"):
         train(tmp_path / "out", text, resume=True)

@@ -21,8 +21,8 @@ INLINE void JOIN(forward_row, TYPE)(TYPE *gates, const TYPE *recurrent, const fl
       gates[k + 3 * size] = JOIN(narrow, TYPE)(o);
     }
     g = tanh_limited(g);
-    float below_f = sigmoid_denominator(f), below_ig = sigmoid_denominator(i) * tanh_denominator(g);
-    float c = (clipped(before[k], before_clip) * below_ig + tanh_numerator(g) * below_f) / (below_f * below_ig);
+    float den_f = sigmoid_denominator(f), den_ig = sigmoid_denominator(i) * tanh_denominator(g);
+    float c = (clipped(before[k], before_clip) * den_ig + tanh_numerator(g) * den_f) / (den_f * den_ig);
     cells[k] = c;
     float t = tanh_limited(clipped(c, cell_clip));
     hidden[k] = JOIN(narrow, TYPE)(tanh_numerator(t) / (sigmoid_denominator(o) * tanh_denominator(t)));
@@ -66,14 +66,14 @@ INLINE void JOIN(backward_row, TYPE)(const TYPE *gate, const float *previous, co
   for (long k = 0; k < size; k++) {
     float c = cell[k], from_h = JOIN(widen, TYPE)(grad_h[k]);
     float t = tanh_limited(clipped(c, cell_clip)), g = tanh_limited(JOIN(widen, TYPE)(gate[k + 2 * size]));
-    float below_t = tanh_denominator(t), below_g = tanh_denominator(g), tanhs = 1.f / (below_t * below_g);
-    t = tanh_numerator(t) * below_g * tanhs;
-    g = tanh_numerator(g) * below_t * tanhs;
-    float below_i = sigmoid_denominator(JOIN(widen, TYPE)(gate[k]));
-    float below_f = sigmoid_denominator(JOIN(widen, TYPE)(gate[k + size]));
-    float below_o = sigmoid_denominator(JOIN(widen, TYPE)(gate[k + 3 * size]));
-    float sigmoids = 1.f / (below_i * below_f * below_o);
-    float i = below_f * below_o * sigmoids, f = below_i * below_o * sigmoids, o = below_i * below_f * sigmoids;
+    float den_t = tanh_denominator(t), den_g = tanh_denominator(g), tanhs = 1.f / (den_t * den_g);
+    t = tanh_numerator(t) * den_g * tanhs;
+    g = tanh_numerator(g) * den_t * tanhs;
+    float den_i = sigmoid_denominator(JOIN(widen, TYPE)(gate[k]));
+    float den_f = sigmoid_denominator(JOIN(widen, TYPE)(gate[k + size]));
+    float den_o = sigmoid_denominator(JOIN(widen, TYPE)(gate[k + 3 * size]));
+    float sigmoids = 1.f / (den_i * den_f * den_o);
+    float i = den_f * den_o * sigmoids, f = den_i * den_o * sigmoids, o = den_i * den_f * sigmoids;
     float grad = grad_c[k] + from_h * o * (1.f - t * t);
     grad = fabsf(c) > cell_clip ? 0.f : grad;
     grad_gate[k] = JOIN(narrow, TYPE)(grad * g * i * (1.f - i));

@@ -71,11 +71,11 @@ void character_maxima(const struct work *work, const float *tables, const int64_
   }
 }
 
-static lanes *room(long numbers) { return aligned_alloc(64, (4 * numbers + 63) / 64 * 64); }
+static lanes *allocate(long numbers) { return aligned_alloc(64, (4 * numbers + 63) / 64 * 64); }
 
 /* weight [count][size][width] as [width][size][LANES], lanes without a filter zero */
 static lanes *spread(const float *weight, long size, long width, long count) {
-  lanes *columns = room(width * size * LANES);
+  lanes *columns = allocate(width * size * LANES);
   if (!columns) return NULL;
   memset(columns, 0, 4 * width * size * LANES);
   for (long lane = 0; lane < count; lane++)
@@ -103,7 +103,7 @@ long character_windows(const struct work *work, const float *embedding, long siz
 #pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(+ : failed)
   for (long block = 0; block < work->blocks; block++) {
     long width = work->widths[block], count = work->counts[block];
-    lanes *table = room(work->vocabulary * width * LANES), *columns = spread(weights[block], size, width, count);
+    lanes *table = allocate(work->vocabulary * width * LANES), *columns = spread(weights[block], size, width, count);
     if (table && columns) {
       lanes bias = {0};
       memcpy(&bias, biases[block], 4 * count);
@@ -173,7 +173,7 @@ long character_gradients(const struct work *work, const float *embedding, long s
 #pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(+ : failed)
   for (long block = 0; block < work->blocks; block++) {
     long width = work->widths[block], count = work->counts[block], numbers = work->vocabulary * width * LANES;
-    lanes *grad_table = room(numbers), *columns = spread(weights[block], size, width, count);
+    lanes *grad_table = allocate(numbers), *columns = spread(weights[block], size, width, count);
     if (grad_table && columns) {
       memset(grad_table, 0, 4 * numbers);
       WITH_WIDTH(width, add_to_table, work, block, grads, windows, grad_table)

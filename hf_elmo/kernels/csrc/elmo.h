@@ -9,7 +9,10 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { LANES = 16 }; /* numbers side by side in a block of weights or tables */
+/* How blocks of weights and tables are laid out: Python lays them out (structs.py), and native.py compares. */
+enum { LANES = 16 }; /* numbers side by side */
+enum { FUSED_ROWS = 16, FUSED_COLUMNS = 4 * LANES, FUSED_DEPTH = 32 }; /* of a product in fused.c */
+enum { PRODUCT_COLUMNS = 4 * LANES }; /* of a block of weights in product.c */
 
 typedef float f32;
 typedef uint16_t bf16;

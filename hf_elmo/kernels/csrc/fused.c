@@ -2,8 +2,8 @@
  *
  * A library's product hands its sums over through memory, and the cells begin when it has ended. Here a product of 16
  * rows with 64 columns, the four gates of 16 cells, stays in the L1 cache until its cells have been computed, which
- * happens between the instructions of the next product: matrix units and vector units work side by side. Rows never
- * meet, so groups of rows run to their end on threads of their own, and what a row gives does not depend on the others.
+ * happens between the instructions of the next product: matrix units and vector units work side by side. Rows are
+ * independent: groups of rows run to their end on threads of their own, and a row's result depends on no other's.
  *
  * A kind of product is a set of macros around fused_kind.h: f32 on AVX-512 vectors, bf16 on AVX-512's bfloat16 products
  * or on AMX tiles, and split, where each float32 number is the sum of two bfloat16 numbers (AMX tiles; the smallest of
@@ -23,45 +23,47 @@
 #include <unistd.h>
 #endif
 
-enum { ROWS = 16, COLUMNS = 4 * LANES, DEPTH = 32 }; /* of a product */
+enum { ROWS = FUSED_ROWS, COLUMNS = FUSED_COLUMNS, DEPTH = FUSED_DEPTH }; /* of a product */
 typedef __m512 lanes;
 
-INLINE lanes all(float x) { return _mm512_set1_ps(x); }
+INLINE lanes broadcast(float x) { return _mm512_set1_ps(x); }
 INLINE lanes load_f32(const f32 *x) { return _mm512_loadu_ps(x); }
 INLINE void store_f32(f32 *x, lanes y) { _mm512_storeu_ps(x, y); }
-INLINE lanes bounded(lanes x, float bound) { /* operands in this order: NaN propagates */
-  return _mm512_max_ps(all(-bound), _mm512_min_ps(all(bound), x));
+INLINE lanes clip_lanes(lanes x, float bound) { /* operands in this order: NaN propagates */
+  return _mm512_max_ps(broadcast(-bound), _mm512_min_ps(broadcast(bound), x));
 }
 
 /* e^(factor x), at most 2^40: 2^t is 2^floor(t) times a polynomial of the rest (largest relative error 1.1e-7; 9e-5
    where bfloat16 would hide more). */
-INLINE lanes power(lanes x, float factor, const int exact) {
-  lanes t = _mm512_min_ps(all(40.f), _mm512_mul_ps(x, all(factor * 1.44269504f)));
+INLINE lanes exp_scaled(lanes x, float factor, const int exact) {
+  lanes t = _mm512_min_ps(broadcast(40.f), _mm512_mul_ps(x, broadcast(factor * 1.44269504f)));
   lanes r = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC), p;
   if (exact) {
-    p = _mm512_fmadd_ps(all(1.872966134e-3f), r, all(9.002237339e-3f));
-    p = _mm512_fmadd_ps(p, r, all(5.581318301e-2f));
-    p = _mm512_fmadd_ps(p, r, all(2.401595205e-1f));
-    p = _mm512_fmadd_ps(p, r, all(6.931519588e-1f));
+    p = _mm512_fmadd_ps(broadcast(1.872966134e-3f), r, broadcast(9.002237339e-3f));
+    p = _mm512_fmadd_ps(p, r, broadcast(5.581318301e-2f));
+    p = _mm512_fmadd_ps(p, r, broadcast(2.401595205e-1f));
+    p = _mm512_fmadd_ps(p, r, broadcast(6.931519588e-1f));
   } else {
-    p = _mm512_fmadd_ps(all(7.706724030e-2f), r, all(2.276449775e-1f));
-    p = _mm512_fmadd_ps(p, r, all(6.951166307e-1f));
+    p = _mm512_fmadd_ps(broadcast(7.706724030e-2f), r, broadcast(2.276449775e-1f));
+    p = _mm512_fmadd_ps(p, r, broadcast(6.951166307e-1f));
   }
-  return _mm512_scalef_ps(_mm512_fmadd_ps(p, r, all(1.f)), t);
+  return _mm512_scalef_ps(_mm512_fmadd_ps(p, r, broadcast(1.f)), t);
 }
 
 INLINE lanes quotient(lanes x, lanes y, const int exact) {
   lanes z = _mm512_rcp14_ps(y); /* 14 bits; a Newton step doubles them */
-  return _mm512_mul_ps(x, exact ? _mm512_fmadd_ps(z, _mm512_fnmadd_ps(y, z, all(1.f)), z) : z);
+  return _mm512_mul_ps(x, exact ? _mm512_fmadd_ps(z, _mm512_fnmadd_ps(y, z, broadcast(1.f)), z) : z);
 }
 
 /* Cells of a row become the next ones, clipped; their output is returned. Sigmoids and tanhs share two divisions. */
 INLINE lanes next_cells(const float *gates, float *cells, float clip, const int exact) {
-  lanes one = all(1.f), i = power(load_f32(gates), -1.f, exact), f = power(load_f32(gates + LANES), -1.f, exact);
-  lanes g = power(load_f32(gates + 2 * LANES), -2.f, exact), o = power(load_f32(gates + 3 * LANES), -1.f, exact);
-  lanes below_f = _mm512_add_ps(one, f), below_ig = _mm512_mul_ps(_mm512_add_ps(one, i), _mm512_add_ps(one, g));
-  lanes above = _mm512_fmadd_ps(load_f32(cells), below_ig, _mm512_mul_ps(_mm512_sub_ps(one, g), below_f));
-  lanes c = bounded(quotient(above, _mm512_mul_ps(below_f, below_ig), exact), clip), t = power(c, -2.f, exact);
+  lanes one = broadcast(1.f), i = exp_scaled(load_f32(gates), -1.f, exact);
+  lanes f = exp_scaled(load_f32(gates + LANES), -1.f, exact), g = exp_scaled(load_f32(gates + 2 * LANES), -2.f, exact);
+  lanes o = exp_scaled(load_f32(gates + 3 * LANES), -1.f, exact);
+  lanes den_f = _mm512_add_ps(one, f), den_ig = _mm512_mul_ps(_mm512_add_ps(one, i), _mm512_add_ps(one, g));
+  lanes num = _mm512_fmadd_ps(load_f32(cells), den_ig, _mm512_mul_ps(_mm512_sub_ps(one, g), den_f));
+  lanes c = clip_lanes(quotient(num, _mm512_mul_ps(den_f, den_ig), exact), clip);
+  lanes t = exp_scaled(c, -2.f, exact);
   store_f32(cells, c);
   return quotient(_mm512_sub_ps(one, t), _mm512_mul_ps(_mm512_add_ps(one, o), _mm512_add_ps(one, t)), exact);
 }
@@ -79,7 +81,7 @@ INLINE void fetch(const void *x, long line, long end) {
 #define AT_ONCE 4 /* of DEPTH rows of weights: they stay in the L1 cache for all rows */
 #define EXACT 1 /* exponentials and quotients to float32's least significant bits */
 #define PAIR 1 /* rows of weights to an instruction */
-#define ADD_PRODUCT(SUM, TILE, WEIGHTS) _mm512_fmadd_ps(all(*(TILE)), load_f32(WEIGHTS), SUM)
+#define ADD_PRODUCT(SUM, TILE, WEIGHTS) _mm512_fmadd_ps(broadcast(*(TILE)), load_f32(WEIGHTS), SUM)
 #include "fused_kind.h"
 
 #ifdef __AVX512BF16__

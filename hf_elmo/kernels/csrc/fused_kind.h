@@ -154,7 +154,7 @@ static void JOIN(project, KIND)(const struct layer *x, long d, long now, TYPE *o
                       NULL, NULL, 0);
     for (long row = 0; row < now; row++)
       for (long n = 0; n < COLUMNS; n += LANES) {
-        lanes h = bounded(load_f32(group->sums + row * COLUMNS + n), x->proj_clip);
+        lanes h = clip_lanes(load_f32(group->sums + row * COLUMNS + n), x->proj_clip);
         JOIN(store, TYPE)(outputs + row * x->size + k + n, h);
         JOIN(put, KIND)(group->both, group->depth, row, x->input + k + n, h);
       }

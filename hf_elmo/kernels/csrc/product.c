@@ -9,7 +9,7 @@
 
 typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4)));
 
-enum { VECTORS = 4, COLUMNS = VECTORS * LANES, CHUNK = 128, GROUP = 96 };
+enum { COLUMNS = PRODUCT_COLUMNS, VECTORS = COLUMNS / LANES, CHUNK = 128, GROUP = 96 };
 #ifdef __AVX512F__
 enum { ROWS = 6 }; /* their sums, VECTORS each, fit into the registers */
 #else

@@ -18,7 +18,7 @@ INLINE struct range share(long total, long part, long parts) {
   return (struct range){total * part / parts, total * (part + 1) / parts};
 }
 
-INLINE void meet(long parts) {
+INLINE void barrier(long parts) {
   if (parts > 1) {
 #pragma omp barrier
   }

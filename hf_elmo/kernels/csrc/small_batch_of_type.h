@@ -3,7 +3,7 @@
  * weight_hh lies as [C / LANES][P][4 gates][LANES], weight_hr as [P / (2 LANES)][C][2][LANES].
  */
 
-/* `block`: the cells from number `first` on, LANES of them, of one row. */
+/* Gates and next cells of LANES cells of one row. */
 static void JOIN(gates_and_cells, TYPE)(const TYPE *gates, const TYPE *weights, const float *hidden, float *cell,
                                         float *cell_outputs, float before_clip, float cell_clip, long cells,
                                         long size) {
@@ -57,7 +57,7 @@ static void JOIN(direction, TYPE)(const struct small_batch *x, long d, long part
                                     cell + b * cells + k, cell_outputs + b * cells + k, before_clip, x->cell_clip,
                                     cells, size);
     }
-    meet(parts);
+    barrier(parts);
     for (long n = 0; n < of_outputs.end - of_outputs.begin; n++) {
       long p = (t % 2 ? of_outputs.end - 1 - n : of_outputs.begin + n) * 2 * LANES;
       for (long b = 0; b < rows; b++)
@@ -69,7 +69,7 @@ static void JOIN(direction, TYPE)(const struct small_batch *x, long d, long part
         outputs[b * size + k] = JOIN(narrow, TYPE)(cell_outputs[b * size + k]);
         hidden[b * size + k] = JOIN(widen, TYPE)(outputs[b * size + k]);
       }
-    meet(parts);
+    barrier(parts);
     gates += rows * 4 * cells, outputs += rows * size;
   }
 }
@@ -83,6 +83,6 @@ void JOIN(small_batch, TYPE)(const struct small_batch *x) {
     else if (number < parts * x->directions)
       JOIN(direction, TYPE)(x, number / parts, number % parts, parts);
     else
-      for (long t = 0; t < 2 * x->steps; t++) meet(parts); /* every thread takes part in a barrier */
+      for (long t = 0; t < 2 * x->steps; t++) barrier(parts); /* every thread takes part in a barrier */
   }
 }
