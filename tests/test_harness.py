@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -11,7 +12,7 @@ import pytest
 
 from hf_elmo.kernels import character_tables, cpu_fused, cpu_packed, cpu_small_batch, native, word_cache
 from tests.allennlp_files import make_arrays, make_options, write_files
-from tests.harness import archives, checks, layers, sanitizers, texts, words
+from tests.harness import archives, checks, layers, sanitizers, settings, texts, words
 from tests.harness.checks import Check, Fault, without_preparation
 from tests.harness.processes import Ended
 
@@ -107,6 +108,23 @@ def test_files_that_say_something_else_are_counted(tmp_path: Path) -> None:
     assert +archives.compared(sound, sound) == Counter()
     assert +archives.compared(sound, other_numbers) == Counter({"to other weights": 1})
     assert +archives.compared(sound, other_options) == Counter({"with other options": 1})
+
+
+@pytest.mark.parametrize(("seen", "failed"), [("kernels off, threads 2", 0), ("kernels C, threads 2", 1)])
+def test_a_setting_without_effect_is_a_failure(monkeypatch, capsys, seen: str, failed: int) -> None:
+    monkeypatch.setattr(settings, "run_tests", lambda *_: settings.Outcome(3, 0, 0, 1.0, [], seen))
+    assert settings.run(["kernels off"]) == failed
+    assert ("kernels off: without effect" in capsys.readouterr().out) == bool(failed)
+
+
+def test_what_a_process_sees_changes_with_the_setting() -> None:
+    with settings.environment(settings.SETTINGS["kernels off"]) as variables:
+        assert re.fullmatch(r"ATen .+, oneDNN .+, kernels off, threads \d+, bits [0-9a-f]{4}", settings.seen(variables))
+
+
+def test_an_unknown_build_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there is no build 'gcc memory'"):
+        sanitizers.build("gcc memory", tmp_path)
 
 
 def test_a_sanitizers_symbolizer_finds_nothing_preloaded(tmp_path: Path) -> None:

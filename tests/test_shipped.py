@@ -50,12 +50,14 @@ def test_a_name_or_none_loads_what_it_says(folder, name):
     assert tokenizer.vocabulary == ["<S>", "</S>", "<UNK>", "the", "river"]
 
 
-def test_what_ships_is_loaded_in_float32_and_gives_the_same_bits_in_another_process():
+@pytest.mark.parametrize("name", sorted(path.name for path in shipped.CHECKPOINTS.iterdir()))
+def test_what_ships_is_loaded_in_float32_and_gives_the_same_bits_in_another_process(name: str):
     code = (
         "import hashlib, torch, hf_elmo, hf_elmo.shipped as shipped\n"
+        f"name = {name!r}\n"
         f"torch.set_num_threads({torch.get_num_threads()})\n"  # without the C kernels they are part of the environment
         "from transformers import AutoModel, AutoTokenizer\n"
-        "model, tokenizer = (kind.from_pretrained(shipped.FOLDER) for kind in (AutoModel, AutoTokenizer))\n"
+        "model, tokenizer = (kind.from_pretrained(shipped.CHECKPOINTS / name) for kind in (AutoModel, AutoTokenizer))\n"
         "vectors = model(**tokenizer(['A river bank.', 'Two banks!'] * 5, padding=True, return_tensors='pt'))[0]\n"
         "found = vectors.dtype, hashlib.sha256(vectors.detach().numpy().tobytes()).hexdigest()\n"
     )

@@ -25,7 +25,16 @@ from .settings import ROOT, environment, run_tests
 
 TESTS = tuple(
     f"tests/kernels/test_{name}.py"
-    for name in ("product", "fused", "small_batch", "packed", "cell_c", "character_tables", "weights", "word_cache")
+    for name in (
+        "product",
+        "cpu_fused",
+        "cpu_small_batch",
+        "cpu_packed",
+        "cell_c",
+        "character_tables",
+        "weights",
+        "word_cache",
+    )
 )
 MEMORY = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
 RACES = "-O1 -g -fsanitize=thread"
@@ -71,6 +80,8 @@ def build(name: str, folder: Path) -> Build:
         MissingError: this machine has not what it needs.
     """
     compiler, kind, *machine = name.split()
+    if kind not in ("address", "thread"):
+        raise ValueError(f"there is no build {name!r}: name a compiler, then address or thread, then -march=")
     if shutil.which(compiler) is None:
         raise MissingError(f"{compiler} is not installed")
     march = [f"-march={word}" for word in machine]

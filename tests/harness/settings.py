@@ -1,7 +1,8 @@
 """The tests that depend on the processor, run as other machines would run them.
 
 Each setting is a few variables of the environment. What a process then sees of them (PyTorch's vectors, oneDNN's
-instruction set, threads, backends) stands beside the results, so that a setting without effect is noticed.
+instruction set, the kernels, threads, and the bits of one float32 product, which MKL's settings change) stands beside
+the results; a setting of kernels or threads that has no effect counts as a failure.
 """
 
 import contextlib
@@ -71,8 +72,20 @@ CI = ("ATen default", "all of Haswell", "kernels off")
 CI_TESTS = ("tests/kernels/test_product.py", "tests/kernels/test_cpu_small_batch.py", "tests/test_modeling_numbers.py")
 CI_TESTS += ("tests/test_lstm.py",)
 
+# What a process must see in a setting, or it had no effect.
+EXPECTED = {
+    "kernels off": "kernels off",
+    "no compiler": "kernels PyTorch's",
+    "clang": "kernels C",
+    "kernels for Haswell": "kernels C, threads",
+    "kernels for x86-64": "kernels C, threads",
+    "all of Haswell": "kernels C, threads",
+    "1 thread": "threads 1",
+    "2 threads": "threads 2",
+}
+
 PROBE = """
-import os
+import hashlib
 import torch
 from hf_elmo.kernels import enabled, native
 library = native.library()
@@ -83,7 +96,10 @@ with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
 kernels = "off" if not enabled() else "PyTorch's" if library is None else "C"
 if kernels == "C" and hasattr(library, "layer_f32"):
     kernels = "C, AVX-512"
-print("SEEN", torch.backends.cpu.get_cpu_capability(), kernels, torch.get_num_threads(), sep="|")
+torch.manual_seed(0)
+product = (torch.randn(7, 1001) @ torch.randn(1001, 33)).numpy().tobytes()
+bits = hashlib.sha256(product).hexdigest()[:4]
+print("SEEN", torch.backends.cpu.get_cpu_capability(), kernels, torch.get_num_threads(), bits, sep="|")
 """
 
 
@@ -111,14 +127,15 @@ def environment(changes: Mapping[str, str | None]) -> Iterator[dict[str, str]]:
 
 
 def seen(variables: Mapping[str, str], python: str = sys.executable) -> str:
-    """PyTorch's vectors, oneDNN's instruction set, the kernels, and the threads of a process in that environment."""
+    """PyTorch's vectors, oneDNN's instruction set, the kernels, the threads and the bits of a process so set."""
     done = subprocess.run([python, "-c", PROBE], env=variables, cwd=ROOT, capture_output=True, text=True)
-    line = re.search(r"^SEEN\|(.*)\|(.*)\|(.*)$", done.stdout, re.MULTILINE)
+    line = re.search(r"^SEEN\|(.*)\|(.*)\|(.*)\|(.*)$", done.stdout, re.MULTILINE)
     if line is None:
         return f"the probe failed: {done.stderr.strip()[-200:]}"
     isa = re.search(r"isa:([^\n]*)", done.stdout)
-    vectors, kernels, threads = line.groups()
-    return f"ATen {vectors}, oneDNN {isa[1] if isa else 'unknown'}, kernels {kernels}, threads {threads}"
+    vectors, kernels, threads, bits = line.groups()
+    dnn = isa[1] if isa else "unknown"
+    return f"ATen {vectors}, oneDNN {dnn}, kernels {kernels}, threads {threads}, bits {bits}"
 
 
 def run_tests(
@@ -164,6 +181,9 @@ def run(names: Sequence[str], tests: Sequence[str] = TESTS) -> int:
         row = name, outcome.passed, outcome.failed, outcome.skipped, f"{outcome.seconds:.0f}", outcome.seen
         print("|", " | ".join(map(str, row)), "|", flush=True)
         failures += [f"{name}: {failure}" for failure in outcome.failures]
+        if EXPECTED.get(name, "") not in outcome.seen:
+            failures.append(f"{name}: without effect, a process must see {EXPECTED[name]!r}")
+            failed += 1
         if outcome.passed == 0:
             failures.append(f"{name}: no test passed")
             failed += outcome.failed == 0

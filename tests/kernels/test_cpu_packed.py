@@ -54,7 +54,7 @@ def test_fewer_rows_go_another_way(ran):
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", ["weight_ih", "weight_hh", "bias", "weight_hr"])
-def test_follows_the_weights(name, change):
+def test_follows_the_weights(ran, name, change):
     rows = 20
     inputs, state, weights = random_layer([rows] * 4)
     before = bilstm_layer(inputs, [rows] * 4, state, weights)[0]
@@ -63,6 +63,7 @@ def test_follows_the_weights(name, change):
     torch.testing.assert_close(after, reference(inputs, [rows] * 4, state, weights)[0], rtol=0, atol=1e-6)
     assert torch.equal(after[0], before[0])
     assert not torch.equal(after[1], before[1])
+    assert {backend for operation, backend in ran if operation == "lstm"} == {"packed"}
 
 
 def test_float16_is_computed_in_float32(ran):

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from hf_elmo.kernels import native
 from hf_elmo.kernels.report import describe_environment
 from hf_elmo.lstm_elmo import bilstm_layer
 from tests.forks import exit_code
-from tests.lstm_layers import random_layer, reference
+from tests.lstm_layers import assert_near, flat, random_layer, reference
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "geteuid"), reason="a system without users and permissions"),
@@ -62,6 +63,25 @@ def load() -> native._Library:
     if loaded is not None:
         assert loaded.sizeof_layer() > 0
     return library
+
+
+@pytest.fixture
+def computes(monkeypatch) -> Iterator[Callable[[native._Library], None]]:
+    """Asserts that a library computes a layer as the reference does."""
+
+    def look(library: native._Library) -> None:
+        assert library.loaded is not None
+        monkeypatch.setattr(native, "_library", library)
+        native.function.cache_clear()
+        layer = random_layer([3, 2, 1], sizes=(7, 32, 16))
+        arguments = layer[0], [3, 2, 1], *layer[1:], 0.5, 0.4
+        with kernels.use("small-batch"), kernels.record() as ran:
+            found = flat(bilstm_layer(*arguments))
+        assert ran == [("lstm", "small-batch")]
+        assert_near(found, flat(reference(*arguments)), 3e-6)
+
+    yield look
+    native.function.cache_clear()
 
 
 def cached(home: Path) -> list[Path]:
@@ -167,6 +187,19 @@ def test_several_at_once(tmp_path: Path, warnings) -> None:
     assert not warnings
 
 
+@pytest.mark.slow
+def test_several_processes_at_once(tmp_path: Path) -> None:
+    script = "from hf_elmo.kernels import native; print(native.library().sizeof_layer() > 0, native.reason())"
+    variables = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_ELMO_CFLAGS": "-O0"}
+    command, pipes = [sys.executable, "-c", script], {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    started = [subprocess.Popen(command, env=variables, text=True, **pipes) for _ in range(3)]
+    ended = [process.communicate() for process in started]
+    assert [said.strip() for said, _ in ended] == ["True None"] * 3
+    assert not any("kernels" in errors for _, errors in ended)
+    (library,) = cached(tmp_path / "home")
+    assert list(library.parent.iterdir()) == [library]
+
+
 def test_threads_of_a_process_wait_for_one_library(tmp_path: Path, monkeypatch) -> None:
     library, loads = native._Library(), []
     monkeypatch.setattr(native, "_load", lambda: loads.append(1) or (time.sleep(0.1) or native.library(), None))
@@ -228,18 +261,19 @@ def test_no_compiler(monkeypatch, warnings) -> None:
 
 
 @pytest.mark.parametrize("command", ["clang", "gcc -g"])
-def test_another_compiler_and_its_flags(monkeypatch, warnings, command: str) -> None:
+def test_another_compiler_and_its_flags(monkeypatch, warnings, computes, command: str) -> None:
     if shutil.which(command.split()[0]) is None:
         pytest.skip(f"{command} is not installed")
     monkeypatch.setenv("CC", command)
-    assert load().loaded is not None
+    computes(load())
     assert not warnings
 
 
-def test_a_compiler_without_openmp(tmp_path: Path, monkeypatch, warnings) -> None:
+def test_a_library_without_openmp_has_one_thread(tmp_path: Path, monkeypatch, warnings, computes, threads) -> None:
     script = f'case " $* " in *" -fopenmp "*) echo "no omp.h" >&2; exit 1;; esac\nexec {REAL} "$@"'
     monkeypatch.setenv("CC", a_compiler(tmp_path, script))
-    assert load().loaded is not None
+    threads(2)
+    computes(load())
     assert not warnings
 
 
