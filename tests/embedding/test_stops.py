@@ -179,7 +179,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path, model, ending, monkeypatch
 
     peak(400)  # imports
     small, large = peak(400), peak(1200)
-    assert large - small < 800 * 110  # the vectors alone are 800 * 352 bytes; Python 3.14 has 86 left of a row of npz
+    assert large - small < 800 * 110  # the vectors alone are 800 * 352 bytes; each number is a word in the cache
 
 
 def test_memory_does_not_grow_with_the_longest_document(tmp_path, monkeypatch):
