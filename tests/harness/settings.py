@@ -36,7 +36,8 @@ TESTS = (
     "tests/analysis/test_scoring.py",
 )
 
-EMPTY = "an empty folder"  # stands for one that exists while the tests run
+NO_COMPILER = "all programs but compilers"  # stands for a folder of links that exists while the tests run
+COMPILERS = ("cc", "gcc", "clang")  # those that hf_elmo looks for
 
 # Variables to set, or with None to remove.
 SETTINGS: dict[str, dict[str, str | None]] = {
@@ -53,7 +54,7 @@ SETTINGS: dict[str, dict[str, str | None]] = {
     "MKL CBWR AVX512,STRICT": {"MKL_CBWR": "AVX512,STRICT"},
     "MKL CBWR AUTO": {"MKL_CBWR": "AUTO"},
     "kernels off": {"HF_ELMO_KERNELS": "off"},
-    "no compiler": {"PATH": EMPTY, "CC": None},
+    "no compiler": {"PATH": NO_COMPILER, "CC": None},
     "clang": {"CC": "clang"},
     "kernels for Haswell": {"HF_ELMO_CFLAGS": "-march=haswell"},
     "kernels for x86-64": {"HF_ELMO_CFLAGS": "-march=x86-64"},
@@ -118,12 +119,20 @@ class Outcome(NamedTuple):
 def environment(changes: Mapping[str, str | None]) -> Iterator[dict[str, str]]:
     """This process's environment with the changes made; no network, and the tests' own number of threads."""
     variables = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    with tempfile.TemporaryDirectory() as empty:
+    with tempfile.TemporaryDirectory() as links:
         for name, value in changes.items():
             variables.pop(name, None)
             if value is not None:
-                variables[name] = empty if value == EMPTY else value
+                variables[name] = _without_compilers(links) if value == NO_COMPILER else value
         yield variables
+
+
+def _without_compilers(folder: str) -> str:
+    """Fill a folder with links to the programs of this process's `PATH`, compilers left out."""
+    for place in filter(os.path.isdir, os.environ["PATH"].split(os.pathsep)):
+        for name in set(os.listdir(place)) - {*COMPILERS, *os.listdir(folder)}:
+            os.symlink(os.path.abspath(os.path.join(place, name)), os.path.join(folder, name))
+    return folder
 
 
 def seen(variables: Mapping[str, str], python: str = sys.executable) -> str:
