@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .locks import locked
+from ..locks import locked
 from .readers import RowSource, spool
 
 FLOAT16_LIMIT = 65520.0  # halfway from 65504, float16's largest number, to the next that it would have
