@@ -428,7 +428,7 @@ def _embed_to_file(
         return EmbeddedCorpus(parts.output, result["rows"], result["words"], job.layout.size)
     _check_output(parts.output, overwrite)
     parts.agree(manifest)
-    parts.verify(job.layout)
+    parts.verify()
     if _fill(job, rows, known.rows, parts) != known:
         parts.clear()
         raise ValueError("the input changed while it was embedded, so nothing is written; run it again")
@@ -467,7 +467,7 @@ def _names(rows: Iterable[NamedRow], known: Survey) -> Iterator[str]:
 
 
 def _assemble(parts: PartsFolder, layout: RowLayout, known: Survey, names: Iterator[str] | None) -> EmbeddedCorpus:
-    parts.verify(layout)
+    parts.verify(contents=False)
     rows = words = 0
     for count in parts.word_counts():
         rows, words = rows + 1, words + count

@@ -21,8 +21,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..optional import import_optional
 from ..locks import locked, warn_of_no_lock
+from ..optional import import_optional
 from .memory import EmbeddedRows
 from .parts import require_same
 from .readers import Row, RowSource, RowsRead, import_pyarrow

@@ -388,6 +388,7 @@ def _predict_to_file(
         return Predicted(parts.output, result["rows"])
     _check_output(parts.output, overwrite)
     parts.agree(manifest)
+    parts.verify()
     done, before, read = parts.finished(), parts.last_state(), RowsRead()
     stream = _counted(rows, read)
     for _ in islice(stream, done * WINDOW_ROWS):
@@ -407,6 +408,7 @@ def _predict_to_file(
     if read.survey != known:
         parts.clear()
         raise ValueError("the input changed while it was read, so nothing is written; run it again")
+    parts.verify(contents=False)
     with create(parts.draft, "b") as file:
         for part in parts.line_files():
             with open(part, "rb") as one:

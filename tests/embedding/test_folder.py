@@ -3,6 +3,7 @@
 ELMO_KILLS sets how many runs are killed, and how many pairs of runs meet; by default few.
 """
 
+import json
 import os
 import random
 import resource
@@ -212,24 +213,56 @@ def test_parts_are_removed_manifest_first(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize("damage", ["cut", "longer", "removed", "index", "manifest"])
-def test_damaged_parts_are_refused(tmp_path, model, stop_after, ending, damage):
+def flipped(content: bytes, after: bytes = b"", offset: int = 0) -> bytes:
+    """With another lowest bit but one in the byte that is `offset` bytes after the end of `after`."""
+    place = content.index(after) + len(after) + offset
+    return content[:place] + bytes([content[place] ^ 2]) + content[place + 1 :]
+
+
+DAMAGE = {
+    "cut": ("000000.bin", lambda content: content[:-7]),
+    "longer": ("000000.bin", lambda content: content + b"1234"),
+    "removed": ("000000.bin", None),
+    "flipped": ("000000.bin", lambda content: flipped(content, offset=403)),
+    "flipped word": ("000000.words", lambda content: flipped(content, b'["')),
+    "flipped index": ("000000.json", lambda content: flipped(content, b'"budget": ')),
+    "index": ("000000.json", lambda content: content[:-2]),
+    "manifest": ("manifest.json", lambda content: content[:-2]),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(("name", "damaged"), DAMAGE.values(), ids=DAMAGE)
+def test_damaged_parts_are_refused(tmp_path, model, stop_after, ending, name, damaged):
     stop_after(1)
     output = tmp_path / f"out{ending}"
     with pytest.raises(Stopped):
         embed(model, ROWS, output, window=20)
-    folder = tmp_path / f"out{ending}.parts"
-    file = folder / {"index": "000000.json", "manifest": "manifest.json"}.get(damage, "000000.bin")
-    content = file.read_bytes()
-    file.write_bytes({"cut": content[:-7], "longer": content + b"1234"}.get(damage, content[:-2]))
-    if damage == "removed":
+    file = tmp_path / f"out{ending}.parts" / name
+    if damaged is None:
         file.unlink()
+    else:
+        file.write_bytes(damaged(file.read_bytes()))
     stop_after(1000)
     with pytest.raises(ValueError, match=rf"{file.name} is damaged .*restart=True"):
         embed(model, ROWS, output, window=20)
     assert not output.exists()
     embed(model, ROWS, output, window=20, restart=True)
     assert output.exists()
+
+
+def test_parts_of_a_version_without_checksums_are_refused(tmp_path, model, stop_after):
+    stop_after(1)
+    with pytest.raises(Stopped):
+        embed(model, ROWS, tmp_path / "out.npz", window=20)
+    index = tmp_path / "out.npz.parts" / "000000.json"
+    record = json.loads(index.read_text())
+    index.write_text(json.dumps({name: record[name] for name in ("words", "state")}))
+    stop_after(1000)
+    with pytest.raises(ValueError, match=r"000000\.json has no checksums, as an earlier hf_elmo.*restart=True"):
+        embed(model, ROWS, tmp_path / "out.npz", window=20)
+    embed(model, ROWS, tmp_path / "out.npz", window=20, restart=True)
+    close(read(tmp_path / "out.npz"), embed(model, ROWS))
 
 
 # -- full disks --------------------------------------------------------------------------------------------------------

@@ -207,6 +207,25 @@ def test_a_run_with_other_rows_is_not_resumed(tmp_path: Path, monkeypatch) -> No
     assert [json.loads(line)["label"] for line in output.open(encoding="utf-8")] == [row["label"] for row in expected]
 
 
+@pytest.mark.parametrize("damage", ["cut", "flipped"])
+def test_damaged_parts_are_refused(tmp_path: Path, monkeypatch, damage: str) -> None:
+    monkeypatch.setattr(module, "WINDOW_ROWS", 2)
+    folder, output = checkpoint(tmp_path / "model"), tmp_path / "out.jsonl"
+    run = functools.partial(predict, folder, TEXTS, output, device="cpu")
+    with monkeypatch.context() as patched:
+        patched.setattr(PartsFolder, "put_in_place", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            run()
+    file = tmp_path / "out.jsonl.parts/000001.rows"
+    content = file.read_bytes()
+    file.write_bytes(content[:-9] if damage == "cut" else content.replace(b"probability", b"probabilitx", 1))
+    with pytest.raises(ValueError, match=r"000001\.rows is damaged .*restart=True"):
+        run()
+    assert not output.exists()
+    run(restart=True)
+    assert len(output.read_text(encoding="utf-8").splitlines()) == len(TEXTS)
+
+
 def stopped(*arguments: object, **options: object) -> None:
     raise KeyboardInterrupt
 
