@@ -5,6 +5,7 @@ import itertools
 import math
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,11 +17,13 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
+from ..locks import locked
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..shipped import load_checkpoint, load_tokenizer
 from ..tokenization_elmo import ElmoTokenizer
 from .checkpoints import last_whole_checkpoint, remove_checkpoints, remove_weights, require_free
 from .data import PackedWindows, PaddedTexts
+from .exchange import gathered
 from .perplexity import Perplexity
 from .text import DatasetTexts, Text, TextFiles, open_texts, require_columns
 from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments
@@ -29,6 +32,7 @@ from .vocabulary import Vocabulary, build_vocabulary
 logger = logging.get_logger(f"transformers.{__name__}")
 
 LAYOUTS = ("windows", "sentences", "documents")
+LOCK = "_lock"  # in the output of a run that works; Trainer uploads no file whose name begins with "_"
 HELD_OUT_EVERY = 20  # without held-out files, every 20th text of a domain is held out
 
 # What differs from the published recipe when a trained biLM is adapted to a domain: a small learning rate that decays
@@ -147,6 +151,7 @@ def pretrain(
     Raises:
         ValueError: an option is wrong, or there is too little text; a stream without `max_steps`, or adapted to without
             `held_out`.
+        BlockingIOError: another run trains into `output`.
         FileNotFoundError: a pattern matches no file, or there is no folder `init`.
         FileExistsError: `output` holds a trained model, or checkpoints, and neither `resume` nor `overwrite` is given.
         FloatingPointError: the training diverged; nothing of it is saved but the checkpoints before.
@@ -165,9 +170,7 @@ def pretrain(
     ):
         if value is not None and useless:
             raise ValueError(f"{name} is {value!r}, but {why}: leave it out.")
-    checkpoint = _beginning(Path(output), init, resume, overwrite)
     args = _arguments(output, init, batch_size, arguments)
-    set_seed(args.seed)
     longest = {name: value for name, value in (config or {}).items() if name == "max_word_length"}
     splitting = "lm1b" if word_splitting is None else word_splitting
     tokenizer = load_tokenizer(init) if init else ElmoTokenizer(word_splitting=splitting, **longest)
@@ -182,7 +185,12 @@ def pretrain(
             raise ValueError("texts is a stream, of which no share can be held out: give held_out (--held-out).")
     if init and evaluated is None:
         source, evaluated = _Share(source, held_out=False), _Share(source, held_out=True)
-    with tempfile.TemporaryDirectory(prefix="hf-elmo-") as words:  # the vocabulary, until it is saved with the model
+    with (
+        _reserved(Path(output), args.process_index == 0),
+        tempfile.TemporaryDirectory(prefix="hf-elmo-") as words,  # the vocabulary, until it is saved with the model
+    ):
+        checkpoint = _beginning(Path(output), init, resume, overwrite)
+        set_seed(args.seed)
         model, tokenizer = _model(Path(words), source, init, tokenizer, vocabulary, vocabulary_size, config or {})
         dataset = _dataset(source, tokenizer, layout, 20 if window is None else window, shuffle_block, args)
         callbacks: list[TrainerCallback] = [_RemovesCheckpoints()] if overwrite else []
@@ -190,6 +198,37 @@ def pretrain(
             callbacks += _evaluations(args, arguments, dataset)
         trainer = ElmoPreTrainer(model, args, dataset, evaluated, tokenizer, callbacks=callbacks)
         return _run(trainer, evaluated, checkpoint, bool(init) and arguments.get("load_best_model_at_end", True))
+
+
+@contextmanager
+def _reserved(output: Path, first: bool) -> Iterator[None]:
+    """Have the folder for this run alone. The first process locks it; where it cannot, all raise its error."""
+    with ExitStack() as stack:
+        refusal = None
+        if first:
+            try:
+                stack.enter_context(_locked(output))
+            except OSError as error:
+                refusal = error
+        if (refusal := gathered(refusal)[0]) is not None:
+            raise refusal
+        yield
+
+
+@contextmanager
+def _locked(output: Path) -> Iterator[None]:
+    """Have the folder locked. Where it is new, and nothing came of the run, it is removed."""
+    is_new, lock = not output.exists(), output / LOCK
+    try:
+        with locked(lock, str(output), lambda: output.mkdir(parents=True, exist_ok=True)):
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+    finally:
+        if is_new:
+            with suppress(OSError):  # there is something in it, if only the next run's lock
+                output.rmdir()
 
 
 def _beginning(output: Path, init: str | Path | None, resume: bool, overwrite: bool) -> Path | None:

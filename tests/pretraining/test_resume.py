@@ -1,6 +1,7 @@
 """Resuming: the updates of an uninterrupted run, or a refusal that names what is missing."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import load_file, save_file
 from transformers import TrainerState
 
@@ -470,6 +472,65 @@ def test_what_is_adapted_is_not_overwritten(text, tmp_path, init):
     assert files_of(tmp_path / "out") == before
 
 
+# -- one run at a time -------------------------------------------------------------------------------------------------
+
+
+def test_a_second_run_of_the_same_output_is_refused_and_says_who_has_it(text, other, tmp_path, monkeypatch):
+    pytest.importorskip("fcntl")
+    expected, compute_loss, refused = train(tmp_path / "alone", text), ElmoPreTrainer.compute_loss, []
+
+    def meanwhile(self: ElmoPreTrainer, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if not refused:
+            refused.append(self.state.global_step)
+            before, says = files_of(tmp_path / "out"), rf"out' is being written by process {os.getpid()} on .+: wait"
+            for changes in ({}, {"resume": True}, {"overwrite": True}):
+                with monkeypatch.context() as patched:
+                    # New ones would reset accelerate's state, which a process has but one of.
+                    patched.setattr(recipe, "_arguments", lambda *_: self.args)
+                    with pytest.raises(BlockingIOError, match=says):
+                        train(tmp_path / "out", other, **changes)
+            assert files_of(tmp_path / "out") == before
+        return compute_loss(self, *args, **kwargs)
+
+    monkeypatch.setattr(ElmoPreTrainer, "compute_loss", meanwhile)
+    assert_equal(expected, train(tmp_path / "out", text))
+    assert refused == [0]
+    assert {*files_of(tmp_path / "out")} == {*files_of(tmp_path / "alone")}
+    assert not (tmp_path / "out" / recipe.LOCK).exists()
+
+
+def test_what_another_run_wrote_meanwhile_is_kept(text, other, tmp_path, monkeypatch):
+    reserved = recipe._reserved
+
+    def slowly(*arguments: Any) -> Any:
+        monkeypatch.setattr(recipe, "_reserved", reserved)
+        train(tmp_path / "out", text)
+        return reserved(*arguments)
+
+    monkeypatch.setattr(recipe, "_reserved", slowly)
+    with pytest.raises(FileExistsError, match="holds a trained model"):
+        train(tmp_path / "out", other)
+    assert_equal(train(tmp_path / "alone", text), load_file(tmp_path / "out" / "model.safetensors"))
+
+
+def test_the_lock_that_a_kill_leaves_blocks_nobody(text, tmp_path):
+    train(tmp_path / "whole", text)
+    train(tmp_path / "out", text, max_steps=4)
+    (tmp_path / "out" / "model.safetensors").unlink()
+    (tmp_path / "out" / recipe.LOCK).write_text("process 7 on another machine since Monday")
+    assert_equal(load_file(tmp_path / "whole" / "model.safetensors"), train(tmp_path / "out", text, resume=True))
+    assert not (tmp_path / "out" / recipe.LOCK).exists()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_refused_run_leaves_no_new_folder(text, tmp_path, is_there):
+    if is_there:
+        (tmp_path / "out").mkdir()
+    with pytest.raises(ValueError, match="size is 2, but 3 of the words are special"):
+        train(tmp_path / "out", text, vocabulary_size=2)
+    assert (tmp_path / "out").exists() == is_there
+
+
 # -- what is published -------------------------------------------------------------------------------------------------
 
 
@@ -488,8 +549,9 @@ def test_no_path_and_no_token_is_published(adapted, tmp_path):
 def test_push_to_hub_uploads_no_arguments(text, tmp_path, monkeypatch):
     uploads = []
 
-    def upload_folder(folder_path: str, **_: Any) -> None:
-        uploads.append({path.name for path in Path(folder_path).iterdir()})
+    def upload_folder(folder_path: str, ignore_patterns: list[str], **_: Any) -> None:
+        names = (path.name for path in Path(folder_path).iterdir())
+        uploads.append({*filter_repo_objects(names, ignore_patterns=ignore_patterns)})
 
     created = SimpleNamespace(repo_id="somebody/elmo")
     api = SimpleNamespace(create_repo=lambda *_, **__: created, upload_folder=upload_folder)
@@ -498,6 +560,7 @@ def test_push_to_hub_uploads_no_arguments(text, tmp_path, monkeypatch):
     assert uploads, "nothing was uploaded: the test would prove too little"
     for names in uploads:
         assert "model.safetensors" in names
+        assert recipe.LOCK not in names
         assert "training_args.bin" not in names
 
 

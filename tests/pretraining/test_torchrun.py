@@ -12,9 +12,10 @@ import torch
 from safetensors.torch import load_file
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
+from hf_elmo.locks import locked
 from hf_elmo.pretraining.checkpoints import last_whole_checkpoint
 from hf_elmo.pretraining.perplexity import perplexity
-from hf_elmo.pretraining.recipe import pretrain
+from hf_elmo.pretraining.recipe import LOCK, pretrain
 from tests.conftest import TINY
 from tests.pretraining.gloo import launch
 from tests.pretraining.test_recipe import GENERAL, SMALL
@@ -125,6 +126,32 @@ except ValueError as error:
     found["error"] = str(error)
 (folder / f"{rank}.json").write_text(json.dumps(found))
 """
+
+
+# Each process is to be refused.
+REFUSED = """
+import os, sys
+from pathlib import Path
+from hf_elmo.pretraining.recipe import pretrain
+from tests.pretraining.test_recipe import SMALL
+
+folder = Path(sys.argv[1])
+try:
+    pretrain(folder / "out", folder / "text.txt", max_steps=2, **SMALL)
+except BlockingIOError as error:
+    (folder / os.environ["RANK"]).write_text(str(error))
+"""
+
+
+def test_an_output_that_another_run_has_is_refused_in_all_processes(tmp_path):
+    pytest.importorskip("fcntl")
+    out = tmp_path / "out"
+    (tmp_path / "text.txt").write_text("\n".join(GENERAL), encoding="utf-8")
+    with locked(out / LOCK, str(out), out.mkdir):
+        launch(tmp_path, REFUSED, 2, [str(tmp_path)])
+    for rank in range(2):
+        assert f"out' is being written by process {os.getpid()} on " in (tmp_path / str(rank)).read_text()
+    assert [path.name for path in out.iterdir()] == [LOCK]
 
 
 @pytest.mark.parametrize("processes", [2, 3])
