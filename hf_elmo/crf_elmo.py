@@ -67,6 +67,15 @@ class ElmoCRF(nn.Module):
             self.register_parameter(name, nn.Parameter(torch.empty(shape)) if learned else None)
         self.allowed = allowed
 
+    def forward(
+        self, emissions: Tensor, mask: Tensor, labels: Tensor | None = None, *, marginals: bool = False
+    ) -> Tensor:
+        """`log_likelihood` of `labels`, or `marginals`; without either `decode`. Hooks (offloading, pruning) see calls
+        of the module, not of its methods."""
+        if labels is not None:
+            return self.log_likelihood(emissions, mask, labels)
+        return self.marginals(emissions, mask) if marginals else self.decode(emissions, mask)
+
     def log_likelihood(self, emissions: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
         """`[batch]`, the log-probability of each row's labels `[batch, words]`; where one is -100, of all that it may
         be (Tsuboi et al. 2008). A row without words has 0."""

@@ -113,6 +113,7 @@ class ElmoPairScorer(nn.Module):
 
     def __init__(self, config: ElmoConfig, size: int) -> None:
         super().__init__()
+        self.config = config
         hidden, feature = config.coreference_hidden_size, config.coreference_feature_size
         genres = config.coreference_num_genres
         self.coarse = nn.Linear(size, size, bias=False)
@@ -125,6 +126,32 @@ class ElmoPairScorer(nn.Module):
         parts = 1 + bool(self.speaker) + bool(self.genre)
         self.features = nn.Linear(parts * feature, hidden, bias=False)
         self.dropout = nn.Dropout(config.classifier_dropout)
+
+    def forward(
+        self,
+        spans: Tensor,
+        mention_scores: Tensor,
+        speakers: Tensor | None,
+        genre: Tensor | None,
+        refine: Callable[[Tensor, Tensor, Tensor], Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        """
+        Antecedents and their scores, as in [`ElmoCoreferenceOutput`].
+
+        Args:
+            spans, mention_scores: `[spans, size]` and `[spans]`.
+            speakers, genre: `[spans]` and `[]`.
+            refine: from spans, antecedents and scores to the next spans (Lee et al. 2018, section 3).
+        """
+        antecedents = self.choose(spans, mention_scores, self.config.coreference_max_antecedents)
+        coarse = self.coarse_scores(spans, mention_scores, antecedents)
+        for rest in range(self.config.coreference_refinements, -1, -1):
+            scores = coarse + self.fine_scores(spans, antecedents, speakers, genre)
+            scores = scores.masked_fill(antecedents == IGNORE_INDEX, torch.finfo(scores.dtype).min)
+            scores = torch.cat((scores.new_zeros(len(scores), 1), scores), dim=1)
+            if rest:
+                spans = refine(spans, antecedents, scores)
+        return antecedents, scores
 
     @torch.no_grad()
     def choose(self, spans: Tensor, mention_scores: Tensor, number: int) -> Tensor:
@@ -357,15 +384,8 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         first, last = self._mentions(document)
         spans = self.span_vectors(document, first, last)
         mention_scores = self.mention_scorer(spans)
-        antecedents = self.pair_scorer.choose(spans, mention_scores, self.config.coreference_max_antecedents)
-        coarse = self.pair_scorer.coarse_scores(spans, mention_scores, antecedents)
         speakers = None if document.speakers is None else document.speakers[first]
-        for rest in range(self.config.coreference_refinements, -1, -1):
-            scores = coarse + self.pair_scorer.fine_scores(spans, antecedents, speakers, document.genre)
-            scores = scores.masked_fill(antecedents == IGNORE_INDEX, torch.finfo(scores.dtype).min)
-            scores = torch.cat((scores.new_zeros(len(scores), 1), scores), dim=1)
-            if rest:
-                spans = self._refine(spans, antecedents, scores)
+        antecedents, scores = self.pair_scorer(spans, mention_scores, speakers, document.genre, self._refine)
         return torch.stack((first, last), dim=1), mention_scores, antecedents, scores
 
     def _refine(self, spans: Tensor, antecedents: Tensor, scores: Tensor) -> Tensor:

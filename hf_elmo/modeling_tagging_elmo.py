@@ -134,7 +134,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
             items = (labels != IGNORE_INDEX).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
             loss = self.regularize(nll / items, share_of_items(labels, num_items_in_batch))
         if self.crf is not None and not self.training:
-            tags = self.crf.decode(scores, inside)
+            tags = self.crf(scores, inside)
             tags = expand(tags[inside] - IGNORE_INDEX, read.words) + IGNORE_INDEX
         return ElmoTokenClassifierOutput(loss, expand(scores[inside], read.words), tags, read.hidden_states)
 
@@ -158,7 +158,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
     def _nll(self, scores: Tensor, inside: Tensor, labels: Tensor) -> Tensor:
         """The negative log-likelihood of all words' labels, summed."""
         if self.config.tagging_crf:
-            return -self.crf.log_likelihood(scores, inside, labels).sum()
+            return -self.crf(scores, inside, labels).sum()
         wide = torch.promote_types(scores.dtype, torch.float32)
         return nn.functional.cross_entropy(
             scores[inside].to(wide), labels[inside], ignore_index=IGNORE_INDEX, reduction="sum"

@@ -141,6 +141,13 @@ def test_marginals_keep_the_type_of_the_scores() -> None:
     assert crf.marginals(emissions().double(), MASK).dtype == torch.float64
 
 
+def test_the_module_is_called_for_each_of_its_results() -> None:
+    crf, x, labels = make(), emissions(), torch.zeros_like(MASK, dtype=torch.int64)
+    assert torch.equal(crf(x, MASK, labels), crf.log_likelihood(x, MASK, labels))
+    assert torch.equal(crf(x, MASK), crf.decode(x, MASK))
+    assert torch.equal(crf(x, MASK, marginals=True), crf.marginals(x, MASK))
+
+
 def test_gradients() -> None:
     crf, labels = make(), torch.randint(NUM_LABELS, MASK.shape).masked_fill(~MASK, -100)
     labels[0, 1] = -100

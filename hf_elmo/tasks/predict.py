@@ -343,7 +343,7 @@ class _Job:
     def _tags(self, words: list[list[str]], is_word: Tensor, output: Any) -> list[dict[str, Any]]:
         scores, inside = compact(output.logits, is_word)
         crf = self.model.crf
-        probabilities = scores.double().softmax(2) if crf is None else crf.marginals(scores, inside)
+        probabilities = scores.double().softmax(2) if crf is None else crf(scores, inside, marginals=True)
         tags = probabilities.argmax(2) if crf is None else compact(output.tags, is_word)[0]
         chosen = probabilities.gather(2, tags.clamp(min=0)[:, :, None])[:, :, 0].tolist()
         records = []

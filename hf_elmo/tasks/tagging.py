@@ -96,7 +96,8 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         crf = getattr(self.model, "crf", None)
         if crf is not None:
             scores, inside = compact(outputs["logits"].to(words.device), words)
-            crf_scores = _scores_of_tags(crf.marginals(scores, inside)[inside], crf.decode(scores, inside)[inside])
+            probabilities, tags = crf(scores, inside, marginals=True)[inside], crf(scores, inside)[inside]
+            crf_scores = _scores_of_tags(probabilities, tags)
             outputs["logits"] = expand(crf_scores, words)
         return outputs
 
