@@ -284,6 +284,10 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
                 twice (in two clusters, or in one); a word is outside of a sentence; speakers or genres are missing or
                 do not fit; or an input does not fit, as [`ElmoTaskModel.read_words`] says.
         """
+        if torch.compiler.is_exporting():
+            raise ValueError(
+                "resolvers of coreference choose spans, which is not exported: export the ElmoModel in it."
+            )
         mask = self._mask(input_ids, attention_mask, inputs_embeds, word_vector_ids, bilm_layers)
         sentences = _Sentences(mask, self._boundaries(input_ids, special_tokens_mask, word_vector_ids, mask))
         given = input_ids, inputs_embeds, word_vector_ids, bilm_layers

@@ -351,7 +351,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         mix, layers = output.last_hidden_state, output.hidden_states
         if not text_pairs:
             return mix, layers
-        return sum(mix.chunk(2)), layers and tuple(sum(layer.chunk(2)) for layer in layers)
+        return _sum_of_texts(mix), layers and tuple(map(_sum_of_texts, layers))
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -386,6 +386,12 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                 init.uniform_(parameter, -0.1, 0.1)
         else:
             super()._init_weights(module)
+
+
+def _sum_of_texts(rows: Tensor) -> Tensor:
+    """`[2 * batch, ...]`, the first texts of all pairs and then the second ones, to `[batch, ...]`."""
+    first, second = rows.unflatten(0, (2, -1))  # by `chunk` a graph would be exported for one batch size alone
+    return first + second
 
 
 @torch.compiler.disable

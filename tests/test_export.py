@@ -8,7 +8,9 @@ import torch
 
 from hf_elmo import (
     ElmoConfig,
+    ElmoForCoreferenceResolution,
     ElmoForPreTraining,
+    ElmoForQuestionAnswering,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
     ElmoModel,
@@ -79,8 +81,10 @@ class Case:
         torch.manual_seed(0)
         config = ElmoConfig(**TINY, vocab_size=23, freeze_bilm=False, **settings)  # so that everything has gradients
         self.model = model_class(config).eval()
-        self.example = dict(tokenizer(SENTENCES[:3], padding=True, return_tensors="pt"))
-        self.other = dict(tokenizer(SENTENCES, padding=True, return_tensors="pt"))
+        seconds = [SENTENCES[1:], SENTENCES[::-1]] if getattr(self.model, "reads_text_pairs", False) else [None, None]
+        batches = zip((SENTENCES[:3], SENTENCES), seconds, strict=True)
+        encoded = [tokenizer(*texts, padding=True, return_tensors="pt") for texts in batches]
+        self.example, self.other = map(dict, encoded)
         batch, words = torch.export.Dim("batch", min=2), torch.export.Dim("words", min=2)
         self.dynamic_shapes = {name: {0: batch, 1: words} for name in self.example}
         with torch.no_grad():
@@ -104,6 +108,13 @@ def test_each_class_is_exported_as_it_is(tokenizer, model_class, strict):
 @pytest.mark.parametrize("pooling", ["max", "last"])
 def test_each_pooling_is_exported(tokenizer, pooling):
     case = Case(ElmoForSequenceClassification, tokenizer, classifier_pooling=pooling)
+    exported = torch.export.export(case.model, (), case.example, dynamic_shapes=case.dynamic_shapes).module()
+    case.check(exported(**case.other))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "last"])
+def test_a_classifier_of_pairs_is_exported(tokenizer, pooling):
+    case = Case(ElmoForSequenceClassification, tokenizer, classifier_text_pairs=True, classifier_pooling=pooling)
     exported = torch.export.export(case.model, (), case.example, dynamic_shapes=case.dynamic_shapes).module()
     case.check(exported(**case.other))
 
@@ -154,7 +165,23 @@ def test_a_loss_is_not_exported(tokenizer):
         torch.export.export(case.model, (), {**case.example, "labels": labels})
 
 
-def test_a_tagger_is_not_exported(tokenizer):
-    case = Case(ElmoForTokenClassification, tokenizer)
-    with pytest.raises(ValueError, match=r"taggers .* move words, which is not exported"):
+MOVES_WORDS = r"heads with an encoder, taggers .* move words, which is not exported"
+ENCODER = {"encoder_hidden_size": 5}
+NOT_EXPORTED = {
+    "tagger": (ElmoForTokenClassification, {}, MOVES_WORDS),
+    "encoder": (ElmoForSequenceClassification, {**ENCODER, "encoder_type": "bilstm"}, MOVES_WORDS),
+    "pairs": (
+        ElmoForSequenceClassification,
+        {**ENCODER, "encoder_type": "esim", "classifier_text_pairs": True},
+        MOVES_WORDS,
+    ),
+    "question answering": (ElmoForQuestionAnswering, ENCODER, MOVES_WORDS),
+    "coreference": (ElmoForCoreferenceResolution, {}, r"resolvers of coreference choose spans, which is not exported"),
+}
+
+
+@pytest.mark.parametrize(("model_class", "settings", "said"), NOT_EXPORTED.values(), ids=NOT_EXPORTED)
+def test_heads_that_are_not_exported(tokenizer, model_class, settings, said):
+    case = Case(model_class, tokenizer, **settings)
+    with pytest.raises(ValueError, match=said):
         torch.export.export(case.model, (), case.example, dynamic_shapes=case.dynamic_shapes)

@@ -33,7 +33,8 @@ def difference(model: PreTrainedModel, file: Path) -> float:
     for sentences in BATCHES:
         for side in ("right", "left"):
             tokenizer = ElmoTokenizer(word_splitting="whitespace", padding_side=side)
-            batch = tokenizer(sentences, padding=True, return_tensors="pt")
+            pairs = [sentences[::-1]] if getattr(model, "reads_text_pairs", False) else []
+            batch = tokenizer(sentences, *pairs, padding=True, return_tensors="pt")
             with torch.no_grad():
                 output = model(**batch, output_hidden_states=True)
             found = session.run(None, {key: batch[key].numpy() for key in ("input_ids", "attention_mask")})
@@ -98,6 +99,11 @@ def test_a_classifier_by_the_command(tmp_path, capsys):
     assert difference(model, file) < 5e-6
     session = pytest.importorskip("onnxruntime").InferenceSession(str(file))
     assert names_and_shapes(session.get_outputs()) == {"logits": ["batch", 3]}
+
+
+def test_a_classifier_of_pairs(tmp_path):
+    model = random_model(ElmoConfig(**TINY, classifier_text_pairs=True), ElmoForSequenceClassification)
+    assert difference(model, export_onnx(model, tmp_path / "classifier.onnx")) < 5e-6
 
 
 def test_the_shipped_model(tmp_path):
