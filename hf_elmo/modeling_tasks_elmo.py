@@ -187,6 +187,9 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
             all_layers = bool(wanted) or self.output_mix is not None
             mix, output = self._run(input_ids, inputs_embeds, mask, state, special, texts, text_pairs, all_layers)
+            if text_pairs and wanted and torch.is_grad_enabled() and not torch.compiler.is_exporting():
+                # Mixed from what is given back, as in ElmoModel, so that a gradient on the way is found there.
+                mix = expand(self.elmo.scalar_mix([layer[mask] for layer in output])[0], mask)
             vectors.append(mix)
             layers = output and [layer[mask] for layer in output] if self.output_mix is not None else None
             output = output if wanted else None
@@ -322,7 +325,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                 f"word_vector_ids has the shape {list(word_vector_ids.shape)}, but must be {list(mask.shape)}."
             )
         rows = self.word_vectors.num_embeddings
-        if word_vector_ids.device.type == "cpu" and word_vector_ids.numel() and int(word_vector_ids.max()) >= rows:
+        readable = word_vector_ids.device.type == "cpu" and not torch.compiler.is_exporting()
+        if readable and word_vector_ids.numel() and int(word_vector_ids.max()) >= rows:
             raise ValueError(
                 f"word_vector_ids holds {int(word_vector_ids.max())}, but word_vectors_vocab_size is {rows}: the "
                 "tokenizer has other words than the model."

@@ -119,6 +119,15 @@ def test_a_classifier_of_pairs_is_exported(tokenizer, pooling):
     case.check(exported(**case.other))
 
 
+@pytest.mark.parametrize("use_elmo", [True, False])
+def test_a_classifier_with_word_vectors_is_exported(tokenizer, use_elmo):
+    tokenizer.words = ["the", "mat", "."]
+    settings = {"word_vectors_vocab_size": 6, "word_vectors_size": 4, "use_elmo": use_elmo}
+    case = Case(ElmoForSequenceClassification, tokenizer, **settings)
+    exported = torch.export.export(case.model, (), case.example, dynamic_shapes=case.dynamic_shapes).module()
+    case.check(exported(**case.other))
+
+
 @pytest.mark.parametrize("name", ["weight_ih", "weight_hh", "weight_hr"])
 def test_a_graph_exported_with_gradients_has_those_of_the_model(tokenizer, name):
     case = Case(ElmoModel, tokenizer)

@@ -278,6 +278,19 @@ def test_a_loss_on_the_logits_alone_is_warned_of(tokenizer: ElmoTokenizer, caplo
     assert ("does not train the CRF (tagging_crf) and has no lambda (scalar_mix_l2)" in caplog.text) == (head == "crf")
 
 
+@pytest.mark.parametrize("changes", [{}, {"scalar_mix_layer_norm": True}], ids=["plain", "layer norm"])
+@pytest.mark.parametrize("head", HEADS)
+def test_gradients_reach_the_layers_that_were_given_back(tokenizer: ElmoTokenizer, head: str, changes: dict) -> None:
+    model, inputs = make(head, freeze_bilm=False, **changes), encode(tokenizer, head)
+    output = model(**inputs, output_hidden_states=True)
+    for layer in output.hidden_states:
+        layer.retain_grad()
+    output.logits.square().sum().backward()
+    for layer in output.hidden_states:
+        assert layer.grad.abs().sum() > 0
+    torch.testing.assert_close(output.logits, model(**inputs).logits, atol=1e-6, rtol=1e-5)
+
+
 def test_a_fixed_mix_at_the_output(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
     make("last", elmo_at_output=True).save_pretrained(tmp_path)
     model = ElmoForSequenceClassification.from_pretrained(tmp_path, layer_weights=1)

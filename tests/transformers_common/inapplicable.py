@@ -29,6 +29,12 @@ CLASSIFIER: Reasons = MODELS | {
         "It makes shapes differ by another vocab_size, which counts the words of a softmax that this model has not.",
     ),
 }
+RESOLVER: Reasons = MODELS | {
+    "test_retain_grad_hidden_states_attentions": (
+        "does not require grad",
+        "It takes the gradient of the first output: the spans, which are whole numbers.",
+    ),
+}
 LANGUAGE_MODEL: Reasons = MODELS | {
     "test_resize_embeddings_untied": _RESIZE,
     "test_resize_embeddings_untied_no_reinit_on_post_init": _RESIZE,
