@@ -16,7 +16,9 @@ from transformers import PreTrainedModel, Trainer, TrainingArguments
 
 from hf_elmo import (
     ElmoConfig,
+    ElmoForCoreferenceResolution,
     ElmoForPreTraining,
+    ElmoForQuestionAnswering,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
     ElmoModel,
@@ -32,6 +34,8 @@ MODELS = {
     "AutoModelForSequenceClassification": ElmoForSequenceClassification,
     "AutoModelForTokenClassification": ElmoForTokenClassification,
     "AutoModelForPreTraining": ElmoForPreTraining,
+    "AutoModelForQuestionAnswering": ElmoForQuestionAnswering,
+    "AutoModelForCoreferenceResolution": ElmoForCoreferenceResolution,  # transformers has no such class
 }
 SETTINGS = {**TINY, "vocab_size": 9, "num_labels": 3}
 
@@ -90,7 +94,8 @@ SCRIPT = (
 import json
 import torch
 import transformers
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
 torch.set_num_threads(1)
 """
     + START
@@ -98,13 +103,22 @@ torch.set_num_threads(1)
 def say(*words):
     print("#", *words, file=sys.stderr, flush=True)
 
+def class_of(auto, source):
+    config = AutoConfig.from_pretrained(source, trust_remote_code=True)
+    return get_class_from_dynamic_module(config.auto_map[auto], source)
+
 def load(auto, source):
     tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=True)
-    model = getattr(transformers, auto).from_pretrained(source, trust_remote_code=True).eval()
+    if hasattr(transformers, auto):
+        model = getattr(transformers, auto).from_pretrained(source, trust_remote_code=True).eval()
+    else:
+        model = class_of(auto, source).from_pretrained(source).eval()
     assert type(model).__module__.startswith("transformers_modules."), type(model).__module__
     assert type(tokenizer).__module__.startswith("transformers_modules."), type(tokenizer).__module__
+    texts = [["The cat"], ["A cat sat"]] if getattr(model, "reads_text_pairs", False) else [["The cat"]]
     with torch.no_grad():
-        return model, tokenizer, model(**tokenizer(["The cat"], return_tensors="pt"))[0]
+        output = model(**tokenizer(*texts, return_tensors="pt"))
+    return model, tokenizer, getattr(output, "mention_scores", output[0])
 
 for auto, name, out in json.loads(sys.argv[1]):
     say(out, "load")
