@@ -11,12 +11,13 @@ import csv
 import hashlib
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from ..lines import read_lines
 from ..optional import import_optional
@@ -67,7 +68,8 @@ class RowSource:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: unknown ending or format, missing column, malformed line, bytes that are not of the encoding.
+        ValueError: unknown ending or format, missing column, malformed line, a row of a CSV or TSV with another number
+            of fields than the first, bytes that are not of the encoding.
     """
 
     path: Path
@@ -165,6 +167,8 @@ def _read_json_lines(source: RowSource) -> Iterator[Row | Pair]:
                         f"{where}: no key {key!r}{chosen_at}, but {list(value)!r:.200}; every object of a JSON lines "
                         f"file must hold the text under the same key{', and its pair' if paired else ''}"
                     )
+                if isinstance(value, _Repeated) and key in value.repeated:
+                    raise ValueError(f"{where}: the key {key!r} stands there twice; leave one of them, or rename it")
             yield _row([value[key] for key in keys], where)
         elif paired:
             raise ValueError(f"{where}: {value!r:.60} is no object with the key {source.text_pair_column!r}")
@@ -177,11 +181,29 @@ def _row(values: list[Any], where: str) -> Row | Pair:
     return check_row(values[0], where) if len(values) == 1 else check_pair(tuple(values), where)
 
 
+class _Repeated(dict):
+    """A JSON object in which keys stand more than once."""
+
+    repeated: set[str]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, a [`_Repeated`] where a key would replace the value of an earlier one."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        found = _Repeated(found)
+        found.repeated = {key for key, count in Counter(key for key, _ in pairs).items() if count > 1}
+    return found
+
+
+_decode_json = json.JSONDecoder(object_pairs_hook=_object).decode
+
+
 def _parse_json(line: str, where: str) -> Any:
     if not line.strip():
         raise ValueError(f'{where}: empty; each line of a JSON lines file holds one value (a blank row is "")')
     try:
-        return json.loads(line)
+        return _decode_json(line)
     except json.JSONDecodeError as error:
         raise ValueError(
             f"{where}: malformed JSON at column {error.colno} ({error.msg}); each line must hold one whole value (one "
@@ -204,20 +226,36 @@ def _read_csv(source: RowSource) -> Iterator[Row | Pair]:
 
 def _csv_columns(source: RowSource, rows: Any) -> Iterator[Row | Pair]:
     wanted = [source.text_column] if source.text_pair_column is None else [source.text_column, source.text_pair_column]
-    positions = wanted if isinstance(source.text_column, int) else None
+    positions, width = None, 0
     for fields in rows:
         if not fields:  # csv parses an empty line as no fields: it is no row
             continue
         if positions is None:
-            positions = [fields.index(name) for name in source.columns(fields, str(source))]
-            continue
-        for option, position in zip(("text_column", "text_pair_column"), positions, strict=False):
-            if not 0 <= position < len(fields):
-                raise ValueError(
-                    f"{source}, line {rows.line_num}: {len(fields)} fields, none at position {position} (counted "
-                    f"from 0); fix the line, or choose another {option}"
-                )
+            width, where = len(fields), f"{source}, line {rows.line_num}"
+            if not isinstance(source.text_column, int):
+                positions = [fields.index(name) for name in source.columns(fields, str(source))]
+                continue
+            positions = wanted
+            for option, position in zip(("text_column", "text_pair_column"), positions, strict=False):
+                if not 0 <= position < width:
+                    raise ValueError(
+                        f"{where}: {width} fields, none at position {position} (counted from 0); fix the line, or "
+                        f"choose another {option}"
+                    )
+        if len(fields) != width:
+            _refuse_width(source, rows.line_num, len(fields), width)
         yield fields[positions[0]] if len(positions) == 1 else (fields[positions[0]], fields[positions[1]])
+
+
+def _refuse_width(source: RowSource, line: int, found: int, width: int) -> NoReturn:
+    """Raises ValueError for a row that has more or fewer fields than the first: a separator or a line break in a text
+    that is not quoted ends it there, and what is left would be read as if it were whole."""
+    remedy = "quote a text that holds a comma or a line break"
+    if source.resolved_format == "tsv":
+        remedy = "replace tabs and line breaks within texts, which a TSV cannot quote"
+    if found < width:
+        remedy = f"add those that are missing, or {remedy}"
+    raise ValueError(f"{source}, line {line}: {found} fields, but the first row has {width}; {remedy}")
 
 
 def _read_parquet(source: RowSource) -> Iterator[Row | Pair]:

@@ -70,6 +70,12 @@ def test_parquet_takes_lists_of_words_and_null(tmp_path):
     assert list(RowSource(tmp_path / "a.parquet")) == [["a", "b"], "", []]
 
 
+def test_json_keys_that_are_not_read_may_repeat(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"id": 1, "id": 2, "text": "a", "meta": {"text": "b", "text": "c"}}\n')
+    assert list(RowSource(path)) == ["a"]
+
+
 @pytest.mark.parametrize("column", ["body", 1])
 def test_csv_column_by_name_and_by_position(tmp_path, column):
     path = tmp_path / "a.csv"
@@ -107,6 +113,12 @@ BAD_FILES = {
     "json malformed": ("a.jsonl", b'{"text": "a"}\n{"text": \n', {}, r"line 2: malformed JSON at column \d+"),
     "json empty line": ("a.jsonl", b'"a"\n\n"b"\n', {}, r"line 2: empty"),
     "json nested deeply": ("a.jsonl", b'"a"\n' + b"[" * 200_000 + b"]" * 200_000, {}, "line 2: .*a line holds text"),
+    "json key twice": (
+        "a.jsonl",
+        b'{"text": "a"}\n{"text": "a", "te\\u0078t": "b"}\n',
+        {},
+        r"a\.jsonl, line 2: .*'text'",
+    ),
     "json number too long": ("a.jsonl", b'"a"\n' + b"9" * 5000, {}, "line 2: .*digits.*a line holds text"),
     "json column unclear": ("a.jsonl", b'{"txt": "b", "n": 1}\n', {}, r"line 1: which column holds .*'txt', 'n'"),
     "json column missing": (
@@ -124,7 +136,19 @@ BAD_FILES = {
     "csv column twice": ("a.csv", b"text,text\n1,a\n", {}, r"2 columns are named 'text'"),
     "csv column missing": ("a.csv", b"id,body\n1,a\n", {"text_column": "text"}, r"no column 'text'.*'id', 'body'"),
     "csv column unclear": ("a.csv", b"id,body\n1,a\n", {}, r"which column holds the text.*'id', 'body'"),
-    "csv short line": ("a.csv", b"id,text\n1,a\n2\n", {}, r"line 3: 1 fields, none at position 1"),
+    "csv short line": ("a.csv", b"id,text\n1,a\n2\n", {}, r"line 3: 1 fields, but the first row has 2; add .*missing"),
+    "csv broken line": (
+        "a.csv",
+        b"text,id\na\nb,1\n",
+        {},
+        r"line 2: 1 fields, .* quote a text that holds .*line break",
+    ),
+    "csv long line": ("a.csv", b"id,text\n\n1,Hello, world\n", {}, r"a\.csv, line 3: 3 fields, .* has 2; quote a text"),
+    "csv long line of one column": ("a.csv", b"text\n'a'\nHello, world\n", {}, r"line 3: 2 fields, .* has 1; quote a"),
+    "csv long line without a header": ("a.csv", b"a\nb,c\n", {"text_column": 0}, r"line 2: 2 fields, .* has 1; quote"),
+    "csv position missing": ("a.csv", b"a,b\n", {"text_column": 2}, r"line 1: 2 fields, none at position 2"),
+    "tsv long line": ("a.tsv", b"id\ttext\n1\tHello,\tworld\n", {}, r"a\.tsv, line 2: 3 fields, .* replace tabs"),
+    "tsv broken line": ("a.tsv", b"text\tid\na\nb\t1\n", {}, r"line 2: 1 fields, .* or replace .*line breaks"),
     "csv quote never closed": ("a.csv", b'id,text\n1,"a\n2,b\n', {}, r"a\.csv: malformed CSV"),
     "ending unknown": ("a.docx", b"", {}, r"unknown ending '\.docx'.*\.jsonl"),
     "ending missing": ("corpus", b"", {}, r"unknown ending ''"),
@@ -226,7 +250,9 @@ def test_a_pair_may_be_a_number_words_or_null(tmp_path):
         ("a.jsonl", '{"text": "a", "b": "c"}\n["x", "y"]\n', {"text_pair_column": "b"}, "line 2: .* is no object with"),
         ("a.jsonl", '{"text": "a", "b": 1.5}\n', {"text_pair_column": "b"}, "line 1: expected text .*got float 1.5"),
         ("a.jsonl", '{"text": "a", "b": true}\n', {"text_pair_column": "b"}, "line 1: expected text .*got bool True"),
-        ("a.csv", "text,b\na,c\na\n", {"text_pair_column": "b"}, "line 3: 1 fields, .*another text_pair_column"),
+        ("a.csv", "text,b\na,c\na\n", {"text_pair_column": "b"}, "line 3: 1 fields, .* first row has 2"),
+        ("a.csv", "a,b\n", {"text_column": 0, "text_pair_column": 2}, "none at position 2 .*another text_pair_column"),
+        ("a.jsonl", '{"text": "a", "b": 1, "b": 2}\n', {"text_pair_column": "b"}, "line 1: the key 'b' stands .*twice"),
         ("a.csv", "text,b\na,c\n", {"text_pair_column": "x"}, "no column 'x'; choose text_pair_column among"),
         ("a.csv", "c,b,d\n", {"text_pair_column": "b"}, r"which column holds the text.*\['c', 'd'\]"),
         ("a.csv", "text,b\n", {"text_column": "b", "text_pair_column": "b"}, "are both 'b'"),
