@@ -94,8 +94,8 @@ class ElmoForSequenceClassification(ElmoTaskModel):
 
         Raises:
             ValueError: a row holds two texts and `config.classifier_text_pairs` is off, or the other way around; or
-                whole numbers are `labels` of a single output, and `config.problem_type` does not say what they are; or
-                an input does not fit, as [`ElmoTaskModel.read_words`] says.
+                `labels` has another shape; or whole numbers are those of a single output, and `config.problem_type`
+                does not say what they are; or an input does not fit, as [`ElmoTaskModel.read_words`] says.
         """
         read = self.read_words(
             input_ids,
@@ -168,38 +168,54 @@ def sequence_classification_loss(
 
     Args:
         labels: `[batch]` integers (single label), `[batch, num_labels]` zeros and ones (several), or floats
-            (regression).
+            (regression); `[batch]` and `[batch, 1]` are the same.
         logits: `[batch, num_labels]`.
         num_items_in_batch: the labels of all accumulated steps; `None` for the mean over `labels`.
 
     Raises:
-        ValueError: a label is out of range; or, with `num_items_in_batch`, one is -100, which is not counted there.
+        ValueError: `labels` has another shape or one is out of range; or, with `num_items_in_batch`, one is -100, which
+            is not counted there.
     """
-    if config.problem_type is None:
+    problem_type = config.problem_type
+    if problem_type is None:
         if config.num_labels == 1 and not labels.is_floating_point():
             raise ValueError(
                 f"labels are {labels.dtype} and num_labels is 1: say what they are with problem_type, "
                 '"multi_label_classification" for 0 and 1 by one sigmoid or "regression" for numbers; or num_labels=2.'
             )
         several = "single_label_classification" if not labels.is_floating_point() else "multi_label_classification"
-        config.problem_type = "regression" if config.num_labels == 1 else several
-    labels = labels.to(logits.device)
-    if config.problem_type == "regression" and num_items_in_batch is not None:
-        _require_counted(labels)
-    if config.problem_type != "regression" and not torch.compiler.is_compiling():
-        require_labels(labels, 2 if config.problem_type == "multi_label_classification" else config.num_labels)
-    if config.problem_type == "single_label_classification":
-        total = nn.functional.cross_entropy(logits, labels.view(-1), reduction="sum")
-    elif config.problem_type == "regression":
-        total = nn.functional.mse_loss(logits.view(-1), labels.view(-1).to(logits.dtype), reduction="sum")
+        problem_type = "regression" if config.num_labels == 1 else several
+    targets = _one_for_each(labels.to(logits.device), logits, problem_type)
+    if config.problem_type is None:
+        config.problem_type = problem_type
+    if problem_type == "regression" and num_items_in_batch is not None:
+        _require_counted(targets)
+    if problem_type != "regression" and not torch.compiler.is_compiling():
+        require_labels(targets, 2 if problem_type == "multi_label_classification" else config.num_labels)
+    if problem_type == "single_label_classification":
+        total = nn.functional.cross_entropy(logits, targets, reduction="sum")
+    elif problem_type == "regression":
+        total = nn.functional.mse_loss(logits, targets.to(logits.dtype), reduction="sum")
     else:
-        labels = labels.view(-1, 1) if config.num_labels == 1 else labels
-        known, targets = (part.to(logits.dtype) for part in (labels != -100, labels))
-        total = nn.functional.binary_cross_entropy_with_logits(logits, targets, weight=known, reduction="sum")
+        known, classes = (part.to(logits.dtype) for part in (targets != -100, targets))
+        total = nn.functional.binary_cross_entropy_with_logits(logits, classes, weight=known, reduction="sum")
     if num_items_in_batch is not None:
         return total / num_items_in_batch
-    counted = torch.ones_like(labels) if config.problem_type == "regression" else labels != -100
+    counted = torch.ones_like(targets) if problem_type == "regression" else targets != -100
     return total / counted.sum().clamp(min=1)
+
+
+def _one_for_each(labels: Tensor, logits: Tensor, problem_type: str) -> Tensor:
+    """The labels `[batch]` of single classes, else in the shape of `logits`; a loss would broadcast any others, or pair
+    them with other rows' logits (ValueError)."""
+    batch, width = logits.shape
+    width = 1 if problem_type == "single_label_classification" else width
+    if labels.shape != (batch, width) and (labels.shape != (batch,) or width != 1):
+        raise ValueError(
+            f"labels has the shape {list(labels.shape)}, but must be {[batch] if width == 1 else [batch, width]} for a "
+            f"{problem_type}: give those, or another config.problem_type."
+        )
+    return labels.view(-1) if problem_type == "single_label_classification" else labels.view(logits.shape)
 
 
 @torch.compiler.disable  # it asks for the values

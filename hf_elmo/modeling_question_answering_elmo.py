@@ -244,7 +244,7 @@ def _positions(starts: Tensor | None, ends: Tensor | None, places: Tensor, no_an
     for name, given in (("start_positions", starts), ("end_positions", ends)):
         if given is None:
             raise ValueError(f"{name} is missing: an answer has a start and an end.")
-        if given.dim() not in (1, 2) or given.numel() != len(places):
+        if given.shape not in ((len(places),), (len(places), 1)):
             raise ValueError(
                 f"{name} has the shape {list(given.shape)}, but must be [{len(places)}], one for each row."
             )

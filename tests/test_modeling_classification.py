@@ -1,5 +1,6 @@
 """ElmoForSequenceClassification: pooling, the head, losses, what is trained, and exact gradient accumulation."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -225,6 +226,43 @@ def test_one_output_and_whole_numbers_need_a_word(inputs: dict) -> None:
     for problem in ("regression", "multi_label_classification"):
         output = make(num_labels=1, problem_type=problem)(**inputs, labels=labels)
         torch.testing.assert_close(output.loss, plain_loss(problem, output.logits.view(-1), labels.float()))
+
+
+@pytest.mark.parametrize(
+    ("problem", "outputs", "labels", "expected"),
+    [
+        ("regression", 2, torch.arange(8.0).view(2, 4), "[4, 2]"),
+        ("regression", 3, torch.tensor([0.5]), "[4, 3]"),  # it was broadcast
+        ("regression", 1, torch.ones(2, 2), "[4]"),
+        ("multi_label_classification", 3, torch.ones(3, 4), "[4, 3]"),
+        ("multi_label_classification", 3, torch.ones(4), "[4, 3]"),
+        ("multi_label_classification", 1, torch.ones(2, 2), "[4]"),
+        ("single_label_classification", 3, torch.ones(2, 2, dtype=torch.int64), "[4]"),
+        ("single_label_classification", 3, torch.ones(1, 4, dtype=torch.int64), "[4]"),
+        (None, 3, torch.ones(4, 3, dtype=torch.int64), "[4]"),
+    ],
+)
+def test_labels_of_another_shape(
+    inputs: dict, problem: str | None, outputs: int, labels: Tensor, expected: str
+) -> None:
+    model = make(num_labels=outputs, problem_type=problem)
+    said = f"labels has the shape {list(labels.shape)}, but must be {expected} for a "
+    with pytest.raises(ValueError, match=re.escape(said)):
+        model(**inputs, labels=labels)
+    assert model.config.problem_type == problem
+
+
+def test_one_label_is_not_broadcast_over_the_outputs_of_one_row(inputs: dict) -> None:
+    model, row = make(num_labels=3, problem_type="regression"), {name: part[:1] for name, part in inputs.items()}
+    with pytest.raises(ValueError, match=r"labels has the shape \[1\], but must be \[1, 3\]"):
+        model(**row, labels=torch.ones(1))
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_column_of_labels_is_as_good_as_a_row(inputs: dict, problem: str) -> None:
+    labels = torch.tensor([1, 0, 0, 1])
+    model = make(num_labels=LABELS if problem.startswith("single") else 1, problem_type=problem)
+    assert torch.equal(model(**inputs, labels=labels[:, None]).loss, model(**inputs, labels=labels).loss)
 
 
 def test_a_label_of_minus_100_takes_no_part(inputs: dict) -> None:

@@ -398,6 +398,8 @@ def test_positions_that_do_not_fit(inputs: dict) -> None:
         make()(**inputs, start_positions=STARTS)
     with pytest.raises(ValueError, match=r"start_positions has the shape \[3\], but must be \[4\]"):
         make()(**inputs, start_positions=STARTS[:3], end_positions=ENDS)
+    with pytest.raises(ValueError, match=r"end_positions has the shape \[2, 2\], but must be \[4\]"):
+        make()(**inputs, start_positions=STARTS, end_positions=ENDS.view(2, 2))
     column = make()(**inputs, start_positions=STARTS[:, None], end_positions=ENDS[:, None]).loss
     torch.testing.assert_close(column, make()(**inputs, start_positions=STARTS, end_positions=ENDS).loss)
 
