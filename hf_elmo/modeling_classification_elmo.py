@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
-from transformers.utils import can_return_tuple
 
+from .arguments_elmo import model_forward
 from .configuration_elmo import ElmoConfig
 from .encoders_elmo import (
     ElmoAttentionPooling,
@@ -62,7 +62,7 @@ class ElmoForSequenceClassification(ElmoTaskModel):
         self.loss_function = sequence_classification_loss
         self.post_init()
 
-    @can_return_tuple
+    @model_forward
     def forward(
         self,
         input_ids: Tensor | None = None,

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 from torch.utils.checkpoint import checkpoint
 from transformers import initialization as init
-from transformers.utils import ModelOutput, can_return_tuple
+from transformers.utils import ModelOutput
 
+from .arguments_elmo import model_forward
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .configuration_tasks_elmo import BOUNDARY_ID
 from .encoders_elmo import ElmoTaskEncoder, masked_softmax
@@ -247,7 +248,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         self.gate = nn.Linear(2 * size, size) if config.coreference_refinements else None
         self.post_init()
 
-    @can_return_tuple
+    @model_forward
     def forward(
         self,
         input_ids: Tensor | None = None,

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.utils import ModelOutput, can_return_tuple, logging
+from transformers.utils import ModelOutput, logging
 
+from .arguments_elmo import model_forward
 from .backends_elmo import is_plain
 from .characters_elmo import ElmoCharacterEncoder
 from .configuration_elmo import WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID, ElmoConfig
@@ -363,7 +364,7 @@ class ElmoModel(ElmoPreTrainedModel):
     def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.char_encoder.embedding = value
 
-    @can_return_tuple
+    @model_forward
     def forward(
         self,
         input_ids: Tensor | None = None,

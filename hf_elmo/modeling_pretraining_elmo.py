@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from transformers.utils import ModelOutput, can_return_tuple
+from transformers.utils import ModelOutput
 
+from .arguments_elmo import model_forward
 from .backends_elmo import is_plain
 from .characters_elmo import bilm_linear
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
@@ -89,7 +90,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         """Trains everything, as at the start."""
         self.set_trainable()
 
-    @can_return_tuple
+    @model_forward
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -225,24 +226,22 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         backward_input_ids: Tensor | None,
     ) -> tuple[Packing, list[Tensor], State]:
         """The biLM's layers, each `[packed, 2P]`."""
-        elmo = self.elmo
         mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
         require_state(self.config, state, len(mask))
         packing = Packing.of(mask)
         given = input_ids if inputs_embeds is None else inputs_embeds
         words = given.flatten(0, 1)[packing.positions]
         if backward_input_ids is None:
-            layers, state = elmo.read(words, packing, state)
+            layers, state = self.elmo.read(words, packing, state)
             return packing, [packing.join(layer) for layer in layers], state
         if input_ids is None or backward_input_ids.shape != input_ids.shape:
             raise ValueError(
-                f"backward_input_ids has the shape {list(backward_input_ids.shape)}: it goes with "
-                "input_ids of that shape."
+                f"backward_input_ids has the shape {list(backward_input_ids.shape)}, but must have that of input_ids."
             )
         # Both directions' words at once, so that a word that both read is computed once.
         words = torch.cat((words, backward_input_ids.flatten(0, 1)[packing.positions]))
         numbers = torch.arange(len(words), device=words.device).view(2, -1)
-        layers, state = elmo.read(words, packing, state, numbers)
+        layers, state = self.elmo.read(words, packing, state, numbers)
         return packing, [torch.cat(tuple(layer), dim=1) for layer in layers], state
 
     def _pack_labels(self, labels: Tensor, packing: Packing) -> Sequence[Tensor]:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
-from transformers.utils import can_return_tuple
 
+from .arguments_elmo import model_forward
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .encoders_elmo import ElmoAttentionPooling, ElmoBiLSTM, ElmoTaskEncoder, masked_softmax, max_over
 from .lstm_elmo import State
@@ -132,7 +132,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         self.span = ElmoAnswerSpan(2 * hidden, hidden, config)
         self.post_init()
 
-    @can_return_tuple
+    @model_forward
     def forward(
         self,
         input_ids: Tensor | None = None,

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from transformers.utils import ModelOutput, can_return_tuple
+from transformers.utils import ModelOutput
 
+from .arguments_elmo import model_forward
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .crf_elmo import ElmoCRF, allowed_transitions
 from .encoders_elmo import ElmoTaskEncoder
@@ -73,7 +74,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
         self.loss_type = "ForTokenClassification"
         self.post_init()
 
-    @can_return_tuple
+    @model_forward
     def forward(
         self,
         input_ids: Tensor | None = None,

@@ -14,6 +14,7 @@ from .configuration_elmo import VERSION
 _CONFIGURATION = ("configuration_elmo.py", "configuration_tasks_elmo.py")
 _BASE = (
     *_CONFIGURATION,
+    "arguments_elmo.py",
     "backends_elmo.py",
     "characters_elmo.py",
     "lstm_elmo.py",

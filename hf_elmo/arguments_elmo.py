@@ -1,0 +1,59 @@
+"""What all models' `forward` share: `return_dict`, and a word on arguments that have no effect."""
+
+import difflib
+import inspect
+from collections.abc import Callable
+from functools import wraps
+
+import torch
+from torch import nn
+from transformers.utils import TransformersKwargs, can_return_tuple, logging
+
+logger = logging.get_logger(f"transformers.{__name__}")
+
+# What Trainer, pipelines, PEFT and the tokenizers of transformers hand to every model, whether it reads it or not.
+OF_TRANSFORMERS = frozenset(TransformersKwargs.__annotations__) | {
+    "cache_position",
+    "head_mask",
+    "length",
+    "offset_mapping",
+    "overflow_to_sample_mapping",
+    "past_key_values",
+    "return_dict",
+    "return_loss",
+    "special_tokens_mask",
+    "task_ids",
+    "token_type_ids",
+    "use_cache",
+    "word_vector_ids",
+}
+
+
+def model_forward(forward: Callable) -> Callable:
+    """A model's `forward` as transformers calls it: with `return_dict`, and with arguments for other models, which it
+    leaves aside in its `**kwargs`. Any argument that is neither its own nor one of those is most likely misspelled: it
+    is warned of once."""
+    own = [name for name, one in inspect.signature(forward).parameters.items() if one.kind is not one.VAR_KEYWORD]
+    known = OF_TRANSFORMERS.union(own)
+
+    @can_return_tuple
+    @wraps(forward)
+    def checked(self: nn.Module, *args: object, **kwargs: object) -> object:
+        if not torch.compiler.is_compiling() and not kwargs.keys() <= known:
+            _warn(self, forward.__qualname__, own, {name: kwargs[name] for name in kwargs if name not in known})
+        return forward(self, *args, **kwargs)
+
+    return checked
+
+
+def _warn(model: nn.Module, forward: str, own: list[str], given: dict[str, object]) -> None:
+    loss = vars(model).get("_loss_function")  # one of the user's own may read what is left
+    of_loss = () if loss is None else inspect.signature(loss).parameters
+    for name, value in given.items():
+        if value is not None and name not in of_loss:
+            nearest = difflib.get_close_matches(name, own, n=1)
+            meant = f"; did you mean {nearest[0]}?" if nearest else "."
+            logger.warning_once(f"{forward} has no argument {name} (it has no effect){meant}")
+
+
+__all__ = ["model_forward"]
