@@ -11,14 +11,16 @@ from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
-# What Trainer, pipelines, PEFT and the tokenizers of transformers hand to every model, whether it reads it or not.
-OF_TRANSFORMERS = frozenset(TransformersKwargs.__annotations__) | {
+# What Trainer, pipelines, PEFT, tokenizers and hf_elmo.encode_questions (`piece`) hand to a model, whether it reads it
+# or not.
+NOT_READ = frozenset(TransformersKwargs.__annotations__) | {
     "cache_position",
     "head_mask",
     "length",
     "offset_mapping",
     "overflow_to_sample_mapping",
     "past_key_values",
+    "piece",
     "return_dict",
     "return_loss",
     "special_tokens_mask",
@@ -34,7 +36,7 @@ def model_forward(forward: Callable) -> Callable:
     leaves aside in its `**kwargs`. Any argument that is neither its own nor one of those is most likely misspelled: it
     is warned of once."""
     own = [name for name, one in inspect.signature(forward).parameters.items() if one.kind is not one.VAR_KEYWORD]
-    known = OF_TRANSFORMERS.union(own)
+    known = NOT_READ.union(own)
 
     @can_return_tuple
     @wraps(forward)
