@@ -29,7 +29,7 @@ from ..spelling import tokenizer_fingerprint
 from ..tokenization_elmo import ElmoTokenizer
 from .engine import BOUNDARIES, CorpusEncoder
 from .memory import EmbeddedRows
-from .parts import PartsFolder, RowLayout, create, require_free
+from .parts import PartsFolder, RowLayout, create, require_free, require_other_file
 from .readers import NamedRow, Row, RowSource, RowsRead, SentenceSource, Survey, survey
 from .writers import check_names, check_row_count, writer_for
 
@@ -132,9 +132,9 @@ def embed(
 
     Raises:
         FileNotFoundError, FileExistsError: no such input; the output exists.
-        ValueError: unknown layer, option or ending; malformed input; a number too large for an `output_dtype` of
-            float16; the interrupted run had other settings. (Vectors that are not finite, as a diverged model has
-            them, are warned of once.)
+        ValueError: unknown layer, option or ending; malformed input; `output` is the input; a number too large for an
+            `output_dtype` of float16; the interrupted run had other settings. (Vectors that are not finite, as a
+            diverged model has them, are warned of once.)
         TypeError: a row is neither text nor a list of words.
         ImportError: a library for the file format is not installed.
         BlockingIOError: another run is writing `output`.
@@ -144,6 +144,7 @@ def embed(
     check_options(pooling, output_dtype, batch_tokens, window)
     parts = None if output is None else PartsFolder(Path(output))
     if parts is not None:  # where there are parts, it is looked at again with the folder locked
+        require_other_file(inputs, parts.output)
         _check_output(parts.output, overwrite or parts.path.is_dir())
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     if isinstance(inputs, (str, os.PathLike)) and str(inputs) != "-":

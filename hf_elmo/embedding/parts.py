@@ -183,6 +183,13 @@ def require_free(output: Path, overwrite: bool) -> None:
         raise FileExistsError(f"output {str(output)!r} exists; choose another name, or overwrite=True (--overwrite)")
 
 
+def require_other_file(inputs: Any, output: Path) -> None:
+    """Refuses an output that is the file to read, which it would replace (ValueError)."""
+    is_file = isinstance(inputs, (str, os.PathLike)) and os.path.exists(inputs)
+    if is_file and os.path.exists(output) and os.path.samefile(inputs, output):
+        raise ValueError(f"output {str(output)!r} is the input, which would be lost; choose another name")
+
+
 class PartsFolder:
     """The folder of a corpus's finished windows.
 

@@ -26,7 +26,7 @@ from ..embedding.corpus import (
     rows_of,
     sentence_source,
 )
-from ..embedding.parts import PartsFolder, create, require_free
+from ..embedding.parts import PartsFolder, create, require_free, require_other_file
 from ..embedding.readers import Pair, Row, RowsRead, Survey, survey
 from ..evaluation import evaluation_mode
 from ..modeling_classification_elmo import ElmoForSequenceClassification
@@ -111,13 +111,15 @@ def predict(
         FileNotFoundError, FileExistsError: no such input; the output exists.
         ValueError: the model has no head, or is a resolver that reads speakers or genres; it reads pairs and
             `text_pair_column` is missing, or the other way around; unknown ending, or clusters in `.tsv`; malformed
-            input; a result is not finite, as of weights that diverged; the interrupted run had other settings.
+            input; `output` is the input; a result is not finite, as of weights that diverged; the interrupted run had
+            other settings.
         TypeError: a row is neither text nor words, or no tuple where a model reads pairs.
     """
     if batch_tokens < 1:
         raise ValueError(f"batch_tokens is {batch_tokens}, but must be 1 or more.")
     parts = None if output is None else PartsFolder(Path(output))
     if parts is not None:  # where there are parts, it is looked at again with the folder locked
+        require_other_file(inputs, parts.output)
         _check_output(parts.output, overwrite or parts.path.is_dir())
     model, tokenizer = load_head(HEADS, model, tokenizer, device)
     pairs = _reads_pairs(model)

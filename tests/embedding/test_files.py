@@ -39,6 +39,21 @@ def test_a_file_of_sentences_becomes_a_file_of_vectors(tmp_path, model, ending):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", target.name]
 
 
+@pytest.mark.parametrize("name", ["in.parquet", "./x/../in.parquet", "link.parquet"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_output_that_is_the_input_is_refused(tmp_path, model, monkeypatch, name, overwrite):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"text": ROWS[:2]}), tmp_path / "in.parquet")
+    (tmp_path / "link.parquet").symlink_to("in.parquet")
+    (tmp_path / "x").mkdir()
+    before = (tmp_path / "in.parquet").read_bytes()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"parquet' is the input, which would be lost; choose another name"):
+        embed(model, "in.parquet", name, overwrite=overwrite)
+    assert (tmp_path / "in.parquet").read_bytes() == before
+
+
 @pytest.mark.parametrize("window", [1, 13, 10_000])
 def test_the_window_does_not_change_the_rows(tmp_path, model, window):
     embed(model, ROWS, tmp_path / "out.npz", window=window, batch_tokens=30)

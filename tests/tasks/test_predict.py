@@ -263,6 +263,14 @@ def test_a_run_killed_after_its_result_is_ended_by_the_next(tmp_path: Path, monk
         predict(folder, TEXTS, output)
 
 
+def test_an_output_that_is_the_input_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('"a text"\n', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"in.jsonl' is the input, which would be lost"):
+        predict(checkpoint(tmp_path / "model"), source, source, overwrite=True)
+    assert source.read_text(encoding="utf-8") == '"a text"\n'
+
+
 def test_an_output_of_an_unknown_ending_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"unknown ending; take .jsonl or .tsv"):
         predict(checkpoint(tmp_path / "model"), TEXTS, tmp_path / "out.txt")
