@@ -154,6 +154,11 @@ def _require_whole(folder: Path) -> None:
         )
     load_tokenizer(folder)
     load_checkpoint(getattr(hf_elmo, found[0]), folder)
+    if not any(_matches(path.name, WEIGHTS) for path in folder.iterdir()):
+        raise ValueError(
+            f"{folder} has its weights in another format than safetensors, which would be left out: load it, and save "
+            "it again with save_pretrained."
+        )
 
 
 def _auto_maps(folder: Path) -> list[str]:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard, constants
+from safetensors.torch import load_file
 
 import hf_elmo
 from hf_elmo import (
@@ -294,6 +295,9 @@ def broken(folder: Path, how: str) -> None:
         (folder / "config.json").write_text("{")
     elif how == "no weights":
         (folder / "model.safetensors").unlink()
+    elif how == "pickled weights":
+        torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
     elif how == "other weights":
         ElmoForPreTraining(ElmoConfig(**TINY, vocab_size=9)).save_pretrained(folder / "other")
         (folder / "other" / "config.json").replace(folder / "config.json")
@@ -313,6 +317,7 @@ def broken(folder: Path, how: str) -> None:
         ("no class", "is a checkpoint of no class"),
         ("damaged config", r"config\.json is no JSON"),
         ("no weights", r"no file named model\.safetensors"),
+        ("pickled weights", "its weights in another format than safetensors"),
         ("other weights", "without its softmax over words"),
         ("no tokenizer", r"has no tokenizer\.json"),
         ("damaged tokenizer", "cannot be loaded, a file of it is damaged"),
