@@ -3,13 +3,11 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from huggingface_hub import cached_assets_path
-
 from .allennlp_archive import convert_archive
 from .archives import inner_folder
 from .bilm_tf import convert_bilm_tf, find_checkpoint, import_tensorflow
 from .checkpoint import convert_published, require_digest, require_dtype
-from .download import PUBLISHED_TRAININGS, download, download_training, published_model
+from .download import PUBLISHED_TRAININGS, cache_folder, download, download_training, published_model
 from .manylangs import convert_manylangs
 from .output import require_absent
 from .published import NLPL_HOSTS, default_word_splitting, manylangs_number, page
@@ -77,7 +75,8 @@ def convert_named(
             weights, or of `"original-softmax"` a TensorFlow checkpoint and its vocabulary, unless that is beside it.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the weights in the folder.
         word_splitting: how the tokenizer splits text; by default that of the model's kind.
-        cache_dir: where the downloaded files are kept; by default huggingface_hub's assets folder.
+        cache_dir: where the downloaded files are kept, in a folder of the model's name; by default huggingface_hub's
+            assets folder.
         digest: the SHA-256 that the weights, or the archive, must have, in hexadecimal digits.
 
     Returns:
@@ -106,7 +105,7 @@ def convert_named(
         return convert_published(model, out, files=files, cache_dir=cache_dir, digest=digest, **how)
     require_dtype(dtype)
     require_absent(Path(out))
-    folder = Path(cache_dir) if cache_dir is not None else cached_assets_path("hf_elmo", "nlpl", model)
+    folder = cache_folder("nlpl", model, cache_dir)
     archive = download(f"{number}.zip", folder / f"{number}.zip", NLPL_HOSTS, model)
     return convert_source("elmoformanylangs", archive, out, digest=digest, about=page(model), published=model, **how)
 

@@ -223,7 +223,8 @@ def convert_published(
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the weights in the folder.
         word_splitting: how the checkpoint's tokenizer splits text, an argument of [`ElmoTokenizer`]; by default
             `"lm1b"`, and for `"seqvec"` `"characters"`: each residue is a word.
-        cache_dir: where the downloaded files are kept; by default huggingface_hub's assets folder.
+        cache_dir: where the downloaded files are kept, in a folder of the model's name; by default huggingface_hub's
+            assets folder.
         digest: as in [`convert`]; by default the known one of the model, where there is one.
 
     Returns:

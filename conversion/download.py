@@ -103,7 +103,8 @@ def download_published(
 
     Args:
         name: a key of [`PUBLISHED_MODELS`].
-        cache_dir: for the files; by default the assets folder of huggingface_hub's cache (`HF_HOME`).
+        cache_dir: for the files, in a folder of the model's name; by default the assets folder of huggingface_hub's
+            cache (`HF_HOME`).
         hosts: base addresses to try in order, each ending in "/"; by default those of the model.
 
     Returns:
@@ -115,7 +116,7 @@ def download_published(
     """
     model = published_model(name)
     hosts = HOSTS_OF.get(name, HOSTS) if hosts is None else hosts
-    folder = Path(cache_dir) if cache_dir is not None else cached_assets_path("hf_elmo", "allennlp", name)
+    folder = cache_folder("allennlp", name, cache_dir)
     options, weights = (download(path, folder / path.rpartition("/")[2], hosts, name) for path in model)
     return options, weights
 
@@ -136,10 +137,15 @@ def download_training(
     Raises:
         ConnectionError: as [`download_published`].
     """
-    folder = Path(cache_dir) if cache_dir is not None else cached_assets_path("hf_elmo", "allennlp", name)
+    folder = cache_folder("allennlp", name, cache_dir)
     paths = PUBLISHED_TRAININGS[name]
     _, index, _, vocabulary = (download(path, folder / path.rpartition("/")[2], hosts, name) for path in paths)
     return index.with_suffix(""), vocabulary
+
+
+def cache_folder(kind: str, name: str, cache_dir: str | Path | None) -> Path:
+    """Where the files of a published model are kept: several models have files of the same name."""
+    return Path(cache_dir, name) if cache_dir is not None else cached_assets_path("hf_elmo", kind, name)
 
 
 def download(path: str, target: Path, hosts: Sequence[str] = HOSTS, model: str | None = None) -> Path:

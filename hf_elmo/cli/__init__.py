@@ -215,7 +215,9 @@ def _add_convert(subparsers: argparse._SubParsersAction) -> None:
         choices=_WORD_SPLITTINGS,
         help="of its tokenizer [lm1b for AllenNLP's files, characters for seqvec, else whitespace]",
     )
-    parser.add_argument("--cache-dir", metavar="DIR", help="for downloaded files [huggingface_hub's cache]")
+    parser.add_argument(
+        "--cache-dir", metavar="DIR", help="for downloaded files, in a folder NAME [huggingface_hub's cache]"
+    )
     parser.add_argument(
         "--sha256", metavar="HEX", help="digest that WEIGHTS, or an archive, must have [none is compared]"
     )

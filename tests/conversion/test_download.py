@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -290,6 +291,15 @@ class TestPublished:
         assert options.read_bytes() == OPTIONS
         assert weights.read_bytes() == WEIGHTS
         assert weights.name == "elmo_2x4096_512_2048cnn_2xhighway_weights_PubMed_only.hdf5"
+
+    @pytest.mark.parametrize("one", PUBLISHED_MODELS)
+    def test_models_share_no_file_of_a_cache(self, server: Server, tmp_path: Path, one: str) -> None:
+        server.files = {path: json.dumps({"of": path}).encode() for path, _ in PUBLISHED_MODELS.values()}
+        server.files |= {path: WEIGHTS + path.encode() for _, path in PUBLISHED_MODELS.values()}
+        for name in (one, *PUBLISHED_MODELS):
+            options, weights = download_published(name, tmp_path, [server.url])
+            assert json.loads(options.read_bytes()) == {"of": PUBLISHED_MODELS[name].options}
+            assert weights.read_bytes() == WEIGHTS + PUBLISHED_MODELS[name].weights.encode()
 
     def test_default_cache_is_huggingface_hubs(
         self, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -228,7 +228,7 @@ def test_a_language_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(by_name, "download", lambda *arguments: asked.append(arguments) or packed)
     assert main(["convert", "--model", "manylangs-ko", str(tmp_path / "out"), "--cache-dir", str(tmp_path / "c")]) == 0
     hosts = ("http://vectors.nlpl.eu/repository/11/",)
-    assert asked == [("161.zip", tmp_path / "c" / "161.zip", hosts, "manylangs-ko")]
+    assert asked == [("161.zip", tmp_path / "c" / "manylangs-ko" / "161.zip", hosts, "manylangs-ko")]
     assert ElmoModel.from_pretrained(tmp_path / "out").config.char_units == "unicode"
     with pytest.raises(ValueError, match="model is 'manylangs-xx', but the published ones are small"):
         convert_named("manylangs-xx", tmp_path / "other")
