@@ -53,8 +53,9 @@ def embed_on_ray(
     Args:
         model, layers, pooling, dtype, output_dtype, device, batch_tokens, pretokenized: as [`Embedder`] has them.
         inputs: a file, a folder (with what is below it; names that begin with a dot or an underscore are left out), or
-            a glob pattern; on this file system, or on one that pyarrow reads (`s3://bucket/texts/*.parquet`). A file
-            is read by one process, so a corpus is best cut into at least as many files as there are workers.
+            a glob pattern, in which `**` is any number of folders; on this file system, or on one that pyarrow reads
+            (`s3://bucket/texts/*.parquet`). A file is read by one process, so a corpus is best cut into at least as
+            many files as there are workers.
         output: the folder of the shards, on a file system that all machines see. Their columns are `path` and `row` (of
             the input file and in it, from 0), `words` and `embedding`, as [`embed`] writes them to Parquet. Readers of
             Parquet (pyarrow, pandas, Datasets with `data_dir`) take the folder as one table. On an object store, which
@@ -85,8 +86,8 @@ def embed_on_ray(
     options |= {"batch_tokens": batch_tokens, "pretokenized": pretokenized, "words_column": "words"}
     embedder = Embedder(model, **options)
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
-    reader = ShardReader(*find_files(inputs), reading, shard_rows)
     folder = ShardFolder.at(output)
+    reader = ShardReader(*find_files(inputs, folder), reading, shard_rows)
     require_outside(folder, inputs)
     with folder.prepared(_manifest(embedder, reader), overwrite, restart) as folder:
         with _cluster(ray, progress):

@@ -36,8 +36,9 @@ DRAFT_NAME = re.compile(r"\.[\w.-]+\.[0-9a-f]{32}")
 WORDS_KEY = b"hf_elmo_words"  # of a shard's metadata: the number of its words
 
 
-def find_files(inputs: str | os.PathLike) -> tuple[Any, list[str]]:
+def find_files(inputs: str | os.PathLike, output: ShardFolder | None = None) -> tuple[Any, list[str]]:
     """The file system of `inputs`, and the paths there: of a file, of a folder's files, or of those that match a glob.
+    No shard of `output` matches one: an interrupted run that is started again would read them.
 
     Raises:
         FileNotFoundError: there is none.
@@ -48,6 +49,8 @@ def find_files(inputs: str | os.PathLike) -> tuple[Any, list[str]]:
         fixed = next((n for n, part in enumerate(pattern) if re.search(r"[*?[]", part)), len(pattern))
         found = _below(filesystem, str(PurePosixPath(*pattern[:fixed]))) if fixed < len(pattern) else None
         paths = [one for one in found or [] if _matches(PurePosixPath(one).parts, pattern)]
+        if output is not None and filesystem.equals(output.filesystem):
+            paths = [one for one in paths if not output.has_shard(PurePosixPath(one))]
     if not paths:
         raise FileNotFoundError(
             f"input {os.fspath(inputs)!r}: there is no such file, and no file in such a folder or of such a name; give "
@@ -81,7 +84,12 @@ def _hidden(parts: tuple[str, ...]) -> bool:
 
 
 def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    return len(parts) == len(pattern) and all(map(fnmatchcase, parts, pattern))
+    """Whether a path is of a glob pattern, in which `**` is any number of folders."""
+    if pattern[:1] == ("**",):
+        return any(_matches(parts[skipped:], pattern[1:]) for skipped in range(len(parts) + 1))
+    if not (parts and pattern):
+        return parts == pattern
+    return fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
 def require_outside(output: ShardFolder, inputs: str | os.PathLike) -> None:
@@ -229,6 +237,10 @@ class ShardFolder:
         for name in names:
             if name not in (MANIFEST, LOCK) and (_is_draft(name) or not keep):
                 self.filesystem.delete_file(f"{self.path}/{name}")
+
+    def has_shard(self, path: PurePosixPath) -> bool:
+        """Whether a path of the same file system is named as a shard here."""
+        return path.parent == PurePosixPath(self.path) and SHARD_FILE.fullmatch(path.name) is not None
 
     def done(self) -> frozenset[str]:
         """The names of the shards of these settings that are there."""

@@ -52,7 +52,7 @@ def run(
     embedder: Embedder, inputs, output, shard_rows: int = 3, restart=False, overwrite=False, manifest="m"
 ) -> list[str]:
     """What the engine does, in this process; the names of the files of shards that it computed."""
-    reader = ShardReader(*find_files(inputs), READING, 3)
+    reader = ShardReader(*find_files(inputs, ShardFolder.at(output)), READING, 3)
     with ShardFolder.at(output).prepared({"settings": manifest}, overwrite, restart) as folder:
         worker, done, counts, computed = ShardWorker(embedder, folder), folder.done(), {}, []
         for path in reader.paths:
@@ -292,6 +292,10 @@ def test_long_rows_make_short_shards(tmp_path, monkeypatch):
         ("texts/*.txt", ["a.txt"]),
         ("texts/*/*", ["more/c.jsonl", "more/d.csv"]),
         ("texts/[ab].*", ["a.txt", "b.jsonl.gz"]),
+        ("**/*.jsonl*", ["b.jsonl.gz", "more/c.jsonl"]),
+        ("texts/**/*.[cj]s*", ["b.jsonl.gz", "more/c.jsonl", "more/d.csv"]),
+        ("texts/**/more/**/d.csv", ["more/d.csv"]),
+        ("texts/**", ["a.txt", "b.jsonl.gz", "e.parquet", "more/c.jsonl", "more/d.csv"]),
     ],
 )
 def test_files_folders_and_patterns(texts, tmp_path, pattern, names, monkeypatch):
@@ -302,6 +306,16 @@ def test_files_folders_and_patterns(texts, tmp_path, pattern, names, monkeypatch
         filesystem, paths = find_files(given)
         assert paths == [str(tmp_path / "texts" / name) for name in names]
         assert filesystem.type_name == "local"
+
+
+def test_a_pattern_that_matches_the_output_reads_no_shard_of_it(checkpoint, texts, tmp_path):
+    (tmp_path / "texts" / "more" / "f.parquet").write_bytes((tmp_path / "texts" / "e.parquet").read_bytes())
+    embedder, pattern, output = Embedder(checkpoint), tmp_path / "texts" / "*" / "*.parquet", tmp_path / "texts" / "out"
+    first = run(embedder, pattern, output)
+    assert len(first) == 1
+    (output / module.MANIFEST).write_text('{"settings": "m"}')  # as an interrupted run leaves it
+    assert run(embedder, pattern, output) == []
+    assert read(output).keys() == {str(tmp_path / "texts" / "more" / "f.parquet")}
 
 
 def test_a_name_with_a_bracket_is_a_file_first(tmp_path):
