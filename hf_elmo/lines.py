@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+# Codecs that leave a byte order mark in the text.
+UNICODE = ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+
 
 def read_lines(
     path: str | os.PathLike,
@@ -20,7 +23,7 @@ def read_lines(
     stop: int | None = None,
 ) -> Iterator[str]:
     """
-    The lines of a file, each with its end; a byte order mark at the beginning of UTF-8 is skipped.
+    The lines of a file, each with its end; a byte order mark at the beginning is skipped.
 
     Args:
         path: the file; a name ending in `.gz` is decompressed.
@@ -34,7 +37,7 @@ def read_lines(
         ValueError: the encoding is unknown, or the bytes are not of it, or not gzip's.
     """
     path, name = Path(path), name or str(path)
-    byte_order_mark = "\ufeff" if _codec_name(encoding) == "utf-8" else ""
+    byte_order_mark = "\ufeff" if codec_name(encoding) in UNICODE else ""
     try:
         opened = _open_bytes(path, open_file)
         if start:
@@ -70,7 +73,8 @@ class _Until(io.RawIOBase):
         return read
 
 
-def _codec_name(encoding: str) -> str:
+def codec_name(encoding: str) -> str:
+    """The one name of an encoding, which has several; ValueError for one that is unknown."""
     try:
         return codecs.lookup(encoding).name
     except LookupError as error:

@@ -442,7 +442,7 @@ class ElmoTokenizer(TokenizersBackend):
         >>> ElmoTokenizer().split_into_words(["Don't panic!", ["New York", "!"]])
         [['Don', "'t", 'panic', '!'], ['New York', '!']]
         ```"""
-        if isinstance(texts, (str, dict)):
+        if isinstance(texts, (str, dict, set, frozenset)):
             raise ValueError(
                 f"texts must be a list of texts, but is a {type(texts).__name__}, {texts!r:.40}: put it into a list."
             )

@@ -22,6 +22,13 @@ def test_a_byte_order_mark_of_another_encoding_is_that_codecs(tmp_path: Path) ->
     assert list(read_lines(tmp_path / "a.txt", "utf-16")) == ["ü\n", "b"]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "UTF-16BE", "utf_32_le", "utf-32-be"])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path, encoding: str) -> None:
+    for mark in ("", "\ufeff"):
+        (tmp_path / "a.txt").write_bytes(f"{mark}ü\n\ufeffb".encode(encoding))
+        assert list(read_lines(tmp_path / "a.txt", encoding)) == ["ü\n", "\ufeffb"]
+
+
 def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     assert list(read_lines(tmp_path / "a.txt")) == []

@@ -240,6 +240,7 @@ def test_ones_own_splitting_is_used_at_once() -> None:
 
 NO_TEXTS = {
     "one string": ("a b", r"is a str, 'a b': put it into a list"),
+    "a set": ({"a"}, r"is a set, \{.a.\}: put it into a list"),
     "a number": (["a", 5], "one is 5"),
     "nothing": ([None], "one is None"),
     "a pair": ([("a", ["b"])], "one is"),

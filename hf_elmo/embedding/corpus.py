@@ -23,6 +23,7 @@ from tqdm.auto import tqdm
 from .. import __version__
 from ..configuration_elmo import ElmoConfig
 from ..evaluation import evaluation_mode
+from ..lines import codec_name
 from ..modeling_elmo import ElmoBiLM, ElmoModel
 from ..shipped import load_weights, tokenizer_of
 from ..spelling import tokenizer_fingerprint
@@ -315,8 +316,8 @@ def sentence_source(sentences: Any, reading: dict[str, Any], pairs: bool = False
     Raises:
         ValueError: an option says how to read a file.
     """
-    if any(reading[name] is not None for name in ("file_format", "text_column")):
-        raise ValueError("input_format and text_column belong to an input file; inputs here are sentences")
+    if (reading["file_format"], reading["text_column"], codec_name(reading["encoding"])) != (None, None, "utf-8"):
+        raise ValueError("input_format, text_column and encoding belong to an input file; inputs here are sentences")
     return SentenceSource(sentences, "inputs", pairs)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, NoReturn
 
-from ..lines import read_lines
+from ..lines import codec_name, read_lines
 from ..optional import import_optional
 
 Row = str | list[str]
@@ -60,7 +60,7 @@ class RowSource:
             the ending.
         text_column: the column (CSV, Parquet) or key (JSON lines) with the text; an `int` is the index of a column in a
             CSV without a header. By default `text`, `sentence`, `words` or `tokens`, or the only column.
-        encoding: of text, JSON lines and CSV files.
+        encoding: of all formats but Parquet.
         name: of the file in error messages; by default the path.
         open_file: opens the path, where it is not one of this machine's file system (and was found to exist there).
         text_pair_column: the column or key of each text's pair, another text or a whole number; as `text_column` a name
@@ -68,8 +68,9 @@ class RowSource:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: unknown ending or format, missing column, malformed line, a row of a CSV or TSV with another number
-            of fields than the first, bytes that are not of the encoding.
+        ValueError: unknown ending or format, an option that has no meaning for it, missing column, malformed line, a
+            row of a CSV or TSV with another number of fields than the first, a `.json` that is a single list, bytes
+            that are not of the encoding.
     """
 
     path: Path
@@ -93,6 +94,8 @@ class RowSource:
                 raise ValueError(
                     f"{option}={getattr(self, option)!r} has no meaning for a {self.resolved_format} file; leave it out"
                 )
+        if self.resolved_format == "parquet" and codec_name(self.encoding) != "utf-8":
+            raise ValueError(f"encoding={self.encoding!r} has no meaning for a parquet file; leave it out")
         if self.text_pair_column is not None:
             self._require_two_columns()
 
@@ -116,14 +119,19 @@ class RowSource:
             if self.file_format not in FORMATS.values():
                 raise ValueError(f"input format {self.file_format!r} is unknown; take one of {_known_formats()}")
             return self.file_format
-        endings = [ending.lower() for ending in self.path.suffixes]
-        ending = endings[-2] if endings[-1:] == [".gz"] and len(endings) > 1 else "".join(endings[-1:])
+        ending = self.ending
         if ending not in FORMATS:
             raise ValueError(
                 f"input {str(self.path)!r} has the unknown ending {ending!r}; known are {', '.join(FORMATS)}, each "
                 f"but .parquet also with .gz. Rename the file, or give its format: {_known_formats()}"
             )
         return FORMATS[ending]
+
+    @property
+    def ending(self) -> str:
+        """Of the name, before `.gz`, in small letters."""
+        endings = [ending.lower() for ending in self.path.suffixes]
+        return endings[-2] if endings[-1:] == [".gz"] and len(endings) > 1 else "".join(endings[-1:])
 
     def __iter__(self) -> Iterator[Row | Pair]:
         return _READERS[self.resolved_format](self)
@@ -152,7 +160,7 @@ def _read_text(source: RowSource) -> Iterator[Row]:
 
 def _read_json_lines(source: RowSource) -> Iterator[Row | Pair]:
     paired = source.text_pair_column is not None
-    keys, chosen_at = None, ""
+    keys, chosen_at, row, number = None, "", "", 0
     if source.text_column is not None:
         keys = [source.text_column, source.text_pair_column] if paired else [source.text_column]
     for number, line in enumerate(source.lines(), start=1):
@@ -169,11 +177,17 @@ def _read_json_lines(source: RowSource) -> Iterator[Row | Pair]:
                     )
                 if isinstance(value, _Repeated) and key in value.repeated:
                     raise ValueError(f"{where}: the key {key!r} stands there twice; leave one of them, or rename it")
-            yield _row([value[key] for key in keys], where)
+            row = _row([value[key] for key in keys], where)
         elif paired:
             raise ValueError(f"{where}: {value!r:.60} is no object with the key {source.text_pair_column!r}")
         else:
-            yield check_row(value, where)
+            row = check_row(value, where)
+        yield row
+    if number == 1 and isinstance(row, list) and source.ending == ".json" and source.file_format is None:
+        raise ValueError(
+            f"{source} is a single list, {row!r:.60}: of texts, or of the words of one? Write each text on a line of "
+            "its own (JSON lines); for the words of one give input_format='jsonl' (--input-format jsonl)"
+        )
 
 
 def _row(values: list[Any], where: str) -> Row | Pair:
@@ -233,6 +247,7 @@ def _csv_columns(source: RowSource, rows: Any) -> Iterator[Row | Pair]:
         if positions is None:
             width, where = len(fields), f"{source}, line {rows.line_num}"
             if not isinstance(source.text_column, int):
+                _require_header(source, fields)
                 positions = [fields.index(name) for name in source.columns(fields, str(source))]
                 continue
             positions = wanted
@@ -245,6 +260,15 @@ def _csv_columns(source: RowSource, rows: Any) -> Iterator[Row | Pair]:
         if len(fields) != width:
             _refuse_width(source, rows.line_num, len(fields), width)
         yield fields[positions[0]] if len(positions) == 1 else (fields[positions[0]], fields[positions[1]])
+
+
+def _require_header(source: RowSource, fields: list[str]) -> None:
+    """Raises ValueError for a single column that has a text for its name, as where there is no header."""
+    if source.text_column is None and len(fields) == 1 and len(fields[0].split()) > 1:
+        raise ValueError(
+            f"{source}: is the first row, {fields[0]!r:.60}, a text or the name of the column? Of a file without a "
+            "header give text_column=0 (--text-column 0), else the name"
+        )
 
 
 def _refuse_width(source: RowSource, line: int, found: int, width: int) -> NoReturn:
@@ -376,7 +400,7 @@ class SentenceSource:
 
     def __post_init__(self) -> None:
         of = getattr(self.sentences, "ndim", 1)
-        if of != 1 or isinstance(self.sentences, Mapping):
+        if of != 1 or isinstance(self.sentences, (Mapping, set, frozenset)):  # a set has no order
             kind = f"a {type(self.sentences).__name__}" + (f" with {of} dimensions" if of != 1 else "")
             raise ValueError(f"{self.name} must be a list of sentences, or an array with one dimension, not {kind}")
 

@@ -113,6 +113,8 @@ BAD_OPTIONS = {
     "sentence as path": ({"inputs": "The cat sat."}, FileNotFoundError, "a list of sentences"),
     "row type": ({"inputs": ["a", 3]}, TypeError, "inputs, row 1: expected text .* got int 3"),
     "column of sentences": ({"text_column": "text", "output": "out.npz"}, ValueError, "inputs here are sentences"),
+    "encoding of sentences": ({"encoding": "latin-1"}, ValueError, "input_format, text_column and encoding belong to"),
+    "set": ({"inputs": {"a", "b"}}, ValueError, "inputs must be a list of sentences, .* not a set"),
     "model": ({"model": torch.nn.Linear(2, 3)}, TypeError, "not Linear"),
     "foreign tokenizer": ({"tokenizer": object()}, TypeError, r"object that does not split .*ElmoTokenizer\.from_pre"),
     "tokenizer": (

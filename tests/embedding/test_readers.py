@@ -63,6 +63,15 @@ def test_json_lines_take_objects_strings_lists_of_words_and_null(tmp_path):
     assert list(RowSource(path)) == ["a b", "c d", ["New York", "e"], ["f", ""], ""]
 
 
+def test_a_json_file_may_be_one_line(tmp_path):
+    path = tmp_path / "a.json"
+    for text, rows in (('"a b"', ["a b"]), ('{"text": "a"}', ["a"]), ('["a"]\n["b"]', [["a"], ["b"]]), ("", [])):
+        path.write_text(text)
+        assert list(RowSource(path)) == rows
+    path.write_text('["New York", "e"]')
+    assert list(RowSource(path, "jsonl")) == list(RowSource(path.rename(tmp_path / "a.jsonl"))) == [["New York", "e"]]
+
+
 def test_parquet_takes_lists_of_words_and_null(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -81,6 +90,15 @@ def test_csv_column_by_name_and_by_position(tmp_path, column):
     path = tmp_path / "a.csv"
     path.write_text(("" if column == 1 else "label,body\n") + 'ham,"two\nlines"\n\nspam,x\n')
     assert list(RowSource(path, text_column=column)) == ["two\nlines", "x"]
+
+
+def test_a_single_column_whose_name_has_spaces_is_named(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a text\na b\n")
+    assert list(RowSource(path, text_column="a text")) == ["a b"]
+    assert list(RowSource(path, text_column=0)) == ["a text", "a b"]
+    path.write_text("review\na b\n")
+    assert list(RowSource(path)) == ["a b"]
 
 
 def test_tsv_quotes_are_letters(tmp_path):
@@ -133,6 +151,11 @@ BAD_FILES = {
         {"text_column": "body"},
         r"no key 'body', but .*'text'",
     ),
+    "json array": ("a.json", b'["A text.", "Another."]\n', {}, r"a\.json is a single list, \['A text.*of its own"),
+    "json columns": ("a.json.gz", gzip.compress(b'{"text": ["A text.", "Another."]}'), {}, "is a single list.*words"),
+    "csv without a header": ("a.csv", b"The first.\nThe second.\n", {}, r"row, 'The first\.', a text .*text_column=0"),
+    "tsv without a header": ("a.tsv", b"The first.\nThe second.\n", {}, r"row, 'The first\.', a text .*text_column=0"),
+    "encoding of parquet": ("a.parquet", b"", {"encoding": "latin-1"}, "encoding='latin-1' has no meaning for a parq"),
     "csv column twice": ("a.csv", b"text,text\n1,a\n", {}, r"2 columns are named 'text'"),
     "csv column missing": ("a.csv", b"id,body\n1,a\n", {"text_column": "text"}, r"no column 'text'.*'id', 'body'"),
     "csv column unclear": ("a.csv", b"id,body\n1,a\n", {}, r"which column holds the text.*'id', 'body'"),
