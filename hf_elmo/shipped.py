@@ -12,11 +12,14 @@ from typing import Any
 import torch
 from huggingface_hub import constants, try_to_load_from_cache
 from safetensors import SafetensorError
+from transformers.utils import logging
 
 from .configuration_elmo import ElmoConfig
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
 from .out_of_memory import is_out_of_memory
 from .tokenization_elmo import ElmoTokenizer
+
+logger = logging.get_logger(f"transformers.{__name__}")
 
 NAME = "elmo-compact-en"
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
@@ -67,9 +70,17 @@ def load_model(
 
 
 def load_tokenizer(name: str | os.PathLike) -> ElmoTokenizer:
-    """The tokenizer of [`load_model`] without its model."""
+    """The tokenizer of [`load_model`] without its model. Where its files are missing, a warning and the default one."""
     with named(name) as place:
-        return ElmoTokenizer.from_pretrained(place)
+        tokenizer = ElmoTokenizer.from_pretrained(place)
+    file = "tokenizer_config.json"
+    found = os.path.join(place, file) if os.path.isdir(place) else try_to_load_from_cache(place, file)
+    if not (isinstance(found, str) and os.path.isfile(found)):
+        logger.warning(
+            f"{name} has no {file}: its texts are split as ElmoTokenizer() splits them ({tokenizer.word_splitting!r}), "
+            "though the model may have read others. Save its own tokenizer there."
+        )
+    return tokenizer
 
 
 def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:

@@ -25,6 +25,7 @@ from .words_elmo import (
     ScriptsRead,
     WordIds,
     pad_column,
+    require_word_splitting,
     require_words_of_some_length,
     scatter_rows,
     stored_layers,
@@ -292,6 +293,7 @@ class ElmoTokenizer(TokenizersBackend):
         """The arguments of `__init__`, with the backend that a checkpoint's tokenizer.json holds."""
         file = kwargs.pop("tokenizer_file", None)
         if file is not None and Path(file).is_file():
+            require_word_splitting(file, kwargs)
             kwargs["tokenizer_object"] = Tokenizer.from_file(str(file))
         return kwargs
 
@@ -629,8 +631,7 @@ class ElmoTokenizer(TokenizersBackend):
         words = [tokens] if isinstance(tokens, str) else list(tokens)
         rows = self.spell(words)
         for row, word in zip(rows, words, strict=True):
-            special = self._special_row(word)
-            if special is not None:
+            if (special := self._special_row(word)) is not None:
                 row[:] = special
         return rows[0].tolist() if isinstance(tokens, str) else rows.tolist()
 
@@ -744,8 +745,7 @@ class ElmoTokenizer(TokenizersBackend):
         self._tokenizer.no_truncation()  # the settings of the last call are not part of the tokenizer
         self._tokenizer.no_padding()
         file_names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
-        if getattr(self, "vocab_file", None) is not None:
-            file_names += self.save_vocabulary(save_directory, filename_prefix)
+        file_names += self.save_vocabulary(save_directory, filename_prefix)
         for own, name in ((self._word_numbers, "words_file"), (self.character_vocab, "character_vocab_file")):
             prefix = f"{filename_prefix}-" if filename_prefix else ""
             target = Path(save_directory, prefix + self.vocab_files_names[name])

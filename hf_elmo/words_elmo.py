@@ -44,6 +44,16 @@ def warn_of_misspelled(given: dict[str, Any]) -> None:
             )
 
 
+def require_word_splitting(file: str | Path, given: dict[str, Any]) -> None:
+    """Refuses a checkpoint's tokenizer.json (ValueError) without the settings that are saved with it: text would be
+    split by the default."""
+    if "word_splitting" not in given:
+        raise ValueError(
+            f"{file} has no tokenizer_config.json beside it that tells its word_splitting: copy that, too, or give "
+            "word_splitting."
+        )
+
+
 def require_words_of_some_length(texts: str | Sequence | None) -> None:
     """Refuses a word that would take gigabytes in the backend (ValueError), in texts or nested sequences of them."""
     if isinstance(texts, str):

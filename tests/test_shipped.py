@@ -1,5 +1,6 @@
 """The model that ships: how it is loaded, whatever its weights."""
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import SafetensorError
+from transformers import AutoTokenizer
 
 import hf_elmo
 from hf_elmo import shipped
@@ -157,6 +159,31 @@ def test_a_type_that_a_field_cannot_have_is_no_damage(folder: Path) -> None:
     ) as refused:
         shipped.load_checkpoint(hf_elmo.ElmoModel, folder, cell_size="99")
     assert "damaged" not in str(refused.value)
+
+
+@pytest.mark.parametrize("loader", [AutoTokenizer, hf_elmo.ElmoTokenizer])
+def test_a_tokenizer_without_its_settings_is_refused(folder: Path, loader: type) -> None:
+    hf_elmo.ElmoTokenizer(word_splitting="characters").save_pretrained(folder)
+    (folder / "tokenizer_config.json").unlink()
+    with pytest.raises(ValueError, match=r"tokenizer\.json has no tokenizer_config\.json .*word_splitting: copy that"):
+        loader.from_pretrained(folder)
+    with pytest.raises(ValueError, match=r"tokenizer\.json has no tokenizer_config\.json"):
+        hf_elmo.embed(folder, ["MKV"])
+    given = loader.from_pretrained(folder, word_splitting="characters")
+    assert given.split_into_words(["MKV"]) == [["M", "K", "V"]]
+
+
+def test_a_model_without_a_tokenizer_has_the_default_one_and_a_warning(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    shipped.load_tokenizer(folder)
+    assert caplog.messages == []
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    assert shipped.load_tokenizer(folder).word_splitting == "lm1b"
+    (message,) = caplog.messages
+    assert "has no tokenizer_config.json: its texts are split as ElmoTokenizer() splits them ('lm1b')" in message
 
 
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "tokenizer.json", "model.safetensors"])
