@@ -16,7 +16,14 @@ from .encoders_elmo import (
     max_over,
 )
 from .lstm_elmo import State
-from .modeling_tasks_elmo import ElmoTaskModel, TaskWords, share_of_items
+from .modeling_tasks_elmo import (
+    ANSWER_FIELDS,
+    COREFERENCE_FIELDS,
+    TAGGER_FIELDS,
+    ElmoTaskModel,
+    TaskWords,
+    share_of_items,
+)
 from .packing_elmo import compact, mean_over, require_labels
 
 
@@ -30,13 +37,7 @@ class ElmoForSequenceClassification(ElmoTaskModel):
 
     _auto_class = "AutoModelForSequenceClassification"
     encoder_types = (None, "bilstm", "biattentive", "esim")
-    without_effect = (
-        *ElmoTaskModel.without_effect,
-        "tagging_crf",
-        "tagging_scheme",
-        "tagging_indicator_size",
-        "allow_no_answer",
-    )
+    without_effect = (*ElmoTaskModel.without_effect, *TAGGER_FIELDS, *ANSWER_FIELDS, *COREFERENCE_FIELDS)
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)

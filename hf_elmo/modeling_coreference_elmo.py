@@ -15,7 +15,14 @@ from .arguments_elmo import model_forward
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .configuration_tasks_elmo import BOUNDARY_ID
 from .encoders_elmo import ElmoTaskEncoder, masked_softmax
-from .modeling_tasks_elmo import ElmoTaskModel, TaskWords, share_of_items
+from .modeling_tasks_elmo import (
+    ANSWER_FIELDS,
+    CLASSIFIER_FIELDS,
+    TAGGER_FIELDS,
+    ElmoTaskModel,
+    TaskWords,
+    share_of_items,
+)
 from .packing_elmo import compact, expand, unpadded_mask
 
 DISTANCES = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # where each bucket of distances begins, counted in spans
@@ -233,6 +240,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
 
     _auto_class = "AutoModelForCoreferenceResolution"
     encoder_types = (None, "bilstm")
+    without_effect = (*ElmoTaskModel.without_effect, *CLASSIFIER_FIELDS, *TAGGER_FIELDS, *ANSWER_FIELDS)
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)

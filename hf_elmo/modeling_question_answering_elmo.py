@@ -11,7 +11,14 @@ from .arguments_elmo import model_forward
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .encoders_elmo import ElmoAttentionPooling, ElmoBiLSTM, ElmoTaskEncoder, masked_softmax, max_over
 from .lstm_elmo import State
-from .modeling_tasks_elmo import ElmoTaskModel, TaskWords, share_of_items
+from .modeling_tasks_elmo import (
+    CLASSIFIER_FIELDS,
+    COREFERENCE_FIELDS,
+    TAGGER_FIELDS,
+    ElmoTaskModel,
+    TaskWords,
+    share_of_items,
+)
 from .packing_elmo import compact, expand
 
 
@@ -121,6 +128,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
 
     _auto_class = "AutoModelForQuestionAnswering"
     encoder_types = (None, "attention_flow")  # the same
+    without_effect = (*ElmoTaskModel.without_effect, *CLASSIFIER_FIELDS, *TAGGER_FIELDS, *COREFERENCE_FIELDS)
     reads_text_pairs = True
 
     def __init__(self, config: ElmoConfig) -> None:

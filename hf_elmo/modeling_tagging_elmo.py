@@ -11,7 +11,13 @@ from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .crf_elmo import ElmoCRF, allowed_transitions
 from .encoders_elmo import ElmoTaskEncoder
 from .lstm_elmo import State
-from .modeling_tasks_elmo import ElmoTaskModel, share_of_items
+from .modeling_tasks_elmo import (
+    ANSWER_FIELDS,
+    CLASSIFIER_FIELDS,
+    COREFERENCE_FIELDS,
+    ElmoTaskModel,
+    share_of_items,
+)
 from .packing_elmo import compact, expand, require_labels
 
 
@@ -49,12 +55,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
 
     _auto_class = "AutoModelForTokenClassification"
     encoder_types = (None, "bilstm", "alternating")
-    without_effect = (
-        *ElmoTaskModel.without_effect,
-        "classifier_pooling",
-        "classifier_hidden_size",
-        "allow_no_answer",
-    )
+    without_effect = (*ElmoTaskModel.without_effect, *CLASSIFIER_FIELDS, *ANSWER_FIELDS, *COREFERENCE_FIELDS)
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)

@@ -10,7 +10,7 @@ from transformers import initialization as init
 from transformers.utils import logging
 
 from .configuration_elmo import SENTENCE_BEGIN_WORD_ID, ElmoConfig
-from .configuration_tasks_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, UNKNOWN_ID
+from .configuration_tasks_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, UNKNOWN_ID, ElmoTaskFields
 from .crf_elmo import ElmoCRF
 from .encoders_elmo import ElmoHighwayLSTM
 from .lstm_elmo import State
@@ -21,6 +21,11 @@ from .scalar_mix_elmo import ElmoScalarMix
 logger = logging.get_logger(f"transformers.{__name__}")
 
 ENCODER_FIELDS = "encoder_hidden_size", "encoder_num_layers", "encoder_dropout"
+# Fields of one head each, which have no effect on the others.
+CLASSIFIER_FIELDS = "classifier_pooling", "classifier_hidden_size"
+TAGGER_FIELDS = "tagging_crf", "tagging_scheme", "tagging_indicator_size"
+ANSWER_FIELDS = ("allow_no_answer",)
+COREFERENCE_FIELDS = tuple(field.name for field in fields(ElmoTaskFields) if field.name.startswith("coreference_"))
 
 
 @dataclass
@@ -89,6 +94,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         remedies = dict.fromkeys(self.without_effect, f"{type(self).__name__} makes no use of it: use")
         if self.config.encoder_type is None and "bilstm" in self.encoder_types:
             remedies |= dict.fromkeys(ENCODER_FIELDS, "encoder_type is None: use encoder_type='bilstm', or")
+        if self.config.word_vectors_vocab_size is None:
+            remedies["word_vectors_size"] = "word_vectors_vocab_size is None: give the number of words, too, or use"
         for field, remedy in remedies.items():
             value = getattr(self.config, field)
             if value != defaults[field] and not (field == "encoder_dropout" and value == 0):  # there is none, indeed

@@ -9,7 +9,15 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
-from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoForTokenClassification, ElmoModel, ElmoTokenizer
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForCoreferenceResolution,
+    ElmoForQuestionAnswering,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoModel,
+    ElmoTokenizer,
+)
 from tests.conftest import SENTENCES, TINY, random_model
 
 WORDS = ["the", "cat", "rain", "on"]
@@ -320,6 +328,35 @@ OF_ENCODERS = {"encoder_hidden_size": 7, "encoder_num_layers": 2, "encoder_dropo
 def test_a_field_without_effect_is_refused(head: str, field: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"ElmoConfig: {field} is {value!r}, but .*the default"):
         make(head, **{field: value})
+
+
+OF_CLASSIFIERS = {"classifier_pooling": "max", "classifier_hidden_size": 9}
+OF_ANSWERS = {"allow_no_answer": True}
+OF_RESOLVERS = {
+    "coreference_max_width": 3,
+    "coreference_spans_per_word": 0.9,
+    "coreference_max_antecedents": 3,
+    "coreference_refinements": 0,
+    "coreference_hidden_size": 11,
+    "coreference_feature_size": 3,
+    "coreference_speakers": True,
+    "coreference_num_genres": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("model_class", "others"),
+    [
+        (ElmoForSequenceClassification, {**OF_TAGGERS, **OF_ANSWERS, **OF_RESOLVERS}),
+        (ElmoForTokenClassification, {**OF_CLASSIFIERS, **OF_ANSWERS, **OF_RESOLVERS}),
+        (ElmoForQuestionAnswering, {**OF_CLASSIFIERS, **OF_TAGGERS, **OF_RESOLVERS}),
+        (ElmoForCoreferenceResolution, {**OF_CLASSIFIERS, **OF_TAGGERS, **OF_ANSWERS}),
+    ],
+)
+def test_the_fields_of_other_heads_are_refused(model_class: type, others: dict[str, object]) -> None:
+    for field, value in {**others, "word_vectors_size": 9}.items():
+        with pytest.raises(ValueError, match=f"ElmoConfig: {field} is {value!r}, but .*the default"):
+            model_class(ElmoConfig(**TINY, **{field: value}))
 
 
 @pytest.mark.parametrize("head", HEADS)
