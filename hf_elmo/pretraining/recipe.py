@@ -25,7 +25,7 @@ from .checkpoints import last_whole_checkpoint, remove_checkpoints, remove_weigh
 from .data import PackedWindows, PaddedTexts
 from .exchange import gathered
 from .perplexity import Perplexity
-from .text import DatasetTexts, Text, TextFiles, open_texts, require_columns
+from .text import DatasetTexts, Text, TextFiles, open_texts, require_apart, require_columns
 from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments
 from .vocabulary import Vocabulary, build_vocabulary
 
@@ -149,8 +149,8 @@ def pretrain(
         **arguments: of [`ElmoPreTrainingArguments`].
 
     Raises:
-        ValueError: an option is wrong, or there is too little text; a stream without `max_steps`, or adapted to without
-            `held_out`.
+        ValueError: an option is wrong, or there is too little text; a file or dataset of `held_out` is among the
+            `texts`; a stream without `max_steps`, or adapted to without `held_out`.
         BlockingIOError: another run trains into `output`.
         FileNotFoundError: a pattern matches no file, or there is no folder `init`.
         FileExistsError: `output` holds a trained model, or checkpoints, and neither `resume` nor `overwrite` is given.
@@ -178,6 +178,7 @@ def pretrain(
     source = open_texts(texts, splitter, layout == "documents", text_column)
     evaluated = None if held_out is None else open_texts(held_out, splitter, layout == "documents", text_column)
     require_columns(text_column, source, evaluated)
+    require_apart(source, evaluated)
     if not source.countable:
         if args.max_steps < 1:
             raise ValueError("texts is a stream, whose length is not known: give max_steps (--steps).")

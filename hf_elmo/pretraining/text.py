@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -183,6 +183,8 @@ class DatasetTexts:
         ValueError: a row has no such column, or a value of it is none of these.
     """
 
+    files: Sequence[str] = ()  # that the rows are read from, where they are known
+
     def __init__(
         self, dataset: Any, column: str = "text", tokenizer: ElmoTokenizer | None = None, documents: bool = False
     ) -> None:
@@ -250,7 +252,14 @@ class DatasetTexts:
         return self.fingerprint
 
     def _lines(self, text: str) -> list[str]:
-        return [line for line in text.split("\n") if line.strip()] if self.documents else [text]
+        if self.documents:
+            return [line for line in text.split("\n") if line.strip()]
+        if "\n" in text.strip():
+            logger.warning_once(
+                f"A text of the column {self.column!r} has line breaks, but is read as one sentence: give each "
+                'sentence a row, or pretrain with layout="documents" (--layout documents), whose lines are sentences.'
+            )
+        return [text]
 
     def _value(self, row: Any) -> str | Text:
         """The text of a row that is split already, or a string to split."""
@@ -297,7 +306,25 @@ def open_texts(
             raise ValueError(f"{other} is no Parquet file as {parquet[0]} is: give files of one kind.")
         datasets = import_optional("datasets", "text in Parquet", '"hf-elmo[train]"')
         texts = datasets.load_dataset("parquet", data_files=parquet, split="train", streaming=True)
+        source = DatasetTexts(texts, column or "text", tokenizer, documents)
+        source.files = [file for name in parquet for file in glob.glob(name, recursive=True) or [name]]
+        return source
     return DatasetTexts(texts, column or "text", tokenizer, documents)
+
+
+def require_apart(texts: TextFiles | DatasetTexts, held_out: TextFiles | DatasetTexts | None) -> None:
+    """Refuses held-out text that is trained on (ValueError): the same file, whatever its path, or the same dataset."""
+    if held_out is None:
+        return
+    trained_on = set(map(os.path.realpath, texts.files))
+    found = next((file for file in held_out.files if os.path.realpath(file) in trained_on), None)
+    if isinstance(texts, DatasetTexts) and isinstance(held_out, DatasetTexts) and texts.dataset is held_out.dataset:
+        found = "the dataset"
+    if found is not None:
+        raise ValueError(
+            f"{found} is held out (--held-out), but is among the texts, too: its perplexity would be that of text that "
+            "was trained on. Leave it out of the texts, or hold out another one."
+        )
 
 
 def require_columns(column: str | None, *sources: TextFiles | DatasetTexts | None) -> None:

@@ -51,6 +51,8 @@ RECIPE = (
 # Arguments of what Trainer does itself, and this one in its own way.
 WITHOUT_EFFECT = {
     "data_seed": "the order of the text is that of seed",
+    "train_sampling_strategy": "the layout and shuffle_block say in which order text is read",
+    "label_smoothing_factor": "the loss is that of the words as they are",
     "per_device_eval_batch_size": "perplexities do not depend on batches",
     "eval_accumulation_steps": "perplexities are sums, made as the text is read",
     "bf16_full_eval": "perplexities are computed in the type of the weights",

@@ -387,6 +387,16 @@ def test_rows_of_a_data_set(row, text):
     assert list(DatasetTexts([row]).read()) == [text]
 
 
+@pytest.mark.parametrize(("column", "documents", "warned"), [("body", False, 1), ("page", True, 0)])
+def test_lines_of_a_text_that_are_read_as_one_sentence_are_warned_of_once(caplog, column, documents, warned):
+    rows = [{column: f"a cat sat {number}\na dog ran"} for number in range(3)] + [{column: "one line\n"}]
+    texts = list(DatasetTexts(rows, column, documents=documents).read())
+    assert [len(text) for text in texts] == [2, 2, 2, 1] if documents else [1, 1, 1, 1]
+    messages = [record.message for record in caplog.records]
+    assert len(messages) == warned
+    assert all(f"column '{column}' has line breaks, but is read as one sentence" in message for message in messages)
+
+
 @pytest.mark.parametrize(("row", "message"), [({"words": "a"}, "column is 'text'"), ({"text": 3}, "not 3")])
 def test_rows_that_are_no_text_are_refused(row, message):
     with pytest.raises(ValueError, match=message):

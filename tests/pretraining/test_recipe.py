@@ -51,6 +51,23 @@ def test_a_new_model_with_the_vocabulary_counted(files, tmp_path):
     assert (tmp_path / "out" / "checkpoint-10" / "elmo_data.json").is_file()
 
 
+@pytest.mark.parametrize("how", ["pattern", "link", "parquet", "dataset"])
+def test_held_out_text_that_is_trained_on_is_refused(files, parquet, tmp_path, how):
+    texts, held_out = f"{tmp_path}/*.txt", files["held_out"]
+    if how == "link":
+        texts, held_out = files["general"], tmp_path / "link"
+        held_out.symlink_to(texts)
+    elif how == "parquet":
+        texts, held_out = parquet, tmp_path / "texts-1.parquet"
+    elif how == "dataset":
+        texts = held_out = Dataset.from_dict({"text": GENERAL})
+    with pytest.raises(ValueError, match=r"is held out \(--held-out\), but is among the texts, too"):
+        pretrain(
+            tmp_path / "out", texts, held_out, max_steps=1, text_column="body" * (how == "parquet") or None, **SMALL
+        )
+    assert not (tmp_path / "out").exists()
+
+
 def test_longer_words_are_read_by_the_tokenizer_and_by_the_model(files, tmp_path):
     how = SMALL | {"config": TINY | {"max_word_length": 63}, "max_steps": 1, "save_strategy": "no"}
     folder = pretrain(tmp_path / "out", files["general"], **how).folder
@@ -392,6 +409,11 @@ def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
         ({**SMALL, "max_steps": 1, "batch_size": 0}, "batch_size 0 must be 1 or more"),
         ({"bf16": "yes"}, "bf16 is 'yes', but must be true or false"),
         ({**SMALL, "max_steps": 1, "data_seed": 7}, "data_seed is 7, but has no effect here: the order of the text"),
+        (
+            {**SMALL, "max_steps": 1, "train_sampling_strategy": "group_by_length"},
+            "'group_by_length', but has no effect",
+        ),
+        ({**SMALL, "max_steps": 1, "label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1, but has no effect"),
         (
             {**SMALL, "max_steps": 1, "per_device_eval_batch_size": 9},
             "per_device_eval_batch_size is 9, but has no effect",
