@@ -6,6 +6,7 @@ from dataclasses import dataclass
 ENCODERS = ("bilstm", "alternating", "biattentive", "esim", "attention_flow")
 POOLINGS = ("mean", "max", "last", "attention")
 TAGGING_SCHEMES = ("IOB1", "IOB2", "BIOES")
+PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 MOST_LAYERS = 100  # of what is made one by one: a config.json with a billion of them would never end
 # What `word_vector_ids` hold besides words: padding, the sentence boundaries, and words that have no vector.
 BOUNDARY_ID, UNKNOWN_ID, FIRST_VECTOR_ID = 1, 2, 3
@@ -112,7 +113,9 @@ class ElmoTaskFields:
                 self._refuse(field, "must be a probability, 0 or more and less than 1")
         if not 0 <= self.scalar_mix_l2 < float("inf"):
             self._refuse("scalar_mix_l2", "must be 0 or more")
-        for field, known in (("classifier_pooling", POOLINGS), ("encoder_type", (*ENCODERS, None))):
+        choices = {"classifier_pooling": POOLINGS, "encoder_type": (*ENCODERS, None)}
+        choices["problem_type"] = (*PROBLEM_TYPES, None)  # of transformers, which takes any
+        for field, known in choices.items():
             if getattr(self, field) not in known:
                 self._refuse(field, f"must be one of {', '.join(map(repr, known))}")
         if self.tagging_scheme not in (*TAGGING_SCHEMES, None):

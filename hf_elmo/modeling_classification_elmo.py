@@ -6,6 +6,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from .arguments_elmo import model_forward
 from .configuration_elmo import ElmoConfig
+from .configuration_tasks_elmo import PROBLEM_TYPES
 from .encoders_elmo import (
     ElmoAttentionPooling,
     ElmoBiattention,
@@ -174,10 +175,12 @@ def sequence_classification_loss(
         num_items_in_batch: the labels of all accumulated steps; `None` for the mean over `labels`.
 
     Raises:
-        ValueError: `labels` has another shape or one is out of range; or, with `num_items_in_batch`, one is -100, which
-            is not counted there.
+        ValueError: `config.problem_type` is unknown; `labels` has another shape, or one is not finite or out of range;
+            or, with `num_items_in_batch`, one is -100, which is not counted there.
     """
     problem_type = config.problem_type
+    if problem_type not in (*PROBLEM_TYPES, None):
+        raise ValueError(f"config.problem_type is {problem_type!r}, but must be one of {', '.join(PROBLEM_TYPES)}.")
     if problem_type is None:
         if config.num_labels == 1 and not labels.is_floating_point():
             raise ValueError(
@@ -189,6 +192,8 @@ def sequence_classification_loss(
     targets = _one_for_each(labels.to(logits.device), logits, problem_type)
     if config.problem_type is None:
         config.problem_type = problem_type
+    if targets.is_floating_point():
+        _require_numbers(targets)
     if problem_type == "regression" and num_items_in_batch is not None:
         _require_counted(targets)
     if problem_type != "regression" and not torch.compiler.is_compiling():
@@ -217,6 +222,17 @@ def _one_for_each(labels: Tensor, logits: Tensor, problem_type: str) -> Tensor:
             f"{problem_type}: give those, or another config.problem_type."
         )
     return labels.view(-1) if problem_type == "single_label_classification" else labels.view(logits.shape)
+
+
+@torch.compiler.disable  # it asks for the values
+def _require_numbers(labels: Tensor) -> None:
+    """Refuses labels that are no numbers (ValueError): the loss, and from then on each weight, would be none."""
+    if len(wrong := labels.isfinite().logical_not().nonzero()):
+        row = wrong[0, 0].item()
+        raise ValueError(
+            f"labels has {labels[row].tolist()} in row {row} of the batch: leave out rows without a number, such as "
+            "those of empty fields of a table."
+        )
 
 
 @torch.compiler.disable  # it asks for the values

@@ -132,7 +132,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             vectors: `[words, word_vectors_size]`, in the order of the tokenizer's `words`.
 
         Raises:
-            ValueError: the model has no word vectors, or they have another shape.
+            ValueError: the model has no word vectors, or they have another shape, or a number that is not finite.
         """
         if self.word_vectors is None:
             raise ValueError("this model has no word vectors: make it with word_vectors_vocab_size.")
@@ -143,6 +143,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                 f"vectors have the shape {list(vectors.shape)}, but the model has {expected}, a row for each of the "
                 f"tokenizer's words: [word_vectors_vocab_size - {FIRST_VECTOR_ID}, word_vectors_size]."
             )
+        if len(wrong := vectors.isfinite().logical_not().nonzero()):
+            raise ValueError(f"vectors[{wrong[0, 0].item()}] holds a number that is not finite: leave that word out.")
         weight[FIRST_VECTOR_ID:] = vectors.to(weight)
         weight[UNKNOWN_ID] = vectors.to(weight).mean(0)
 

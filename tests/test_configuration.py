@@ -83,6 +83,7 @@ REFUSED = [
     ("num_scalar_mixes", 0),
     ("num_scalar_mixes", 101),
     ("classifier_pooling", "sum"),
+    ("problem_type", "regresion"),
     ("classifier_hidden_size", 0),
     ("classifier_dropout", -0.5),
     ("classifier_dropout", 1),

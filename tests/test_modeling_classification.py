@@ -493,6 +493,22 @@ def test_a_label_that_is_no_class_is_refused_by_its_value(inputs: dict, problem:
         model(**inputs, labels=labels)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("problem", ["regression", "multi_label_classification"])
+def test_a_label_that_is_not_finite_is_refused_by_its_row(inputs: dict, problem: str, value: float) -> None:
+    model, labels = make(problem_type=problem), PROBLEMS[problem].clone().float()
+    labels[2] = value
+    with pytest.raises(ValueError, match=rf"labels has .*{value}.* in row 2 of the batch: leave out rows without"):
+        model(**inputs, labels=labels)
+
+
+def test_a_problem_that_is_misspelled_is_refused(inputs: dict) -> None:
+    model = make(num_labels=1)
+    model.config.problem_type = "regresion"
+    with pytest.raises(ValueError, match=r"config\.problem_type is 'regresion', but must be one of regression, "):
+        model(**inputs, labels=torch.tensor([0.5, 0.1, 0.9, 0.2]))
+
+
 def test_several_labels_without_one_that_is_unknown(inputs: dict) -> None:
     model, labels = make(problem_type="multi_label_classification"), PROBLEMS["multi_label_classification"].clone()
     labels[1, 0] = -100

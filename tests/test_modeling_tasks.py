@@ -161,6 +161,10 @@ def test_word_vectors_that_do_not_fit(tokenizer: ElmoTokenizer) -> None:
         model(**inputs, word_vector_ids=ids[:, :2])
     with pytest.raises(ValueError, match=f"word_vector_ids holds {ROWS}, but word_vectors_vocab_size is {ROWS}"):
         model(**inputs, word_vector_ids=ids + (ids == 4) * 3)
+    vectors = torch.ones(len(WORDS), 6)
+    vectors[2, 1] = float("nan")
+    with pytest.raises(ValueError, match=r"vectors\[2\] holds a number that is not finite"):
+        model.set_word_vectors(vectors)
 
 
 # -- stored layers -----------------------------------------------------------------------------------------------------
