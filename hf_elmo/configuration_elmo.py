@@ -153,7 +153,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         changed = {field.name: kwargs.pop(field.name) for field in fields(cls) if field.name in kwargs}
         if not kwargs.get("return_unused_kwargs"):  # otherwise they are meant for a model, which refuses what it lacks
             cls.warn_of_unknown(kwargs)
-        return super().from_dict({**config_dict, **changed}, **kwargs)
+        return super().from_dict({**cls._kept(config_dict, changed), **changed}, **kwargs)
 
     @property
     def projection_size(self) -> int:

@@ -2,6 +2,7 @@
 resolver of coreference."""
 
 from dataclasses import dataclass
+from typing import Any
 
 ENCODERS = ("bilstm", "alternating", "biattentive", "esim", "attention_flow")
 POOLINGS = ("mean", "max", "last", "attention")
@@ -96,7 +97,28 @@ class ElmoTaskFields:
     coreference_speakers: bool = False
     coreference_num_genres: int | None = None
 
+    @staticmethod
+    def _kept(saved: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:
+        """What stays of a file's fields where some are changed: names of labels by number replace those by name, too,
+        and the other way around."""
+        labels = {"id2label", "label2id"}
+        return {field: value for field, value in saved.items() if field not in labels or not labels & changed.keys()}
+
+    def _complete_labels(self) -> None:
+        """Makes `id2label` and `label2id` of each other, and refuses those that say different things (ValueError)."""
+        if self.id2label is None and self.label2id is not None:
+            self.id2label = {number: name for name, number in self.label2id.items()}
+        if self.id2label is None:
+            return
+        numbers = {name: int(number) for number, name in self.id2label.items()}
+        if len(numbers) < len(self.id2label):
+            self._refuse("id2label", "each label must have a name of its own")
+        if self.label2id is not None and self.label2id != numbers:
+            self._refuse("label2id", f"id2label is {self.id2label!r}: give both alike, or one of them alone")
+        self.label2id = numbers
+
     def _require_task_fields(self) -> None:
+        self._complete_labels()
         sizes = "word_vectors_size", "encoder_hidden_size", "classifier_hidden_size"
         for field in (*sizes, "tagging_indicator_size"):
             if getattr(self, field) is not None and getattr(self, field) < 1:

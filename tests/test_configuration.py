@@ -450,6 +450,31 @@ def test_a_field_changed_on_loading_is_completed(tmp_path) -> None:
     assert rest == {"other": 7}
 
 
+@pytest.mark.parametrize(
+    "given", [{"id2label": {0: "no", 1: "yes"}}, {"label2id": {"no": 0, "yes": 1}}, {"label2id": {"a": 1, "b": 0}}]
+)
+def test_names_of_labels_given_by_number_or_by_name_are_both(tmp_path, given: dict) -> None:
+    ElmoConfig(id2label={0: "yes", 1: "no"}, label2id={"yes": 0, "no": 1}).save_pretrained(tmp_path)
+    for config in (ElmoConfig(**given), ElmoConfig.from_pretrained(tmp_path, **given)):
+        assert config.label2id == {name: number for number, name in config.id2label.items()}
+        assert all(getattr(config, field) == value for field, value in given.items())
+        config.save_pretrained(tmp_path / "again")
+        again = ElmoConfig.from_pretrained(tmp_path / "again")
+        assert (again.id2label, again.label2id) == (config.id2label, config.label2id)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"id2label": {0: "no", 1: "yes"}, "label2id": {"yes": 0, "no": 1}}, "label2id is .* give both alike"),
+        ({"id2label": {0: "no", 1: "no"}}, "id2label is .* each label must have a name of its own"),
+    ],
+)
+def test_names_of_labels_that_contradict_each_other_are_refused(given: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ElmoConfig(**given)
+
+
 def test_a_field_changed_on_loading_is_validated(tmp_path) -> None:
     ElmoConfig(**TINY).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="cell_clip is -1"):

@@ -214,7 +214,7 @@ def test_labels_that_the_scheme_forbids_are_refused(tokenizer: ElmoTokenizer, sc
     [
         ({"encoder_type": "biattentive"}, "encoder_type is 'biattentive'"),
         ({"classifier_text_pairs": True}, "classifier_text_pairs is True"),
-        ({"tagging_crf": True, "tagging_scheme": "BIOES", "id2label": {0: "O", 1: "U-x"}}, "label 'U-x'"),
+        ({"tagging_scheme": "BIOES", "id2label": {0: "O", 1: "U-x"}, "label2id": None}, "label 'U-x'"),
     ],
 )
 def test_a_configuration_that_no_tagger_can_have(changes: dict, said: str) -> None:

@@ -87,10 +87,11 @@ def test_of_a_trainer(tmp_path: Path) -> None:
 def test_of_a_pretraining(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     (tmp_path / "text.txt").write_text("A word is a word .\n" * 60)
+    (tmp_path / "held_out.txt").write_text("A word .\n" * 9)
     random_model(ElmoConfig(**TINY)).save_pretrained(tmp_path / "start")
     ElmoTokenizer().save_pretrained(tmp_path / "start")
     settings = {"max_steps": 2, "batch_size": 2, "window": 5, "report_to": []}
-    pretrain(tmp_path / "new", tmp_path / "text.txt", config=TINY, held_out=tmp_path / "text.txt", **settings)
+    pretrain(tmp_path / "new", tmp_path / "text.txt", config=TINY, held_out=tmp_path / "held_out.txt", **settings)
     pretrain(tmp_path / "adapted", tmp_path / "text.txt", init=tmp_path / "start", **settings)
     for name in ("new", "adapted"):
         require_no_path(tmp_path / name, tmp_path)
