@@ -57,6 +57,7 @@ def store_layers(
     """
     datasets = import_optional("datasets", "store_layers", '"hf-elmo[train]"')
     _check(model, dataset, dtype)
+    dataset = dataset.with_format(None)  # rows of any format are read as lists, and all columns
     config = model.config
     features = dataset.features.copy()
     del features["input_ids"]

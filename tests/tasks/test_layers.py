@@ -128,6 +128,15 @@ def test_what_is_stored(tokenizer: ElmoTokenizer, head: str) -> None:
         assert own["special_tokens_mask"].tolist() == [int(word[1] in (257, 258)) for word in row["input_ids"]]
 
 
+@pytest.mark.parametrize("form", ["torch", "numpy", "pandas"])
+def test_rows_of_any_format_and_order_are_stored(tokenizer: ElmoTokenizer, head: str, form: str) -> None:
+    model, rows = make(head), data(tokenizer, head).shuffle(seed=1)
+    expected, found = (store_layers(model, some, "float32") for some in (rows, rows.with_format(form)))
+    assert found.column_names == expected.column_names
+    for one, other in zip(expected, found, strict=True):
+        assert all(np.array_equal(one[name], other[name]) for name in expected.column_names)
+
+
 def test_texts_without_boundaries(tokenizer: ElmoTokenizer, head: str) -> None:
     model = make(head).eval()
     rows = datasets.Dataset.from_dict(dict(tokenizer(TEXTS[:4], add_special_tokens=False)))
