@@ -115,9 +115,13 @@ def _take(weights: dict[str, np.ndarray], dataset: Dataset) -> np.ndarray | None
         raise ValueError(f"variable {dataset.name!r} is missing; the options ask for one of shape {dataset.shape}.")
     if array.shape != dataset.shape:
         raise ValueError(f"variable {dataset.name!r} has shape {array.shape}, the options ask for {dataset.shape}.")
+    if array.dtype.kind != "f":
+        raise ValueError(f"variable {dataset.name!r} holds {array.dtype}, not floating-point numbers.")
+    with np.errstate(over="ignore"):
+        array = array.astype(np.float32)
     if not np.isfinite(array).all():
-        raise ValueError(f"variable {dataset.name!r} has values that are NaN or infinite.")
-    return array.astype(np.float32)
+        raise ValueError(f"variable {dataset.name!r} has values that are NaN or infinite, or too large for float32.")
+    return array
 
 
 def find_checkpoint(path: str | Path) -> Path | None:

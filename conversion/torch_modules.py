@@ -110,9 +110,13 @@ def _take(arrays: dict[str, np.ndarray], dataset: Dataset, where: str) -> np.nda
         raise ValueError(f"{where}: tensor {dataset.name!r} has shape {array.shape}, but should have {dataset.shape}.")
     if array.dtype.kind != "f":
         raise ValueError(f"{where}: tensor {dataset.name!r} holds {array.dtype}, not floating-point numbers.")
+    with np.errstate(over="ignore"):
+        array = array.astype(np.float32)
     if not np.isfinite(array).all():
-        raise ValueError(f"{where}: tensor {dataset.name!r} has values that are NaN or infinite.")
-    return array.astype(np.float32)
+        raise ValueError(
+            f"{where}: tensor {dataset.name!r} has values that are NaN, infinite or too large for float32."
+        )
+    return array
 
 
 def read_pickle(path: str | Path) -> dict[str, np.ndarray]:

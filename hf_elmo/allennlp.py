@@ -7,6 +7,7 @@ gives other vectors the second time. New code is better off with [`hf_elmo.ElmoM
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -307,8 +308,12 @@ class ElmoEmbedder(nn.Module):
     def embed_sentences(
         self, sentences: Iterable[list[str]], batch_size: int = DEFAULT_BATCH_SIZE
     ) -> Iterator[np.ndarray]:
-        """The layers of each sentence, `batch_size` of them at a time."""
-        sentences = iter(sentences)
+        """The layers of each sentence, `batch_size` of them at a time; ValueError for fewer than one."""
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}, but must be 1 or more.")
+        return self._in_batches(iter(sentences), batch_size)
+
+    def _in_batches(self, sentences: Iterator[list[str]], batch_size: int) -> Iterator[np.ndarray]:
         while batch := list(islice(sentences, batch_size)):
             yield from self.embed_batch(batch)
 
@@ -333,13 +338,16 @@ class ElmoEmbedder(nn.Module):
             use_sentence_keys: the sentence itself is the key.
 
         Raises:
-            ValueError: there are empty lines, a sentence is there twice with `use_sentence_keys`, or the format is
-                another one.
+            ValueError: there are empty lines, a sentence is there twice with `use_sentence_keys`, the format is another
+                one, `batch_size` is less than 1, or `output_file_path` is the input.
             ImportError: h5py is not installed.
         """
         h5py = import_h5py()
         if output_format not in ("all", "top", "average"):
             raise ValueError(f"output_format is {output_format!r}, but must be all, top or average.")
+        name = getattr(input_file, "name", None)
+        if isinstance(name, str) and os.path.exists(output_file_path) and os.path.samefile(name, output_file_path):
+            raise ValueError(f"{output_file_path!r} is the input, which would be lost: choose another name.")
         with input_file:
             sentences = [line.strip() for line in input_file]
         if blank := [number for number, sentence in enumerate(sentences) if not sentence]:

@@ -20,6 +20,7 @@ from yaml import YAMLError
 import hf_elmo
 
 from .configuration_elmo import ElmoConfig
+from .embedding.corpus import require_tokenizer
 from .model_cards import make_card
 from .remote_code import FILES, add_remote_code
 from .shipped import load_checkpoint, load_tokenizer, located, named
@@ -152,8 +153,8 @@ def _require_whole(folder: Path) -> None:
         raise ValueError(
             f"{folder} has no {missing[0]}, so its text would be read otherwise elsewhere: save its tokenizer into it."
         )
-    load_tokenizer(folder)
-    load_checkpoint(getattr(hf_elmo, found[0]), folder)
+    tokenizer = load_tokenizer(folder)
+    require_tokenizer(load_checkpoint(getattr(hf_elmo, found[0]), folder).config, tokenizer)
     if not any(_matches(path.name, WEIGHTS) for path in folder.iterdir()):
         raise ValueError(
             f"{folder} has its weights in another format than safetensors, which would be left out: load it, and save "

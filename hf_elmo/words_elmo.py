@@ -91,7 +91,7 @@ class WordIds:
     @classmethod
     def load(cls, path: str | Path) -> "WordIds":
         """From a file, one word a line."""
-        text = Path(path).read_bytes().decode("utf-8").removesuffix("\n")
+        text = Path(path).read_bytes().decode("utf-8-sig").removesuffix("\n")
         return cls(text.split("\n") if text else [])
 
     def save(self, path: str | Path) -> None:

@@ -1,5 +1,6 @@
 """AllenNLP's names: its results and its statefulness, against the slow reference and against AllenNLP itself."""
 
+import io
 import json
 import subprocess
 from pathlib import Path
@@ -209,3 +210,19 @@ with torch.no_grad():
     arrays["loaded"] = elmo(batch_to_ids(json.loads(batches)[0]))["elmo_representations"][0]
 np.savez(saved, **{name: tensor.numpy() for name, tensor in arrays.items()})
 """
+
+
+def test_embed_file_refuses_to_write_into_what_it_reads(files, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("A bank .\n")
+    with pytest.raises(ValueError, match=r"text\.txt' is the input, which would be lost"):
+        ElmoEmbedder(*files).embed_file(text.open(), str(text))
+    assert text.read_text() == "A bank .\n"
+
+
+def test_batches_of_no_sentence_are_refused(files, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="batch_size is 0, but must be 1 or more"):
+        ElmoEmbedder(*files).embed_sentences([["A"]], batch_size=0)
+    with pytest.raises(ValueError, match="batch_size is 0"):
+        ElmoEmbedder(*files).embed_file(io.StringIO("A\n"), str(tmp_path / "out.hdf5"), batch_size=0)
+    assert not (tmp_path / "out.hdf5").exists()

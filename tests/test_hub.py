@@ -301,6 +301,8 @@ def broken(folder: Path, how: str) -> None:
     elif how == "other weights":
         ElmoForPreTraining(ElmoConfig(**TINY, vocab_size=9)).save_pretrained(folder / "other")
         (folder / "other" / "config.json").replace(folder / "config.json")
+    elif how == "another tokenizer":
+        ElmoTokenizer(max_word_length=TINY["max_word_length"] + 1).save_pretrained(folder)
     elif how == "no tokenizer":
         (folder / "tokenizer.json").unlink()
     elif how == "damaged tokenizer":
@@ -319,6 +321,7 @@ def broken(folder: Path, how: str) -> None:
         ("no weights", r"no file named model\.safetensors"),
         ("pickled weights", "its weights in another format than safetensors"),
         ("other weights", "without its softmax over words"),
+        ("another tokenizer", "the tokenizer spells words with"),
         ("no tokenizer", r"has no tokenizer\.json"),
         ("damaged tokenizer", "cannot be loaded, a file of it is damaged"),
         ("damaged card", r"README\.md is no model card"),

@@ -525,6 +525,11 @@ def written(folder: Path, files: set[str]) -> dict[str, str]:
     return {name: str(folder / FILES[name]) for name in files}
 
 
+def test_a_byte_order_mark_is_no_letter_of_the_first_word(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("the\ncat\n", encoding="utf-8-sig")
+    assert ElmoTokenizer(words_file=str(tmp_path / "words.txt")).words == ["the", "cat"]
+
+
 @pytest.mark.parametrize("files", [set(), {"words_file"}, {"character_vocab_file"}, set(FILES)], ids=sorted)
 @pytest.mark.parametrize("loader", [ElmoTokenizer, AutoTokenizer], ids=lambda loader: loader.__name__)
 def test_what_the_tokenizer_was_made_with_is_told_and_no_folder_is_saved(

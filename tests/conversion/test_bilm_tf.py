@@ -192,8 +192,10 @@ def without(variables: dict, name: str) -> dict:
         (lambda v: {**v, "lm/extra": np.zeros(3)}, "unexpected variable 'lm/extra'"),
         (lambda v: {**v, "lm/softmax/b": np.zeros(3)}, "'lm/softmax/b' has shape"),
         (lambda v: {**v, "lm/softmax/b": np.full(len(WORDS), np.nan)}, "NaN or infinite"),
+        (lambda v: {**v, "lm/softmax/b": np.full(len(WORDS), 1e300)}, "too large for float32"),
+        (lambda v: {**v, "lm/softmax/b": np.ones(len(WORDS), np.int32)}, "holds int32, not floating-point numbers"),
     ],
-    ids=["missing", "no softmax", "unknown", "shape", "nan"],
+    ids=["missing", "no softmax", "unknown", "shape", "nan", "float64", "integers"],
 )
 def test_a_checkpoint_that_does_not_fit_is_refused(change, message):
     options = training_options("projection")
