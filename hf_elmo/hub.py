@@ -154,7 +154,11 @@ def _require_whole(folder: Path) -> None:
             f"{folder} has no {missing[0]}, so its text would be read otherwise elsewhere: save its tokenizer into it."
         )
     tokenizer = load_tokenizer(folder)
-    require_tokenizer(load_checkpoint(getattr(hf_elmo, found[0]), folder).config, tokenizer)
+    model = load_checkpoint(getattr(hf_elmo, found[0]), folder)
+    try:
+        require_tokenizer(model.config, tokenizer)
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from error
     if not any(_matches(path.name, WEIGHTS) for path in folder.iterdir()):
         raise ValueError(
             f"{folder} has its weights in another format than safetensors, which would be left out: load it, and save "

@@ -302,7 +302,7 @@ def broken(folder: Path, how: str) -> None:
         ElmoForPreTraining(ElmoConfig(**TINY, vocab_size=9)).save_pretrained(folder / "other")
         (folder / "other" / "config.json").replace(folder / "config.json")
     elif how == "another tokenizer":
-        ElmoTokenizer(max_word_length=TINY["max_word_length"] + 1).save_pretrained(folder)
+        ElmoTokenizer(max_word_length=settings["max_word_length"] + 1).save_pretrained(folder)
     elif how == "no tokenizer":
         (folder / "tokenizer.json").unlink()
     elif how == "damaged tokenizer":
