@@ -556,7 +556,8 @@ def test_checkpointing_gives_the_same_gradients(inputs: dict, monkeypatch, model
 )
 def test_checkpointing_of_a_head_without_elmo_changes_nothing(model_class: type, encoder_type: str) -> None:
     fields = {"use_elmo": False, "word_vectors_vocab_size": 7, "word_vectors_size": 4, "encoder_type": encoder_type}
-    fields |= {"coreference_hidden_size": 8, "coreference_spans_per_word": 1.0}
+    if model_class is ElmoForCoreferenceResolution:
+        fields |= {"coreference_hidden_size": 8, "coreference_spans_per_word": 1.0}
     model = random_model(ElmoConfig(**TINY, **fields), model_class)
     tokenizer = ElmoTokenizer()
     tokenizer.words = ["the", "cat", "sat", "on"]
