@@ -192,7 +192,7 @@ def sequence_classification_loss(
     targets = _one_for_each(labels.to(logits.device), logits, problem_type)
     if config.problem_type is None:
         config.problem_type = problem_type
-    if targets.is_floating_point():
+    if targets.is_floating_point() and not torch.compiler.is_compiling():
         _require_numbers(targets)
     if problem_type == "regression" and num_items_in_batch is not None:
         _require_counted(targets)
@@ -224,7 +224,6 @@ def _one_for_each(labels: Tensor, logits: Tensor, problem_type: str) -> Tensor:
     return labels.view(-1) if problem_type == "single_label_classification" else labels.view(logits.shape)
 
 
-@torch.compiler.disable  # it asks for the values
 def _require_numbers(labels: Tensor) -> None:
     """Refuses labels that are no numbers (ValueError): the loss, and from then on each weight, would be none."""
     if len(wrong := labels.isfinite().logical_not().nonzero()):

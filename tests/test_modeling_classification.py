@@ -18,6 +18,7 @@ from hf_elmo import (
     ElmoModel,
     ElmoTokenizer,
 )
+from hf_elmo.modeling_classification_elmo import sequence_classification_loss
 from tests.conftest import SENTENCES, TINY, random_model
 
 LABELS = 3
@@ -507,6 +508,16 @@ def test_a_problem_that_is_misspelled_is_refused(inputs: dict) -> None:
     vars(model.config)["problem_type"] = "regresion"  # the oldest transformers refuses it when it is set
     with pytest.raises(ValueError, match=r"config\.problem_type is 'regresion', but must be one of regression, "):
         model(**inputs, labels=torch.tensor([0.5, 0.1, 0.9, 0.2]))
+
+
+@pytest.mark.parametrize("problem_type", PROBLEMS)
+def test_the_loss_is_one_graph(problem_type: str) -> None:
+    config = make(problem_type=problem_type).config
+    labels, logits = PROBLEMS[problem_type], torch.randn(4, config.num_labels)
+    labels = labels.to(logits.dtype) if problem_type == "regression" else labels
+    torch.compiler.reset()
+    loss = torch.compile(sequence_classification_loss, backend="eager", fullgraph=True)(labels, logits, config)
+    assert torch.equal(loss, sequence_classification_loss(labels, logits, config))
 
 
 def test_several_labels_without_one_that_is_unknown(inputs: dict) -> None:
