@@ -2,7 +2,8 @@
 
     PYTHONPATH=examples python -m examples.pretrain_compact.prepare ../shared/data corpus
 
-writes train.txt, heldout.txt (four books), heldout_modern.txt, dev.txt (words separated by one blank: read them with
+writes train.txt, last.txt (what the last run reads: other readings, more of what is written as an encyclopedia is),
+heldout.txt (four books), heldout_modern.txt, dev.txt (words separated by one blank: read them with
 word_splitting="whitespace"), vocab.txt, and sources.md: words, license and reason of each source, and what each rule
 left out of it. Needs nltk (its code only, no downloaded data). The same text gives the same files, on any machine.
 """
@@ -30,6 +31,7 @@ ABBREVIATIONS = f"{mini.ABBREVIATIONS} u.s u.n u.k d.c a.m p.m inc corp ltd sr p
 HELD_OUT_MODERN, DEV_MODERN = 0.01, 0.002  # of the documents of today
 READINGS = {True: 2, False: 1}  # of text of today, and of books, in a pass
 NOTATION, NOTATION_OF_TITLES = 0.25, 0.5  # of the paragraphs and titles of today, in that of tokenized corpora
+LAST_NOTATION, LAST_NOTATION_OF_TITLES = 0.4, 0.6  # in the last run
 KNOWN_WORDS = 20_000  # the others are `<unk>` there
 SINGLES = 100  # single sentences that make a document
 LONGEST = 400  # words of a paragraph that is not cut into pieces
@@ -82,6 +84,7 @@ class Source:
         credit: whom the license, or courtesy, asks to name.
         read: its documents.
         modern: written after 1990.
+        last: how often it is read in the last run's pass; 1.5 is once, and half of the paragraphs again.
     """
 
     path: str
@@ -91,6 +94,7 @@ class Source:
     credit: str
     read: Callable[[Path], Iterator[Document]] = texts
     modern: bool = True
+    last: float = 1.0
 
     @property
     def single(self) -> bool:
@@ -108,6 +112,7 @@ SOURCES = (
         "CC BY 4.0",
         f"{_CC_BY}; the last commits under it, before those under a license that does not",
         "OpenStax, Rice University (openstax.org); the books are in SOURCES.tsv",
+        last=3,
     ),
     Source(
         "modern/un_general_debates",
@@ -116,6 +121,7 @@ SOURCES = (
         f"{_CC0} (Harvard Dataverse)",
         "United Nations General Debate Corpus (Jankin, Baturo, Dasandi)",
         one_in_three,
+        last=0.4,
     ),
     Source(
         "modern/medquad_cc_by",
@@ -123,6 +129,7 @@ SOURCES = (
         "CC BY 4.0",
         f"{_CC_BY}; the parts under the copyright of others are not in it",
         "MedQuAD (Ben Abacha and Demner-Fushman 2019)",
+        last=0.5,
     ),
     Source(
         "modern/digitalgov_cc0",
@@ -137,6 +144,7 @@ SOURCES = (
         "public domain, CC0",
         f"{_GOVERNMENT}; {_CC0} elsewhere",
         "Office of the Historian, United States Department of State",
+        last=4,
     ),
     Source(
         "modern/18f_blog_cc0",
@@ -144,8 +152,16 @@ SOURCES = (
         "CC0, public domain",
         f"{_GOVERNMENT}; {_CC0} elsewhere",
         "18F, General Services Administration",
+        last=0.5,
     ),
-    Source("modern/cia_factbook_pd", "countries of the world", "public domain", _GOVERNMENT, "The World Factbook"),
+    Source(
+        "modern/cia_factbook_pd",
+        "countries of the world",
+        "public domain",
+        _GOVERNMENT,
+        "The World Factbook",
+        last=6,
+    ),
     Source(
         "modern/common_voice_en_cc0",
         "single sentences to read aloud",
@@ -154,7 +170,14 @@ SOURCES = (
         "Mozilla Common Voice",
         single_sentences,
     ),
-    Source("modern/wikinews_2019_2020_cc_by", "news, 2019 and 2020", "CC BY 2.5", _CC_BY, "Wikinews (en.wikinews.org)"),
+    Source(
+        "modern/wikinews_2019_2020_cc_by",
+        "news, 2019 and 2020",
+        "CC BY 2.5",
+        _CC_BY,
+        "Wikinews (en.wikinews.org)",
+        last=8,
+    ),
     Source(
         "public_domain",
         "books of before 1923, addresses of presidents, eight plays, Genesis: the text of elmo-mini-en",
@@ -163,6 +186,7 @@ SOURCES = (
         "Project Gutenberg, and the digitizers named in the data's README",
         books,
         modern=False,
+        last=0.4,
     ),
     Source(
         "classic_books_pd",
@@ -171,6 +195,7 @@ SOURCES = (
         "authors dead for 70 years, first published more than 95 years ago",
         "classic-books-markdown",
         modern=False,
+        last=0.6,
     ),
 )
 LEFT_ALONE = (
@@ -330,21 +355,39 @@ def title_in_notation(line: str, known: set[str]) -> str:
 
 
 def lines_of(paragraph: Paragraph, reading: int = 0) -> list[str]:
-    """The lines of a paragraph: itself, or its sentences: half of the paragraphs each, and the other way around in the
+    """The lines of a paragraph: itself, or its sentences: half of the paragraphs each, and the other way around in each
     second reading."""
-    whole = (draw("whole", *paragraph.sentences) < 0.5) != bool(reading)
+    whole = (draw("whole", *paragraph.sentences) < 0.5) != bool(reading % 2)
     return [" ".join(paragraph.sentences)] if whole else paragraph.sentences
+
+
+def _reading(paragraph: Paragraph, reading: int, notation: float, known: set[str]) -> list[str]:
+    """The lines of one reading, in the notation of tokenized corpora with this probability."""
+    lines = lines_of(paragraph, reading)
+    if draw("notation", reading, *paragraph.sentences) < notation:
+        change = title_in_notation if paragraph.title else in_notation
+        lines = [change(line, known) for line in lines]
+    return lines
 
 
 def training_lines(paragraph: Paragraph, modern: bool, known: set[str]) -> Iterator[str]:
     """The lines of a paragraph in one pass: text of today twice, in part in the notation of tokenized corpora."""
+    notation = NOTATION_OF_TITLES if paragraph.title else NOTATION
     for reading in range(READINGS[modern]):
-        lines = lines_of(paragraph, reading)
-        limit = NOTATION_OF_TITLES if paragraph.title else NOTATION
-        if modern and draw("notation", reading, *paragraph.sentences) < limit:
-            change = title_in_notation if paragraph.title else in_notation
-            lines = [change(line, known) for line in lines]
-        yield from lines
+        yield from _reading(paragraph, reading, notation if modern else 0, known)
+
+
+def last_lines(paragraph: Paragraph, source: Source, known: set[str]) -> Iterator[str]:
+    """The lines of a paragraph in the pass of the last run: readings that no pass before had."""
+    notation = LAST_NOTATION_OF_TITLES if paragraph.title else LAST_NOTATION
+    times = int(source.last) + (draw("last", *paragraph.sentences) < source.last % 1)
+    for reading in range(max(READINGS.values()), max(READINGS.values()) + times):
+        yield from _reading(paragraph, reading, notation if source.modern else 0, known)
+
+
+def shuffled(lines: Sequence[str], seed: int) -> list[str]:
+    """The lines in an order that depends on their number and the seed alone."""
+    return [lines[place] for place in np.random.default_rng(seed).permutation(len(lines))]
 
 
 def tested_sentences(data: Path) -> Iterator[Sequence[str]]:
@@ -431,6 +474,8 @@ def sources_page(counts: dict[str, Count]) -> str:
     present = [source for source in SOURCES if counts[source.path].documents]
     total = sum(counts[source.path].kept * READINGS[source.modern] for source in present)
     modern = sum(counts[source.path].kept * READINGS[True] for source in present if source.modern)
+    last = sum(counts[source.path].kept * source.last for source in present)
+    last_modern = sum(counts[source.path].kept * source.last for source in present if source.modern)
     head = (
         "source",
         "what",
@@ -441,6 +486,8 @@ def sources_page(counts: dict[str, Count]) -> str:
         "held out",
         "words",
         "times",
+        "share",
+        "times in the last run",
         "share",
     )
     rows = [
@@ -455,6 +502,8 @@ def sources_page(counts: dict[str, Count]) -> str:
             f"{counts[source.path].kept:,}",
             READINGS[source.modern],
             f"{counts[source.path].kept * READINGS[source.modern] / max(total, 1):.1%}",
+            f"{source.last:g}",
+            f"{counts[source.path].kept * source.last / max(last, 1):.1%}",
         )
         for source in present
     ]
@@ -465,7 +514,8 @@ def sources_page(counts: dict[str, Count]) -> str:
     ]
     return (
         "# The text of elmo-compact-en\n\n"
-        f"{total:,} words a pass; {modern / max(total, 1):.1%} are from after 1990. Words are those of the tokenizer, "
+        f"{total:,} words a pass, {modern / max(total, 1):.1%} from after 1990; in the last run {last:,.0f}, "
+        f"{last_modern / max(last, 1):.1%} from after 1990. Words are those of the tokenizer, "
         "without the notation of tokenized corpora; documents include those held out, but for the first recipe's five "
         f"books.\n\n{table([head, *rows])}\n"
         "Not read:\n\n" + "".join(f"- {name}: {why}\n" for name, why in LEFT_ALONE) + "\n"
@@ -491,14 +541,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     corpus = read(args.data, reader, args.documents)
     reader.close()
     known = frequent_words(corpus.train)
-    lines = [
-        line
-        for source, paragraphs in corpus.train.items()
-        for paragraph in paragraphs
-        for line in training_lines(paragraph, source.modern, known)
-    ]
-    order = np.random.default_rng(1).permutation(len(lines))
-    parts = {"train": [lines[place] for place in order], **corpus.parts}
+    paragraphs = [(source, one) for source, found in corpus.train.items() for one in found]
+    train = [line for source, one in paragraphs for line in training_lines(one, source.modern, known)]
+    last = [line for source, one in paragraphs for line in last_lines(one, source, known)]
+    parts = {"train": shuffled(train, seed=1), "last": shuffled(last, seed=2), **corpus.parts}
     vocabulary = build_vocabulary((line.split() for line in parts["train"]), size=args.vocab_size)
     vocabulary.save(args.output / "vocab.txt")
     for part, found in parts.items():

@@ -40,12 +40,12 @@ def save_in_half(checkpoint: str, folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir())
 
 
-def joined(histories: Sequence[list[dict]]) -> list[dict]:
-    """The logs of runs that each began with the weights of the one before, their passes counted on."""
-    logs, passes = [], 0.0
-    for history in histories:
-        logs += [{**one, "epoch": one["epoch"] + passes} for one in history]
-        passes = logs[-1]["epoch"]
+def joined(histories: Sequence[list[dict]], words_per_pass: Sequence[int]) -> list[dict]:
+    """The logs of runs that each began with the weights of the one before, with the words that were read until then."""
+    logs, words = [], 0.0
+    for history, per_pass in zip(histories, words_per_pass, strict=True):
+        logs += [{**one, "words": words + one["epoch"] * per_pass} for one in history]
+        words = logs[-1]["words"]
     return logs
 
 
@@ -53,13 +53,13 @@ def _history(checkpoint: str) -> list[dict]:
     return json.loads(Path(checkpoint, "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
 
 
-def plot_curve(history: Sequence[dict], words_per_pass: int, picture: Path) -> None:
+def plot_curve(history: Sequence[dict], picture: Path) -> None:
     """The training's loss (of the sampled softmax) and the perplexities of dev.txt over millions of words."""
     os.environ.setdefault("MPLBACKEND", "Agg")
     import matplotlib.pyplot as plt
 
     def series(key: str) -> tuple[list[float], list[float]]:
-        points = [(one["epoch"] * words_per_pass / 1e6, one[key]) for one in history if key in one]
+        points = [(one["words"] / 1e6, one[key]) for one in history if key in one]
         return [x for x, _ in points], [y for _, y in points]
 
     figure, left = plt.subplots(figsize=(7, 4), layout="constrained")
@@ -78,16 +78,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("run", help="folder of the training run")
     parser.add_argument("folder", type=Path, help="folder to write")
-    parser.add_argument("--words-per-pass", type=int, default=10_726_000, help="words of the corpus with boundaries")
+    parser.add_argument(
+        "--words-per-pass",
+        type=int,
+        nargs="+",
+        default=[10_726_000],
+        metavar="N",
+        help="words of the corpus with boundaries, of each run's where they differ [%(default)s]",
+    )
     parser.add_argument("--before", nargs="+", default=[], metavar="RUN", help="folders of the runs before")
     options = parser.parse_args(arguments)
+    runs, words = [*options.before, options.run], options.words_per_pass
+    if len(words) not in (1, len(runs)):
+        parser.error(f"--words-per-pass has {len(words)} numbers for {len(runs)} runs")
     checkpoint = get_last_checkpoint(options.run)
     if checkpoint is None:
         raise SystemExit(f"{options.run} holds no checkpoint")
     options.folder.mkdir(parents=True, exist_ok=True)
     size = save_in_half(checkpoint, options.folder)
-    history = joined([_history(get_last_checkpoint(run)) for run in [*options.before, options.run]])
-    plot_curve(history, options.words_per_pass, options.folder / "curve.png")
+    histories = [_history(get_last_checkpoint(run)) for run in runs]
+    plot_curve(joined(histories, words * len(runs) if len(words) == 1 else words), options.folder / "curve.png")
     step = re.search(r"\d+$", checkpoint).group()
     print(f"{options.folder}: step {step}, {size / 1e6:.1f} MB")
 

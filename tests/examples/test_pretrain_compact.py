@@ -1,5 +1,6 @@
 """The recipe of elmo-compact-en: each rule of its cleaning, its text as a whole, and the table of its card."""
 
+import dataclasses
 import gzip
 import os
 import subprocess
@@ -12,7 +13,7 @@ import hf_elmo_cli
 
 pytest.importorskip("nltk")
 
-from examples.pretrain_compact import cleaning, evaluate, prepare, short_runs
+from examples.pretrain_compact import cleaning, evaluate, mixture, prepare, short_runs
 from examples.pretrain_compact.prepare import Paragraph
 from examples.pretrain_mini import prepare as mini
 from examples.pretrain_mini.publish import joined
@@ -309,6 +310,55 @@ def test_text_of_today_is_read_twice_in_part_in_notation():
     assert 0.4 < np.mean(marked) < 0.6
 
 
+def test_the_last_run_reads_each_source_as_often_as_it_says():
+    paragraphs = [Paragraph([f"A well-known rule {number} .", "It holds ."]) for number in range(400)]
+    known = {"A", "well", "known", "rule", "It", "holds"}
+    for last, modern in ((3, True), (0.4, False), (1.5, True)):
+        source = dataclasses.replace(prepare.SOURCES[0], modern=modern, last=last)
+        found = [list(prepare.last_lines(one, source, known)) for one in paragraphs]
+        words = sum(len(line.replace(" @-@ ", "-").split()) for lines in found for line in lines)
+        assert words == pytest.approx(8 * 400 * last, rel=0.1)
+        marked = np.mean([" @-@ " in line for lines in found for line in lines if "rule" in line])
+        assert 0.35 < marked < 0.45 if modern else marked == 0
+    assert {len(lines) for lines in found} == {1, 2, 3}  # a line, its two sentences, or both
+    titles = [Paragraph([f"A rule {number}"], title=True) for number in range(400)]
+    marked = [line.startswith("=") for one in titles for line in prepare.last_lines(one, prepare.SOURCES[0], known)]
+    assert 0.55 < np.mean(marked) < 0.65
+
+
+def test_readings_of_the_last_run_differ_from_those_before():
+    paragraphs = [Paragraph([f"A well-known rule {number} ."]) for number in range(200)]
+    source = dataclasses.replace(prepare.SOURCES[0], last=2)
+    before = [list(prepare.training_lines(one, True, {"A", "rule"})) for one in paragraphs]
+    assert before != [list(prepare.last_lines(one, source, {"A", "rule"})) for one in paragraphs]
+
+
+def test_a_bigram_model():
+    train = mixture.word_ids(["a b a b a c", "a b"], {"a": 2, "b": 3, "c": 4})
+    assert train.tolist() == [0, 2, 3, 2, 3, 2, 4, 0, 2, 3, 0]
+    size = 5
+    found = np.array(
+        [mixture.bigram_probabilities(train, np.full(size, before), np.arange(size), size) for before in range(size)]
+    )
+    assert np.allclose(found.sum(axis=1), 1)
+    unigram = (np.array([3, 0, 4, 3, 1]) + 4 / size) / (11 + 4)
+    assert np.allclose(
+        found[2], (np.array([0, 0, 0, 3, 1]) + 2 * unigram) / (4 + 2)
+    )  # after "a": b three times, c once
+    assert np.allclose(found[1], unigram)  # nothing was seen after it
+
+
+def test_the_weights_of_a_mixture():
+    rng = np.random.default_rng(0)
+    models = rng.dirichlet(np.ones(20), size=3)
+    words = rng.choice(20, size=20_000, p=np.array([0.7, 0.3, 0.0]) @ models)
+    weights = mixture.mixture_weights(models[:, words])
+    assert np.allclose(weights, [0.7, 0.3, 0.0], atol=0.05)
+    assert weights.sum() == pytest.approx(1)
+    best = mixture.perplexity(weights @ models[:, words])
+    assert best < min(mixture.perplexity(own) for own in models[:, words])
+
+
 def test_frequent_words_count_text_of_today_twice():
     modern, old = prepare.SOURCES[0], prepare.SOURCES[-1]
     train = {modern: [Paragraph(["new-found now now"])], old: [Paragraph(["old old old then then"])]}
@@ -384,7 +434,7 @@ def test_the_whole_text(data, tmp_path, capsys):
     out, again = tmp_path / "out", tmp_path / "again"
     left_out = tmp_path / "left_out.tsv"
     prepare.main([str(data), str(out), "--vocab-size", "60", "--left-out", str(left_out)])
-    names = {"train.txt", "heldout.txt", "heldout_modern.txt", "dev.txt", "vocab.txt", "sources.md"}
+    names = {"train.txt", "last.txt", "heldout.txt", "heldout_modern.txt", "dev.txt", "vocab.txt", "sources.md"}
     assert {path.name for path in out.iterdir()} == names
     parts = {path.stem: path.read_text(encoding="utf-8").splitlines() for path in out.glob("*.txt")}
     assert len(parts["vocab"]) == 60
@@ -396,7 +446,7 @@ def test_the_whole_text(data, tmp_path, capsys):
     for part in ("heldout", "heldout_modern", "dev"):
         tested.add(parts[part])
     tested.add([TESTED])
-    assert not [line for line in parts["train"] if tested.shares([line])]
+    assert not [line for part in ("train", "last") for line in parts[part] if tested.shares([line])]
     assert len(parts["train"]) > 1000
     assert 0.2 < np.mean(["well @-@ known" in line for line in parts["train"] if "known" in line]) < 0.3
     rules = {tuple(line.split("\t")[:2]) for line in left_out.read_text(encoding="utf-8").splitlines()}
@@ -409,6 +459,17 @@ def test_the_whole_text(data, tmp_path, capsys):
     assert f"train           {len(parts['train']):9,} lines" in capsys.readouterr().out
     prepare.main([str(data), str(again), "--vocab-size", "60"])
     assert {name: (out / name).read_bytes() for name in names} == {name: (again / name).read_bytes() for name in names}
+
+
+def test_the_weights_of_the_sources(data, capsys):
+    mixture.main([str(data)])
+    header, _, *rows, total = capsys.readouterr().out.splitlines()
+    assert header.startswith("| source | words and lines |")
+    assert [row.split(" | ")[0].strip("| ") for row in rows] == [source.path for source in prepare.SOURCES]
+    for column in (3, 4):
+        assert sum(float(row.split(" | ")[column].strip("% |")) for row in rows) == pytest.approx(100, abs=1)
+    alone = [float(row.split(" | ")[2].replace(",", "")) for row in rows]
+    assert float(total.split(" | ")[2].replace(",", "")) <= min(alone)
 
 
 def test_words_are_counted(data):
@@ -547,29 +608,35 @@ touch "$2/model.safetensors"
 """
 
 
-def test_the_command_trains_in_two_runs_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+def test_the_command_trains_in_three_runs_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     programs, out = tmp_path / "programs", tmp_path / "out"
     for folder in (programs, out / "corpus"):
         folder.mkdir(parents=True)
     for name in ("hf-elmo", "python"):
         (programs / name).write_text(STAND_IN)
         (programs / name).chmod(0o755)
-    for name in ("sources.md", "train.txt"):
-        (out / "corpus" / name).write_text("a b\nc\n")
+    for name, text in (("sources.md", ""), ("train.txt", "a b\nc\n"), ("last.txt", "a b c d\n")):
+        (out / "corpus" / name).write_text(text)
     environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "CALLS": str(tmp_path / "calls")}
     command = ["bash", str(Path(prepare.__file__).with_name("run.sh")), "DATA", str(out)]
     ended = [subprocess.run(command, env=environment, check=False).returncode for _ in range(2)]
     assert ended == [3, 0]
     calls = [call.split("\n") for call in (tmp_path / "calls").read_text().strip("\n").split("\n\n")]
-    first, stopped, resumed, publish, evaluate = calls
-    for call, folder, source in ((first, "run", "--vocab"), (stopped, "run2", "--init"), (resumed, "run2", "--init")):
+    first, stopped, resumed, last, publish, evaluate = calls
+    for call, folder, text, before in (
+        (first, "run", "train", None),
+        (stopped, "run2", "train", "run"),
+        (resumed, "run2", "train", "run"),
+        (last, "run3", "last", "run2"),
+    ):
         options = hf_elmo_cli.make_parser().parse_args(call[1:])  # that each option is one
         assert (call[0], options.out) == ("hf-elmo", str(out / folder))
-        assert source in call
-    assert [call[-1] == "--resume" for call in (first, stopped, resumed)] == [False, False, True]
+        assert str(out / "corpus" / f"{text}.txt") in call
+        assert options.init == (before and str(out / before))
+    assert [call[-1] == "--resume" for call in (first, stopped, resumed, last)] == [False, False, True, False]
     assert stopped == resumed[:-1]
-    assert publish[2:4] == [str(out / "run2"), str(out / "elmo-compact-en")]
-    assert publish[4:] == ["--before", str(out / "run"), "--words-per-pass", "5"]
+    assert publish[2:4] == [str(out / "run3"), str(out / "elmo-compact-en")]
+    assert publish[4:] == ["--before", str(out / "run"), str(out / "run2"), "--words-per-pass", "5", "5", "5"]
     assert evaluate[1:3] == ["-m", "examples.pretrain_compact.evaluate"]
 
 
@@ -611,9 +678,9 @@ def budget_rate(budget: "short_runs.Budget", share: float) -> float:
 def test_the_curve_of_a_run_goes_on_from_the_one_before() -> None:
     before = [{"loss": 4.0, "epoch": 0.25}, {"loss": 3.0, "epoch": 0.75}]
     after = [{"loss": 3.5, "epoch": 0.25}, {"loss": 2.5, "epoch": 1.0}]
-    assert [(one["loss"], one["epoch"]) for one in joined([before, after])] == [
-        (4.0, 0.25),
-        (3.0, 0.75),
-        (3.5, 1.0),
-        (2.5, 1.75),
+    assert [(one["loss"], one["words"]) for one in joined([before, after], [100, 40])] == [
+        (4.0, 25),
+        (3.0, 75),
+        (3.5, 85),
+        (2.5, 115),
     ]
