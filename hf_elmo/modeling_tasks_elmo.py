@@ -15,7 +15,7 @@ from .crf_elmo import ElmoCRF
 from .encoders_elmo import ElmoHighwayLSTM
 from .lstm_elmo import State
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
-from .packing_elmo import Packing, expand, unpadded_mask, words_mask
+from .packing_elmo import Packing, as_mask, expand, unpadded_mask, words_mask
 from .scalar_mix_elmo import ElmoScalarMix
 
 logger = logging.get_logger(f"transformers.{__name__}")
@@ -258,7 +258,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                 "words (tokenizer.words)."
             )
         if not self.config.use_elmo and input_ids is None:
-            return word_vector_ids != 0 if attention_mask is None else attention_mask.bool()
+            return word_vector_ids != 0 if attention_mask is None else as_mask(attention_mask)
         if bilm_layers is None or not self.config.use_elmo:
             return unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
         if input_ids is not None or inputs_embeds is not None:
@@ -285,7 +285,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             raise ValueError(
                 f"attention_mask has the shape {list(attention_mask.shape)}, but must be {list(bilm_layers.shape[:2])}."
             )
-        return attention_mask.bool()
+        return as_mask(attention_mask)
 
     @torch.compiler.disable  # it asks for the values
     @torch.no_grad()

@@ -32,6 +32,16 @@ def unpadded_mask(
     if attention_mask.shape != given.shape[:2]:
         shapes = f"{list(attention_mask.shape)}, but must be {list(given.shape[:2])}"
         raise ValueError(f"attention_mask has the shape {shapes}: one number for each word of {name}.")
+    return as_mask(attention_mask)
+
+
+def as_mask(attention_mask: Tensor) -> Tensor:
+    """An attention mask in bool. Refuses one to be added to scores, 0 for words (ValueError): it says the contrary."""
+    if attention_mask.is_floating_point() and not torch.compiler.is_compiling() and (attention_mask < 0).any():
+        raise ValueError(
+            f"attention_mask holds {attention_mask.min().item():g}, as one to be added to scores does, but must be 1 "
+            "for words and 0 for padding."
+        )
     return attention_mask.bool()
 
 

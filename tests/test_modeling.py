@@ -715,6 +715,10 @@ def wrong_inputs(inputs: dict) -> dict[str, tuple[dict, str]]:
             {"input_ids": ids, "attention_mask": ids},
             r"attention_mask has the shape \[4, 21, 50\]",
         ),
+        "mask to be added": (
+            {"input_ids": ids, "attention_mask": (1.0 - mask) * torch.finfo(torch.float32).min},
+            "attention_mask holds -3.40282e[+]38, .* but must be 1 for words and 0 for padding",
+        ),
         "other boundaries": (
             {"input_ids": ids, "special_tokens_mask": mask[:3]},
             r"special_tokens_mask has the shape \[3, 21\]",

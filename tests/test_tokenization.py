@@ -312,6 +312,19 @@ def test_truncation_keeps_the_boundaries(side: str, words: list[str], split: boo
     assert encoded["attention_mask"] == [1] * 4
 
 
+@pytest.mark.parametrize("split", [False, True], ids=["text", "words"])
+def test_truncation_to_less_than_the_boundaries_is_refused(tokenizer: ElmoTokenizer, split: bool) -> None:
+    text = TEXTS[0].split() if split else TEXTS[0]
+    how = {"truncation": True, "is_split_into_words": split}
+    assert tokenizer(text, max_length=2, **how).tokens() == ["<S>", "</S>"]
+    assert len(tokenizer(text, max_length=1, add_special_tokens=False, **how).tokens()) == 1
+    for length in (0, 1):
+        with pytest.raises(ValueError, match=f"max_length is {length}, but the boundaries of sentences alone are 2"):
+            tokenizer(text, max_length=length, **how)
+    with pytest.raises(ValueError, match="max_length is 3, but the boundaries of sentences alone are 4"):
+        tokenizer(text, text, max_length=3, **how)
+
+
 def test_the_last_calls_truncation_is_not_the_next_calls(tokenizer: ElmoTokenizer) -> None:
     tokenizer(TEXTS, truncation=True, max_length=3, padding=True)
     assert [len(ids) for ids in tokenizer(TEXTS)["input_ids"]] == LENGTHS
@@ -528,6 +541,16 @@ def written(folder: Path, files: set[str]) -> dict[str, str]:
 def test_a_byte_order_mark_is_no_letter_of_the_first_word(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("the\ncat\n", encoding="utf-8-sig")
     assert ElmoTokenizer(words_file=str(tmp_path / "words.txt")).words == ["the", "cat"]
+
+
+def test_saving_leaves_no_file_of_an_earlier_tokenizer(tmp_path: Path) -> None:
+    arguments = written(tmp_path / "made", set(FILES))
+    (tmp_path / "made" / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
+    ElmoTokenizer(vocab_file=str(tmp_path / "made" / "vocab.txt"), **arguments).save_pretrained(tmp_path / "out")
+    assert ElmoTokenizer.from_pretrained(tmp_path / "out").vocabulary == ["<S>", "</S>", "<UNK>"]
+    ElmoTokenizer().save_pretrained(tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()}.isdisjoint({"vocab.txt", *FILES.values()})
+    assert ElmoTokenizer.from_pretrained(tmp_path / "out").vocabulary is None
 
 
 @pytest.mark.parametrize("files", [set(), {"words_file"}, {"character_vocab_file"}, set(FILES)], ids=sorted)

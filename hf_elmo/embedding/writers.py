@@ -62,7 +62,7 @@ def check_names(output: Path, names: Iterable[str]) -> None:
 
     Raises:
         ValueError: a name that UTF-8 cannot encode, that hdf5 or npz take for a path, would cut or have no room for, or
-            that safetensors keeps for itself.
+            that safetensors or npz keep for themselves: of "a" and "a.npy" numpy reads the first for both.
     """
     ending = output.suffix.lower()
     for name in names:
@@ -72,7 +72,8 @@ def check_names(output: Path, names: Iterable[str]) -> None:
             raise ValueError(f"a row named {name!r:.80} cannot be written ({error.reason}); rename it") from None
         paths = ending in (".npz", ".h5", ".hdf5")
         unfit = name in (".", "..") or any(character in name for character in "/\\\0") or size > NAME_BYTES
-        if (paths and unfit) or (ending == ".safetensors" and name == "__metadata__"):
+        kept = {".safetensors": name == "__metadata__", ".npz": name.endswith(".npy")}.get(ending, False)
+        if (paths and unfit) or kept:
             raise ValueError(f"a row named {name!r:.80} cannot be an array of {ending}; take .parquet, or rename it")
 
 

@@ -1,11 +1,13 @@
 """Sources of text for training the language models: files and `datasets`, read from any position."""
 
 import copy
+import filecmp
 import glob
 import hashlib
 import itertools
 import json
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -313,11 +315,19 @@ def open_texts(
 
 
 def require_apart(texts: TextFiles | DatasetTexts, held_out: TextFiles | DatasetTexts | None) -> None:
-    """Refuses held-out text that is trained on (ValueError): the same file, whatever its path, or the same dataset."""
+    """Refuses held-out text that is trained on (ValueError): the same file or dataset, or a copy of the file."""
     if held_out is None:
         return
     trained_on = set(map(os.path.realpath, texts.files))
+    by_size: dict[int, list[str]] = defaultdict(list)
+    for file in filter(os.path.isfile, trained_on):
+        by_size[os.path.getsize(file)].append(file)
+
     found = next((file for file in held_out.files if os.path.realpath(file) in trained_on), None)
+    for file in filter(os.path.isfile, held_out.files) if found is None else ():
+        for other in by_size.get(os.path.getsize(file), ()):
+            if filecmp.cmp(file, other, shallow=False):
+                found = f"{file}, a copy of {other},"
     if isinstance(texts, DatasetTexts) and isinstance(held_out, DatasetTexts) and texts.dataset is held_out.dataset:
         found = "the dataset"
     if found is not None:

@@ -58,6 +58,13 @@ WITHOUT_EFFECT = {
     "bf16_full_eval": "perplexities are computed in the type of the weights",
     "fp16_full_eval": "perplexities are computed in the type of the weights",
 }
+# Arguments of Trainer itself, likewise.
+ARGUMENTS_WITHOUT_EFFECT = {
+    "data_collator": "train_dataset makes whole batches",
+    "compute_metrics": "evaluate computes the perplexities of both language models",
+    "preprocess_logits_for_metrics": "evaluate computes the perplexities of both language models",
+    "compute_loss_func": "the loss is that of the words as they are",
+}
 
 
 @dataclass
@@ -138,7 +145,7 @@ class ElmoPreTrainer(Trainer):
 
     Raises:
         ValueError: the dataset was made for another process, one process would use several GPUs, `hub_strategy` is not
-            `"end"`, or an argument is about batches that Trainer makes.
+            `"end"`, or an argument is about batches, metrics or a loss that Trainer makes.
     """
 
     def __init__(
@@ -162,6 +169,9 @@ class ElmoPreTrainer(Trainer):
         for name, remedy in WITHOUT_EFFECT.items():
             if getattr(args, name) != args.__dataclass_fields__[name].default:
                 raise ValueError(f"{name} is {getattr(args, name)!r}, but has no effect here: {remedy}.")
+        for name, remedy in ARGUMENTS_WITHOUT_EFFECT.items():
+            if kwargs.get(name) is not None:
+                raise ValueError(f"{name} is given, but has no effect here: {remedy}.")
         train_dataset.encoder.vocabulary.require_rows(model.config.vocab_size)
         if args.n_gpu > 1:
             raise ValueError(f"one process sees {args.n_gpu} GPUs: start one process for each with torchrun.")

@@ -14,7 +14,11 @@ SCHEMES = {"IOB1": "IOB1", "IOB2": "IOB2", "BIOES": "IOBES"}  # here, and in seq
 
 
 class TaggingCollator(DataCollatorForTokenClassification):
-    """transformers' collator, which takes stored layers (`bilm_layers`), too, where there are no `input_ids`."""
+    """transformers' collator, which takes stored layers (`bilm_layers`), too, where there are no `input_ids`.
+
+    Raises:
+        ValueError: a row has another number of labels than of positions; `tokenizer.align_labels` makes one for each.
+    """
 
     def torch_call(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         name = "label" if "label" in features[0] else "labels"
@@ -25,8 +29,14 @@ class TaggingCollator(DataCollatorForTokenClassification):
         if labels[0] is None:
             return batch
         padded = torch.full(batch["attention_mask"].shape, self.label_pad_token_id)
-        for row, own in zip(padded, labels, strict=True):
+        lengths = batch["attention_mask"].sum(1).tolist()
+        for number, (row, own, length) in enumerate(zip(padded, labels, lengths, strict=True)):
             own = torch.tensor(np.asarray(own))
+            if len(own) != length:
+                raise ValueError(
+                    f"row {number} of the batch has {len(own)} labels for {length} positions, boundaries included: "
+                    "tokenizer.align_labels makes one for each."
+                )
             (row[: len(own)] if self.tokenizer.padding_side == "right" else row[len(row) - len(own) :]).copy_(own)
         batch["labels"] = padded
         return batch

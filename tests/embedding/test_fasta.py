@@ -127,7 +127,7 @@ def test_letters_are_words_of_the_tokenizer_too(characters: ElmoTokenizer, tmp_p
     ("name", "ending"),
     [
         *(("a/b", "npz"), ("a\\b", "hdf5"), ("..", "h5"), ("__metadata__", "safetensors"), ("a\0", "npz")),
-        *(("\0a", "h5"), ("x" * 60_001, "npz"), ("日" * 20_001, "hdf5")),
+        *(("\0a", "h5"), ("x" * 60_001, "npz"), ("日" * 20_001, "hdf5"), ("a.npy", "npz")),
     ],
     ids=lambda value: value[:5].encode("ascii", "backslashreplace").decode().replace("\0", "NUL"),
 )

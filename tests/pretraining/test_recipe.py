@@ -51,12 +51,15 @@ def test_a_new_model_with_the_vocabulary_counted(files, tmp_path):
     assert (tmp_path / "out" / "checkpoint-10" / "elmo_data.json").is_file()
 
 
-@pytest.mark.parametrize("how", ["pattern", "link", "parquet", "dataset"])
+@pytest.mark.parametrize("how", ["pattern", "link", "copy", "parquet", "dataset"])
 def test_held_out_text_that_is_trained_on_is_refused(files, parquet, tmp_path, how):
     texts, held_out = f"{tmp_path}/*.txt", files["held_out"]
     if how == "link":
         texts, held_out = files["general"], tmp_path / "link"
         held_out.symlink_to(texts)
+    elif how == "copy":
+        texts, held_out = files["general"], tmp_path / "copy"
+        shutil.copy(texts, held_out)
     elif how == "parquet":
         texts, held_out = parquet, tmp_path / "texts-1.parquet"
     elif how == "dataset":

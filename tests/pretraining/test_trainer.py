@@ -254,6 +254,16 @@ def test_the_wrong_process_is_refused(tokenizer, tmp_path):
         ElmoPreTrainer(model, args, data)
 
 
+@pytest.mark.parametrize(
+    "name", ["data_collator", "compute_metrics", "preprocess_logits_for_metrics", "compute_loss_func"]
+)
+def test_what_trainer_would_call_and_this_one_does_not_is_refused(tokenizer, tmp_path, name):
+    made = make_trainer(tokenizer, tmp_path / "out")
+    ElmoPreTrainer(made.model, made.args, made.train_dataset, **{name: None})
+    with pytest.raises(ValueError, match=f"{name} is given, but has no effect here: "):
+        ElmoPreTrainer(made.model, made.args, made.train_dataset, **{name: lambda *_: {}})
+
+
 # -- evaluation --------------------------------------------------------------------------------------------------------
 
 

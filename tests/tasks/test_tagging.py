@@ -62,6 +62,15 @@ def test_the_collator_is_that_of_transformers(tokenizer: ElmoTokenizer, side: st
         assert torch.equal(found[key], value), key
 
 
+@pytest.mark.parametrize("number", [-1, 1])
+def test_the_collator_refuses_a_row_of_other_labels_than_positions(tokenizer: ElmoTokenizer, number: int) -> None:
+    rows = rows_of(tokenizer, 4)
+    positions = len(rows[2]["input_ids"])
+    rows[2]["labels"] = [*rows[2]["labels"], 0][: positions + number]
+    with pytest.raises(ValueError, match=rf"row 2 of the batch has {positions + number} labels for {positions} pos"):
+        TaggingCollator(tokenizer)(rows)
+
+
 def test_metrics_of_spans() -> None:
     labels = np.array([[-100, 1, 2, 0, 3, -100], [-100, 0, 1, -100, -100, -100]])
     tags = np.array([[-100, 1, 2, 0, 1, -100], [-100, 0, 1, -100, -100, -100]])
