@@ -4,8 +4,8 @@
 
 Perplexity of held-out books and text of today, and of WikiText-2's test part as it is and without its notation; senses
 of *line* and *interest* by layer; where the answers of the paper's Table 4 come among all uses of "play" in the Brown
-corpus; SMS spam by a textbook's recipe. Models are folders with both language models and their vocabulary. Needs
-`hf-elmo[train]`; half an hour a model on one core.
+corpus; SMS spam by a textbook's recipe; news topics and names on frozen vectors, by the examples that fine-tune. Models
+are folders with both language models and their vocabulary. Needs `hf-elmo[examples]`; an hour a model on one core.
 """
 
 import argparse
@@ -24,8 +24,12 @@ from transformers.utils import logging
 from word_senses import accuracies, read_senseval, vectors_of
 
 import hf_elmo
+from examples.ag_news import run as ag_news
 from examples.pretrain_mini.prepare import wikitext_sentences
 from examples.sms_spam import run as sms_spam
+from examples.tagging import run as tagging
+from examples.tagging.data import TASKS
+from examples.tagging.data import read as read_tagged
 from examples.variants import Variant, rows_of_table
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.pretraining.perplexity import perplexity
@@ -33,6 +37,9 @@ from hf_elmo.shipped import located
 
 # Lines of the Brown corpus, from 0: the paper's two sentences with "play", and the nearest that it prints of each.
 PLAY = {1240: 1656, 1525: 56449}
+# Of the taggers' data sets those whose words ELMo reads frozen here, and the sentences that train.
+NAMES = {"uner_ewt": "names in web text", "wnut17": "names in posts"}
+SENTENCES = 2000
 
 Measures = dict[str, str]  # a row of the table for each
 
@@ -132,7 +139,26 @@ def spam(folder: str, tokenizer: ElmoTokenizer, data: Path, seeds: int, limit: i
             **sms_spam.TEXTBOOK_SETTINGS,
         ).values()
         found = np.array([run(seed).metrics["accuracy"] for seed in range(1, seeds + 1)])
-    return {f"SMS spam, textbook's recipe, {seeds} seeds": f"{found.mean():.2%} ± {found.std(ddof=seeds > 1):.2%}"}
+    return {f"SMS spam, textbook's recipe, {seeds} seeds": mean_and_deviation(found)}
+
+
+def mean_and_deviation(found: Sequence[float]) -> str:
+    """Over seeds."""
+    return f"{np.mean(found):.2%} ± {np.std(found, ddof=len(found) > 1):.2%}"
+
+
+def frozen(folder: str, data: Path, seeds: int, quick: bool) -> Iterator[tuple[str, str]]:
+    """Rows of the examples' tables: classes of news titles, and names, beside word vectors."""
+    with TemporaryDirectory() as out:
+        args = Namespace(model=folder, data=data, quick=quick, out=Path(out))
+        titles = ag_news.rows(ag_news.read(data, whole=False, quick=quick), args, args.out / "titles")
+        found = [titles["embedding + ELMo"](seed).metrics["accuracy"] for seed in range(1, seeds + 1)]
+        yield f"news topics, titles, embedding + ELMo, {seeds} seeds", mean_and_deviation(found)
+        for name, what in NAMES.items():
+            parts = read_tagged(data, TASKS[name], SENTENCES, quick)
+            run = tagging.rows_of_task(name, parts, args)["GloVe + ELMo"]
+            found = [run(seed).metrics["f1"] for seed in range(1, seeds + 1)]
+            yield f"{what} ({name}), GloVe + ELMo, {seeds} seeds, F1", mean_and_deviation(found)
 
 
 def measures(folder: str, args: Namespace) -> Iterator[Measures]:
@@ -146,6 +172,7 @@ def measures(folder: str, args: Namespace) -> Iterator[Measures]:
         "senses": lambda: senses(model.base_model, tokenizer, args.data, args.limit),
         "play": lambda: play(model.base_model, tokenizer, args.data),
         "spam": lambda: spam(folder, tokenizer, args.data, args.seeds, args.limit),
+        "frozen": lambda: dict(frozen(folder, args.data, args.seeds, args.limit is not None)),
     }
     yield {"weights": f"{sum(parameter.numel() for parameter in model.parameters()) / 1e6:.1f} million"}
     for name in args.measure:
@@ -160,7 +187,7 @@ def table(found: dict[str, Measures]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-MEASURES = ("perplexity", "senses", "play", "spam")
+MEASURES = ("perplexity", "senses", "play", "spam", "frozen")
 
 
 def main(arguments: Iterable[str] | None = None) -> None:
@@ -170,7 +197,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
     parser.add_argument("--corpus", type=Path, required=True, help="folder that prepare.py wrote")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder [../shared/data]")
     parser.add_argument("--measure", choices=MEASURES, nargs="+", default=MEASURES, help="only these [all]")
-    parser.add_argument("--seeds", type=int, default=5, help="runs of the spam recipe [5]")
+    parser.add_argument("--seeds", type=int, default=5, help="runs of each training [5]")
     parser.add_argument("--limit", type=int, help="so many lines, occurrences and messages, to see that it runs [all]")
     args = parser.parse_args(arguments)
     disable_progress_bars()

@@ -574,7 +574,9 @@ def test_the_table_of_two_models(data, folder, tmp_path, monkeypatch, capsys):
     (data / "sms_spam" / "spam.csv").write_text(f"v1,v2\n{rows}", encoding="latin-1")
     for part in ("heldout", "heldout_modern"):
         (tmp_path / f"{part}.txt").write_text("the cat sat\na dog\n", encoding="utf-8")
-    evaluate.main([folder, f"{folder}/", "--corpus", str(tmp_path), "--data", str(data), "--seeds", "1"])
+    measures = [name for name in evaluate.MEASURES if name != "frozen"]
+    options = ["--data", str(data), "--seeds", "1", "--measure", *measures]
+    evaluate.main([folder, f"{folder}/", "--corpus", str(tmp_path), *options])
     header, _, *rows = capsys.readouterr().out.splitlines()
     assert header == "|  | model |"  # the same name twice is one column
     names = [row.split(" | ")[0] for row in rows]
@@ -583,6 +585,30 @@ def test_the_table_of_two_models(data, folder, tmp_path, monkeypatch, capsys):
     assert sum("play" in name for name in names) == 2
     assert "SMS spam" in names[-1]
     assert all(row.count("|") == 3 and row.split(" | ")[1].strip(" |") for row in rows)
+
+
+def test_news_and_names_on_frozen_vectors(data_with_vectors, folder, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("seqeval")
+    data = data_with_vectors(["team", "wins", "anna", "met"])
+    monkeypatch.setattr(evaluate.ag_news, "TRAIN_TITLES", 30)
+    (data / "ag_news").mkdir()
+    titles = [f'"{number % 4 + 1}","Team {number % 4} wins","today"\n' for number in range(40)]
+    (data / "ag_news" / "test.csv").write_text("".join(titles), encoding="utf-8")
+    for name in evaluate.NAMES:
+        task = evaluate.TASKS[name]
+        columns = [["-"] * (task.tag + 1) for _ in range(2)]
+        for own, word, tag in zip(columns, ("Anna", "met"), ("B-PER", "O"), strict=True):
+            own[task.word], own[task.tag] = word, tag
+        text = "".join(task.separator.join(own) + "\n" for own in columns) + "\n"
+        for file in task.files:
+            gz(data / file, text * 20)
+    options = ["--data", str(data), "--seeds", "2", "--limit", "1", "--measure", "frozen"]
+    evaluate.main([folder, "--corpus", str(tmp_path), *options])
+    _, _, weights, topics, *names = capsys.readouterr().out.splitlines()
+    assert weights.startswith("| weights |")
+    assert topics.startswith("| news topics, titles, embedding + ELMo, 2 seeds | ")
+    assert [row.split(", ")[0] for row in names] == ["| names in web text (uner_ewt)", "| names in posts (wnut17)"]
+    assert all(" ± " in row for row in (topics, *names))
 
 
 def test_the_table_has_a_column_for_each_model():
