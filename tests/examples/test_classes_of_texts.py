@@ -9,6 +9,7 @@ import pytest
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from examples.ag_news import run as ag_news
+from examples.ag_news import texts
 from examples.sms_spam import run as sms_spam
 
 WORDS = ["stocks", "rise", "team", "wins", "game", "minister", "said", "new", "chip", "today", "in", "."]
@@ -66,6 +67,21 @@ def test_ag_news_texts(data: Path, monkeypatch) -> None:
     assert titles["dev"][1] == {"text": "Stocks Rise", "labels": 2}  # row 10 of class 3
     assert whole["test"][0]["text"].startswith(titles["test"][0]["text"] + " ")
     assert whole["test"]["labels"] == titles["test"]["labels"]
+
+
+def test_texts_to_adapt_to_hold_nothing_that_tests(data: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(texts, "TRAIN_TITLES", 45)
+    with gzip.open(data / "ag_news" / "train_subset.csv.gz", "at", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(
+            [(1, "An #36;10 chip of  its own", "s", 0), (1, "once MORE in the News today", "s", 0)]
+        )
+    with (data / "ag_news" / "test.csv").open("a", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerow((1, "Once more in the news", "A story that tests."))
+    texts.main([str(data), str(tmp_path / "news.txt")])
+    lines = (tmp_path / "news.txt").read_text(encoding="utf-8").splitlines()
+    assert capsys.readouterr().out.startswith(f"{tmp_path / 'news.txt'}: {len(lines)} lines, ")
+    assert "An $10 chip of its own" in lines
+    assert not any("story that tests" in line or line.startswith("once MORE") for line in lines)
 
 
 def test_mark_up_becomes_text() -> None:

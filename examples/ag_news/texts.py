@@ -1,0 +1,51 @@
+"""AG News as text without labels, to adapt the biLM to before a classifier is trained (Peters et al. 2018, section 3.4).
+
+    python -m examples.ag_news.texts ../shared/data news.txt
+    hf-elmo pretrain adapted news.txt --init elmo-compact-en --epochs 3
+    python -m examples.ag_news.run ../shared/data --model adapted
+
+One title or description a line: of the rows that train, and of `train_subset.csv.gz`, which holds no text of the test
+part. Texts that share their first words with one that tests are left out, too: agencies send a story more than once.
+"""
+
+import argparse
+import csv
+import gzip
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from examples.ag_news.run import TRAIN_TITLES, plain
+
+FIRST_WORDS = 5
+
+
+def first_words(text: str) -> str:
+    """By which stories that were sent twice are known: the first words, whatever their case."""
+    return " ".join(text.lower().split()[:FIRST_WORDS])
+
+
+def texts(data: Path) -> Iterator[str]:
+    """The lines."""
+    with (data / "ag_news" / "test.csv").open(encoding="utf-8", newline="") as file:
+        rows = [(plain(title), plain(text)) for _, title, text in csv.reader(file)]
+    tested = {first_words(text) for row in rows[TRAIN_TITLES:] for text in row}
+    with gzip.open(data / "ag_news" / "train_subset.csv.gz", "rt", encoding="utf-8", newline="") as file:
+        others = [plain(row["text"]) for row in csv.DictReader(file)]
+    for text in (*(text for row in rows[:TRAIN_TITLES] for text in row), *others):
+        if text.strip() and first_words(text) not in tested:
+            yield " ".join(text.split())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Writes the file, and prints how much it is."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("data", type=Path, nargs="?", default=Path("../shared/data"), help="folder [../shared/data]")
+    parser.add_argument("out", type=Path, help="file to write")
+    args = parser.parse_args(arguments)
+    lines = list(texts(args.data))
+    args.out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    print(f"{args.out}: {len(lines):,} lines, {sum(len(line.split()) for line in lines):,} words")
+
+
+if __name__ == "__main__":
+    main()
