@@ -1,4 +1,4 @@
-"""AG News as text without labels, to adapt the biLM to before a classifier is trained (Peters et al. 2018, section 3.4).
+"""AG News as text without labels, to adapt the biLM to before a classifier is trained (Peters et al. 2018, sec. 3.4).
 
     python -m examples.ag_news.texts ../shared/data news.txt
     hf-elmo pretrain adapted news.txt --init elmo-compact-en --epochs 3
