@@ -3,8 +3,10 @@
     python examples/pretrain_mini/publish.py outputs/mini hf_elmo/checkpoints/elmo-mini-en
 
 The checkpoint is the last one in the folder of the training run, whose `trainer_state.json` holds the curve; of a run
-that began with another one's weights (`--init`) the curve goes on from that of `--before`. The card
-(README.md) is written by hand and left as it is. Needs matplotlib.
+that began with another one's weights (`--init`) the curve goes on from that of `--before`, and with `--average` those
+weights have a share in what ships: the mean of two trainings, of which one began where the other ended, predicts better
+than either (Wortsman et al. 2022, "Model soups"). The card (README.md) is written by hand and left as it is. Needs
+matplotlib.
 """
 
 import argparse
@@ -20,9 +22,18 @@ from transformers.trainer_utils import get_last_checkpoint
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 
 
-def save_in_half(checkpoint: str, folder: Path) -> int:
-    """The model, stored in float16 and loaded in float32, and its tokenizer into `folder`; returns all bytes."""
-    model = ElmoForPreTraining.from_pretrained(checkpoint, dtype=torch.float32)
+def averaged(checkpoint: str, other: str, share: float) -> ElmoForPreTraining:
+    """The model whose weights are the mean of those of two checkpoints, `share` that of the other one."""
+    model, second = (ElmoForPreTraining.from_pretrained(place, dtype=torch.float32) for place in (checkpoint, other))
+    with torch.no_grad():
+        for own, theirs in zip(model.parameters(), second.parameters(), strict=True):
+            own.lerp_(theirs, share)
+    return model
+
+
+def save_in_half(model: ElmoForPreTraining, checkpoint: str, folder: Path) -> int:
+    """The model, stored in float16 and loaded in float32, and the checkpoint's tokenizer into `folder`; returns all
+    bytes."""
     largest = max(parameter.abs().max().item() for parameter in model.parameters())
     if largest > torch.finfo(torch.float16).max:
         raise ValueError(f"a weight of {largest:g} does not fit into float16")
@@ -87,6 +98,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="words of the corpus with boundaries, of each run's where they differ [%(default)s]",
     )
     parser.add_argument("--before", nargs="+", default=[], metavar="RUN", help="folders of the runs before")
+    parser.add_argument(
+        "--average",
+        nargs=2,
+        default=(None, 0),
+        metavar=("RUN", "SHARE"),
+        help="folder of a run, and the share of its weights",
+    )
     options = parser.parse_args(arguments)
     runs, words = [*options.before, options.run], options.words_per_pass
     if len(words) not in (1, len(runs)):
@@ -95,7 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if checkpoint is None:
         raise SystemExit(f"{options.run} holds no checkpoint")
     options.folder.mkdir(parents=True, exist_ok=True)
-    size = save_in_half(checkpoint, options.folder)
+    other, share = options.average
+    model = averaged(checkpoint, get_last_checkpoint(other) if other else checkpoint, float(share))
+    size = save_in_half(model, checkpoint, options.folder)
     histories = [_history(get_last_checkpoint(run)) for run in runs]
     plot_curve(joined(histories, words * len(runs) if len(words) == 1 else words), options.folder / "curve.png")
     step = re.search(r"\d+$", checkpoint).group()

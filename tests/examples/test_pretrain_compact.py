@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import hf_elmo_cli
 
@@ -16,7 +17,7 @@ pytest.importorskip("nltk")
 from examples.pretrain_compact import cleaning, evaluate, mixture, prepare, short_runs
 from examples.pretrain_compact.prepare import Paragraph
 from examples.pretrain_mini import prepare as mini
-from examples.pretrain_mini.publish import joined
+from examples.pretrain_mini.publish import averaged, joined
 from hf_elmo import perplexity
 from tests.conftest import TINY
 from tests.language_models import TEXTS, small_language_model, small_tokenizer
@@ -662,7 +663,8 @@ def test_the_command_trains_in_three_runs_and_goes_on_where_it_was_stopped(tmp_p
     assert [call[-1] == "--resume" for call in (first, stopped, resumed, last)] == [False, False, True, False]
     assert stopped == resumed[:-1]
     assert publish[2:4] == [str(out / "run3"), str(out / "elmo-compact-en")]
-    assert publish[4:] == ["--before", str(out / "run"), str(out / "run2"), "--words-per-pass", "5", "5", "5"]
+    before = ["--before", str(out / "run"), str(out / "run2"), "--average", str(out / "run2"), "0.3"]
+    assert publish[4:] == [*before, "--words-per-pass", "5", "5", "5"]
     assert evaluate[1:3] == ["-m", "examples.pretrain_compact.evaluate"]
 
 
@@ -699,6 +701,23 @@ def test_short_runs_stop_when_their_compute_is_used(tmp_path: Path, monkeypatch,
 def budget_rate(budget: "short_runs.Budget", share: float) -> float:
     budget.share = lambda: share
     return budget.rate(0)
+
+
+def test_the_weights_of_a_run_before_have_their_share(tmp_path: Path) -> None:
+    models = [small_language_model(small_tokenizer(tmp_path)) for _ in range(2)]
+    with torch.no_grad():
+        for parameter in models[1].parameters():
+            parameter.add_(torch.linspace(-1, 1, parameter.numel()).view_as(parameter))
+    for number, model in enumerate(models):
+        model.save_pretrained(tmp_path / str(number))
+    one, other = (model.state_dict() for model in models)
+    mean = averaged(str(tmp_path / "0"), str(tmp_path / "1"), 0.25).state_dict()
+    assert mean.keys() == one.keys()
+    for name, weight in mean.items():
+        torch.testing.assert_close(weight, 0.75 * one[name] + 0.25 * other[name])
+    assert not any(torch.equal(mean[name], one[name]) for name, _ in models[0].named_parameters())
+    alone = averaged(str(tmp_path / "0"), str(tmp_path / "0"), 0.0).state_dict()
+    assert all(torch.equal(weight, one[name]) for name, weight in alone.items())
 
 
 def test_the_curve_of_a_run_goes_on_from_the_one_before() -> None:
