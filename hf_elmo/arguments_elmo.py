@@ -1,12 +1,12 @@
-"""What all models' `forward` share: `return_dict`, and a word on arguments that have no effect."""
+"""What all models' `forward` share: `return_dict`, a word on arguments without effect, and the reading of masks."""
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
 logger = logging.get_logger(f"transformers.{__name__}")
@@ -58,4 +58,21 @@ def _warn(model: nn.Module, forward: str, own: list[str], given: dict[str, objec
             logger.warning_once(f"{forward} has no argument {name} (it has no effect){meant}")
 
 
-__all__ = ["model_forward"]
+def as_mask(name: str, mask: Tensor, shape: Sequence[int]) -> Tensor:
+    """The mask that is the argument `name`, in bool.
+
+    Raises:
+        ValueError: it has another shape, or numbers to be added to scores, 0 for words: that is the contrary.
+    """
+    if mask.shape != shape:
+        shapes = f"{list(mask.shape)}, but must be {list(shape)}"
+        raise ValueError(f"{name} has the shape {shapes}: one number for each position.")
+    if mask.is_floating_point() and not torch.compiler.is_compiling() and (mask < 0).any():
+        raise ValueError(
+            f"{name} holds {mask.min().item():g}, as one to be added to scores does, but must hold 1 and 0, as the "
+            "tokenizer makes it."
+        )
+    return mask.bool()
+
+
+__all__ = ["as_mask", "model_forward"]

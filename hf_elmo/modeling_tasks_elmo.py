@@ -9,13 +9,14 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.utils import logging
 
+from .arguments_elmo import as_mask
 from .configuration_elmo import SENTENCE_BEGIN_WORD_ID, ElmoConfig
 from .configuration_tasks_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, UNKNOWN_ID, ElmoTaskFields
 from .crf_elmo import ElmoCRF
 from .encoders_elmo import ElmoHighwayLSTM
 from .lstm_elmo import State
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
-from .packing_elmo import Packing, as_mask, expand, unpadded_mask, words_mask
+from .packing_elmo import Packing, expand, unpadded_mask, words_mask
 from .scalar_mix_elmo import ElmoScalarMix
 
 logger = logging.get_logger(f"transformers.{__name__}")
@@ -258,7 +259,9 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                 "words (tokenizer.words)."
             )
         if not self.config.use_elmo and input_ids is None:
-            return word_vector_ids != 0 if attention_mask is None else as_mask(attention_mask)
+            if attention_mask is None:
+                return word_vector_ids != 0
+            return as_mask("attention_mask", attention_mask, word_vector_ids.shape)
         if bilm_layers is None or not self.config.use_elmo:
             return unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
         if input_ids is not None or inputs_embeds is not None:
@@ -281,11 +284,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             )
         if attention_mask is None:
             return bilm_layers.new_ones(bilm_layers.shape[:2], dtype=torch.bool)
-        if attention_mask.shape != bilm_layers.shape[:2]:
-            raise ValueError(
-                f"attention_mask has the shape {list(attention_mask.shape)}, but must be {list(bilm_layers.shape[:2])}."
-            )
-        return as_mask(attention_mask)
+        return as_mask("attention_mask", attention_mask, bilm_layers.shape[:2])
 
     @torch.compiler.disable  # it asks for the values
     @torch.no_grad()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .arguments_elmo import as_mask
 from .configuration_elmo import ElmoConfig
 
 
@@ -29,20 +30,7 @@ def unpadded_mask(
         raise ValueError(f"input_ids are {input_ids.dtype}, but must be integers; word vectors go to inputs_embeds.")
     if attention_mask is None:
         return given.new_ones(given.shape[:2], dtype=torch.bool) if input_ids is None else (input_ids != 0).any(2)
-    if attention_mask.shape != given.shape[:2]:
-        shapes = f"{list(attention_mask.shape)}, but must be {list(given.shape[:2])}"
-        raise ValueError(f"attention_mask has the shape {shapes}: one number for each word of {name}.")
-    return as_mask(attention_mask)
-
-
-def as_mask(attention_mask: Tensor) -> Tensor:
-    """An attention mask in bool. Refuses one to be added to scores, 0 for words (ValueError): it says the contrary."""
-    if attention_mask.is_floating_point() and not torch.compiler.is_compiling() and (attention_mask < 0).any():
-        raise ValueError(
-            f"attention_mask holds {attention_mask.min().item():g}, as one to be added to scores does, but must be 1 "
-            "for words and 0 for padding."
-        )
-    return attention_mask.bool()
+    return as_mask("attention_mask", attention_mask, given.shape[:2])
 
 
 def require_state(config: ElmoConfig, state: tuple[Tensor, Tensor] | None, batch: int) -> None:
@@ -72,10 +60,7 @@ def words_mask(
         ValueError: `special_tokens_mask` has another shape than `mask`.
     """
     if special_tokens_mask is not None:
-        if special_tokens_mask.shape != mask.shape:
-            shapes = f"{list(special_tokens_mask.shape)}, but must be {list(mask.shape)}"
-            raise ValueError(f"special_tokens_mask has the shape {shapes}: one number for each position.")
-        return mask & ~special_tokens_mask.bool()
+        return mask & ~as_mask("special_tokens_mask", special_tokens_mask, mask.shape)
     if input_ids is not None:
         marker = input_ids[:, :, 1]
         return mask & (marker != config.bos_token_id) & (marker != config.eos_token_id)

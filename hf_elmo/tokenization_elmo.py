@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BatchEncoding, TokenizersBackend
-from transformers.tokenization_utils_base import TruncationStrategy
 from transformers.utils import PaddingStrategy, TensorType, to_py_obj
 
 from .character_vocab_elmo import SENTENCE_BEGIN_WORD_ID, SENTENCE_END_WORD_ID, CharacterVocabulary
@@ -26,6 +25,7 @@ from .words_elmo import (
     ScriptsRead,
     WordIds,
     pad_column,
+    require_room,
     require_word_splitting,
     require_words_of_some_length,
     scatter_rows,
@@ -528,29 +528,12 @@ class ElmoTokenizer(TokenizersBackend):
         arguments |= {"return_overflowing_tokens": overflowing, "return_attention_mask": False}
         arguments |= {"padding_strategy": PaddingStrategy.DO_NOT_PAD}
         require_words_of_some_length((text, text_pair))
-        self._require_room(text_pair is not None, **kwargs)
+        require_room(self._tokenizer.num_special_tokens_to_add(text_pair is not None), **kwargs)
         encode = partial(TokenizersBackend._encode_plus, backend, **arguments)
         each_is_a_word = self.word_splitting == "characters" and not is_split_into_words
         encoded, stand_in = _call_backend(encode, text, text_pair, each_is_a_word=each_is_a_word)
         samples = encoded.get("overflow_to_sample_mapping", range(len(encoded.encodings)))
         return encoded, self._columns(encoded.encodings, samples, empty_words, stand_in)
-
-    def _require_room(
-        self,
-        pair: bool,
-        add_special_tokens: bool = True,
-        truncation_strategy: TruncationStrategy = TruncationStrategy.DO_NOT_TRUNCATE,
-        max_length: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Refuses a `max_length` to cut to that the boundaries alone exceed (ValueError): the backend would not cut."""
-        boundaries = self._tokenizer.num_special_tokens_to_add(pair) if add_special_tokens else 0
-        cut = truncation_strategy != TruncationStrategy.DO_NOT_TRUNCATE and max_length is not None
-        if cut and max_length < boundaries:
-            raise ValueError(
-                f"max_length is {max_length}, but the boundaries of sentences alone are {boundaries}: give a larger "
-                "one, or add_special_tokens=False."
-            )
 
     def _padded_length(
         self,
@@ -765,10 +748,8 @@ class ElmoTokenizer(TokenizersBackend):
         self._tokenizer.no_padding()
         file_names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
         file_names += self.save_vocabulary(save_directory, filename_prefix)
-        prefix = f"{filename_prefix}-" if filename_prefix else ""
-        if getattr(self, "vocab_file", None) is None:  # an earlier tokenizer's, as below
-            Path(save_directory, f"{prefix}vocab.txt").unlink(missing_ok=True)
         for own, name in ((self._word_numbers, "words_file"), (self.character_vocab, "character_vocab_file")):
+            prefix = f"{filename_prefix}-" if filename_prefix else ""
             target = Path(save_directory, prefix + self.vocab_files_names[name])
             if own is not None:
                 own.save(target)
@@ -778,10 +759,11 @@ class ElmoTokenizer(TokenizersBackend):
         return file_names
 
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str, ...]:
-        """Copies the language model's vocabulary, where there is one, into `save_directory`."""
-        if getattr(self, "vocab_file", None) is None:
-            return ()
+        """Copies the language model's vocabulary into `save_directory`; where there is none, no other's stays there."""
         target = Path(save_directory, (f"{filename_prefix}-" if filename_prefix else "") + "vocab.txt")
+        if getattr(self, "vocab_file", None) is None:
+            target.unlink(missing_ok=True)
+            return ()
         if not target.exists() or not target.samefile(self.vocab_file):
             shutil.copyfile(self.vocab_file, target)
         return (str(target),)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers.tokenization_utils_base import TruncationStrategy
 from transformers.utils import logging
 
 from .configuration_tasks_elmo import FIRST_VECTOR_ID, UNKNOWN_ID
@@ -65,6 +66,22 @@ def require_words_of_some_length(texts: str | Sequence | None) -> None:
         return
     for text in texts or ():
         require_words_of_some_length(text)
+
+
+def require_room(
+    boundaries: int,
+    add_special_tokens: bool = True,
+    truncation_strategy: TruncationStrategy = TruncationStrategy.DO_NOT_TRUNCATE,
+    max_length: int | None = None,
+    **kwargs: Any,
+) -> None:
+    """Refuses a `max_length` to cut to that the boundaries alone exceed (ValueError): the backend would not cut."""
+    cuts = add_special_tokens and truncation_strategy != TruncationStrategy.DO_NOT_TRUNCATE and max_length is not None
+    if cuts and max_length < boundaries:
+        raise ValueError(
+            f"max_length is {max_length}, but the boundaries of sentences alone are {boundaries}: give a larger one, "
+            "or add_special_tokens=False."
+        )
 
 
 class WordIds:

@@ -717,7 +717,7 @@ def wrong_inputs(inputs: dict) -> dict[str, tuple[dict, str]]:
         ),
         "mask to be added": (
             {"input_ids": ids, "attention_mask": (1.0 - mask) * torch.finfo(torch.float32).min},
-            "attention_mask holds -3.40282e[+]38, .* but must be 1 for words and 0 for padding",
+            "attention_mask holds -3.40282e[+]38, .* but must hold 1 and 0, as the tokenizer makes it",
         ),
         "other boundaries": (
             {"input_ids": ids, "special_tokens_mask": mask[:3]},

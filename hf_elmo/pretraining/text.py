@@ -324,8 +324,8 @@ def require_apart(texts: TextFiles | DatasetTexts, held_out: TextFiles | Dataset
         by_size[os.path.getsize(file)].append(file)
 
     found = next((file for file in held_out.files if os.path.realpath(file) in trained_on), None)
-    for file in filter(os.path.isfile, held_out.files) if found is None else ():
-        for other in by_size.get(os.path.getsize(file), ()):
+    for file in filter(os.path.isfile, held_out.files):
+        for other in by_size.get(os.path.getsize(file), ()) if found is None else ():
             if filecmp.cmp(file, other, shallow=False):
                 found = f"{file}, a copy of {other},"
     if isinstance(texts, DatasetTexts) and isinstance(held_out, DatasetTexts) and texts.dataset is held_out.dataset:
