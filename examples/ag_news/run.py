@@ -34,14 +34,24 @@ KINDS = {"embedding": False, "GloVe, frozen": True, "GloVe, trained": False}  # 
 Parts = dict[str, Dataset]
 
 
+def titled(data: Path) -> list[list[str]]:
+    """The rows of `test.csv`: class, title, description."""
+    with (data / "ag_news" / "test.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))
+
+
+def subset(data: Path) -> list[dict[str, str]]:
+    """The rows of `train_subset.csv.gz`: `class`, `text` (title and description in one), `has_title`."""
+    with gzip.open(data / "ag_news" / "train_subset.csv.gz", "rt", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def read(data: Path, whole: bool, quick: bool) -> Parts:
     """Titles, or whole texts (title and description): a tenth of those that train is held out as `dev`."""
-    with (data / "ag_news" / "test.csv").open(encoding="utf-8", newline="") as file:
-        rows = [(f"{title} {text}" if whole else title, label) for label, title, text in csv.reader(file)]
+    rows = [(f"{title} {text}" if whole else title, label) for label, title, text in titled(data)]
     train, test = rows[:TRAIN_TITLES], rows[TRAIN_TITLES:]
     if whole:
-        with gzip.open(data / "ag_news" / "train_subset.csv.gz", "rt", encoding="utf-8", newline="") as file:
-            others = [(row["text"], row["class"]) for row in csv.DictReader(file) if row["has_title"] == "1"]
+        others = [(row["text"], row["class"]) for row in subset(data) if row["has_title"] == "1"]
         train = others[:: max(1, len(others) // WHOLE_TEXTS)][:WHOLE_TEXTS]
     if quick:
         train, test = train[:300], test[:100]

@@ -4,17 +4,16 @@
     hf-elmo pretrain adapted news.txt --init elmo-compact-en --epochs 3
     python -m examples.ag_news.run ../shared/data --model adapted
 
-One title or description a line: of the rows that train, and of `train_subset.csv.gz`, which holds no text of the test
-part. Texts that share their first words with one that tests are left out, too: agencies send a story more than once.
+A line for each title and description of the rows that train, and for each text of `train_subset.csv.gz`, which holds
+none of the test part. Texts that share their first words with one that tests are left out, too: agencies send a story
+more than once.
 """
 
 import argparse
-import csv
-import gzip
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from examples.ag_news.run import TRAIN_TITLES, plain
+from examples.ag_news.run import TRAIN_TITLES, plain, subset, titled
 
 FIRST_WORDS = 5
 
@@ -26,11 +25,9 @@ def first_words(text: str) -> str:
 
 def texts(data: Path) -> Iterator[str]:
     """The lines."""
-    with (data / "ag_news" / "test.csv").open(encoding="utf-8", newline="") as file:
-        rows = [(plain(title), plain(text)) for _, title, text in csv.reader(file)]
+    rows = [(plain(title), plain(text)) for _, title, text in titled(data)]
     tested = {first_words(text) for row in rows[TRAIN_TITLES:] for text in row}
-    with gzip.open(data / "ag_news" / "train_subset.csv.gz", "rt", encoding="utf-8", newline="") as file:
-        others = [plain(row["text"]) for row in csv.DictReader(file)]
+    others = [plain(row["text"]) for row in subset(data)]
     for text in (*(text for row in rows[:TRAIN_TITLES] for text in row), *others):
         if text.strip() and first_words(text) not in tested:
             yield " ".join(text.split())

@@ -37,9 +37,8 @@ from hf_elmo.shipped import located
 
 # Lines of the Brown corpus, from 0: the paper's two sentences with "play", and the nearest that it prints of each.
 PLAY = {1240: 1656, 1525: 56449}
-# Of the taggers' data sets those whose words ELMo reads frozen here, and the sentences that train.
+# Of the taggers' data sets those that are measured.
 NAMES = {"uner_ewt": "names in web text", "wnut17": "names in posts"}
-SENTENCES = 2000
 
 Measures = dict[str, str]  # a row of the table for each
 
@@ -155,7 +154,7 @@ def frozen(folder: str, data: Path, seeds: int, quick: bool) -> Iterator[tuple[s
         found = [titles["embedding + ELMo"](seed).metrics["accuracy"] for seed in range(1, seeds + 1)]
         yield f"news topics, titles, embedding + ELMo, {seeds} seeds", mean_and_deviation(found)
         for name, what in NAMES.items():
-            parts = read_tagged(data, TASKS[name], SENTENCES, quick)
+            parts = read_tagged(data, TASKS[name], tagging.SENTENCES, quick)
             run = tagging.rows_of_task(name, parts, args)["GloVe + ELMo"]
             found = [run(seed).metrics["f1"] for seed in range(1, seeds + 1)]
             yield f"{what} ({name}), GloVe + ELMo, {seeds} seeds, F1", mean_and_deviation(found)

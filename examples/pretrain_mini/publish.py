@@ -22,13 +22,16 @@ from transformers.trainer_utils import get_last_checkpoint
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 
 
-def averaged(checkpoint: str, other: str, share: float) -> ElmoForPreTraining:
-    """The model whose weights are the mean of those of two checkpoints, `share` that of the other one."""
-    model, second = (ElmoForPreTraining.from_pretrained(place, dtype=torch.float32) for place in (checkpoint, other))
-    with torch.no_grad():
-        for own, theirs in zip(model.parameters(), second.parameters(), strict=True):
-            own.lerp_(theirs, share)
-    return model
+def load(checkpoint: str) -> ElmoForPreTraining:
+    """The model of a checkpoint, in float32."""
+    return ElmoForPreTraining.from_pretrained(checkpoint, dtype=torch.float32)
+
+
+@torch.no_grad()
+def average(model: ElmoForPreTraining, other: ElmoForPreTraining, share: float) -> None:
+    """Makes the weights of `model` the mean of both models' weights, `share` that of the other one."""
+    for own, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        own.lerp_(theirs, share)
 
 
 def save_in_half(model: ElmoForPreTraining, checkpoint: str, folder: Path) -> int:
@@ -101,7 +104,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--average",
         nargs=2,
-        default=(None, 0),
         metavar=("RUN", "SHARE"),
         help="folder of a run, and the share of its weights",
     )
@@ -113,8 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if checkpoint is None:
         raise SystemExit(f"{options.run} holds no checkpoint")
     options.folder.mkdir(parents=True, exist_ok=True)
-    other, share = options.average
-    model = averaged(checkpoint, get_last_checkpoint(other) if other else checkpoint, float(share))
+    model = load(checkpoint)
+    if options.average:
+        other, share = options.average
+        average(model, load(get_last_checkpoint(other)), float(share))
     size = save_in_half(model, checkpoint, options.folder)
     histories = [_history(get_last_checkpoint(run)) for run in runs]
     plot_curve(joined(histories, words * len(runs) if len(words) == 1 else words), options.folder / "curve.png")

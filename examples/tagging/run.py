@@ -28,6 +28,7 @@ HEAD = {
     "tagging_scheme": "IOB2",
 }
 SETTINGS = {"num_train_epochs": 5, "per_device_train_batch_size": 16, "learning_rate": 3e-3, "max_grad_norm": 5.0}
+SENTENCES = 2000  # that train
 ROWS = ["", " + ELMo"]
 MORE_ROWS = {"uner_ewt": [" + characters"], "wnut17": [" + ELMo, biLM trained"]}  # for time's sake of one table each
 
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table for each data set."""
     parser = options(__doc__, "outputs/tagging")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="data sets [all]")
-    parser.add_argument("--sentences", type=int, default=2000, help="sentences of each that train [2000]")
+    parser.add_argument("--sentences", type=int, default=SENTENCES, help=f"sentences of each that train [{SENTENCES}]")
     args = parsed(parser, arguments)
     for name in args.tasks:
         start = time.perf_counter()

@@ -17,7 +17,7 @@ pytest.importorskip("nltk")
 from examples.pretrain_compact import cleaning, evaluate, mixture, prepare, short_runs
 from examples.pretrain_compact.prepare import Paragraph
 from examples.pretrain_mini import prepare as mini
-from examples.pretrain_mini.publish import averaged, joined
+from examples.pretrain_mini.publish import average, joined, load
 from hf_elmo import perplexity
 from tests.conftest import TINY
 from tests.language_models import TEXTS, small_language_model, small_tokenizer
@@ -708,16 +708,16 @@ def test_the_weights_of_a_run_before_have_their_share(tmp_path: Path) -> None:
     with torch.no_grad():
         for parameter in models[1].parameters():
             parameter.add_(torch.linspace(-1, 1, parameter.numel()).view_as(parameter))
+    one, other = ({name: weight.clone() for name, weight in model.state_dict().items()} for model in models)
     for number, model in enumerate(models):
-        model.save_pretrained(tmp_path / str(number))
-    one, other = (model.state_dict() for model in models)
-    mean = averaged(str(tmp_path / "0"), str(tmp_path / "1"), 0.25).state_dict()
-    assert mean.keys() == one.keys()
-    for name, weight in mean.items():
+        (tmp_path / "run" / str(number)).mkdir(parents=True)
+        model.save_pretrained(tmp_path / "run" / str(number))
+    models = [load(tmp_path / "run" / str(number)) for number in range(2)]
+    average(*models, 0.25)
+    for (name, weight), untouched in zip(models[0].state_dict().items(), models[1].state_dict().values(), strict=True):
         torch.testing.assert_close(weight, 0.75 * one[name] + 0.25 * other[name])
-    assert not any(torch.equal(mean[name], one[name]) for name, _ in models[0].named_parameters())
-    alone = averaged(str(tmp_path / "0"), str(tmp_path / "0"), 0.0).state_dict()
-    assert all(torch.equal(weight, one[name]) for name, weight in alone.items())
+        assert torch.equal(untouched, other[name])
+    assert not any(torch.equal(weight, one[name]) for name, weight in models[0].named_parameters())
 
 
 def test_the_curve_of_a_run_goes_on_from_the_one_before() -> None:
