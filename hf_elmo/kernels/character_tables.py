@@ -124,17 +124,21 @@ class CharacterTables:
     """
 
     def __init__(self, embedding: Tensor, convolutions: Sequence[tuple[Tensor, Tensor]]) -> None:
-        tables = []
+        self.blocks, self.vocabulary = Blocks(weight.shape for weight, _ in convolutions), len(embedding)
+        sizes = self.vocabulary * self.blocks.widths * LANES
+        self.places = np.cumsum([0, *sizes[:-1]])
+        self.tables = torch.empty(int(sizes.sum()), dtype=torch.float32, device="cpu")
+        characters, begin = embedding.double(), 0
         for weight, bias in convolutions:
-            # [vocabulary, width, filters], rounded once
-            table = torch.einsum("vc,nck->vkn", embedding.double(), weight.double())
-            table[:, 0] += bias
-            table = nn.functional.pad(table.float(), (0, -len(weight) % LANES)).unflatten(2, (-1, LANES))
-            tables += table.permute(2, 0, 1, 3).flatten(1)
-        self.blocks = Blocks(weight.shape for weight, _ in convolutions)
-        self.vocabulary, self.tables = len(embedding), torch.cat(tables)
+            filters, _, width = weight.shape
+            missing = -filters % LANES
+            # [blocks, size, width * LANES], so that the product is laid out as the tables are
+            blocks = nn.functional.pad(weight.double(), (0, 0, 0, 0, 0, missing)).unflatten(0, (-1, LANES))
+            own = torch.matmul(characters, blocks.permute(0, 2, 3, 1).flatten(2)).unflatten(2, (width, LANES))
+            own[:, :, 0] += nn.functional.pad(bias, (0, missing)).unflatten(0, (-1, 1, LANES))
+            self.tables[begin : begin + own.numel()] = own.flatten()  # rounded once
+            begin += own.numel()
         self.are_finite = bool(torch.stack(self.tables.aminmax()).isfinite().all())  # NaN is both
-        self.places = np.cumsum([0, *map(len, tables)])[:-1]
 
     def maxima(self, words: np.ndarray, lengths: np.ndarray) -> Tensor:
         """Each filter's maximum over a word's windows, before the activation; NaN where a window is NaN.

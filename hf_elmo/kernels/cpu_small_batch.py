@@ -12,6 +12,7 @@ from torch import Tensor
 from ..lstm_elmo import LstmCall, LstmWeights, State, clip
 from . import native
 from .cpu_packed import Product, pack, why_not_packed
+from .layout import lay_out
 from .packing import last_words, steps_of
 from .structs import LANES, SmallBatch
 from .tensors import why_not_inference
@@ -90,16 +91,18 @@ def _chunks(steps: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
 
 
 def recurrent_layout(weight: Tensor) -> Tensor:
-    """`weight_hh [4C, P]` as the functions read it."""
-    blocks = weight.view(2, 2, -1, LANES, weight.shape[1])  # two pairs of gates
-    order = (2, 4, 0, 1, 3) if weight.dtype == torch.float32 else (2, 4, 0, 3, 1)
-    return blocks.permute(order).contiguous()
+    """`weight_hh [4C, P]` as the functions read it: `LANES` cells' gates side by side, those of 16 bits in pairs."""
+    cells = len(weight) // 4
+    if weight.dtype == torch.float32:
+        return lay_out(weight, cells // LANES, 4, LANES, cells)
+    return weight.view(2, 2, -1, LANES, weight.shape[1]).permute(2, 4, 0, 3, 1).contiguous()
 
 
 def projection_layout(weight: Tensor) -> Tensor:
     """`weight_hr [P, C]` as the functions read it."""
-    blocks = weight.view(-1, 2, LANES, weight.shape[1])
-    return blocks.permute((0, 3, 1, 2) if weight.dtype == torch.float32 else (0, 3, 2, 1)).contiguous()
+    if weight.dtype == torch.float32:
+        return lay_out(weight, len(weight) // (2 * LANES), 2, 2 * LANES, LANES)
+    return weight.view(-1, 2, LANES, weight.shape[1]).permute(0, 3, 2, 1).contiguous()
 
 
 def _run_steps(

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from . import native
+from .layout import lay_out
+from .structs import LANES
 from .structs import PRODUCT_COLUMNS as COLUMNS
 
 ROWS_PER_THREAD = 16  # with fewer, waking another thread costs more than it does
@@ -20,9 +22,9 @@ def row_product(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
         bias: `[out]`.
     """
     columns, depth = weight.shape
-    missing = -columns % COLUMNS
-    blocks = nn.functional.pad(weight, (0, 0, 0, missing)).unflatten(0, (-1, COLUMNS)).transpose(1, 2).contiguous()
-    biases = nn.functional.pad(bias, (0, missing)).contiguous()
+    number = -(-columns // COLUMNS)
+    blocks = lay_out(weight, number, COLUMNS // LANES, COLUMNS, LANES)
+    biases = nn.functional.pad(bias, (0, number * COLUMNS - columns)).contiguous()
 
     def product(x: Tensor) -> Tensor:
         x, sums = x.contiguous(), x.new_empty(len(x), columns)
