@@ -1,9 +1,10 @@
 """AG News: what vectors know of the classes, by logistic regression on a title's mean vector.
 
-    python -m examples.ag_news.probe ../shared/data
+    python -m examples.ag_news.probe ../shared/data [--models NAME ...]
 
-Accuracy over three folds of the titles that train: all layers of the ELMos that ship, GloVe's vectors, both beside each
-other, and the best weighted sum of the log-probabilities of both classifiers, which is more than either can hope for.
+Accuracy over three folds of the titles that train: all layers of ELMos (those that ship, or others), GloVe's vectors,
+both beside each other, and the best weighted sum of the log-probabilities of both classifiers, which is more than
+either can hope for.
 """
 
 import argparse
@@ -42,7 +43,9 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", type=Path, nargs="?", default=Path("../shared/data"), help="folder [../shared/data]")
-    data = parser.parse_args().data
+    parser.add_argument("--models", nargs="+", default=MODELS, help="names or folders [those that ship]")
+    args = parser.parse_args()
+    data = args.data
     train = read(data, whole=False, quick=False)["train"]
     texts, labels = list(train["text"]), np.array(train["labels"])
     words = hf_elmo.load_model()[1].split_into_words(texts)
@@ -53,7 +56,7 @@ def main() -> None:
     alone = log_probabilities(glove, labels)
     print("| | ELMo alone | beside GloVe's | best weighted sum |\n|---|---|---|---|")
     print(f"| GloVe's vectors alone | | {accuracy(alone, labels):.1f} | |")
-    for name in MODELS:
+    for name in args.models:
         model, tokenizer = hf_elmo.load_model(name)
         layers = hf_elmo.embed(model, texts, tokenizer=tokenizer, layers="all", progress=False)
         means = np.stack([one.mean(1).ravel() for one in layers])

@@ -1,7 +1,7 @@
 """AG News as text without labels, to adapt the biLM to before a classifier is trained (Peters et al. 2018, sec. 3.4).
 
     python -m examples.ag_news.texts ../shared/data news.txt
-    hf-elmo pretrain adapted news.txt --init elmo-compact-en --epochs 3
+    hf-elmo pretrain adapted news.txt --init elmo-compact-en --epochs 4 --batch-size 128 --learning-rate 0.001 --bf16
     python -m examples.ag_news.run ../shared/data --model adapted
 
 A line for each title and description of the rows that train, and for each text of `train_subset.csv.gz`, which holds
