@@ -355,7 +355,8 @@ def write_weights(folder: str | Path, config: ElmoConfig, tensors: Mapping[str, 
                     _require_array(dataset, array)
                     file.create_dataset(dataset.name, data=array)
     if left:
-        raise ValueError(f"AllenNLP's format cannot store tensor {min(left)!r} of the model.")
+        remedy = " Load the model with settled_start=False." if "bilm.initial_hidden" in left else ""
+        raise ValueError(f"AllenNLP's format cannot store tensor {min(left)!r} of the model.{remedy}")
     (folder / "options.json").write_text(json.dumps(options_from_config(config), indent=2) + "\n", encoding="utf-8")
 
 

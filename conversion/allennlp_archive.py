@@ -28,9 +28,8 @@ USE = re.compile(rf"(.*?)_elmo_lstm\.{re.escape(CHARACTERS)}")
 # Of an ELMo, but no weights: the boundaries' characters, and the vectors of words that it was told to keep.
 DERIVED = re.compile(r"_(beginning|end)_of_sentence_characters$|^_word_embedding\.weight$")
 CONFIG, WEIGHTS = "config.json", "weights.th"
-# Published models by the names of their options, where these tell them from others.
-PUBLISHED_OPTIONS = {PurePosixPath(model.options).name: name for name, model in PUBLISHED_MODELS.items()}
-PUBLISHED_OPTIONS.pop("options.json", None)
+# The names of published models' options that say which model it is, if not always one alone.
+PUBLISHED_OPTIONS = {PurePosixPath(model.options).name for model in PUBLISHED_MODELS.values()} - {"options.json"}
 # What the options of all of AllenNLP's published models say and no tensor does.
 PUBLISHED = {"activation": "relu", "max_characters_per_token": 50, "cell_clip": 3.0, "proj_clip": 3.0}
 
@@ -196,8 +195,8 @@ def _options(
                 f"{folder} holds {len(found)} options files that differ: give the right one (--elmo-options)."
             )
         return found[0], inside
-    named = _named_options(settings)
-    if named and named <= PUBLISHED_OPTIONS.keys():
+    named = {file.name for file in _named_options(settings)}
+    if named and named <= PUBLISHED_OPTIONS:
         return _options_of_shapes(bilm), []
     raise FileNotFoundError(
         f"{folder / CONFIG} names {', '.join(sorted(named)) or 'no options file'}, which is not in the archive: give "
@@ -205,15 +204,23 @@ def _options(
     )
 
 
-def _named_options(settings: dict[str, Any]) -> set[str]:
-    """The names of the options files that a task's configuration names, without their folders."""
-    return {PurePosixPath(str(part["options_file"])).name for part in _elmo_settings(settings.get("model"))}
+def _named_options(settings: dict[str, Any]) -> set[PurePosixPath]:
+    """The options files that a task's configuration names."""
+    return {PurePosixPath(str(part["options_file"])) for part in _elmo_settings(settings.get("model"))}
 
 
 def _scripts(settings: dict[str, Any]) -> list[str]:
-    """The scripts of the text that the task's published ELMos read; none where one is no published model."""
-    models = [PUBLISHED_OPTIONS.get(name) for name in _named_options(settings)]
-    return sorted({script for model in models for script in SCRIPTS[model]}) if all(models) else []
+    """The scripts of the text that the task's published ELMos read; none where one is no published model, or may be one
+    of several that read others."""
+    read: set[str] = set()
+    for file in _named_options(settings):
+        models = {name: PurePosixPath(model.options) for name, model in PUBLISHED_MODELS.items()}
+        named = [name for name, options in models.items() if options.name == file.name != "options.json"]
+        same = [name for name in named if models[name].parts[-2:] == file.parts[-2:]] or named
+        if len({tuple(SCRIPTS[name]) for name in same}) != 1:
+            return []
+        read.update(SCRIPTS[same[0]])
+    return sorted(read)
 
 
 def _is_options(name: str) -> bool:

@@ -196,8 +196,8 @@ class Elmo(nn.Module):
     state dict that AllenNLP saved is loaded.
 
     Raises:
-        ValueError: `module` is given beside files, or neither; `scalar_mix_parameters` are not one a layer; or the
-            files are not what they should be.
+        ValueError: `num_output_representations` is under 1; `module` is given beside files, or neither;
+            `scalar_mix_parameters` are not one a layer; or the files are not what they should be.
         FileNotFoundError, ConnectionError: there are no such files.
     """
 
@@ -215,6 +215,8 @@ class Elmo(nn.Module):
         module: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        if num_output_representations < 1:
+            raise ValueError(f"num_output_representations is {num_output_representations}, but must be 1 or more.")
         files = options_file, weight_file
         if (files != (None, None)) if module is not None else (None in files):
             raise ValueError(

@@ -100,20 +100,22 @@ class ElmoTaskFields:
     @staticmethod
     def _kept(saved: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:
         """What stays of a file's fields where some are changed: names of labels by number replace those by name, too,
-        and the other way around."""
+        and the other way around. In a file the former count: who changes `config.id2label` saves the latter as they
+        were."""
         labels = {"id2label", "label2id"}
-        return {field: value for field, value in saved.items() if field not in labels or not labels & changed.keys()}
+        left_out = labels if labels & changed.keys() else {"label2id"} if saved.get("id2label") is not None else set()
+        return {field: value for field, value in saved.items() if field not in left_out}
 
     def _complete_labels(self) -> None:
         """Makes `id2label` and `label2id` of each other, and refuses those that say different things (ValueError)."""
         if self.id2label is None and self.label2id is not None:
-            self.id2label = {number: name for name, number in self.label2id.items()}
+            self.id2label = {int(number): name for name, number in self.label2id.items()}
         if self.id2label is None:
             return
         numbers = {name: int(number) for number, name in self.id2label.items()}
         if len(numbers) < len(self.id2label):
             self._refuse("id2label", "each label must have a name of its own")
-        if self.label2id is not None and self.label2id != numbers:
+        if self.label2id is not None and {name: int(number) for name, number in self.label2id.items()} != numbers:
             self._refuse("label2id", f"id2label is {self.id2label!r}: give both alike, or one of them alone")
         self.label2id = numbers
 

@@ -294,8 +294,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         own = self._layers_of_begin()
         found = layers[begins][:, :, : own.shape[1]].to(own)
         distances = ((found - own).norm(dim=2) / own.norm(dim=1)).amax(0).tolist() if len(found) else [0.0]
-        if not max(distances) <= 0.05:  # the rounding of bfloat16 is 0.004, and another biLM's is about 1
-            layer = max(range(len(distances)), key=distances.__getitem__)
+        # The rounding of bfloat16 is 0.004, and another biLM's layers differ by about 1, or by NaN.
+        if (layer := next((n for n, one in enumerate(distances) if not one <= 0.05), None)) is not None:
             raise ValueError(
                 f"bilm_layers are of another biLM: layer {layer} of <S> differs by {distances[layer]:.2f} of its "
                 "length from this model's. Store the layers of this one (store_layers). (special_tokens_mask says that "

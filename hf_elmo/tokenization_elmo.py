@@ -29,6 +29,7 @@ from .words_elmo import (
     require_word_splitting,
     require_words_of_some_length,
     scatter_rows,
+    set_aside,
     stored_layers,
     warn_of_misspelled,
 )
@@ -759,10 +760,10 @@ class ElmoTokenizer(TokenizersBackend):
         return file_names
 
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str, ...]:
-        """Copies the language model's vocabulary into `save_directory`; where there is none, no other's stays there."""
+        """Copies the language model's vocabulary into `save_directory`; where there is none, another's is renamed."""
         target = Path(save_directory, (f"{filename_prefix}-" if filename_prefix else "") + "vocab.txt")
         if getattr(self, "vocab_file", None) is None:
-            target.unlink(missing_ok=True)
+            set_aside(target)
             return ()
         if not target.exists() or not target.samefile(self.vocab_file):
             shutil.copyfile(self.vocab_file, target)

@@ -5,6 +5,7 @@ import difflib
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,15 @@ def require_room(
             f"max_length is {max_length}, but the boundaries of sentences alone are {boundaries}: give a larger one, "
             "or add_special_tokens=False."
         )
+
+
+def set_aside(file: Path) -> None:
+    """Renames a file, where there is one, that would be loaded with what is saved beside it; says so."""
+    if file.exists():
+        names = (file.with_name(f"{file.name}.{number}") for number in count(1))
+        aside = next(name for name in names if not name.exists())
+        file.rename(aside)
+        logger.warning(f"{file} is not of the tokenizer that is saved beside it, and is {aside.name} now.")
 
 
 class WordIds:

@@ -134,6 +134,8 @@ def test_options_of_the_module(files: tuple[Path, Path]) -> None:
     normal = Elmo(*files, 1, dropout=0.0, do_layer_norm=True)(ids)["elmo_representations"][0]
     assert abs(float(normal.mean())) < 0.5
     assert not torch.equal(*(Elmo(*files, 1).train()(ids)["elmo_representations"][0] for _ in range(2)))  # dropout
+    with pytest.raises(ValueError, match="num_output_representations is 0, but must be 1 or more"):
+        Elmo(None, None, 0, module=torch.nn.Linear(1, 1))
     with pytest.raises(ValueError, match="module is Linear: give both files, or module and no file"):
         Elmo(*files, 1, module=torch.nn.Linear(2, 2))
     with pytest.raises(ValueError, match="weight_file is None and module is None: give both files"):

@@ -319,6 +319,7 @@ def test_completion_of_an_unknown_shell(capsys: pytest.CaptureFixture[str]) -> N
         *(("false", False), ("False", False), ("true", True), ("True", True), ("null", None), ("None", None)),
         *((".5", 0.5), ("1e-3", 0.001), ("adagrad", "adagrad"), ("a=b", "a=b"), ("", ""), ("1-2", "1-2")),
         *(('{"a": [1]}', {"a": [1]}), ("{'a': (1,)}", {"a": (1,)}), ("__import__('os')", "__import__('os')")),
+        *(("1_000", "1_000"), ("0x10", "0x10"), ("...", "..."), ("b'1'", "b'1'"), ("'1'", "1"), ("12", 12)),
     ],
 )
 def test_settings_are_numbers_and_booleans_as_people_write_them(text: str, value: object) -> None:

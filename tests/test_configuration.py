@@ -475,6 +475,17 @@ def test_names_of_labels_that_contradict_each_other_are_refused(given: dict, sai
         ElmoConfig(**given)
 
 
+def test_names_of_labels_that_were_changed_by_number_alone_are_those_of_the_file(tmp_path) -> None:
+    """transformers saves `label2id` as it was."""
+    config = ElmoConfig(id2label={0: "a", 1: "b"})
+    config.id2label = {0: "neg", 1: "pos"}
+    config.save_pretrained(tmp_path)
+    again = ElmoConfig.from_pretrained(tmp_path)
+    assert (again.id2label, again.label2id) == ({0: "neg", 1: "pos"}, {"neg": 0, "pos": 1})
+    assert ElmoConfig(id2label={0: "a", 1: "b"}, label2id={"a": "0", "b": "1"}).label2id == {"a": 0, "b": 1}
+    assert ElmoConfig(label2id={"a": "0", "b": "1"}).id2label == {0: "a", 1: "b"}
+
+
 def test_a_field_changed_on_loading_is_validated(tmp_path) -> None:
     ElmoConfig(**TINY).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="cell_clip is -1"):

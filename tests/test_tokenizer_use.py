@@ -251,6 +251,19 @@ def test_saving_into_its_own_folder_keeps_the_vocabulary(tmp_path: Path) -> None
     assert ElmoTokenizer.from_pretrained(tmp_path).vocabulary == ["<S>", "</S>", "<UNK>"]
 
 
+def test_a_vocabulary_that_is_anothers_is_renamed_and_never_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for words in ("first", "second"):
+        (tmp_path / "vocab.txt").write_text(f"<S>\n</S>\n<UNK>\n{words}\n")
+        ElmoTokenizer().save_pretrained(tmp_path)
+        assert ElmoTokenizer.from_pretrained(tmp_path).vocabulary is None
+    assert "vocab.txt is not of the tokenizer that is saved beside it, and is vocab.txt.1 now" in caplog.text
+    assert [(tmp_path / f"vocab.txt.{n}").read_text().split()[-1] for n in (1, 2)] == ["first", "second"]
+    ElmoTokenizer().save_pretrained(tmp_path)
+    assert not (tmp_path / "vocab.txt.3").exists()
+
+
 def test_a_token_to_add_is_refused_and_a_known_one_is_not(tmp_path):
     tokenizer = ElmoTokenizer()
     for add in (tokenizer.add_tokens, lambda new: tokenizer.add_special_tokens({"extra_special_tokens": new})):

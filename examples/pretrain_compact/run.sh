@@ -35,8 +35,7 @@ train "$out/run2" train.txt 11000 --seed 2 --learning-rate 0.002 --set warmup_st
 train "$out/run3" last.txt "${STEPS:-9600}" --seed 3 --learning-rate 0.002 --set warmup_steps=200 --init "$out/run2" \
     --set 'lr_scheduler_kwargs={"num_decay_steps": 8000}' --set load_best_model_at_end=False # dev.txt has other shares
 
-count() { wc -lw < "$out/corpus/$1" | awk '{print $1 + $2}'; } # words, and a boundary for each line
 python "$here/../pretrain_mini/publish.py" "$out/run3" "$out/elmo-compact-en" --before "$out/run" "$out/run2" \
-    --average "$out/run2" 0.3 --words-per-pass "$(count train.txt)" "$(count train.txt)" "$(count last.txt)"
+    --average "$out/run2" 0.3
 python -m examples.pretrain_compact.evaluate "$here/../../hf_elmo/checkpoints/elmo-mini-en" "$out/elmo-compact-en" \
     --corpus "$out/corpus" --data "$data"

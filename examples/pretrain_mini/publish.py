@@ -45,7 +45,8 @@ def save_in_half(model: ElmoForPreTraining, checkpoint: str, folder: Path) -> in
     # transformers loads what the configuration says, which is not the type that the file is stored in.
     for name, changes in (("config.json", {"dtype": "float32"}), ("tokenizer_config.json", {})):
         fields = {**json.loads((folder / name).read_text(encoding="utf-8")), **changes}
-        fields.pop("local_files_only", None)  # how the tokenizer was loaded
+        for how_loaded in ("local_files_only", "is_local"):
+            fields.pop(how_loaded, None)
         fields.pop("auto_map", None)  # inside of the package its own code is used, and a copy would fall behind
         (folder / name).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
     for code in folder.glob("*.py"):
@@ -54,11 +55,11 @@ def save_in_half(model: ElmoForPreTraining, checkpoint: str, folder: Path) -> in
     return sum(file.stat().st_size for file in folder.iterdir())
 
 
-def joined(histories: Sequence[list[dict]], words_per_pass: Sequence[int]) -> list[dict]:
+def joined(histories: Sequence[list[dict]], words_per_update: int) -> list[dict]:
     """The logs of runs that each began with the weights of the one before, with the words that were read until then."""
-    logs, words = [], 0.0
-    for history, per_pass in zip(histories, words_per_pass, strict=True):
-        logs += [{**one, "words": words + one["epoch"] * per_pass} for one in history]
+    logs, words = [], 0
+    for history in histories:
+        logs += [{**one, "words": words + one["step"] * words_per_update} for one in history]
         words = logs[-1]["words"]
     return logs
 
@@ -93,12 +94,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("run", help="folder of the training run")
     parser.add_argument("folder", type=Path, help="folder to write")
     parser.add_argument(
-        "--words-per-pass",
+        "--words-per-update",
         type=int,
-        nargs="+",
-        default=[10_726_000],
+        default=256 * 20,
         metavar="N",
-        help="words of the corpus with boundaries, of each run's where they differ [%(default)s]",
+        help="words of a batch, boundaries included [%(default)s]",
     )
     parser.add_argument("--before", nargs="+", default=[], metavar="RUN", help="folders of the runs before")
     parser.add_argument(
@@ -108,9 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="folder of a run, and the share of its weights",
     )
     options = parser.parse_args(arguments)
-    runs, words = [*options.before, options.run], options.words_per_pass
-    if len(words) not in (1, len(runs)):
-        parser.error(f"--words-per-pass has {len(words)} numbers for {len(runs)} runs")
+    runs = [*options.before, options.run]
     checkpoint = get_last_checkpoint(options.run)
     if checkpoint is None:
         raise SystemExit(f"{options.run} holds no checkpoint")
@@ -118,10 +116,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     model = load(checkpoint)
     if options.average:
         other, share = options.average
-        average(model, load(get_last_checkpoint(other)), float(share))
+        average(model, load(other), float(share))
     size = save_in_half(model, checkpoint, options.folder)
     histories = [_history(get_last_checkpoint(run)) for run in runs]
-    plot_curve(joined(histories, words * len(runs) if len(words) == 1 else words), options.folder / "curve.png")
+    plot_curve(joined(histories, options.words_per_update), options.folder / "curve.png")
     step = re.search(r"\d+$", checkpoint).group()
     print(f"{options.folder}: step {step}, {size / 1e6:.1f} MB")
 

@@ -650,10 +650,12 @@ def _setting(text: str) -> tuple[str, object]:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     for read in (json.loads, ast.literal_eval):  # false or False, null or None
         try:
-            return name, read(value)
+            found = read(value)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             continue
-    return name, value
+        if read is json.loads or isinstance(found, (bool, type(None), str, float, list, tuple, dict)):
+            return name, found
+    return name, value  # 0x10 and 1_000 are names as others are
 
 
 def _pretrain(options: argparse.Namespace) -> None:

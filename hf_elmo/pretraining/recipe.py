@@ -219,6 +219,8 @@ def _reserved(output: Path, first: bool) -> Iterator[None]:
 @contextmanager
 def _locked(output: Path) -> Iterator[None]:
     """Have the folder locked. Where it is new, and nothing came of the run, it is removed."""
+    if output.exists() and not output.is_dir():
+        raise NotADirectoryError(f"{output} is a file: give a folder for the model.")
     is_new, lock = not output.exists(), output / LOCK
     try:
         with locked(lock, str(output), lambda: output.mkdir(parents=True, exist_ok=True)):
@@ -298,7 +300,10 @@ def _with_vocabulary(tokenizer: ElmoTokenizer, vocabulary: Vocabulary, folder: P
     """The same tokenizer, whatever was set in it, with the words of another softmax; in a folder."""
     tokenizer.save_pretrained(folder)
     vocabulary.save(folder / "vocab.txt")
-    return ElmoTokenizer.from_pretrained(folder)
+    made = ElmoTokenizer.from_pretrained(folder)
+    for how_loaded in ("local_files_only", "is_local"):  # which would be saved with it
+        made.init_kwargs.pop(how_loaded, None)
+    return made
 
 
 def _dataset(

@@ -324,7 +324,7 @@ def require_apart(texts: TextFiles | DatasetTexts, held_out: TextFiles | Dataset
         by_size[os.path.getsize(file)].append(file)
 
     found = next((file for file in held_out.files if os.path.realpath(file) in trained_on), None)
-    for file in filter(os.path.isfile, held_out.files):
+    for file in filter(os.path.getsize, filter(os.path.isfile, held_out.files)):  # an empty one holds nothing
         for other in by_size.get(os.path.getsize(file), ()) if found is None else ():
             if filecmp.cmp(file, other, shallow=False):
                 found = f"{file}, a copy of {other},"

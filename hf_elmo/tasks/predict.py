@@ -39,7 +39,7 @@ from ..spelling import tokenizer_fingerprint
 from ..tokenization_elmo import ElmoTokenizer
 from .coreference import resolve_one
 from .heads import NOT_FINITE, batches_by_length, load_head
-from .question_answering import BOUNDARIES, MAX_LENGTH, STRIDE, answer, encode_questions
+from .question_answering import BOUNDARIES, MAX_LENGTH, STRIDE, answer_all, encode_questions
 
 HEADS = (
     ElmoForSequenceClassification,
@@ -315,7 +315,7 @@ class _Job:
         for start in range(0, len(texts), WINDOW_QUESTIONS):
             questions, passages = zip(*texts[start : start + WINDOW_QUESTIONS], strict=True)
             options = {"batch_tokens": self.batch_tokens, "pretokenized": self.pretokenized}
-            records += answer(self.model, list(questions), list(passages), tokenizer=self.tokenizer, **options)
+            records += answer_all(self.model, self.tokenizer, questions, passages, **options)
             bar.update(len(questions))
         return records
 

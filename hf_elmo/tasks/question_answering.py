@@ -17,7 +17,7 @@ from ..evaluation import evaluation_mode
 from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
 from ..optional import import_optional
 from ..tokenization_elmo import ElmoTokenizer
-from .heads import batches_by_length, load_head
+from .heads import NOT_FINITE, batches_by_length, load_head
 
 MAX_LENGTH, STRIDE = 384, 128  # positions of a row, and words that a piece of a passage shares with the next
 MAX_ANSWER_WORDS = 17  # as Peters et al. 2018, appendix on question answering
@@ -347,7 +347,8 @@ def answer(
         that probability.
 
     Raises:
-        ValueError: the model answers no questions, or an input does not fit, as [`encode_questions`] says.
+        ValueError: the model answers no questions, an input does not fit, as [`encode_questions`] says, or its scores
+            are NaN.
 
     Example:
 
@@ -366,6 +367,26 @@ def answer(
             f"there are {len(questions)} questions, but {len(passages)} passages: give one of each, or one."
         )
     model, tokenizer = load_head((ElmoForQuestionAnswering,), model, tokenizer, device)
+    options = batch_tokens, max_length, stride, max_answer_words, pretokenized
+    records = answer_all(model, tokenizer, questions, passages, *options)
+    for number, record in enumerate(records):
+        if not np.isfinite(record["score"]):
+            raise ValueError(f"question {number}: its score would be {record['score']}. {NOT_FINITE}")
+    return records[0] if one else records
+
+
+def answer_all(
+    model: ElmoForQuestionAnswering,
+    tokenizer: ElmoTokenizer,
+    questions: Sequence[str],
+    passages: Sequence[str],
+    batch_tokens: int,
+    max_length: int = MAX_LENGTH,
+    stride: int = STRIDE,
+    max_answer_words: int = MAX_ANSWER_WORDS,
+    pretokenized: bool = False,
+) -> list[dict[str, Any]]:
+    """The records of [`answer`], whose scores may be NaN."""
     if not questions:
         return []
     columns = encode_questions(
@@ -377,11 +398,10 @@ def answer(
     offsets = {number: of_passage[text] for number, text in enumerate(passages)}
     scores = _span_scores(*zip(*logits, strict=True), pieces, offsets, max_answer_words)
     allow = model.config.allow_no_answer
-    records = [
+    return [
         _best(spans, no_answer if allow else -np.inf, passages[number], offsets[number])
         for number, (spans, no_answer) in sorted(scores.items())
     ]
-    return records[0] if one else records
 
 
 def _logits(

@@ -29,7 +29,9 @@ class TaggingCollator(DataCollatorForTokenClassification):
         if labels[0] is None:
             return batch
         padded = torch.full(batch["attention_mask"].shape, self.label_pad_token_id)
-        lengths = batch["attention_mask"].sum(1).tolist()
+        columns = ("input_ids", "bilm_layers", "word_vector_ids")
+        column = next(name for name in columns if name in rows[0])  # padded beforehand, maybe, as the labels are then
+        lengths = [len(row[column]) for row in rows]
         for number, (row, own, length) in enumerate(zip(padded, labels, lengths, strict=True)):
             own = torch.tensor(np.asarray(own))
             if len(own) != length:

@@ -228,6 +228,9 @@ class TestRoundTrip:
         config, tensors = read_weights(*files)
         with pytest.raises(ValueError, match="cannot store tensor 'extra'"):
             write_weights(tmp_path, config, tensors | {"extra": np.zeros(3, np.float32)})
+        settled = {f"bilm.initial_{name}": np.zeros(3, np.float32) for name in ("hidden", "cell")}
+        with pytest.raises(ValueError, match=r"'bilm\.initial_cell' of the model\. Load .* with settled_start=False"):
+            write_weights(tmp_path, config, tensors | settled)
         del tensors["bilm.forward_layers.1.bias"]
         with pytest.raises(ValueError, match=r"no tensor 'bilm\.forward_layers\.1\.bias'"):
             write_weights(tmp_path, config, tensors)

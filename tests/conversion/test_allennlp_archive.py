@@ -5,7 +5,8 @@ import io
 import json
 import subprocess
 import tarfile
-from pathlib import Path
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoModel
 from hf_elmo.conversion import convert_archive, load
+from hf_elmo.conversion.allennlp_archive import _scripts
+from hf_elmo.conversion.download import PUBLISHED_MODELS
+from hf_elmo.conversion.published import SCRIPTS
 from hf_elmo_cli import main
 
 from ..allennlp_files import make_arrays, make_options, write_files
@@ -127,6 +131,20 @@ def test_options_of_a_published_model_are_those_of_its_shapes(source: tuple[Path
     config = ElmoModel.from_pretrained(convert_archive(packed, tmp_path / "out")).config
     assert (config.cell_clip, config.proj_clip, config.char_activation) == (3.0, 3.0, "relu")
     assert (config.char_filters, config.cell_size, config.projection_size) == ([[1, 4], [2, 5], [3, 8]], 11, 7)
+
+
+@pytest.mark.parametrize(
+    ("path", "scripts"),
+    [
+        (f"/models/{PUBLISHED_MODELS['original'].options}", SCRIPTS["original"]),
+        (f"/models/{PUBLISHED_MODELS['pubmed'].options}", SCRIPTS["pubmed"]),
+        (PurePosixPath(PUBLISHED_MODELS["pubmed"].options).name, None),  # of both
+        ("options.json", None),
+        (PUBLISHED, SCRIPTS["portuguese"]),
+    ],
+)
+def test_scripts_are_those_of_the_published_model_that_is_named(path: str, scripts: Sequence[str] | None) -> None:
+    assert _scripts(task(path)) == sorted(scripts or [])
 
 
 def test_options_that_nobody_knows_are_asked_for(source: tuple[Path, Path], tmp_path: Path) -> None:

@@ -663,8 +663,7 @@ def test_the_command_trains_in_three_runs_and_goes_on_where_it_was_stopped(tmp_p
     assert [call[-1] == "--resume" for call in (first, stopped, resumed, last)] == [False, False, True, False]
     assert stopped == resumed[:-1]
     assert publish[2:4] == [str(out / "run3"), str(out / "elmo-compact-en")]
-    before = ["--before", str(out / "run"), str(out / "run2"), "--average", str(out / "run2"), "0.3"]
-    assert publish[4:] == [*before, "--words-per-pass", "5", "5", "5"]
+    assert publish[4:] == ["--before", str(out / "run"), str(out / "run2"), "--average", str(out / "run2"), "0.3"]
     assert evaluate[1:3] == ["-m", "examples.pretrain_compact.evaluate"]
 
 
@@ -721,11 +720,7 @@ def test_the_weights_of_a_run_before_have_their_share(tmp_path: Path) -> None:
 
 
 def test_the_curve_of_a_run_goes_on_from_the_one_before() -> None:
-    before = [{"loss": 4.0, "epoch": 0.25}, {"loss": 3.0, "epoch": 0.75}]
-    after = [{"loss": 3.5, "epoch": 0.25}, {"loss": 2.5, "epoch": 1.0}]
-    assert [(one["loss"], one["words"]) for one in joined([before, after], [100, 40])] == [
-        (4.0, 25),
-        (3.0, 75),
-        (3.5, 85),
-        (2.5, 115),
-    ]
+    before = [{"loss": 4.0, "step": 5}, {"loss": 3.0, "step": 20}]
+    after = [{"loss": 3.5, "step": 5}, {"loss": 2.5, "step": 10}]
+    words = [(one["loss"], one["words"]) for one in joined([before, after], 40)]
+    assert words == [(4.0, 200), (3.0, 800), (3.5, 1000), (2.5, 1200)]

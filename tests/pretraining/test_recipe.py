@@ -13,7 +13,7 @@ from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from hf_elmo.pretraining.data import _Batches
 from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.pretraining.recipe import HELD_OUT_EVERY, pretrain
-from hf_elmo.pretraining.text import TextFiles, open_texts
+from hf_elmo.pretraining.text import TextFiles, open_texts, require_apart
 from hf_elmo.pretraining.vocabulary import Vocabulary
 from hf_elmo_cli import main
 from tests.conftest import TINY, random_model
@@ -69,6 +69,25 @@ def test_held_out_text_that_is_trained_on_is_refused(files, parquet, tmp_path, h
             tmp_path / "out", texts, held_out, max_steps=1, text_column="body" * (how == "parquet") or None, **SMALL
         )
     assert not (tmp_path / "out").exists()
+
+
+def test_empty_files_are_no_copies_of_each_other(tmp_path):
+    for name in ("texts", "held_out"):
+        (tmp_path / name).touch()
+    require_apart(TextFiles(tmp_path / "texts"), TextFiles(tmp_path / "held_out"))
+
+
+def test_a_file_is_no_folder_for_a_model(files, tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(NotADirectoryError, match="out is a file: give a folder for the model"):
+        pretrain(tmp_path / "out", files["general"], max_steps=1, **SMALL)
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_a_new_tokenizer_says_nothing_of_how_it_was_loaded(files, tmp_path):
+    folder = pretrain(tmp_path / "out", files["general"], max_steps=1, **SMALL).folder
+    saved = json.loads((folder / "tokenizer_config.json").read_text())
+    assert not {"local_files_only", "is_local"} & saved.keys()
 
 
 def test_longer_words_are_read_by_the_tokenizer_and_by_the_model(files, tmp_path):

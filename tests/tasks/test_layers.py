@@ -164,6 +164,15 @@ def test_the_file_is_found_again_for_the_same_weights_only(tmp_path: Path, token
     assert not np.array_equal(other[0]["bilm_layers"], first[0]["bilm_layers"])
 
 
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_stored_layers_that_are_nan_are_refused(tokenizer: ElmoTokenizer, layer: int) -> None:
+    model, rows = make("classifier"), data(tokenizer, "classifier").remove_columns("labels")
+    batch = DataCollatorWithPadding(tokenizer)(list(store_layers(model, rows, "float32")))
+    batch["bilm_layers"][:, :, layer] = torch.nan
+    with pytest.raises(ValueError, match=rf"another biLM: layer {layer} of <S> differs by nan"):
+        model(**batch)
+
+
 def test_layers_of_a_bilm_with_other_lstms_are_refused(tokenizer: ElmoTokenizer) -> None:
     """Also where they changed after the model had taken layers of its own."""
     model, rows = make("classifier"), data(tokenizer, "classifier").remove_columns("labels")

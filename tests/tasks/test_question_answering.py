@@ -231,6 +231,12 @@ def test_what_cannot_answer(words: ElmoTokenizer, tmp_path: Path) -> None:
     for name in ("batch_tokens", "max_answer_words"):
         with pytest.raises(ValueError, match=f"{name} is 0, but must be 1 or more"):
             answer(make(), "Who?", "He.", tokenizer=words, **{name: 0})
+    diverged = make()
+    with torch.no_grad():
+        for weight in diverged.parameters():
+            weight.fill_(torch.nan)
+    with pytest.raises(ValueError, match=r"question 0: its score would be nan.*its training diverged"):
+        answer(diverged, "Who?", "He.", tokenizer=words)
 
 
 # -- metrics -----------------------------------------------------------------------------------------------------------

@@ -71,6 +71,16 @@ def test_the_collator_refuses_a_row_of_other_labels_than_positions(tokenizer: El
         TaggingCollator(tokenizer)(rows)
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_the_collator_takes_rows_that_are_padded_already(tokenizer: ElmoTokenizer, side: str) -> None:
+    tokenizer.padding_side = side
+    words, labels = zip(*sentences(3), strict=True)
+    encoded = tokenizer(list(words), is_split_into_words=True, padding="max_length", max_length=30)
+    encoded["labels"] = tokenizer.align_labels(encoded, list(labels))
+    rows = [{name: column[number] for name, column in encoded.items()} for number in range(3)]
+    assert TaggingCollator(tokenizer)(rows)["labels"].tolist() == [list(row) for row in encoded["labels"]]
+
+
 def test_metrics_of_spans() -> None:
     labels = np.array([[-100, 1, 2, 0, 3, -100], [-100, 0, 1, -100, -100, -100]])
     tags = np.array([[-100, 1, 2, 0, 1, -100], [-100, 0, 1, -100, -100, -100]])
