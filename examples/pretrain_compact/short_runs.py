@@ -1,15 +1,15 @@
 """Short runs by which the architecture and the optimizer are chosen: one thing differs from the recipe in each.
 
-    python -m examples.pretrain_compact.short_runs OUT/corpus [--minutes 10] [--only "cell of 512" ...]
+    python -m examples.pretrain_compact.short_runs OUT/corpus [--words 2000000] [--only "cell of 512" ...]
 
-Each run has the same compute, counted in processor seconds, so that a smaller model reads more text in them: the step
-size rises over the first 3 % of them, is constant, and falls to zero over the second half. All read the same text in
-the same order and start from the same seed. Printed is the perplexity of the corpus' dev.txt by the full softmax, each
-line from zero state. One thread; several processes with `--only` share a machine.
+Each run has the same compute, counted in floating-point operations of products (PyTorch's counter), so that a smaller
+model reads more text in them, and the machine and what else it does make no difference: the step size rises over the
+first 3 % of them, is constant, and falls to zero over the second half. All read the same text in the same order and
+start from the same seed. Printed is the perplexity of the corpus' dev.txt by the full softmax, each line from zero
+state. One thread; several processes with `--only` share a machine.
 """
 
 import argparse
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch.optim.lr_scheduler import LambdaLR
-from transformers import PrinterCallback, TrainerCallback, set_seed
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import PrinterCallback, set_seed
 from transformers.utils import logging
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, learning_rates, perplexity
@@ -74,50 +74,42 @@ VARIANTS = {
 }
 
 
-class Budget(TrainerCallback):
-    """Ends a training when it has used its processor seconds, and says what share of them is used."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self.began = seconds, time.process_time()
-
-    def share(self) -> float:
-        return min((time.process_time() - self.began) / self.seconds, 1.0)
-
-    def rate(self, _: int) -> float:
-        """The factor of the step size."""
-        used = self.share()
-        return min(used / WARMUP, (1 - used) / DECAY, 1.0) if used else 0.0
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step == 0:  # the text is there
-            self.began = time.process_time()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        control.should_training_stop = self.share() >= 1
-
-
-class BudgetTrainer(ElmoPreTrainer):
-    """Its step sizes follow the compute that is used."""
-
-    budget: Budget
-
-    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LambdaLR:
-        self.lr_scheduler = LambdaLR(optimizer or self.optimizer, self.budget.rate)
-        return self.lr_scheduler
-
-
-def run(variant: Variant, corpus: Path, seconds: float, held_out: Path) -> tuple[int, int, float]:
-    """Trains a variant; returns its weights, the words that it read, and its perplexity."""
+def new_model(variant: Variant, corpus: Path) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
+    """A variant's model, of the same seed each, and the tokenizer."""
     set_seed(1)
     tokenizer = ElmoTokenizer("whitespace", vocab_file=str(corpus / "vocab.txt"))
     config = ElmoConfig(**CONFIG | variant.config, vocab_size=len(Vocabulary.of(tokenizer)))
-    model = ElmoForPreTraining(config)
-    budget = Budget(seconds)
+    return ElmoForPreTraining(config), tokenizer
+
+
+def words_of(variant: Variant, text: Path, tokenizer: ElmoTokenizer) -> PackedWindows:
+    """A text as a variant reads it."""
+    return PackedWindows(TextFiles(text), tokenizer, variant.rows, variant.window, shuffle_block=1_000_000, seed=1)
+
+
+def operations(variant: Variant, corpus: Path) -> float:
+    """Floating-point operations of the products of a word that a variant trains on, forward and backward."""
+    model, tokenizer = new_model(variant, corpus)
+    batch = next(iter(words_of(variant, corpus / "dev.txt", tokenizer)))  # of a short text, which is shuffled at once
+    with FlopCounterMode(display=False) as counter:
+        model.train()(**batch).loss.backward()
+    return counter.get_total_flops() / (variant.rows * variant.window)
+
+
+def run(variant: Variant, corpus: Path, compute: float, held_out: Path) -> tuple[int, float, int, float]:
+    """Trains a variant with so many operations; returns its weights, its operations a word, the words that it read, and
+    its perplexity."""
+    each = operations(variant, corpus)
+    steps = max(1, round(compute / each / (variant.rows * variant.window)))
+    model, tokenizer = new_model(variant, corpus)
     with TemporaryDirectory() as out:
         arguments = ElmoPreTrainingArguments(
             output_dir=out,
             per_device_train_batch_size=variant.rows,
-            max_steps=10**7,
+            max_steps=steps,
+            lr_scheduler_type="warmup_stable_decay",
+            warmup_steps=round(WARMUP * steps),
+            lr_scheduler_kwargs={"num_decay_steps": round(DECAY * steps), "decay_type": "linear"},
             bf16=True,
             use_cpu=True,
             seed=1,
@@ -128,39 +120,39 @@ def run(variant: Variant, corpus: Path, seconds: float, held_out: Path) -> tuple
             logging_steps=10**7,
             **variant.settings,
         )
-        how = {"shuffle_block": 1_000_000, "seed": arguments.seed}
-        words = PackedWindows(TextFiles(corpus / "train.txt"), tokenizer, variant.rows, variant.window, **how)
         rates = {}
         if variant.bilm_rate is not None:
             rates["optimizer_cls_and_kwargs"] = learning_rates(model, arguments, bilm=variant.bilm_rate)
-        trainer = BudgetTrainer(model, arguments, words, processing_class=tokenizer, callbacks=[budget], **rates)
+        words = words_of(variant, corpus / "train.txt", tokenizer)
+        trainer = ElmoPreTrainer(model, arguments, words, processing_class=tokenizer, **rates)
         trainer.remove_callback(PrinterCallback)
-        trainer.budget = budget
         trainer.train()
-    read = trainer.state.global_step * variant.rows * variant.window
     found = perplexity(model, tokenizer, held_out, pretokenized=True)
-    return sum(parameter.numel() for parameter in model.parameters()), read, found.mean
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    return weights, each, steps * variant.rows * variant.window, found.mean
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table, a row when it is measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path, help="folder that prepare.py wrote")
-    parser.add_argument("--minutes", type=float, default=10, help="of a processor for each run [10]")
+    parser.add_argument("--words", type=int, default=2_000_000, help="that the recipe reads [%(default)s]")
     parser.add_argument("--only", nargs="+", choices=VARIANTS, metavar="VARIANT", help="these [all]")
     parser.add_argument("--lines", type=int, help="of dev.txt [all]")
     args = parser.parse_args(arguments)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     torch.set_num_threads(1)
-    print("| variant | weights | words read | perplexity |\n|---|--:|--:|--:|", flush=True)
+    print("| variant | weights | operations a word | words read | perplexity |\n|---|--:|--:|--:|--:|", flush=True)
+    compute = args.words * operations(Variant(), args.corpus)
     with TemporaryDirectory() as folder:
         held_out = Path(folder, "dev.txt")
         with (args.corpus / "dev.txt").open(encoding="utf-8") as file:
             held_out.write_text("".join(islice(file, args.lines)), encoding="utf-8")
         for name in args.only or VARIANTS:
-            weights, read, found = run(VARIANTS[name], args.corpus, args.minutes * 60, held_out)
-            print(f"| {name} | {weights / 1e6:.1f} million | {read / 1e6:.2f} million | {found:.1f} |", flush=True)
+            weights, each, read, found = run(VARIANTS[name], args.corpus, compute, held_out)
+            row = name, f"{weights / 1e6:.1f} million", f"{each / 1e6:.0f} million", f"{read / 1e6:.2f} million"
+            print(f"| {' | '.join(row)} | {found:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

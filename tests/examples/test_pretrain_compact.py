@@ -667,39 +667,35 @@ def test_the_command_trains_in_three_runs_and_goes_on_where_it_was_stopped(tmp_p
     assert evaluate[1:3] == ["-m", "examples.pretrain_compact.evaluate"]
 
 
-def test_short_runs_stop_when_their_compute_is_used(tmp_path: Path, monkeypatch, capsys) -> None:
-    for name, lines in (("train.txt", TEXTS * 40), ("dev.txt", TEXTS)):
+def test_short_runs_have_the_same_compute(tmp_path: Path, monkeypatch, capsys) -> None:
+    for name, lines in (("train.txt", TEXTS * 40), ("dev.txt", TEXTS * 4)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     small_tokenizer(tmp_path)  # its vocab.txt
     monkeypatch.setattr(short_runs, "CONFIG", {**TINY, "num_sampled": 5})
+    of_five = {"rows": 3, "window": 5}
     small = {
-        "few rows": short_runs.Variant(rows=3, window=5),
-        "no steps": short_runs.Variant(rows=3, window=5, settings=short_runs.ADAM | {"learning_rate": 0.0}),
-        "separate": short_runs.Variant(rows=3, window=5, bilm_rate=0.01),
-        "Adagrad": short_runs.Variant(rows=3, window=5, settings={"optim": "adagrad"}),
+        "the recipe": short_runs.Variant(**of_five),
+        "no steps": short_runs.Variant(settings=short_runs.ADAM | {"learning_rate": 0.0}, **of_five),
+        "separate": short_runs.Variant(bilm_rate=0.01, **of_five),
+        "Adagrad": short_runs.Variant(settings={"optim": "adagrad"}, **of_five),
+        "larger": short_runs.Variant({"cell_size": 3 * TINY["cell_size"]}, **of_five),
     }
     monkeypatch.setattr(short_runs, "VARIANTS", small)
-    short_runs.main([str(tmp_path), "--minutes", "0.02", "--lines", "4"])
+    monkeypatch.setattr(short_runs, "Variant", lambda: small["the recipe"])
+    short_runs.main([str(tmp_path), "--words", "300", "--lines", "4"])
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
     assert [row[0] for row in rows] == list(small)
     found = {name: float(perplexity) for name, *_, perplexity in rows}
-    assert found["few rows"] < found["no steps"]
-    assert found["separate"] != found["few rows"]
+    assert found["the recipe"] < found["no steps"]
+    assert found["separate"] != found["the recipe"]
     assert found["Adagrad"] < found["no steps"]
-    budget = short_runs.Budget(1.0)
-    assert [round(budget_rate(budget, share), 2) for share in (0.0, 0.015, 0.1, 0.5, 0.75, 1.0)] == [
-        0,
-        0.5,
-        1,
-        1,
-        0.5,
-        0,
-    ]
 
-
-def budget_rate(budget: "short_runs.Budget", share: float) -> float:
-    budget.share = lambda: share
-    return budget.rate(0)
+    compute = 300 * short_runs.operations(small["the recipe"], tmp_path)
+    for name, words in (("the recipe", 300), ("larger", None)):
+        _, each, read, _ = short_runs.run(small[name], tmp_path, compute, tmp_path / "dev.txt")
+        assert read == (words or read)
+        assert read * each == pytest.approx(compute, abs=15 * each)  # to an update
+    assert each > 1.2 * compute / 300
 
 
 def test_the_weights_of_a_run_before_have_their_share(tmp_path: Path) -> None:
