@@ -180,8 +180,14 @@ def bar_chart(results: Results, metric: str, label: str, path: Path, start: floa
     figure.savefig(path, dpi=110)
 
 
-def took(start: float) -> str:
-    """The time since `start` (`time.perf_counter`), and how much the process computed, which other work on the machine
-    does not prolong."""
-    passed, computed = (f"{x // 60:.0f} min {x % 60:.0f} s" for x in (time.perf_counter() - start, time.process_time()))
+def clock() -> tuple[float, float]:
+    """The seconds now, and those that the process has computed, which other work on the machine does not prolong."""
+    return time.perf_counter(), time.process_time()
+
+
+def took(start: tuple[float, float]) -> str:
+    """The time since `start`, what [`clock`] said then."""
+    passed, computed = (
+        f"{x // 60:.0f} min {x % 60:.0f} s" for x in (now - then for now, then in zip(clock(), start, strict=True))
+    )
     return f"{passed} on {torch.get_num_threads()} threads, {computed} of CPU time"

@@ -91,9 +91,9 @@ def rows_of_table(
     return {name: partial(run, variant) for name, variant in variants.items()}
 
 
-def report(results: Results, metrics: Mapping[str, str], start: float) -> None:
+def report(results: Results, metrics: Mapping[str, str], start: tuple[float, float]) -> None:
     """Prints the table of a data set, what each row has over those above it by the first of `metrics`, and the time
-    since `start`."""
+    since `start` (`clock()`)."""
     print(table(results, metrics), end="\n\n")
     for without, with_ in combinations(results, 2):
         print(f"- {gain(results, without, with_, next(iter(metrics)))}")

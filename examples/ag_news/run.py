@@ -11,7 +11,6 @@ import csv
 import gzip
 import html
 import re
-import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import hf_elmo
-from examples.comparison import Run, bar_chart, compare, gain, options, parsed, table, took
+from examples.comparison import Run, bar_chart, clock, compare, gain, options, parsed, table, took
 from examples.variants import GLOVE, VARIANTS, rows_of_table
 
 TEXTS = ("titles", "whole")
@@ -103,8 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__, "outputs/ag_news")
     parser.add_argument("--texts", nargs="+", choices=TEXTS, default=TEXTS[:1], help="the tables to make [titles]")
     args = parsed(parser, arguments)
-    start = time.perf_counter()
     for name in args.texts:
+        start = clock()
         parts = read(args.data, name == "whole", args.quick)
         results = compare(rows(parts, args, args.out / name), args.seeds)
         print(f"{name}: {', '.join(f'{len(rows):,} {part}' for part, rows in parts.items())}\n")

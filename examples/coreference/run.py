@@ -7,7 +7,6 @@ same way: one on GloVe's vectors alone, one on these and ELMo, of a frozen biLM 
 also tested on GAP, whose pronouns are as often a woman's as a man's.
 """
 
-import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 
@@ -15,7 +14,7 @@ from datasets import Dataset
 from transformers import AutoTokenizer
 
 import hf_elmo
-from examples.comparison import compare, options, parsed
+from examples.comparison import clock, compare, options, parsed
 from examples.coreference.data import Document, read_gap, read_litbank
 from examples.variants import GLOVE, VARIANTS, report, rows_of_table
 
@@ -101,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parsed(parser, arguments)
     if args.quick:
         args.documents, args.sentences, args.gap = 8, 10, 5
-    start = time.perf_counter()
+    start = clock()
     documents = read_litbank(args.data, args.fold)
     parts = {part: [each.begin(args.sentences) for each in own] for part, own in documents.items()}
     parts["train"] = parts["train"][: args.documents]

@@ -10,7 +10,6 @@ of a frozen biLM whose layers are computed once.
 
 import csv
 import gzip
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import hf_elmo
-from examples.comparison import compare, options, parsed
+from examples.comparison import clock, compare, options, parsed
 from examples.variants import GLOVE, VARIANTS, report, rows_of_table
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -60,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pairs", type=int, default=5000, help="pairs of each that train [5000]")
     args = parsed(parser, arguments)
     for name in args.tasks:
-        start = time.perf_counter()
+        start = clock()
         train, test, *columns = TASKS[name]
         pairs, tested = (read(args.data / file, *columns) for file in (train, test))
         pairs, tested = (pairs[:300], tested[:300]) if args.quick else (pairs[: args.pairs], tested)

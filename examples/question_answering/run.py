@@ -9,13 +9,12 @@ one on these and ELMo, at the input and beside the contextual layer's output, of
 once.
 """
 
-import time
 from collections.abc import Sequence
 
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 import hf_elmo
-from examples.comparison import compare, options, parsed
+from examples.comparison import clock, compare, options, parsed
 from examples.question_answering.data import TEST, TRAIN, datasets_of, parts_of, read
 from examples.variants import GLOVE, VARIANTS, report, rows_of_table
 
@@ -31,7 +30,7 @@ SETTINGS = {"num_train_epochs": 8, "per_device_train_batch_size": 32, "learning_
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table."""
-    start = time.perf_counter()
+    start = clock()
     parser = options(__doc__, "outputs/question_answering")
     parser.add_argument("--questions", type=int, default=2000, help="questions that train, dev included [2000]")
     parser.add_argument("--tested", type=int, default=1000, help="questions that test [1000]")

@@ -7,13 +7,12 @@ layers in turn forward and backward, with highways and recurrent dropout; the mo
 row reads GloVe's vectors alone, one ELMo beside them, of a frozen biLM whose layers are computed once.
 """
 
-import time
 from collections.abc import Sequence
 
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
 import hf_elmo
-from examples.comparison import compare, options, parsed
+from examples.comparison import clock, compare, options, parsed
 from examples.semantic_roles.data import encode, read
 from examples.variants import GLOVE, VARIANTS, report, rows_of_table
 
@@ -35,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__, "outputs/semantic_roles")
     parser.add_argument("--sentences", type=int, default=1000, help="sentences that train [1000]")
     args = parsed(parser, arguments)
-    start = time.perf_counter()
+    start = clock()
     parts = read(args.data, args.sentences, args.quick)
     print(
         f"({', '.join(f'{len(predicates):,} {part}' for part, predicates in parts.items())} predicates)\n", flush=True

@@ -7,14 +7,13 @@ one epoch, the first 4,457 messages to train and the other 1,115 to test. It rea
 """
 
 import csv
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from examples.comparison import bar_chart, compare, options, parsed
+from examples.comparison import bar_chart, clock, compare, options, parsed
 from examples.variants import VARIANTS, Variant, report, rows_of_table
 
 LABELS = {"ham": 0, "spam": 1}
@@ -43,7 +42,7 @@ def read(path: Path) -> Dataset:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table, draws the chart."""
     args = parsed(options(__doc__, "outputs/sms_spam"), arguments)
-    start = time.perf_counter()
+    start = clock()
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     messages = read(args.data / "sms_spam" / "spam.csv").map(lambda row: tokenizer(row["text"]))
     train, test = messages.select(range(TRAIN)), messages.select(range(TRAIN, len(messages)))

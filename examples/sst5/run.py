@@ -8,7 +8,6 @@ alone, one on these and ELMo, of a frozen biLM whose layers are computed once.
 
 import gzip
 import re
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import hf_elmo
-from examples.comparison import compare, options, parsed
+from examples.comparison import clock, compare, options, parsed
 from examples.variants import GLOVE, VARIANTS, report, rows_of_table
 
 LABELS = ("very negative", "negative", "neutral", "positive", "very positive")
@@ -43,7 +42,7 @@ def read(path: Path) -> tuple[list[list[str]], list[int]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
     args = parsed(options(__doc__, "outputs/sst5"), arguments)
-    start = time.perf_counter()
+    start = clock()
     parts = {part: read(args.data / "sst" / "trees" / file) for part, file in FILES.items()}
     if args.quick:
         parts = {part: (words[:200], labels[:200]) for part, (words, labels) in parts.items()}

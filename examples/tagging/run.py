@@ -8,14 +8,13 @@ once. In `uner_ewt` one reads the biLM's layer 0 in place of ELMo, which sees th
 beside it; in `wnut17` one trains the biLM, too.
 """
 
-import time
 from argparse import Namespace
 from collections.abc import Sequence
 
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
 import hf_elmo
-from examples.comparison import compare, options, parsed
+from examples.comparison import clock, compare, options, parsed
 from examples.tagging.data import TASKS, Sentences, encode, read
 from examples.variants import GLOVE, VARIANTS, report, rows_of_table
 
@@ -68,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--sentences", type=int, default=SENTENCES, help=f"sentences of each that train [{SENTENCES}]")
     args = parsed(parser, arguments)
     for name in args.tasks:
-        start = time.perf_counter()
+        start = clock()
         parts = read(args.data, TASKS[name], args.sentences, args.quick)
         counts = ", ".join(f"{len(sentences):,} {part}" for part, sentences in parts.items())
         print(f"**{name}** ({counts} sentences)\n", flush=True)

@@ -104,3 +104,9 @@ def test_training_stops_when_nothing_is_gained(config, tokenizer) -> None:
         **settings,
     )
     assert list(scores) == [0.7]  # three epochs, the last two no better than the first, and the test
+
+
+def test_each_table_says_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "clock", lambda: (200.0, 130.0))
+    assert comparison.took((75.0, 100.0)).startswith("2 min 5 s on ")
+    assert comparison.took((75.0, 100.0)).endswith(" threads, 0 min 30 s of CPU time")

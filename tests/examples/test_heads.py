@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
 
-from examples.comparison import Run
+from examples.comparison import Run, clock
 from examples.entailment import run as entailment
 from examples.semantic_roles import data as roles_data
 from examples.semantic_roles import run as roles
@@ -158,7 +158,7 @@ def test_the_report_compares_each_row_with_those_above(capsys) -> None:
         name: [Run({"f1": score}, 1.0, 7), Run({"f1": score + 0.02 * i}, 3.0, 7)]
         for i, (name, score) in enumerate([("a", 0.5), ("b", 0.6), ("c", 0.4)])
     }
-    report(results, {"f1": "F1"}, 0.0)
+    report(results, {"f1": "F1"}, clock())
     lines = capsys.readouterr().out.splitlines()
     assert lines[3] == "| b | 61.00 ± 1.41 | 2.0 | 7 |"
     found = [line.split(" points")[0] for line in lines if " over " in line]
