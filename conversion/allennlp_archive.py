@@ -28,8 +28,9 @@ USE = re.compile(rf"(.*?)_elmo_lstm\.{re.escape(CHARACTERS)}")
 # Of an ELMo, but no weights: the boundaries' characters, and the vectors of words that it was told to keep.
 DERIVED = re.compile(r"_(beginning|end)_of_sentence_characters$|^_word_embedding\.weight$")
 CONFIG, WEIGHTS = "config.json", "weights.th"
-# The names of published models' options that say which model it is, if not always one alone.
-PUBLISHED_OPTIONS = {PurePosixPath(model.options).name for model in PUBLISHED_MODELS.values()} - {"options.json"}
+# Published models by their options, but for those whose file has everybody's name; others' may be that of several.
+PUBLISHED_OPTIONS = {PurePosixPath(model.options): name for name, model in PUBLISHED_MODELS.items()}
+PUBLISHED_OPTIONS = {options: name for options, name in PUBLISHED_OPTIONS.items() if options.name != "options.json"}
 # What the options of all of AllenNLP's published models say and no tensor does.
 PUBLISHED = {"activation": "relu", "max_characters_per_token": 50, "cell_clip": 3.0, "proj_clip": 3.0}
 
@@ -196,7 +197,7 @@ def _options(
             )
         return found[0], inside
     named = {file.name for file in _named_options(settings)}
-    if named and named <= PUBLISHED_OPTIONS:
+    if named and named <= {options.name for options in PUBLISHED_OPTIONS}:
         return _options_of_shapes(bilm), []
     raise FileNotFoundError(
         f"{folder / CONFIG} names {', '.join(sorted(named)) or 'no options file'}, which is not in the archive: give "
@@ -214,12 +215,12 @@ def _scripts(settings: dict[str, Any]) -> list[str]:
     of several that read others."""
     read: set[str] = set()
     for file in _named_options(settings):
-        models = {name: PurePosixPath(model.options) for name, model in PUBLISHED_MODELS.items()}
-        named = [name for name, options in models.items() if options.name == file.name != "options.json"]
-        same = [name for name in named if models[name].parts[-2:] == file.parts[-2:]] or named
-        if len({tuple(SCRIPTS[name]) for name in same}) != 1:
+        models = [options for options in PUBLISHED_OPTIONS if options.name == file.name]
+        in_folder = [options for options in models if options.parts[-2:] == file.parts[-2:]]
+        scripts = {tuple(SCRIPTS[PUBLISHED_OPTIONS[options]]) for options in in_folder or models}
+        if len(scripts) != 1:
             return []
-        read.update(SCRIPTS[same[0]])
+        read.update(*scripts)
     return sorted(read)
 
 

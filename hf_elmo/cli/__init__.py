@@ -655,7 +655,7 @@ def _setting(text: str) -> tuple[str, object]:
             continue
         if read is json.loads or isinstance(found, (bool, type(None), str, float, list, tuple, dict)):
             return name, found
-    return name, value  # 0x10 and 1_000 are names as others are
+    return name, value  # 0x10 and 1_000 stay text
 
 
 def _pretrain(options: argparse.Namespace) -> None:
