@@ -9,28 +9,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from datasets import Dataset
 from transformers import set_seed
 
 import hf_elmo
 from examples.comparison import Results, Run, fine_tune, gain, table, took
+from hf_elmo.scalar_mix_elmo import ElmoScalarMix
 
 GLOVE = Path("glove", "glove.6B.50d.60k.txt.gz")  # below the data folder
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Fields of the configuration that a row has of its own, and learning rates of its parts."""
+    """Fields of the configuration that a row has of its own, learning rates of its parts, and where the scale gamma of
+    its mixes starts."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
+    gamma: float = 1.0
 
 
-ELMO = Variant(rates={"mix": 1e-2})
 VARIANTS = {
     "": Variant({"use_elmo": False}),
     " + characters": Variant({"layer_weights": 0}),  # layer 0 sees the characters of a word and nothing beside it
-    " + ELMo": ELMO,
+    " + ELMo": Variant(rates={"mix": 1e-2}),
     " + ELMo, biLM trained": Variant({"freeze_bilm": False}, {"mix": 1e-2, "bilm": 5e-4}),
 }
 
@@ -59,7 +62,7 @@ def rows_of_table(
         encoded: the tokenizer's rows of train, dev and test, with labels. The frozen biLM's layers are computed here,
             once for all variants and seeds, where the rows do not hold them already.
         args: the options of all comparisons.
-        saved: where the last model of the variant `ELMO` goes, a folder that the Auto classes load.
+        saved: where the last model of the variant without fields of its own goes, a folder that the Auto classes load.
         quick_epochs: of training where `args` say quick.
         training: what [`fine_tune`] takes.
     """
@@ -79,11 +82,13 @@ def rows_of_table(
     def run(variant: Variant, seed: int) -> Run:
         set_seed(seed)
         model = make(**variant.fields)
+        for mix in (part for part in model.modules() if isinstance(part, ElmoScalarMix) and part.fixed is None):
+            torch.nn.init.constant_(mix.gamma, variant.gamma)
         if vectors is not None:
             model.set_word_vectors(vectors)
         data = alone if not model.config.use_elmo else stored if model.config.freeze_bilm else encoded
         result = fine_tune(model, data, tokenizer, seed, rates=variant.rates, **training)
-        if variant is ELMO:
+        if not variant.fields:
             model.save_pretrained(saved)
             tokenizer.save_pretrained(saved)
         return result

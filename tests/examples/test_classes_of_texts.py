@@ -69,19 +69,22 @@ def test_ag_news_texts(data: Path, monkeypatch) -> None:
     assert whole["test"]["labels"] == titles["test"]["labels"]
 
 
-def test_texts_to_adapt_to_hold_nothing_that_tests(data: Path, tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(texts, "TRAIN_TITLES", 45)
+def test_texts_to_adapt_to_hold_no_title_that_trains_or_tests(data: Path, tmp_path: Path, capsys) -> None:
+    stories = "An #36;10 chip of  its own", "once MORE in the News today", "The FIRST of all titles that train"
     with gzip.open(data / "ag_news" / "train_subset.csv.gz", "at", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows(
-            [(1, "An #36;10 chip of  its own", "s", 0), (1, "once MORE in the News today", "s", 0)]
-        )
-    with (data / "ag_news" / "test.csv").open("a", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows((1, story, "s", 0) for story in stories)
+    known = data / "ag_news" / "test.csv"
+    others = known.read_text(encoding="utf-8")
+    assert "A story" not in others
+    with known.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerow((1, "The first of all titles", "A story that trains."))
+        file.write(others)
         csv.writer(file).writerow((1, "Once more in the news", "A story that tests."))
     texts.main([str(data), str(tmp_path / "news.txt")])
     lines = (tmp_path / "news.txt").read_text(encoding="utf-8").splitlines()
     assert capsys.readouterr().out.startswith(f"{tmp_path / 'news.txt'}: {len(lines)} lines, ")
     assert "An $10 chip of its own" in lines
-    assert not any("story that tests" in line or line.startswith("once MORE") for line in lines)
+    assert not any(line.startswith(("A story", "once MORE", "The FIRST")) for line in lines)
 
 
 def test_mark_up_becomes_text() -> None:
