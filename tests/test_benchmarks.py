@@ -330,7 +330,8 @@ def measured() -> Results:
         )
     ]
     memory = [
-        MemoryRow(what=what, size=size, peak_mb=peak)
+        MemoryRow(engine=engine, what=what, size=size, peak_mb=peak * (engine == FLOAT32 or size))
+        for engine in (FLOAT32, f"{FLOAT32}, without kernels")
         for what, sizes in ((LINES, ((10, 500.0), (1000, 510.0))), (DOCUMENT, ((20, 500.0), (2000, 600.0))))
         for size, peak in sizes
     ]

@@ -11,7 +11,7 @@ from .processes import Answers, Engine, Worker, loaded_workers
 from .rows import EncoderRow, Row
 from .text import count_words
 
-MINUTES = 6
+MINUTES = 10
 SHAPES = {"MiniLM-L6": (6, 384, 12), "DistilBERT": (6, 768, 12), "BERT-base": (12, 768, 12)}
 BATCH_SIZES = (32, 128)
 LINES = 200_000  # that word pieces are learned from
@@ -26,9 +26,10 @@ def measure(bench: Bench) -> Iterator[Row]:
     loaded: list[tuple[Engine, Path]] = []
     names: list[tuple[str, str, str]] = []
     for shape in bench.plan.shapes:
-        for engine in bench.ours:
-            loaded.append((engine, bench.checkpoint(shape)))
-            names.append((f"ELMo {shape}", "hf_elmo", engine.arguments["dtype"]))
+        for runtime, engines in (("hf_elmo", bench.ours), ("hf_elmo, without kernels", bench.ours_plain)):
+            for engine in engines:
+                loaded.append((engine, bench.checkpoint(shape)))
+                names.append((f"ELMo {shape}", runtime, engine.arguments["dtype"]))
     for shape, (layers, hidden, heads) in list(SHAPES.items())[: None if bench.plan.rounds > 1 else 1]:
         for title, (runtime, dtypes) in RUNTIMES.items():
             for dtype in dtypes:

@@ -8,7 +8,7 @@ from .processes import ask_in_turn
 from .rows import EpochRow, HeadRow, Row
 from .text import count_words
 
-MINUTES = 5
+MINUTES = 8
 SENTENCES = 512  # of an epoch
 
 
@@ -17,7 +17,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     plan, threads, text = bench.plan, bench.plan.threads[0], bench.sentences(BATCH)
     epoch = bench.sentences(min(SENTENCES, plan.sentences[0]))
     for shape, ways in plan.heads:
-        with bench.workers([*bench.ours, *bench.allennlp], shape, threads) as workers:
+        with bench.workers([*bench.ours, *bench.ours_plain, *bench.allennlp], shape, threads) as workers:
             for head in ("classifier", "tagger"):
                 for way in ways:
                     able = [worker for worker in workers if worker.engine.is_ours or way != "stored"]

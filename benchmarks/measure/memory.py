@@ -2,14 +2,15 @@
 
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from .bench import Bench
-from .processes import Worker
+from .processes import Engine, Worker
 from .rows import MemoryRow, Row
 from .text import running_text
 
-MINUTES = 4
+MINUTES = 6
 LINES, DOCUMENT = "lines of 5 words", "words of one document"
 WORDS_OF_A_LINE = 5
 
@@ -20,21 +21,23 @@ def measure(bench: Bench) -> Iterator[Row]:
         folder = Path(name)
         with Worker(bench.ours[0], threads=bench.plan.threads[0]) as worker:
             worker.call("make_tiny_model", folder=str(folder / "model"))
-        for size in bench.plan.memory_lines:
-            row = MemoryRow(what=LINES, size=size)
-            yield bench.fill(row, lambda size=size: _embed(bench, folder, size, _write_lines, pooling="mean"))
-        for size in bench.plan.memory_words:
-            row = MemoryRow(what=DOCUMENT, size=size)
-            yield bench.fill(row, lambda size=size: _embed(bench, folder, size, _write_document, pooling="none"))
+        for engine in (bench.ours[0], bench.ours_plain[0]):
+            embed = partial(_embed, engine, bench, folder)
+            for size in bench.plan.memory_lines:
+                row = MemoryRow(engine=engine.name, what=LINES, size=size)
+                yield bench.fill(row, partial(embed, size, _write_lines, pooling="mean"))
+            for size in bench.plan.memory_words:
+                row = MemoryRow(engine=engine.name, what=DOCUMENT, size=size)
+                yield bench.fill(row, partial(embed, size, _write_document, pooling="none"))
 
 
 def _embed(
-    bench: Bench, folder: Path, size: int, write: Callable[[Bench, int, Path], None], pooling: str
+    engine: Engine, bench: Bench, folder: Path, size: int, write: Callable[[Bench, int, Path], None], pooling: str
 ) -> dict[str, float]:
     files = {"folder": folder / "model", "source": folder / "text.txt", "output": folder / "vectors.safetensors"}
     write(bench, size, files["source"])
     paths, threads = {name: str(path) for name, path in files.items()}, bench.plan.threads[0]
-    with Worker(bench.ours[0], threads) as worker:
+    with Worker(engine, threads) as worker:
         answer = worker.call("embed_file", **paths, threads=threads, pooling=pooling)
         return {**answer, "peak_mb": worker.peak_mb}
 

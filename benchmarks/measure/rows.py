@@ -131,12 +131,14 @@ class OnnxRow(Row):
     TITLE: ClassVar[str] = "ONNX"
     NOTE: ClassVar[str] = (
         "The mix of the layers of 64 sentences in the order of the text, from precomputed character ids: the graph of "
-        "`hf-elmo export --onnx` in onnxruntime, and the model, in turn in one process, float32, best of three rounds."
+        "`hf-elmo export --onnx` in onnxruntime, and the model with and without kernels, in turn in one process, "
+        "float32, best of three rounds."
     )
     shape: str = column("shape")
     threads: int = column("threads")
     batch: int = column("sentences in a batch")
     torch: float | None = column("torch, words/s", ",.0f")
+    plain: float | None = column("torch without kernels, words/s", ",.0f")
     onnxruntime: float | None = column("onnxruntime, words/s", ",.0f")
     difference: float | None = column("largest difference", ".1e")
 
@@ -242,6 +244,7 @@ class MemoryRow(Row):
         "`hf_elmo.embed` from a file to a file, each in a process of its own. The model is a very small one (a cell "
         "of 16), so that a million lines finish in time; its own memory is the same in each row."
     )
+    engine: str = column("engine")
     what: str = column("what")
     size: int = column("size", ",")
     words: int | None = column("words", ",")

@@ -148,7 +148,7 @@ def _pretraining(engine: str) -> Callable[[Results], float | None]:
 
 def _memory(what: str) -> Callable[[Results], float | None]:
     def measured(results: Results) -> float | None:
-        rows = {row.size: row.peak_mb for row in results.find(MemoryRow, what=what)}
+        rows = {row.size: row.peak_mb for row in results.find(MemoryRow, engine=FLOAT32, what=what)}
         return _ratio(rows[max(rows)], rows[min(rows)]) if len(rows) > 1 else None
 
     return measured

@@ -192,10 +192,13 @@ def lstm_operations(config: Any) -> int:
 
 
 def onnx(sentences: list[str], batch_size: int, rounds: int) -> dict:
-    """Words a second of the exported graph in onnxruntime and of the model, in turn; their largest difference."""
+    """Words a second of the exported graph in onnxruntime and of the model, with and without kernels, in turn; the
+    largest difference of the graph from the model."""
     import numpy as np
     import onnxruntime
     import torch
+
+    from hf_elmo.kernels import use
 
     tokenizer, model = STATE["tokenizer"], STATE["model"]
     options = onnxruntime.SessionOptions()
@@ -212,14 +215,19 @@ def onnx(sentences: list[str], batch_size: int, rounds: int) -> dict:
             tensors = [{name: torch.from_numpy(x) for name, x in batch.items()} for batch in batches]
             return [model(**batch).last_hidden_state.numpy() for batch in tensors]
 
+    def without_kernels() -> list:
+        with use("off"):
+            return by_model()
+
     def by_session() -> list:
         return [session.run(["last_hidden_state"], batch)[0] for batch in batches]
 
     difference = max(abs(x - y).max() for x, y in zip(by_model(), by_session(), strict=True))
-    times = [(seconds_of(by_model), seconds_of(by_session)) for _ in range(rounds)]
+    ways = {"torch": by_model, "plain": without_kernels, "onnxruntime": by_session}
+    times = [[seconds_of(way) for way in ways.values()] for _ in range(rounds)]
     words = sum(len(sentence.split()) for sentence in sentences)
     rates = (words / min(one) for one in zip(*times, strict=True))
-    return dict(zip(("torch", "onnxruntime"), rates, strict=True)) | {"difference": float(np.float64(difference))}
+    return dict(zip(ways, rates, strict=True)) | {"difference": float(np.float64(difference))}
 
 
 def _exported() -> str:
