@@ -6,8 +6,7 @@
 
 A line for each text of `train_subset.csv.gz`, which holds none of the titles that train a classifier or test it. Texts
 that share their first words with one of those are left out, too: agencies send a story more than once. So titles that
-train are to the biLM what titles that test are, as new; had it read the former, a classifier would learn to trust it
-more than it may.
+train are to the biLM what titles that test are, as new.
 """
 
 import argparse
