@@ -114,6 +114,24 @@ def test_a_worker_answers_and_says_what_memory_it_took(engine: Engine) -> None:
         assert 1 < worker.peak_mb < 100  # its own: the process that started it holds torch
 
 
+@pytest.mark.slow
+def test_our_worker_measures_a_tiny_model(tmp_path: Path) -> None:
+    """Calls that reach into hf_elmo, which would fail only when somebody measures."""
+    import sys
+
+    folder, text = str(tmp_path / "model"), ["So many words .", "And two more ."] * 20
+    with Worker(Engine("ours", sys.executable, "ours.py"), threads=1) as worker:
+        worker.call("make_tiny_model", folder=folder)
+        worker.call("load", folder=folder, threads=1, dtype="float32")
+        shares = worker.call("split", sentences=text)
+        assert set(shares) == {"tokenizing", "characters", "lstm", "rest"}
+        assert all(0 < share < 1 for share in shares.values())
+        assert [0 < each["character_share"] < 1 for each in worker.call("two_passes", sentences=text)] == [True, True]
+        rates = worker.call("onnx", sentences=text[:4], batch_size=2, rounds=1)
+        assert min(rates["torch"], rates["plain"], rates["onnxruntime"]) > 0
+        assert rates["difference"] < 1e-5
+
+
 def test_a_call_that_fails_leaves_the_worker_at_work(engine: Engine) -> None:
     with Worker(engine, threads=1) as worker:
         with pytest.raises(WorkerError, match="TypeError"):
