@@ -22,18 +22,19 @@ GLOVE = Path("glove", "glove.6B.50d.60k.txt.gz")  # below the data folder
 
 @dataclass(frozen=True)
 class Variant:
-    """Fields of the configuration that a row has of its own, learning rates of its parts, and where the scale gamma of
-    its mixes starts."""
+    """Fields of the configuration that a row has of its own, learning rates of its parts, where the scale gamma of its
+    mixes starts, and whether its last model is saved."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     gamma: float = 1.0
+    saved: bool = False
 
 
 VARIANTS = {
     "": Variant({"use_elmo": False}),
     " + characters": Variant({"layer_weights": 0}),  # layer 0 sees the characters of a word and nothing beside it
-    " + ELMo": Variant(rates={"mix": 1e-2}),
+    " + ELMo": Variant(rates={"mix": 1e-2}, saved=True),
     " + ELMo, biLM trained": Variant({"freeze_bilm": False}, {"mix": 1e-2, "bilm": 5e-4}),
 }
 
@@ -62,7 +63,7 @@ def rows_of_table(
         encoded: the tokenizer's rows of train, dev and test, with labels. The frozen biLM's layers are computed here,
             once for all variants and seeds, where the rows do not hold them already.
         args: the options of all comparisons.
-        saved: where the last model of the variant without fields of its own goes, a folder that the Auto classes load.
+        saved: where the last model of the variant that is saved goes, a folder that the Auto classes load.
         quick_epochs: of training where `args` say quick.
         training: what [`fine_tune`] takes.
     """
@@ -88,7 +89,7 @@ def rows_of_table(
             model.set_word_vectors(vectors)
         data = alone if not model.config.use_elmo else stored if model.config.freeze_bilm else encoded
         result = fine_tune(model, data, tokenizer, seed, rates=variant.rates, **training)
-        if not variant.fields:
+        if variant.saved:
             model.save_pretrained(saved)
             tokenizer.save_pretrained(saved)
         return result

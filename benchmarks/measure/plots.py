@@ -155,7 +155,7 @@ def _scaling(results: Results) -> list[Panel]:
 def _memory(results: Results) -> list[Panel]:
     series: dict[str, list[tuple[float, float]]] = {}
     for row in results.find(MemoryRow):
-        series.setdefault(row.what + row.engine.removeprefix("hf_elmo float32"), []).append((row.size, row.peak_mb))
+        series.setdefault(f"{row.what}: {row.engine}", []).append((row.size, row.peak_mb))
     if not series:
         return []
 

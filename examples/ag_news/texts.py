@@ -25,7 +25,7 @@ def first_words(text: str) -> str:
 
 def texts(data: Path) -> Iterator[str]:
     """The lines."""
-    known = {first_words(plain(text)) for _, *texts in titled(data) for text in texts}
+    known = {first_words(plain(text)) for _, *row in titled(data) for text in row}
     for row in subset(data):
         text = " ".join(plain(row["text"]).split())
         if text and first_words(text) not in known:

@@ -1,5 +1,6 @@
-"""What all comparisons share: training with a held-out part, tables, gains and charts."""
+"""What all comparisons share: training with a held-out part, the rows of one head, tables, gains and charts."""
 
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import torch
 from datasets import Dataset
 from transformers import EvalPrediction, set_seed
 
-from examples import comparison
+from examples import comparison, variants
 from examples.comparison import Run, bar_chart, classification_metrics, compare, fine_tune, gain, table
+from examples.variants import Variant, rows_of_table
 from hf_elmo import ElmoForSequenceClassification
 
 
@@ -110,3 +112,30 @@ def test_each_table_says_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "clock", lambda: (200.0, 130.0))
     assert comparison.took((75.0, 100.0)).startswith("2 min 5 s on ")
     assert comparison.took((75.0, 100.0)).endswith(" threads, 0 min 30 s of CPU time")
+
+
+def test_a_row_starts_where_it_says_and_is_saved_if_it_says_so(folder, tokenizer, tmp_path: Path, monkeypatch) -> None:
+    texts = Dataset.from_dict({**tokenizer(["a b", "c"]), "labels": [0, 1]})
+    starts = []
+
+    def train(model, *_, **__) -> Run:
+        starts.append(model.elmo.scalar_mix.gamma.item())
+        return runs(0.5)[0]
+
+    monkeypatch.setattr(variants, "fine_tune", train)
+    rows = rows_of_table(
+        ElmoForSequenceClassification,
+        {},
+        tokenizer,
+        None,
+        {"train": texts, "test": texts},
+        {"alone": Variant(), "small": Variant(gamma=0.1, saved=True)},
+        Namespace(model=folder, quick=False, out=tmp_path),
+        tmp_path / "model",
+    )
+    rows["alone"](1)
+    assert not (tmp_path / "model").exists()
+    rows["small"](1)
+    saved = ElmoForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert starts == [1.0, pytest.approx(0.1)]
+    assert saved.elmo.scalar_mix.gamma.item() == pytest.approx(0.1)
