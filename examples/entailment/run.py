@@ -35,15 +35,20 @@ TASKS = {  # what trains, what tests, and the columns of the two sentences
     "MultiNLI": ("nli/mnli_subset/mnli_train.tsv.gz", "nli/mnli_subset/mnli_val.tsv.gz", "sentence1", "sentence2"),
     "SNLI": ("snli/snli_dev.tsv", "snli/snli_test.tsv", "premise", "hypothesis"),
 }
+MAX_WORDS = 400  # of a premise: in three rows of MultiNLI's table thousands, where lines of the source ran into one
 
 Pairs = list[tuple[list[str], list[str], int]]  # words of the premise, of the hypothesis, and the label
 
 
 def read(path: Path, premise: str, hypothesis: str) -> Pairs:
-    """The pairs of a table whose words whitespace separates."""
+    """The pairs of a table whose words whitespace separates; without damaged rows, which are counted."""
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="") as file:
         rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        return [(row[premise].split(), row[hypothesis].split(), LABELS.index(row["label"])) for row in rows]
+        pairs = [(row[premise].split(), row[hypothesis].split(), LABELS.index(row["label"])) for row in rows]
+    whole = [pair for pair in pairs if len(pair[0]) <= MAX_WORDS]
+    if len(whole) < len(pairs):
+        print(f"{path.name}: {len(pairs) - len(whole)} left out, whose premise has over {MAX_WORDS} words")
+    return whole
 
 
 def encode(tokenizer: hf_elmo.ElmoTokenizer, pairs: Pairs) -> Dataset:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from ..evaluation import evaluation_mode
 from ..modeling_tasks_elmo import ElmoTaskModel
 from ..optional import import_optional
 from ..words_elmo import scatter_rows
+from .heads import batches_by_length
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -28,6 +29,7 @@ def store_layers(
     dtype: str = "float16",
     folder: str | os.PathLike | None = None,
     batch_size: int = 64,
+    batch_tokens: int = 4096,
 ) -> Dataset:
     """
     A data set with the layers of the model's frozen biLM, `bilm_layers`, in place of `input_ids`.
@@ -43,7 +45,8 @@ def store_layers(
         dtype: `"float16"`, `"bfloat16"` or `"float32"`: 2 or 4 bytes for each of the `(num_hidden_layers + 1) * 2P`
             numbers of a word.
         folder: where the file goes; by default where `datasets` keeps the data set, in memory if that is in memory.
-        batch_size: rows that are computed together.
+        batch_size: rows that are read and written together.
+        batch_tokens: words, boundaries and padding that are computed together, unless a single text has more.
 
     Returns:
         the data set in numpy's format (which widens numbers as it reads them), with the columns `length` (for batches
@@ -51,12 +54,12 @@ def store_layers(
         `DataCollatorWithPadding` and [`TaggingCollator`] pad it.
 
     Raises:
-        ValueError: the biLM is not frozen, there is none, `dtype` is unknown or too small for a layer, or `input_ids`
-            are missing or padded.
+        ValueError: the biLM is not frozen, there is none, `dtype` is unknown or too small for a layer, `input_ids` are
+            missing or padded, or `batch_tokens` is below 1.
         ImportError: datasets is not installed.
     """
     datasets = import_optional("datasets", "store_layers", '"hf-elmo[train]"')
-    _check(model, dataset, dtype)
+    _check(model, dataset, dtype, batch_tokens)
     dataset = dataset.with_format(None)  # rows of any format are read as lists, and all columns
     config = model.config
     features = dataset.features.copy()
@@ -72,7 +75,7 @@ def store_layers(
         file = str(Path(folder, f"layers-{fingerprint}.arrow"))
     with evaluation_mode(model):
         stored = dataset.map(
-            lambda rows, numbers: _compute(model, rows, numbers, dtype),
+            lambda rows, numbers: _compute(model, rows, numbers, dtype, batch_tokens),
             batched=True,
             with_indices=True,
             batch_size=batch_size,
@@ -86,7 +89,9 @@ def store_layers(
     return stored.with_format("numpy")
 
 
-def _check(model: ElmoTaskModel, dataset: Dataset, dtype: str) -> None:
+def _check(model: ElmoTaskModel, dataset: Dataset, dtype: str, batch_tokens: int) -> None:
+    if batch_tokens < 1:
+        raise ValueError(f"batch_tokens is {batch_tokens}, but must be 1 or more.")
     if dtype not in STORED_TYPES:
         raise ValueError(f"dtype is {dtype!r}, but must be one of {', '.join(STORED_TYPES)}.")
     if not isinstance(model, ElmoTaskModel) or not model.config.use_elmo:
@@ -99,9 +104,10 @@ def _check(model: ElmoTaskModel, dataset: Dataset, dtype: str) -> None:
         raise ValueError(f"the data set has {', '.join(dataset.column_names)}, but no input_ids: tokenize it first.")
 
 
-@torch.no_grad()
-def _compute(model: ElmoTaskModel, texts: dict[str, list], numbers: list[int], dtype: str) -> dict[str, list]:
-    """The columns of a batch of texts, whose `input_ids` are nested lists `[words, row_length]`, and their numbers."""
+def _compute(
+    model: ElmoTaskModel, texts: dict[str, list], numbers: list[int], dtype: str, batch_tokens: int
+) -> dict[str, list]:
+    """The columns of some texts, whose `input_ids` are nested lists `[words, row_length]`, and their numbers."""
     rows = [np.asarray(text, dtype=np.int64).reshape(-1, model.config.row_length) for text in texts["input_ids"]]
     for number, row, mask in zip(numbers, rows, texts.get("attention_mask", [True] * len(rows)), strict=True):
         if not (row.any(1).all() and np.all(mask)):
@@ -109,6 +115,20 @@ def _compute(model: ElmoTaskModel, texts: dict[str, list], numbers: list[int], d
                 f"row {number} of the data set holds padding, which would be read as words: tokenize without padding, "
                 "the collator pads."
             )
+    layers: dict[int, np.ndarray] = {}
+    for batch in batches_by_length([len(row) for row in rows], batch_tokens):
+        layers |= zip(batch, _layers(model, [rows[row] for row in batch], dtype), strict=True)
+    boundaries = model.config.bos_token_id, model.config.eos_token_id
+    return {
+        "bilm_layers": [layers[row] for row in range(len(rows))],
+        "length": [len(row) for row in rows],
+        "special_tokens_mask": [np.isin(row[:, 1], boundaries).astype(np.int8) for row in rows],
+    }
+
+
+@torch.no_grad()
+def _layers(model: ElmoTaskModel, rows: list[np.ndarray], dtype: str) -> list[np.ndarray]:
+    """Of each of a batch of rows `[words, row_length]` what is stored: `[words, num_hidden_layers + 1, 2P]`."""
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
     input_ids = torch.from_numpy(scatter_rows(np.concatenate(rows), mask)).to(model.device)
@@ -117,13 +137,7 @@ def _compute(model: ElmoTaskModel, texts: dict[str, list], numbers: list[int], d
     if dtype == "float16" and not stored.isfinite().all() and layers.isfinite().all():
         raise ValueError("a layer holds numbers over 65504, which float16 has not: use dtype='bfloat16'.")
     values = stored.view(torch.uint16).numpy() if dtype == "bfloat16" else stored.numpy()
-    columns: dict[str, Any] = {
-        "bilm_layers": [value[:length] for value, length in zip(values, lengths, strict=True)],
-        "length": lengths.tolist(),
-    }
-    boundaries = model.config.bos_token_id, model.config.eos_token_id
-    columns["special_tokens_mask"] = [np.isin(row[:, 1], boundaries).astype(np.int8) for row in rows]
-    return columns
+    return [value[:length] for value, length in zip(values, lengths, strict=True)]
 
 
 def _fingerprint(model: ElmoTaskModel, dataset: Dataset, dtype: str) -> str:

@@ -153,6 +153,14 @@ def test_esim(folder: str, data: Path, tmp_path: Path, capsys) -> None:
         assert saved(**encoded).logits.shape == (1, 3)
 
 
+def test_pairs_whose_lines_ran_into_one_are_left_out(tmp_path: Path, capsys) -> None:
+    lines = [f"neutral\t{'so ' * count}\the met Bob\n" for count in (400, 401, 2)]
+    (tmp_path / "pairs.tsv").write_text("label\tpremise\thypothesis\n" + "".join(lines))
+    pairs = entailment.read(tmp_path / "pairs.tsv", "premise", "hypothesis")
+    assert [len(premise) for premise, *_ in pairs] == [400, 2]
+    assert capsys.readouterr().out == "pairs.tsv: 1 left out, whose premise has over 400 words\n"
+
+
 def test_the_report_compares_each_row_with_those_above(capsys) -> None:
     results = {
         name: [Run({"f1": score}, 1.0, 7), Run({"f1": score + 0.02 * i}, 3.0, 7)]

@@ -114,10 +114,11 @@ def test_batches_of_like_length(tmp_path: Path, tokenizer: ElmoTokenizer, head: 
     assert all(batch.tolist() == sorted(batch.tolist(), reverse=True) for batch in lengths)
 
 
+@pytest.mark.parametrize("batch_tokens", [1, 8, 4096])
 @pytest.mark.parametrize("head", HEADS)
-def test_what_is_stored(tokenizer: ElmoTokenizer, head: str) -> None:
+def test_what_is_stored(tokenizer: ElmoTokenizer, head: str, batch_tokens: int) -> None:
     model, rows = make(head), data(tokenizer, head)
-    stored = store_layers(model, rows, "float32", batch_size=3)
+    stored = store_layers(model, rows, "float32", batch_size=3, batch_tokens=batch_tokens)
     assert "input_ids" not in stored.column_names
     assert stored["length"][:].tolist() == [len(row["input_ids"]) for row in rows]
     for row, own in zip(rows, stored, strict=True):
@@ -135,6 +136,23 @@ def test_rows_of_any_format_and_order_are_stored(tokenizer: ElmoTokenizer, head:
     assert found.column_names == expected.column_names
     for one, other in zip(expected, found, strict=True):
         assert all(np.array_equal(one[name], other[name]) for name in expected.column_names)
+
+
+def test_a_long_text_is_computed_alone(tokenizer: ElmoTokenizer, head: str, monkeypatch) -> None:
+    """The others of its batch would be padded to its length: 20 GB for 12,000 words among 63 short texts."""
+    model, computed = make(head), []
+    rows = datasets.Dataset.from_dict({**tokenizer([*TEXTS, "a " * 98, *TEXTS])})
+
+    def layers(input_ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        computed.append(mask.numel())
+        return own(input_ids, mask)
+
+    own = model.bilm_layers
+    monkeypatch.setattr(model, "bilm_layers", layers)
+    lengths = store_layers(model, rows, batch_tokens=20)["length"][:].tolist()
+    assert max(computed) == lengths[len(TEXTS)] == 100
+    assert sorted(computed)[-2] <= 20
+    assert sum(computed) < 1.2 * sum(lengths)
 
 
 def test_texts_without_boundaries(tokenizer: ElmoTokenizer, head: str) -> None:
@@ -215,6 +233,8 @@ def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
     model, rows = make(head), data(tokenizer, head)
     with pytest.raises(ValueError, match="dtype is 'int8'"):
         store_layers(model, rows, "int8")
+    with pytest.raises(ValueError, match="batch_tokens is 0, but must be 1 or more"):
+        store_layers(model, rows, batch_tokens=0)
     with pytest.raises(ValueError, match="no input_ids: tokenize it first"):
         store_layers(model, rows.remove_columns("input_ids"))
     with pytest.raises(ValueError, match="ElmoForPreTraining has no layers"):
