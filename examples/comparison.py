@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import disable_progress_bars
+from datasets import Dataset, disable_progress_bars
 from matplotlib.figure import Figure
 from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
+from torch.utils.data import Sampler
 from transformers import DataCollatorWithPadding, EarlyStoppingCallback, EvalPrediction, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
+from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.utils import logging
 
 import hf_elmo
@@ -65,6 +67,22 @@ def classification_metrics(prediction: EvalPrediction) -> dict[str, float]:
     return {"accuracy": accuracy_score(labels, found), "macro_f1": f1_score(labels, found, average="macro")}
 
 
+class ListsLengths(Trainer):
+    """Reads the lengths of all rows once. `Trainer` leaves them in the data set, which its sampler asks for each of
+    them anew whenever it sorts: a fifth of a tagger's time."""
+
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
+        return self._listed(super()._get_train_sampler(train_dataset))
+
+    def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
+        return self._listed(super()._get_eval_sampler(eval_dataset))
+
+    def _listed(self, sampler: Sampler | None) -> Sampler | None:
+        if isinstance(sampler, LengthGroupedSampler):
+            sampler.lengths = list(sampler.lengths)
+        return sampler
+
+
 def fine_tune(
     model: ElmoTaskModel,
     parts: Mapping[str, Any],
@@ -105,7 +123,7 @@ def fine_tune(
             **(choice if "dev" in parts else {"save_strategy": "no"}),
             **{"train_sampling_strategy": "group_by_length", **settings},
         )
-        trainer = Trainer(
+        trainer = ListsLengths(
             model,
             arguments,
             collator(tokenizer),
