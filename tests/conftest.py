@@ -56,10 +56,8 @@ SLOW = (
     "tests/test_readme.py::test_a_model_exported_by_the_command_prints_what_follows",
     "tests/test_remote_code.py::test_heads_with_word_vectors_without_the_package",
     "tests/test_remote_code.py::test_other_characters_and_words_come_along",
-    "tests/test_remote_code.py::test_same_outputs_without_the_package",
     "tests/test_remote_code.py::test_the_resolver_of_coreference_without_the_package",
     "tests/test_remote_round_trip.py",
-    "tests/test_shipped.py::test_what_ships_is_loaded_in_float32_and_gives_the_same_bits_in_another_process",
     "tests/test_trainer_sms.py::test_an_interrupted_training_is_bit_equal_where_sums_are_reproducible",
 )
 

@@ -5,7 +5,7 @@
 The rows of a data set are the same tagger, trained in the same way. One reads word vectors alone: GloVe's, which know
 no capitals, or for Spanish vectors that it learns; one ELMo beside them, of a frozen biLM whose layers are computed
 once. In `uner_ewt` one reads the biLM's layer 0 in place of ELMo, which sees the characters of a word and nothing
-beside it; `--unfrozen` adds one that trains the biLM, too, which takes three times as long as the others of its table.
+beside it; `--unfrozen` adds one that trains the biLM, too, which takes five times as long as the other two together.
 """
 
 from argparse import Namespace

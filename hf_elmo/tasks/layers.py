@@ -55,7 +55,7 @@ def store_layers(
 
     Raises:
         ValueError: the biLM is not frozen, there is none, `dtype` is unknown or too small for a layer, `input_ids` are
-            missing or padded, or `batch_tokens` is below 1.
+            missing or padded, the data set has no rows, or `batch_tokens` is below 1.
         ImportError: datasets is not installed.
     """
     datasets = import_optional("datasets", "store_layers", '"hf-elmo[train]"')
@@ -102,6 +102,8 @@ def _check(model: ElmoTaskModel, dataset: Dataset, dtype: str, batch_tokens: int
         raise ValueError("freeze_bilm is False, but only a frozen biLM's layers are constants: use freeze_bilm().")
     if "input_ids" not in dataset.column_names:
         raise ValueError(f"the data set has {', '.join(dataset.column_names)}, but no input_ids: tokenize it first.")
+    if not len(dataset):
+        raise ValueError("the data set has no rows, so there is nothing to store: give one that has.")
 
 
 def _compute(

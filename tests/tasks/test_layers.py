@@ -237,6 +237,8 @@ def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
         store_layers(model, rows, batch_tokens=0)
     with pytest.raises(ValueError, match="no input_ids: tokenize it first"):
         store_layers(model, rows.remove_columns("input_ids"))
+    with pytest.raises(ValueError, match="the data set has no rows"):
+        store_layers(model, rows.select([]))
     with pytest.raises(ValueError, match="ElmoForPreTraining has no layers"):
         store_layers(ElmoForPreTraining(ElmoConfig(**TINY, vocab_size=9)), rows)
     with torch.no_grad():
