@@ -8,10 +8,19 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from transformers import EvalPrediction, set_seed
+from transformers import EvalPrediction, Trainer, TrainingArguments, set_seed
 
 from examples import comparison, variants
-from examples.comparison import Run, bar_chart, classification_metrics, compare, fine_tune, gain, table
+from examples.comparison import (
+    Run,
+    TrainerByLength,
+    bar_chart,
+    classification_metrics,
+    compare,
+    fine_tune,
+    gain,
+    table,
+)
 from examples.variants import Variant, rows_of_table
 from hf_elmo import ElmoForSequenceClassification
 
@@ -90,6 +99,25 @@ def test_training_keeps_the_best_epoch_on_the_held_out_part(config, tokenizer, h
         assert torch.equal(seen[1], seen[4])
     assert run.metrics["accuracy"] == (0.5 if held_out else 0.3)
     assert run.parameters == sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+
+
+def test_lengths_are_a_list_and_batches_those_of_trainer(config, tokenizer, tmp_path: Path) -> None:
+    rows = Dataset.from_dict(dict(tokenizer(["a " * (i * 7 % 31) for i in range(40)])))
+    rows = rows.add_column("length", [len(row) for row in rows["input_ids"]])
+    how = {"per_device_train_batch_size": 2, "train_sampling_strategy": "group_by_length", "report_to": []}
+    samplers = []
+    for made in (Trainer, TrainerByLength):
+        trainer = made(ElmoForSequenceClassification(config), TrainingArguments(tmp_path, **how), None, rows)
+        samplers.append((trainer._get_train_sampler(), trainer._get_eval_sampler(rows)))
+    for own, other in zip(*samplers, strict=True):
+        assert other.lengths == rows["length"][:]
+        assert type(other.lengths) is list
+        orders = []
+        for sampler in (own, other):
+            set_seed(1)
+            orders.append(list(sampler))
+        assert orders[0] == orders[1]
+        assert sorted(orders[0]) == list(range(40))
 
 
 def test_training_stops_when_nothing_is_gained(config, tokenizer) -> None:
