@@ -49,7 +49,7 @@ def model_forward(forward: Callable) -> Callable:
 
 
 def _warn(model: nn.Module, forward: str, own: list[str], given: dict[str, object]) -> None:
-    loss = vars(model).get("_loss_function")  # one of the user's own may read what is left
+    loss = own_loss_function(model)  # which may read what is left
     of_loss = () if loss is None else inspect.signature(loss).parameters
     for name, value in given.items():
         if value is not None and name not in of_loss:
@@ -58,21 +58,40 @@ def _warn(model: nn.Module, forward: str, own: list[str], given: dict[str, objec
             logger.warning_once(f"{forward} has no argument {name} (it has no effect){meant}")
 
 
+def own_loss_function(model: nn.Module) -> Callable | None:
+    """The `loss_function` that was set on a model: by a user, or a classifier's default. One that is a module itself
+    never reaches transformers' property of that name."""
+    return model._modules.get("loss_function", getattr(model, "_loss_function", None))
+
+
+def require_no_loss_function(model: nn.Module) -> None:
+    """Refuses (ValueError) a `loss_function` that was set on a model whose loss is more than one of its logits."""
+    if own_loss_function(model) is not None:
+        raise ValueError(
+            f"loss_function of {type(model).__name__} is set, but its loss is its own: call it without labels, and "
+            "compute yours from its outputs."
+        )
+
+
 def as_mask(name: str, mask: Tensor, shape: Sequence[int]) -> Tensor:
     """The mask that is the argument `name`, in bool.
 
     Raises:
-        ValueError: it has another shape, or numbers to be added to scores, 0 for words: that is the contrary.
+        ValueError: it has another shape, or numbers to be added to scores, 0 for words: that is the contrary, and so is
+            one of floating-point zeros alone.
     """
     if mask.shape != shape:
         shapes = f"{list(mask.shape)}, but must be {list(shape)}"
         raise ValueError(f"{name} has the shape {shapes}: one number for each position.")
-    if mask.is_floating_point() and not torch.compiler.is_compiling() and (mask < 0).any():
+    if torch.compiler.is_compiling() or not mask.is_floating_point() or not mask.numel():
+        return mask.bool()
+    if (mask < 0).any() or (name == "attention_mask" and not mask.any()):
+        holds = f"{mask.min().item():g}" if (mask < 0).any() else "nothing but 0.0"
         raise ValueError(
-            f"{name} holds {mask.min().item():g}, as one to be added to scores does, but must hold 1 and 0, as the "
-            "tokenizer makes it."
+            f"{name} holds {holds}, as one to be added to scores does, but must hold 1 and 0, as the tokenizer makes "
+            "it."
         )
     return mask.bool()
 
 
-__all__ = ["as_mask", "model_forward"]
+__all__ = ["as_mask", "model_forward", "own_loss_function", "require_no_loss_function"]

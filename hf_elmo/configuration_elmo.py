@@ -23,6 +23,10 @@ NO_FIELDS = {"auto_map", "model_type", "torch_dtype", "transformers_version", "_
 NO_FIELDS |= {"use_cache", "hf_elmo_version"}  # Trainer sets the first on every configuration
 # What scripts for every model give to from_pretrained, and transformers to the configuration.
 NO_FIELDS |= {"attn_implementation", "experts_implementation", "return_unused_kwargs", "_from_auto", "_from_pipeline"}
+# What AutoTokenizer gives to the configuration, too, of what is the tokenizer's.
+NO_FIELDS |= {"word_splitting", "words_file", "character_vocab_file", "vocab_file", "scripts", "split_special_tokens"}
+NO_FIELDS |= {"bos_token", "eos_token", "unk_token", "pad_token", "padding_side", "truncation_side", "model_max_length"}
+NO_FIELDS |= {"add_prefix_space", "clean_up_tokenization_spaces", "do_lower_case", "use_fast"}
 OPTIONAL_SIZES = ("classifier_hidden_size", "vocab_size", "word_vocab_size", "word_embedding_size")
 # The character filters of every model that was published: (width in characters, number of filters).
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -131,6 +135,14 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     eos_token_id: int | None = SENTENCE_END_ID
 
     def __post_init__(self, **kwargs: Any) -> None:
+        self._complete_labels()
+        self.complete()
+        self.warn_of_unknown(kwargs)
+        super().__post_init__(**kwargs | {"hf_elmo_version": VERSION})
+
+    def complete(self) -> None:
+        """Refuses fields that cannot be right (ValueError), and fills in those that follow from others. Models have it
+        done again: fields may be set after a configuration was made."""
         self.char_filters = [list(pair) if isinstance(pair, (list, tuple)) else pair for pair in self.char_filters]
         self._require_integers()
         self._require_filters()
@@ -144,8 +156,6 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         self._require_sizes_that_fit()
         self._require_layer_weights()
         self._require_task_fields()
-        self.warn_of_unknown(kwargs)
-        super().__post_init__(**kwargs | {"hf_elmo_version": VERSION})
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:

@@ -120,7 +120,6 @@ class ElmoTaskFields:
         self.label2id = numbers
 
     def _require_task_fields(self) -> None:
-        self._complete_labels()
         sizes = "word_vectors_size", "encoder_hidden_size", "classifier_hidden_size"
         for field in (*sizes, "tagging_indicator_size"):
             if getattr(self, field) is not None and getattr(self, field) < 1:

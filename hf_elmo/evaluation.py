@@ -1,4 +1,4 @@
-"""Evaluation mode for the length of a block."""
+"""Evaluation mode for the length of a block, and what may be evaluated."""
 
 import os
 import threading
@@ -20,6 +20,15 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):  # another thread may have held the lock, and is not there in the child
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def require_language_model(model: nn.Module) -> None:
+    """Refuses (TypeError) a model without the softmax over words."""
+    if not hasattr(model, "word_nll"):
+        raise TypeError(
+            f"model is a {type(model).__name__}, but only an ElmoForPreTraining has the softmax over words: load that "
+            "class, or load_default and load_model with language_model=True."
+        )
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from .arguments_elmo import model_forward
+from .arguments_elmo import model_forward, own_loss_function
 from .configuration_elmo import ElmoConfig
 from .configuration_tasks_elmo import PROBLEM_TYPES
 from .encoders_elmo import (
@@ -120,7 +120,7 @@ class ElmoForSequenceClassification(ElmoTaskModel):
         if labels is None:
             self.warn_without_labels()
         else:
-            loss = self.loss_function(labels, logits, self.config, num_items_in_batch, **kwargs)
+            loss = own_loss_function(self)(labels, logits, self.config, num_items_in_batch, **kwargs)
             loss = self.regularize(loss, share_of_items(labels, num_items_in_batch))
         return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=read.hidden_states)
 
@@ -198,6 +198,8 @@ def sequence_classification_loss(
         _require_counted(targets)
     if problem_type != "regression" and not torch.compiler.is_compiling():
         require_labels(targets, 2 if problem_type == "multi_label_classification" else config.num_labels)
+    # In bfloat16 a label of 257 would be 256, and in float16 a sum has no number over 65,504.
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if problem_type == "single_label_classification":
         total = nn.functional.cross_entropy(logits, targets, reduction="sum")
     elif problem_type == "regression":

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import initialization as init
 from transformers.utils import ModelOutput
 
-from .arguments_elmo import model_forward
+from .arguments_elmo import model_forward, require_no_loss_function
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .configuration_tasks_elmo import BOUNDARY_ID
 from .encoders_elmo import ElmoTaskEncoder, masked_softmax
@@ -302,6 +302,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         given = input_ids, inputs_embeds, word_vector_ids, bilm_layers
         documents, states = self._documents(sentences, given, speaker_ids, genre_ids, output_hidden_states)
         if labels is not None:
+            require_no_loss_function(self)
             _require_labels(labels, [document.sentences for document in documents])
         found = [self._resolve(document) for document in documents]
         loss = clusters = None

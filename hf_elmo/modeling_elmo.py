@@ -205,6 +205,10 @@ class ElmoPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["ElmoCharacterEncoder", "ElmoLSTMLayer"]  # noqa: RUF012
     _keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"bilm\.initial_"]  # noqa: RUF012, in a biLM's checkpoint
 
+    def __init__(self, config: ElmoConfig) -> None:
+        config.complete()
+        super().__init__(config)
+
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if "_auto_class" not in vars(cls):  # a user's subclass: its source is not saved with the checkpoint

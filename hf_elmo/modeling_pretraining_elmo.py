@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
-from .arguments_elmo import model_forward
+from .arguments_elmo import model_forward, require_no_loss_function
 from .backends_elmo import is_plain
 from .characters_elmo import bilm_linear
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
@@ -154,6 +154,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         self, directions: Sequence[Tensor], labels: Tensor, packing: Packing, num_items_in_batch: Tensor | int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The loss to train on, and each direction's mean, without a gradient."""
+        require_no_loss_function(self)
         total, (forward, backward) = self._total_nll(directions, self._pack_labels(labels, packing))
         items = max(1, len(forward) + len(backward)) if num_items_in_batch is None else num_items_in_batch
         forward, backward = (nll.mean() if len(nll) else nll.sum() for nll in (forward, backward))  # no label, no loss

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
-from .arguments_elmo import model_forward
+from .arguments_elmo import model_forward, require_no_loss_function
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .encoders_elmo import ElmoAttentionPooling, ElmoBiLSTM, ElmoTaskEncoder, masked_softmax, max_over
 from .lstm_elmo import State
@@ -203,6 +203,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         start, end = (_place(scores[inside], places, no_answer) for scores in (start, end))
         loss = None
         if start_positions is not None or end_positions is not None:
+            require_no_loss_function(self)
             starts, ends = _positions(start_positions, end_positions, places, self.config.allow_no_answer)
             loss = self._nll(start, end, places, starts, ends).sum()
             items = (starts != IGNORE_INDEX).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
-from .arguments_elmo import model_forward
+from .arguments_elmo import model_forward, own_loss_function, require_no_loss_function
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .crf_elmo import ElmoCRF, allowed_transitions
 from .encoders_elmo import ElmoTaskEncoder
@@ -106,7 +106,8 @@ class ElmoForTokenClassification(ElmoTaskModel):
 
         Raises:
             ValueError: `labels` has another shape, a label where no word is, or one that `config.tagging_scheme`
-                forbids after the label before it; `token_type_ids` are missing, are not wanted, or name no word; or an
+                forbids after the label before it; `loss_function` is set beside `config.tagging_crf`, whose loss is its
+                own; `token_type_ids` are missing, are not wanted, or name no word; or an
                 input does not fit, as [`ElmoTaskModel.read_words`] says.
         """
         read = self.read_words(
@@ -124,6 +125,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
             again = None if read.elmo_at_output is None else compact(read.elmo_at_output, read.words)[0]
             vectors = self.encoder(vectors, inside, again)
         scores = self.classifier(self.dropout(vectors))
+        logits = expand(scores[inside], read.words)
         loss = tags = None
         if labels is None:
             self.warn_without_labels()
@@ -132,13 +134,18 @@ class ElmoForTokenClassification(ElmoTaskModel):
             compacted = compact(labels, read.words)[0].masked_fill(~inside, IGNORE_INDEX)
             if self.crf is not None and self.crf.allowed is not None:
                 _require_allowed(compacted, self.crf.allowed, self.config)
-            nll = self._nll(scores, inside, compacted)
-            items = (labels != IGNORE_INDEX).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
-            loss = self.regularize(nll / items, share_of_items(labels, num_items_in_batch))
+            if (own := own_loss_function(self)) is None or self.config.tagging_crf:
+                require_no_loss_function(self)
+                counted = (labels != IGNORE_INDEX).sum().clamp(min=1)
+                items = counted if num_items_in_batch is None else num_items_in_batch
+                loss = self._nll(scores, inside, compacted) / items
+            else:
+                loss = own(logits, labels, self.config, num_items_in_batch=num_items_in_batch, **kwargs)
+            loss = self.regularize(loss, share_of_items(labels, num_items_in_batch))
         if self.crf is not None and not self.training:
             tags = self.crf(scores, inside)
             tags = expand(tags[inside] - IGNORE_INDEX, read.words) + IGNORE_INDEX
-        return ElmoTokenClassifierOutput(loss, expand(scores[inside], read.words), tags, read.hidden_states)
+        return ElmoTokenClassifierOutput(loss, logits, tags, read.hidden_states)
 
     def _indicate(self, vectors: Tensor, words: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """The word vectors, and beside each whether it is a word that the labels are about."""

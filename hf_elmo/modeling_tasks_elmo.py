@@ -277,14 +277,21 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                 f"bilm_layers has the shape {list(bilm_layers.shape)}, but must be [batch, words, {expected[0]}, "
                 f"{expected[1]}]: the layers of this biLM, as store_layers computes them."
             )
-        if not self.config.freeze_bilm:
-            raise ValueError(
-                "bilm_layers are those of a frozen biLM, but freeze_bilm is False: use input_ids, or freeze_bilm() and "
-                "layers that are stored after it was trained."
-            )
+        self.require_frozen_bilm()
         if attention_mask is None:
             return bilm_layers.new_ones(bilm_layers.shape[:2], dtype=torch.bool)
         return as_mask("attention_mask", attention_mask, bilm_layers.shape[:2])
+
+    def require_frozen_bilm(self) -> None:
+        """Refuses (ValueError) layers computed before where the biLM is trained: they would stay as they were."""
+        weights = (item for part in (self.elmo.char_encoder, self.elmo.bilm) for item in part.named_parameters())
+        trained = next((name for name, weight in weights if weight.requires_grad), None)
+        if trained is not None or not self.config.freeze_bilm:
+            what = "freeze_bilm is False" if not self.config.freeze_bilm else f"{trained} is trained (requires_grad)"
+            raise ValueError(
+                f"layers that are computed once are those of a frozen biLM, but {what}: use input_ids, or "
+                "freeze_bilm() and layers that are stored after it was trained."
+            )
 
     @torch.compiler.disable  # it asks for the values
     @torch.no_grad()

@@ -19,7 +19,14 @@ from transformers import BatchEncoding, TokenizersBackend
 from transformers.utils import PaddingStrategy, TensorType, to_py_obj
 
 from .character_vocab_elmo import SENTENCE_BEGIN_WORD_ID, SENTENCE_END_WORD_ID, CharacterVocabulary
-from .configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID
+from .configuration_elmo import (
+    IGNORE_INDEX,
+    SENTENCE_BEGIN_ID,
+    SENTENCE_END_ID,
+    WORD_BEGIN_ID,
+    WORD_END_ID,
+    WORD_PADDING_ID,
+)
 from .configuration_tasks_elmo import BOUNDARY_ID
 from .words_elmo import (
     ScriptsRead,
@@ -170,6 +177,15 @@ def _checked_words(words: Any, number: int) -> list[str]:
     return _drop_surrogates(list(words), "".join(words))
 
 
+def _require_boundaries(name: str, value: Any) -> None:
+    """Refuses (ValueError) to leave the boundaries out by an attribute of transformers' tokenizers."""
+    if name in ("add_bos_token", "add_eos_token") and value is False:
+        raise ValueError(
+            f"{name} is False, but the biLM was trained on sentences between boundaries: leave it out, or leave both "
+            "boundaries out of a call by add_special_tokens=False."
+        )
+
+
 class ElmoTokenizer(TokenizersBackend):
     r"""
     Splits text into words and spells each word with character ids, as ELMo reads them.
@@ -242,6 +258,8 @@ class ElmoTokenizer(TokenizersBackend):
         named = [None if token is None else str(token) for token in (bos_token, eos_token, pad_token)]
         if None in named or len(set(named)) < len(named):
             raise ValueError(f"bos_token, eos_token, pad_token are {named}, but must be three strings, all different.")
+        for name in ("add_bos_token", "add_eos_token"):
+            _require_boundaries(name, kwargs.get(name))
         warn_of_misspelled(kwargs)
         self.word_splitting = word_splitting
         self.max_word_length = max_word_length
@@ -375,6 +393,7 @@ class ElmoTokenizer(TokenizersBackend):
     def _require_kept(self, changes: dict[str, Any]) -> None:
         """Raises ValueError for a token that is new, and for another boundary, padding or splitting than it has."""
         for key, value in changes.items() if "_made" in vars(self) else ():
+            _require_boundaries(key, value)
             name = re.sub("_ids?$", "", key)
             if name in ("bos_token", "eos_token", "pad_token", "word_splitting"):
                 if str(value) != str(getattr(self, key)):
@@ -670,22 +689,37 @@ class ElmoTokenizer(TokenizersBackend):
         The labels of words where `encoded`, the result of a call, has the words; -100 at boundaries and padding.
 
         Args:
-            encoded: of one text or of a batch.
+            encoded: of one text or of a batch; with `return_overflowing_tokens` the pieces of long texts.
             labels: for each word its label, of one text or for each text of the batch.
 
+        Returns:
+            for each text, or each piece, a label at each position; of one text in one piece these alone.
+
         Raises:
-            ValueError: a text has another number of words than of labels.
+            ValueError: a text has another number of words than of labels, or is a pair.
         """
         one = len(labels) == 0 or isinstance(labels[0], str) or not isinstance(labels[0], (Sequence, np.ndarray))
-        aligned = []
-        for number, (encoding, own) in enumerate(zip(encoded.encodings, [labels] if one else labels, strict=True)):
-            words = [word for word in encoding.word_ids if word is not None]
-            if len(words) > len(own) or (len(words) < len(own) and not encoding.overflowing):
+        texts = [labels] if one else labels
+        in_pieces = "overflow_to_sample_mapping" in encoded
+        numbers = list(map(int, encoded["overflow_to_sample_mapping"] if in_pieces else range(len(encoded.encodings))))
+        if len(set(numbers)) != len(texts):
+            raise ValueError(f"{len(set(numbers))} texts are encoded, but there are labels of {len(texts)}.")
+        words, is_cut = [0] * len(texts), [False] * len(texts)
+        for number, encoding in zip(numbers, encoded.encodings, strict=True):
+            if 1 in encoding.sequence_ids:
+                raise ValueError(f"text {number} is a pair, but labels are those of one text: encode each by itself.")
+            is_cut[number] = bool(encoding.overflowing) and not in_pieces
+            words[number] = max(words[number], 0, *(word + 1 for word in encoding.word_ids if word is not None))
+        for number, own in enumerate(texts):
+            if words[number] > len(own) or (words[number] < len(own) and not is_cut[number]):
                 raise ValueError(
-                    f"text {number} has {len(words)} words, but {len(own)} labels: give one for each word."
+                    f"text {number} has {words[number]} words, but {len(own)} labels: give one for each word."
                 )
-            aligned.append([-100 if word is None else own[word] for word in encoding.word_ids])
-        return aligned[0] if one else aligned
+        aligned = [
+            [IGNORE_INDEX if word is None else texts[number][word] for word in encoding.word_ids]
+            for number, encoding in zip(numbers, encoded.encodings, strict=True)
+        ]
+        return aligned[0] if one and not in_pieces else aligned
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
         """The word of a row of character ids, or the words of several rows `[words, row_length]`."""

@@ -1,5 +1,6 @@
 """Arguments that `forward` does not have: said once, and none that transformers hands to every model."""
 
+import copy
 import logging
 from collections.abc import Callable, Iterator
 
@@ -107,6 +108,34 @@ def test_a_loss_of_ones_own_may_take_more(model_class: type, inputs: dict, said:
     labels = torch.zeros(2, dtype=torch.int64)
     assert model(**inputs, labels=labels, weight=0.0).loss == 0
     assert said() == []
+
+
+@pytest.mark.parametrize(
+    ("model_class", "changes"),
+    [
+        (ElmoForPreTraining, {}),
+        (ElmoForTokenClassification, {"tagging_crf": True}),
+        (ElmoForQuestionAnswering, {}),
+        (ElmoForCoreferenceResolution, {}),
+    ],
+)
+def test_a_loss_of_ones_own_is_refused_where_the_model_has_another(
+    model_class: type, changes: dict, inputs: dict
+) -> None:
+    model = random_model(ElmoConfig(**TINY, **CLASSES[model_class], **changes), model_class)
+    shape = inputs["input_ids"].shape[:2]
+    last = {ElmoForPreTraining: (2,), ElmoForCoreferenceResolution: (3,)}
+    none = torch.full((*shape, *last.get(model_class, ())), -100)
+    labels = {"labels": none}
+    if model_class is ElmoForQuestionAnswering:
+        labels = dict.fromkeys(("start_positions", "end_positions"), none[:, 0])
+    model(**inputs, **labels)
+    for loss in (torch.nn.CrossEntropyLoss(), torch.nn.functional.cross_entropy):
+        other = copy.deepcopy(model)
+        other.loss_function = loss
+        other(**inputs)
+        with pytest.raises(ValueError, match=f"loss_function of {model_class.__name__} is set, but its loss is its"):
+            other(**inputs, **labels)
 
 
 @pytest.mark.parametrize("model_class", [ElmoModel, ElmoForSequenceClassification], ids=["model", "head"])

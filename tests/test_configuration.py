@@ -2,15 +2,16 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, AutoModel, PreTrainedConfig
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig
 
-from hf_elmo import ElmoConfig, ElmoModel
+from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from tests.conftest import TINY
 
 # The published "original" model: options.json of elmo_2x4096_512_2048cnn_2xhighway, in this configuration's words.
@@ -279,6 +280,25 @@ def test_a_value_that_no_model_can_have_is_refused_by_name(field: str, value: ob
     assert f"{field} is {value!r}, but " in str(error.value)
 
 
+@pytest.mark.parametrize(("field", "value"), REFUSED, ids=map(name_of, REFUSED))
+def test_a_value_that_no_model_can_have_is_refused_where_it_was_set_later(field: str, value: object) -> None:
+    def make() -> None:
+        config = ElmoConfig(**TINY)
+        setattr(config, field, value)
+        ElmoModel(config)
+
+    with pytest.raises(ValueError, match=re.escape(f"{field} is {value!r}, but ")):
+        make()
+
+
+def test_a_field_that_was_set_later_is_completed_and_names_of_labels_are_left_as_they_are() -> None:
+    config = ElmoConfig(**TINY)
+    config.layer_weights, config.id2label = -1, {0: "no", 1: "yes", 2: "perhaps"}
+    assert ElmoModel(config).scalar_mix.fixed is not None
+    assert config.layer_weights == [0.0, 0.0, 1.0]
+    assert config.num_labels == 3
+
+
 @pytest.mark.parametrize(("field", "value"), OF_ANOTHER_TYPE, ids=map(name_of, OF_ANOTHER_TYPE))
 def test_a_value_of_another_type_is_refused_by_name(field: str, value: object) -> None:
     with pytest.raises((StrictDataclassError, TypeError, ValueError)) as error:
@@ -366,6 +386,18 @@ def test_what_transformers_writes_into_a_configuration_is_not_warned_of(tmp_path
         ElmoConfig.from_pretrained(tmp_path, attn_implementation="eager", return_unused_kwargs=True)
         AutoModel.from_pretrained(tmp_path, attn_implementation="eager")
         ElmoConfig.from_dict(ElmoConfig.from_pretrained(tmp_path).to_dict())
+
+    assert "has no field" not in warnings_of(caplog, load)
+
+
+def test_what_auto_tokenizer_hands_on_is_not_warned_of(tmp_path: Path, caplog) -> None:
+    ElmoModel(ElmoConfig(**TINY)).save_pretrained(tmp_path)
+    ElmoTokenizer().save_pretrained(tmp_path)
+    how = {"word_splitting": "whitespace", "padding_side": "left", "model_max_length": 9, "split_special_tokens": True}
+
+    def load() -> None:
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path, **how, truncation_side="left", use_fast=True)
+        assert {name: getattr(tokenizer, name) for name in how} == how
 
     assert "has no field" not in warnings_of(caplog, load)
 

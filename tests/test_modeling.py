@@ -719,6 +719,10 @@ def wrong_inputs(inputs: dict) -> dict[str, tuple[dict, str]]:
             {"input_ids": ids, "attention_mask": (1.0 - mask) * torch.finfo(torch.float32).min},
             "attention_mask holds -3.40282e[+]38, .* but must hold 1 and 0, as the tokenizer makes it",
         ),
+        "mask to be added, no padding": (
+            {"input_ids": ids, "attention_mask": torch.zeros(mask.shape)},
+            "attention_mask holds nothing but 0.0, as one to be added to scores does",
+        ),
         "other boundaries": (
             {"input_ids": ids, "special_tokens_mask": mask[:3]},
             r"special_tokens_mask has the shape \[3, 21\]",

@@ -33,6 +33,21 @@ def inputs(tokenizer: ElmoTokenizer) -> dict[str, Tensor]:
     return tokenizer(SENTENCES, padding=True, return_tensors="pt")
 
 
+# -- losses in narrow types -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_labels_are_not_rounded_to_the_type_of_the_logits(dtype: torch.dtype) -> None:
+    config = ElmoConfig(**TINY, num_labels=1, problem_type="regression")
+    logits = torch.full((64, 1), 256.0, dtype=dtype, requires_grad=True)
+    loss = sequence_classification_loss(torch.full((64,), 257.0), logits, config)
+    loss.backward()
+    assert loss.item() == 1.0
+    assert (logits.grad == -2 / 64).all()
+    far = sequence_classification_loss(torch.full((64,), 216.0), logits, config)  # a sum of 102,400
+    assert far.item() == 1600.0
+
+
 # -- pooling and the head ----------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import torch
 import transformers
 from torch import Tensor
 from transformers import AutoModelForTokenClassification, Trainer, TrainingArguments
+from transformers.loss.loss_utils import ForTokenClassification
 
 from hf_elmo import ElmoConfig, ElmoForTokenClassification, ElmoModel, ElmoTokenizer, TaggingCollator
 from tests.conftest import SENTENCES, TINY, random_labels, random_model
@@ -59,6 +60,17 @@ def test_the_linear_head(inputs: dict) -> None:
     torch.testing.assert_close(output.logits[labels >= 0], expected[labels >= 0])
     nll = -output.logits.log_softmax(2)[labels >= 0].gather(1, labels[labels >= 0][:, None])
     torch.testing.assert_close(output.loss, nll.mean())
+
+
+@pytest.mark.parametrize("scheme", [None, "IOB2"])
+def test_a_loss_of_ones_own_is_the_one_that_is_trained(inputs: dict, scheme: str | None) -> None:
+    model, labels = make(tagging_scheme=scheme), labels_of(inputs)
+    model.loss_function = ForTokenClassification  # of transformers
+    own, items = model(**inputs, labels=labels), int((labels >= 0).sum())
+    torch.testing.assert_close(own.loss, model(**inputs, labels=labels, num_items_in_batch=items).loss)
+    model.loss_function = lambda logits, labels, config, **kwargs: 3 * ForTokenClassification(logits, labels, config)
+    torch.testing.assert_close(model(**inputs, labels=labels).loss, 3 * own.loss)
+    torch.testing.assert_close(make(tagging_scheme=scheme)(**inputs, labels=labels).loss, own.loss)
 
 
 def test_the_crf_reads_words_and_no_boundaries(inputs: dict) -> None:

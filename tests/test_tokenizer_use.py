@@ -401,3 +401,38 @@ def test_labels_of_one_text_may_be_names_and_those_of_several_arrays() -> None:
     labels = [np.array([1, 0]), np.array([2])]
     found = tokenizer.align_labels(tokenizer(words, is_split_into_words=True), labels)
     assert found == [[-100, 1, 0, -100], [-100, 2, -100]]
+    with pytest.raises(ValueError, match="2 texts are encoded, but there are labels of 1"):
+        tokenizer.align_labels(tokenizer(words, is_split_into_words=True), labels[:1])
+
+
+def test_labels_of_the_pieces_of_long_texts() -> None:
+    tokenizer = ElmoTokenizer("whitespace")
+    in_pieces = {"truncation": True, "max_length": 4, "return_overflowing_tokens": True}
+    texts, labels = ["a b c d e", "f"], [[1, 2, 3, 4, 5], [6]]
+    expected = [[-100, 1, 2, -100], [-100, 3, 4, -100], [-100, 5, -100], [-100, 6, -100]]
+    assert tokenizer.align_labels(tokenizer(texts, **in_pieces), labels) == expected
+    assert tokenizer.align_labels(tokenizer(texts[0], **in_pieces), labels[0]) == expected[:3]
+    with_stride = tokenizer(texts, **in_pieces, stride=1, padding=True)
+    assert tokenizer.align_labels(with_stride, labels)[1] == [-100, 2, 3, -100]
+    for wrong in ([[1, 2, 3, 4], [6]], [[1, 2, 3, 4, 5, 5], [6]]):
+        with pytest.raises(ValueError, match=f"text 0 has 5 words, but {len(wrong[0])} labels"):
+            tokenizer.align_labels(tokenizer(texts, **in_pieces), wrong)
+
+
+@pytest.mark.parametrize("add_special_tokens", [True, False])
+def test_labels_of_a_pair_are_refused(add_special_tokens: bool) -> None:
+    tokenizer = ElmoTokenizer("whitespace")
+    encoded = tokenizer(["a b"], ["x y"], add_special_tokens=add_special_tokens)
+    with pytest.raises(ValueError, match="text 0 is a pair, but labels are those of one text"):
+        tokenizer.align_labels(encoded, [[1, 2]])
+
+
+@pytest.mark.parametrize("name", ["add_bos_token", "add_eos_token"])
+def test_boundaries_are_left_out_by_a_call_alone(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is False.*add_special_tokens=False"):
+        ElmoTokenizer(**{name: False})
+    tokenizer = ElmoTokenizer("whitespace", **{name: True})
+    with pytest.raises(ValueError, match=f"{name} is False.*add_special_tokens=False"):
+        setattr(tokenizer, name, False)
+    assert tokenizer("a").tokens() == ["<S>", "a", "</S>"]
+    assert tokenizer("a", add_special_tokens=False).tokens() == ["a"]

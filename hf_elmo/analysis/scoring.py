@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..evaluation import evaluation_mode
+from ..evaluation import evaluation_mode, require_language_model
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..pretraining.data import WordEncoder
 from ..pretraining.perplexity import sentence_batches, sentence_inputs
@@ -51,9 +51,14 @@ def score(
         words_per_batch: words in a batch, padding included.
         pretokenized: texts are tokenized already: whitespace separates their words.
 
+    Returns:
+        a [`SentenceScore`] for each sentence.
+
     Raises:
+        TypeError: the model is not a language model.
         ValueError: the tokenizer has no vocabulary or another one, or `sentences` is one string.
     """
+    require_language_model(model)
     encoder = WordEncoder(tokenizer)
     encoder.vocabulary.require_rows(model.config.vocab_size)
     sentences = tokenizer.split_into_words(sentences, pretokenized)
@@ -111,9 +116,11 @@ def substitutes(
         for each sentence the [`Substitutes`] of its words, in their order.
 
     Raises:
+        TypeError: the model is not a language model.
         ValueError: the tokenizer has no vocabulary or another one, `top` is not between 1 and the number of words in
             it, or `sentences` or `words` is one string.
     """
+    require_language_model(model)
     encoder = WordEncoder(tokenizer)
     vocabulary = encoder.vocabulary
     vocabulary.require_rows(model.config.vocab_size)
@@ -252,11 +259,7 @@ def _language_model(
 ) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
     if model is None or isinstance(model, (str, os.PathLike)):
         model = load_weights(model, language_model=True, dtype="float32")
-    if not isinstance(model, ElmoForPreTraining):
-        raise TypeError(
-            f"model is a {type(model).__name__}, but only an ElmoForPreTraining has the softmax over words: load that "
-            "class, or give the name or folder of a checkpoint with its softmax."
-        )
+    require_language_model(model)
     if tokenizer is None:
         if not model.name_or_path:
             raise ValueError("the model was not loaded from a folder: give its tokenizer, too.")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers.utils.logging import tqdm
 
-from ..evaluation import evaluation_mode
+from ..evaluation import evaluation_mode, require_language_model
 from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbor_labels
 from ..spelling import BEGIN, END, PADDING
 from ..tokenization_elmo import ElmoTokenizer
@@ -81,10 +81,15 @@ def perplexity(
         batch_size: rows of a batch (stateful).
         text_column: of Parquet and of datasets, `"text"` by default.
 
+    Returns:
+        a [`Perplexity`], of each language model and of both.
+
     Raises:
+        TypeError: the model is not a language model.
         ValueError: the tokenizer has no vocabulary or another one, there is no text, (stateful) too little of it for
             `batch_size` rows, or `pretokenized` or `text_column` is given for a source that splits its own text.
     """
+    require_language_model(model)
     source = texts
     if not hasattr(texts, "read"):
         source = open_texts(texts, None if pretokenized else tokenizer, column=text_column)

@@ -98,8 +98,7 @@ def _check(model: ElmoTaskModel, dataset: Dataset, dtype: str, batch_tokens: int
         raise ValueError(
             f"{type(model).__name__} has no layers for a head: give a model with a head and use_elmo=True."
         )
-    if not model.config.freeze_bilm:
-        raise ValueError("freeze_bilm is False, but only a frozen biLM's layers are constants: use freeze_bilm().")
+    model.require_frozen_bilm()
     if "input_ids" not in dataset.column_names:
         raise ValueError(f"the data set has {', '.join(dataset.column_names)}, but no input_ids: tokenize it first.")
     if not len(dataset):

@@ -146,6 +146,9 @@ def test_the_model_that_ships_goes_on(capsys):
 def test_models_without_a_softmax_are_refused(model, tokenizer, tmp_path):
     with pytest.raises(TypeError, match="model is a ElmoModel, but only an ElmoForPreTraining has the softmax"):
         next_words(model.elmo, "the cat", tokenizer=tokenizer)
+    for refusing in (score, substitutes, lambda *of: perplexity(*of[:2], [tmp_path / "none.txt"])):
+        with pytest.raises(TypeError, match=r"model is a ElmoModel.*language_model=True"):
+            refusing(model.elmo, tokenizer, ["the cat"])
     with pytest.raises(ValueError, match="give its tokenizer"):
         next_words(model, "the cat")
     for name, bare in (("new", ElmoModel(ElmoConfig(**TINY))), ("of a language model", model.elmo)):

@@ -250,6 +250,17 @@ def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
         store_layers(model, rows)
 
 
+def test_weights_that_are_unfrozen_one_by_one_are_no_frozen_bilm(tokenizer: ElmoTokenizer, head: str) -> None:
+    model, rows = make(head), data(tokenizer, head)
+    batch = DataCollatorWithPadding(tokenizer)(list(store_layers(model, rows).select(range(2))))
+    model.elmo.bilm.forward_layers[1].bias.requires_grad_(True)
+    for call in (lambda: store_layers(model, rows), lambda: model(**batch)):
+        with pytest.raises(ValueError, match=r"forward_layers\.1\.bias is trained \(requires_grad\): use input_ids"):
+            call()
+    model.freeze_bilm()
+    assert model(**batch).loss.isfinite()
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("keys", [["input_ids"], ["input_ids", "attention_mask"]], ids=" and ".join)
 def test_padding_is_not_stored_as_words(tokenizer: ElmoTokenizer, head: str, side: str, keys: list[str]) -> None:
