@@ -21,6 +21,7 @@ def read_lines(
     open_file: Callable[[str], IO[bytes]] | None = None,
     start: int = 0,
     stop: int | None = None,
+    remedy: str = "",
 ) -> Iterator[str]:
     """
     The lines of a file, each with its end; a byte order mark at the beginning is skipped.
@@ -32,6 +33,7 @@ def read_lines(
         name: of the file in error messages; by default the path.
         open_file: opens the path for reading bytes, where it is not one of this machine's file system.
         start, stop: the bytes to read, from the beginning of a line to the end of one; all by default.
+        remedy: for bytes that are not of the encoding, besides converting the file.
 
     Raises:
         ValueError: the encoding is unknown, or the bytes are not of it, or not gzip's.
@@ -51,8 +53,7 @@ def read_lines(
     except UnicodeDecodeError as error:
         line = _first_bad_line(path, encoding, open_file)
         raise ValueError(
-            f"{name}, line {line}: not {encoding} ({error.reason}); convert the file to {encoding}, or name the "
-            "encoding it has (for example encoding='latin-1')"
+            f"{name}, line {line}: not {encoding} ({error.reason}); convert the file to {encoding}{remedy}"
         ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{name} is not a whole gzip file ({error}); fetch or compress it again") from error

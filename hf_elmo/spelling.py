@@ -1,7 +1,5 @@
 """Character ids of words, sentence boundaries and padding, each distinct one spelled once."""
 
-import hashlib
-import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -50,14 +48,3 @@ class Speller:
         """The character ids of all tokens, `[tokens, characters]` int64."""
         ids, rows = self.distinct(tokens)
         return ids[rows]
-
-
-def tokenizer_fingerprint(tokenizer: ElmoTokenizer) -> str:
-    """The SHA-256 of all that decides how text is spelled: words and characters, not the words of a softmax."""
-    backend = json.loads(tokenizer.backend_tokenizer.to_str())
-    backend |= {"truncation": None, "padding": None}  # what its last call asked for
-    settings = {"backend": backend}
-    settings |= {name: getattr(tokenizer, name) for name in ("max_word_length", "split_special_tokens")}
-    if tokenizer.character_vocab is not None:
-        settings |= {name: getattr(tokenizer.character_vocab, name) for name in ("characters", "words")}
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

@@ -37,7 +37,7 @@ def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "encoding", "message"),
     [
-        ("a.txt", b"good\nfine\nna\xefve\n", "utf-8", r"a\.txt, line 3: not utf-8 .*encoding='latin-1'"),
+        ("a.txt", b"good\nfine\nna\xefve\n", "utf-8", r"a\.txt, line 3: not utf-8 .*; convert the file to utf-8$"),
         ("a.txt", b"a", "utf-9", "encoding 'utf-9' is unknown; take utf-8"),
         ("a.gz", gzip.compress(b"some text " * 99, mtime=0)[:-12], "utf-8", r"a\.gz is not a whole gzip file"),
         ("a.gz", b"some text", "utf-8", r"a\.gz is not a whole gzip file"),

@@ -486,6 +486,12 @@ def _column(text: str) -> str | int:
     return int(text) if text.isdecimal() else text
 
 
+def _port(text: str) -> int:
+    if not (text.isdecimal() and int(text) < 2**16):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: give 0 to 65535")
+    return int(text)
+
+
 _ONLY_OF = {"local": ["window"], "ray": ["workers", "shard_rows"]}  # options of one engine
 
 
@@ -570,16 +576,19 @@ def _add_vocab(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("files", nargs="+", metavar="FILES", help=_TEXTS)
     parser.add_argument("--size", type=int, metavar="N", help="words to keep, the three special ones included [all]")
     parser.add_argument("--min-count", type=int, default=1, metavar="N", help="leave rarer words out [1]")
+    parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     _add_pretokenized(parser)
     _add_parquet_column(parser)
     parser.set_defaults(run=_vocab)
 
 
 def _vocab(options: argparse.Namespace) -> None:
+    from hf_elmo.embedding.parts import require_free
     from hf_elmo.pretraining.text import open_texts, require_columns
     from hf_elmo.pretraining.vocabulary import build_vocabulary
     from hf_elmo.tokenization_elmo import ElmoTokenizer
 
+    require_free(Path(options.out), options.overwrite)
     tokenizer = None if options.pretokenized else ElmoTokenizer()
     source = open_texts(options.files, tokenizer, column=options.text_column)
     require_columns(options.text_column, source)
@@ -759,7 +768,7 @@ def _add_explore(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--corpus", metavar="FILE", help="where to look for neighbors [sentences typed on the page]")
     _add_pretokenized(parser, "texts and --corpus are")
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="to listen at [127.0.0.1, this machine]")
-    parser.add_argument("--port", type=int, metavar="N", help="[7860, or the next one that is free]")
+    parser.add_argument("--port", type=_port, metavar="N", help="[7860, or the next one that is free]")
     parser.add_argument("--browser", action="store_true", help="open the page in the browser")
     parser.set_defaults(run=_explore)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import os
 import shutil
 import sys
@@ -23,10 +21,10 @@ from tqdm.auto import tqdm
 from .. import __version__
 from ..configuration_elmo import ElmoConfig
 from ..evaluation import evaluation_mode
+from ..fingerprints import model_fingerprint, tokenizer_fingerprint
 from ..lines import codec_name
 from ..modeling_elmo import ElmoBiLM, ElmoModel
 from ..shipped import load_weights, tokenizer_of
-from ..spelling import tokenizer_fingerprint
 from ..tokenization_elmo import ElmoTokenizer
 from .engine import BOUNDARIES, CorpusEncoder
 from .memory import EmbeddedRows
@@ -494,30 +492,3 @@ def _manifest(job: Job, known: Survey) -> dict[str, Any]:
         "rows": known.rows,
         "rows_sha256": known.sha256,
     }
-
-
-def model_fingerprint(model: ElmoModel) -> str:
-    digest = hashlib.sha256()
-    values = model.config.to_dict()
-    settings = {name: values[name] for name in values if not name.startswith(("_", "transformers"))}
-    digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode())
-        _update(digest, tensor)
-    return digest.hexdigest()
-
-
-def _update(digest: Any, value: Any) -> None:
-    """Hashes a value of a state dict: a tensor, or what quantized layers keep."""
-    if isinstance(value, (tuple, list)):
-        for part in value:
-            _update(digest, part)
-    elif not isinstance(value, torch.Tensor):
-        digest.update(repr(value).encode())
-    elif hasattr(value, "__tensor_flatten__"):  # a subclass made of tensors, as torchao's
-        names, settings = value.__tensor_flatten__()
-        digest.update(repr(settings).encode())
-        _update(digest, [getattr(value, name) for name in names])
-    else:
-        plain = value.dequantize() if value.is_quantized else value
-        digest.update(plain.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())

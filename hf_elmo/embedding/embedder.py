@@ -255,7 +255,8 @@ class _Columns:
 
     @staticmethod
     def texts(batch: Any, name: str) -> Any:
-        return batch[name]
+        values = batch[name]
+        return list(values) if getattr(values, "ndim", 1) == 2 else values  # lists of words that are as long
 
     @staticmethod
     def vectors(rows: EmbeddedRows) -> Any:
@@ -279,6 +280,11 @@ class _Frame(_Columns):
     @staticmethod
     def require_rows(batch: Any, text: str) -> None:
         """A frame has rows."""
+
+    @staticmethod
+    def texts(batch: Any, name: str) -> Any:
+        values = batch[name].astype(object)
+        return values.where(values.notna(), None)  # NaN and NA are nulls
 
     @staticmethod
     def vectors(rows: EmbeddedRows) -> Any:

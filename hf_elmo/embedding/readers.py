@@ -98,6 +98,10 @@ class RowSource:
             raise ValueError(f"encoding={self.encoding!r} has no meaning for a parquet file; leave it out")
         if self.text_pair_column is not None:
             self._require_two_columns()
+        if self.resolved_format in ("jsonl", "parquet"):  # which have names alone, "0" among them
+            for option in ("text_column", "text_pair_column"):
+                if isinstance(number := getattr(self, option), int):
+                    object.__setattr__(self, option, str(number))
 
     def _require_two_columns(self) -> None:
         text, pair = self.text_column, self.text_pair_column
@@ -146,7 +150,8 @@ class RowSource:
 
     def lines(self, newline: str | None = None) -> Iterator[str]:
         """The lines of the file, as [`read_lines`] gives them."""
-        return read_lines(self.path, self.encoding, newline, str(self), self.open_file)
+        remedy = ", or name the encoding it has (for example encoding='latin-1')"
+        return read_lines(self.path, self.encoding, newline, str(self), self.open_file, remedy=remedy)
 
 
 def _known_formats() -> str:
@@ -242,6 +247,8 @@ def _csv_columns(source: RowSource, rows: Any) -> Iterator[Row | Pair]:
     wanted = [source.text_column] if source.text_pair_column is None else [source.text_column, source.text_pair_column]
     positions, width = None, 0
     for fields in rows:
+        if not fields and width == 1 and source.resolved_format == "tsv":
+            fields = [""]  # the only way in which a TSV of one column can write an empty text
         if not fields:  # csv parses an empty line as no fields: it is no row
             continue
         if positions is None:

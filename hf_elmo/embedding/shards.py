@@ -74,9 +74,19 @@ def _below(filesystem: Any, path: str) -> list[str] | None:
         return [path]
     if kind != fs.FileType.Directory:
         return None
+    if filesystem.type_name == "local":
+        _require_links_lead_somewhere(path)
     found = (info for info in filesystem.get_file_info(fs.FileSelector(path, recursive=True)) if info.is_file)
     start = len(PurePosixPath(path).parts)
     return sorted(info.path for info in found if not _hidden(PurePosixPath(info.path).parts[start:]))
+
+
+def _require_links_lead_somewhere(folder: str) -> None:
+    """Refuses a link whose file is not there (FileNotFoundError): pyarrow lists none, as if it were no input."""
+    for place, _, names in os.walk(folder):
+        for path in (os.path.join(place, name) for name in names):
+            if not os.path.exists(path) and not _hidden(PurePosixPath(os.path.relpath(path, folder)).parts):
+                raise FileNotFoundError(f"input {path!r} is a link to nothing; restore what it leads to, or remove it")
 
 
 def _hidden(parts: tuple[str, ...]) -> bool:

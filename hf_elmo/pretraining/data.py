@@ -14,7 +14,8 @@ import torch
 from torch.utils.data import IterableDataset
 from transformers.utils.logging import tqdm
 
-from ..spelling import BEGIN, END, PADDING, Speller, Token, tokenizer_fingerprint
+from ..fingerprints import tokenizer_fingerprint
+from ..spelling import BEGIN, END, PADDING, Speller, Token
 from ..tokenization_elmo import ElmoTokenizer
 from .exchange import gathered, in_processes
 from .text import DatasetTexts, Text, TextFiles, Words

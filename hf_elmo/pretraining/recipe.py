@@ -14,9 +14,11 @@ from typing import Any
 import torch
 from transformers import EarlyStoppingCallback, TrainerCallback, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
+from ..fingerprints import model_fingerprint
 from ..locks import locked
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..shipped import load_checkpoint, load_tokenizer
@@ -193,11 +195,13 @@ def pretrain(
         checkpoint = _beginning(Path(output), init, resume, overwrite)
         set_seed(args.seed)
         model, tokenizer = _model(Path(words), source, init, tokenizer, vocabulary, vocabulary_size, config or {})
+        begins_with = model_fingerprint(model) if init else None
         dataset = _dataset(source, tokenizer, layout, 20 if window is None else window, shuffle_block, args)
         callbacks: list[TrainerCallback] = [_RemovesCheckpoints()] if overwrite else []
         if init:
             callbacks += _evaluations(args, arguments, dataset)
         trainer = ElmoPreTrainer(model, args, dataset, evaluated, tokenizer, callbacks=callbacks)
+        trainer.init_sha256 = begins_with
         return _run(trainer, evaluated, checkpoint, bool(init) and arguments.get("load_best_model_at_end", True))
 
 
@@ -251,18 +255,28 @@ def _beginning(output: Path, init: str | Path | None, resume: bool, overwrite: b
 def _arguments(
     output: str | Path, init: str | Path | None, batch_size: int | None, arguments: dict[str, Any]
 ) -> ElmoPreTrainingArguments:
-    known = {field.name for field in dataclasses.fields(ElmoPreTrainingArguments)}
+    known = {field.name for field in dataclasses.fields(ElmoPreTrainingArguments)} - {"output_dir"}
     if unknown := sorted(set(arguments) - known):
         raise ValueError(f"{unknown[0]} is neither an option of pretrain nor of ElmoPreTrainingArguments.")
     for field in dataclasses.fields(ElmoPreTrainingArguments):
         if isinstance(field.default, bool) and isinstance(arguments.get(field.name), str):
             raise ValueError(f"{field.name} is {arguments[field.name]!r}, but must be true or false.")
+    for name, least in (("max_steps", 1), ("num_train_epochs", 0), ("gradient_accumulation_steps", 1)):
+        value = arguments.get(name, 1)
+        if (value <= 0 or value < least) and (name, value) != ("max_steps", -1):  # of transformers: as long as epochs
+            raise ValueError(f"{name} is {value}, but must be {f'{least} or more' if least else 'over 0'}.")
     rows = (ADAPTATION_BATCH_SIZE if init else 128) if batch_size is None else batch_size
     defaults = {"per_device_train_batch_size": rows, "report_to": [], "use_cpu": not torch.accelerator.is_available()}
     if init:
         when = arguments.get("eval_strategy", "steps")
         defaults |= ADAPTATION | {"eval_strategy": when, "save_strategy": when}
-    return ElmoPreTrainingArguments(output_dir=str(output), **{**defaults, **arguments})
+    args = ElmoPreTrainingArguments(output_dir=str(output), **{**defaults, **arguments})
+    if "eval_steps" in arguments and args.eval_strategy != "steps":
+        raise ValueError(
+            f"eval_steps is {args.eval_steps}, but eval_strategy is {IntervalStrategy(args.eval_strategy).value!r}: "
+            "give eval_strategy='steps' (--set eval_strategy=steps), too, or leave it out."
+        )
+    return args
 
 
 def _model(

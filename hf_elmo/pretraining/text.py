@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,6 +26,7 @@ Text = list[Words]  # a sentence alone, or the sentences of a document
 
 TEXTS_AT_ONCE = 1024  # split together: the tokenizer is faster on many
 SAMPLES, SAMPLE_BYTES = 64, 2**16  # of a text whose fingerprint is not of all its bytes
+NO_TEXT = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".tar", ".tgz", ".zip", ".arrow", ".fasta", ".fa", ".faa")
 ENOUGH_FILES = 20  # gzipped ones for each process, from which on each file is read by one process
 
 
@@ -40,7 +41,8 @@ class TextFiles:
         documents: whether a text is a document instead of a sentence.
 
     Raises:
-        FileNotFoundError: a pattern matches no file.
+        FileNotFoundError: a pattern matches no file, or a link that leads to none.
+        ValueError: a file is given twice, or its ending is that of something else than plain text.
     """
 
     countable = True
@@ -53,6 +55,11 @@ class TextFiles:
     ) -> None:
         patterns = [patterns] if isinstance(patterns, (str, Path)) else list(patterns)
         self.files = [file for pattern in patterns for file in _files(str(pattern))]
+        for file in self.files:
+            _require_plain_text(file)
+        places = Counter(map(os.path.realpath, self.files))
+        if twice := [file for file in self.files if places[os.path.realpath(file)] > 1]:
+            raise ValueError(f"{' and '.join(twice[:2])} are one file: name it once, or its text counts twice.")
         self.split = _splitter(tokenizer)
         self.documents = documents
         self.pretokenized = tokenizer is None
@@ -229,7 +236,8 @@ class DatasetTexts:
             rows = iter(self.dataset.skip(start))
         else:
             rows = itertools.islice(iter(self.dataset), start, None)
-        while chunk := [self._value(row) for row in itertools.islice(rows, TEXTS_AT_ONCE)]:
+        numbered = enumerate(rows, start)
+        while chunk := [self._value(*one) for one in itertools.islice(numbered, TEXTS_AT_ONCE)]:
             lines = [self._lines(value) if isinstance(value, str) else None for value in chunk]
             sentences = iter(self.split([line for own in lines for line in own or ()]))
             for value, own in zip(chunk, lines, strict=True):
@@ -263,20 +271,26 @@ class DatasetTexts:
             )
         return [text]
 
-    def _value(self, row: Any) -> str | Text:
-        """The text of a row that is split already, or a string to split."""
+    def _value(self, number: int, row: Any) -> str | Text:
+        """The text of a row that is split already, or a string to split; a null is a blank row."""
         value = row
         if isinstance(row, dict):
             if self.column not in row:
                 raise ValueError(f"column is {self.column!r}, but the rows have {', '.join(map(repr, row))}: name one.")
             value = row[self.column]
+        if value is None:
+            return ""
         if isinstance(value, str):
             return value
         if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
             return [list(value)]
         if isinstance(value, (list, tuple)) and all(isinstance(part, (list, tuple)) for part in value):
             return [list(part) for part in value]
-        raise ValueError(f"a text must be a string, a list of words or a list of such lists, not {value!r:.100}.")
+        where = f"row {number}" + (f", column {self.column!r}" if isinstance(row, dict) else "")
+        raise ValueError(
+            f"{where}: a text must be a string, a list of words or a list of such lists, not {value!r:.100}: choose "
+            "another column (--text-column), or convert it."
+        )
 
 
 def open_texts(
@@ -353,12 +367,25 @@ def _splitter(tokenizer: ElmoTokenizer | None) -> Callable[[list[str]], list[Wor
     return partial((tokenizer or ElmoTokenizer()).split_into_words, pretokenized=tokenizer is None)
 
 
+def _require_plain_text(file: str) -> None:
+    """Refuses the endings of files whose lines are no sentences (ValueError)."""
+    endings = [ending.lower() for ending in Path(file).suffixes if ending.lower() != ".gz"]
+    if endings and endings[-1] in NO_TEXT:
+        raise ValueError(
+            f"{file} is no plain text, by its ending {endings[-1]}: give a sentence a line in a .txt, Parquet, or from "
+            "Python a datasets.Dataset (datasets.load_dataset reads JSON lines and CSV)."
+        )
+
+
 def _is_gzipped(file: str) -> bool:
     return Path(file).suffix.lower() == ".gz"
 
 
 def _files(pattern: str) -> list[str]:
-    found = [pattern] if Path(pattern).is_file() else sorted(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
+    places = [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern, recursive=True))
+    if lost := [place for place in places if not os.path.exists(place)]:
+        raise FileNotFoundError(f"{lost[0]} is a link to nothing: restore what it leads to, or remove it.")
+    found = list(filter(os.path.isfile, places))
     if not found:
         raise FileNotFoundError(f"no file matches {pattern!r}: give a text file, a .gz file or a glob pattern.")
     return found

@@ -201,6 +201,8 @@ class ElmoPreTrainer(Trainer):
             **kwargs,
         )
 
+    init_sha256: str | None = None  # of the weights that the training begins with, where it adapts some
+
     def get_train_dataloader(self) -> DataLoader:
         """The dataset's own batches, which are this process's already."""
         # A generator of its own: starting an epoch must not advance the global one, which dropout draws from.
@@ -431,7 +433,7 @@ class ElmoPreTrainer(Trainer):
     def _record(self, positions: list[dict[str, Any]]) -> dict[str, Any]:
         others = {"other_positions": positions[1:]} if positions[1:] else {}
         record = {**positions[0], **others, "processes": self.args.world_size, "recipe": self._recipe()}
-        return record | {"held_out": self._held_out()}
+        return record | {"held_out": self._held_out(), "init": self.init_sha256}
 
     def _held_out(self) -> dict[str, Any]:
         """The text on which models are compared, where the best one is kept."""
@@ -458,6 +460,8 @@ class ElmoPreTrainer(Trainer):
         self._require_same(folder, "training argument", record.get("recipe", {}), self._recipe())
         saved, mine = record.get("held_out", {}), self._held_out()
         self._require_same(folder, "held-out text", saved, {name: mine.get(name) for name in saved})
+        if "init" in record:  # of this version
+            self._require_same(folder, "weights", {"init": record["init"]}, {"init": self.init_sha256})
         saved, mine = ElmoConfig.from_pretrained(folder), self.accelerator.unwrap_model(self.model).config
         fields = inspect.get_annotations(ElmoConfig)
         self._require_same(folder, "configuration", *({f: getattr(c, f) for f in fields} for c in (saved, mine)))

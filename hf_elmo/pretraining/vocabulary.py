@@ -1,11 +1,14 @@
 """The vocabulary of the language models' softmax: bilm-tf's file, one word a line."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 from transformers.utils.logging import tqdm
+
+from ..lines import read_lines
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
 SPECIAL_WORDS = (BOS, EOS, UNK)
@@ -53,8 +56,12 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":
-        """Reads a file with one word a line (UTF-8); raises ValueError as the constructor does."""
-        return cls(Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n"))
+        """Reads a file with one word a line (UTF-8); raises ValueError as the constructor does, and for a word that
+        stands there twice: the model would never learn to predict one of the two."""
+        words = [line.removesuffix("\n") for line in read_lines(path)]
+        if twice := [word for word, count in Counter(words).items() if count > 1]:
+            raise ValueError(f"{path} has {twice[0]!r} twice: each word has one line, leave the others out.")
+        return cls(words)
 
     @classmethod
     def of(cls, tokenizer) -> "Vocabulary":
@@ -75,9 +82,15 @@ class Vocabulary:
             )
 
     def save(self, path: str | Path) -> None:
-        """Writes the file that `load` and bilm-tf read; its folder is made where there is none."""
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8", newline="\n")
+        """Writes the file that `load` and bilm-tf read, whole or not at all; its folder is made where there is none."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.draft")
+        try:
+            draft.write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8", newline="\n")
+            os.replace(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
 
     def rows_in(self, old: "Vocabulary") -> np.ndarray:
         """The id in `old` of each word of this vocabulary, -1 where `old` lacks it: `[len(self)]` int64."""
@@ -96,7 +109,8 @@ def build_vocabulary(
     max_words_in_memory: int = 20_000_000,
 ) -> Vocabulary:
     """
-    Counts words and keeps the most frequent, ties in alphabetical order.
+    Counts words and keeps the most frequent, ties in alphabetical order. Words with a line break, which a file with a
+    word a line cannot hold, are left out.
 
     Args:
         sentences: each a list of words; read once, not kept in memory.
@@ -119,7 +133,7 @@ def build_vocabulary(
             dropped += 1
             counts = Counter({word: count for word, count in counts.items() if count > dropped})
     ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
-    words = [word for _, word in ranked if word and word not in SPECIAL_WORDS]
+    words = [word for _, word in ranked if word and word not in SPECIAL_WORDS and not {"\n", "\r"} & set(word)]
     if not words:
         raise ValueError(f"no word occurs {min_count} times or more: give more text, or lower min_count.")
     return Vocabulary([*SPECIAL_WORDS, *words[: None if size is None else size - len(SPECIAL_WORDS)]])

@@ -20,22 +20,17 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from .. import __version__
-from ..embedding.corpus import (
-    file_source,
-    model_fingerprint,
-    rows_of,
-    sentence_source,
-)
+from ..embedding.corpus import file_source, rows_of, sentence_source
 from ..embedding.parts import PartsFolder, create, require_free, require_other_file
 from ..embedding.readers import Pair, Row, RowsRead, Survey, survey
 from ..evaluation import evaluation_mode
+from ..fingerprints import model_fingerprint, tokenizer_fingerprint
 from ..modeling_classification_elmo import ElmoForSequenceClassification
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
 from ..modeling_tagging_elmo import ElmoForTokenClassification
 from ..modeling_tasks_elmo import ElmoTaskModel
 from ..packing_elmo import compact, words_mask
-from ..spelling import tokenizer_fingerprint
 from ..tokenization_elmo import ElmoTokenizer
 from .coreference import resolve_one
 from .heads import NOT_FINITE, batches_by_length, load_head

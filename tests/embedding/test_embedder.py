@@ -88,6 +88,20 @@ def test_arrow_gets_lists_of_a_fixed_size_in_the_memory_of_the_windows(checkpoin
     assert found["embedding"].to_pylist() == [nested(array) for array in wanted]
 
 
+@pytest.mark.parametrize("dtype", [object, "string", None], ids=str)
+def test_nulls_of_frames_are_blank_rows(checkpoint, dtype):
+    frame = pandas.DataFrame({"text": pandas.Series(["a b", None, "c"], dtype=dtype)})
+    found = Embedder(checkpoint, pooling="none", words_column="words")(frame)
+    assert [list(words) for words in found["words"]] == [["a", "b"], [], ["c"]]
+
+
+def test_lists_of_words_that_are_as_long_may_be_an_array(checkpoint):
+    words = [["a", "b"], ["c", "d"]]
+    found = Embedder(checkpoint)({"text": np.array(words)})
+    for own, wanted in zip(found["embedding"], embed(checkpoint, words), strict=True):
+        np.testing.assert_array_equal(own, wanted)
+
+
 @choices
 def test_frames_get_nested_lists_that_arrow_and_spark_take(checkpoint, layers, pooling):
     frame = pandas.DataFrame({"text": ROWS, "id": range(len(ROWS))}, index=range(7, 7 + len(ROWS)))

@@ -101,6 +101,24 @@ def test_a_single_column_whose_name_has_spaces_is_named(tmp_path):
     assert list(RowSource(path)) == ["a b"]
 
 
+def test_an_empty_text_keeps_its_row_in_a_tsv_of_one_column(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("text\na b\n\nc\n")
+    assert list(RowSource(path)) == ["a b", "", "c"]
+    path.write_text("text\tid\na b\t1\n\nc\t2\n")  # no row of two columns
+    assert list(RowSource(path)) == ["a b", "c"]
+
+
+def test_columns_whose_names_are_numbers(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"0": "a", "1": "b"}\n')
+    assert list(RowSource(path, text_column=1)) == list(RowSource(path, text_column="1")) == ["b"]
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table({"0": ["a"], "1": ["b"]})
+    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "a.parquet")
+    assert list(RowSource(tmp_path / "a.parquet", text_column=0, text_pair_column=1)) == [("a", "b")]
+
+
 def test_tsv_quotes_are_letters(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text('text\tlabel\n"open\t1\nshut"\t0\n')

@@ -308,6 +308,13 @@ def test_files_folders_and_patterns(texts, tmp_path, pattern, names, monkeypatch
         assert filesystem.type_name == "local"
 
 
+@pytest.mark.parametrize("pattern", ["texts", "texts/**/*.txt"])
+def test_a_link_to_nothing_is_named(texts, tmp_path, pattern):
+    (tmp_path / "texts" / "more" / "lost.txt").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"lost\.txt' is a link to nothing"):
+        find_files(tmp_path / pattern)
+
+
 def test_a_pattern_that_matches_the_output_reads_no_shard_of_it(checkpoint, texts, tmp_path):
     (tmp_path / "texts" / "more" / "f.parquet").write_bytes((tmp_path / "texts" / "e.parquet").read_bytes())
     embedder, pattern, output = Embedder(checkpoint), tmp_path / "texts" / "*" / "*.parquet", tmp_path / "texts" / "out"

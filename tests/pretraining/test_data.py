@@ -355,6 +355,34 @@ def test_a_pattern_without_files_is_named(tmp_path):
         TextFiles(tmp_path / "nothing*.txt")
 
 
+def test_a_file_that_is_given_twice_is_refused(files, monkeypatch):
+    (files / "link.txt").symlink_to(files / "a.txt")
+    monkeypatch.chdir(files)
+    for given in (["a.txt", "./a.txt"], ["a.txt", "a.t*"], ["a.txt", "link.txt"]):
+        with pytest.raises(ValueError, match="are one file: name it once, or its text counts twice"):
+            TextFiles(given)
+
+
+def test_a_link_to_nothing_is_named(files):
+    (files / "lost.txt").symlink_to(files / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"lost\.txt is a link to nothing"):
+        TextFiles(f"{files}/*.txt")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.CSV", "a.tsv.gz", "a.tar.gz", "a.zip"])
+def test_files_whose_lines_are_no_sentences_are_refused(tmp_path, name):
+    (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(ValueError, match=r"is no plain text, by its ending.*datasets\.load_dataset"):
+        TextFiles(tmp_path / name)
+
+
+def test_a_null_is_a_blank_row_and_what_is_no_text_is_named():
+    rows = [{"text": "a b"}, {"text": None}, {"text": "c"}]
+    assert [words for text in DatasetTexts(rows).read() for words in text if words] == [["a", "b"], ["c"]]
+    with pytest.raises(ValueError, match=r"row 3, column 'text': a text must be .* not 7: choose another column"):
+        list(DatasetTexts([*rows, {"text": 7}]).read(2))
+
+
 def test_the_tokenizer_splits_raw_text(files):
     (files / "a.txt").write_text("Don't!\n", encoding="utf-8")
     assert list(TextFiles(files / "a.txt", ElmoTokenizer()).read()) == [[["Don", "'t", "!"]]]

@@ -337,6 +337,20 @@ def test_what_is_given_says_when_an_adaptation_is_evaluated_and_saved(
     assert logged(tmp_path / "out") == (evaluated, saved)
 
 
+def test_an_adaptation_goes_on_from_the_weights_that_it_began_with(general, files, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(general, other)
+    model = ElmoForPreTraining.from_pretrained(other)
+    with torch.no_grad():
+        model.lm_head.bias += 0.1
+    model.save_pretrained(other)
+    pretrain(tmp_path / "out", files["domain"], init=general, **ADAPTED, eval_steps=3)
+    again = {**ADAPTED, "eval_steps": 3, "resume": True}
+    with pytest.raises(ValueError, match=r"was trained with the weights init '[0-9a-f]{64}', but this run has"):
+        pretrain(tmp_path / "out", files["domain"], init=other, **again)
+    assert pretrain(tmp_path / "out", files["domain"], init=general, **again).after is not None
+
+
 def test_without_the_best_the_last_model_is_kept(general, files, tmp_path):
     harmful = {**ADAPTED, "learning_rate": 50.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "max_steps": 3}
     result = pretrain(tmp_path / "out", files["domain"], init=general, **harmful, load_best_model_at_end=False)
@@ -442,6 +456,12 @@ def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
         ),
         ({**SMALL, "max_steps": 1, "dataloader_drop_last": True}, "dataloader_drop_last is True, but batches are made"),
         ({"batch_size": 3, "per_device_train_batch_size": 4}, "but per_device_train_batch_size is given, too"),
+        ({**SMALL, "max_steps": 0}, "max_steps is 0, but must be 1 or more"),
+        ({**SMALL, "max_steps": -5}, "max_steps is -5, but must be 1 or more"),
+        ({**SMALL, "num_train_epochs": 0}, "num_train_epochs is 0, but must be over 0"),
+        ({**SMALL, "max_steps": 1, "gradient_accumulation_steps": 0}, "gradient_accumulation_steps is 0"),
+        ({**SMALL, "max_steps": 1, "output_dir": "other"}, "output_dir is neither an option of pretrain nor"),
+        ({**SMALL, "max_steps": 4, "eval_steps": 2}, "eval_steps is 2, but eval_strategy is 'no': give eval_strategy="),
     ],
 )
 def test_wrong_options_are_named(files, tmp_path, arguments, message):
@@ -459,9 +479,14 @@ def test_vocab_command(files, tmp_path, capsys):
 
 
 def test_the_vocabulary_does_not_replace_the_text(files, capsys):
-    assert main(["vocab", str(files["general"]), str(files["held_out"]), str(files["general"])]) == 1
+    general, held_out = str(files["general"]), str(files["held_out"])
+    assert main(["vocab", general, held_out, general, "--overwrite"]) == 1
     assert "is one of FILES: give the vocabulary's file first" in capsys.readouterr().err
+    assert main(["vocab", general, held_out]) == 1  # what texts/*.txt becomes where OUT is forgotten
+    assert "exists; choose another name, or overwrite=True (--overwrite)" in capsys.readouterr().err
     assert files["general"].read_text().splitlines() == GENERAL
+    assert main(["vocab", held_out, general, "--overwrite"]) == 0
+    assert Vocabulary.load(held_out).words[:4] == ["<S>", "</S>", "<UNK>", "the"]
 
 
 def test_an_option_that_is_given_twice_is_named(files, tmp_path, capsys):

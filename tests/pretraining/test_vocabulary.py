@@ -54,6 +54,39 @@ def test_a_file_is_one_word_a_line(tmp_path):
     assert Vocabulary.load(tmp_path / "vocab.txt").words == vocabulary.words
 
 
+def test_words_with_a_line_break_are_left_out(tmp_path):
+    vocabulary = build_vocabulary([["a", "\n", "b\rc", "b"]])
+    assert vocabulary.words == ["<S>", "</S>", "<UNK>", "a", "b"]
+    assert vocabulary.ids(["\n"]).tolist() == [vocabulary.unk_id]
+    vocabulary.save(tmp_path / "vocab.txt")
+    assert Vocabulary.load(tmp_path / "vocab.txt").words == vocabulary.words
+
+
+def test_a_file_with_a_word_twice_or_of_another_encoding_is_refused(tmp_path):
+    file = tmp_path / "vocab.txt"
+    file.write_text("<S>\n</S>\n<UNK>\nthe\na\nthe\n")
+    with pytest.raises(ValueError, match=r"vocab\.txt has 'the' twice"):
+        Vocabulary.load(file)
+    file.write_text("<S>\n</S>\n<UNK>\nthe\n", encoding="utf-16")
+    with pytest.raises(ValueError, match=r"vocab\.txt, line 1: not utf-8 .*; convert the file to utf-8$"):
+        Vocabulary.load(file)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    build_vocabulary(SENTENCES).save(tmp_path / "vocab.txt")
+    before = (tmp_path / "vocab.txt").read_bytes()
+
+    def full(self, *args, **kwargs):
+        self.touch()
+        raise OSError("no space left")
+
+    monkeypatch.setattr(type(tmp_path), "write_text", full)
+    with pytest.raises(OSError, match="no space left"):
+        Vocabulary(["<S>", "</S>", "<UNK>", "new"]).save(tmp_path / "vocab.txt")
+    assert (tmp_path / "vocab.txt").read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["vocab.txt"]
+
+
 def test_special_words_may_stand_anywhere_in_a_file():
     vocabulary = Vocabulary(["the", "<UNK>", "</S>", "<S>"])
     assert (vocabulary.bos_id, vocabulary.eos_id, vocabulary.unk_id) == (3, 2, 1)
