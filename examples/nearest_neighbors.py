@@ -1,5 +1,6 @@
-"""The paper's Table 4: words in two senses each, and their nearest neighbors in context, beside the nearest words by
-spelling alone and by word vectors.
+"""The paper's Table 4: words in two senses each, and their nearest neighbors in context.
+
+Beside them the nearest words by spelling alone and by word vectors.
 
     python examples/nearest_neighbors.py corpus/train.txt --vectors glove.6B.50d.txt
 

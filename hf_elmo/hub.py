@@ -77,6 +77,9 @@ def push(
         revision: the branch to commit to, created unless it exists; by default `main`.
         dry_run: upload nothing, make no request; only say what would be uploaded.
 
+    Returns:
+        an [`Upload`]: the files, and where they are.
+
     Raises:
         FileNotFoundError, ValueError: the folder is no checkpoint, does not load, or holds an access token in a file
             that would be uploaded; or `repository` is no name of one.

@@ -34,6 +34,9 @@ class ElmoForSequenceClassification(ElmoTaskModel):
     `config.encoder_type` says what reads the words: nothing (they are pooled), a BiLSTM, the biattentive
     classification network (McCann et al. 2017) or ESIM (Chen et al. 2017); `config.classifier_pooling` how the first
     two are pooled; `config.classifier_text_pairs` whether texts come in pairs.
+
+    Raises:
+        ValueError: `config.encoder_type` is another one, or a field of the configuration has no effect on this head.
     """
 
     _auto_class = "AutoModelForSequenceClassification"

@@ -44,6 +44,9 @@ def layer_similarities(
         words: of each sentence a word (its first occurrence) or the index of one.
         pretokenized: texts are tokenized already: whitespace separates their words.
 
+    Returns:
+        [`LayerSimilarities`].
+
     Raises:
         ValueError: there are not two sentences and two words, or a word is not in its sentence.
     """
@@ -93,6 +96,9 @@ def word_plane(
         sentences: each text, which the tokenizer splits, or a list of words; blank ones are left out.
         layer: 0 (characters) to `num_hidden_layers`; by default the last one.
         pretokenized: texts are tokenized already: whitespace separates their words.
+
+    Returns:
+        [`WordPlane`].
 
     Raises:
         ValueError: there is no such layer, there are fewer than three words, or `sentences` is one string.

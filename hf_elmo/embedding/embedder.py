@@ -59,7 +59,8 @@ class Embedder:
         layers, pooling, dtype, output_dtype, device, batch_tokens, pretokenized: as [`embed`] has them.
         text_column: with the texts, each a string or a list of words; by default `text`, `sentence`, `words` or
             `tokens`, or the only column.
-        column: to add, with the vectors.
+        column: to add, with the vectors: of each row `[words, 2P]`, with `layers="all"` `[layers, words, 2P]`; pooled
+            `[2P]`, or `[layers, 2P]`.
         words_column: to add, with the words that the vectors belong to, as the tokenizer split them; none by default.
         threads: of PyTorch in each process; see above.
 

@@ -150,6 +150,9 @@ def pretrain(
             begins, the model when it is replaced.
         **arguments: of [`ElmoPreTrainingArguments`].
 
+    Returns:
+        [`Pretrained`]: the folder, and the held-out perplexities before and after.
+
     Raises:
         ValueError: an option is wrong, or there is too little text; a file or dataset of `held_out` is among the
             `texts`; a stream without `max_steps`, or adapted to without `held_out`.

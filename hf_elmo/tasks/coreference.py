@@ -108,6 +108,9 @@ class CoreferenceCollator:
     """Batches of documents for Trainer: the tokenizer's padding for what it makes (or `bilm_layers` in its place), -100
     for the mentions in `labels`, 0 for `speaker_ids`, and `genre_ids` as they are.
 
+    Args:
+        tokenizer: the model's.
+
     Raises:
         ValueError: some of a batch's documents have one of these, and others do not.
     """
@@ -162,6 +165,9 @@ def resolve(
         speakers: of each document, as [`encode_document`] takes them, for a model with `coreference_speakers`.
         genres: of each document its number, for a model with `coreference_num_genres`.
         device: where to compute; by default a GPU if there is one, for a model the one that it is on.
+
+    Returns:
+        a [`Resolved`] for each document.
 
     Raises:
         ValueError: `documents` is a string, `speakers` or `genres` are of another number, the model has no head for the

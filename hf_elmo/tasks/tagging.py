@@ -16,6 +16,9 @@ SCHEMES = {"IOB1": "IOB1", "IOB2": "IOB2", "BIOES": "IOBES"}  # here, and in seq
 class TaggingCollator(DataCollatorForTokenClassification):
     """transformers' collator, which takes stored layers (`bilm_layers`), too, where there are no `input_ids`.
 
+    Args:
+        tokenizer: the model's; the others are those of transformers' `DataCollatorForTokenClassification`.
+
     Raises:
         ValueError: a row has another number of labels than of positions; `tokenizer.align_labels` makes one for each.
     """
