@@ -16,7 +16,8 @@ HEADER = """\
 This page is written by `python benchmarks/speed.py`; only *What limits it* comes from [`limits.md`](limits.md). Every
 implementation runs in a process and an environment of its own, all in turn on the same machine, with the same
 sentences, weights (random, of the published sizes; `elmo-mini-en` is a model that ships) and number of threads.
-*Before* is an earlier commit of hf_elmo, measured beside this one (`--before`); *without kernels* is `HF_ELMO_KERNELS=off`.
+*Before* is an earlier commit of hf_elmo, measured beside this one (`--before`); *without kernels* is
+`HF_ELMO_KERNELS=off`.
 """
 
 
