@@ -143,7 +143,7 @@ def run_neighbors(folder: Path, corpus: Path, flags: list[str]) -> bool:
 
 def run_vocab(folder: Path, corpus: Path, flags: list[str]) -> bool:
     out = corpus.with_name("words.txt")
-    assert main(["vocab", str(out), str(corpus), *flags]) == 0
+    assert main(["vocab", str(out), str(corpus), "--overwrite", *flags]) == 0
     return "isn't" in Vocabulary.load(out)
 
 
