@@ -16,6 +16,7 @@ logger = logging.get_logger(f"transformers.{__name__}")
 VERSION = "0.1.0"  # of hf_elmo; a checkpoint carries the code of the version that wrote it, and says which
 # What `input_ids` hold besides bytes: the 256 bytes are 1 to 256, and 0 fills padded positions.
 SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID = 257, 258, 259, 260, 261
+TOKEN_IDS = {"pad_token_id": 0, "bos_token_id": SENTENCE_BEGIN_ID, "eos_token_id": SENTENCE_END_ID}  # of the format
 SENTENCE_BEGIN_WORD_ID = 2  # where words have vectors of their own
 IGNORE_INDEX = -100  # a label that is none, as torch.nn.CrossEntropyLoss has it
 # Names in a config.json that are neither fields nor attributes.
@@ -23,7 +24,7 @@ NO_FIELDS = {"auto_map", "model_type", "torch_dtype", "transformers_version", "_
 NO_FIELDS |= {"use_cache", "hf_elmo_version"}  # Trainer sets the first on every configuration
 # What scripts for every model give to from_pretrained, and transformers to the configuration.
 NO_FIELDS |= {"attn_implementation", "experts_implementation", "return_unused_kwargs", "_from_auto", "_from_pipeline"}
-# What AutoTokenizer gives to the configuration, too, of what is the tokenizer's.
+# The tokenizer's, which AutoTokenizer gives to the configuration, too.
 NO_FIELDS |= {"word_splitting", "words_file", "character_vocab_file", "vocab_file", "scripts", "split_special_tokens"}
 NO_FIELDS |= {"bos_token", "eos_token", "unk_token", "pad_token", "padding_side", "truncation_side", "model_max_length"}
 NO_FIELDS |= {"add_prefix_space", "clean_up_tokenization_spaces", "do_lower_case", "use_fast"}
@@ -136,19 +137,23 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         self._complete_labels()
+        self._require_token_ids()
         self.complete()
         self.warn_of_unknown(kwargs)
         super().__post_init__(**kwargs | {"hf_elmo_version": VERSION})
 
     def complete(self) -> None:
-        """Refuses fields that cannot be right (ValueError), and fills in those that follow from others. Models have it
-        done again: fields may be set after a configuration was made."""
+        """Refuses fields that cannot be right (ValueError), and fills in those that follow from others: here, and once
+        more where a model is made, as fields may be set in between. Ids that are part of the format are set back."""
+        for field, number in TOKEN_IDS.items():
+            if getattr(self, field) != number:
+                logger.warning(f"ElmoConfig: {field} stays {number}, {getattr(self, field)!r} has no effect.")
+                setattr(self, field, number)
         self.char_filters = [list(pair) if isinstance(pair, (list, tuple)) else pair for pair in self.char_filters]
         self._require_integers()
         self._require_filters()
         self._require_floats()
         self._require_choices()
-        self._require_characters()
         if self.char_projection is None:
             self.char_projection = self.num_filters != self.projection_size or self.word_vocab_size is not None
         if self.cell_projection is None:
@@ -208,10 +213,10 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             self._refuse("max_word_length", "must be 3 or more: two word markers and a byte")
         if self.hidden_size % 2:
             self._refuse("hidden_size", "must be even: it holds a forward and a backward half")
-
-    def _require_characters(self) -> None:
         if self.char_vocab_size <= WORD_PADDING_ID:
             self._refuse("char_vocab_size", "must be 262 or more: 256 bytes, 5 markers and a row for padded positions")
+
+    def _require_token_ids(self) -> None:
         if self.pad_token_id != 0:
             self._refuse("pad_token_id", "must be 0: a padded position is a row of zeros")
         for field, number in (("bos_token_id", SENTENCE_BEGIN_ID), ("eos_token_id", SENTENCE_END_ID)):

@@ -19,18 +19,16 @@ from transformers import BatchEncoding, TokenizersBackend
 from transformers.utils import PaddingStrategy, TensorType, to_py_obj
 
 from .character_vocab_elmo import SENTENCE_BEGIN_WORD_ID, SENTENCE_END_WORD_ID, CharacterVocabulary
-from .configuration_elmo import (
-    IGNORE_INDEX,
-    SENTENCE_BEGIN_ID,
-    SENTENCE_END_ID,
-    WORD_BEGIN_ID,
-    WORD_END_ID,
-    WORD_PADDING_ID,
-)
+from .configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID
 from .configuration_tasks_elmo import BOUNDARY_ID
 from .words_elmo import (
+    LEAVING_OUT,
     ScriptsRead,
     WordIds,
+    as_examples,
+    is_sentence_of_words,
+    labels_at_words,
+    mark_empty_words,
     pad_column,
     require_room,
     require_word_splitting,
@@ -61,8 +59,6 @@ LM1B_PATTERN = "|".join(
 LM1B_QUOTES = (("“", '"'), ("”", '"'), ("„", '"'), ("‘", "'"), ("’", "'"))
 WORD_SPLITTINGS = ("lm1b", "whitespace", "characters")
 
-# Replaces an empty word inside the backend, which would drop it. Its position tells it from a text's same character.
-_EMPTY_WORD = "\ufdd0"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # What calls leave behind, by tokenizer: as its attributes, they would change the fingerprint by which datasets finds
 # again what it mapped.
@@ -177,15 +173,6 @@ def _checked_words(words: Any, number: int) -> list[str]:
     return _drop_surrogates(list(words), "".join(words))
 
 
-def _require_boundaries(name: str, value: Any) -> None:
-    """Refuses (ValueError) to leave the boundaries out by an attribute of transformers' tokenizers."""
-    if name in ("add_bos_token", "add_eos_token") and value is False:
-        raise ValueError(
-            f"{name} is False, but the biLM was trained on sentences between boundaries: leave it out, or leave both "
-            "boundaries out of a call by add_special_tokens=False."
-        )
-
-
 class ElmoTokenizer(TokenizersBackend):
     r"""
     Splits text into words and spells each word with character ids, as ELMo reads them.
@@ -258,8 +245,6 @@ class ElmoTokenizer(TokenizersBackend):
         named = [None if token is None else str(token) for token in (bos_token, eos_token, pad_token)]
         if None in named or len(set(named)) < len(named):
             raise ValueError(f"bos_token, eos_token, pad_token are {named}, but must be three strings, all different.")
-        for name in ("add_bos_token", "add_eos_token"):
-            _require_boundaries(name, kwargs.get(name))
         warn_of_misspelled(kwargs)
         self.word_splitting = word_splitting
         self.max_word_length = max_word_length
@@ -393,7 +378,8 @@ class ElmoTokenizer(TokenizersBackend):
     def _require_kept(self, changes: dict[str, Any]) -> None:
         """Raises ValueError for a token that is new, and for another boundary, padding or splitting than it has."""
         for key, value in changes.items() if "_made" in vars(self) else ():
-            _require_boundaries(key, value)
+            if key in ("add_bos_token", "add_eos_token") and not value:
+                raise ValueError(f"{key} cannot become {value!r}: {LEAVING_OUT}.")
             name = re.sub("_ids?$", "", key)
             if name in ("bos_token", "eos_token", "pad_token", "word_splitting"):
                 if str(value) != str(getattr(self, key)):
@@ -502,7 +488,7 @@ class ElmoTokenizer(TokenizersBackend):
         **kwargs: Any,
     ) -> BatchEncoding:
         text, text_pair = (_checked_text(argument, is_split_into_words) for argument in (text, text_pair))
-        batched = isinstance(text, (list, tuple)) and not (is_split_into_words and _is_sentence_of_words(text))
+        batched = isinstance(text, (list, tuple)) and not (is_split_into_words and is_sentence_of_words(text))
         if batched and not text:
             return self._empty_batch(return_tensors)
         if not batched:
@@ -542,7 +528,7 @@ class ElmoTokenizer(TokenizersBackend):
         if is_split_into_words:
             backend = self._for_words
             text, text_pair = (
-                _mark_empty_words(part, number, empty_words) for number, part in enumerate((text, text_pair))
+                mark_empty_words(part, number, empty_words) for number, part in enumerate((text, text_pair))
             )
         arguments = {**kwargs, "is_split_into_words": is_split_into_words, "return_tensors": None}
         arguments |= {"return_overflowing_tokens": overflowing, "return_attention_mask": False}
@@ -664,7 +650,7 @@ class ElmoTokenizer(TokenizersBackend):
             encoded_inputs = {key: [example[key] for example in encoded_inputs] for key in encoded_inputs[0]}
         columns, others, one = {}, dict(encoded_inputs), False
         if "input_ids" in others:
-            columns["input_ids"], one = _as_examples(others.pop("input_ids"), self.row_length)
+            columns["input_ids"], one = as_examples(others.pop("input_ids"), self.row_length)
         if "bilm_layers" in others:
             columns["bilm_layers"] = [stored_layers(example) for example in others.pop("bilm_layers")]
         if "word_vector_ids" in others:
@@ -698,28 +684,10 @@ class ElmoTokenizer(TokenizersBackend):
         Raises:
             ValueError: a text has another number of words than of labels, or is a pair.
         """
+        samples = encoded.get("overflow_to_sample_mapping")
         one = len(labels) == 0 or isinstance(labels[0], str) or not isinstance(labels[0], (Sequence, np.ndarray))
-        texts = [labels] if one else labels
-        in_pieces = "overflow_to_sample_mapping" in encoded
-        numbers = list(map(int, encoded["overflow_to_sample_mapping"] if in_pieces else range(len(encoded.encodings))))
-        if len(set(numbers)) != len(texts):
-            raise ValueError(f"{len(set(numbers))} texts are encoded, but there are labels of {len(texts)}.")
-        words, is_cut = [0] * len(texts), [False] * len(texts)
-        for number, encoding in zip(numbers, encoded.encodings, strict=True):
-            if 1 in encoding.sequence_ids:
-                raise ValueError(f"text {number} is a pair, but labels are those of one text: encode each by itself.")
-            is_cut[number] = bool(encoding.overflowing) and not in_pieces
-            words[number] = max(words[number], 0, *(word + 1 for word in encoding.word_ids if word is not None))
-        for number, own in enumerate(texts):
-            if words[number] > len(own) or (words[number] < len(own) and not is_cut[number]):
-                raise ValueError(
-                    f"text {number} has {words[number]} words, but {len(own)} labels: give one for each word."
-                )
-        aligned = [
-            [IGNORE_INDEX if word is None else texts[number][word] for word in encoding.word_ids]
-            for number, encoding in zip(numbers, encoded.encodings, strict=True)
-        ]
-        return aligned[0] if one and not in_pieces else aligned
+        aligned = labels_at_words(encoded.encodings, samples, [labels] if one else labels)
+        return aligned[0] if one and samples is None else aligned
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
         """The word of a row of character ids, or the words of several rows `[words, row_length]`."""
@@ -829,10 +797,6 @@ def _backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
     return loaded
 
 
-def _is_sentence_of_words(text: Sequence) -> bool:
-    return not text or isinstance(text[0], str)
-
-
 def _checked_text(text: Any, is_split_into_words: bool) -> Any:
     """The text, arrays made lists; raises ValueError for anything but text, and for nesting that has two readings."""
     if (text := _as_list(text)) is None:
@@ -842,8 +806,8 @@ def _checked_text(text: Any, is_split_into_words: bool) -> Any:
         raise ValueError(f"text must be a list of strings, or if not is_split_into_words a string, but is {kind}.")
     if is_split_into_words:
         text = text if isinstance(text, tuple) else [_as_list(words) for words in text]
-        for sentence in [text] if _is_sentence_of_words(text) else text:
-            sequences = sentence if isinstance(sentence, tuple) and not _is_sentence_of_words(sentence) else [sentence]
+        for sentence in [text] if is_sentence_of_words(text) else text:
+            sequences = sentence if isinstance(sentence, tuple) and not is_sentence_of_words(sentence) else [sentence]
             for words in sequences:
                 if not isinstance(words, (list, tuple)):
                     raise ValueError(f"each sentence must be a list of words, but one is {words!r:.80}.")
@@ -863,39 +827,6 @@ def _checked_text(text: Any, is_split_into_words: bool) -> Any:
                 f"each must be a string or a pair of strings, but one is {element!r:.80} (number {number})."
             )
     return text
-
-
-def _mark_empty_words(
-    batch: Sequence | None, sequence: int, empty_words: set[tuple[int, int, int]]
-) -> list[list[str] | tuple[list[str], ...]] | None:
-    """Puts `_EMPTY_WORD` where a word is empty, and notes (sentence, sequence of a pair, word) in `empty_words`."""
-    if batch is None:
-        return None
-
-    def mark(words: Sequence[str], sentence: int, sequence: int) -> list[str]:
-        empty_words.update((sentence, sequence, number) for number, word in enumerate(words) if not word)
-        return [word or _EMPTY_WORD for word in words]
-
-    return [
-        tuple(mark(words, number, i) for i, words in enumerate(sentence))
-        if isinstance(sentence, tuple) and not _is_sentence_of_words(sentence)
-        else mark(sentence, number, sequence)
-        for number, sentence in enumerate(batch)
-    ]
-
-
-def _as_examples(input_ids: Any, row_length: int) -> tuple[list[np.ndarray], bool]:
-    """Each example of `input_ids` as `[words, row_length]`, and whether `input_ids` is one example only."""
-    input_ids = to_py_obj(input_ids)
-    first = next((example for example in input_ids if np.ndim(example) and len(example)), [])
-    one = len(first) > 0 and np.ndim(first[0]) == 0
-    examples = [np.asarray(example, dtype=np.int64) for example in ([input_ids] if one else input_ids)]
-    for example in examples:
-        if example.size and example.shape[1:] != (row_length,):
-            raise ValueError(
-                f"input_ids of one example must be [words, {row_length}], but one is {list(example.shape)}."
-            )
-    return [example.reshape(-1, row_length) for example in examples], one
 
 
 __all__ = ["ElmoTokenizer"]

@@ -1,5 +1,5 @@
-"""What belongs to words beside their characters: ids of those with vectors of their own, scripts of the training text,
-stored layers."""
+"""What belongs to words beside their characters: ids of those with vectors of their own, labels, scripts of the training
+text, stored layers."""
 
 import difflib
 import re
@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 from transformers.tokenization_utils_base import TruncationStrategy
-from transformers.utils import logging
+from transformers.utils import logging, to_py_obj
 
+from .configuration_elmo import IGNORE_INDEX
 from .configuration_tasks_elmo import FIRST_VECTOR_ID, UNKNOWN_ID
 
 logger = logging.get_logger(f"transformers.{__name__}")
@@ -33,12 +34,18 @@ ARGUMENTS = (
     "scripts",
 )
 
+LEAVING_OUT = "the biLM was trained on sentences between boundaries; a call leaves both out by add_special_tokens=False"
+# Replaces an empty word inside the backend, which would drop it. Its position tells it from a text's same character.
+_EMPTY_WORD = "\ufdd0"
 LONGEST_WORD = 10_000_000  # characters; for each of them the tokenizer's backend takes about 130 bytes
 
 
 def warn_of_misspelled(given: dict[str, Any]) -> None:
-    """An argument of the tokenizer that is nearly one of ours. (transformers keeps any other.)"""
+    """An argument of the tokenizer that is nearly one of ours, or leaves boundaries out. (transformers keeps any
+    other.)"""
     for name, value in given.items():
+        if name in ("add_bos_token", "add_eos_token") and value is False:
+            logger.warning(f"{name}=False has no effect: {LEAVING_OUT}.")
         nearest = difflib.get_close_matches(name, ARGUMENTS, n=1, cutoff=0.8)
         if nearest and name not in ARGUMENTS:
             logger.warning(
@@ -202,6 +209,72 @@ def _scripts_told(tokenizer: Any) -> list[str] | None:
     if scripts is not None and not (isinstance(scripts, (list, tuple)) and all(isinstance(x, str) for x in scripts)):
         raise ValueError(f'scripts is {scripts!r}, but must be a list of names of scripts, such as ["Latin"], or None.')
     return scripts
+
+
+def is_sentence_of_words(text: Sequence) -> bool:
+    return not text or isinstance(text[0], str)
+
+
+def mark_empty_words(
+    batch: Sequence | None, sequence: int, empty_words: set[tuple[int, int, int]]
+) -> list[list[str] | tuple[list[str], ...]] | None:
+    """Puts `_EMPTY_WORD` where a word is empty, and notes (sentence, sequence of a pair, word) in `empty_words`."""
+    if batch is None:
+        return None
+
+    def mark(words: Sequence[str], sentence: int, sequence: int) -> list[str]:
+        empty_words.update((sentence, sequence, number) for number, word in enumerate(words) if not word)
+        return [word or _EMPTY_WORD for word in words]
+
+    return [
+        tuple(mark(words, number, i) for i, words in enumerate(sentence))
+        if isinstance(sentence, tuple) and not is_sentence_of_words(sentence)
+        else mark(sentence, number, sequence)
+        for number, sentence in enumerate(batch)
+    ]
+
+
+def labels_at_words(encodings: Sequence[Any], samples: Sequence[int] | None, texts: Sequence[Sequence]) -> list[list]:
+    """The labels of each text's words where its encoding, or each of its pieces, has the words, and -100 elsewhere.
+
+    Args:
+        encodings: of the tokenizer's backend.
+        samples: the number of each one's text where texts are in pieces; else `None`.
+        texts: the labels of each text.
+
+    Raises:
+        ValueError: a text has another number of words than of labels, or is a pair.
+    """
+    numbers = list(range(len(encodings))) if samples is None else list(map(int, samples))
+    if len(set(numbers)) != len(texts):
+        raise ValueError(f"{len(set(numbers))} texts are encoded, but there are labels of {len(texts)}.")
+    words, is_cut = [0] * len(texts), [False] * len(texts)
+    for number, encoding in zip(numbers, encodings, strict=True):
+        if 1 in encoding.sequence_ids:
+            raise ValueError(f"text {number} is a pair, but labels are those of one text: encode each by itself.")
+        is_cut[number] = bool(encoding.overflowing) and samples is None
+        words[number] = max(words[number], 0, *(word + 1 for word in encoding.word_ids if word is not None))
+    for number, own in enumerate(texts):
+        if words[number] > len(own) or (words[number] < len(own) and not is_cut[number]):
+            raise ValueError(f"text {number} has {words[number]} words, but {len(own)} labels: give one for each word.")
+    return [
+        [IGNORE_INDEX if word is None else texts[number][word] for word in encoding.word_ids]
+        for number, encoding in zip(numbers, encodings, strict=True)
+    ]
+
+
+def as_examples(input_ids: Any, row_length: int) -> tuple[list[np.ndarray], bool]:
+    """Each example of `input_ids` as `[words, row_length]`, and whether `input_ids` is one example only."""
+    input_ids = to_py_obj(input_ids)
+    first = next((example for example in input_ids if np.ndim(example) and len(example)), [])
+    one = len(first) > 0 and np.ndim(first[0]) == 0
+    examples = [np.asarray(example, dtype=np.int64) for example in ([input_ids] if one else input_ids)]
+    for example in examples:
+        if example.size and example.shape[1:] != (row_length,):
+            raise ValueError(
+                f"input_ids of one example must be [words, {row_length}], but one is {list(example.shape)}."
+            )
+    return [example.reshape(-1, row_length) for example in examples], one
 
 
 def stored_layers(layers: Any) -> np.ndarray:

@@ -12,6 +12,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from hf_elmo.configuration_elmo import TOKEN_IDS
 from tests.conftest import TINY
 
 # The published "original" model: options.json of elmo_2x4096_512_2048cnn_2xhighway, in this configuration's words.
@@ -280,7 +281,10 @@ def test_a_value_that_no_model_can_have_is_refused_by_name(field: str, value: ob
     assert f"{field} is {value!r}, but " in str(error.value)
 
 
-@pytest.mark.parametrize(("field", "value"), REFUSED, ids=map(name_of, REFUSED))
+LATER = [pair for pair in REFUSED if pair[0] not in TOKEN_IDS]
+
+
+@pytest.mark.parametrize(("field", "value"), LATER, ids=map(name_of, LATER))
 def test_a_value_that_no_model_can_have_is_refused_where_it_was_set_later(field: str, value: object) -> None:
     def make() -> None:
         config = ElmoConfig(**TINY)
@@ -289,6 +293,15 @@ def test_a_value_that_no_model_can_have_is_refused_where_it_was_set_later(field:
 
     with pytest.raises(ValueError, match=re.escape(f"{field} is {value!r}, but ")):
         make()
+
+
+@pytest.mark.parametrize("field", TOKEN_IDS)
+def test_ids_of_the_format_that_were_set_later_stay_and_are_said(field: str, caplog) -> None:
+    config = ElmoConfig(**TINY)
+    setattr(config, field, 7)
+    said = warnings_of(caplog, lambda: ElmoModel(config))
+    assert f"{field} stays {TOKEN_IDS[field]}, 7 has no effect" in said
+    assert getattr(config, field) == TOKEN_IDS[field]
 
 
 def test_a_field_that_was_set_later_is_completed_and_names_of_labels_are_left_as_they_are() -> None:

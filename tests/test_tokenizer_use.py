@@ -428,11 +428,11 @@ def test_labels_of_a_pair_are_refused(add_special_tokens: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["add_bos_token", "add_eos_token"])
-def test_boundaries_are_left_out_by_a_call_alone(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} is False.*add_special_tokens=False"):
-        ElmoTokenizer(**{name: False})
+def test_boundaries_are_left_out_by_a_call_alone(name: str, caplog) -> None:
+    assert ElmoTokenizer(**{name: False})("a").tokens() == ["<S>", "a", "</S>"]
+    assert f"{name}=False has no effect: the biLM was trained on sentences between boundaries" in caplog.text
     tokenizer = ElmoTokenizer("whitespace", **{name: True})
-    with pytest.raises(ValueError, match=f"{name} is False.*add_special_tokens=False"):
+    with pytest.raises(ValueError, match=f"{name} cannot become False.*add_special_tokens=False"):
         setattr(tokenizer, name, False)
     assert tokenizer("a").tokens() == ["<S>", "a", "</S>"]
     assert tokenizer("a", add_special_tokens=False).tokens() == ["a"]

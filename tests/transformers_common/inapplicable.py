@@ -22,13 +22,7 @@ MODELS: Reasons = {
     ),
     "test_resize_tokens_embeddings": _RESIZE,
 }
-BASE_MODEL: Reasons = MODELS | {
-    "test_inputs_embeds_matches_input_ids": MODELS["test_inputs_embeds"],
-    "test_model_forward_default_config_values": (
-        "bos_token_id is 0, but must be 257",
-        "It sets the ids of boundaries to 0, which is padding here: refused where a model is made, too.",
-    ),
-}
+BASE_MODEL: Reasons = MODELS | {"test_inputs_embeds_matches_input_ids": MODELS["test_inputs_embeds"]}
 CLASSIFIER: Reasons = MODELS | {
     "test_load_with_mismatched_shapes": (
         "RuntimeError not raised",
@@ -54,10 +48,6 @@ _ROWS = "A word is a row of character ids, so input_ids have an axis more than t
 _PADDING = "pad_token_id is a character, 0; a padded position is a row of them."
 _ADDED = "Every word is spelled, so no token can be added: it is refused."
 TOKENIZER: Reasons = {
-    "test_bos_token_with_add_bos_token_false": (
-        "add_bos_token is False, but the biLM was trained on sentences between boundaries",
-        "Boundaries are left out by a call (add_special_tokens=False), of both ends.",
-    ),
     "test_batch_encode_dynamic_overflowing": ("3 != 2", _ROWS),
     "test_chat_template_return_assistant_tokens_mask": (
         r"torch.Size\(\[2, 82\]\) != torch.Size\(\[2, 82, 50\]\)",
