@@ -1,5 +1,5 @@
-"""What belongs to words beside their characters: ids of those with vectors of their own, labels, scripts of the training
-text, stored layers."""
+"""What belongs to words beside their characters: ids of those with vectors of their own, their labels, scripts of the
+training text, stored layers."""
 
 import difflib
 import re
