@@ -4,8 +4,10 @@
 
 Perplexity of held-out books and text of today, and of WikiText-2's test part as it is and without its notation; senses
 of *line* and *interest* by layer; where the answers of the paper's Table 4 come among all uses of "play" in the Brown
-corpus; SMS spam by a textbook's recipe; news topics and names on frozen vectors, by the examples that fine-tune. Models
-are folders with both language models and their vocabulary. Needs `hf-elmo[examples]`; an hour a model on one core.
+corpus; SMS spam by a textbook's recipe; news topics and names on frozen vectors, by the examples that fine-tune; in the
+same way types of questions, with `--measure questions`, whose files are to be had elsewhere (examples/question_types).
+Models are folders with both language models and their vocabulary. Needs `hf-elmo[examples]`; an hour a model on one
+core.
 """
 
 import argparse
@@ -25,7 +27,9 @@ from word_senses import accuracies, read_senseval, vectors_of
 
 import hf_elmo
 from examples.ag_news import run as ag_news
+from examples.classifier import rows as rows_of_classifier
 from examples.pretrain_mini.prepare import wikitext_sentences
+from examples.question_types import run as question_types
 from examples.sms_spam import run as sms_spam
 from examples.tagging import run as tagging
 from examples.tagging.data import TASKS
@@ -150,7 +154,8 @@ def frozen(folder: str, data: Path, seeds: int, quick: bool) -> Iterator[tuple[s
     """Rows of the examples' tables: classes of news titles, and names, beside word vectors."""
     with TemporaryDirectory() as out:
         args = Namespace(model=folder, data=data, quick=quick, out=Path(out))
-        titles = ag_news.rows(ag_news.read(data, whole=False, quick=quick), args, args.out / "titles")
+        parts = ag_news.read(data, whole=False, quick=quick)
+        titles = rows_of_classifier(parts, ag_news.CLASSES, args, args.out / "titles")
         found = [titles["embedding + ELMo"](seed).metrics["accuracy"] for seed in range(1, seeds + 1)]
         yield f"news topics, titles, embedding + ELMo, {seeds} seeds", mean_and_deviation(found)
         for name, what in NAMES.items():
@@ -158,6 +163,18 @@ def frozen(folder: str, data: Path, seeds: int, quick: bool) -> Iterator[tuple[s
             run = tagging.rows_of_task(name, parts, args)["GloVe + ELMo"]
             found = [run(seed).metrics["f1"] for seed in range(1, seeds + 1)]
             yield f"{what} ({name}), GloVe + ELMo, {seeds} seeds, F1", mean_and_deviation(found)
+
+
+def questions(folder: str, data: Path, trec: Path | None, seeds: int, quick: bool) -> Measures:
+    """A row of the example's table: question types, beside word vectors."""
+    with TemporaryDirectory() as out:
+        args = Namespace(model=folder, data=data, quick=quick, out=Path(out))
+        classes = dict(enumerate(question_types.CLASSES))
+        run = rows_of_classifier(question_types.read(trec or data / "trec", quick), classes, args, args.out)[
+            "embedding + ELMo"
+        ]
+        found = [run(seed).metrics["accuracy"] for seed in range(1, seeds + 1)]
+    return {f"question types (TREC-6), embedding + ELMo, {seeds} seeds": mean_and_deviation(found)}
 
 
 def measures(folder: str, args: Namespace) -> Iterator[Measures]:
@@ -172,6 +189,7 @@ def measures(folder: str, args: Namespace) -> Iterator[Measures]:
         "play": lambda: play(model.base_model, tokenizer, args.data),
         "spam": lambda: spam(folder, tokenizer, args.data, args.seeds, args.limit),
         "frozen": lambda: dict(frozen(folder, args.data, args.seeds, args.limit is not None)),
+        "questions": lambda: questions(folder, args.data, args.trec, args.seeds, args.limit is not None),
     }
     yield {"weights": f"{sum(parameter.numel() for parameter in model.parameters()) / 1e6:.1f} million"}
     for name in args.measure:
@@ -195,7 +213,11 @@ def main(arguments: Iterable[str] | None = None) -> None:
     parser.add_argument("models", type=located, nargs="+", help="folders of models, or names of those that ship")
     parser.add_argument("--corpus", type=Path, required=True, help="folder that prepare.py wrote")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder [../shared/data]")
-    parser.add_argument("--measure", choices=MEASURES, nargs="+", default=MEASURES, help="only these [all]")
+    choices = (*MEASURES, "questions")
+    parser.add_argument(
+        "--measure", choices=choices, nargs="+", default=MEASURES, help="only these [all but questions]"
+    )
+    parser.add_argument("--trec", type=Path, help="folder of questions' two files [trec in the data folder]")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each training [5]")
     parser.add_argument("--limit", type=int, help="so many lines, occurrences and messages, to see that it runs [all]")
     args = parser.parse_args(arguments)

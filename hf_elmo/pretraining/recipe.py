@@ -203,8 +203,9 @@ def pretrain(
         callbacks: list[TrainerCallback] = [_RemovesCheckpoints()] if overwrite else []
         if init:
             callbacks += _evaluations(args, arguments, dataset)
-        trainer = ElmoPreTrainer(model, args, dataset, evaluated, tokenizer, callbacks=callbacks)
-        trainer.init_sha256 = begins_with
+        trainer = ElmoPreTrainer(
+            model, args, dataset, evaluated, tokenizer, init_sha256=begins_with, callbacks=callbacks
+        )
         return _run(trainer, evaluated, checkpoint, bool(init) and arguments.get("load_best_model_at_end", True))
 
 

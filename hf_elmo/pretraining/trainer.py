@@ -141,6 +141,8 @@ class ElmoPreTrainer(Trainer):
         train_dataset: made with this process's rank; it yields whole batches.
         eval_dataset: texts for `evaluate`: perplexities by the full softmax, each sentence from zero state.
         processing_class: the tokenizer with the vocabulary; it is saved with each checkpoint.
+        init_sha256: of the weights that the training begins with, where it adapts some (`model_fingerprint`): it is
+            resumed with the same ones only.
         **kwargs: as in `Trainer`.
 
     Raises:
@@ -155,6 +157,8 @@ class ElmoPreTrainer(Trainer):
         train_dataset: PackedWindows | PaddedTexts,
         eval_dataset: TextFiles | DatasetTexts | None = None,
         processing_class: ElmoTokenizer | None = None,
+        *,
+        init_sha256: str | None = None,
         **kwargs: Any,
     ) -> None:
         if (train_dataset.rank, train_dataset.world_size) != (args.process_index, args.world_size):
@@ -192,6 +196,7 @@ class ElmoPreTrainer(Trainer):
         self._stopped_early, self._steps_planned, self._steps_made = False, None, 0
         self._steps_before: int | None = None
         self._words, self._words_since = 0, time.perf_counter()
+        self._init_sha256 = init_sha256
         super().__init__(
             model,
             args,
@@ -200,8 +205,6 @@ class ElmoPreTrainer(Trainer):
             processing_class=processing_class,
             **kwargs,
         )
-
-    init_sha256: str | None = None  # of the weights that the training begins with, where it adapts some
 
     def get_train_dataloader(self) -> DataLoader:
         """The dataset's own batches, which are this process's already."""
@@ -433,7 +436,7 @@ class ElmoPreTrainer(Trainer):
     def _record(self, positions: list[dict[str, Any]]) -> dict[str, Any]:
         others = {"other_positions": positions[1:]} if positions[1:] else {}
         record = {**positions[0], **others, "processes": self.args.world_size, "recipe": self._recipe()}
-        return record | {"held_out": self._held_out(), "init": self.init_sha256}
+        return record | {"held_out": self._held_out(), "init": self._init_sha256}
 
     def _held_out(self) -> dict[str, Any]:
         """The text on which models are compared, where the best one is kept."""
@@ -461,7 +464,7 @@ class ElmoPreTrainer(Trainer):
         saved, mine = record.get("held_out", {}), self._held_out()
         self._require_same(folder, "held-out text", saved, {name: mine.get(name) for name in saved})
         if "init" in record:  # of this version
-            self._require_same(folder, "weights", {"init": record["init"]}, {"init": self.init_sha256})
+            self._require_same(folder, "weights", {"init": record["init"]}, {"init": self._init_sha256})
         saved, mine = ElmoConfig.from_pretrained(folder), self.accelerator.unwrap_model(self.model).config
         fields = inspect.get_annotations(ElmoConfig)
         self._require_same(folder, "configuration", *({f: getattr(c, f) for f in fields} for c in (saved, mine)))

@@ -1,4 +1,4 @@
-"""News and messages, classified with and without ELMo: on small data and on the real."""
+"""News, questions and messages, classified with and without ELMo: on small data and on the real."""
 
 import csv
 import gzip
@@ -10,9 +10,12 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from examples.ag_news import run as ag_news
 from examples.ag_news import texts
+from examples.classifier import BAG, KINDS, bag_of_words, in_parts
+from examples.question_types import run as question_types
 from examples.sms_spam import run as sms_spam
 
 WORDS = ["stocks", "rise", "team", "wins", "game", "minister", "said", "new", "chip", "today", "in", "."]
+ROWS = [BAG, *(f"{kind}{elmo}" for kind in KINDS for elmo in ("", " + ELMo"))]
 TOPICS = (("minister", "said"), ("team", "wins", "game"), ("stocks", "rise"), ("new", "chip"))
 
 
@@ -47,9 +50,9 @@ def test_ag_news(texts: str, folder: str, data: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr(ag_news, "TRAIN_TITLES", 45)
     ag_news.main([str(data), "--model", folder, "--out", str(tmp_path / "out"), "--quick", "--texts", texts])
     out = capsys.readouterr().out
-    assert rows_of(out) == [f"{kind}{elmo}" for kind in ag_news.KINDS for elmo in ("", " + ELMo")]
+    assert rows_of(out) == ROWS
     assert out.startswith({"titles": "titles: 40 train, 5 dev, 15 test", "whole": "whole: 36 train, 4 dev"}[texts])
-    assert all(f"- {kind} + ELMo over {kind}: " in out for kind in ag_news.KINDS)
+    assert all(f"- {kind} + ELMo over {kind}: " in out for kind in KINDS)
     assert (tmp_path / "out" / f"{texts}.png").read_bytes().startswith(b"\x89PNG")
     saved = tmp_path / "out" / texts / "glove_trained"
     model, tokenizer = AutoModelForSequenceClassification.from_pretrained(saved), AutoTokenizer.from_pretrained(saved)
@@ -93,6 +96,59 @@ def test_mark_up_becomes_text() -> None:
     )
 
 
+def test_a_bag_of_words_chooses_by_dev_and_is_tested_once() -> None:
+    train = [(("team wins" if i % 2 else "stocks rise") + f" today {i}", i % 2) for i in range(40)]
+    test = [("the team wins", 1), ("stocks today", 0), ("team", 1), ("rise", 1)]  # the last one cannot be right
+    parts = in_parts(train, test)
+    assert {part: len(rows) for part, rows in parts.items()} == {"train": 36, "dev": 4, "test": 4}
+    first, again = bag_of_words(parts, 1), bag_of_words(parts, 2)
+    assert first.metrics["accuracy"] == 0.75
+    assert again.metrics == first.metrics
+
+
+QUESTIONS = {
+    "train_5500.label": ["DESC:def What is a \xf0 ?", "HUM:ind Who wrote `` Go '' ?", "NUM:date When did it win ?"]
+    * 20,
+    "TREC_10.label": ["HUM:ind Who is it ?", "NUM:dist How far is it ?"],
+}
+
+
+@pytest.fixture
+def trec(tmp_path: Path) -> Path:
+    """A folder of questions."""
+    (tmp_path / "trec").mkdir()
+    for name, lines in QUESTIONS.items():
+        (tmp_path / "trec" / name).write_text("".join(f"{line}\n" for line in lines), encoding="latin-1")
+    return tmp_path / "trec"
+
+
+def test_question_types(folder: str, trec: Path, data_with_vectors, tmp_path: Path, capsys) -> None:
+    data, out = data_with_vectors(["what", "who", "when", "?"]), tmp_path / "out"
+    question_types.main([str(data), "--trec", str(trec), "--model", folder, "--out", str(out), "--quick"])
+    printed = capsys.readouterr().out
+    assert rows_of(printed) == ROWS
+    assert printed.startswith("questions: 54 train, 6 dev, 2 test\n")
+    assert (out / "question_types.png").read_bytes().startswith(b"\x89PNG")
+    model = AutoModelForSequenceClassification.from_pretrained(out / "questions" / "embedding")
+    assert list(model.config.id2label.values()) == list(question_types.CLASSES)
+
+
+def test_questions_as_they_are_read(trec: Path) -> None:
+    parts = question_types.read(trec)
+    assert parts["dev"][0] == {"text": "What is a \xf0 ?", "labels": 1}
+    assert parts["train"][0] == {"text": 'Who wrote " Go " ?', "labels": 3}
+    assert parts["test"]["labels"] == [3, 5]
+
+
+def test_questions_that_are_not_there_or_none(trec: Path) -> None:
+    (trec / "TREC_10.label").write_text("HUM:ind Who is it ?\nWho is it ?\n", encoding="latin-1")
+    with pytest.raises(ValueError, match=r"TREC_10\.label:2 is 'Who is it \?', not CLASS:type QUESTION, of ABBR, DESC"):
+        question_types.read(trec)
+    (trec / "TREC_10.label").unlink()
+    with pytest.raises(FileNotFoundError, match=r"TREC_10\.label is not there: .* are to be had at https://cogcomp"):
+        question_types.read(trec)
+
+
 def test_sms_spam(folder: str, data: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(sms_spam, "TRAIN", 40)
     sms_spam.main([str(data), "--model", folder, "--out", str(tmp_path / "out"), "--quick"])
@@ -106,4 +162,4 @@ def test_sms_spam(folder: str, data: Path, tmp_path: Path, monkeypatch, capsys) 
 @pytest.mark.parametrize("script", [ag_news, sms_spam], ids=["ag_news", "sms_spam"])
 def test_quick_on_real_data(script, shared: Path, tmp_path: Path, capsys) -> None:
     script.main([str(shared / "data"), "--out", str(tmp_path), "--quick"])
-    assert len(rows_of(capsys.readouterr().out)) == (6 if script is ag_news else 3)
+    assert len(rows_of(capsys.readouterr().out)) == (len(ROWS) if script is ag_news else 3)

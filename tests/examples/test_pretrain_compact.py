@@ -612,6 +612,19 @@ def test_news_and_names_on_frozen_vectors(data_with_vectors, folder, tmp_path, m
     assert all(" ± " in row for row in (topics, *names))
 
 
+def test_question_types_on_frozen_vectors(data_with_vectors, folder, tmp_path, capsys):
+    data = data_with_vectors(["what", "who"])
+    (data / "trec").mkdir()
+    for name in evaluate.question_types.FILES.values():
+        (data / "trec" / name).write_text("DESC:def What is it ?\nHUM:ind Who is it ?\n" * 20, encoding="latin-1")
+    options = ["--data", str(data), "--seeds", "2", "--limit", "1", "--measure", "questions"]
+    evaluate.main([folder, "--corpus", str(tmp_path), *options])
+    _, _, _, row = capsys.readouterr().out.splitlines()
+    assert row.startswith("| question types (TREC-6), embedding + ELMo, 2 seeds | ")
+    assert "% ± " in row
+    assert "questions" not in evaluate.MEASURES  # its files are not in the data folder
+
+
 def test_the_table_has_a_column_for_each_model():
     found = {"old": {"a": "1", "b": "2"}, "new": {"a": "3", "c": "4"}}
     assert evaluate.table(found).splitlines() == [
