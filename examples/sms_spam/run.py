@@ -7,13 +7,15 @@ one epoch, the first 4,457 messages to train and the other 1,115 to test. It rea
 """
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from examples.comparison import bar_chart, clock, compare, options, parsed
+from examples.classifier import BAG, bag_of_words
+from examples.comparison import Run, bar_chart, clock, compare, options, parsed
 from examples.variants import VARIANTS, Variant, report, rows_of_table
 
 LABELS = {"ham": 0, "spam": 1}
@@ -57,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "dev": train.select(range(0, len(train), 10)),
         "test": test,
     }
-    rows, improved = {}, {f"improved{row}": VARIANTS[f" + ELMo{row}"] for row in ("", ", biLM trained")}
+    rows: dict[str, Callable[[int], Run]] = {BAG: partial(bag_of_words, parts)}
+    improved = {f"improved{row}": VARIANTS[f" + ELMo{row}"] for row in ("", ", biLM trained")}
     for head, data, variants, settings in (
         (TEXTBOOK, whole, {"textbook": Variant()}, TEXTBOOK_SETTINGS),
         (IMPROVED, parts, improved, IMPROVED_SETTINGS),

@@ -153,7 +153,7 @@ def test_sms_spam(folder: str, data: Path, tmp_path: Path, monkeypatch, capsys) 
     monkeypatch.setattr(sms_spam, "TRAIN", 40)
     sms_spam.main([str(data), "--model", folder, "--out", str(tmp_path / "out"), "--quick"])
     out = capsys.readouterr().out
-    assert rows_of(out) == ["textbook", "improved", "improved, biLM trained"]
+    assert rows_of(out) == [BAG, "textbook", "improved", "improved, biLM trained"]
     saved = tmp_path / "out" / "model"
     model, tokenizer = AutoModelForSequenceClassification.from_pretrained(saved), AutoTokenizer.from_pretrained(saved)
     assert model(**tokenizer("see you", return_tensors="pt")).logits.shape == (1, 1)
@@ -162,4 +162,4 @@ def test_sms_spam(folder: str, data: Path, tmp_path: Path, monkeypatch, capsys) 
 @pytest.mark.parametrize("script", [ag_news, sms_spam], ids=["ag_news", "sms_spam"])
 def test_quick_on_real_data(script, shared: Path, tmp_path: Path, capsys) -> None:
     script.main([str(shared / "data"), "--out", str(tmp_path), "--quick"])
-    assert len(rows_of(capsys.readouterr().out)) == (len(ROWS) if script is ag_news else 3)
+    assert len(rows_of(capsys.readouterr().out)) == (len(ROWS) if script is ag_news else 4)
