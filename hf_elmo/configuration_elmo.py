@@ -28,6 +28,10 @@ NO_FIELDS |= {"attn_implementation", "experts_implementation", "return_unused_kw
 NO_FIELDS |= {"word_splitting", "words_file", "character_vocab_file", "vocab_file", "scripts", "split_special_tokens"}
 NO_FIELDS |= {"bos_token", "eos_token", "unk_token", "pad_token", "padding_side", "truncation_side", "model_max_length"}
 NO_FIELDS |= {"add_prefix_space", "clean_up_tokenization_spaces", "do_lower_case", "use_fast"}
+# Fields by the names that AllenNLP gives them.
+OF_ALLENNLP = {"do_layer_norm": "scalar_mix_layer_norm", "num_output_representations": "num_scalar_mixes"}
+OF_ALLENNLP |= {"scalar_mix_parameters": "layer_weights", "dropout": "classifier_dropout"}
+OF_ALLENNLP |= {"requires_grad": "freeze_bilm (the opposite)"}
 OPTIONAL_SIZES = ("classifier_hidden_size", "vocab_size", "word_vocab_size", "word_embedding_size")
 # The character filters of every model that was published: (width in characters, number of filters).
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -196,8 +200,9 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         """A field that has no effect is most likely a misspelled one."""
         known = {field.name for field in fields(cls)} | set(dir(PreTrainedConfig)) | NO_FIELDS
         for name in sorted(given.keys() - known):
-            nearest = difflib.get_close_matches(name, [one for one in known if one[0] != "_"], n=1, cutoff=0.5)
-            meant = f"; did you mean {nearest[0]}?" if nearest else "."
+            others = [one for one in known - NO_FIELDS if one[0] != "_"]
+            nearest = OF_ALLENNLP.get(name) or "".join(difflib.get_close_matches(name, others, n=1, cutoff=0.5))
+            meant = f"; did you mean {nearest}?" if nearest else "."
             logger.warning(f"ElmoConfig has no field {name} ({given[name]!r} has no effect){meant}")
 
     def _require_integers(self) -> None:

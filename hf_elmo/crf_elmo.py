@@ -25,7 +25,7 @@ def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool],
         scheme: `"IOB1"` (B only where a chunk of the same type touches), `"IOB2"` or `"BIOES"`.
 
     Raises:
-        ValueError: a label is not of the scheme.
+        ValueError: a label is not of the scheme, or with these labels a sentence of one word has no tag.
     """
     prefixes = {"O", *_STARTS[scheme], *_CONTINUES[scheme]}
     parts = [(label.partition("-")[0], label.partition("-")[2]) for label in labels]
@@ -45,6 +45,11 @@ def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool],
 
     starts = [may_follow(("O", ""), after) for after in parts]
     ends = [prefix not in _OPEN[scheme] for prefix, _ in parts]
+    if not any(start and end for start, end in zip(starts, ends, strict=True)):
+        raise ValueError(
+            f"tagging_scheme {scheme!r} allows none of the labels {', '.join(labels)} in a sentence of one word: add "
+            "'O' to id2label."
+        )
     return starts, [[may_follow(before, after) for after in parts] for before in parts], ends
 
 

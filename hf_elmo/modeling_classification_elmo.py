@@ -184,6 +184,7 @@ def sequence_classification_loss(
     problem_type = config.problem_type
     if problem_type not in (*PROBLEM_TYPES, None):
         raise ValueError(f"config.problem_type is {problem_type!r}, but must be one of {', '.join(PROBLEM_TYPES)}.")
+    labels = labels.long() if labels.dtype == torch.bool else labels
     if problem_type is None:
         if config.num_labels == 1 and not labels.is_floating_point():
             raise ValueError(

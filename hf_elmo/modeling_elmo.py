@@ -477,7 +477,7 @@ class ElmoModel(ElmoPreTrainedModel):
             `num_scalar_mixes` mixes, each `[batch, words, 2P]`: the words of a row at its left end, zeros after them;
             and their mask `[batch, words]`.
         """
-        output = self(input_ids, attention_mask, return_dict=True, **kwargs)
+        output = self(input_ids, attention_mask, **{**kwargs, "return_dict": True})
         mask = unpadded_mask(self.config, input_ids, attention_mask, None)
         words = words_mask(self.config, mask, input_ids, kwargs.get("special_tokens_mask"))
         compacted = [compact(mix, words) for mix in output.scalar_mixes or (output.last_hidden_state,)]

@@ -23,8 +23,9 @@ def unpadded_mask(
     last = config.row_length if inputs_embeds is None else config.projection_size
     if given.dim() != 3 or given.shape[2] != last:
         raise ValueError(
-            f"{name} has the shape {list(given.shape)}, but must be [batch, words, {last}]. ElmoTokenizer makes it "
-            'with padding=True, return_tensors="pt"; one sentence alone is a batch of one.'
+            f"{name} has the shape {list(given.shape)}, but must be [batch, words, {last}]. ElmoTokenizer, with the "
+            f"model's max_word_length={config.max_word_length}, makes it with padding=True, "
+            'return_tensors="pt"; one sentence alone is a batch of one.'
         )
     if input_ids is not None and input_ids.is_floating_point():
         raise ValueError(f"input_ids are {input_ids.dtype}, but must be integers; word vectors go to inputs_embeds.")

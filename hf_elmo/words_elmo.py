@@ -46,6 +46,8 @@ def warn_of_misspelled(given: dict[str, Any]) -> None:
     for name, value in given.items():
         if name in ("add_bos_token", "add_eos_token") and value is False:
             logger.warning(f"{name}=False has no effect: {LEAVING_OUT}.")
+        if name in ("do_lower_case", "lowercase", "strip_accents") and value:
+            logger.warning(f"{name}={value!r} has no effect: ELMo reads the characters as they are.")
         nearest = difflib.get_close_matches(name, ARGUMENTS, n=1, cutoff=0.8)
         if nearest and name not in ARGUMENTS:
             logger.warning(

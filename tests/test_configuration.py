@@ -373,6 +373,25 @@ def test_an_unknown_field_given_to_a_model_is_refused_and_warned_of(
     assert nearest is None or f"; did you mean {nearest}?" in said
 
 
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("do_layer_norm", "scalar_mix_layer_norm"),
+        ("dropout", "classifier_dropout"),
+        ("num_output_representations", "num_scalar_mixes"),
+        ("requires_grad", "freeze_bilm"),
+        ("scalar_mix_parameters", "layer_weights"),
+    ],
+)
+def test_what_a_field_is_called_that_allennlp_calls_otherwise(caplog, name: str, field: str) -> None:
+    assert f"did you mean {field}" in warnings_of(caplog, lambda: ElmoConfig(**TINY, **{name: 1}))
+    assert field in vars(ElmoConfig())
+
+
+def test_a_name_without_effect_is_not_proposed(caplog) -> None:
+    assert "do_lower_case" not in warnings_of(caplog, lambda: ElmoConfig(**TINY, lower_case=True))
+
+
 def test_no_private_name_is_proposed(caplog) -> None:
     assert "did you mean" not in warnings_of(caplog, lambda: ElmoConfig(**TINY, _commit_hashes="0"))
 

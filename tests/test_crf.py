@@ -184,6 +184,13 @@ def test_a_label_of_another_scheme_is_refused(label: str, scheme: str) -> None:
         allowed_transitions(["O", label], scheme)
 
 
+@pytest.mark.parametrize(("labels", "scheme"), [(["I-x", "I-y"], "IOB2"), (["B-x", "I-x", "E-x"], "BIOES")])
+def test_labels_that_leave_a_word_alone_without_one_are_refused(labels: list[str], scheme: str) -> None:
+    with pytest.raises(ValueError, match=f"'{scheme}' allows none of the labels {', '.join(labels)} in a sentence of"):
+        allowed_transitions(labels, scheme)
+    allowed_transitions(["O", *labels], scheme)
+
+
 def test_the_score_of_a_known_sequence_is_the_sum_over_it_alone() -> None:
     """In value and gradients, at padding that is not a number, too."""
     crf, labels = make(), torch.randint(NUM_LABELS, MASK.shape).masked_fill(~MASK, -100)

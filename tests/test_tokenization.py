@@ -590,3 +590,12 @@ def test_a_misspelled_argument_is_warned_of(tmp_path: Path, caplog, name: str) -
     assert not caplog.text
     ElmoTokenizer.from_pretrained(tmp_path, **{name: 7})
     assert f"ElmoTokenizer has no argument {name} (7 has no effect); did you mean" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["do_lower_case", "lowercase", "strip_accents"])
+def test_letters_stay_as_they_are_and_it_is_said(tmp_path: Path, caplog, name: str) -> None:
+    ElmoTokenizer().save_pretrained(tmp_path)
+    ElmoTokenizer.from_pretrained(tmp_path, **{name: False})
+    assert not caplog.text
+    ElmoTokenizer.from_pretrained(tmp_path, **{name: True})
+    assert f"{name}=True has no effect: ELMo reads the characters as they are." in caplog.text

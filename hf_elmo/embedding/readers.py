@@ -358,7 +358,7 @@ def check_row(value: Any, where: str) -> Row:
     """A row as `str` or `list[str]`; a null is a blank row.
 
     Raises:
-        TypeError: `value` is neither text nor a list of words.
+        TypeError: `value` is neither text nor a list of words; or it is two texts, a tuple with a space in one of them.
     """
     if value is None:
         return ""
@@ -367,6 +367,10 @@ def check_row(value: Any, where: str) -> Row:
     if getattr(value, "ndim", 0) == 1:  # an array, a pandas Series
         value = value.tolist()
     if isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value):
+        if isinstance(value, tuple) and len(value) == 2 and any(" " in word for word in value):
+            raise TypeError(
+                f"{where}: expected one text, got a pair of them, {value!r:.60}; give one, or a list of words"
+            )
         return list(value)
     shown = repr(value)
     shown = shown if len(shown) <= 60 else shown[:57] + "..."

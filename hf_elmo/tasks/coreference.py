@@ -170,9 +170,9 @@ def resolve(
         a [`Resolved`] for each document.
 
     Raises:
-        ValueError: `documents` is a string, `speakers` or `genres` are of another number, the model has no head for the
-            task, a document cannot be encoded, or its scores are not finite; the message has its number. One without
-            words has no clusters.
+        ValueError: `documents` is a string, `speakers` or `genres` are of another number or the model does not read
+            them, the model has no head for the task, a document cannot be encoded, or its scores are not finite; the
+            message has its number. One without words has no clusters.
 
     Example:
 
@@ -189,6 +189,10 @@ def resolve(
             raise ValueError(f"there are {name} of {len(given)} documents, but {len(documents)} documents.")
         columns.append([None] * len(documents) if given is None else given)
     model, tokenizer = load_head((ElmoForCoreferenceResolution,), model, tokenizer, device)
+    if speakers is not None and not model.config.coreference_speakers:
+        raise ValueError("speakers are given, but the model reads none (coreference_speakers): leave them out.")
+    if genres is not None and model.config.coreference_num_genres is None:
+        raise ValueError("genres are given, but the model reads none (coreference_num_genres): leave them out.")
     found = []
     with evaluation_mode(model), torch.inference_mode():
         for number, each in enumerate(zip(*columns, strict=True)):

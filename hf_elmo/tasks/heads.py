@@ -62,6 +62,13 @@ def _require_words(model: ElmoTaskModel, tokenizer: ElmoTokenizer) -> None:
         )
 
 
+def batches_of(model: ElmoTaskModel, lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """As [`batches_by_length`]; a single row each where a layer is normalized over all words of a call
+    (`scalar_mix_layer_norm`): no row's result may depend on others."""
+    alone = model.config.use_elmo and model.config.scalar_mix_layer_norm
+    return ([number] for number in range(len(lengths))) if alone else batches_by_length(lengths, batch_tokens)
+
+
 def batches_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """The indices of rows of these lengths in batches of like length, each of at most `batch_tokens` with its padding,
     or a single row."""

@@ -33,7 +33,7 @@ from ..modeling_tasks_elmo import ElmoTaskModel
 from ..packing_elmo import compact, words_mask
 from ..tokenization_elmo import ElmoTokenizer
 from .coreference import resolve_one
-from .heads import NOT_FINITE, batches_by_length, load_head
+from .heads import NOT_FINITE, batches_of, load_head
 from .question_answering import BOUNDARIES, MAX_LENGTH, STRIDE, answer_all, encode_questions
 
 HEADS = (
@@ -243,7 +243,7 @@ class _Job:
 
     def _by_length(self, rows: list[_Words], bar: tqdm) -> list[dict[str, Any]]:
         records: list[dict[str, Any] | None] = [None] * len(rows)
-        for batch in batches_by_length([row.positions for row in rows], self.batch_tokens):
+        for batch in batches_of(self.model, [row.positions for row in rows], self.batch_tokens):
             for number, record in zip(batch, self._records([rows[i] for i in batch]), strict=True):
                 records[number] = record
             bar.update(len(batch))

@@ -17,7 +17,7 @@ from ..evaluation import evaluation_mode
 from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
 from ..optional import import_optional
 from ..tokenization_elmo import ElmoTokenizer
-from .heads import NOT_FINITE, batches_by_length, load_head
+from .heads import NOT_FINITE, batches_of, load_head
 
 MAX_LENGTH, STRIDE = 384, 128  # positions of a row, and words that a piece of a passage shares with the next
 MAX_ANSWER_WORDS = 17  # as Peters et al. 2018, appendix on question answering
@@ -411,7 +411,7 @@ def _logits(
     lengths = [len(mask) for mask in columns["attention_mask"]]
     found: list[Any] = [None] * len(lengths)
     with evaluation_mode(model), torch.inference_mode():
-        for batch in batches_by_length(lengths, batch_tokens):
+        for batch in batches_of(model, lengths, batch_tokens):
             rows = {key: [column[row] for row in batch] for key, column in columns.items()}
             output = model(**tokenizer.pad(rows, return_tensors="pt").to(model.device))
             both = zip(output.start_logits.double().cpu(), output.end_logits.double().cpu(), strict=True)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import DataCollatorForTokenClassification, EvalPrediction, TokenClassificationPipeline
+from transformers.pipelines.token_classification import AggregationStrategy
 
 from ..optional import import_optional
 from ..packing_elmo import compact, expand
@@ -81,7 +82,7 @@ def span_metrics(
             "precision": float(metrics.precision_score(truth, predicted, **options)),
             "recall": float(metrics.recall_score(truth, predicted, **options)),
             "f1": float(metrics.f1_score(truth, predicted, **options)),
-            "accuracy": float(metrics.accuracy_score(truth, predicted)),
+            "accuracy": float(metrics.accuracy_score(truth, predicted)) if any(truth) else 0.0,
         }
 
     return compute
@@ -108,13 +109,22 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
     def _forward(self, model_inputs: dict[str, Any]) -> dict[str, Any]:
         words = (model_inputs["special_tokens_mask"] == 0) & model_inputs["attention_mask"].bool()
         outputs = super()._forward(model_inputs)
-        crf = getattr(self.model, "crf", None)
+        crf, outputs["tags"] = getattr(self.model, "crf", None), outputs["logits"].argmax(2)
         if crf is not None:
             scores, inside = compact(outputs["logits"].to(words.device), words)
-            probabilities, tags = crf(scores, inside, marginals=True)[inside], crf(scores, inside)[inside]
-            crf_scores = _scores_of_tags(probabilities, tags)
-            outputs["logits"] = expand(crf_scores, words)
+            probabilities = crf(scores, inside, marginals=True)[inside]
+            # Their softmax is the probabilities themselves.
+            outputs["logits"] = expand(probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log(), words)
+            outputs["tags"] = expand(crf(scores, inside)[inside], words)
         return outputs
+
+    def postprocess(self, all_outputs: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """As in transformers, with the tags that `_forward` found: the label that is most probable by itself may be
+        none of the best sequence."""
+        for outputs in all_outputs:  # gather_pre_entities gets word_ids as they are
+            tags = outputs["tags"][0].tolist()
+            outputs["word_ids"] = list(zip(outputs["word_ids"] or [None] * len(tags), tags, strict=True))
+        return super().postprocess(all_outputs, *args, **kwargs)
 
     def gather_pre_entities(
         self,
@@ -124,29 +134,32 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         offset_mapping: list[tuple[int, int]] | None,
         special_tokens_mask: np.ndarray,
         aggregation_strategy: Any,
-        word_ids: list[int | None] | None = None,
+        word_ids: list[tuple[int | None, int]],
         word_to_chars_map: list[tuple[int, int]] | None = None,
         **kwargs: Any,
     ) -> list[dict[str, Any]]:
-        """A dictionary for each word, with its scores and its place in the text; no word is a part of another."""
+        """A dictionary for each word, with its tag, its scores and its place in the text; no word is a part of
+        another."""
         entities = []
         for index in np.flatnonzero(np.asarray(special_tokens_mask) == 0).tolist():
             start, end = (None, None) if offset_mapping is None else (int(place) for place in offset_mapping[index])
             if start is not None and word_to_chars_map is not None:
-                before = word_to_chars_map[word_ids[index]][0]
+                before = word_to_chars_map[word_ids[index][0]][0]
                 start, end = start + before, end + before
             word = self.tokenizer.convert_ids_to_tokens(np.asarray(input_ids[index]))
-            entity = {"word": word, "scores": scores[index], "start": start, "end": end}
+            entity = {"word": word, "scores": scores[index], "tag": word_ids[index][1], "start": start, "end": end}
             entities.append({**entity, "index": index, "is_subword": False})
         return entities
 
-
-def _scores_of_tags(probabilities: torch.Tensor, tags: torch.Tensor) -> torch.Tensor:
-    """Logarithms of `[words, labels]` probabilities, of which each word's tag has the largest.
-
-    The label that is most probable by itself may be none of the best sequence: then the two change places.
-    """
-    best, most = probabilities.max(1, keepdim=True)
-    tags = tags[:, None]
-    exchanged = probabilities.scatter(1, most, probabilities.gather(1, tags)).scatter(1, tags, best)
-    return exchanged.clamp(min=torch.finfo(exchanged.dtype).tiny).log()
+    def aggregate(self, pre_entities: list[dict[str, Any]], aggregation_strategy: Any) -> list[dict[str, Any]]:
+        """The words with their tags, whose probabilities are the scores; spans by every strategy but `"none"`: where no
+        word is a part of another they are the same."""
+        entities = [
+            {
+                "entity": self.model.config.id2label[one["tag"]],
+                "score": one["scores"][one["tag"]],
+                **{key: one[key] for key in ("index", "word", "start", "end")},
+            }
+            for one in pre_entities
+        ]
+        return entities if aggregation_strategy == AggregationStrategy.NONE else self.group_entities(entities)

@@ -36,7 +36,7 @@ def read_word_vectors(
 
     Raises:
         ValueError: the file is not of these formats, is cut off, has more than it says, or holds a number that is not
-            finite; or `limit` is under 1.
+            finite; `limit` is under 1, or `words` is a string.
 
     Example:
 
@@ -47,6 +47,8 @@ def read_word_vectors(
     >>> model = ElmoForSequenceClassification.from_pretrained(folder, **fields)
     >>> model.set_word_vectors(vectors)
     ```"""
+    if isinstance(words, str):
+        raise ValueError(f"words are the string {words!r:.40}: put it into a list.")
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}, but must be 1 or more, or None for all vectors.")
     path = Path(path)

@@ -239,7 +239,10 @@ def test_what_cannot_be_resolved(tokenizer: ElmoTokenizer) -> None:
             with pytest.raises(ValueError, match=f"there are {name} of {len(given)} documents, but 2 documents"):
                 resolve(make(), documents, tokenizer=tokenizer, **{name: given})
     with pytest.raises(ValueError, match="document 1: there are 2 speakers, but 1 sentences"):
-        resolve(make(), documents, tokenizer=tokenizer, speakers=[["a"], ["a", "b"]])
+        resolve(make(coreference_speakers=True), documents, tokenizer=tokenizer, speakers=[["a"], ["a", "b"]])
+    for name, given in (("speakers", [["a"], ["b"]]), ("genres", [0, 0])):
+        with pytest.raises(ValueError, match=rf"{name} are given, but the model reads none \(coreference_"):
+            resolve(make(), documents, tokenizer=tokenizer, **{name: given})
     with pytest.raises(ValueError, match=r"document 1: sentence 0 is the string 'Ann saw a dog .', but must be a list"):
         resolve(make(), ["Ann saw .", ["Ann saw a dog .", "She ran ."]], tokenizer=tokenizer)
     with pytest.raises(ValueError, match="must be a list of documents, but is the string 'Ann ran"):

@@ -562,6 +562,23 @@ def test_a_model_without_a_head_is_refused(tmp_path: Path) -> None:
         predict(random_model(ElmoConfig(**TINY)), TEXTS)
 
 
+@pytest.mark.parametrize("head", [ElmoForSequenceClassification, ElmoForTokenClassification])
+def test_a_mix_with_layer_normalization_reads_each_text_alone(tmp_path: Path, head: type) -> None:
+    """AllenNLP normalizes over all words of a call."""
+    folder = checkpoint(tmp_path, head, scalar_mix_layer_norm=True)
+    together = predict(folder, TEXTS, batch_tokens=4096, device="cpu")
+    assert together == [predict(folder, [text], device="cpu")[0] for text in TEXTS]
+
+
+def test_a_pair_of_texts_is_no_list_of_words(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path)
+    with pytest.raises(
+        TypeError, match=r"row 1: expected one text, got a pair of them, \('Rain fell \.', 'So\?'\); give"
+    ):
+        predict(folder, ["Rain .", ("Rain fell .", "So?")], device="cpu")
+    assert predict(folder, [("Rain", "fell")], device="cpu") == predict(folder, [["Rain", "fell"]], device="cpu")
+
+
 def test_the_model_has_its_mode_back() -> None:
     model = random_model(ElmoConfig(**TINY), ElmoForSequenceClassification).train()
     assert len(predict(model, iter(TEXTS), tokenizer=ElmoTokenizer())) == 7

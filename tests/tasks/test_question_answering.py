@@ -217,6 +217,13 @@ def test_answers_of_tokenized_text(words: ElmoTokenizer) -> None:
         assert passage[record["start"] : record["end"]] == record["answer"]
 
 
+def test_a_mix_with_layer_normalization_reads_each_question_alone(words: ElmoTokenizer) -> None:
+    model = make(scalar_mix_layer_norm=True)
+    together = answer(model, QUESTIONS, PASSAGES, tokenizer=words)
+    alone = [answer(model, *each, tokenizer=words) for each in zip(QUESTIONS, PASSAGES, strict=True)]
+    assert [one["score"] for one in together] == [one["score"] for one in alone]
+
+
 def test_what_cannot_answer(words: ElmoTokenizer, tmp_path: Path) -> None:
     tagger = ElmoForTokenClassification(ElmoConfig(**TINY))
     with pytest.raises(

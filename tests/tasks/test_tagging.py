@@ -13,6 +13,7 @@ from hf_elmo import (
     ElmoTokenClassificationPipeline,
     ElmoTokenizer,
     TaggingCollator,
+    predict,
     span_metrics,
 )
 from tests.conftest import TINY, random_model
@@ -88,6 +89,11 @@ def test_metrics_of_spans() -> None:
     assert found == {"precision": 2 / 3, "recall": 2 / 3, "f1": pytest.approx(2 / 3), "accuracy": 5 / 6}
     logits = np.eye(5)[np.maximum(tags, 0)]
     assert span_metrics(IDS, "IOB2")(EvalPrediction(logits, labels)) == found
+
+
+def test_metrics_where_no_word_has_a_label() -> None:
+    found = span_metrics(IDS)(EvalPrediction(np.zeros((1, 3, 5)), np.full((1, 3), -100)))
+    assert found == dict.fromkeys(("precision", "recall", "f1", "accuracy"), 0.0)
 
 
 def test_a_scheme_is_counted_strictly() -> None:
@@ -173,4 +179,10 @@ def test_the_pipeline_joins_words_into_spans(strategy: str) -> None:
     words = tokenizer.split_into_words([TEXT])[0]
     assert found["word"] == " ".join(words)
     weights = torch.tensor([1.0, 2.718281828, 7.389056, 1.0, 1.0])
-    assert float(found["score"]) == pytest.approx(float(weights.amax() / weights.sum()), rel=1e-4)
+    of_words = (weights / weights.sum())[[1] + [2] * (len(words) - 1)]
+    assert float(found["score"]) == pytest.approx(float(of_words.mean()), rel=1e-4)
+    alone = tag(TEXT)
+    assert [one["entity"] for one in alone] == ["B-x"] + ["I-x"] * (len(words) - 1)
+    predicted = predict(model, [TEXT], tokenizer=tokenizer, progress=False)[0]
+    assert predicted["tags"] == [one["entity"] for one in alone]
+    assert [float(one["score"]) for one in alone] == pytest.approx(predicted["probabilities"], rel=1e-4)

@@ -53,6 +53,8 @@ def test_some_words_only(tmp_path: Path, name: str) -> None:
         read_word_vectors(tmp_path / name, words=["dog"])
     with pytest.raises(ValueError, match="limit is 0"):
         read_word_vectors(tmp_path / name, limit=0)
+    with pytest.raises(ValueError, match="words are the string 'the': put it into a list"):
+        read_word_vectors(tmp_path / name, words="the")
 
 
 def test_words_with_spaces_and_words_that_come_twice(tmp_path: Path) -> None:
