@@ -235,6 +235,12 @@ def test_the_loss_that_the_labels_show(inputs: dict, problem: str, labels: Tenso
     assert model.config.problem_type == problem
 
 
+def test_truth_values_are_classes(inputs: dict) -> None:
+    labels, model = torch.tensor([True, False, False, True]), make(num_labels=2)
+    assert model(**inputs, labels=labels).loss == model(**inputs, labels=labels.long()).loss
+    assert model.config.problem_type == "single_label_classification"
+
+
 def test_one_output_and_whole_numbers_need_a_word(inputs: dict) -> None:
     labels = torch.tensor([1, 0, 0, 1])
     with pytest.raises(ValueError, match=r"num_labels is 1.*problem_type"):
