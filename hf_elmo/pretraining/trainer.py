@@ -45,7 +45,18 @@ RECIPE = (
     *("optim", "learning_rate", "lr_scheduler_type", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
     *("max_grad_norm", "gradient_accumulation_steps", "warmup_steps", "bf16", "fp16", "seed"),
     *("adagrad_accumulator", "loss_scale", "reset_state", "lr_scheduler_kwargs", "optim_args"),
+    *("average_tokens_across_devices", "optim_target_modules", "neftune_noise_alpha", "tf32"),
+    *("metric_for_best_model", "greater_is_better"),  # that the best model so far is compared by
 )
+# Those of them that earlier versions did not record, and what they are taken to have been.
+RECIPE_DEFAULTS = {
+    "average_tokens_across_devices": True,
+    "optim_target_modules": None,
+    "neftune_noise_alpha": None,
+    "tf32": None,
+    "metric_for_best_model": "loss",
+    "greater_is_better": False,
+}
 
 
 # Arguments of what Trainer does itself, and this one in its own way.
@@ -444,6 +455,8 @@ class ElmoPreTrainer(Trainer):
 
     def _recipe(self) -> dict[str, Any]:
         arguments = self.args.to_dict()
+        # As Trainer has it: "loss" is "eval_loss", and what a best model is compared by where nothing is given.
+        arguments["metric_for_best_model"] = (arguments["metric_for_best_model"] or "loss").removeprefix("eval_")
         return {name: arguments.get(name) for name in RECIPE}
 
     def _load_position(self, folder: Path) -> None:
@@ -460,7 +473,7 @@ class ElmoPreTrainer(Trainer):
                 "would go on with other words. Resume with that version, or train on from its weights (init, --init)."
             )
         require_files(folder, record, self._needed_files(), contents=self.args.local_process_index == 0)
-        self._require_same(folder, "training argument", record.get("recipe", {}), self._recipe())
+        self._require_same(folder, "training argument", RECIPE_DEFAULTS | record.get("recipe", {}), self._recipe())
         saved, mine = record.get("held_out", {}), self._held_out()
         self._require_same(folder, "held-out text", saved, {name: mine.get(name) for name in saved})
         if "init" in record:  # of this version

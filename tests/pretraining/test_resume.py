@@ -13,7 +13,7 @@ from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import load_file, save_file
 from transformers import TrainerState
 
-from hf_elmo.pretraining import checkpoints, recipe
+from hf_elmo.pretraining import checkpoints, recipe, trainer
 from hf_elmo.pretraining.checkpoints import DATA_FILE, OWN_SHA256, last_whole_checkpoint
 from hf_elmo.pretraining.recipe import pretrain
 from hf_elmo.pretraining.text import TextFiles
@@ -235,6 +235,8 @@ def test_weights_of_another_model_are_refused(text, tmp_path):
         ({"loss_scale": 1.0}, r"loss_scale 20\.0, but this run has 1\.0"),
         ({"lr_scheduler_kwargs": {"power": 2}}, r"lr_scheduler_kwargs None, but this run has \{'power': 2\}"),
         ({"config": {**TINY, "hidden_dropout": 0.3}}, r"hidden_dropout 0\.1, but this run has 0\.3"),
+        ({"neftune_noise_alpha": 5.0}, r"neftune_noise_alpha None, but this run has 5\.0"),
+        ({"average_tokens_across_devices": False}, "average_tokens_across_devices True, but this run has False"),
         ({"seed": 9}, "seed 8, but this run has 9"),
         ({"batch_size": 4}, "batch_size 3, but this run has 4"),
     ],
@@ -244,6 +246,34 @@ def test_another_recipe_is_refused(text, tmp_path, changes, message):
     train(tmp_path / "out", text, max_steps=2)
     with pytest.raises(ValueError, match=message):
         train(tmp_path / "out", text, resume=True, **changes)
+
+
+def test_what_an_earlier_version_did_not_record_is_taken_to_be_the_default(text, tmp_path):
+    train(tmp_path / "out", text, max_steps=2)
+    file = last_whole_checkpoint(tmp_path / "out") / DATA_FILE
+    record = json.loads(file.read_text())
+    del record[OWN_SHA256]
+    for name in trainer.RECIPE_DEFAULTS:
+        del record["recipe"][name]
+    file.write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"neftune_noise_alpha None, but this run has 5\.0"):
+        train(tmp_path / "out", text, resume=True, neftune_noise_alpha=5.0)
+    train(tmp_path / "out", text, resume=True, metric_for_best_model="eval_loss")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"metric_for_best_model": "perplexity"}, "metric_for_best_model 'loss', but this run has 'perplexity'"),
+        ({"greater_is_better": True}, "greater_is_better False, but this run has True"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_the_best_by_one_metric_is_not_compared_by_another(adapted, tmp_path, changes, message):
+    how = {**adapted.how, "num_train_epochs": 1}
+    pretrain(tmp_path / "out", adapted.text, **how)
+    with pytest.raises(ValueError, match=message):
+        pretrain(tmp_path / "out", adapted.text, resume=True, **how, **changes)
 
 
 def test_another_text_is_refused(text, tmp_path):
