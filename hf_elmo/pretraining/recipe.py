@@ -18,10 +18,11 @@ from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
+from ..embedding.corpus import require_tokenizer
 from ..fingerprints import model_fingerprint
 from ..locks import locked
 from ..modeling_pretraining_elmo import ElmoForPreTraining
-from ..shipped import load_checkpoint, load_tokenizer
+from ..shipped import load_checkpoint, load_tokenizer, named
 from ..tokenization_elmo import ElmoTokenizer
 from .checkpoints import last_whole_checkpoint, remove_checkpoints, remove_weights, require_free
 from .data import PackedWindows, PaddedTexts
@@ -178,7 +179,8 @@ def pretrain(
     args = _arguments(output, init, batch_size, arguments)
     longest = {name: value for name, value in (config or {}).items() if name == "max_word_length"}
     splitting = "lm1b" if word_splitting is None else word_splitting
-    tokenizer = load_tokenizer(init) if init else ElmoTokenizer(word_splitting=splitting, **longest)
+    tokenizer = _tokenizer(init) if init else ElmoTokenizer(word_splitting=splitting, **longest)
+    _require_read_fields(tokenizer, init, config or {})
     splitter = None if pretokenized else tokenizer
     source = open_texts(texts, splitter, layout == "documents", text_column)
     evaluated = None if held_out is None else open_texts(held_out, splitter, layout == "documents", text_column)
@@ -207,6 +209,28 @@ def pretrain(
             model, args, dataset, evaluated, tokenizer, init_sha256=begins_with, callbacks=callbacks
         )
         return _run(trainer, evaluated, checkpoint, bool(init) and arguments.get("load_best_model_at_end", True))
+
+
+def _tokenizer(init: str | Path) -> ElmoTokenizer:
+    """That of `init`; its errors come before a warning that it has none."""
+    with named(init) as place:
+        begun = ElmoConfig.from_pretrained(place)
+    tokenizer = load_tokenizer(init)
+    require_tokenizer(begun, tokenizer)
+    return tokenizer
+
+
+def _require_read_fields(tokenizer: ElmoTokenizer, init: str | Path | None, given: Mapping[str, Any]) -> None:
+    """Refuses fields of a configuration for which the tokenizer writes no numbers (ValueError)."""
+    with_words = tokenizer.row_length > tokenizer.max_word_length
+    why = "the tokenizer is that of init" if init else "the new tokenizer writes bytes, and no ids of words"
+    for name, differs in (
+        ("char_units", given.get("char_units", tokenizer.char_units) != tokenizer.char_units),
+        ("word_vocab_size", given.get("word_vocab_size") is not None and not with_words),
+        ("max_word_length", given.get("max_word_length", tokenizer.max_word_length) != tokenizer.max_word_length),
+    ):
+        if differs:
+            raise ValueError(f"{name} is {given[name]!r}, but {why}: leave it out of config (--config).")
 
 
 @contextmanager

@@ -439,6 +439,15 @@ def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
         ({"window": 0}, "window is 0, but must be 1 or more"),
         ({"word_splitting": ""}, "word_splitting"),
         ({"init": "elmo-mini-en", "word_splitting": "whitespace"}, "the tokenizer is that of init: leave it out"),
+        ({"config": {**TINY, "char_units": "unicode"}}, "char_units is 'unicode', but the new tokenizer writes bytes"),
+        (
+            {"config": {**TINY, "word_vocab_size": 10, "word_embedding_size": 4}},
+            "word_vocab_size is 10, but .* no ids of words: leave it out of config",
+        ),
+        (
+            {"init": "elmo-mini-en", "config": {"max_word_length": 20}},
+            "max_word_length is 20, but the tokenizer is that of init: leave it out of config",
+        ),
         ({"init": "elmo-mini-en", "vocabulary_size": 9}, "vocabulary_size is 9, but the words are those of init"),
         ({"vocabulary": "v.txt", "vocabulary_size": 9}, "vocabulary_size is 9, but the words are those of vocabulary"),
         ({"config": {**TINY, "vocab_size": 9}}, "vocab_size is 9, but it is the number of words of the vocabulary"),
@@ -467,6 +476,12 @@ def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
 def test_wrong_options_are_named(files, tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
         pretrain(tmp_path / "out", files["general"], **arguments)
+
+
+def test_an_init_that_does_not_exist_is_named_without_a_warning_of_its_tokenizer(files, tmp_path, caplog):
+    with pytest.raises(OSError, match="model 'no-such-model' does not exist"):
+        pretrain(tmp_path / "out", files["domain"], init="no-such-model", **{**SMALL, "config": None})
+    assert "tokenizer_config.json" not in caplog.text
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------
