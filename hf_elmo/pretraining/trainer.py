@@ -158,7 +158,8 @@ class ElmoPreTrainer(Trainer):
 
     Raises:
         ValueError: the dataset was made for another process, one process would use several GPUs, `hub_strategy` is not
-            `"end"`, or an argument is about batches, metrics or a loss that Trainer makes.
+            `"end"`, `save_only_model` would leave nothing to resume from, or an argument is about batches, metrics or a
+            loss that Trainer makes.
     """
 
     def __init__(
@@ -181,6 +182,11 @@ class ElmoPreTrainer(Trainer):
         for name in ("auto_find_batch_size", "ignore_data_skip", "dataloader_num_workers", "dataloader_drop_last"):
             if getattr(args, name):
                 raise ValueError(f"{name} is {getattr(args, name)!r}, but batches are made here, one after another.")
+        if args.save_only_model:
+            raise ValueError(
+                "save_only_model is True, but a training is resumed from whole checkpoints, with the optimizer's "
+                "state: leave it out."
+            )
         for name, remedy in WITHOUT_EFFECT.items():
             if getattr(args, name) != args.__dataclass_fields__[name].default:
                 raise ValueError(f"{name} is {getattr(args, name)!r}, but has no effect here: {remedy}.")
@@ -230,8 +236,9 @@ class ElmoPreTrainer(Trainer):
             resume_from_checkpoint: a checkpoint's folder, or `True` for the last whole one in `args.output_dir`.
 
         Raises:
-            ValueError: there is no whole checkpoint, one of its files is missing or damaged, or this run would go on
-                otherwise than the interrupted one: with another text, recipe, configuration or number of processes.
+            ValueError: there is no whole checkpoint, one of its files is missing or damaged, this run has fewer steps
+                than were made, or it would go on otherwise than the interrupted one: with another text, recipe,
+                configuration or number of processes.
             FloatingPointError: the training diverged.
         """
         if resume_from_checkpoint is True:
@@ -239,6 +246,7 @@ class ElmoPreTrainer(Trainer):
             if resume_from_checkpoint is None:
                 raise ValueError(f"there is no checkpoint in {self.args.output_dir} to resume from.")
         self._lstm_state, self._stopped_early, self._steps_planned, self._steps_before = None, False, None, None
+        self._steps_made = 0
         self._require_one_text()
         if resume_from_checkpoint:
             resume_from_checkpoint = str(resume_from_checkpoint)
@@ -273,6 +281,11 @@ class ElmoPreTrainer(Trainer):
 
     def _init_training_state(self, max_steps: int, *args: Any) -> tuple[int, int]:
         planned = self._steps_planned or max_steps
+        if max_steps < self._steps_made:
+            raise ValueError(
+                f"the interrupted run made {self._steps_made} updates, but this one has {max_steps}: resume with as "
+                "many or more (max_steps, --steps), or train anew into another folder."
+            )
         if planned != max_steps and not self._as_fast_so_far(planned, max_steps):
             raise ValueError(
                 f"the interrupted run had {planned} steps and this one has {max_steps}, but the learning rates of "

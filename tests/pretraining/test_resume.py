@@ -392,6 +392,20 @@ def test_another_number_of_steps_is_refused_where_the_schedule_depends_on_it(tex
         train(tmp_path / "out", text, resume=True, lr_scheduler_type="linear")
 
 
+def test_fewer_steps_than_were_made_are_refused(text, tmp_path):
+    train(tmp_path / "out", text)
+    before = files_of(tmp_path / "out")
+    with pytest.raises(ValueError, match=r"made 5 updates, but this one has 3: resume with as many or more .*--steps"):
+        train(tmp_path / "out", text, resume=True, max_steps=3)
+    assert files_of(tmp_path / "out") == before
+
+
+def test_checkpoints_that_could_not_be_resumed_are_refused(text, tmp_path):
+    with pytest.raises(ValueError, match="save_only_model is True, but a training is resumed from whole checkpoints"):
+        train(tmp_path / "out", text, save_only_model=True)
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_end_may_be_moved_before_the_step_size_falls(text, tmp_path):
     how = {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": 2}}
     expected = train(tmp_path / "whole", text, **how)
