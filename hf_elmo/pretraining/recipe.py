@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import EarlyStoppingCallback, TrainerCallback, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import IntervalStrategy
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
 from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
@@ -161,6 +162,7 @@ def pretrain(
         FileNotFoundError: a pattern matches no file, or there is no folder `init`.
         FileExistsError: `output` holds a trained model, or checkpoints, and neither `resume` nor `overwrite` is given.
         FloatingPointError: the training diverged; nothing of it is saved but the checkpoints before.
+        OSError: a checkpoint or the model could not be written.
 
     Where it raises before the training has begun, nothing in `output` has changed.
     """
@@ -415,6 +417,23 @@ def _run(
         logger.warning("Held-out perplexity did not decrease: the model is left unchanged.")
         model.load_state_dict(unchanged)
         after = before
+    try:
+        _save(trainer)
+    except (OSError, RuntimeError, SafetensorError) as error:
+        last = last_whole_checkpoint(args.output_dir)
+        if last is None:
+            remedy = "No checkpoint was kept (save_strategy): make room, and train again."
+        else:
+            all_of_it = last.name == f"{PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
+            kept = f"Nothing is lost, {last.name} is whole" if all_of_it else f"{last.name} is whole"
+            remedy = f"{kept}: make room, and continue with resume=True (--resume)."
+        raise OSError(f"the model could not be written to {args.output_dir} ({error}). {remedy}") from error
+    return Pretrained(Path(args.output_dir), before, after)
+
+
+def _save(trainer: ElmoPreTrainer) -> None:
+    """The model and the state of its training, in the place of an earlier run's."""
+    args = trainer.args
     if args.should_save:
         remove_weights(Path(args.output_dir))  # of an earlier run, never beside this one's vocabulary
     trainer.save_model()
@@ -422,7 +441,6 @@ def _run(
         if trainer.state.best_model_checkpoint:  # in what is published, no path of this machine
             trainer.state.best_model_checkpoint = Path(trainer.state.best_model_checkpoint).name
         trainer.save_state()
-    return Pretrained(Path(args.output_dir), before, after)
 
 
 def describe(result: Perplexity) -> str:

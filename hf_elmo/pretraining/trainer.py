@@ -451,9 +451,12 @@ class ElmoPreTrainer(Trainer):
                 best = self.state.best_model_checkpoint
                 remove_old(Path(run), limit, {folder, folder if best is None else Path(best)})
         except (OSError, RuntimeError, SafetensorError) as error:
-            raise OSError(
-                f"{folder} could not be written ({error}). The checkpoint before it is whole: resume from there."
-            ) from error
+            before = last_whole_checkpoint(run)
+            kept = (
+                "No checkpoint is whole yet" if before is None else f"The checkpoint before it, {before.name}, is whole"
+            )
+            remedy = f"{kept}: make room, and continue with resume=True (--resume)."
+            raise OSError(f"{folder} could not be written ({error}). {remedy}") from error
         finally:
             self.args.save_total_limit = limit
 

@@ -82,13 +82,18 @@ class Vocabulary:
             )
 
     def save(self, path: str | Path) -> None:
-        """Writes the file that `load` and bilm-tf read, whole or not at all; its folder is made where there is none."""
+        """Writes the file that `load` and bilm-tf read, whole or not at all; its folder is made where there is none.
+        OSError where it cannot be written."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.draft")
         try:
             draft.write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8", newline="\n")
             os.replace(draft, path)
+        except OSError as error:
+            if error.filename is not None:  # it is named already
+                raise
+            raise OSError(f"{path} could not be written ({error}): make room, or choose another place.") from error
         finally:
             draft.unlink(missing_ok=True)
 

@@ -149,12 +149,44 @@ def test_a_full_disk_leaves_the_checkpoint_before(text, tmp_path, file, capsys):
         *config,
     ]
     assert main(command) == 1
-    assert "checkpoint-4 could not be written" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "checkpoint-4 could not be written" in said
+    assert "The checkpoint before it, checkpoint-2, is whole: make room, and continue with" in said
     assert (tmp_path / "out" / "checkpoint-2").is_dir(), "the older one must stay until the new one is whole"
     full.unlink()
     assert main([*command, "--resume"]) == 0
     assert_equal(expected, load_file(tmp_path / "out" / "model.safetensors"))
     assert [path.name for path in (tmp_path / "out").glob("checkpoint-*")] == ["checkpoint-5"]
+
+
+def test_a_disk_that_is_full_at_the_first_checkpoint(text, tmp_path):
+    expected = train(tmp_path / "whole", text)
+    full = tmp_path / "out" / "checkpoint-2" / "optimizer.pt"
+    full.parent.mkdir(parents=True)
+    full.symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"checkpoint-2 could not be written .* No checkpoint is whole yet: make room"):
+        train(tmp_path / "out", text)
+    full.unlink()
+    assert_equal(expected, train(tmp_path / "out", text, resume=True))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        ("steps", "Nothing is lost, checkpoint-5 is whole: make room, and continue"),
+        ("no", "No checkpoint was kept"),
+    ],
+)
+def test_a_disk_that_is_full_at_the_end(text, tmp_path, strategy, message):
+    expected = train(tmp_path / "whole", text)
+    full = tmp_path / "out" / "config.json"
+    full.parent.mkdir()
+    full.symlink_to("/dev/full")
+    with pytest.raises(OSError, match=rf"the model could not be written to .*No space left on device\)\. {message}"):
+        train(tmp_path / "out", text, save_strategy=strategy)
+    full.unlink()
+    if strategy == "steps":
+        assert_equal(expected, train(tmp_path / "out", text, resume=True))
 
 
 # -- a checkpoint that lacks something, or a run that is another -------------------------------------------------------

@@ -87,6 +87,14 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["vocab.txt"]
 
 
+def test_a_full_disk_is_named_with_the_file(tmp_path):
+    """/dev/full refuses each write as a full disk does."""
+    (tmp_path / ".vocab.txt.draft").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"vocab\.txt could not be written \(.*No space left on device\): make room"):
+        build_vocabulary(SENTENCES).save(tmp_path / "vocab.txt")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_special_words_may_stand_anywhere_in_a_file():
     vocabulary = Vocabulary(["the", "<UNK>", "</S>", "<S>"])
     assert (vocabulary.bos_id, vocabulary.eos_id, vocabulary.unk_id) == (3, 2, 1)
