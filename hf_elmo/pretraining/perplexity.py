@@ -42,11 +42,12 @@ class Perplexity:
     unknown: float
 
     @classmethod
-    def of(cls, totals: Sequence[float]) -> "Perplexity":
-        """From sums: forward NLL, backward NLL, predictions, sentences, unknown words."""
+    def of(cls, totals: Sequence[float], empty: str = "") -> "Perplexity":
+        """From sums: forward NLL, backward NLL, predictions, sentences, unknown words; ValueError, which says what is
+        `empty`, where there are none."""
         forward, backward, words, sentences, unknown = totals
         if words == 0:
-            raise ValueError("there is no text to compute a perplexity of.")
+            raise ValueError(f"there is no text to compute a perplexity of{empty and ': '}{empty}.")
         losses = forward / words, backward / words, (forward + backward) / words / 2
         return cls(*map(_exp, losses), int(words), int(sentences), float(unknown / words))
 
@@ -100,7 +101,8 @@ def perplexity(
     with evaluation_mode(model):
         if stateful:
             return Perplexity.of(_stateful_totals(model, tokenizer, source, batch_size))
-        return Perplexity.of(nll_totals(model, WordEncoder(tokenizer), source.read(), words_per_batch))
+        totals = nll_totals(model, WordEncoder(tokenizer), source.read(), words_per_batch)
+        return Perplexity.of(totals, getattr(source, "why_empty", ""))
 
 
 @torch.no_grad()

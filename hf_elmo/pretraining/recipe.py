@@ -93,6 +93,12 @@ class _Share:
         """One of how many texts of the source is held out of it; `None` for the held-out texts."""
         return None if self.held_out else HELD_OUT_EVERY
 
+    @property
+    def why_empty(self) -> str:
+        """What to say where no words are read."""
+        texts = sum(1 for _ in self.source.read())
+        return f"of every {HELD_OUT_EVERY} texts one is held out, but there are {texts}"
+
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
         return self.source.fingerprint

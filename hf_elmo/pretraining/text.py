@@ -111,6 +111,12 @@ class TextFiles:
         return {**self._outline, "sha256": digest.hexdigest()}
 
     @property
+    def why_empty(self) -> str:
+        """What to say where no words are read."""
+        others = f" and {len(self.files) - 1} others have" if len(self.files) > 1 else " has"
+        return f"{self.files[0]}{others} no words"
+
+    @property
     def _outline(self) -> dict[str, Any]:
         return {
             "files": len(self.files),
@@ -260,6 +266,11 @@ class DatasetTexts:
     def sampled_fingerprint(self) -> dict[str, Any]:
         """`fingerprint`, which is found at once."""
         return self.fingerprint
+
+    @property
+    def why_empty(self) -> str:
+        """What to say where no words are read."""
+        return f"the rows have no words in the column {self.column!r}"
 
     def _lines(self, text: str) -> list[str]:
         if self.documents:

@@ -92,6 +92,9 @@ def test_the_model_is_put_back_into_training_mode(model, tokenizer):
     assert model.training
 
 
-def test_no_text_is_an_error(model, tokenizer):
+def test_no_text_is_an_error(model, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="no text"):
         perplexity(model, tokenizer, DatasetTexts([]))
+    (tmp_path / "blank.txt").write_text("\n")
+    with pytest.raises(ValueError, match=r"no text to compute a perplexity of: .*blank\.txt has no words\."):
+        perplexity(model, tokenizer, tmp_path / "blank.txt")

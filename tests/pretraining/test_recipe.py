@@ -299,6 +299,17 @@ def test_a_domain_lowers_the_perplexity_of_its_held_out_text(general, files, tmp
     assert ElmoTokenizer.from_pretrained(result.folder).vocabulary == ElmoTokenizer.from_pretrained(general).vocabulary
 
 
+def test_held_out_text_without_words_is_named(general, files, tmp_path):
+    files["held_out"].write_text("\n \n")
+    with pytest.raises(ValueError, match=r"a perplexity of: .*held_out\.txt has no words; give text .*--held-out"):
+        pretrain(tmp_path / "out", files["general"], files["held_out"], **SMALL, max_steps=1)
+    files["domain"].write_text("\n".join(DOMAIN[: HELD_OUT_EVERY - 1]))
+    says = f"a perplexity of: of every {HELD_OUT_EVERY} texts one is held out, but there are {HELD_OUT_EVERY - 1}; give"
+    with pytest.raises(ValueError, match=says):
+        pretrain(tmp_path / "out", files["domain"], init=general, **{**SMALL, "config": None}, max_steps=1)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_model_that_gets_worse_is_left_as_it_was(general, files, tmp_path):
     harmful = {"learning_rate": 50.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "max_steps": 3}
     result = pretrain(tmp_path / "out", files["domain"], init=general, **{**SMALL, "config": None}, **harmful)
