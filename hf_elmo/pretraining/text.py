@@ -7,11 +7,12 @@ import hashlib
 import itertools
 import json
 import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from transformers.utils import logging
 
@@ -27,6 +28,10 @@ Text = list[Words]  # a sentence alone, or the sentences of a document
 TEXTS_AT_ONCE = 1024  # split together: the tokenizer is faster on many
 SAMPLES, SAMPLE_BYTES = 64, 2**16  # of a text whose fingerprint is not of all its bytes
 NO_TEXT = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".tar", ".tgz", ".zip", ".arrow", ".fasta", ".fa", ".faa")
+LINE_END, LINE_BYTES = (
+    re.compile(rb"\r\n?|\n"),
+    2**12,
+)  # of a line whose end is looked for, so many bytes are read at once
 ENOUGH_FILES = 20  # gzipped ones for each process, from which on each file is read by one process
 
 
@@ -174,8 +179,8 @@ class TextFiles:
             return place
         with open(file, "rb") as lines:
             lines.seek(place - 1)
-            lines.readline()
-            while self.documents and lines.readline().decode(errors="replace").strip():
+            _read_line(lines)
+            while self.documents and _read_line(lines).decode(errors="replace").strip():
                 pass
             return lines.tell()
 
@@ -386,6 +391,22 @@ def _require_plain_text(file: str) -> None:
             f"{file} is no plain text, by its ending {endings[-1]}: give a sentence a line in a .txt, Parquet, or from "
             "Python a datasets.Dataset (datasets.load_dataset reads JSON lines and CSV)."
         )
+
+
+def _read_line(file: IO[bytes]) -> bytes:
+    """The next line with its end, as `read_lines` has them: `\\n`, `\\r\\n`, or `\\r` alone."""
+    start, line = file.tell(), b""
+    while chunk := file.read(LINE_BYTES):
+        line += chunk
+        if found := LINE_END.search(line, len(line) - len(chunk)):
+            break
+    else:
+        return line
+    if found.end() == len(line) and found[0] == b"\r":  # perhaps the first half of an end
+        line += file.read(1)
+    line = line[: LINE_END.search(line, found.start()).end()]
+    file.seek(start + len(line))
+    return line
 
 
 def _is_gzipped(file: str) -> bool:

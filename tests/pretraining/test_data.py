@@ -438,7 +438,7 @@ LINES = [f"{number} {'word ' * (number * 7 % 11)}süß" for number in range(40)]
 
 def corpus(folder: Path, kind: str) -> Path:
     """Files of very different sizes with `LINES`, some with blank lines between them; a pattern for them."""
-    endings = {"crlf": "\r\n", "blank lines": "\n\n \n"}
+    endings = {"crlf": "\r\n", "cr": "\r", "blank lines": "\n\n \n"}
     for number, lines in enumerate((LINES[:1], [], LINES[1:4], LINES[4:33], LINES[33:])):
         text = endings.get(kind, "\n").join(lines)  # no end after the last line
         file = folder / f"{number}.txt"
@@ -455,7 +455,7 @@ def in_parts(source: TextFiles | DatasetTexts, world_size: int) -> list[list]:
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 7])
-@pytest.mark.parametrize("kind", ["plain", "crlf", "blank lines", "gzipped", "some gzipped"])
+@pytest.mark.parametrize("kind", ["plain", "crlf", "cr", "blank lines", "gzipped", "some gzipped"])
 def test_each_sentence_of_files_is_in_exactly_one_part(tmp_path, kind, world_size):
     source = TextFiles(corpus(tmp_path, kind))
     parts = in_parts(source, world_size)
@@ -486,12 +486,23 @@ def test_no_document_is_cut(tmp_path, world_size):
 
 def test_each_byte_is_cut_right(tmp_path):
     """Whatever the lines' lengths, no line is lost or read twice where a part ends in it, at its end or beside it."""
-    for end in ("\n", "\r\n"):
+    for end in ("\n", "\r\n", "\r"):
         for length in range(1, 8):
             (tmp_path / "a.txt").write_bytes((f"{'x' * length}{end}" * 3 + "ü").encode())
             source = TextFiles(tmp_path / "a.txt")
             for world_size in range(2, 30):
                 assert list(itertools.chain(*in_parts(source, world_size))) == list(source.read())
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("documents", [False, True])
+def test_lines_longer_than_what_is_read_at_once_are_cut_right(tmp_path, monkeypatch, end, documents):
+    monkeypatch.setattr(text_module, "LINE_BYTES", 3)
+    (tmp_path / "a.txt").write_bytes(end.join(["one two", "three", "", "four five six", "", "", "seven"]).encode())
+    source = TextFiles(tmp_path / "a.txt", documents=documents)
+    assert [len(text) for text in source.read()] == ([2, 1, 1] if documents else [1] * 4)
+    for world_size in range(2, 40):
+        assert list(itertools.chain(*in_parts(source, world_size))) == list(source.read())
 
 
 def test_a_mark_of_the_byte_order_is_left_in_the_middle_of_a_file(tmp_path):
