@@ -578,8 +578,9 @@ def _add_vocab(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--min-count", type=int, default=1, metavar="N", help="leave rarer words out [1]")
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     _add_pretokenized(parser)
+    parser.add_argument("--word-splitting", choices=_WORD_SPLITTINGS, help="as the model's tokenizer splits [lm1b]")
     _add_parquet_column(parser)
-    parser.set_defaults(run=_vocab)
+    parser.set_defaults(run=_vocab, error=parser.error)
 
 
 def _vocab(options: argparse.Namespace) -> None:
@@ -588,8 +589,10 @@ def _vocab(options: argparse.Namespace) -> None:
     from hf_elmo.pretraining.vocabulary import build_vocabulary
     from hf_elmo.tokenization_elmo import ElmoTokenizer
 
+    if options.pretokenized and options.word_splitting:
+        options.error("--word-splitting goes with text that is split, but --pretokenized is given")
     require_free(Path(options.out), options.overwrite)
-    tokenizer = None if options.pretokenized else ElmoTokenizer()
+    tokenizer = None if options.pretokenized else ElmoTokenizer(word_splitting=options.word_splitting or "lm1b")
     source = open_texts(options.files, tokenizer, column=options.text_column)
     require_columns(options.text_column, source)
     if Path(options.out).resolve() in (Path(name).resolve() for name in getattr(source, "files", ())):

@@ -39,6 +39,8 @@ LAYOUTS = ("windows", "sentences", "documents")
 LOCK = "_lock"  # in the output of a run that works; Trainer uploads no file whose name begins with "_"
 HELD_OUT_EVERY = 20  # without held-out files, every 20th text of a domain is held out
 
+FIRST_WORDS = 10_000  # of a text, by which a vocabulary of other units is known
+
 # What differs from the published recipe when a trained biLM is adapted to a domain: a small learning rate that decays
 # to zero, small batches (10,000 words are 16 of them), and unless told otherwise an evaluation four times an epoch, and
 # early stopping after eight evaluations without improvement; the best of those models is kept.
@@ -140,7 +142,8 @@ def pretrain(
             softmax. The defaults are then those of `ADAPTATION`, and the model kept is the one with the lowest held-out
             perplexity, the one before training included; with `load_best_model_at_end=False` the last one.
         vocabulary: file with the words of the softmax; by default those of `init`, else counted in `texts`. Where it
-            replaces the vocabulary of a trained softmax, words in both keep their rows.
+            replaces the vocabulary of a trained softmax, words in both keep their rows. Where most words of the text
+            are not in it, the log says so.
         vocabulary_size: words to keep when they are counted; all by default.
         config: fields of [`ElmoConfig`]; `hidden_dropout` is 0.1 unless given here.
         word_splitting: of the tokenizer, where there is no `init`; `"lm1b"` by default.
@@ -330,6 +333,7 @@ def _model(
         raise ValueError(f"vocabulary_size is {vocabulary_size}, but the words are those of init: leave it out.")
     if vocabulary_file is not None:
         new = Vocabulary.load(vocabulary_file)
+        _warn_of_other_units(new, vocabulary_file, source)
     else:
         new = old or build_vocabulary((words for text in source.read() for words in text), vocabulary_size)
     if new is not old:
@@ -344,6 +348,19 @@ def _model(
     if new is not old:
         model.change_vocabulary(new.rows_in(old), new.unk_id)
     return model, tokenizer
+
+
+def _warn_of_other_units(vocabulary: Vocabulary, file: str | Path, source: TextFiles | DatasetTexts | _Share) -> None:
+    """Says where most words of a text's beginning are not in the vocabulary, as where it was counted in other units."""
+    texts = (word for text in source.read() for words in text for word in words)
+    first = list(itertools.islice(texts, FIRST_WORDS))
+    unknown = sum(word not in vocabulary for word in first)
+    if unknown > len(first) / 2:
+        logger.warning(
+            f"{unknown / len(first):.0%} of the first {len(first):,} words are not in the vocabulary {file}, "
+            f"{next(word for word in first if word not in vocabulary)!r} among them: count it in this text, split in "
+            "the same way (hf-elmo vocab with this --pretokenized and --word-splitting)."
+        )
 
 
 def _with_vocabulary(tokenizer: ElmoTokenizer, vocabulary: Vocabulary, folder: Path) -> ElmoTokenizer:

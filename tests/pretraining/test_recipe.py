@@ -504,6 +504,25 @@ def test_vocab_command(files, tmp_path, capsys):
     assert "6 words" in capsys.readouterr().out
 
 
+def test_vocab_command_counts_the_units_of_the_tokenizer(files, tmp_path, capsys):
+    words, general = str(tmp_path / "v.txt"), str(files["general"])
+    assert main(["vocab", words, general, "--word-splitting=characters"]) == 0
+    assert {*Vocabulary.load(words).words[3:]} == set("".join(GENERAL)) - {" "}
+    with pytest.raises(SystemExit):
+        main(["vocab", words, general, "--words", "--word-splitting=characters", "--overwrite"])
+    assert "--word-splitting goes with text that is split" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("splitting", "warned"), [("whitespace", True), ("characters", False)])
+def test_a_vocabulary_of_other_units_is_warned_of(files, tmp_path, caplog, splitting, warned):
+    assert main(["vocab", str(tmp_path / "v.txt"), str(files["general"]), "--word-splitting=characters"]) == 0
+    how = {**SMALL, "pretokenized": False, "vocabulary": tmp_path / "v.txt", "max_steps": 1}
+    pretrain(tmp_path / "out", files["general"], word_splitting=splitting, **how)
+    assert ("words are not in the vocabulary" in caplog.text) == warned
+    if warned:
+        assert "'the' among them: count it in this text" in caplog.text
+
+
 def test_the_vocabulary_does_not_replace_the_text(files, capsys):
     general, held_out = str(files["general"]), str(files["held_out"])
     assert main(["vocab", general, held_out, general, "--overwrite"]) == 1
