@@ -678,6 +678,10 @@ def _pretrain(options: argparse.Namespace) -> None:
         name: value for name, value in vars(options).items() if name not in ("run", "out", "config", "set", "traceback")
     }
     values = {name: value for name, value in values.items() if name not in optional or value is not None}
+    for option, settings in (("--config", options.config), ("--set", options.set)):
+        names = [name for name, _ in settings]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"{option} {twice} is given twice: give it once.")
     if twice := values.keys() & dict(options.set):
         raise ValueError(f"{min(twice)} is given by --set and by an option of its own: give one of both")
     result = pretrain(options.out, **values, config=dict(options.config), **dict(options.set))

@@ -39,6 +39,7 @@ LAYOUTS = ("windows", "sentences", "documents")
 LOCK = "_lock"  # in the output of a run that works; Trainer uploads no file whose name begins with "_"
 HELD_OUT_EVERY = 20  # without held-out files, every 20th text of a domain is held out
 
+TYPES = "weights are trained in float32; bf16 (--bf16) is mixed precision, and dtype is given where a model is loaded"
 FIRST_WORDS = 10_000  # of a text, by which a vocabulary of other units is known
 
 # What differs from the published recipe when a trained biLM is adapted to a domain: a small learning rate that decays
@@ -183,6 +184,8 @@ def pretrain(
         ("vocabulary_size", vocabulary_size, vocabulary, "the words are those of vocabulary"),
         ("window", window, layout != "windows", f"the layout {layout!r} has none"),
         ("vocab_size", (config or {}).get("vocab_size"), True, "it is the number of words of the vocabulary"),
+        ("dtype", (config or {}).get("dtype"), True, TYPES),
+        ("torch_dtype", (config or {}).get("torch_dtype"), True, TYPES),
         ("batch_size", batch_size, twice, "per_device_train_batch_size is given, too"),
     ):
         if value is not None and useless:

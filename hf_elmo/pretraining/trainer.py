@@ -158,8 +158,8 @@ class ElmoPreTrainer(Trainer):
 
     Raises:
         ValueError: the dataset was made for another process, one process would use several GPUs, `hub_strategy` is not
-            `"end"`, `save_only_model` would leave nothing to resume from, or an argument is about batches, metrics or a
-            loss that Trainer makes.
+            `"end"`, `save_only_model` would leave nothing to resume from, `loss_scale` is not over 0, the best model is
+            asked for and none is evaluated, or an argument is about batches, metrics or a loss that Trainer makes.
     """
 
     def __init__(
@@ -187,6 +187,13 @@ class ElmoPreTrainer(Trainer):
                 "save_only_model is True, but a training is resumed from whole checkpoints, with the optimizer's "
                 "state: leave it out."
             )
+        if args.load_best_model_at_end and args.eval_strategy == IntervalStrategy.NO:
+            raise ValueError(
+                "load_best_model_at_end is True, but eval_strategy is 'no', so no model is the best: give "
+                "eval_strategy='steps' (--set eval_strategy=steps) and text to evaluate on, or leave it out."
+            )
+        if not args.loss_scale > 0:
+            raise ValueError(f"loss_scale is {args.loss_scale}, but must be over 0: the loss is multiplied by it.")
         for name, remedy in WITHOUT_EFFECT.items():
             if getattr(args, name) != args.__dataclass_fields__[name].default:
                 raise ValueError(f"{name} is {getattr(args, name)!r}, but has no effect here: {remedy}.")

@@ -463,6 +463,16 @@ def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
         ({"vocabulary": "v.txt", "vocabulary_size": 9}, "vocabulary_size is 9, but the words are those of vocabulary"),
         ({"config": {**TINY, "vocab_size": 9}}, "vocab_size is 9, but it is the number of words of the vocabulary"),
         ({**SMALL, "max_steps": 1, "batch_size": 0}, "batch_size 0 must be 1 or more"),
+        (
+            {"config": {**TINY, "dtype": "bfloat16"}},
+            r"dtype is 'bfloat16', but weights are trained in float32; bf16 ",
+        ),
+        (
+            {**SMALL, "max_steps": 1, "load_best_model_at_end": True, "save_strategy": "no"},
+            "load_best_model_at_end is True, but eval_strategy is 'no', so no model is the best",
+        ),
+        ({**SMALL, "max_steps": 1, "loss_scale": -1}, "loss_scale is -1, but must be over 0"),
+        ({**SMALL, "max_steps": 1, "loss_scale": 0.0}, r"loss_scale is 0\.0, but must be over 0"),
         ({"bf16": "yes"}, "bf16 is 'yes', but must be true or false"),
         ({**SMALL, "max_steps": 1, "data_seed": 7}, "data_seed is 7, but has no effect here: the order of the text"),
         (
@@ -538,6 +548,14 @@ def test_an_option_that_is_given_twice_is_named(files, tmp_path, capsys):
     command = ["pretrain", str(tmp_path / "out"), str(files["general"]), "--steps=1", "--set=max_steps=2"]
     assert main(command) == 1
     assert "max_steps is given by --set and by an option of its own" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--config=hidden_size", "--set=save_steps"])
+def test_a_setting_that_is_given_twice_is_named(files, tmp_path, capsys, option):
+    command = ["pretrain", str(tmp_path / "out"), str(files["general"]), f"{option}=16", f"{option}=32"]
+    assert main(command) == 1
+    assert f"{option.replace('=', ' ')} is given twice: give it once." in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_pretrain_command(files, tmp_path, capsys):
