@@ -181,6 +181,15 @@ def test_own_language_is_prepared(example, raw_text, tmp_path, capsys):
     assert said[1].endswith("1 longer than 48 bytes")
 
 
+@pytest.mark.parametrize("every", ["0", "1"])
+def test_no_text_of_ones_own_is_all_held_out(example, raw_text, tmp_path, capsys, every):
+    pytest.importorskip("nltk")
+    with pytest.raises(SystemExit):
+        example("own_language/prepare").main([str(raw_text), str(tmp_path / "out"), "--held-out-every", every])
+    assert f"--held-out-every is {every}, but must be 2 or more" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 BOOK = """CHAPTER I
 
 THE BEGINNING

@@ -49,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--held-out-every", type=int, default=10, metavar="N", help="one paragraph in N [10]")
     parser.add_argument("--word-splitting", default="lm1b", help="lm1b, whitespace or characters [lm1b]")
     options = parser.parse_args(arguments)
+    if options.held_out_every < 2:
+        parser.error(f"--held-out-every is {options.held_out_every}, but must be 2 or more: the others are trained on")
     lines, tokenizer = paragraphs(options.files), ElmoTokenizer(options.word_splitting)
     splitter = PunktSentenceTokenizer("\n".join(lines))  # learns the text's own abbreviations
     options.out.mkdir(parents=True, exist_ok=True)

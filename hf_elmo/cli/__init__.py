@@ -751,6 +751,8 @@ def _substitutes(options: argparse.Namespace) -> None:
     (places,) = substitutes(
         model, tokenizer, [options.sentence], top=options.top, words=wanted, pretokenized=options.pretokenized
     )
+    if not places and options.word is None:
+        raise ValueError(f"SENTENCE is {options.sentence!r}, which has no words: give a sentence.")
     if not places:
         raise ValueError(f"{options.word!r} is not a word of the sentence as it is split: {options.sentence!r}.")
     for place in places:

@@ -143,9 +143,10 @@ class _Batches(IterableDataset):
                     "(init, --init)."
                 )
             if saved != own:
+                which = " (--word-splitting, --vocab, --init)" if key == "tokenizer" else ""
                 raise ValueError(
                     f"the saved position has {key} {saved!r}, but this run has {own!r}: "
-                    "resume with the settings of the original run."
+                    f"resume with the settings of the original run{which}."
                 )
         self._epoch, self._unit, self._length = state["epoch"], state["unit"], state["length"]
         self._step = self._resumed_at = state["step"]

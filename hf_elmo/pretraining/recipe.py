@@ -9,13 +9,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 import torch
 from safetensors import SafetensorError
 from transformers import EarlyStoppingCallback, TrainerCallback, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
+from transformers.training_args import trainer_log_levels
 from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
@@ -35,6 +37,12 @@ from .vocabulary import Vocabulary, build_vocabulary
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
+# The arguments that are numbers, each with its types.
+NUMBERS = {
+    field.name: types
+    for field in dataclasses.fields(ElmoPreTrainingArguments)
+    if (types := {*(get_args(field.type) or (field.type,))}) & {int, float} and types <= {int, float, NoneType}
+}
 LAYOUTS = ("windows", "sentences", "documents")
 LOCK = "_lock"  # in the output of a run that works; Trainer uploads no file whose name begins with "_"
 HELD_OUT_EVERY = 20  # without held-out files, every 20th text of a domain is held out
@@ -303,6 +311,10 @@ def _arguments(
     for field in dataclasses.fields(ElmoPreTrainingArguments):
         if isinstance(field.default, bool) and isinstance(arguments.get(field.name), str):
             raise ValueError(f"{field.name} is {arguments[field.name]!r}, but must be true or false.")
+    arguments = {name: _number(name, value) for name, value in arguments.items()}
+    for name in ("log_level", "log_level_replica"):
+        if (level := arguments.get(name, "passive")) not in trainer_log_levels:
+            raise ValueError(f"{name} is {level!r}, but must be one of {', '.join(trainer_log_levels)}.")
     for name, least in (("max_steps", 1), ("num_train_epochs", 0), ("gradient_accumulation_steps", 1)):
         value = arguments.get(name, 1)
         if (value <= 0 or value < least) and (name, value) != ("max_steps", -1):  # of transformers: as long as epochs
@@ -319,6 +331,19 @@ def _arguments(
             "give eval_strategy='steps' (--set eval_strategy=steps), too, or leave it out."
         )
     return args
+
+
+def _number(name: str, value: Any) -> Any:
+    """The value of an argument, where numbers alone can be one; ValueError where it is none."""
+    kind = NUMBERS.get(name)
+    if kind is None or (value is None and NoneType in kind):
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if float in kind or isinstance(value, int):
+            return value
+        if value.is_integer():  # 1e3
+            return int(value)
+    raise ValueError(f"{name} is {value!r}, but must be a {'number' if float in kind else 'whole number'}.")
 
 
 def _model(

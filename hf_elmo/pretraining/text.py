@@ -26,6 +26,7 @@ Words = list[str]
 Text = list[Words]  # a sentence alone, or the sentences of a document
 
 TEXTS_AT_ONCE = 1024  # split together: the tokenizer is faster on many
+COMPRESSED = (".zst", ".xz", ".bz2", ".lz4", ".lzma", ".br", ".7z", ".z")
 SAMPLES, SAMPLE_BYTES = 64, 2**16  # of a text whose fingerprint is not of all its bytes
 NO_TEXT = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".tar", ".tgz", ".zip", ".arrow", ".fasta", ".fa", ".faa")
 LINE_END, LINE_BYTES = (
@@ -386,6 +387,8 @@ def _splitter(tokenizer: ElmoTokenizer | None) -> Callable[[list[str]], list[Wor
 def _require_plain_text(file: str) -> None:
     """Refuses the endings of files whose lines are no sentences (ValueError)."""
     endings = [ending.lower() for ending in Path(file).suffixes if ending.lower() != ".gz"]
+    if endings and endings[-1] in COMPRESSED:
+        raise ValueError(f"{file} is compressed, by its ending {endings[-1]}: decompress it first, or give it as .gz.")
     if endings and endings[-1] in NO_TEXT:
         raise ValueError(
             f"{file} is no plain text, by its ending {endings[-1]}: give a sentence a line in a .txt, Parquet, or from "

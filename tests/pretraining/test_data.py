@@ -376,6 +376,13 @@ def test_files_whose_lines_are_no_sentences_are_refused(tmp_path, name):
         TextFiles(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["a.txt.zst", "a.xz", "a.BZ2"])
+def test_files_of_other_compressions_are_to_be_decompressed(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\xfd7zXZ")
+    with pytest.raises(ValueError, match=r"is compressed, by its ending \.\w+: decompress it first"):
+        TextFiles(tmp_path / name)
+
+
 def test_a_null_is_a_blank_row_and_what_is_no_text_is_named():
     rows = [{"text": "a b"}, {"text": None}, {"text": "c"}]
     assert [words for text in DatasetTexts(rows).read() for words in text if words] == [["a", "b"], ["c"]]

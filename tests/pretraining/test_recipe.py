@@ -473,6 +473,12 @@ def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
         ),
         ({**SMALL, "max_steps": 1, "loss_scale": -1}, "loss_scale is -1, but must be over 0"),
         ({**SMALL, "max_steps": 1, "loss_scale": 0.0}, r"loss_scale is 0\.0, but must be over 0"),
+        ({"learning_rate": "abc"}, "learning_rate is 'abc', but must be a number"),
+        ({"seed": 1.5}, r"seed is 1\.5, but must be a whole number"),
+        ({"max_steps": "2"}, "max_steps is '2', but must be a whole number"),
+        ({"save_total_limit": "all"}, "save_total_limit is 'all', but must be a whole number"),
+        ({"weight_decay": True}, "weight_decay is True, but must be a number"),
+        ({"log_level": "foo"}, "log_level is 'foo', but must be one of .*debug, .*passive"),
         ({"bf16": "yes"}, "bf16 is 'yes', but must be true or false"),
         ({**SMALL, "max_steps": 1, "data_seed": 7}, "data_seed is 7, but has no effect here: the order of the text"),
         (
@@ -597,3 +603,5 @@ def test_substitutes_command(general, capsys):
     assert len(candidates) == 2
     assert main(["substitutes", str(general), "the cat sat", "dog"]) == 1
     assert "'dog' is not a word of the sentence" in capsys.readouterr().err
+    assert main(["substitutes", str(general), ""]) == 1
+    assert "SENTENCE is '', which has no words: give a sentence." in capsys.readouterr().err

@@ -382,6 +382,14 @@ def test_another_vocabulary_of_the_same_length_is_refused(text, tmp_path):
         train(tmp_path / "out", text, vocabulary=second, resume=True)
 
 
+def test_other_word_splitting_is_named(text, tmp_path):
+    how = {"pretokenized": False, "max_steps": 2, "vocabulary": tmp_path / "words.txt"}
+    (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")
+    train(tmp_path / "out", text, **how)
+    with pytest.raises(ValueError, match=r"resume with the settings of the original run \(--word-splitting, --vocab, "):
+        train(tmp_path / "out", text, resume=True, word_splitting="whitespace", **how)
+
+
 def test_a_checkpoint_that_recorded_less_of_its_text_goes_on(text, tmp_path):
     train(tmp_path / "out", text, max_steps=2)
     file = last_whole_checkpoint(tmp_path / "out") / DATA_FILE
