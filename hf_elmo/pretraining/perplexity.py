@@ -31,7 +31,8 @@ class Perplexity:
         mean: `exp` of the mean of both models' losses, what bilm-tf reports.
         words: predictions of each model, one boundary a sentence included.
         sentences: their number; 0 where not counted (stateful).
-        unknown: fraction of the words outside the vocabulary; they count as the word `<UNK>`.
+        unknown: fraction of these predictions, boundaries included, whose word is outside the vocabulary; it counts as
+            the word `<UNK>`.
     """
 
     forward: float
