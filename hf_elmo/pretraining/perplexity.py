@@ -103,7 +103,7 @@ def perplexity(
         if stateful:
             return Perplexity.of(_stateful_totals(model, tokenizer, source, batch_size))
         totals = nll_totals(model, WordEncoder(tokenizer), source.read(), words_per_batch)
-        return Perplexity.of(totals, getattr(source, "why_empty", ""))
+        return Perplexity.of(totals, "" if totals[2] else getattr(source, "why_empty", ""))
 
 
 @torch.no_grad()

@@ -29,10 +29,8 @@ TEXTS_AT_ONCE = 1024  # split together: the tokenizer is faster on many
 COMPRESSED = (".zst", ".xz", ".bz2", ".lz4", ".lzma", ".br", ".7z", ".z")
 SAMPLES, SAMPLE_BYTES = 64, 2**16  # of a text whose fingerprint is not of all its bytes
 NO_TEXT = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".tar", ".tgz", ".zip", ".arrow", ".fasta", ".fa", ".faa")
-LINE_END, LINE_BYTES = (
-    re.compile(rb"\r\n?|\n"),
-    2**12,
-)  # of a line whose end is looked for, so many bytes are read at once
+LINE_END = re.compile(rb"\r\n?|\n")
+LINE_BYTES = 2**12  # of a line whose end is looked for, so many bytes are read at once
 ENOUGH_FILES = 20  # gzipped ones for each process, from which on each file is read by one process
 
 

@@ -398,9 +398,11 @@ class ElmoPreTrainer(Trainer):
         several = self.args.world_size > 1
         own = source.part(self.args.process_index, self.args.world_size) if several else source
         with evaluation_mode(model):
-            totals = nll_totals(model, WordEncoder(self.processing_class), own.read())
-        why = getattr(source, "why_empty", "its source gives none")
-        return Perplexity.of(sum(gathered(totals)), f"{why}; give text to evaluate on (held_out, --held-out)")
+            totals = sum(gathered(nll_totals(model, WordEncoder(self.processing_class), own.read())))
+        if totals[2]:
+            return Perplexity.of(totals)
+        why = getattr(source, "why_empty", "its source gives none")  # it may read the text to tell
+        return Perplexity.of(totals, f"{why}; give text to evaluate on (held_out, --held-out)")
 
     def _track_num_input_tokens(self, inputs: dict[str, Tensor]) -> None:
         # Trainer counts the numbers in input_ids, of which each word has max_word_length.
