@@ -20,10 +20,10 @@ from yaml import YAMLError
 import hf_elmo
 
 from .configuration_elmo import ElmoConfig
-from .embedding.corpus import require_tokenizer
 from .model_cards import make_card
 from .remote_code import FILES, add_remote_code
 from .shipped import load_checkpoint, load_tokenizer, located, named
+from .spelling import require_tokenizer
 
 # Of a folder. Its code files are those that the `auto_map`s name, and what they import.
 WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .configuration_elmo import ElmoConfig
 from .tokenization_elmo import ElmoTokenizer
 
 # What stands in a list of words for `<S>`, `</S>` and a padded position: numbers, which are equal to no word.
@@ -48,3 +49,19 @@ class Speller:
         """The character ids of all tokens, `[tokens, characters]` int64."""
         ids, rows = self.distinct(tokens)
         return ids[rows]
+
+
+def require_tokenizer(config: ElmoConfig, tokenizer: ElmoTokenizer) -> None:
+    """Refuses the tokenizer of another model (ValueError), whose numbers would mean other characters."""
+    wanted, given = _spelling(config), _spelling(tokenizer)
+    if given != wanted:
+        raise ValueError(
+            f"the tokenizer spells words with {given}, the model reads {wanted}; give the tokenizer that belongs to "
+            "the model"
+        )
+
+
+def _spelling(reader: ElmoConfig | ElmoTokenizer) -> str:
+    """What a row of character ids is to a tokenizer or a model."""
+    own = " and an id of the word" if reader.row_length > reader.max_word_length else ""
+    return f"{reader.max_word_length} characters ({reader.char_units}){own}"

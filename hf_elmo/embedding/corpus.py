@@ -19,12 +19,12 @@ import torch
 from tqdm.auto import tqdm
 
 from .. import __version__
-from ..configuration_elmo import ElmoConfig
 from ..evaluation import evaluation_mode
 from ..fingerprints import model_fingerprint, tokenizer_fingerprint
 from ..lines import codec_name
 from ..modeling_elmo import ElmoBiLM, ElmoModel
 from ..shipped import load_weights, tokenizer_of
+from ..spelling import require_tokenizer
 from ..tokenization_elmo import ElmoTokenizer
 from .engine import BOUNDARIES, CorpusEncoder
 from .memory import EmbeddedRows
@@ -261,22 +261,6 @@ def prepare(
         )
     require_tokenizer(model.config, tokenizer)
     return model, tokenizer
-
-
-def require_tokenizer(config: ElmoConfig, tokenizer: ElmoTokenizer) -> None:
-    """Refuses the tokenizer of another model (ValueError), whose numbers would mean other characters."""
-    wanted, given = _spelling(config), _spelling(tokenizer)
-    if given != wanted:
-        raise ValueError(
-            f"the tokenizer spells words with {given}, the model reads {wanted}; give the tokenizer that belongs to "
-            "the model"
-        )
-
-
-def _spelling(reader: ElmoConfig | ElmoTokenizer) -> str:
-    """What a row of character ids is to a tokenizer or a model."""
-    own = " and an id of the word" if reader.row_length > reader.max_word_length else ""
-    return f"{reader.max_word_length} characters ({reader.char_units}){own}"
 
 
 def torch_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:

@@ -21,11 +21,11 @@ from transformers.training_args import trainer_log_levels
 from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
-from ..embedding.corpus import require_tokenizer
 from ..fingerprints import model_fingerprint
 from ..locks import locked
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..shipped import load_checkpoint, load_tokenizer, named
+from ..spelling import require_tokenizer
 from ..tokenization_elmo import ElmoTokenizer
 from .checkpoints import last_whole_checkpoint, remove_checkpoints, remove_weights, require_free
 from .data import PackedWindows, PaddedTexts

@@ -9,9 +9,9 @@ import torch
 from transformers import AutoConfig
 
 from ..configuration_tasks_elmo import FIRST_VECTOR_ID
-from ..embedding.corpus import require_tokenizer
 from ..modeling_tasks_elmo import ElmoTaskModel
 from ..shipped import named, tokenizer_of
+from ..spelling import require_tokenizer
 from ..tokenization_elmo import ElmoTokenizer
 
 # The remedy where a result is no number, or none that is finite.
