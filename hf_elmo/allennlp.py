@@ -174,6 +174,13 @@ def _without_boundaries(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return values[:, 1:-1] * inner[..., None], inner
 
 
+def _require_axes(name: str, ids: Tensor, axes: tuple[str, ...]) -> None:
+    """Raises ValueError where ids have fewer axes than these."""
+    if ids.dim() < len(axes):
+        must = f"[..., {', '.join(axes)}]"
+        raise ValueError(f"{name} has the shape {list(ids.shape)}, but must be {must}: one sentence is {name}[None].")
+
+
 class Elmo(nn.Module):
     """
     AllenNLP's `Elmo`: a biLM and `num_output_representations` learned mixes of its layers.
@@ -243,14 +250,19 @@ class Elmo(nn.Module):
 
         Returns:
             `elmo_representations`, a list of `[..., words, 2P]`, and `mask` `[..., words]`, bool.
+
+        Raises:
+            ValueError: `inputs` has fewer than three axes, or `word_inputs` fewer than two.
         """
+        _require_axes("inputs", inputs, ("sentences", "words", "50"))
         shape = inputs.shape[:-2]
         if word_inputs is not None and not self._has_cached_vocab:
             logger.warning("word_inputs are given, but Elmo was made without vocab_to_cache: inputs are read.")
             word_inputs = None
         if word_inputs is not None:
-            word_inputs = word_inputs.reshape(-1, word_inputs.shape[-1])
-        found = self._elmo_lstm(inputs.reshape(-1, *inputs.shape[-2:]), word_inputs)
+            _require_axes("word_inputs", word_inputs, ("sentences", "words"))
+            word_inputs = word_inputs.flatten(0, -2)
+        found = self._elmo_lstm(inputs.flatten(0, -3), word_inputs)
         mixes = [getattr(self, name)(found["activations"], found["mask"]) for name in self._mixes]
         keep = self._keep_sentence_boundaries
         pairs = [(mix, found["mask"]) if keep else _without_boundaries(mix, found["mask"]) for mix in mixes]

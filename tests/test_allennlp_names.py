@@ -144,6 +144,32 @@ def test_options_of_the_module(files: tuple[Path, Path]) -> None:
         Elmo(*files, 1, scalar_mix_parameters=[0.0, 1.0])
 
 
+def test_sentences_that_are_all_without_words(files: tuple[Path, Path]) -> None:
+    none = torch.zeros(2, 3, 0, 50, dtype=torch.int64)
+    for ids, shape in ((batch_to_ids([[], []]), (2, 0)), (batch_to_ids([]), (0, 0)), (none, (2, 3, 0))):
+        for how in ({}, {"do_layer_norm": True}, {"vocab_to_cache": ["", "a"]}):
+            elmo = Elmo(*files, 2, **how)
+            output = elmo(ids, ids[..., 0]) if "vocab_to_cache" in how else elmo(ids)
+            assert [tuple(one.shape) for one in output["elmo_representations"]] == [(*shape, 14)] * 2
+            assert output["mask"].shape == shape
+            assert output["mask"].dtype == torch.bool
+    kept = Elmo(*files, 1, dropout=0.0, keep_sentence_boundaries=True)(batch_to_ids([[], []]))
+    assert kept["mask"].tolist() == [[True, True]] * 2
+    for row in kept["elmo_representations"][0].detach().numpy():
+        assert np.abs(row - NumpyELMo(*files).layers([])[0].mean(0)).max() <= TOLERANCE
+
+
+def test_ids_with_too_few_axes_are_refused(files: tuple[Path, Path]) -> None:
+    ids, elmo = batch_to_ids([FIRST[0]]), Elmo(*files, 1, vocab_to_cache=["", "a"])
+    must = r"inputs has the shape \[4, 50\], but must be \[\.\.\., sentences, words, 50\]: one sentence is inputs\["
+    with pytest.raises(ValueError, match=must):
+        elmo(ids[0])
+    with pytest.raises(ValueError, match=r"inputs has the shape \[50\]"):
+        elmo(ids[0, 0])
+    with pytest.raises(ValueError, match=r"word_inputs has the shape \[4\], but must be \[\.\.\., sentences, words\]"):
+        elmo(ids, torch.ones(4, dtype=torch.int64))
+
+
 def test_addresses_of_published_models(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(names, "download_published", lambda name: asked.append(name) or files)
