@@ -349,11 +349,12 @@ class ElmoEmbedder(nn.Module):
             output_format: `"all"` layers, the `"top"` one or their `"average"`.
             batch_size: sentences at a time.
             forget_sentences: leave out the dataset `sentence_to_index`.
-            use_sentence_keys: the sentence itself is the key.
+            use_sentence_keys: the sentence itself is the key; what is before a `/` is a group, as in AllenNLP's files.
 
         Raises:
-            ValueError: there are empty lines, a sentence is there twice with `use_sentence_keys`, the format is another
-                one, `batch_size` is less than 1, or `output_file_path` is the input.
+            ValueError: there are empty lines, a sentence is there twice or can be no key with `use_sentence_keys`, the
+                format is another one, `batch_size` is less than 1, or `output_file_path` is the input. Nothing is
+                written then.
             ImportError: h5py is not installed.
         """
         h5py = import_h5py()
@@ -368,6 +369,8 @@ class ElmoEmbedder(nn.Module):
             raise ValueError(f"Your input file contains empty lines at indexes {blank}. Please remove them.")
         if use_sentence_keys and len(set(sentences)) < len(sentences):
             raise ValueError("A sentence is there twice: leave out use_sentence_keys, and they are keyed by number.")
+        if use_sentence_keys:
+            _require_keys(sentences)
         embedded = self.embed_sentences((sentence.split() for sentence in sentences), batch_size)
         with h5py.File(output_file_path, "w") as file:
             for number, (sentence, layers) in enumerate(zip(sentences, embedded, strict=True)):
@@ -376,6 +379,39 @@ class ElmoEmbedder(nn.Module):
             if not forget_sentences and not use_sentence_keys:
                 index = file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())
                 index[0] = json.dumps({sentence: str(number) for number, sentence in enumerate(sentences)})
+
+
+def _require_keys(sentences: list[str]) -> None:
+    """Raises ValueError where a sentence, beside those before it, cannot name a dataset of HDF5."""
+    datasets: dict[tuple[str, ...], int] = {}  # the lines by their parts
+    groups: dict[tuple[str, ...], int] = {}  # the first line that needs each
+    for number, sentence in enumerate(sentences, 1):
+        parts = sentence.split("/")
+        path = tuple(part for part in parts if part not in ("", "."))  # a "." is the group in which it stands
+        above = [path[:end] for end in range(1, len(path))]
+        why = None
+        if "\0" in sentence:
+            why = "its name would end at the NUL"
+        elif any("\ud800" <= character <= "\udfff" for character in sentence):
+            why = "UTF-8 has no surrogates"
+        elif parts[-1] in ("", "."):
+            why = "it names a group"
+        elif path in datasets:
+            why = f"line {datasets[path]} has the same key"
+        elif path in groups:
+            why = f"it is a group, in which line {groups[path]} is"
+        elif beneath := [datasets[one] for one in above if one in datasets]:
+            why = f"line {beneath[0]} would be its group, and is a dataset"
+        elif above and above[-1] not in groups and [part for part in parts[:-1] if part][-1] == ".":
+            why = "no group is made by the name of '.'"
+        if why is not None:
+            raise ValueError(
+                f"line {number} of the input, {sentence!r:.100}, cannot be a key, in which / follows a group: {why}. "
+                "Leave out use_sentence_keys, and they are keyed by number."
+            )
+        datasets[path] = number
+        for one in above:
+            groups.setdefault(one, number)
 
 
 def _load(options: str | Path, weights: str | Path, **settings: Any) -> ElmoModel:

@@ -6,6 +6,7 @@ where the shared data is, and of models that are made here.
 
 import copy
 import io
+import itertools
 import json
 from pathlib import Path
 
@@ -286,6 +287,67 @@ def test_lines_by_themselves(made: Files, tmp_path: Path) -> None:
     assert {key: layers.shape for key, layers in found.items()} == {LINES[0]: (3, 7, 14), LINES[2]: (3, 2, 14)}
     with pytest.raises(ValueError, match="A sentence is there twice"):
         written(made, [LINES[2], LINES[2]], tmp_path, use_sentence_keys=True)
+
+
+def test_lines_with_slashes_are_in_groups(made: Files, tmp_path: Path) -> None:
+    """As AllenNLP writes them: each is read by itself."""
+    lines, out = ["a/b", "a/c d", "and / or", ". / ..", "./e", "a/./f"], str(tmp_path / "out.hdf5")
+    ElmoEmbedder(*made).embed_file(io.StringIO("\n".join(lines)), out, use_sentence_keys=True)
+    with h5py.File(out) as file:
+        assert [file[line].shape for line in lines] == [(3, len(line.split()), 14) for line in lines]
+        assert sorted(file["a"]) == ["b", "c d", "f"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            ["A b .", "."],
+            r"line 2 of the input, '\.', cannot be a key, in which / follows a group: it names a group",
+        ),
+        (
+            ["/"],
+            r"line 1 of the input, '/', .* a group\. Leave out use_sentence_keys, and they are keyed by",
+        ),
+        (["and/"], r"line 1 of the input, 'and/', .*: it names a group"),
+        (["a", "b", "a/b"], r"line 3 of the input, 'a/b', .*: line 1 would be its group, and is a dataset"),
+        (["b", "a/b", "a/c", "a"], r"line 4 of the input, 'a', .*: it is a group, in which line 2 is"),
+        (["a/b", "/a//b"], r"line 2 of the input, '/a//b', .*: line 1 has the same key"),
+        (["a/./b"], r"line 1 of the input, 'a/\./b', .*: no group is made by the name of '\.'"),
+        (["a\0b"], r"line 1 of the input, 'a\\x00b', .*: its name would end at the NUL"),
+        (["a \udcff"], r"line 1 of the input, 'a \\udcff', .*: UTF-8 has no surrogates"),
+    ],
+)
+def test_lines_that_can_be_no_keys(made: Files, tmp_path: Path, lines: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        written(made, lines, tmp_path, use_sentence_keys=True)
+    assert not (tmp_path / "out.hdf5").exists()
+    assert len(written(made, lines, tmp_path)) == len(lines) + 1  # by number they are written
+
+
+def test_keys_are_refused_where_hdf5_refuses_them() -> None:
+    """Of all short lines of these characters, and of all pairs of shorter ones."""
+
+    def taken(*lines: str) -> bool:
+        with h5py.File("in memory", "w", driver="core", backing_store=False) as file:
+            try:
+                for line in lines:
+                    file.create_dataset(line, data=[1.0])
+            except (TypeError, ValueError):
+                return False
+        return True
+
+    def allowed(*lines: str) -> bool:
+        try:
+            hf_elmo.allennlp._require_keys(list(lines))
+        except ValueError:
+            return False
+        return True
+
+    lines = ["".join(characters) for size in range(1, 6) for characters in itertools.product("a./", repeat=size)]
+    assert [line for line in lines if allowed(line) != taken(line)] == []
+    pairs = itertools.product([line for line in lines if len(line) < 4 and allowed(line)], repeat=2)
+    assert [pair for pair in pairs if allowed(*pair) != taken(*pair)] == []
 
 
 def test_empty_lines_are_named(made: Files, tmp_path: Path) -> None:
