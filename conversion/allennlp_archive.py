@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
+from transformers.utils import logging
 
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -22,12 +23,19 @@ from .output import require_absent
 from .published import SCRIPTS
 from .torch_modules import Names, module_rows, read_pickle, read_rows
 
+logger = logging.get_logger(f"transformers.{__name__}")
+
 NAMES = Names("_token_embedder.", "char_conv_", "_highways._layers.", "_projection", "_elmo_lstm.")
 CHARACTERS = "_token_embedder._char_embedding_weights"
 USE = re.compile(rf"(.*?)_elmo_lstm\.{re.escape(CHARACTERS)}")
 # Of an ELMo, but no weights: the boundaries' characters, and the vectors of words that it was told to keep.
 DERIVED = re.compile(r"_(beginning|end)_of_sentence_characters$|^_word_embedding\.weight$")
 CONFIG, WEIGHTS = "config.json", "weights.th"
+# An ELMo's part of a task's configuration has one of these types, or one of these keys. An embedder's class may stand
+# with its package; since AllenNLP 1.0 it has default files, those of "original".
+EMBEDDERS = ("elmo_token_embedder", "ElmoTokenEmbedder")
+ELMO_TYPES, ELMO_KEYS = (*EMBEDDERS, "elmo", "Elmo"), {"options_file", "num_output_representations"}
+DEFAULT_OPTIONS = PUBLISHED_MODELS["original"].options
 # Published models by their options, but for those whose file has everybody's name; others' may be that of several.
 PUBLISHED_OPTIONS = {PurePosixPath(model.options): name for name, model in PUBLISHED_MODELS.items()}
 PUBLISHED_OPTIONS = {options: name for options, name in PUBLISHED_OPTIONS.items() if options.name != "options.json"}
@@ -41,6 +49,21 @@ class Use(NamedTuple):
     prefix: str
     bilm: dict[str, np.ndarray]
     mixes: list[tuple[np.ndarray, np.ndarray]]  # scalars and gamma of each
+
+
+class Part(NamedTuple):
+    """A part of a task's configuration that describes an ELMo."""
+
+    keys: tuple[str, ...]  # that lead to it, below "model"
+    settings: dict[str, Any]
+
+    @property
+    def type(self) -> str:
+        return str(self.settings.get("type")).rpartition(".")[2]
+
+    @property
+    def name(self) -> str:
+        return ".".join(("model", *self.keys))
 
 
 class Archived(NamedTuple):
@@ -69,12 +92,12 @@ def read_archive(source: str | Path, options: str | Path | None = None, use: str
     Args:
         source: the folder with `config.json` and `weights.th`.
         options: the ELMo's `options.json`; by default the one in the archive, or, where the archive names one of
-            AllenNLP's published models, what those have in common.
+            AllenNLP's published models, or leaves out the files of its embedder, what those have in common.
         use: the prefix of the tensors of the ELMo wanted, where there are several with different biLMs.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: there is no ELMo in it, its options are not known, or a file is not what it should be.
+        ValueError: there is no ELMo in it, a setting of it is not what it should be, or a file.
     """
     folder = Path(source)
     settings, state = read_json(folder / CONFIG), read_pickle(folder / WEIGHTS)
@@ -98,7 +121,7 @@ def read_archive(source: str | Path, options: str | Path | None = None, use: str
         "char_projection": True,
         "cell_projection": True,
         "num_scalar_mixes": max(1, len(mixes)),
-        "scalar_mix_layer_norm": _layer_norm(settings),
+        "scalar_mix_layer_norm": _layer_norm(settings, str(folder / CONFIG)),
     }
     found, files = _options(folder, settings, bilm, options)
     config = config_from_options(found, **fields)
@@ -163,23 +186,43 @@ def _same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> boo
     return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def _elmo_settings(settings: Any) -> Iterator[dict[str, Any]]:
-    """The parts of a task's configuration that name an ELMo's options."""
-    if isinstance(settings, dict):
-        if "options_file" in settings:
-            yield settings
-        for value in settings.values():
-            yield from _elmo_settings(value)
+def _parts(settings: Any, keys: tuple[str, ...] = ()) -> Iterator[Part]:
+    """The parts that describe ELMos, of a task's configuration or of what is below these keys of it."""
+    if isinstance(settings, str) and Part(keys, {"type": settings}).type in EMBEDDERS:
+        yield Part(keys, {"type": settings})  # AllenNLP reads a type alone so
+    elif isinstance(settings, dict):
+        part = Part(keys, settings)
+        if part.type in ELMO_TYPES or not ELMO_KEYS.isdisjoint(settings):
+            yield part
+        for key, value in settings.items():
+            if key != "type":
+                yield from _parts(value, (*keys, key))
     elif isinstance(settings, list):
-        for value in settings:
-            yield from _elmo_settings(value)
+        for number, value in enumerate(settings):
+            yield from _parts(value, (*keys, str(number)))
 
 
-def _layer_norm(settings: dict[str, Any]) -> bool:
-    given = {bool(part.get("do_layer_norm", False)) for part in _elmo_settings(settings.get("model"))}
+def _layer_norm(settings: dict[str, Any], where: str) -> bool:
+    parts = list(_parts(settings.get("model")))
+    if not parts:
+        logger.warning(
+            f"The task's {CONFIG} names no ELMo, so do_layer_norm is taken for false: where it was true, set "
+            "scalar_mix_layer_norm in the checkpoint's config.json."
+        )
+    given = {_normalizes(part, where) for part in parts}
     if len(given) > 1:
         raise ValueError("the task's ELMos differ in do_layer_norm: convert them one by one is not possible here.")
     return given == {True}
+
+
+def _normalizes(part: Part, where: str) -> bool:
+    """Its do_layer_norm as AllenNLP reads it: null is false, and of strings it takes those of JSON."""
+    value = part.settings.get("do_layer_norm")
+    if value is None or type(value) in (bool, int):
+        return bool(value)
+    if value not in ("true", "false", "None"):
+        raise ValueError(f"{where}: {part.name}.do_layer_norm is {value!r:.100}, but must be true or false.")
+    return value == "true"
 
 
 def _options(
@@ -206,8 +249,10 @@ def _options(
 
 
 def _named_options(settings: dict[str, Any]) -> set[PurePosixPath]:
-    """The options files that a task's configuration names."""
-    return {PurePosixPath(str(part["options_file"])) for part in _elmo_settings(settings.get("model"))}
+    """The options files that a task's configuration names, the default of AllenNLP's embedder among them."""
+    default = {"options_file": DEFAULT_OPTIONS}
+    found = ((default if part.type in EMBEDDERS else {}) | part.settings for part in _parts(settings.get("model")))
+    return {PurePosixPath(str(part["options_file"])) for part in found if "options_file" in part}
 
 
 def _scripts(settings: dict[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import re
 import subprocess
 import tarfile
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoModel
-from hf_elmo.conversion import convert_archive, load
+from hf_elmo.conversion import allennlp_archive, convert_archive, load
 from hf_elmo.conversion.allennlp_archive import _scripts
 from hf_elmo.conversion.download import PUBLISHED_MODELS
 from hf_elmo.conversion.published import SCRIPTS
@@ -75,7 +76,10 @@ def pack(path: Path, settings: dict, state: dict[str, torch.Tensor], options: di
 
 
 def task(options_file: str = "/home/somebody/options.json", **elmo: object) -> dict:
-    embedder = {"type": "elmo_token_embedder", "options_file": options_file, "weight_file": "weights.hdf5", **elmo}
+    return task_of({"type": "elmo_token_embedder", "options_file": options_file, "weight_file": "weights.hdf5", **elmo})
+
+
+def task_of(embedder: object) -> dict:
     return {"model": {"type": "crf_tagger", "text_field_embedder": {"token_embedders": {"elmo": embedder}}}}
 
 
@@ -123,6 +127,75 @@ def test_layer_norm_and_an_unpacked_archive(source: tuple[Path, Path], tmp_path:
     (folder / "fta" / "model.x.options_file").write_text(json.dumps(make_options()))
     torch.save(state_of(load(*source), [([0.0, 0.0, 0.0], 1.0)]), folder / "weights.th")
     assert ElmoModel.from_pretrained(convert_archive(folder, tmp_path / "out")).config.scalar_mix_layer_norm
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        task_of({"type": "elmo_token_embedder", "do_layer_norm": True}),
+        task_of({"type": "allennlp.modules.token_embedders.ElmoTokenEmbedder", "do_layer_norm": True}),
+        {"model": {"type": "bcn", "elmo": {"num_output_representations": 1, "do_layer_norm": True}}},
+        {"model": {"type": "a", "encoders": [{"type": "elmo", "do_layer_norm": True}]}},
+    ],
+    ids=["embedder", "its class", "module", "in a list"],
+)
+def test_layer_norm_of_an_elmo_whose_files_are_not_named(
+    source: tuple[Path, Path], tmp_path: Path, settings: dict
+) -> None:
+    packed = pack(tmp_path / "model.tar.gz", settings, state_of(load(*source), [([0.0] * 3, 1.0)]), None)
+    out = convert_archive(packed, tmp_path / "out", options=source[0])
+    assert ElmoModel.from_pretrained(out).config.scalar_mix_layer_norm
+
+
+@pytest.mark.parametrize(
+    "settings", [task_of({"type": "elmo_token_embedder"}), task_of("elmo_token_embedder")], ids=["type", "type alone"]
+)
+def test_the_default_options_of_the_embedder_are_those_of_its_shapes(
+    source: tuple[Path, Path], tmp_path: Path, settings: dict
+) -> None:
+    packed = pack(tmp_path / "model.tar.gz", settings, state_of(load(*source), [([0.0] * 3, 1.0)]), None)
+    config = ElmoModel.from_pretrained(convert_archive(packed, tmp_path / "out")).config
+    assert (config.cell_clip, config.proj_clip, config.char_activation) == (3.0, 3.0, "relu")
+    assert (config.char_filters, config.cell_size, config.projection_size) == ([[1, 4], [2, 5], [3, 8]], 11, 7)
+    assert not config.scalar_mix_layer_norm
+    assert _scripts(settings) == SCRIPTS["original"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("true", True), ("false", False), ("None", False), (None, False), (1, True), (0, False)],
+)
+def test_layer_norm_is_read_as_allennlp_reads_it(
+    source: tuple[Path, Path], tmp_path: Path, value: object, expected: bool
+) -> None:
+    state = state_of(load(*source), [([0.0] * 3, 1.0)])
+    packed = pack(tmp_path / "model.tar.gz", task(do_layer_norm=value), state, make_options())
+    config = ElmoModel.from_pretrained(convert_archive(packed, tmp_path / "out")).config
+    assert config.scalar_mix_layer_norm is expected
+
+
+@pytest.mark.parametrize("value", ["yes", "False", 1.0, [True]])
+def test_layer_norm_that_is_neither_true_nor_false(source: tuple[Path, Path], tmp_path: Path, value: object) -> None:
+    state = state_of(load(*source), [([0.0] * 3, 1.0)])
+    packed = pack(tmp_path / "model.tar.gz", task(do_layer_norm=value), state, make_options())
+    says = re.escape(f"elmo.do_layer_norm is {value!r}, but must be true or false.")
+    with pytest.raises(ValueError, match=rf"config\.json: model\.text_field_embedder\.token_embedders\.{says}"):
+        convert_archive(packed, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_configuration_without_an_elmo_is_warned_of(
+    source: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(allennlp_archive.logger, "warning", said.append)
+    state = state_of(load(*source), [([0.0] * 3, 1.0)])
+    settings = {"model": {"type": "from_archive", "archive_file": "other.tar.gz"}}
+    convert_archive(pack(tmp_path / "model.tar.gz", settings, state, make_options()), tmp_path / "out")
+    assert len(said) == 1
+    assert said[0].startswith("The task's config.json names no ELMo, so do_layer_norm is taken for false: where it was")
+    convert_archive(pack(tmp_path / "named.tar.gz", task(), state, make_options()), tmp_path / "named")
+    assert len(said) == 1
 
 
 def test_options_of_a_published_model_are_those_of_its_shapes(source: tuple[Path, Path], tmp_path: Path) -> None:
