@@ -4,7 +4,7 @@ that each use of it learned. The rest of the task's model is left behind.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -93,7 +93,8 @@ def read_archive(source: str | Path, options: str | Path | None = None, use: str
         source: the folder with `config.json` and `weights.th`.
         options: the ELMo's `options.json`; by default the one in the archive, or, where the archive names one of
             AllenNLP's published models, or leaves out the files of its embedder, what those have in common.
-        use: the prefix of the tensors of the ELMo wanted, where there are several with different biLMs.
+        use: the prefix of the tensors of the ELMo wanted, where there are several with different biLMs or that differ
+            in do_layer_norm.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -121,7 +122,7 @@ def read_archive(source: str | Path, options: str | Path | None = None, use: str
         "char_projection": True,
         "cell_projection": True,
         "num_scalar_mixes": max(1, len(mixes)),
-        "scalar_mix_layer_norm": _layer_norm(settings, str(folder / CONFIG)),
+        "scalar_mix_layer_norm": _layer_norm(settings, uses, folder),
     }
     found, files = _options(folder, settings, bilm, options)
     config = config_from_options(found, **fields)
@@ -202,20 +203,51 @@ def _parts(settings: Any, keys: tuple[str, ...] = ()) -> Iterator[Part]:
             yield from _parts(value, (*keys, str(number)))
 
 
-def _layer_norm(settings: dict[str, Any], where: str) -> bool:
+def _layer_norm(settings: dict[str, Any], uses: list[Use], folder: Path) -> bool:
+    """Whether these uses normalize the layers before they mix them."""
+    where = folder / CONFIG
     parts = list(_parts(settings.get("model")))
     if not parts:
         logger.warning(
             f"The task's {CONFIG} names no ELMo, so do_layer_norm is taken for false: where it was true, set "
             "scalar_mix_layer_norm in the checkpoint's config.json."
         )
-    given = {_normalizes(part, where) for part in parts}
-    if len(given) > 1:
-        raise ValueError("the task's ELMos differ in do_layer_norm: convert them one by one is not possible here.")
-    return given == {True}
+    given = {part.name: _normalizes(part, where) for part in parts}
+    if len(set(given.values())) < 2:
+        return True in given.values()
+    of_keys = {_plain(part.keys): given[part.name] for part in parts}
+    values = [next((of_keys[keys] for keys in _keys_of(one) if keys in of_keys), None) for one in uses]
+    known = set(values) - {None}
+    if len(known) == 1 and None not in values:
+        return known.pop()
+    if len(uses) > 1 and known:
+        told = {True: "true", False: "false", None: "not known"}
+        names = ", ".join(f"{one.prefix!r} ({told[value]})" for one, value in zip(uses, values, strict=True))
+        raise ValueError(
+            f"{folder / WEIGHTS} holds ELMos that differ in do_layer_norm, {names}: choose one by its name, use (--use "
+            "NAME)."
+        )
+    names = ", ".join(f"{name} ({str(value).lower()})" for name, value in given.items())
+    raise ValueError(
+        f"{where} has ELMos that differ in do_layer_norm, {names}, and by its name {uses[0].prefix!r} is none of them: "
+        "unpack the archive, give each its value there, and convert the folder."
+    )
 
 
-def _normalizes(part: Part, where: str) -> bool:
+def _plain(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of modules, or the keys after which AllenNLP names them, in one form."""
+    return tuple(
+        name.removeprefix("token_embedder_").removeprefix("_") for name in names if name not in ("", "token_embedders")
+    )
+
+
+def _keys_of(use: Use) -> list[tuple[str, ...]]:
+    """The keys, in one form, at which a configuration may describe an ELMo: its own, or those of its embedder."""
+    names = _plain(use.prefix.split("."))
+    return [names, names[:-1]] if names[-1:] == ("elmo",) else [names]
+
+
+def _normalizes(part: Part, where: Path) -> bool:
     """Its do_layer_norm as AllenNLP reads it: null is false, and of strings it takes those of JSON."""
     value = part.settings.get("do_layer_norm")
     if value is None or type(value) in (bool, int):

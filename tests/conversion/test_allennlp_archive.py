@@ -261,6 +261,80 @@ def test_the_command_chooses_one_of_two_elmos_that_differ(
         assert chosen.scalar_mix.gamma.tolist() == [3.0]
 
 
+TWO = {
+    "embedders": (
+        {"text_field_embedder": {"token_embedders": {"one": {"do_layer_norm": True}, "two": {}}}},
+        ("text_field_embedder.token_embedder_one._elmo.", "text_field_embedder.token_embedder_two._elmo."),
+    ),
+    "keys without token_embedders": (
+        {"source_embedder": {"elmo": {"do_layer_norm": "true"}}, "target_embedder": {"elmo": {}}},
+        ("_source_embedder.token_embedder_elmo._elmo.", "_target_embedder.token_embedder_elmo._elmo."),
+    ),
+    "a module beside an embedder": (
+        {"elmo": {"do_layer_norm": True}, "text_field_embedder": {"token_embedders": {"elmo": {}}}},
+        ("_elmo.", "_text_field_embedder.token_embedder_elmo._elmo."),
+    ),
+    "in a list": (
+        {"encoders": [{"elmo": {"do_layer_norm": True}}, {"elmo": {}}]},
+        ("encoders.0.elmo.", "encoders.1.elmo."),
+    ),
+}
+
+
+def with_files(settings: object) -> object:
+    """With the files of an ELMo where nothing is deeper."""
+    if isinstance(settings, list):
+        return [with_files(one) for one in settings]
+    if any(isinstance(value, dict | list) for value in settings.values()):
+        return {key: with_files(value) for key, value in settings.items()}
+    return {"options_file": "options.json", "weight_file": "weights.hdf5", **settings}
+
+
+@pytest.mark.parametrize("names", TWO)
+def test_two_elmos_that_differ_in_layer_norm_alone(
+    source: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], names: str
+) -> None:
+    (settings, prefixes), model = TWO[names], load(*source)
+    first, second = (
+        state_of(model, [([0.0] * 3, gamma)], prefix) for prefix, gamma in zip(prefixes, (1, 2), strict=True)
+    )
+    packed = pack(tmp_path / "model.tar.gz", {"model": with_files(settings)}, first | second, make_options())
+    command = ["convert", str(packed), str(tmp_path / "out")]
+    assert main(command) == 1
+    says = (
+        f"holds ELMos that differ in do_layer_norm, {prefixes[0]!r} (true), {prefixes[1]!r} (false): choose one by its"
+    )
+    assert capsys.readouterr().err == f"hf-elmo: error: {packed}/weights.th {says} name, use (--use NAME).\n"
+    for prefix, normal, gamma in zip(prefixes, (True, False), (1.0, 2.0), strict=True):
+        out = tmp_path / prefix
+        assert main([*command[:2], str(out), "--use", prefix]) == 0
+        chosen = ElmoModel.from_pretrained(out)
+        assert (chosen.config.scalar_mix_layer_norm, chosen.scalar_mix.gamma.tolist()) == (normal, [gamma])
+
+
+def test_an_elmo_that_no_part_of_the_configuration_is_named_after(source: tuple[Path, Path], tmp_path: Path) -> None:
+    (settings, prefixes), model = TWO["embedders"], load(*source)
+    folder = tmp_path / "unpacked"
+    folder.mkdir()
+    (folder / "options.json").write_text(json.dumps(make_options()))
+    state = state_of(model, [([0.0] * 3, 1.0)], prefixes[0]) | state_of(model, [([0.0] * 3, 2.0)], "other.")
+    torch.save(state, folder / "weights.th")
+    (folder / "config.json").write_text(json.dumps({"model": with_files(settings)}))
+    with pytest.raises(ValueError, match=r"_one\._elmo\.' \(true\), 'other\.' \(not known\): choose one by its name"):
+        convert_archive(folder, tmp_path / "out")
+    parts = r"model\.text_field_embedder\.token_embedders\.one \(true\), .*two \(false\)"
+    with pytest.raises(ValueError, match=rf"{parts}, and by its name 'other\.' is none of them: unpack the archive"):
+        convert_archive(folder, tmp_path / "out", use="other")
+    assert ElmoModel.from_pretrained(
+        convert_archive(folder, tmp_path / "one", use=prefixes[0])
+    ).config.scalar_mix_layer_norm
+    settings = json.loads((folder / "config.json").read_text())
+    settings["model"]["text_field_embedder"]["token_embedders"]["one"]["do_layer_norm"] = False  # the remedy
+    (folder / "config.json").write_text(json.dumps(settings))
+    config = ElmoModel.from_pretrained(convert_archive(folder, tmp_path / "out", use="other")).config
+    assert not config.scalar_mix_layer_norm
+
+
 def test_the_mixes_of_two_uses_are_named_in_order(source: tuple[Path, Path], tmp_path: Path) -> None:
     model = load(*source)
     first = state_of(model, [([1.0] * 3, 1.0), ([0.0] * 3, 2.0)], "a.")
