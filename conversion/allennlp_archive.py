@@ -1,6 +1,7 @@
 """
 The ELMo inside a task's model of AllenNLP (`model.tar.gz`): its biLM, as the task left it, and the scalar mix and gamma
-that each use of it learned. The rest of the task's model is left behind.
+that each use of it learned. The rest of the task's model is left behind; of a projection in ELMo's embedder, which is
+part of the vectors that the task saw, the record, the card and a warning say so.
 """
 
 import re
@@ -30,6 +31,7 @@ CHARACTERS = "_token_embedder._char_embedding_weights"
 USE = re.compile(rf"(.*?)_elmo_lstm\.{re.escape(CHARACTERS)}")
 # Of an ELMo, but no weights: the boundaries' characters, and the vectors of words that it was told to keep.
 DERIVED = re.compile(r"_(beginning|end)_of_sentence_characters$|^_word_embedding\.weight$")
+LINEAR = ("weight", "bias")
 CONFIG, WEIGHTS = "config.json", "weights.th"
 # An ELMo's part of a task's configuration has one of these types, or one of these keys. An embedder's class may stand
 # with its package; since AllenNLP 1.0 it has default files, those of "original".
@@ -76,6 +78,7 @@ class Archived(NamedTuple):
         mixes: the names of the scalar mixes in the task's model, in the order of the arrays' rows.
         files: that it was read from.
         scripts: of the text that it read, where the archive names a published model; else none.
+        left_behind: the shapes of the tensors by which the task projected its vectors, by their names.
     """
 
     config: ElmoConfig
@@ -83,6 +86,7 @@ class Archived(NamedTuple):
     mixes: list[str]
     files: list[Path]
     scripts: list[str]
+    left_behind: dict[str, list[int]]
 
 
 def read_archive(source: str | Path, options: str | Path | None = None, use: str | None = None) -> Archived:
@@ -132,7 +136,9 @@ def read_archive(source: str | Path, options: str | Path | None = None, use: str
         if any(len(one) != config.num_hidden_layers + 1 for one in scalars):
             raise ValueError(f"{folder / WEIGHTS}: a scalar mix has not one weight for each of the biLM's layers.")
         arrays |= {"scalar_mix.scalars": np.stack(scalars), "scalar_mix.gamma": np.concatenate(gammas)}
-    return Archived(config, arrays, names, [folder / CONFIG, folder / WEIGHTS, *files], _scripts(settings))
+    left_behind = {name: shape for one in uses for name, shape in _projection(state, one, config.hidden_size)}
+    files = [folder / CONFIG, folder / WEIGHTS, *files]
+    return Archived(config, arrays, names, files, _scripts(settings), left_behind)
 
 
 def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
@@ -163,6 +169,17 @@ def _uses(state: Mapping[str, np.ndarray], where: str) -> list[Use]:
         )
         for prefix in prefixes
     ]
+
+
+def _projection(state: Mapping[str, np.ndarray], use: Use, size: int) -> list[tuple[str, list[int]]]:
+    """The names and shapes of the linear layer by which a use's embedder projects the vectors, of this size; none where
+    it does not (AllenNLP's `projection_dim`)."""
+    if not use.prefix.endswith("._elmo."):  # in a model itself `_projection` may be of anything
+        return []
+    embedder = use.prefix.removesuffix("_elmo.")
+    shapes = {name: list(state[name].shape) for part in LINEAR if (name := f"{embedder}_projection.{part}") in state}
+    weight, *_ = (*shapes.values(), [])
+    return list(shapes.items()) if len(shapes) == len(LINEAR) and weight[1:] == [size] else []
 
 
 def _below(state: Mapping[str, np.ndarray], prefix: str) -> Iterator[tuple[str, np.ndarray]]:
@@ -346,6 +363,7 @@ def convert_archive(
 ) -> Path:
     """
     Write the ELMo of a task's model of AllenNLP as a folder for the Hub: its biLM and the scalar mixes that it learned.
+    A projection of its vectors (AllenNLP's `projection_dim`) is left behind, with a warning.
 
     Args:
         source: the `model.tar.gz`, or its folder unpacked.
@@ -369,4 +387,12 @@ def convert_archive(
         tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=found.config.max_word_length, **told)
         model = model_of(found.config, found.arrays, dtype)
         how = {"source_format": "the archive of a task's model of AllenNLP", "scalar_mixes": found.mixes}
-        return write_checkpoint(out, model, tokenizer, [*packed(source), *found.files], **how)
+        how["left_behind"] = found.left_behind
+        written = write_checkpoint(out, model, tokenizer, [*packed(source), *found.files], **how)
+    if found.left_behind:
+        tensors = ", ".join(f"{name} {shape}" for name, shape in found.left_behind.items())
+        logger.warning(
+            f"{source}: left behind is what projected ELMo's vectors in the task (projection_dim), {tensors}. "
+            f"The checkpoint gives them as they were before, with {found.config.hidden_size} numbers."
+        )
+    return written

@@ -126,6 +126,7 @@ def write_checkpoint(
     source_format: str,
     about: ModelCard | None = None,
     scalar_mixes: Sequence[str] = (),
+    left_behind: Mapping[str, Sequence[int]] | None = None,
 ) -> Path:
     """
     Write a model and its tokenizer as [`convert`] does; read them back and compare them, tensor by tensor.
@@ -138,13 +139,15 @@ def write_checkpoint(
         source_format: the format that they are of, for the model card.
         about: a page about the model, for the model card.
         scalar_mixes: the names that its scalar mixes have in the source, for the record and the model card.
+        left_behind: the names and shapes of tensors that projected its vectors in the source, for these two as well.
 
     Raises:
         FileExistsError: `out` exists.
     """
     out = Path(out)
     with new_folder(out) as folder:
-        write_files(folder, out, model, tokenizer, sources, about, source_format, scalar_mixes=scalar_mixes)
+        beside = {"scalar_mixes": scalar_mixes, "left_behind": left_behind}
+        write_files(folder, out, model, tokenizer, sources, about, source_format, **beside)
         written = ElmoModel.from_pretrained(folder, dtype="auto")
         for field in inspect.get_annotations(ElmoConfig):
             require_equal(f"config.{field}", getattr(model.config, field), getattr(written.config, field))
@@ -171,6 +174,7 @@ def write_files(
     source_format: str = "AllenNLP's format",
     compared: bool = False,
     scalar_mixes: Sequence[str] = (),
+    left_behind: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
     """
     Write all of a converted checkpoint's files into `folder`, before they are compared with their source.
@@ -178,11 +182,11 @@ def write_files(
     Args:
         folder: where to write.
         out: the name that the folder gets, which the card has for its title.
-        model, tokenizer, sources, source_format, about, scalar_mixes: as in [`write_checkpoint`].
+        model, tokenizer, sources, source_format, about, scalar_mixes, left_behind: as in [`write_checkpoint`].
         compared: whether the digest of the weights was compared with a known one.
     """
     dtype = str(model.dtype).removeprefix("torch.")
-    record = make_record(sources, source_format, dtype, scalar_mixes)
+    record = make_record(sources, source_format, dtype, scalar_mixes, left_behind)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     write_record(folder, record)
@@ -198,6 +202,7 @@ def write_files(
         compared=compared,
         word_splitting=tokenizer.word_splitting,
         scalar_mixes=scalar_mixes,
+        left_behind=left_behind,
         learned_mix=any(bool(state[key].any()) for key in LEFT_OUT[:1] if key in state),
     )
     write_card(folder, card)

@@ -16,7 +16,11 @@ WEIGHTS = "model.safetensors"
 
 
 def make_record(
-    sources: Iterable[str | Path], source_format: str, dtype: str, scalar_mixes: Sequence[str] = ()
+    sources: Iterable[str | Path],
+    source_format: str,
+    dtype: str,
+    scalar_mixes: Sequence[str] = (),
+    left_behind: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, Any]:
     """
     The record of a conversion: no path, so nothing of the machine that converted.
@@ -26,11 +30,12 @@ def make_record(
         source_format: the format that they are of.
         dtype: the type that the weights get.
         scalar_mixes: the names that the model's scalar mixes have in the source, in their order.
+        left_behind: the names and shapes of tensors that projected its vectors in the source, and are not in the model.
 
     Returns:
         `converted_with` (this package and its version), `source_format`, `sources` (for each file its name and its
-        SHA-256 in hexadecimal digits), `scalar_mixes` where there are any, `dtype` and `compared`: what a folder has
-        passed that carries the record.
+        SHA-256 in hexadecimal digits), `scalar_mixes` and `left_behind` where there are any, `dtype` and `compared`:
+        what a folder has passed that carries the record.
     """
     files = [{"file": Path(file).name, "sha256": sha256(Path(file))} for file in sources]
     return {
@@ -38,6 +43,7 @@ def make_record(
         "source_format": source_format,
         "sources": files,
         **({"scalar_mixes": list(scalar_mixes)} if scalar_mixes else {}),
+        **({"left_behind": {name: list(shape) for name, shape in left_behind.items()}} if left_behind else {}),
         "dtype": dtype,
         "compared": f"read back, every tensor equals its source's value in {dtype}",
     }

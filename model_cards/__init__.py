@@ -49,8 +49,9 @@ def make_card(name: str, about: ModelCard | None = None, **fields: Any) -> Model
             are those of the example.
         fields: of the template: `config` (the ElmoConfig); of a converted checkpoint also `parameters` (their number),
             `dtype`, `source_format`, `sources`, a list of (file name, SHA-256), `compared`, whether the weights' digest
-            was compared with a known one, `learned_mix`, whether the source has weights of the mix, and
-            `scalar_mixes`, the names of several mixes there; and `word_splitting`, how its tokenizer splits text.
+            was compared with a known one, `learned_mix`, whether the source has weights of the mix,
+            `scalar_mixes`, the names of several mixes there, and `left_behind`, the shapes of tensors that projected
+            the vectors there, by their names; and `word_splitting`, how its tokenizer splits text.
     """
     architecture = (fields["config"].architectures or [""])[0]
     task, fields["auto"] = HEADS.get(architecture, ("feature-extraction", "AutoModel"))

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoModel
@@ -310,6 +311,59 @@ def test_two_elmos_that_differ_in_layer_norm_alone(
         assert main([*command[:2], str(out), "--use", prefix]) == 0
         chosen = ElmoModel.from_pretrained(out)
         assert (chosen.config.scalar_mix_layer_norm, chosen.scalar_mix.gamma.tolist()) == (normal, [gamma])
+
+
+def test_a_projection_of_the_embedder_is_said_to_be_left_behind(
+    source: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(allennlp_archive.logger, "warning", said.append)
+    state = state_of(load(*source), [([0.0] * 3, 1.0)])
+    name = PREFIX.removesuffix("_elmo.") + "_projection"
+    projection = {f"{name}.weight": torch.ones(5, 14), f"{name}.bias": torch.ones(5)}
+    packed = pack(tmp_path / "model.tar.gz", task(projection_dim=5), state | projection, make_options())
+    out = convert_archive(packed, tmp_path / "out")
+    assert said == [
+        f"{packed}: left behind is what projected ELMo's vectors in the task (projection_dim), {name}.weight [5, 14], "
+        f"{name}.bias [5]. The checkpoint gives them as they were before, with 14 numbers."
+    ]
+    record = json.loads((out / "conversion.json").read_text())
+    assert record["left_behind"] == {f"{name}.weight": [5, 14], f"{name}.bias": [5]}
+    with safe_open(out / "model.safetensors", "pt") as file:
+        assert json.loads(file.metadata()["left_behind"]) == record["left_behind"]
+    card = (out / "README.md").read_text()
+    assert f"with\n  `{name}.weight` `[5, 14]`, `{name}.bias` `[5]`. That is left behind" in card
+    plain = convert_archive(pack(tmp_path / "plain.tar.gz", task(), state, make_options()), tmp_path / "plain")
+    assert len(said) == 1
+    assert "left_behind" not in json.loads((plain / "conversion.json").read_text())
+    assert "left behind" not in (plain / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("prefix", "name", "size"),
+    [("a._elmo.", "a._projection", 15), ("a._elmo.", "b._projection", 14), ("_elmo.", "_projection", 14)],
+    ids=["of other vectors", "of another module", "of the model itself"],
+)
+def test_a_projection_of_something_else_is_no_part_of_elmo(
+    source: tuple[Path, Path], tmp_path: Path, prefix: str, name: str, size: int
+) -> None:
+    state = state_of(load(*source), [([0.0] * 3, 1.0)], prefix)
+    state |= {f"{name}.weight": torch.ones(5, size), f"{name}.bias": torch.ones(5)}
+    out = convert_archive(pack(tmp_path / "model.tar.gz", task(), state, make_options()), tmp_path / "out")
+    assert "left_behind" not in json.loads((out / "conversion.json").read_text())
+
+
+def test_the_projections_are_those_of_the_use_that_is_chosen(source: tuple[Path, Path], tmp_path: Path) -> None:
+    state = {}
+    for name, size in (("a", 5), ("b", 6)):
+        state |= state_of(load(*source), [([0.0] * 3, 1.0)], f"{name}._elmo.")
+        state |= {f"{name}._projection.weight": torch.ones(size, 14), f"{name}._projection.bias": torch.ones(size)}
+    packed = pack(tmp_path / "model.tar.gz", task(), state, make_options())
+    for use, sizes in ((None, {"a": 5, "b": 6}), ("b._elmo", {"b": 6})):
+        out = convert_archive(packed, tmp_path / str(use), use=use)
+        found = json.loads((out / "conversion.json").read_text())["left_behind"]
+        weights = {f"{name}._projection.weight": [size, 14] for name, size in sizes.items()}
+        assert found == weights | {f"{name}._projection.bias": [size] for name, size in sizes.items()}
 
 
 def test_an_elmo_that_no_part_of_the_configuration_is_named_after(source: tuple[Path, Path], tmp_path: Path) -> None:
