@@ -709,6 +709,9 @@ def _add_perplexity(subparsers: argparse._SubParsersAction) -> None:
         action="store_true",
         help="carry the state from sentence to sentence, as bilm-tf does [each sentence from zero state]",
     )
+    parser.add_argument(
+        "--batch-size", type=int, metavar="N", help="rows with --stateful [one for each 4,096 words, 256 at most]"
+    )
     _add_parquet_column(parser)
     parser.set_defaults(run=_perplexity)
 
@@ -719,7 +722,7 @@ def _perplexity(options: argparse.Namespace) -> None:
     from hf_elmo.shipped import load_model
 
     model, tokenizer = load_model(options.model, language_model=True, dtype="float32")
-    how = {"pretokenized": options.pretokenized, "stateful": options.stateful, "text_column": options.text_column}
+    how = {name: getattr(options, name) for name in ("pretokenized", "stateful", "batch_size", "text_column")}
     result = perplexity(model, tokenizer, options.files, **how)
     print(f"perplexity: {describe(result)}")
 

@@ -2,10 +2,11 @@
 
 import contextlib
 import hashlib
+import heapq
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -440,6 +441,36 @@ class WordEncoder:
             "backward_input_ids": characters[1],
             "labels": torch.stack(labels, dim=-1),
         }
+
+
+def carried_windows(
+    encoder: WordEncoder, sentences: Iterable[Words], rows: int, window: int
+) -> Iterator[dict[str, torch.Tensor]]:
+    """
+    The windows of [`PackedWindows`] over sentences, each of which is read once and to its end, with an
+    `attention_mask`: some rows end before others.
+
+    The row that ends first takes the next sentence, whatever the window. `[rows, window]`, the last one shorter.
+    """
+    sentences = iter(sentences)
+    streams: list[tuple[list, ...]] = [([], [], [], []) for _ in range(rows)]  # of each row, what is to be read
+    ends = [(0, row) for row in range(rows)]  # a heap: how many words each row has had
+    for stop in itertools.count(window, window):
+        while ends[0][0] < stop and (words := next(sentences, None)) is not None:
+            end, row = ends[0]
+            heapq.heapreplace(ends, (end + len(words) + 1, row))
+            for stream, piece in zip(streams[row], _streams([words]), strict=True):
+                stream += piece
+        width = min(window, max(len(inputs) for inputs, *_ in streams))
+        if not width:
+            return
+        flat: tuple[list, ...] = ([], [], [], [])
+        for own in streams:
+            for whole, stream in zip(flat, own, strict=True):
+                whole += stream[:width] + [PADDING] * (width - len(stream))
+                del stream[:width]
+        batch = encoder.batch(*flat, shape=(rows, width))
+        yield {**batch, "attention_mask": (batch["labels"][..., 0] != -100).long()}
 
 
 def _streams(text: Text) -> tuple[list, list, list, list]:

@@ -9,16 +9,22 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from ..evaluation import evaluation_mode, require_language_model
 from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbor_labels
 from ..spelling import BEGIN, END, PADDING
 from ..tokenization_elmo import ElmoTokenizer
-from .data import PackedWindows, WordEncoder
+from .data import WordEncoder, carried_windows
 from .text import DatasetTexts, TextFiles, Words, open_texts, require_columns
+from .vocabulary import Vocabulary
+
+logger = logging.get_logger(f"transformers.{__name__}")
 
 SORTED_TOGETHER = 4096  # sentences sorted by length before batching
+# Rows that carry the state, unless batch_size is given: each so long that what starts from zero state hardly counts.
+WORDS_OF_A_ROW, SENTENCES_OF_A_ROW, MOST_ROWS = 4096, 16, 256
 
 
 @dataclass
@@ -30,7 +36,7 @@ class Perplexity:
         forward, backward: of each language model.
         mean: `exp` of the mean of both models' losses, what bilm-tf reports.
         words: predictions of each model, one boundary a sentence included.
-        sentences: their number; 0 where not counted (stateful).
+        sentences: their number.
         unknown: fraction of these predictions, boundaries included, whose word is outside the vocabulary; it counts as
             the word `<UNK>`.
     """
@@ -64,7 +70,7 @@ def perplexity(
     pretokenized: bool = False,
     stateful: bool = False,
     words_per_batch: int = 4096,
-    batch_size: int = 256,
+    batch_size: int | None = None,
     text_column: str | None = None,
 ) -> Perplexity:
     """
@@ -76,11 +82,13 @@ def perplexity(
         texts: files or glob patterns, Parquet or a dataset, as [`pretrain`] takes them; or a source of texts.
         pretokenized: the files are tokenized already: whitespace separates their words; else the tokenizer splits them.
         stateful: `False` starts each sentence from zero state: the result depends neither on the order of the sentences
-            nor on how they are batched. `True` evaluates as bilm-tf does: the text is distributed over `batch_size`
-            rows, the state is carried from sentence to sentence, and when one row runs out of text the words left in
-            the others are not counted.
-        words_per_batch: words in a batch, padding included (stateless).
-        batch_size: rows of a batch (stateful).
+            nor on how they are batched. `True` evaluates as bilm-tf does: the text is distributed over rows, each of
+            which carries its state from sentence to sentence. (bilm-tf ends with the row that ends first; here all
+            words are counted.)
+        words_per_batch: words in a batch, padding included.
+        batch_size: rows (stateful); by default one for each 4,096 words of the text, 256 at most. One row reads the
+            text in its order. With more than half as many rows as sentences there is a warning: few sentences go on
+            from another one.
         text_column: of Parquet and of datasets, `"text"` by default.
 
     Returns:
@@ -88,10 +96,15 @@ def perplexity(
 
     Raises:
         TypeError: the model is not a language model.
-        ValueError: the tokenizer has no vocabulary or another one, there is no text, (stateful) too little of it for
-            `batch_size` rows, or `pretokenized` or `text_column` is given for a source that splits its own text.
+        ValueError: the tokenizer has no vocabulary or another one; there is no text, or (stateful) fewer sentences than
+            `batch_size`, or that is given without `stateful`; or `pretokenized` or `text_column` is given for a source
+            that splits its own text.
     """
     require_language_model(model)
+    if batch_size is not None and not stateful:
+        raise ValueError(f"batch_size is {batch_size}, but has no effect without stateful (--stateful): leave it out.")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}, but must be 1 or more.")
     source = texts
     if not hasattr(texts, "read"):
         source = open_texts(texts, None if pretokenized else tokenizer, column=text_column)
@@ -99,11 +112,13 @@ def perplexity(
     elif pretokenized or text_column is not None:
         option = "pretokenized=True" if pretokenized else f"text_column={text_column!r}"
         raise ValueError(f"{option} says how to read files, but texts is a source that splits its own text.")
+    encoder = WordEncoder(tokenizer)
     with evaluation_mode(model):
         if stateful:
-            return Perplexity.of(_stateful_totals(model, tokenizer, source, batch_size))
-        totals = nll_totals(model, WordEncoder(tokenizer), source.read(), words_per_batch)
-        return Perplexity.of(totals, "" if totals[2] else getattr(source, "why_empty", ""))
+            totals = _stateful_totals(model, encoder, source.read(), words_per_batch, batch_size)
+        else:
+            totals = nll_totals(model, encoder, source.read(), words_per_batch)
+    return Perplexity.of(totals, "" if totals[2] else getattr(source, "why_empty", ""))
 
 
 @torch.no_grad()
@@ -113,40 +128,74 @@ def nll_totals(
     """Sums over the sentences of `texts`, each from zero state: forward NLL, backward NLL, predictions, sentences,
     unknown words: `[5]` float64."""
     encoder.vocabulary.require_rows(model.config.vocab_size)
-    sentences = (words for text in texts for words in text if words)
     totals = np.zeros(5)
     with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
-        for batch in sentence_batches(sentences, words_per_batch):
+        for batch in sentence_batches(_sentences(texts), words_per_batch):
             inputs = sentence_inputs(encoder, [words for _, words in batch], model.device)
             nll, _ = model.word_nll(**inputs)
             totals[:2] += nll.double().sum((0, 1)).cpu().numpy()
-            totals[2:] += _counts(inputs["labels"], encoder.vocabulary.unk_id)
-            totals[3] += len(batch)
+            totals[2:] += _counts(inputs["labels"], encoder.vocabulary)
             progress.update(sum(len(words) for _, words in batch))
     return totals
 
 
-def _counts(labels: Tensor, unknown: int) -> np.ndarray:
+def _sentences(texts: Iterable[list[Words]]) -> Iterator[Words]:
+    return (words for text in texts for words in text if words)
+
+
+def _counts(labels: Tensor, vocabulary: Vocabulary) -> np.ndarray:
+    """Predictions, sentences, unknown words."""
     forward = labels[..., 0]
-    return np.array([int((forward >= 0).sum()), 0, int((forward == unknown).sum())])
+    counted = forward >= 0, forward == vocabulary.eos_id, forward == vocabulary.unk_id
+    return np.array([int(each.sum()) for each in counted])
 
 
 @torch.no_grad()
-def _stateful_totals(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, source, batch_size: int) -> np.ndarray:
-    windows = PackedWindows(source, tokenizer, batch_size, window=1, shuffle_block=0)
-    windows.encoder.vocabulary.require_rows(model.config.vocab_size)
+def _stateful_totals(
+    model: ElmoForPreTraining,
+    encoder: WordEncoder,
+    texts: Iterable[list[Words]],
+    words_per_batch: int,
+    batch_size: int | None,
+) -> np.ndarray:
+    """As [`nll_totals`], with the state carried in each of `batch_size` rows."""
+    encoder.vocabulary.require_rows(model.config.vocab_size)
+    rows, sentences = _rows(_sentences(texts), batch_size)
     totals, state = np.zeros(5), None
-    for batch in windows.one_pass():
-        batch = {key: tensor.to(model.device) for key, tensor in batch.items()}
-        nll, state = model.word_nll(**batch, state=state)
-        totals[:2] += nll.double().sum((0, 1)).cpu().numpy()
-        totals[2:] += _counts(batch["labels"], windows.encoder.vocabulary.unk_id)
-    if not totals[2]:
-        raise ValueError(
-            f"the text has fewer sentences than the {batch_size} rows of a stateful perplexity: give more text or a "
-            "smaller batch_size, or use the stateless one."
-        )
+    with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
+        for batch in carried_windows(encoder, sentences, rows, max(1, words_per_batch // rows)):
+            batch = {key: tensor.to(model.device) for key, tensor in batch.items()}
+            nll, state = model.word_nll(**batch, state=state)
+            totals[:2] += nll.double().sum((0, 1)).cpu().numpy()
+            counts = _counts(batch["labels"], encoder.vocabulary)
+            totals[2:] += counts
+            progress.update(int(counts[0]))
     return totals
+
+
+def _rows(sentences: Iterator[Words], batch_size: int | None) -> tuple[int, Iterator[Words]]:
+    """The number of rows, and all sentences, of which some were read to know it."""
+    if batch_size is not None:
+        ahead = list(itertools.islice(sentences, 2 * batch_size))
+        if ahead and len(ahead) < batch_size:
+            raise ValueError(
+                f"the text has fewer sentences than the {batch_size} rows of a stateful perplexity, {len(ahead)}: give "
+                "more text or a smaller batch_size (--batch-size), or leave it out."
+            )
+        if ahead and len(ahead) < 2 * batch_size:
+            logger.warning(
+                f"{len(ahead)} sentences are read in {batch_size} rows, so {len(ahead) - batch_size} of them go on "
+                "from the state of another one: a smaller batch_size (--batch-size) carries it further."
+            )
+        return batch_size, itertools.chain(ahead, sentences)
+    ahead, words = [], 0
+    for sentence in sentences:
+        ahead.append(sentence)
+        words += len(sentence) + 1
+        if words >= MOST_ROWS * WORDS_OF_A_ROW:
+            break
+    rows = min(words // WORDS_OF_A_ROW, len(ahead) // SENTENCES_OF_A_ROW, MOST_ROWS)
+    return max(1, rows), itertools.chain(ahead, sentences)
 
 
 def sentence_inputs(encoder: WordEncoder, sentences: list[Words], device: torch.device) -> dict[str, Tensor]:

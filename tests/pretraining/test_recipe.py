@@ -596,6 +596,20 @@ def test_perplexity_command(general, files, capsys):
     assert f"forward {result.forward:.2f}, backward {result.backward:.2f}" in capsys.readouterr().out
 
 
+def test_perplexity_command_with_the_state_carried(general, files, capsys):
+    command = ["perplexity", str(general), str(files["general"]), "--words", "--stateful"]
+    tokenizer, model = ElmoTokenizer.from_pretrained(general), ElmoForPreTraining.from_pretrained(general)
+    words = sum(len(line.split()) + 1 for line in GENERAL)
+    for option, rows in (([], 1), (["--batch-size", "5"], 5)):
+        assert main([*command, *option]) == 0
+        result = perplexity(model, tokenizer, TextFiles(files["general"]), stateful=True, batch_size=rows)
+        printed = capsys.readouterr().out
+        assert f"forward {result.forward:.2f}, backward {result.backward:.2f}" in printed
+        assert f"{words:,} words" in printed
+    assert main([*command, "--batch-size", "99"]) == 1
+    assert "give more text or a smaller batch_size (--batch-size)" in capsys.readouterr().err
+
+
 def test_substitutes_command(general, capsys):
     assert main(["substitutes", str(general), "the cat sat", "cat", "--top", "2"]) == 0
     word, *candidates = capsys.readouterr().out.strip().split("\t")
