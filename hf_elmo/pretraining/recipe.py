@@ -319,6 +319,11 @@ def _arguments(
         value = arguments.get(name, 1)
         if (value <= 0 or value < least) and (name, value) != ("max_steps", -1):  # of transformers: as long as epochs
             raise ValueError(f"{name} is {value}, but must be {f'{least} or more' if least else 'over 0'}.")
+    if {"max_steps", "num_train_epochs"} <= arguments.keys() and arguments["max_steps"] != -1:
+        raise ValueError(
+            f"max_steps (--steps) is {arguments['max_steps']}, and num_train_epochs (--epochs) "
+            f"{arguments['num_train_epochs']}: give one of both."
+        )
     rows = (ADAPTATION_BATCH_SIZE if init else 128) if batch_size is None else batch_size
     defaults = {"per_device_train_batch_size": rows, "report_to": [], "use_cpu": not torch.accelerator.is_available()}
     if init:

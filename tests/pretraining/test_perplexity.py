@@ -177,7 +177,6 @@ def test_the_model_is_put_back_into_training_mode(model, tokenizer):
 def test_no_text_is_an_error(model, tokenizer, tmp_path, how):
     with pytest.raises(ValueError, match="no text to compute"):
         perplexity(model, tokenizer, DatasetTexts([]), **how)
-    (tmp_path / "blank.txt").write_text("
-")
+    (tmp_path / "blank.txt").write_text("\n")
     with pytest.raises(ValueError, match=r"no text to compute a perplexity of: .*blank\.txt has no words\."):
         perplexity(model, tokenizer, tmp_path / "blank.txt", **how)

@@ -495,6 +495,10 @@ def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
         ({**SMALL, "max_steps": 0}, "max_steps is 0, but must be 1 or more"),
         ({**SMALL, "max_steps": -5}, "max_steps is -5, but must be 1 or more"),
         ({**SMALL, "num_train_epochs": 0}, "num_train_epochs is 0, but must be over 0"),
+        (
+            {**SMALL, "max_steps": 2, "num_train_epochs": 3},
+            r"max_steps \(--steps\) is 2, and num_train_epochs \(--epochs\) 3: give one of both",
+        ),
         ({**SMALL, "max_steps": 1, "gradient_accumulation_steps": 0}, "gradient_accumulation_steps is 0"),
         ({**SMALL, "max_steps": 1, "output_dir": "other"}, "output_dir is neither an option of pretrain nor"),
         ({**SMALL, "max_steps": 4, "eval_steps": 2}, "eval_steps is 2, but eval_strategy is 'no': give eval_strategy="),
@@ -561,6 +565,14 @@ def test_a_setting_that_is_given_twice_is_named(files, tmp_path, capsys, option)
     command = ["pretrain", str(tmp_path / "out"), str(files["general"]), f"{option}=16", f"{option}=32"]
     assert main(command) == 1
     assert f"{option.replace('=', ' ')} is given twice: give it once." in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_steps_and_epochs_together_are_refused(files, tmp_path, capsys):
+    command = ["pretrain", str(tmp_path / "out"), str(files["general"]), "--epochs", "3"]
+    for steps in ("--steps=2", "--set=max_steps=2"):
+        assert main([*command, steps]) == 1
+        assert "max_steps (--steps) is 2, and num_train_epochs (--epochs) 3.0: give one" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
