@@ -31,7 +31,6 @@ CHARACTERS = "_token_embedder._char_embedding_weights"
 USE = re.compile(rf"(.*?)_elmo_lstm\.{re.escape(CHARACTERS)}")
 # Of an ELMo, but no weights: the boundaries' characters, and the vectors of words that it was told to keep.
 DERIVED = re.compile(r"_(beginning|end)_of_sentence_characters$|^_word_embedding\.weight$")
-LINEAR = ("weight", "bias")
 CONFIG, WEIGHTS = "config.json", "weights.th"
 # An ELMo's part of a task's configuration has one of these types, or one of these keys. An embedder's class may stand
 # with its package; since AllenNLP 1.0 it has default files, those of "original".
@@ -136,7 +135,7 @@ def read_archive(source: str | Path, options: str | Path | None = None, use: str
         if any(len(one) != config.num_hidden_layers + 1 for one in scalars):
             raise ValueError(f"{folder / WEIGHTS}: a scalar mix has not one weight for each of the biLM's layers.")
         arrays |= {"scalar_mix.scalars": np.stack(scalars), "scalar_mix.gamma": np.concatenate(gammas)}
-    left_behind = {name: shape for one in uses for name, shape in _projection(state, one, config.hidden_size)}
+    left_behind = {name: shape for one in uses for name, shape in _projection(state, one, config.hidden_size).items()}
     files = [folder / CONFIG, folder / WEIGHTS, *files]
     return Archived(config, arrays, names, files, _scripts(settings), left_behind)
 
@@ -171,15 +170,14 @@ def _uses(state: Mapping[str, np.ndarray], where: str) -> list[Use]:
     ]
 
 
-def _projection(state: Mapping[str, np.ndarray], use: Use, size: int) -> list[tuple[str, list[int]]]:
-    """The names and shapes of the linear layer by which a use's embedder projects the vectors, of this size; none where
-    it does not (AllenNLP's `projection_dim`)."""
+def _projection(state: Mapping[str, np.ndarray], use: Use, size: int) -> dict[str, list[int]]:
+    """The tensors of the layer by which a use's embedder projects vectors of this size and their shapes, if any."""
     if not use.prefix.endswith("._elmo."):  # in a model itself `_projection` may be of anything
-        return []
+        return {}
     embedder = use.prefix.removesuffix("_elmo.")
-    shapes = {name: list(state[name].shape) for part in LINEAR if (name := f"{embedder}_projection.{part}") in state}
-    weight, *_ = (*shapes.values(), [])
-    return list(shapes.items()) if len(shapes) == len(LINEAR) and weight[1:] == [size] else []
+    names = [f"{embedder}_projection.{part}" for part in ("weight", "bias")]
+    shapes = {name: list(state[name].shape) for name in names if name in state}
+    return shapes if len(shapes) == 2 and shapes[names[0]][1:] == [size] else {}
 
 
 def _below(state: Mapping[str, np.ndarray], prefix: str) -> Iterator[tuple[str, np.ndarray]]:
