@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import math
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from types import NoneType
 from typing import Any, get_args
 
 import torch
+from huggingface_hub.errors import StrictDataclassFieldValidationError
 from safetensors import SafetensorError
 from transformers import EarlyStoppingCallback, TrainerCallback, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
@@ -43,6 +45,10 @@ NUMBERS = {
     for field in dataclasses.fields(ElmoPreTrainingArguments)
     if (types := {*(get_args(field.type) or (field.type,))}) & {int, float} and types <= {int, float, NoneType}
 }
+# Fields that an adapted model has from the one that it begins with: the shapes of weights, and of what they read.
+SIZES = ("char_vocab_size", "char_embedding_size", "char_filters", "num_highway_layers", "char_projection")
+SIZES += ("max_word_length", "word_vocab_size", "word_embedding_size", "hidden_size", "cell_size")
+SIZES += ("cell_projection", "num_hidden_layers")
 LAYOUTS = ("windows", "sentences", "documents")
 LOCK = "_lock"  # in the output of a run that works; Trainer uploads no file whose name begins with "_"
 HELD_OUT_EVERY = 20  # without held-out files, every 20th text of a domain is held out
@@ -154,7 +160,8 @@ def pretrain(
             replaces the vocabulary of a trained softmax, words in both keep their rows. Where most words of the text
             are not in it, the log says so.
         vocabulary_size: words to keep when they are counted; all by default.
-        config: fields of [`ElmoConfig`]; `hidden_dropout` is 0.1 unless given here.
+        config: fields of [`ElmoConfig`]; `hidden_dropout` is 0.1 unless given here. A model that is adapted (`init`)
+            keeps its sizes.
         word_splitting: of the tokenizer, where there is no `init`; `"lm1b"` by default.
         pretokenized: the files are tokenized already: whitespace separates their words; else the tokenizer splits them.
         layout: `"windows"` over packed sentences with the state carried, as the published models were trained;
@@ -199,6 +206,7 @@ def pretrain(
         if value is not None and useless:
             raise ValueError(f"{name} is {value!r}, but {why}: leave it out.")
     args = _arguments(output, init, batch_size, arguments)
+    _require_fields(config or {}, init)
     longest = {name: value for name, value in (config or {}).items() if name == "max_word_length"}
     splitting = "lm1b" if word_splitting is None else word_splitting
     tokenizer = _tokenizer(init) if init else ElmoTokenizer(word_splitting=splitting, **longest)
@@ -249,7 +257,6 @@ def _require_read_fields(tokenizer: ElmoTokenizer, init: str | Path | None, give
     for name, differs in (
         ("char_units", given.get("char_units", tokenizer.char_units) != tokenizer.char_units),
         ("word_vocab_size", given.get("word_vocab_size") is not None and not with_words),
-        ("max_word_length", given.get("max_word_length", tokenizer.max_word_length) != tokenizer.max_word_length),
     ):
         if differs:
             raise ValueError(f"{name} is {given[name]!r}, but {why}: leave it out of config (--config).")
@@ -349,6 +356,32 @@ def _number(name: str, value: Any) -> Any:
         if value.is_integer():  # 1e3
             return int(value)
     raise ValueError(f"{name} is {value!r}, but must be a {'number' if float in kind else 'whole number'}.")
+
+
+def _require_fields(config: Mapping[str, Any], init: str | Path | None) -> None:
+    """Refuses values of a type that a field cannot have, and sizes that are not those of `init` (ValueError)."""
+    probe = ElmoConfig()
+    for field in dataclasses.fields(ElmoConfig):
+        if field.name in config:
+            try:
+                setattr(probe, field.name, config[field.name])
+            except StrictDataclassFieldValidationError as error:
+                kind = field.type.__name__ if type(field.type) is type else field.type
+                raise ValueError(
+                    f"config has {field.name} {config[field.name]!r} (--config), but it must be of the type {kind}."
+                ) from error
+    if init is None or not (given := [name for name in SIZES if name in config]):
+        return
+    with named(init) as place:
+        own = ElmoConfig.from_pretrained(place)
+    for name in given:
+        value, old = config[name], getattr(own, name)
+        chosen_by_itself = value is None and name.endswith("_projection")
+        if not chosen_by_itself and json.dumps(value, default=repr) != json.dumps(old):
+            raise ValueError(
+                f"config has {name} {value!r} (--config {name}={json.dumps(value, default=repr)}), but that of init is "
+                f"{old!r}: an adapted model keeps its sizes, so leave it out, or train anew without init (--init)."
+            )
 
 
 def _model(

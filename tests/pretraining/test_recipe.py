@@ -1,6 +1,7 @@
 """From text files to trained language models in one call, and the commands over it."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,9 +11,10 @@ from datasets import Dataset
 from tokenizers import normalizers
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from hf_elmo.pretraining import recipe
 from hf_elmo.pretraining.data import _Batches
 from hf_elmo.pretraining.perplexity import perplexity
-from hf_elmo.pretraining.recipe import HELD_OUT_EVERY, pretrain
+from hf_elmo.pretraining.recipe import HELD_OUT_EVERY, SIZES, pretrain
 from hf_elmo.pretraining.text import TextFiles, open_texts, require_apart
 from hf_elmo.pretraining.vocabulary import Vocabulary
 from hf_elmo_cli import main
@@ -457,7 +459,7 @@ def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
         ),
         (
             {"init": "elmo-mini-en", "config": {"max_word_length": 20}},
-            "max_word_length is 20, but the tokenizer is that of init: leave it out of config",
+            r"config has max_word_length 20 \(--config max_word_length=20\), but that of init is 50",
         ),
         ({"init": "elmo-mini-en", "vocabulary_size": 9}, "vocabulary_size is 9, but the words are those of init"),
         ({"vocabulary": "v.txt", "vocabulary_size": 9}, "vocabulary_size is 9, but the words are those of vocabulary"),
@@ -479,6 +481,11 @@ def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
         ({"save_total_limit": "all"}, "save_total_limit is 'all', but must be a whole number"),
         ({"weight_decay": True}, "weight_decay is True, but must be a number"),
         ({"log_level": "foo"}, "log_level is 'foo', but must be one of .*debug, .*passive"),
+        ({"config": {**TINY, "hidden_size": "abc"}}, r"config has hidden_size 'abc' \(--config\), but .* the type int"),
+        (
+            {"init": "elmo-mini-en", "config": {"hidden_dropout": [0.1]}},
+            r"config has hidden_dropout \[0\.1\] \(--config\), but it must be of the type float \| int\.",
+        ),
         ({"bf16": "yes"}, "bf16 is 'yes', but must be true or false"),
         ({**SMALL, "max_steps": 1, "data_seed": 7}, "data_seed is 7, but has no effect here: the order of the text"),
         (
@@ -513,6 +520,58 @@ def test_an_init_that_does_not_exist_is_named_without_a_warning_of_its_tokenizer
     with pytest.raises(OSError, match="model 'no-such-model' does not exist"):
         pretrain(tmp_path / "out", files["domain"], init="no-such-model", **{**SMALL, "config": None})
     assert "tokenizer_config.json" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        {"hidden_size": 64},
+        {"cell_size": 64},
+        {"num_hidden_layers": 1},
+        {"num_hidden_layers": 3},
+        {"char_filters": [[1, 4]]},
+        {"cell_projection": False},
+        {"max_word_length": 30},
+    ],
+    ids=str,
+)
+def test_an_adapted_model_keeps_its_sizes(files, tmp_path, monkeypatch, size):
+    monkeypatch.delattr(recipe, "load_checkpoint")  # it is refused before
+    ((name, value),) = size.items()
+    given = re.escape(f"config has {name} {value!r} (--config {name}={json.dumps(value)}), but that of init is ")
+    with pytest.raises(ValueError, match=given + ".*: an adapted model keeps its sizes, so leave it out"):
+        pretrain(tmp_path / "out", files["domain"], init="elmo-mini-en", **{**SMALL, "config": size})
+    assert not (tmp_path / "out").exists()
+
+
+def test_sizes_that_are_those_of_the_adapted_model_are_taken(general, files, tmp_path):
+    sizes = {**TINY, "char_filters": [tuple(pair) for pair in TINY["char_filters"]], "cell_projection": None}
+    how = {**SMALL, "config": {**sizes, "hidden_dropout": 0.3}, "max_steps": 1}
+    result = pretrain(tmp_path / "out", files["domain"], init=general, **how)
+    assert ElmoConfig.from_pretrained(result.folder).hidden_dropout == 0.3
+
+
+def test_every_field_that_a_weight_depends_on_is_a_size():
+    config = ElmoConfig(**TINY, vocab_size=9).to_dict()
+
+    def shapes(**changes) -> dict[str, torch.Size]:
+        with torch.device("meta"):
+            model = ElmoForPreTraining(ElmoConfig.from_dict({**config, **changes}))
+        return {name: weight.shape for name, weight in model.state_dict().items() if "scalar_mix" not in name}
+
+    changes = [{name: value + 2} for name, value in config.items() if type(value) is int and "token_id" not in name]
+    changes += [{name: not value} for name, value in config.items() if type(value) is bool]
+    changes += [{"char_filters": [[2, 9]]}, {"char_projection": False, "char_filters": [[2, 11]]}]
+    found, before = set(), shapes()
+    for each in changes:
+        try:
+            found |= set(each if shapes(**each) != before else ())
+        except ValueError:  # fields that do not fit each other
+            found |= each.keys() & {"cell_projection"}
+    words = {"word_vocab_size", "word_embedding_size"}  # which a model without them has to be given together
+    assert shapes(word_vocab_size=7, word_embedding_size=5) != before
+    # The softmax is that of the vocabulary, and what a settled start lacks is said where it is loaded.
+    assert found | words == {*SIZES, "vocab_size", "settled_start"} - {"max_word_length"}
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------
@@ -574,6 +633,19 @@ def test_steps_and_epochs_together_are_refused(files, tmp_path, capsys):
         assert main([*command, steps]) == 1
         assert "max_steps (--steps) is 2, and num_train_epochs (--epochs) 3.0: give one" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_the_command_names_a_field_that_cannot_be(general, files, tmp_path, capsys):
+    command = ["pretrain", str(tmp_path / "out"), str(files["general"]), "--steps=2"]
+    assert main([*command, "--config=hidden_size=abc"]) == 1
+    error = capsys.readouterr().err
+    assert error.endswith("hf-elmo: error: config has hidden_size 'abc' (--config), but it must be of the type int.\n")
+    assert main([*command, "--init", str(general), "--config", "hidden_size=64"]) == 1
+    error = capsys.readouterr().err
+    assert (
+        "config has hidden_size 64 (--config hidden_size=64), but that of init is 22: an adapted model keeps" in error
+    )
+    assert "MISMATCH" not in error
 
 
 def test_pretrain_command(files, tmp_path, capsys):
