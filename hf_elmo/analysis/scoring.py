@@ -108,7 +108,8 @@ def substitutes(
     Args:
         model, tokenizer: of a language model with its vocabulary.
         sentences: texts, which the tokenizer splits, or lists of words.
-        top: candidates for each word; `<S>`, `</S>` and `<UNK>` are excluded.
+        top: candidates for each word; `<S>`, `</S>` and `<UNK>` are excluded. Marks of the training text are not:
+            WikiText's `<unk>` and `@-@` are words of elmo-compact-en.
         words: substitutes for occurrences of these words only; for all words by default.
         pretokenized: texts are tokenized already: whitespace separates their words.
 
@@ -191,7 +192,8 @@ def next_words(
         text: the beginning of a sentence: a string, which the tokenizer splits, or a list of words. An empty one asks
             for the first words of sentences.
         tokenizer: with the vocabulary; by default that of the model's folder.
-        top: words to return; `<S>`, `</S>` and `<UNK>` are not among them.
+        top: words to return; `<S>`, `</S>` and `<UNK>` are not among them. Marks of the training text may be:
+            WikiText's `<unk>` and `@-@` are words of elmo-compact-en.
         pretokenized: the text is tokenized already: whitespace separates its words.
 
     Returns:

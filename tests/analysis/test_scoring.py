@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, perplexity
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, load_default, perplexity
 from hf_elmo.analysis.scoring import next_words, previous_words, score, substitutes
 from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from hf_elmo.pretraining.vocabulary import Vocabulary
@@ -141,6 +141,14 @@ def test_the_model_that_ships_goes_on(capsys):
     assert words[0] == "door"  # at 0.73
     assert {"window", "book"} <= set(words)
     assert len(words) == 5
+
+
+def test_marks_of_wikitext_are_words_of_the_model_that_ships():
+    model, tokenizer = load_default(language_model=True)
+    assert "<unk>" in dict(next_words(model, "The prime", top=5))
+    ((place,),) = substitutes(model, tokenizer, [["A", "long", "@-@", "term", "loan"]], words=["@-@"], top=5)
+    assert "@-@" in dict(place.candidates)
+    assert "<UNK>" not in dict(next_words(model, "The prime", top=len(tokenizer.vocabulary) - 3))
 
 
 def test_models_without_a_softmax_are_refused(model, tokenizer, tmp_path):
