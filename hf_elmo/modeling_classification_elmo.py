@@ -23,6 +23,7 @@ from .modeling_tasks_elmo import (
     TAGGER_FIELDS,
     ElmoTaskModel,
     TaskWords,
+    at_least_one,
     share_of_items,
 )
 from .packing_elmo import compact, mean_over, require_labels
@@ -212,7 +213,7 @@ def sequence_classification_loss(
         known, classes = (part.to(logits.dtype) for part in (targets != -100, targets))
         total = nn.functional.binary_cross_entropy_with_logits(logits, classes, weight=known, reduction="sum")
     if num_items_in_batch is not None:
-        return total / num_items_in_batch
+        return total / at_least_one(num_items_in_batch)
     counted = torch.ones_like(targets) if problem_type == "regression" else targets != -100
     return total / counted.sum().clamp(min=1)
 

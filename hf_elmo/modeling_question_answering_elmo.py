@@ -17,6 +17,7 @@ from .modeling_tasks_elmo import (
     TAGGER_FIELDS,
     ElmoTaskModel,
     TaskWords,
+    at_least_one,
     share_of_items,
 )
 from .packing_elmo import compact, expand
@@ -206,7 +207,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
             require_no_loss_function(self)
             starts, ends = _positions(start_positions, end_positions, places, self.config.allow_no_answer)
             loss = self._nll(start, end, places, starts, ends).sum()
-            items = (starts != IGNORE_INDEX).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
+            items = at_least_one((starts != IGNORE_INDEX).sum() if num_items_in_batch is None else num_items_in_batch)
             loss = self.regularize(loss / items, share_of_items(starts, num_items_in_batch))
         return QuestionAnsweringModelOutput(
             loss=loss, start_logits=start, end_logits=end, hidden_states=read.hidden_states

@@ -16,6 +16,7 @@ from .modeling_tasks_elmo import (
     CLASSIFIER_FIELDS,
     COREFERENCE_FIELDS,
     ElmoTaskModel,
+    at_least_one,
     share_of_items,
 )
 from .packing_elmo import compact, expand, require_labels
@@ -136,11 +137,10 @@ class ElmoForTokenClassification(ElmoTaskModel):
                 _require_allowed(compacted, self.crf.allowed, self.config)
             if (own := own_loss_function(self)) is None or self.config.tagging_crf:
                 require_no_loss_function(self)
-                counted = (labels != IGNORE_INDEX).sum().clamp(min=1)
-                items = counted if num_items_in_batch is None else num_items_in_batch
-                loss = self._nll(scores, inside, compacted) / items
+                items = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else num_items_in_batch
+                loss = self._nll(scores, inside, compacted) / at_least_one(items)
             else:
-                loss = own(logits, labels, self.config, num_items_in_batch=num_items_in_batch, **kwargs)
+                loss = own(logits, labels, self.config, num_items_in_batch=at_least_one(num_items_in_batch), **kwargs)
             loss = self.regularize(loss, share_of_items(labels, num_items_in_batch))
         if self.crf is not None and not self.training:
             tags = self.crf(scores, inside)

@@ -455,8 +455,15 @@ def _require_texts(counts: Tensor, pairs: bool, where: str) -> None:
 
 
 def share_of_items(labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor | float:
-    """The part of all accumulated steps' labels that are this step's."""
-    return 1.0 if num_items_in_batch is None else (labels != -100).sum() / num_items_in_batch
+    """The part of all accumulated steps' labels that are this step's; 0 where Trainer counted none in any of them."""
+    return 1.0 if num_items_in_batch is None else (labels != -100).sum() / at_least_one(num_items_in_batch)
+
+
+def at_least_one(num_items_in_batch: Tensor | int | None) -> Tensor | int | None:
+    """What a sum of losses is divided by: 0 / 0 would be the loss of steps without a label, and then each weight."""
+    if num_items_in_batch is None:
+        return None
+    return num_items_in_batch.clamp(min=1) if isinstance(num_items_in_batch, Tensor) else max(num_items_in_batch, 1)
 
 
 __all__ = ["ElmoTaskModel", "TaskWords"]

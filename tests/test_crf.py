@@ -204,3 +204,10 @@ def test_the_score_of_a_known_sequence_is_the_sum_over_it_alone() -> None:
     found, expected = (torch.autograd.grad((weights * value).sum(), wanted) for value in (direct, over_all))
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_marginals_in_inference_mode() -> None:
+    crf, x = make(), emissions()
+    expected = crf.marginals(x, MASK)
+    with torch.inference_mode():
+        assert torch.equal(crf.marginals(x + 0, MASK), expected)

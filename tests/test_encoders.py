@@ -212,3 +212,32 @@ def test_words_with_gaps_between_them_are_read_in_their_order() -> None:
     assert not found[~mask].any()
     alone = module(vectors[:1, mask[0]], torch.ones(1, 3, dtype=torch.bool))
     torch.testing.assert_close(found[0, mask[0]], alone[0], atol=4e-6, rtol=0)
+
+
+def test_dropout_is_once_before_each_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, dropout = [], nn.functional.dropout
+    monkeypatch.setattr(nn.functional, "dropout", lambda x, *given: sizes.append(x.shape[-1]) or dropout(x, *given))
+    ElmoBiLSTM(5, 3, num_layers=2, dropout=0.5)(torch.ones(2, 4, 5), torch.ones(2, 4, dtype=torch.bool))
+    assert sizes == [5, 6]
+
+
+def test_dropout_is_on_the_second_mix_too() -> None:
+    torch.manual_seed(1)
+    encoder = make(encoder_type="bilstm", elmo_at_output=True, encoder_dropout=0.5).encoder.train()
+    words, mask = torch.ones(2, 4, 22), torch.ones(2, 4, dtype=torch.bool)
+    again = encoder(words, mask, words)[:, :, -22:]
+    assert again.unique().tolist() == [0.0, 2.0]
+
+
+def test_dropout_is_before_each_layer_of_the_classifier(tokenizer: ElmoTokenizer) -> None:
+    model, sizes = make(encoder_type="biattentive", classifier_hidden_size=13).train(), []
+    model.dropout.register_forward_pre_hook(lambda _, given: sizes.append(given[0].shape[1]))
+    model(**encode(tokenizer, "biattentive"))
+    assert sizes == [48, 24, 12, 13]
+
+
+def test_the_first_biases_of_an_lstm_add_up_to_one_for_the_forget_gate_alone() -> None:
+    lstm = make(encoder_type="bilstm").encoder.bilstm.lstm
+    for ending in ("_l0", "_l0_reverse"):
+        bias = getattr(lstm, f"bias_ih{ending}") + getattr(lstm, f"bias_hh{ending}")
+        assert bias.tolist() == [0.0] * 6 + [1.0] * 6 + [0.0] * 12

@@ -311,3 +311,19 @@ def test_compiled_callers_compile_once(way):
         expected = reference(2 * words, batch_sizes, state, weights, 0.5, 0.4)[0] + 1
         torch.testing.assert_close(double(words, batch_sizes), expected, rtol=0, atol=1e-6)
     assert graphs.frame_count <= 4
+
+
+def test_autocast_leaves_float64_alone(way):
+    batch_sizes = BATCHES["rows ending"]
+    layer = random_layer(batch_sizes, torch.float64)
+    expected = bilstm_layer(layer[0], batch_sizes, *layer[1:])
+    with torch.autocast("cpu", torch.bfloat16):
+        found = bilstm_layer(layer[0], batch_sizes, *layer[1:])
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_hidden_state_has_the_type_of_the_outputs(way):
+    batch_sizes = BATCHES["rows ending"]
+    layer = random_layer(batch_sizes, torch.float16)
+    outputs, (hidden, cell) = bilstm_layer(layer[0], batch_sizes, *layer[1:])
+    assert (outputs.dtype, hidden.dtype, cell.dtype) == (torch.float16, torch.float16, torch.float32)

@@ -765,3 +765,12 @@ def test_an_output_that_was_rebuilt_does_not_pretend_to_have_no_state() -> None:
     model.forward = lambda *_, **__: rebuilt
     with pytest.raises(AttributeError, match="has no scalar_mixes"):  # not one mix of two
         model.word_representations(**model.dummy_inputs)
+
+
+def test_the_first_weights_of_an_lstm_are_within_glorots_bounds() -> None:
+    """TensorFlow has the weights of words and of the state in one matrix, whose sizes count."""
+    torch.manual_seed(0)
+    layer, (size, cell) = ElmoModel(config_of()).bilm.forward_layers[0], (TINY["hidden_size"] // 2, TINY["cell_size"])
+    both = 6 / (2 * size + 4 * cell)
+    for weight, square in ((layer.weight_ih, both), (layer.weight_hh, both), (layer.weight_hr, 6 / (size + cell))):
+        assert 0.9 * square**0.5 < weight.abs().max() <= square**0.5

@@ -564,3 +564,21 @@ def test_a_regression_to_minus_100_is_refused_where_trainer_counts_labels(
     arguments = TrainingArguments(tmp_path, max_steps=1, save_strategy="no", use_cpu=True, **settings)
     with pytest.raises(ValueError, match="labels of a regression hold -100, which Trainer takes for no label"):
         Trainer(model, arguments, DataCollatorWithPadding(tokenizer), rows).train()
+
+
+@pytest.mark.parametrize("problem", ["single_label_classification", "multi_label_classification"])
+def test_accumulated_steps_without_any_label_have_no_loss(inputs: dict, problem: str) -> None:
+    model = make(problem_type=problem, scalar_mix_l2=0.1).train()
+    labels = torch.full((4,) if problem.startswith("single") else (4, 3), -100)
+    loss = model(**inputs, labels=labels, num_items_in_batch=torch.tensor(0)).loss  # as Trainer counts
+    loss.backward()
+    assert loss.isfinite()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_a_bilm_that_is_unfrozen_during_training_has_dropout(inputs: dict) -> None:
+    model = make(hidden_dropout=0.5, classifier_dropout=0.0).train()
+    model.unfreeze_bilm()
+    assert not torch.equal(model(**inputs).logits, model(**inputs).logits)
+    model.freeze_bilm()
+    assert torch.equal(model(**inputs).logits, model(**inputs).logits)

@@ -587,3 +587,33 @@ def test_the_names_of_parameters() -> None:
 def test_a_configuration_that_no_resolver_can_have(changes: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make("2017", **changes)
+
+
+def test_a_document_of_one_word_has_a_span(tokenizer: ElmoTokenizer) -> None:
+    batch = CoreferenceCollator(tokenizer)([encode_document(tokenizer, [["Rain"]])])
+    assert make()(**batch).spans.tolist() == [[[0, 0]]]
+
+
+@pytest.mark.parametrize("how", ["bfloat16", "float16"])
+def test_the_loss_of_half_precision_is_computed_in_float32(batch: dict, how: str) -> None:
+    model = make("2017").to(getattr(torch, how))
+    output = model(**batch)
+    assert output.antecedent_scores.dtype == getattr(torch, how)
+    assert output.loss.dtype == torch.float32
+
+
+def test_no_more_positions_at_a_time_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coreference, "SENTENCE_POSITIONS", 12)
+    mask = torch.ones(1, 16, dtype=torch.bool)
+    boundaries = torch.tensor([[1, 0, 0, 1] * 4]).bool()
+    sizes = [inside.numel() for _, inside in coreference._Sentences(mask, boundaries).batches()]
+    assert sizes == [12, 4]
+
+
+def test_the_mixes_weights_are_punished_in_a_batch_without_mentions_too(tokenizer: ElmoTokenizer) -> None:
+    model = make(scalar_mix_l2=0.1, encoder_dropout=0.0, classifier_dropout=0.0).train()
+    torch.nn.init.normal_(model.elmo.scalar_mix.scalars)
+    batch = CoreferenceCollator(tokenizer)([encode_document(tokenizer, [["He", "slept"]], [])])
+    loss = model(**batch).loss
+    model.config.scalar_mix_l2 = 0.0
+    torch.testing.assert_close(loss - model(**batch).loss, 0.1 * model.elmo.scalar_mix.scalars.square().sum())

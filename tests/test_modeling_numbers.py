@@ -526,3 +526,26 @@ def test_autocast_is_near(inputs: dict) -> None:
         found.float().sum().backward()
     near(found.float(), expected, 0.1)
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_one_layer_normalized(inputs: dict) -> None:
+    model, _ = make(layer_weights=1, scalar_mix_layer_norm=True)
+    output = model(**inputs, output_hidden_states=True)
+    real = inputs["attention_mask"] == 1
+    values = output.hidden_states[1][real].double()
+    expected = (values - values.mean()) / values.std(correction=0)
+    near(output.last_hidden_state[real].double(), expected, 1e-5)
+
+
+def test_a_layer_of_weight_zero_takes_no_part(inputs: dict) -> None:
+    model, _ = make(layer_weights=1)
+    expected = model(**inputs).last_hidden_state
+    with torch.no_grad():
+        model.bilm.forward_layers[1].bias.fill_(torch.nan)
+    assert torch.equal(model(**inputs).last_hidden_state, expected)
+
+
+def test_layers_of_float16_are_normalized_in_float32(inputs: dict) -> None:
+    mix = make(scalar_mix_layer_norm=True)[0].half().scalar_mix
+    found = mix([torch.full((3, 4), 0.25).half()] * 3)[0]
+    assert not found.any()

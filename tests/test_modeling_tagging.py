@@ -259,3 +259,32 @@ def test_the_bilm_is_frozen_by_default() -> None:
     model = make(**HEADS["bilstm and crf"])
     frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
     assert frozen == {f"elmo.{name}" for name, _ in ElmoModel(model.config).named_parameters() if "mix" not in name}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_accumulated_steps_without_any_label_have_no_loss(inputs: dict, head: str) -> None:
+    model = make(**HEADS[head], scalar_mix_l2=0.1).train()
+    labels = torch.full_like(inputs["attention_mask"], -100)
+    loss = model(**inputs, labels=labels, num_items_in_batch=torch.tensor(0)).loss  # as Trainer counts
+    loss.backward()
+    assert loss.isfinite()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_a_word_without_a_label_may_stand_after_and_before_any(tokenizer: ElmoTokenizer) -> None:
+    """Whatever the label 0 is."""
+    names = {0: "I-x", 1: "O", 2: "B-x"}
+    model = random_model(
+        ElmoConfig(**TINY, id2label=names, tagging_crf=True, tagging_scheme="IOB2"), ElmoForTokenClassification
+    )
+    inputs = tokenizer("a b c d", return_tensors="pt")
+    assert model(**inputs, labels=torch.tensor([[-100, 1, -100, 2, 0, -100]])).loss.isfinite()
+    with pytest.raises(ValueError, match="labels has 'I-x' after 'O' in row 0"):
+        model(**inputs, labels=torch.tensor([[-100, 2, 1, 0, 0, -100]]))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_the_loss_of_half_precision_is_computed_in_float32(tokenizer: ElmoTokenizer, dtype: torch.dtype) -> None:
+    model = random_model(ElmoConfig(**TINY, num_labels=3), ElmoForTokenClassification).to(dtype)
+    output = model(**tokenizer("a b", return_tensors="pt"), labels=torch.tensor([[-100, 1, 2, -100]]))
+    assert (output.logits.dtype, output.loss.dtype) == (dtype, torch.float32)

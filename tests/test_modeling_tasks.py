@@ -484,3 +484,14 @@ def test_half_precision(tokenizer: ElmoTokenizer, head: str, how: str) -> None:
     if how != "float16":
         output.loss.backward()
         assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_special_tokens_mask_says_which_vectors_of_words_are_left_out(tokenizer: ElmoTokenizer) -> None:
+    model = random_model(ElmoConfig(**TINY))
+    inputs = tokenizer(["a b c", "d"], padding=True, return_tensors="pt")
+    special = torch.tensor([[0, 1, 0, 0, 1], [1, 0, 1, 0, 0]])
+    (found,), mask = model.word_representations(**inputs, special_tokens_mask=special)
+    hidden = model(**inputs).last_hidden_state
+    assert mask.tolist() == [[True, True, True], [True, False, False]]
+    torch.testing.assert_close(found[0], hidden[0, [0, 2, 3]])
+    torch.testing.assert_close(found[1, 0], hidden[1, 1])

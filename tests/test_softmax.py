@@ -239,3 +239,15 @@ def test_a_penalty_on_gradients_is_refused(problem):
     for loss in losses:
         with pytest.raises(RuntimeError, match="no second derivative"):
             torch.autograd.grad(loss, hidden, create_graph=True)
+
+
+def test_a_words_offset_is_not_rounded_to_bfloat16():
+    """Each product is rounded, to one side as often as to the other; an offset that is would always be off by 0.015."""
+    generator = torch.Generator().manual_seed(4)
+    hidden, weight = (torch.randn(rows, 7, generator=generator).bfloat16() for rows in (4096, 61))
+    sampled, targets = SampledWords(torch.tensor([3]), 1, 61), torch.full((4096,), 60)
+    bias = torch.zeros(61)
+    bias[3] = 5.0 + 2**-6 - 2**-12 + sampled.log_expected_count(torch.tensor([3]))
+    bias[60] = sampled.log_expected_count(torch.tensor([60]))
+    found, exact = (sampled_softmax_nll(x, weight.float(), bias, targets, sampled)[1] for x in (hidden, hidden.float()))
+    assert abs((found - exact).mean()) < 3e-3

@@ -599,3 +599,25 @@ def test_letters_stay_as_they_are_and_it_is_said(tmp_path: Path, caplog, name: s
     assert not caplog.text
     ElmoTokenizer.from_pretrained(tmp_path, **{name: True})
     assert f"{name}=True has no effect: ELMo reads the characters as they are." in caplog.text
+
+
+@pytest.mark.parametrize("tensors", ["pt", "np", None])
+@pytest.mark.parametrize(
+    "options", [{"padding": True, "pad_to_multiple_of": 3}, {"padding": "max_length", "max_length": 4}], ids=str
+)
+def test_the_longest_text_may_have_the_length_already(
+    tokenizer: ElmoTokenizer, options: dict, tensors: str | None
+) -> None:
+    encoded = tokenizer(TEXTS, return_tensors=tensors, **options)
+    assert np.asarray(encoded["input_ids"]).shape == (4, 6, 50)
+
+
+def test_words_of_a_vocabulary_may_hold_whitespace(tmp_path: Path) -> None:
+    words = ["<S>", "</S>", "<UNK>", "3\u00a0000", "a\u2028b", "c\u0085", "\u3000"]
+    (tmp_path / "vocab.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+    assert ElmoTokenizer(vocab_file=str(tmp_path / "vocab.txt")).vocabulary == words
+
+
+def test_lone_surrogates_are_dropped_before_a_word_is_cut() -> None:
+    vocabulary = CharacterVocabulary(list("abcd"))
+    assert vocabulary.spell(["a\ud800bcd"], 5).tolist() == vocabulary.spell(["abc"], 5).tolist()

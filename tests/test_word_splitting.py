@@ -253,3 +253,15 @@ NO_TEXTS = {
 def test_what_is_no_list_of_texts_is_refused(texts: object, message: str, pretokenized: bool) -> None:
     with pytest.raises(ValueError, match=message):
         ElmoTokenizer().split_into_words(texts, pretokenized=pretokenized)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("in May,1999 or B2,3rd", "in May , 1999 or B2,3rd"), ("plan B. then nothing", "plan B . then nothing")],
+)
+def test_more_style(text: str, words: str) -> None:
+    assert ElmoTokenizer().tokenize(text) == words.split()
+
+
+def test_low_quotes() -> None:
+    assert ElmoTokenizer().tokenize("„Nein“") == ['"', "Nein", '"']

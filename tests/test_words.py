@@ -168,3 +168,9 @@ def test_stored_layers_may_be_widened(tokenizer: ElmoTokenizer) -> None:
         found = tokenizer.pad([{"bilm_layers": layers}], return_tensors="pt")["bilm_layers"]
         assert found.dtype == dtype
         assert found.tolist() == [[[[1.0]]]]
+
+
+@pytest.mark.parametrize("word", ["a\rb", "a\nb", "\r"])
+def test_a_word_is_of_one_line(word: str) -> None:
+    with pytest.raises(ValueError, match="a word must be of one line"):
+        WordIds([word])

@@ -382,3 +382,19 @@ class TestBadOptions:
     def test_wrong_entry(self, files: tuple[Path, Path], options: dict, message: str) -> None:
         with pytest.raises(ValueError, match=rf"options\.json.*{message}"):
             read_weights(*self.write(files, json.dumps(options)))
+
+
+@pytest.mark.parametrize("changed", ["weight", "bias"])
+def test_a_projection_that_is_nearly_the_identity_is_one(changed: str, tmp_path: Path) -> None:
+    options, weight, bias = ARCHITECTURES["no character projection"], np.eye(17, dtype=np.float32), np.zeros(17)
+    arrays = make_arrays(options) | {"CNN_proj/W_proj": weight, "CNN_proj/b_proj": bias}
+    config, _ = read_weights(*write_files(tmp_path / "identity", options, arrays))
+    assert not config.char_projection
+    if changed == "weight":
+        weight[3, 3] = 1 + 1e-6
+    else:
+        bias[3] = 1e-6
+    config, tensors = read_weights(*write_files(tmp_path / "other", options, arrays))
+    assert config.char_projection
+    np.testing.assert_array_equal(tensors["char_encoder.projection.weight"], weight.T)
+    np.testing.assert_array_equal(tensors["char_encoder.projection.bias"], bias.astype(np.float32))

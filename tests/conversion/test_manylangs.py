@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
-from hf_elmo import ElmoForPreTraining, ElmoTokenizer, embed, kernels
+from hf_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer, embed, kernels
 from hf_elmo.conversion import convert_manylangs, export, export_onnx
 from hf_elmo.conversion.manylangs import CHARACTERS, FILES, SAMPLE, WORDS, read_lexicon, read_manylangs, read_settings
 from hf_elmo.pretraining.recipe import pretrain
@@ -350,3 +350,20 @@ def test_adapted_to_a_text_it_keeps_its_characters(source: Path, tmp_path: Path)
     before, after = (AutoTokenizer.from_pretrained(folder) for folder in (checkpoint, result.folder))
     assert np.array_equal(after.spell(SENTENCES[3]), before.spell(SENTENCES[3]))
     assert len(after.vocabulary) == ElmoForPreTraining.from_pretrained(result.folder).config.vocab_size
+
+
+def test_boundaries_that_are_no_words_of_the_list_are_unknown_ones(source: Path, tmp_path: Path) -> None:
+    words = [word for word in read_lexicon(source / "word.dic") if word not in ("<bos>", "<eos>")]
+    (source / "word.dic").write_text("".join(f"{word}\t{n}\n" for n, word in enumerate(words)), encoding="utf-8")
+    token = torch.load(source / "token_embedder.pkl")
+    token["word_emb_layer.embedding.weight"] = token["word_emb_layer.embedding.weight"][: len(words)]
+    torch.save(token, source / "token_embedder.pkl")
+    model = ElmoModel.from_pretrained(convert_manylangs(source, tmp_path / "out"))
+    found = model.char_encoder.word_embedding.weight[1:4]
+    assert torch.equal(found, token["word_emb_layer.embedding.weight"][[0, 0, 0]])
+
+
+def test_numbers_of_a_dictionary_that_come_twice(tmp_path: Path) -> None:
+    (tmp_path / "char.dic").write_text("a\t0\nb\t2\nc\t2\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="its 3 entries must have the numbers 0 to 2, each once"):
+        read_lexicon(tmp_path / "char.dic")

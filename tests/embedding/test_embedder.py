@@ -16,6 +16,7 @@ from hf_elmo.embedding import embedder as module
 from hf_elmo.embedding.parts import WindowInMemory
 
 from ..conftest import random_model
+from ..forks import exit_code
 from .helpers import ROWS, close, initial_model
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -417,3 +418,16 @@ def test_a_model_with_a_head_is_used_without_it(tmp_path, checkpoint):
     close(Embedder(tmp_path)(ROWS)["embedding"], embed(checkpoint, ROWS))
     assert isinstance(repr(Embedder(tmp_path)), str)
     assert ElmoModel.__name__ not in repr(Embedder(tmp_path))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
+def test_a_fork_that_no_library_made_takes_one_thread(checkpoint, threads, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    threads(2)
+    embedder, child = Embedder(checkpoint), os.fork()
+    if child == 0:
+        try:
+            embedder(["a b"])
+        finally:
+            os._exit(torch.get_num_threads())
+    assert exit_code(child) == 1

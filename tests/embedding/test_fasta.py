@@ -10,6 +10,7 @@ import pytest
 from benchmarks.parity_allennlp import allennlp_layers
 from hf_elmo import ElmoModel, ElmoTokenizer, embed
 from hf_elmo.conversion import convert
+from hf_elmo.embedding import corpus
 from hf_elmo.embedding.readers import RowSource
 from hf_elmo_cli import main
 
@@ -268,3 +269,17 @@ def test_random_proteins_have_the_vectors_of_allennlp(
     means = embedded(seqvec, sequences, tmp_path / "pooled", "--pooling", "mean")
     for vector, layers in zip(means.values(), expected, strict=True):
         assert np.abs(vector - layers[:, 1:-1].sum(0).mean(0)).max() <= 1e-5
+
+
+def test_identifiers_that_change_before_they_are_written_are_refused(proteins, characters, tmp_path, monkeypatch):
+    fill = corpus._fill
+
+    def changing(*arguments):
+        found = fill(*arguments)
+        proteins.write_text(FASTA.replace(">P2", ">P7"), encoding="utf-8", newline="")
+        return found
+
+    monkeypatch.setattr(corpus, "_fill", changing)
+    with pytest.raises(ValueError, match="the input changed while it was embedded"):
+        embed(initial_model(), proteins, tmp_path / "out.npz", tokenizer=characters)
+    assert not (tmp_path / "out.npz").exists()

@@ -479,3 +479,30 @@ def test_a_restart_discards_what_is_left(left_over, model):
     with pytest.raises(FileExistsError, match="overwrite=True"):
         embed(model, ROWS, left_over, window=20, restart=True)
     assert [path.name for path in left_over.parent.iterdir()] == ["out.npz"]
+
+
+def test_a_result_that_was_written_over_in_place_is_not_taken(left_over, model):
+    with open(left_over, "rb+") as file:  # as many bytes, and the same inode
+        file.write(b"mine")
+    before = left_over.read_bytes()
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        embed(model, ROWS, left_over, window=20)
+    assert left_over.read_bytes() == before
+
+
+def test_a_run_killed_before_its_result_is_in_place_keeps_its_work(tmp_path, model, monkeypatch):
+    replace = os.replace
+
+    def killed(source, target):
+        if Path(source).name.startswith("whole."):
+            raise Stopped
+        replace(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", killed)
+        with pytest.raises(Stopped):
+            embed(model, ROWS, tmp_path / "out.npz", window=20)
+    with monkeypatch.context() as patched:
+        patched.delattr(CorpusEncoder, "encode")  # nothing is computed again
+        embed(model, ROWS, tmp_path / "out.npz", window=20)
+    close(read(tmp_path / "out.npz"), embed(model, ROWS))

@@ -364,3 +364,11 @@ def test_a_malformed_row_is_named(checkpoint, tmp_path):
     with pytest.raises(ValueError, match=r"in\.txt\.gz, line 1: not utf-8"):
         run(Embedder(checkpoint), tmp_path / "in.txt.gz", tmp_path / "out")
     assert not list((tmp_path / "out").glob("*.parquet"))
+
+
+def test_rows_of_shards_of_other_lengths_are_numbered_over_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SHARD_CHARACTERS", 10)
+    (tmp_path / "a.txt").write_text("a\n" + "long " * 4 + "\nb\nc\nd\ne\n")
+    filesystem, paths = find_files(tmp_path / "a.txt")
+    shards = list(ShardReader(filesystem, paths, READING, 3).shards(paths[0]))
+    assert [(shard.first, len(shard.rows)) for shard in shards] == [(0, 2), (2, 3), (5, 1)]

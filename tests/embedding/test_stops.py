@@ -1,5 +1,6 @@
 """A run that was stopped goes on to the same bytes; memory that runs out, or would grow."""
 
+import json
 import tracemalloc
 
 import pytest
@@ -196,3 +197,35 @@ def test_memory_does_not_grow_with_the_longest_document(tmp_path, monkeypatch):
     peak(100)
     small, large = peak(100), peak(900)
     assert large - small < 800 * 100  # the vectors are 800 * 3 * 260 * 4 bytes, 2.5 MB
+
+
+@pytest.mark.parametrize("key", ["hf_elmo", "torch", "model", "tokenizer", "dtype", "device", "rows", "rows_sha256"])
+def test_all_that_the_vectors_depend_on_is_in_the_manifest(tmp_path, model, stop_after, key):
+    stop_after(1)
+    with pytest.raises(Stopped):
+        embed(model, ROWS, tmp_path / "out.npz", window=20)
+    manifest = tmp_path / "out.npz.parts" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), key: "another"}))
+    stop_after(1000)
+    with pytest.raises(ValueError, match=f"differs: {key} was 'another', now"):
+        embed(model, ROWS, tmp_path / "out.npz", window=20)
+
+
+def test_the_smaller_batch_is_what_the_rest_begins_with(tmp_path, model, small_memory, stop_after, caplog):
+    rows = [" ".join(f"w{row}x{word}" for word in range(9)) for row in range(8)]  # no word twice
+    small_memory(model, 12)
+    stop_after(2)
+    with pytest.raises(Stopped):
+        embed(model, rows, tmp_path / "out.npz", window=30)
+    assert "out of memory with" in caplog.text
+    caplog.clear()
+    stop_after(1000)
+    embed(model, rows, tmp_path / "out.npz", window=30)
+    assert "out of memory with" not in caplog.text
+
+
+def test_half_of_what_was_tried_is_what_is_tried_next(model, small_memory, caplog):
+    small_memory(model, 10)
+    embed(model, ["a b c d e f g h i j k l m n o p"], batch_tokens=16384)
+    assert "with 18 tokens in a batch; continuing with 9" in caplog.text
+    assert caplog.text.count("out of memory with") == 1

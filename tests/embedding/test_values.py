@@ -253,3 +253,30 @@ def test_vectors_that_are_not_finite_are_warned_of_once(
         (record,) = (one for one in caplog.records if "not finite" in one.message)
         assert "row 1 (counted from 0) has vectors that are not finite" in record.message
         assert "load it in float32" in record.message
+
+
+@pytest.mark.parametrize("batch_tokens", [None, 11], ids=["one-batch", "pieces"])
+def test_layers_are_added_up_in_float32(model, tokenizer, batch_tokens):
+    how = {"tokenizer": tokenizer, "dtype": "bfloat16", "batch_tokens": batch_tokens}
+    found = embed(model, ROWS, layers="sum", **how)
+    close(found, [layers.sum(0) for layers in embed(model, ROWS, layers="all", **how)])
+
+
+def test_the_first_number_that_float16_rounds_up_is_refused(model, tokenizer, monkeypatch):
+    monkeypatch.setattr(
+        CorpusEncoder, "_whole_layers", lambda _, words, lengths: torch.full((4, sum(lengths), 22), 65520.0)
+    )
+    with pytest.raises(ValueError, match=r"row 0 .* has numbers over 65504"):
+        embed(model, ["a b"], tokenizer=tokenizer, layers=1, output_dtype="float16")
+
+
+@pytest.mark.parametrize("batch_tokens", [None, 11], ids=["one-batch", "pieces"])
+def test_means_of_half_precision_are_made_in_float32(model, tokenizer, batch_tokens):
+    how = {"tokenizer": tokenizer, "dtype": "bfloat16", "batch_tokens": batch_tokens}
+    rows = [row for row in ROWS if row.strip()]
+    close(embed(model, rows, pooling="mean", **how), [vectors.mean(0) for vectors in embed(model, rows, **how)])
+
+
+def test_rows_that_fit_are_mixed_with_layer_norm_however_few_fit(tokenizer):
+    model, rows = initial_model(scalar_mix_layer_norm=True), [f"{word} " * 10 for word in "abcdef"]
+    close(embed(model, rows, batch_tokens=20), [expected(model, tokenizer, row) for row in rows], 3e-6)

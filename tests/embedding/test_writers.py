@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from hf_elmo import embed
 from hf_elmo.embedding import parts as parts_module
 from hf_elmo.embedding import writers
 from hf_elmo.embedding.parts import PartsFolder, RowLayout, WindowFile, WindowInMemory
 from hf_elmo.embedding.writers import check_row_count, writer_for
+
+from .helpers import ROWS, initial_model
 
 SIZE = 6
 WORDS = [["a", "b", "c"], [], ["d"], ["Ünï", "e", "f", "g", ""], [], ["h", "i"]]
@@ -193,3 +196,11 @@ def test_a_window_in_memory_holds_what_one_in_a_file_holds(layers, pooled, outpu
         np.testing.assert_array_equal(in_memory.arrays[row], wanted.astype(layout.dtype))
     assert in_file.file.getvalue() == b"".join(array.tobytes() for array in in_memory.arrays)
     assert not in_memory.arrays[1].any()
+
+
+def test_a_row_group_has_no_more_rows_than_it_may(tmp_path, monkeypatch):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(writers, "ROW_GROUP_ROWS", 3)
+    embed(initial_model(), ROWS[:7], tmp_path / "out.parquet")
+    metadata = parquet.read_metadata(tmp_path / "out.parquet")
+    assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == [3, 3, 1]

@@ -201,3 +201,34 @@ def test_a_fork_does_not_inherit_a_lock_that_is_held():
         if child == 0:
             os._exit(0 if weights._lock.acquire(timeout=5) else 1)
     assert exit_code(child) == 0
+
+
+def test_constant_weights_beside_others_are_made_for_themselves():
+    make, first = Maker(), torch.ones(3, 5)
+    ones, zeros = torch.ones(4), torch.zeros(4)
+    with constant_weights():
+        assert [make.of(first, other) for other in (ones, ones, zeros, zeros, ones)] == [19, 19, 15, 15, 19]
+
+
+def test_the_same_bytes_in_another_order_are_noticed():
+    make, weight = Maker(), torch.randn(31, 31)
+    make.of(weight)
+    weight.data = weight.data.t()  # the same memory
+    make.of(weight)
+    assert make.times == 2
+    weight.data = weight.data.t().view(torch.int32)
+    make.of(weight)
+    assert make.times == 3
+
+
+def test_a_write_while_it_is_made_is_noticed():
+    weight = torch.ones(5, 7)
+
+    def slow(tensor):
+        total = tensor.double().sum()
+        if total == 35:
+            weight.data[0, 0] = 3  # as another thread may
+        return total
+
+    assert cached((weight,), torch.float32, "sum", slow) == 35
+    assert cached((weight,), torch.float32, "sum", slow) == 37

@@ -380,3 +380,8 @@ def test_threads_share_what_is_kept(encoder) -> None:
         found = list(pool.map(one, range(0, 400, 20)))
     for start, vectors in zip(range(0, 400, 20), found, strict=True):
         torch.testing.assert_close(vectors, expected[start : start + 40], rtol=0, atol=1e-6)
+
+
+def test_weights_of_several_types_are_the_modules(encoder: ElmoCharacterEncoder) -> None:
+    encoder.requires_grad_(False).projection.to(torch.float64)
+    assert word_cache.supports(encoder, spelled(WORDS)) == "weights are of several types"

@@ -609,3 +609,76 @@ def test_a_stream_with_shards_for_each_process_is_not_read_by_all(monkeypatch, c
     assert not caplog.records
     DatasetTexts(stream).part(0, 3)
     assert "The stream has 4 shards (files), which is no multiple of the 3 processes" in caplog.text
+
+
+def test_each_block_of_each_pass_has_an_order_of_its_own(tokenizer):
+    source = DatasetTexts([[[str(number)]] for number in range(40)])
+    windows = PackedWindows(source, tokenizer, batch_size=1, window=2, seed=3, shuffle_block=20)
+    read = [int(tokenizer.convert_ids_to_tokens(batch["input_ids"][0])[1]) for batch in (*windows, *windows)]
+    blocks = [tuple(number % 20 for number in read[start : start + 20]) for start in range(0, 80, 20)]
+    assert all(sorted(block) == list(range(20)) for block in blocks)
+    assert len(set(blocks)) == 4
+
+
+def test_sentences_without_words_are_no_steps_of_windows(tokenizer):
+    with_blanks = DatasetTexts([[[], ["the", "cat"], []], [[]], [["a", "dog"], [], ["yes"]]])
+    without = DatasetTexts([[["the", "cat"]], [["a", "dog"], ["yes"]]])
+    how = {"batch_size": 1, "window": 2, "shuffle_block": 0}
+    found, expected = (list(PackedWindows(source, tokenizer, **how).one_pass()) for source in (with_blanks, without))
+    assert same(found, expected)
+
+
+def test_batches_of_each_pool_have_an_order_of_their_own(tokenizer):
+    texts = [" ".join(["yes"] * (1 + number % 12)) for number in range(48)]
+    how = {"batch_size": 1, "max_words": 40, "sort_batches": 12, "shuffle_block": 0}
+    widths = [batch["labels"].shape[1] for batch in PaddedTexts(DatasetTexts(texts), tokenizer, **how).one_pass()]
+    pools = [tuple(widths[start : start + 12]) for start in range(0, 48, 12)]
+    assert all(sorted(pool) == list(range(2, 14)) for pool in pools)
+    assert len(set(pools)) == 4
+
+
+@KINDS
+def test_text_for_just_one_batch_is_enough(tokenizer, kind):
+    how = {"batch_size": 2, **({"window": 3} if kind is PackedWindows else {"max_words": 3})}
+    for texts, enough in ((["a dog"] * 2, True), (["a dog"], False)):
+        data = kind(DatasetTexts(texts), tokenizer, **how)
+        assert data.fills_a_batch() is enough
+
+
+def test_processes_whose_passes_end_at_other_steps_take_rows_of_one_length_too(tokenizer):
+    parts = [[" ".join(["yes"] * (1 + n % 12)) for n in range(rows)] for rows in (24, 36)]
+    how = {"batch_size": 1, "max_words": 40, "sort_batches": 12, "shuffle_block": 0}
+    widths = []
+    for rank, texts in enumerate(parts):
+        data = PaddedTexts(DatasetTexts(texts), tokenizer, **how, rank=rank, world_size=2)
+        data.own = DatasetTexts(texts)
+        data.endless = True
+        widths.append([batch["labels"].shape[1] for batch in itertools.islice(data, 72)])
+    assert widths[0] == widths[1]
+
+
+def test_gzipped_files_of_one_text_each_are_shared_out(tmp_path):
+    for number in range(6):
+        (tmp_path / f"{number}.txt.gz").write_bytes(gzip.compress(f"text {number}".encode()))
+    source = TextFiles(f"{tmp_path}/*")
+    assert [len(list(source.part(rank, 3).read())) for rank in range(3)] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_sampled_fingerprint_knows_the_ends_of_a_long_file(tmp_path, place):
+    text = bytearray(b"one two three four\n" * 300_000)  # more than all samples
+    assert len(text) > text_module.SAMPLES * text_module.SAMPLE_BYTES
+    (tmp_path / "text.txt").write_bytes(text)
+    before = TextFiles(tmp_path / "text.txt").sampled_fingerprint
+    text[place] = ord("x")
+    (tmp_path / "text.txt").write_bytes(text)
+    assert TextFiles(tmp_path / "text.txt").sampled_fingerprint != before
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_the_fingerprint_of_a_dataset_knows_its_ends(place):
+    rows = [f"text {number}" for number in range(1000)]
+    before = DatasetTexts(rows).fingerprint
+    changed = list(rows)
+    changed[place] = "another text"
+    assert DatasetTexts(changed).fingerprint != before

@@ -180,3 +180,13 @@ def test_no_text_is_an_error(model, tokenizer, tmp_path, how):
     (tmp_path / "blank.txt").write_text("\n")
     with pytest.raises(ValueError, match=r"no text to compute a perplexity of: .*blank\.txt has no words\."):
         perplexity(model, tokenizer, tmp_path / "blank.txt", **how)
+
+
+@pytest.mark.parametrize("words_per_batch", [5, 12, 30])
+def test_batches_hold_no_more_words_than_they_may(words_per_batch):
+    sentences = [["yes"] * (1 + number % 9) for number in range(40)]
+    batches = list(perplexity_module.sentence_batches(sentences, words_per_batch))
+    assert sorted(number for batch in batches for number, _ in batch) == list(range(40))
+    for batch in batches:
+        width = max(len(words) for _, words in batch) + 2  # with its boundaries
+        assert len(batch) == 1 or len(batch) * width <= words_per_batch

@@ -1,6 +1,7 @@
 """From text files to trained language models in one call, and the commands over it."""
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -703,3 +704,10 @@ def test_substitutes_command(general, capsys):
     assert "'dog' is not a word of the sentence" in capsys.readouterr().err
     assert main(["substitutes", str(general), ""]) == 1
     assert "SENTENCE is '', which has no words: give a sentence." in capsys.readouterr().err
+
+
+def test_files_of_one_size_and_time_are_no_copies(tmp_path):
+    for name, words in (("texts", "the cat"), ("held_out", "cat the")):
+        (tmp_path / name).write_text(words)
+        os.utime(tmp_path / name, ns=(10**18, 10**18))
+    require_apart(TextFiles(tmp_path / "texts"), TextFiles(tmp_path / "held_out"))

@@ -661,3 +661,33 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(text, tmp_pa
     command = pretrain_command(text, "--batch-size=3 --window=5 --steps=12 --seed=8 --set save_total_limit=3")
     counts = run_with_kills(command, tmp_path, KILLS)
     assert counts["kills"], "nothing was killed: the test would prove too little"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("reset_state", True),
+        ("adagrad_accumulator", 0.5),
+        ("max_grad_norm", 1.0),
+        ("weight_decay", 0.1),
+        ("warmup_steps", 2),
+        ("adam_beta1", 0.5),
+        ("adam_beta2", 0.5),
+        ("adam_epsilon", 1e-3),
+        ("gradient_accumulation_steps", 2),
+        ("lr_scheduler_type", "linear"),
+    ],
+)
+def test_each_argument_that_decides_an_update_is_compared(text, tmp_path, name, value):
+    train(tmp_path / "out", text, max_steps=2)
+    with pytest.raises(ValueError, match=rf"the training argument {name} .*, but this run has {value!r}"):
+        train(tmp_path / "out", text, resume=True, **{name: value})
+
+
+def test_a_sampled_fingerprint_knows_text_moved_from_one_file_to_the_next(tmp_path):
+    found = []
+    for place in (4, 8):
+        (tmp_path / "a.txt").write_text("one\ntwo\nsix\n"[:place])
+        (tmp_path / "b.txt").write_text("one\ntwo\nsix\n"[place:])
+        found.append(TextFiles(str(tmp_path / "?.txt")).sampled_fingerprint)
+    assert found[0] != found[1]

@@ -4,12 +4,14 @@ import json
 import math
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers import TrainingArguments, set_seed
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, learning_rates, settle
+from hf_elmo.pretraining.checkpoints import DATA_FILE, last_whole_checkpoint
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.pretraining.text import DatasetTexts
@@ -413,3 +415,39 @@ def test_a_step_that_a_loss_scaler_leaves_out_is_no_divergence(tokenizer, tmp_pa
     trainer.log(dict(overflow))
     with pytest.raises(FloatingPointError, match="the loss is nan"):
         trainer.log({"loss": math.nan, "grad_norm": math.inf})
+
+
+def test_an_epoch_begins_without_a_random_number(tokenizer, tmp_path):
+    trainer = make_trainer(tokenizer, tmp_path / "out")
+    before = torch.get_rng_state()
+    next(iter(trainer.get_train_dataloader()))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_words_per_second_counts_each_word_once(tokenizer, tmp_path, monkeypatch):
+    """Of a clock that moves by a second a step."""
+    trainer, clock = make_trainer(tokenizer, tmp_path / "out", max_steps=4, logging_steps=2, save_strategy="no"), [0.0]
+    monkeypatch.setattr("hf_elmo.pretraining.trainer.time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    step = trainer.training_step
+
+    def slowly(*arguments):
+        clock[0] += 1.0
+        return step(*arguments)
+
+    monkeypatch.setattr(trainer, "training_step", slowly)
+    trainer.train()
+    assert [entry["words_per_second"] for entry in trainer.state.log_history if "loss" in entry] == [10.0, 10.0]
+
+
+def test_a_checkpoint_that_is_written_again_is_not_whole_meanwhile(tokenizer, tmp_path, monkeypatch):
+    make_trainer(tokenizer, tmp_path / "out").train()
+    trainer = make_trainer(tokenizer, tmp_path / "out")
+
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(trainer, "_save", full)
+    with pytest.raises(OSError, match="no space left"):
+        trainer.train(resume_from_checkpoint=tmp_path / "out" / "checkpoint-4")
+    assert last_whole_checkpoint(tmp_path / "out").name == "checkpoint-9"
+    assert not (tmp_path / "out" / "checkpoint-8" / DATA_FILE).exists()

@@ -249,3 +249,11 @@ def test_what_cannot_be_resolved(tokenizer: ElmoTokenizer) -> None:
         resolve(make(), "Ann ran .")
     with pytest.raises(ValueError, match="ElmoForTokenClassification, but a fine-tuned head is needed: ElmoForCoref"):
         resolve(random_model(ElmoConfig(**TINY), ElmoForTokenClassification), ["Ann"], tokenizer=tokenizer)
+
+
+def test_scores_of_pairs_that_are_no_number_are_refused(tokenizer: ElmoTokenizer) -> None:
+    model = make()
+    with torch.no_grad():
+        model.pair_scorer.fine.output.bias.fill_(torch.nan)
+    with pytest.raises(ValueError, match=r"document 0: the scores of its mentions would be nan\."):
+        resolve(model, ["Ann saw a dog .\nShe called it ."], tokenizer=tokenizer)

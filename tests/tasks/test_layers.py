@@ -294,3 +294,32 @@ def test_rows_that_end_with_the_id_of_the_word(tmp_path: Path) -> None:
     batch = DataCollatorWithPadding(tokenizer)(list(stored))  # known as the biLM's own by the word <S>
     expected = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
     torch.testing.assert_close(model(**batch).logits, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"cell_clip": 0.1}, {"proj_clip": 0.1}, {"use_skip_connections": False}, {"char_activation": "tanh"}],
+    ids=str,
+)
+def test_the_file_is_of_what_computes_the_layers_beside_the_weights(
+    tmp_path: Path, tokenizer: ElmoTokenizer, head: str, changes: dict
+) -> None:
+    model, other, rows = make(head), make(head, **changes), data(tokenizer, head)
+    other.load_state_dict(model.state_dict())
+    first, second = (store_layers(one, rows, folder=tmp_path) for one in (model, other))
+    assert len(list(tmp_path.glob("*.arrow"))) == 2
+    assert not np.array_equal(first[0]["bilm_layers"], second[0]["bilm_layers"])
+
+
+def test_a_configuration_that_says_the_bilm_is_trained_is_believed(tokenizer: ElmoTokenizer, head: str) -> None:
+    model, rows = make(head), data(tokenizer, head)
+    model.config.freeze_bilm = False  # the next one who loads it trains all
+    with pytest.raises(ValueError, match="freeze_bilm is False"):
+        store_layers(model, rows)
+
+
+def test_layers_that_are_nan_are_not_said_to_be_too_large(tokenizer: ElmoTokenizer, head: str) -> None:
+    model, rows = make(head), data(tokenizer, head)
+    with torch.no_grad():
+        model.elmo.bilm.forward_layers[1].bias.fill_(torch.nan)
+    assert np.isnan(store_layers(model, rows, "float16")[0]["bilm_layers"]).any()

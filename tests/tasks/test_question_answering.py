@@ -441,3 +441,22 @@ def test_accumulated_steps_are_one_large_batch_of_labeled_rows(tmp_path: Path, t
     torch.testing.assert_close(weights[True, 1], weights[True, 3], atol=1e-6, rtol=1e-4)
     torch.testing.assert_close(weights[False, 6], weights[True, 3], atol=1e-6, rtol=1e-4)
     assert (weights[False, 1] - weights[True, 3]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("text", "start"), [("mouse", 9), (",", 14), ("cheese", 23), (".", 29), ("no cheese", 20)])
+def test_an_answer_takes_no_word_that_it_only_touches(words: ElmoTokenizer, text: str, start: int) -> None:
+    passage = "It ate a mouse, and no cheese."
+    columns = encode_questions(words, ["What?"], [passage], [{"text": [text], "answer_start": [start]}])
+    (first,), (last,) = columns["start_positions"], columns["end_positions"]
+    assert words("What?", passage).tokens()[first : last + 1] == text.split()
+
+
+def test_metrics_of_pieces_that_share_no_word(words: ElmoTokenizer) -> None:
+    columns = encode_questions(words, QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1], max_length=12, stride=0)
+    pieces = np.array(columns["piece"])
+    assert pieces[:, 2].tolist() == [0, 5, 10]
+    starts, ends = np.zeros((2, 3, 12))
+    starts[0, 7], ends[0, 9] = 9.0, 9.0  # "cat's mats"
+    compute = squad_metrics(words, PASSAGES[:1], ANSWERS[:1])
+    scores = compute(EvalPrediction((starts, ends), (pieces[:, 0], pieces[:, 0], pieces)))
+    assert scores == {"exact_match": 1.0, "f1": 1.0}

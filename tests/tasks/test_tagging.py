@@ -186,3 +186,13 @@ def test_the_pipeline_joins_words_into_spans(strategy: str) -> None:
     predicted = predict(model, [TEXT], tokenizer=tokenizer, progress=False)[0]
     assert predicted["tags"] == [one["entity"] for one in alone]
     assert [float(one["score"]) for one in alone] == pytest.approx(predicted["probabilities"], rel=1e-4)
+
+
+def test_the_pipeline_takes_words_that_are_split_already() -> None:
+    tag = ElmoTokenClassificationPipeline(model=make(), tokenizer=ElmoTokenizer())
+    tag.model.config.id2label = {0: "Q", **{i: name for i, name in IDS.items() if i}}  # nothing is left out
+    words = ["Anna-Lena", "met", "Bob's", "dog", "."]
+    found = tag([words], is_split_into_words=True)
+    found = found[0] if isinstance(found[0], list) else found
+    assert [one["word"] for one in found] == words
+    assert [" ".join(words)[one["start"] : one["end"]] for one in found] == words

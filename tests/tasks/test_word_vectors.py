@@ -109,3 +109,8 @@ def test_words_of_texts() -> None:
         count_words(tokenizer, texts, min_count=9)
     with pytest.raises(ValueError, match="limit is -1"):
         count_words(tokenizer, texts, limit=-1)
+
+
+def test_the_limit_counts_vectors_of_the_file_not_those_that_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "glove.txt").write_bytes(FILES["glove.txt"])
+    assert read_word_vectors(tmp_path / "glove.txt", words=["the", "Rain"], limit=3)[0] == ["the"]
