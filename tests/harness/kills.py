@@ -131,11 +131,12 @@ def download_command(model: str, server: Server) -> Command:
     return Command(arguments, "converted", functools.partial(serve_from, server.url))
 
 
-def pretrain_command(text: Path, options: str) -> Command:
+def pretrain_command(text: Path, options: str, save_steps: int = 1) -> Command:
     """A tiny model is trained; after a kill the training resumes."""
     tiny = [part for name, value in TINY.items() for part in ("--config", f"{name}={value}".replace(" ", ""))]
-    settings = ["--words", "--pretokenized", "--resume", "--set=use_cpu=true", "--set=save_steps=1", *options.split()]
-    return Command(["pretrain", *settings, *tiny, "OUT/trained", str(text)], "trained", whole_at_once=False)
+    settings = ["--words", "--pretokenized", "--resume", "--set=use_cpu=true", f"--set=save_steps={save_steps}"]
+    arguments = ["pretrain", *settings, *options.split(), *tiny, "OUT/trained", str(text)]
+    return Command(arguments, "trained", whole_at_once=False)
 
 
 @contextlib.contextmanager
@@ -166,9 +167,8 @@ def all_commands(folder: Path, options: Path, weights: Path, server: Server) -> 
         commands[f"embed {ending}"] = Command(arguments.split(), f"vectors.{ending}", leaves=".parts")
     commands["convert"] = Command(["convert", str(options), str(weights), "OUT/converted"], "converted")
     commands["download"] = download_command("portuguese", server)
-    commands["pretrain"] = pretrain_command(
-        folder / "text.txt", "--batch-size 3 --window 5 --steps 8 --seed 3 --set save_steps=2"
-    )
+    training = "--batch-size 3 --window 5 --steps 8 --seed 3"
+    commands["pretrain"] = pretrain_command(folder / "text.txt", training, save_steps=2)
     return commands
 
 
