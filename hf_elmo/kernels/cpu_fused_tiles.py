@@ -5,6 +5,7 @@ The latter where `torch.set_float32_matmul_precision("high")` allows it: each nu
 """
 
 import functools
+from ctypes import c_int
 
 import torch
 from torch import Tensor
@@ -35,7 +36,7 @@ def run(call: LstmCall) -> tuple[Tensor, State]:
 
 @functools.cache
 def _has_tiles() -> bool:
-    return hasattr(native.library(), "request_tiles") and bool(native.function("request_tiles")())
+    return hasattr(native.library(), "request_tiles") and bool(native.function("request_tiles", returns=c_int)())
 
 
 def _exact_products() -> bool:
