@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hf_elmo.pretraining.text import TextFiles
 from hf_elmo.pretraining.vocabulary import Vocabulary
+from hf_elmo.text import TextFiles
 
 Discounts = tuple[float, float, float]
 
@@ -54,20 +54,17 @@ class _Order:
 
     def interpolate(self, contexts: np.ndarray, keys: np.ndarray, lower: np.ndarray) -> np.ndarray:
         """Probabilities of n-grams, given those of the order below; a context never seen leaves them as they are."""
-        place, seen = _find(self.contexts, contexts)
-        counts = np.where(*_look_up(self.keys, self.counts, keys))
-        kept = (counts - _discount_of(counts, self.discounts)) / self.totals[place]
-        return np.where(seen, kept + self.backoffs[place] * lower, lower)
+        context, context_seen = _find(self.contexts, contexts)
+        key, key_seen = _find(self.keys, keys)
+        counts = np.where(key_seen, self.counts[key], 0)
+        kept = (counts - _discount_of(counts, self.discounts)) / self.totals[context]
+        return np.where(context_seen, kept + self.backoffs[context] * lower, lower)
 
 
 def _find(table: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each key's place in a sorted table, and whether it is there."""
     place = np.minimum(np.searchsorted(table, keys), len(table) - 1)
     return place, table[place] == keys
-
-
-def _look_up(table: np.ndarray, values: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    place, found = _find(table, keys)
-    return found, values[place], 0
 
 
 def _discount_of(counts: np.ndarray, discounts: Discounts) -> np.ndarray:
@@ -79,10 +76,7 @@ def estimate_discounts(counts: np.ndarray) -> Discounts:
     Goodman 1998, equation 26), kept between nothing and the whole count; ValueError where one of the numbers is 0."""
     ones, twos, threes, fours = np.bincount(np.minimum(counts, 5), minlength=6)[1:5].tolist()
     if not (ones and twos and threes and fours):
-        raise ValueError(
-            f"{ones}, {twos}, {threes} and {fours} n-grams are counted 1, 2, 3 and 4 times, too few to estimate "
-            "discounts: give more text, or the discounts."
-        )
+        raise ValueError("no n-grams are counted 1, 2, 3 or 4 times: give more text, or discounts.")
     share = ones / (ones + 2 * twos)
     ratios = twos / ones, threes / twos, fours / threes
     return tuple(min(max(n - (n + 1) * share * ratio, 0.0), float(n)) for n, ratio in enumerate(ratios, start=1))
@@ -102,7 +96,7 @@ class KneserNeyTrigram:
             are plain Kneser-Ney.
 
     Raises:
-        ValueError: there is no sentence, or too little text to estimate the discounts.
+        ValueError: there is too little text to estimate the discounts.
     """
 
     def __init__(
@@ -111,8 +105,8 @@ class KneserNeyTrigram:
         self.vocabulary, size = vocabulary, len(vocabulary)
         trigrams, counts = np.unique(self._key(*self._contexts_and_words(sentences)), return_counts=True)
         bigrams, before_bigram = np.unique(trigrams % size**2, return_counts=True)
-        self._trigrams = _Order.of(trigrams, counts, size, discounts)
-        self._bigrams = _Order.of(bigrams, before_bigram, size, discounts)
+        self.trigrams = _Order.of(trigrams, counts, size, discounts)
+        self.bigrams = _Order.of(bigrams, before_bigram, size, discounts)
         before_word = np.bincount(bigrams % size, minlength=size)
         self._words = before_word / before_word.sum()
 
@@ -123,8 +117,6 @@ class KneserNeyTrigram:
         """For each word and each `</S>`: the two words before it and itself. Two `<S>` stand before each sentence."""
         begin, end = [self.vocabulary.bos_id] * 2, [self.vocabulary.eos_id]
         parts = [part for words in sentences for part in (begin, words, end)]
-        if not parts:
-            raise ValueError("there is no sentence.")
         text = np.concatenate(parts).astype(np.int64)
         third = np.flatnonzero(text != self.vocabulary.bos_id)
         return text[third - 2], text[third - 1], text[third]
@@ -132,17 +124,12 @@ class KneserNeyTrigram:
     def probabilities(self, first: np.ndarray, second: np.ndarray, third: np.ndarray) -> np.ndarray:
         """P(third | first, second), float64, elementwise for int64 arrays of one shape."""
         pair = second * len(self.vocabulary) + third
-        lower = self._bigrams.interpolate(second, pair, self._words[third])
-        return self._trigrams.interpolate(first * len(self.vocabulary) + second, self._key(first, second, third), lower)
+        lower = self.bigrams.interpolate(second, pair, self._words[third])
+        return self.trigrams.interpolate(first * len(self.vocabulary) + second, self._key(first, second, third), lower)
 
     def nll(self, sentences: Iterable[np.ndarray]) -> np.ndarray:
         """Negative log-likelihoods in nats, of the words and the `</S>` of each sentence in turn."""
         return -np.log(self.probabilities(*self._contexts_and_words(sentences)))
-
-    @property
-    def discounts(self) -> tuple[Discounts, Discounts]:
-        """Of trigrams and of bigrams."""
-        return self._trigrams.discounts, self._bigrams.discounts
 
 
 def read_sentences(path: Path, vocabulary: Vocabulary) -> list[np.ndarray]:
@@ -161,7 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     vocabulary, start = Vocabulary.load(args.vocab), time.perf_counter()
     discounts = None if args.discount is None else (args.discount,) * 3
     model = KneserNeyTrigram(read_sentences(args.train, vocabulary), vocabulary, discounts)
-    values = " ".join(f"{value:.3f}" for order in model.discounts for value in order)
+    discounts = (*model.trigrams.discounts, *model.bigrams.discounts)
+    values = " ".join(f"{value:.3f}" for value in discounts)
     print(f"trained in {time.perf_counter() - start:.0f} s, {len(vocabulary):,} words, discounts {values}")
     for path in args.test:
         sentences = read_sentences(path, vocabulary)

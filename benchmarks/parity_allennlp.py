@@ -32,20 +32,7 @@ HOSTILE = [
     "😀 👩\u200d👩\u200d👧\u200d👦 🏳\ufe0f\u200d🌈 🇫🇷 👍🏿 ☃\ufe0e ☃\ufe0f",
     "𝔐𝔞𝔱𝔥 𝓢𝓬𝓻𝓲𝓹𝓽 𐍈 𒀀 𓀀 \U0010ffff \U000e0001 \ufffd \uffff \ufdd0",
     "a\x00b \x00 \x01\x02\x03 \x7f \x80 \x9f tab\u00a0nbsp\u2003em",
-    "x" * 47
-    + " "
-    + "x" * 48
-    + " "
-    + "x" * 49
-    + " "
-    + "x" * 10_000
-    + " "
-    + "é" * 24
-    + " "
-    + "é" * 25
-    + " "
-    + "a"
-    + "日" * 16,
+    " ".join(["x" * length for length in (47, 48, 49, 10_000)] + ["é" * 24, "é" * 25, "a" + "日" * 16]),
     "<s> </s> <UNK> <unk> <pad> [CLS] &amp; &#0; %00 \\n \\u0000 ../../etc/passwd ' \" '' -- ' OR 1=1",
     "i̇ ǅ ﷽ ㍿ ㎏ ٠١٢٣ 〇 ０１２ +-±∞ ∂²ψ/∂x² ≠≈ 10⁻³ H₂O",
     "a",
@@ -55,20 +42,22 @@ HOSTILE = [
 
 def read_sentences(path: Path) -> list[list[str]]:
     """The sentences of a file as AllenNLP's script reads them."""
-    with path.open(encoding="utf-8") as lines:
-        return [line.split() for line in lines if line.strip()]
+    return [line.split() for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
 
 
 def write_wikitext(shared: Path, number: int, path: Path) -> Path:
     """The first sentences of WikiText-2's test part; its paragraphs are cut after each " . "."""
     sentences = cut_sentences((shared / WIKITEXT).read_text(encoding="utf-8").splitlines())
-    path.write_text("\n".join(sentences[:number]) + "\n", encoding="utf-8")
-    return path
+    return _write(sentences[:number], path)
 
 
 def write_hostile(path: Path) -> Path:
     """The page of hostile Unicode."""
-    path.write_text("\n".join(HOSTILE) + "\n", encoding="utf-8")
+    return _write(HOSTILE, path)
+
+
+def _write(lines: list[str], path: Path) -> Path:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 
@@ -98,7 +87,7 @@ def our_layers(checkpoint: Path, text: Path, batch_size: int, carried: bool) -> 
         if state is not None:  # a last batch that is smaller goes on with the first rows
             state = tuple(part[:, :, : len(batch)] for part in state)
         with torch.no_grad():
-            output = model(**words, output_hidden_states=True, state=state if carried else None)
+            output = model(**words, output_hidden_states=True, use_cache=True, state=state if carried else None)
         state = output.state
         hidden = torch.stack(output.hidden_states).numpy()
         layers += [hidden[:, row, : len(sentence) + 2] for row, sentence in enumerate(batch)]

@@ -1,33 +1,36 @@
-"""How long one sentence takes."""
+"""How long one sentence takes; and the exported graph in onnxruntime beside the model."""
 
 import statistics
 from collections.abc import Iterator
 from itertools import chain
 
-from .bench import Bench
-from .processes import Answers, ask_in_turn
-from .rows import LatencyRow, Row
+from .bench import COMPACT, Bench
+from .processes import Row, run_in_turn
 from .text import running_text
-
-MINUTES = 4
 
 
 def measure(bench: Bench) -> Iterator[Row]:
     """A row for each shape, number of threads, length and engine."""
-    plan, ours = bench.plan, [*bench.ours, *bench.ours_constant, *bench.ours_plain, *bench.before]
-    engines = [*ours, *bench.allennlp, *bench.simple_elmo]
+    plan = bench.plan
     for shape in plan.shapes:
         for threads in plan.threads:
-            with bench.workers(engines, shape, threads) as workers:
+            with bench.workers([*bench.all_ours, *bench.allennlp, *bench.simple_elmo], shape, threads) as workers:
                 for words in plan.latency_words:
-                    sentence = running_text(bench.all_sentences, words)
-                    for answers in ask_in_turn(
-                        workers, plan.rounds_with(threads), "latency", sentence=sentence, seconds=plan.seconds
-                    ):
-                        engine = answers.engine.name
-                        row = LatencyRow(shape=shape, threads=threads, words=words, engine=engine)
-                        yield bench.fill(row, lambda answers=answers: {"milliseconds": _median_ms(answers)})
+                    options = {"sentence": running_text(bench.all_sentences, words), "seconds": plan.seconds}
+                    labels = {"kind": "latency", "shape": shape, "words": words}
+                    jobs = [worker.job(labels, "latency", _median, **options) for worker in workers]
+                    yield from run_in_turn(jobs, plan.rounds if threads == plan.threads[0] else 1)
 
 
-def _median_ms(answers: Answers) -> float:
-    return 1000 * statistics.median(chain.from_iterable(answers.all()))
+def _median(answers: list[list[float]]) -> Row:
+    return {"milliseconds": 1000 * statistics.median(chain.from_iterable(answers))}
+
+
+def measure_onnx(bench: Bench) -> Iterator[Row]:
+    """A row for the model that ships and for the first shape, for each size of a batch."""
+    threads, sentences = bench.plan.threads[0], bench.sentences(64)
+    for shape in dict.fromkeys((COMPACT, bench.plan.shapes[0])):
+        with bench.workers(bench.ours[:1], shape, threads) as (worker,):
+            for batch in (1, 32):
+                labels = {"kind": "onnx", "shape": shape, "batch": batch}
+                yield from run_in_turn([worker.job(labels, "onnx", sentences=sentences, batch_size=batch, rounds=3)])

@@ -1,11 +1,10 @@
 """Plots of the results."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .results import Results
-from .rows import EmbeddingRow, FinetuningRow, LatencyRow, MemoryRow, PretrainingRow, RepetitionRow, ScalingRow
+from .results import Results, find
 from .targets import SENTENCES, THREADS
 
 if TYPE_CHECKING:
@@ -22,39 +21,80 @@ COLORS = {
     "AllenNLP": "tab:orange",
     "simple_elmo": "tab:red",
 }
+Row = dict[str, Any]
+Series = dict[str, list[tuple[float, float]]]
 Panel = tuple[str, Callable[["Axes"], None]]
 
 
 def draw_plots(results: Results, folder: Path) -> dict[str, Path]:
     """Write a plot for each section that has rows for one; returns the files by the sections' names."""
-    panels = {
-        "embedding": _embedding(results),
-        "latency": _latency(results),
-        "finetuning": _finetuning(results),
-        "pretraining": _pretraining(results),
-        "scaling": _scaling(results),
-        "memory": _memory(results),
-    }
-    files = {name: folder / f"{name}.png" for name in panels if panels[name]}
-    for name, file in files.items():
-        _draw(panels[name], file)
-    return files
-
-
-def _draw(panels: Sequence[Panel], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 3.4), squeeze=False, layout="constrained")
-    for (title, paint), ax in zip(panels, axes[0], strict=True):
-        ax.set_title(title, fontsize=10)
-        ax.grid(axis="y", alpha=0.3)
-        ax.set_axisbelow(True)
-        paint(ax)
-    figure.savefig(path, dpi=90)
-    plt.close(figure)
+    files = {}
+    for name, panels in _panels(results).items():
+        if not panels:
+            continue
+        figure, axes = plt.subplots(
+            1, len(panels), figsize=(4.6 * len(panels), 3.4), squeeze=False, layout="constrained"
+        )
+        for (title, paint), ax in zip(panels, axes[0], strict=True):
+            ax.set_title(title, fontsize=10)
+            ax.grid(axis="y", alpha=0.3)
+            ax.set_axisbelow(True)
+            paint(ax)
+        files[name] = folder / f"{name}.png"
+        figure.savefig(files[name], dpi=90)
+        plt.close(figure)
+    return files
+
+
+def _panels(results: Results) -> dict[str, list[Panel]]:
+    """The panels of each section's plot."""
+    panels: dict[str, list[Panel]] = {}
+    rates = "words a second"
+    corpora = find(results, "embedding", threads=THREADS, sentences=SENTENCES)
+    for shape, rows in _grouped(corpora, "{shape}").items():
+        engines = _grouped(rows, "{engine}")
+        best = {engine: max(row["words_per_second"] for row in some) for engine, some in engines.items()}
+        title = f"{shape}, {SENTENCES} sentences, {THREADS} threads"
+        panels.setdefault("embedding", []).append((title, _bars(best, rates)))
+    for bilm, rows in _grouped(find(results, "finetuning", shape="small"), "{bilm}").items():
+        values = {row["engine"]: row["steps_per_second"] for row in rows}
+        painted = f"small, biLM {bilm}", _bars(values, "steps of 32 sentences a second")
+        panels.setdefault("finetuning", []).append(painted)
+    for shape, rows in _grouped(find(results, "pretraining"), "{shape}").items():
+        values = {row["engine"]: row["words_per_second"] for row in rows}
+        panels.setdefault("pretraining", []).append((shape, _bars(values, rates)))
+    for shape, rows in _grouped(find(results, "latency", threads=THREADS), "{shape}").items():
+        times = _points(rows, "{engine}", "words", "milliseconds")
+        painted = f"{shape}, {THREADS} threads", _lines(times, "words of the sentence", "milliseconds")
+        panels.setdefault("latency", []).append(painted)
+    if sizes := _points(find(results, "scaling"), "{engine}", "lines", "seconds"):
+        panels["scaling"] = [("the model that ships", _lines(sizes, "lines of the corpus", "seconds"))]
+    repeated = find(results, "repetition", engine="hf_elmo float32")
+    if shares := _points(repeated, "{run} pass", "distinct", "character_share"):
+        axes = "distinct words", "share of the time in the character CNN"
+        painted = "fewer distinct sentences (float32)", _lines(shares, *axes, ("linear", "linear"))
+        panels.setdefault("scaling", []).append(painted)
+    if memory := _points(find(results, "memory"), "{what}: {engine}", "size", "peak_mb"):
+        axes = "size of the input (lines, or words)", "peak memory, MiB"
+        panels["memory"] = [("file to file, a very small model", _lines(memory, *axes, ("log", "linear")))]
+    return panels
+
+
+def _grouped(rows: Iterable[Row], name: str) -> dict[str, list[Row]]:
+    """The rows by a name that is formatted from their values."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(name.format_map(row), []).append(row)
+    return groups
+
+
+def _points(rows: Iterable[Row], name: str, x: str, y: str) -> Series:
+    return {title: [(row[x], row[y]) for row in some] for title, some in _grouped(rows, name).items()}
 
 
 def _bars(values: dict[str, float], label: str) -> Callable[["Axes"], None]:
@@ -70,97 +110,25 @@ def _bars(values: dict[str, float], label: str) -> Callable[["Axes"], None]:
     return paint
 
 
-def _lines(series: dict[str, list[tuple[float, float]]], x: str, y: str, scale: str) -> Callable[["Axes"], None]:
-    """One line for each name through its points, both axes of the scale."""
+def _lines(series: Series, x: str, y: str, scales: Sequence[str] = ("log", "log")) -> Callable[["Axes"], None]:
+    """One line for each name through its points; a linear vertical axis begins at 0."""
 
     def paint(ax: "Axes") -> None:
+        from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
         for name, points in series.items():
             ax.plot(*zip(*sorted(points), strict=True), marker="o", label=name, color=COLORS.get(name))
-        ax.set(xlabel=x, ylabel=y, xscale=scale, yscale=scale)
-        if scale == "log":
-            _write_out(ax)
+        ax.set(xlabel=x, ylabel=y, xscale=scales[0], yscale=scales[1])
+        if scales[0] == "log":
+            ticks = sorted({place for points in series.values() for place, _ in points})
+            ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+            ax.xaxis.set_minor_formatter(NullFormatter())
+        if scales[1] == "log":
+            ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+            ax.yaxis.set_minor_formatter(NullFormatter())
+        else:
+            ax.set_ylim(0, None)
         ax.legend(fontsize=8)
 
     return paint
-
-
-def _write_out(ax: "Axes") -> None:
-    """Numbers in full on logarithmic axes: each point's size below it, and 1, 2, 5 of each power of ten beside."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    sizes = sorted({x for line in ax.get_lines() for x in line.get_xdata()})
-    ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_minor_formatter(NullFormatter())
-
-
-def _embedding(results: Results) -> list[Panel]:
-    panels = []
-    for shape in ("small", "original"):
-        best: dict[str, float] = {}
-        for row in results.find(EmbeddingRow, shape=shape, threads=THREADS, sentences=SENTENCES):
-            best[row.engine] = max(best.get(row.engine, 0.0), row.words_per_second)
-        if best:
-            panels.append((f"{shape}, {SENTENCES} sentences, {THREADS} threads", _bars(best, "words a second")))
-    return panels
-
-
-def _latency(results: Results) -> list[Panel]:
-    panels = []
-    for shape in ("small", "original"):
-        series: dict[str, list[tuple[float, float]]] = {}
-        for row in results.find(LatencyRow, shape=shape, threads=THREADS):
-            series.setdefault(row.engine, []).append((row.words, row.milliseconds))
-        if series:
-            panels.append(
-                (f"{shape}, {THREADS} threads", _lines(series, "words of the sentence", "milliseconds", "log"))
-            )
-    return panels
-
-
-def _finetuning(results: Results) -> list[Panel]:
-    panels = []
-    for bilm in ("frozen", "trained"):
-        rates = {row.engine: row.steps_per_second for row in results.find(FinetuningRow, shape="small", bilm=bilm)}
-        if rates:
-            panels.append((f"small, biLM {bilm}", _bars(rates, "steps of 32 sentences a second")))
-    return panels
-
-
-def _pretraining(results: Results) -> list[Panel]:
-    panels = []
-    for shape in ("mini", "small"):
-        rates = {row.engine: row.words_per_second for row in results.find(PretrainingRow, shape=shape)}
-        if rates:
-            panels.append((shape, _bars(rates, "words a second")))
-    return panels
-
-
-def _scaling(results: Results) -> list[Panel]:
-    panels, sizes, shares = [], {}, {}
-    for row in results.find(ScalingRow):
-        sizes.setdefault(row.engine, []).append((row.lines, row.seconds))
-    if sizes:
-        panels.append(("elmo-mini-en", _lines(sizes, "lines of the corpus", "seconds", "log")))
-    for row in results.find(RepetitionRow, engine="hf_elmo float32"):
-        shares.setdefault(f"{row.run} pass", []).append((row.distinct, 100 * row.character_share))
-    if shares:
-        title = "one size, fewer different sentences (small, float32)"
-        panels.append((title, _lines(shares, "distinct words", "% of the time in the character CNN", "linear")))
-    return panels
-
-
-def _memory(results: Results) -> list[Panel]:
-    series: dict[str, list[tuple[float, float]]] = {}
-    for row in results.find(MemoryRow):
-        series.setdefault(f"{row.what}: {row.engine}", []).append((row.size, row.peak_mb))
-    if not series:
-        return []
-
-    def paint(ax: "Axes") -> None:
-        _lines(series, "size of the input (lines, or words)", "peak memory, MiB", "log")(ax)
-        ax.set(yscale="linear", ylim=(0, None))
-
-    return [("file to file, a very small model", paint)]

@@ -2,21 +2,26 @@
 
 import json
 import os
-import select
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-WORKERS = Path(__file__).resolve().parent.parent / "workers"
-LONGEST_CALL = 900  # seconds, after which a worker is taken to hang
+from tqdm import tqdm
+
+from .tables import cells
+
+Row = dict[str, Any]
+WORKERS = Path(__file__).resolve().parents[1] / "workers"
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+THREADS += ("RAYON_NUM_THREADS",)
 
 
 class WorkerError(RuntimeError):
-    """A worker could not answer; the message is the worker's own."""
+    """A worker could not answer; the message is the worker's."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ class Engine:
         name: in the tables.
         python: the interpreter of its environment.
         script: the file in `workers/` that runs there, or the path of another one.
-        arguments: of its call `load`, beside folder and threads.
+        arguments: of its call `load`, besides folder and threads.
         environment: variables of the process.
     """
 
@@ -43,19 +48,30 @@ class Engine:
         return Path(self.script).name == "ours.py"
 
 
-class Worker:
-    """A process that answers calls; a context manager ends it."""
+def last_answer(answers: list[Any]) -> Any:
+    """The last round's."""
+    return answers[-1]
 
-    def __init__(self, engine: Engine, threads: int) -> None:
-        self.engine = engine
+
+class Job(NamedTuple):
+    """A row to measure: its labels, what is called in each round, and the row's values from all rounds' answers."""
+
+    labels: Row
+    call: Callable[[], Any]
+    values: Callable[[list[Any]], Row] = last_answer
+
+
+class Worker:
+    """A process that answers calls; a context manager ends it. Its first call loads the model of `folder`, if any."""
+
+    def __init__(self, engine: Engine, threads: int, folder: Path | None = None) -> None:
+        self.engine, self.threads, self.folder = engine, threads, folder
         self.peak_mb = 0.0
-        self._broken: str | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed with the worker
         command = [engine.python, str(WORKERS / engine.script)]
-        environment = {**os.environ, **_thread_limits(threads), **engine.environment}
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=environment
-        )
+        environment = {**os.environ, **dict.fromkeys(THREADS, str(threads)), **engine.environment}
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._log, env=environment)
 
     def __enter__(self) -> "Worker":
         return self
@@ -65,104 +81,64 @@ class Worker:
         self._process.communicate()
         self._log.close()
 
+    def load(self) -> dict[str, float]:
+        """Seconds of importing the libraries and of loading the model."""
+        folder, self.folder = str(self.folder), None
+        return self.call("load", folder=folder, threads=self.threads, **self.engine.arguments)
+
     def call(self, name: str, **arguments: Any) -> Any:
         """What the worker returns.
 
         Raises:
-            WorkerError: it failed, died or hangs.
+            WorkerError: the call failed, or the process has ended.
         """
-        self.post(name, **arguments)
-        return self.answer()
-
-    def post(self, name: str, **arguments: Any) -> None:
-        """Send a call; `answer` receives its result."""
-        if self._broken is None:
-            try:
-                self._process.stdin.write(json.dumps({"call": name, "arguments": arguments}).encode() + b"\n")
-                self._process.stdin.flush()
-            except BrokenPipeError:
-                self._broken = f"the worker has ended: {self._last_words()}"
-
-    def answer(self) -> Any:
-        """The answer to the oldest call without one."""
-        if self._broken is None and not select.select([self._process.stdout], [], [], LONGEST_CALL)[0]:
-            self._broken = f"no answer in {LONGEST_CALL} s"
-            self._process.kill()
-        line = b"" if self._broken else self._process.stdout.readline()
-        if not line:
-            self._broken = self._broken or f"the worker has ended: {self._last_words()}"
-            raise WorkerError(self._broken)
-        answer = json.loads(line)
+        if self.folder is not None:
+            self.load()
+        try:
+            self._process.stdin.write(json.dumps({"call": name, "arguments": arguments}).encode() + b"\n")
+            self._process.stdin.flush()
+            answer = json.loads(self._process.stdout.readline() or "null")
+        except BrokenPipeError:
+            answer = None
+        if answer is None:
+            self._process.wait(timeout=10)
+            self._log.seek(0)
+            last = self._log.read().decode(errors="replace").strip().rpartition("\n")[2]
+            raise WorkerError(f"the process has ended with status {self._process.returncode}: {last}")
         if "error" in answer:
             raise WorkerError(answer["error"])
         self.peak_mb = answer["peak_mb"]
         return answer["result"]
 
-    def load(self) -> dict[str, float]:
-        """The answer to a posted `load`; if it failed, every later call raises the same error."""
-        try:
-            return self.answer()
-        except WorkerError as error:
-            self._broken = f"loading: {error}"
-            raise WorkerError(self._broken) from error
-
-    def _last_words(self) -> str:
-        self._process.wait(timeout=10)
-        self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").strip().splitlines()
-        return f"{lines[-1] if lines else 'without a word'} (status {self._process.returncode})"
-
-
-def _thread_limits(threads: int) -> dict[str, str]:
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
-    return dict.fromkeys((*names, "RAYON_NUM_THREADS"), str(threads))
+    def job(self, labels: Row, name: str, values: Callable[[list[Any]], Row] = last_answer, **arguments: Any) -> Job:
+        """A row of this engine whose rounds are calls of `name`."""
+        labels = {**labels, "engine": self.engine.name, "threads": self.threads}
+        return Job(labels, lambda: self.call(name, **arguments), values)
 
 
 @contextmanager
-def loaded_workers(engines: Sequence[tuple[Engine, Path]], threads: int) -> Iterator[list[Worker]]:
-    """A worker for each engine, with the model of its folder, all loaded at the same time.
-
-    The calls of a worker that cannot load raise its error.
-    """
+def start_workers(engines: Sequence[tuple[Engine, Path]], threads: int) -> Iterator[list[Worker]]:
+    """A worker for each engine and the folder of its model."""
     with ExitStack() as stack:
-        workers = [stack.enter_context(Worker(engine, threads)) for engine, _ in engines]
-        for worker, (engine, folder) in zip(workers, engines, strict=True):
-            worker.post("load", folder=str(folder), threads=threads, **engine.arguments)
-        for worker in workers:
-            try:
-                worker.load()
-            except WorkerError:
-                continue
-        yield workers
+        yield [stack.enter_context(Worker(engine, threads, folder)) for engine, folder in engines]
 
 
-@dataclass
-class Answers:
-    """The answers of an engine in several rounds, or its error."""
+def run_in_turn(jobs: Sequence[Job], rounds: int = 1) -> Iterator[Row]:
+    """The rows of all jobs, called in turn in each round, so that other load on the machine affects all alike.
 
-    engine: Engine
-    given: list[Any] = field(default_factory=list)
-    error: WorkerError | None = None
-
-    def ask(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-        """One more call, unless an earlier one failed."""
-        if self.error is None:
-            try:
-                self.given.append(call(*arguments, **options))
-            except WorkerError as error:
-                self.error = error
-
-    def all(self) -> list[Any]:
-        """Every answer, or the error."""
-        if self.error is not None:
-            raise self.error
-        return self.given
-
-
-def ask_in_turn(workers: Sequence[Worker], rounds: int, name: str, **arguments: Any) -> list[Answers]:
-    """The same call to each worker in turn, in several rounds, so that other load on the machine affects all alike."""
-    answers = [Answers(worker.engine) for worker in workers]
+    The row of a job that fails has the error in place of values. Each row is printed.
+    """
+    answers: list[list[Any]] = [[] for _ in jobs]
+    failures: dict[int, str] = {}
     for _ in range(rounds):
-        for worker, answer in zip(workers, answers, strict=True):
-            answer.ask(worker.call, name, **arguments)
-    return answers
+        for place, job in enumerate(jobs):
+            if place not in failures:
+                try:
+                    answers[place].append(job.call())
+                except Exception as error:  # a missing number must not cost the others
+                    failures[place] = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    for place, job in enumerate(jobs):
+        values = {"failure": failures[place]} if place in failures else job.values(answers[place])
+        row = {**job.labels, **values}
+        tqdm.write("  " + "  ".join(cells(row).values()))
+        yield row

@@ -1,32 +1,35 @@
 """The generated page of results, `README.md`, which includes `limits.md`."""
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
-from .results import Results, Section
-from .rows import Row
+from .results import Results
+from .tables import markdown_table, read_tables, rows_table
 from .targets import targets
+from .text import ROOT
 
-BENCHMARKS = Path(__file__).resolve().parent.parent
+BENCHMARKS = ROOT / "benchmarks"
 HEADER = """\
 # Benchmarks
 
-This page is written by `python benchmarks/speed.py`; only *What limits it* comes from [`limits.md`](limits.md). Every
+This page is written by `python benchmarks/speed.py`; only *What limits it* comes from [`limits.md`](limits.md). Each
 implementation runs in a process and an environment of its own, all in turn on the same machine, with the same
-sentences, weights (random, of the published sizes; `elmo-mini-en` is a model that ships) and number of threads.
-*Before* is an earlier commit of hf_elmo, measured beside this one (`--before`); *without kernels* is
-`HF_ELMO_KERNELS=off`.
+sentences, weights (random, of the published sizes; `compact` is `elmo-compact-en`, the model that ships) and number of
+threads. `mini` is `elmo-mini-en`, which shipped when those rows were measured. *Before* is an earlier commit of
+hf_elmo, measured beside this one (`--before`); *without kernels* is `HF_ELMO_KERNELS=off`.
 """
 
 
 def write_readme(results: Results, plots: Mapping[str, Path], path: Path) -> None:
     """Write the page; `plots` are the images of sections, in a folder beside it or below."""
-    parts = [HEADER, _commands(), _machines(results), "## Targets\n", _targets(results)]
-    if any(section.quick for section in results.sections.values()):
+    parts = [HEADER, _commands(), _machines(results), "## Targets\n"]
+    parts.append(markdown_table(["what", "target", "measured", ""], [target.cells() for target in targets(results)]))
+    if any(section["quick"] for section in results.values()):
         parts.append("Sections marked as a trial run measured very little text: their figures mean nothing.\n")
-    for name, section in results.sections.items():
+    for name, section in results.items():
         if name in plots:
             parts.append(f"![{name}]({plots[name].relative_to(path.parent).as_posix()})\n")
         parts += _tables(section)
@@ -34,40 +37,25 @@ def write_readme(results: Results, plots: Mapping[str, Path], path: Path) -> Non
     path.write_text("\n".join(parts), encoding="utf-8")
 
 
-def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table of texts, in which bars are escaped."""
-    rows = [header, ["---"] * len(header), *lines]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in rows)
-
-
-def rows_table(rows: Sequence[Row]) -> str:
-    """A table of rows of one kind; a column without a value in any row is left out."""
-    cells = [row.cells() for row in rows]
-    header = [name for name in cells[0] if any(row[name] != "–" for row in cells)]
-    return markdown_table(header, [[row[name] for name in header] for row in cells])
-
-
-def _tables(section: Section) -> list[str]:
+def _tables(section: dict[str, Any]) -> list[str]:
     parts = []
-    for kind in dict.fromkeys(map(type, section.rows)):
-        rows = [row for row in section.rows if type(row) is kind]
-        parts += [f"## {kind.TITLE}\n", f"{kind.NOTE}\n", rows_table(rows)]
-    if section.failure:
-        parts.append(f"The section ended early: {section.failure}\n")
+    for kind in dict.fromkeys(row["kind"] for row in section["rows"]):
+        title, note = read_tables()[kind]
+        rows = [row for row in section["rows"] if row["kind"] == kind]
+        parts += [f"## {title}\n", f"{note}\n", rows_table(rows)]
+    if section["failure"]:
+        parts.append(f"The section ended early: {section['failure']}\n")
     return parts
-
-
-def _targets(results: Results) -> str:
-    return markdown_table(["what", "target", "measured", ""], [target.cells(results) for target in targets()])
 
 
 def _machines(results: Results) -> str:
     """Each machine once, with the sections that ran on it."""
     lines = ["## Machine\n"]
-    sections = sorted(results.sections.items(), key=lambda item: item[1].machine)
-    for machine, group in groupby(sections, key=lambda item: item[1].machine):
+    sections = sorted(results.items(), key=lambda item: item[1]["machine"])
+    for machine, group in groupby(sections, key=lambda item: item[1]["machine"]):
         measured = ", ".join(
-            f"{name} ({part.date}, {part.seconds / 60:.1f} min{', trial run' if part.quick else ''})"
+            f"{name} ({part['date']}, commit {part['commit']}, {part['seconds'] / 60:.1f} min"
+            f"{', trial run' if part['quick'] else ''})"
             for name, part in group
         )
         lines.append(f"{machine}: {measured}.\n")

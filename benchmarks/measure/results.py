@@ -1,81 +1,71 @@
-"""The results file: sections of rows, each with the machine and the time that it was measured on."""
+"""The results file: sections of rows, each with the machine, the commit and the time at which it was measured.
+
+`{section: {"machine", "commit", "date", "seconds", "quick", "failure", "rows"}}`; the rows are those of `tables.py`.
+"""
 
 import json
 import os
 import platform
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from .rows import KINDS, Row
+from .text import ROOT
 
-AnyRow = TypeVar("AnyRow", bound=Row)
+Results = dict[str, dict[str, Any]]
 INSTRUCTION_SETS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8")
+MEASURED_CODE = ("hf_elmo/kernels", "hf_elmo/modeling_elmo.py")
 
 
-@dataclass
-class Section:
-    """What one section measured.
-
-    Args:
-        rows: of its tables, in order.
-        machine: a description of the machine.
-        date: of the measurement, UTC.
-        seconds: duration.
-        quick: a trial run, whose numbers mean little.
-        failure: the error that ended it early.
-    """
-
-    rows: list[Row] = field(default_factory=list)
-    machine: str = ""
-    date: str = ""
-    seconds: float = 0.0
-    quick: bool = False
-    failure: str | None = None
+def load_results(path: Path) -> Results:
+    """Those of a file, or none where it does not exist."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-@dataclass
-class Results:
-    """All sections by name."""
-
-    sections: dict[str, Section] = field(default_factory=dict)
-
-    @classmethod
-    def load(cls, path: Path) -> "Results":
-        """Those of a file, or none where it does not exist; rows of unknown kinds are skipped."""
-        if not path.exists():
-            return cls()
-        return cls({name: _section(stored) for name, stored in json.loads(path.read_text(encoding="utf-8")).items()})
-
-    def save(self, path: Path) -> None:
-        """Write the file atomically."""
-        draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps({name: _stored(part) for name, part in self.sections.items()}, indent=1) + "\n")
-        draft.replace(path)
-
-    def merge(self, name: str, section: Section, order: Iterable[str]) -> None:
-        """Replace the section of a name; sections are sorted as in `order`."""
-        self.sections[name] = section
-        self.sections = {known: self.sections[known] for known in order if known in self.sections}
-
-    def find(self, kind: type[AnyRow], **values: Any) -> Iterator[AnyRow]:
-        """The rows of a kind with these values that did not fail."""
-        for section in self.sections.values():
-            for row in section.rows:
-                if type(row) is kind and row.failure is None and values.items() <= vars(row).items():
-                    yield row
+def save_results(results: Results, path: Path) -> None:
+    """Write the file atomically."""
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    draft.replace(path)
 
 
-def _stored(section: Section) -> dict[str, Any]:
-    rows = [{"kind": type(row).__name__, **asdict(row)} for row in section.rows]
-    return {**{name: value for name, value in vars(section).items() if name != "rows"}, "rows": rows}
+def find(results: Results, kind: str, **values: Any) -> Iterator[dict[str, Any]]:
+    """The rows of a kind with these values that did not fail."""
+    for section in results.values():
+        for row in section["rows"]:
+            if row["kind"] == kind and "failure" not in row and values.items() <= row.items():
+                yield row
 
 
-def _section(stored: dict[str, Any]) -> Section:
-    rows = [dict(row) for row in stored["rows"]]
-    kept = [KINDS[kind](**row) for row in rows if (kind := row.pop("kind")) in KINDS]
-    return Section(**{**stored, "rows": kept})
+def current_commit() -> str:
+    """The commit of this checkout, with `-dirty` if files differ from it."""
+    return _git("describe", "--always", "--dirty", "--exclude=*") or "unknown"
+
+
+def describe_changes(results: Results) -> list[str]:
+    """A line for each section that was measured before the kernels or the modeling file changed."""
+    lines = []
+    for name, section in results.items():
+        changed = _git("diff", "--name-only", section["commit"].removesuffix("-dirty"), "--", *MEASURED_CODE)
+        if changed is None:
+            lines.append(f"{name}: measured at commit {section['commit']}, which this repository does not have")
+        elif changed:
+            lines.append(
+                f"{name}: measured at commit {section['commit']}; since then {len(changed.split())} files of "
+                f"{' and '.join(MEASURED_CODE)} changed"
+            )
+    return lines
+
+
+def _git(*arguments: str) -> str | None:
+    """What git prints about this checkout; `None` if it fails or is not installed."""
+    try:
+        return subprocess.run(
+            ["git", *arguments], cwd=ROOT, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def describe_machine() -> str:
@@ -83,7 +73,7 @@ def describe_machine() -> str:
     import torch
     import transformers
 
-    facts = _first_facts(Path("/proc/cpuinfo"))
+    facts = processor_facts()
     flags = facts.get("flags", "").split()
     sets = ", ".join(name for name in INSTRUCTION_SETS if name in flags) or "unknown"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -94,10 +84,8 @@ def describe_machine() -> str:
     )
 
 
-def _first_facts(path: Path) -> dict[str, str]:
+def processor_facts(path: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
     """The fields of the first processor in Linux's list; elsewhere none."""
-    if not path.exists():
-        return {}
-    first = path.read_text(encoding="utf-8").split("\n\n")[0]
+    first = path.read_text(encoding="utf-8").partition("\n\n")[0] if path.exists() else ""
     pairs = (line.partition(":") for line in first.splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,154 +1,96 @@
-"""What the project set out to reach, and whether it did."""
+"""The figures that the project set out to reach, and whether it did."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from .embedding import LARGEST_DIFFERENCE, OWN, SMALLEST_COSINE
-from .memory import DOCUMENT, LINES
-from .results import Results
-from .rows import (
-    AgreementRow,
-    ArithmeticRow,
-    EmbeddingRow,
-    LatencyRow,
-    MemoryRow,
-    PretrainingRow,
-    RepetitionRow,
-)
+from .results import Results, find
 
 THREADS, SENTENCES = 2, 512
 FLOAT32, BFLOAT16 = "hf_elmo float32", "hf_elmo bfloat16"
+OWN_BATCHES = "its own"
+LARGEST_DIFFERENCE = "largest absolute difference, float32 with precision high, float32"
+SMALLEST_COSINE = "smallest cosine, bfloat16, float32"
+LINES, DOCUMENT = "lines of 5 words", "words of one document"
+SPEEDUPS = {("original", FLOAT32): 2.7, ("original", BFLOAT16): 10, ("small", FLOAT32): 7, ("small", BFLOAT16): 14}
+LATENCIES = {("original", FLOAT32): 2.5, ("original", BFLOAT16): 7, ("small", FLOAT32): 3}
+PRETRAINING = {FLOAT32: 3.5, BFLOAT16: 9}
 
 
-@dataclass(frozen=True)
-class Target:
-    """A figure to reach.
-
-    Args:
-        what: in words.
-        bound: the figure.
-        at_least: whether more is better; else less.
-        style: how figures are written.
-        measured: the figure from the results, `None` where a row is missing.
-    """
+class Target(NamedTuple):
+    """A figure to reach: in words, its format, the bound (at least: more is better), and the figure, if measured."""
 
     what: str
-    bound: float
-    at_least: bool
     style: str
-    measured: Callable[[Results], float | None]
+    at_least: bool
+    bound: float
+    value: float | None
 
-    def cells(self, results: Results) -> list[str]:
+    def cells(self) -> list[str]:
         """What, the bound, the figure, and the verdict."""
-        value = self.measured(results)
         bound = f"{'≥' if self.at_least else '≤'} {self.bound:{self.style}}"
-        if value is None:
+        if self.value is None:
             return [self.what, bound, "–", "not measured"]
-        return [self.what, bound, f"{value:{self.style}}", self.verdict(value)]
-
-    def verdict(self, value: float) -> str:
-        """Reached or missed, and how far the figure is from the bound."""
-        reached = value >= self.bound if self.at_least else value <= self.bound
-        return f"{'reached' if reached else '**missed**'}: {value / self.bound:.2f} × the target"
+        reached = self.value >= self.bound if self.at_least else self.value <= self.bound
+        verdict = f"{'reached' if reached else '**missed**'}: {self.value / self.bound:.2f} × the target"
+        return [self.what, bound, f"{self.value:{self.style}}", verdict]
 
 
-def targets() -> Iterator[Target]:
+def targets(results: Results) -> Iterator[Target]:
     """All of them, in the order of the table."""
-    yield Target("original, float32: × AllenNLP at its best", 2.7, True, ".2f", _speedup("original", FLOAT32))
-    as_they_come = _speedup("original", FLOAT32, as_they_come=True)
-    yield Target("original, float32: × AllenNLP as sentences come", 4.3, True, ".2f", as_they_come)
-    yield Target("original, float32: difference from AllenNLP", 1e-5, False, ".1e", _difference)
-    yield Target("original, bfloat16: × AllenNLP at its best", 10, True, ".2f", _speedup("original", BFLOAT16))
-    yield Target("bfloat16: smallest cosine with float32, elmo-mini-en", 0.999, True, ".5f", _cosine)
-    yield Target("small, float32: × the best peer", 7, True, ".2f", _speedup("small", FLOAT32, peers=None))
-    yield Target("small, bfloat16: × the best peer", 14, True, ".2f", _speedup("small", BFLOAT16, peers=None))
-    for shape in ("original", "small"):
-        for engine in (FLOAT32, BFLOAT16):
-            what = f"LSTM's arithmetic, {shape}, {engine.split()[1]}: share of torch.mm"
-            yield Target(what, 0.75, True, ".0%", _share(shape, engine))
-    for shape, engine, bound in (("original", FLOAT32, 2.5), ("original", BFLOAT16, 7), ("small", FLOAT32, 3)):
+    for (shape, engine), bound in SPEEDUPS.items():
+        peers, name = ("AllenNLP",), "AllenNLP at its best"
+        if shape == "small":
+            peers, name = ("AllenNLP", "simple_elmo"), "the best peer"
+        what = f"{shape}, {engine.split()[1]}: × {name}"
+        yield Target(what, ".2f", True, bound, _speedup(results, shape, engine, peers))
+    what = "original, float32: × AllenNLP as sentences come"
+    value = _speedup(results, "original", FLOAT32, ("AllenNLP",), order="as they come")
+    yield Target(what, ".2f", True, 4.3, value)
+    value = _first(results, "agreement", "value", what=SMALLEST_COSINE)
+    yield Target("bfloat16: smallest cosine with float32, the model that ships", ".5f", True, 0.999, value)
+    for shape, engine in SPEEDUPS:
+        value = _first(results, "arithmetic", "share", shape=shape, engine=engine, threads=THREADS)
+        what = f"LSTM's arithmetic, {shape}, {engine.split()[1]}: share of torch.mm"
+        yield Target(what, ".0%", True, 0.75, value)
+    for (shape, engine), bound in LATENCIES.items():
+        where = {"shape": shape, "threads": THREADS, "words": 25}
+        ours = _first(results, "latency", "milliseconds", engine=engine, **where)
+        theirs = _first(results, "latency", "milliseconds", engine="AllenNLP", **where)
         what = f"one sentence of 25 words, {shape}, {engine.split()[1]}: × AllenNLP"
-        yield Target(what, bound, True, ".2f", _latency(shape, engine))
+        yield Target(what, ".2f", True, bound, _ratio(theirs, ours))
     for engine in (FLOAT32, BFLOAT16):
+        rows = find(results, "repetition", shape="small", engine=engine, run="second")
+        value = next((row["character_share"] for row in rows if row["different"] == row["sentences"]), None)
         what = f"character CNN, second pass, small, {engine.split()[1]}: share of the time"
-        yield Target(what, 0.03, False, ".1%", _second_pass(engine))
-    for engine, bound in ((FLOAT32, 3.5), (BFLOAT16, 9)):
+        yield Target(what, ".1%", False, 0.03, value)
+    for engine, bound in PRETRAINING.items():
+        names = (engine, "AllenNLP")
+        rates = [_first(results, "pretraining", "words_per_second", shape="small", engine=name) for name in names]
         what = f"pretraining step, small, {engine.split()[1]}: × AllenNLP's biLM alone"
-        yield Target(what, bound, True, ".2f", _pretraining(engine))
-    yield Target("memory of 1,000,000 lines: × that of 10,000", 1.1, False, ".3f", _memory(LINES))
-    yield Target("memory of a document of 200,000 words: × that of 2,000", 1.1, False, ".3f", _memory(DOCUMENT))
+        yield Target(what, ".2f", True, bound, _ratio(*rates))
+    for what, kind in (
+        ("memory of 1,000,000 lines: × that of 10,000", LINES),
+        ("memory of a document of 200,000 words: × that of 2,000", DOCUMENT),
+    ):
+        rows = {row["size"]: row["peak_mb"] for row in find(results, "memory", engine=FLOAT32, what=kind)}
+        value = _ratio(rows[max(rows)], rows[min(rows)]) if len(rows) > 1 else None
+        yield Target(what, ".3f", False, 1.1, value)
 
 
-def _ratio(ours: float | None, theirs: float | None) -> float | None:
-    return ours / theirs if ours and theirs else None
+def _first(results: Results, kind: str, column: str, **values: Any) -> float | None:
+    return next((row[column] for row in find(results, kind, **values)), None)
 
 
-def _speedup(
-    shape: str, engine: str, as_they_come: bool = False, peers: tuple[str, ...] | None = ("AllenNLP",)
-) -> Callable[[Results], float | None]:
-    """Our rate over the best of the peers (all where `peers` is `None`), in their best arrangement and corpus.
+def _ratio(above: float | None, below: float | None) -> float | None:
+    return above / below if above and below else None
+
+
+def _speedup(results: Results, shape: str, engine: str, peers: tuple[str, ...], order: str = "") -> float | None:
+    """Our rate over the best rate of the peers, in any arrangement of this order and corpus.
 
     A peer is measured on few batches of each corpus, and what disturbs one does not disturb another: its best counts.
     """
-
-    def measured(results: Results) -> float | None:
-        rows = list(results.find(EmbeddingRow, shape=shape, threads=THREADS))
-        ours = [row.words_per_second for row in rows if row.engine == engine and row.sentences == SENTENCES]
-        theirs = [
-            row.words_per_second
-            for row in rows
-            if row.arrangement != OWN
-            and (peers is None or row.engine in peers)
-            and (not as_they_come or row.arrangement.endswith("as they come"))
-        ]
-        return _ratio(max(ours, default=None), max(theirs, default=None))
-
-    return measured
-
-
-def _difference(results: Results) -> float | None:
-    rows = results.find(AgreementRow, what=LARGEST_DIFFERENCE, model="original, random")
-    return next((row.value for row in rows), None)
-
-
-def _cosine(results: Results) -> float | None:
-    return next((row.value for row in results.find(AgreementRow, what=SMALLEST_COSINE)), None)
-
-
-def _share(shape: str, engine: str) -> Callable[[Results], float | None]:
-    return lambda results: next(
-        (row.share for row in results.find(ArithmeticRow, shape=shape, engine=engine, threads=THREADS)), None
-    )
-
-
-def _latency(shape: str, engine: str) -> Callable[[Results], float | None]:
-    def measured(results: Results) -> float | None:
-        rows = results.find(LatencyRow, shape=shape, threads=THREADS, words=25)
-        times = {row.engine: row.milliseconds for row in rows}
-        return _ratio(times.get("AllenNLP"), times.get(engine))
-
-    return measured
-
-
-def _second_pass(engine: str) -> Callable[[Results], float | None]:
-    def measured(results: Results) -> float | None:
-        rows = results.find(RepetitionRow, shape="small", engine=engine, run="second")
-        return next((row.character_share for row in rows if row.different == row.sentences), None)
-
-    return measured
-
-
-def _pretraining(engine: str) -> Callable[[Results], float | None]:
-    def measured(results: Results) -> float | None:
-        rates = {row.engine: row.words_per_second for row in results.find(PretrainingRow, shape="small")}
-        return _ratio(rates.get(engine), rates.get("AllenNLP"))
-
-    return measured
-
-
-def _memory(what: str) -> Callable[[Results], float | None]:
-    def measured(results: Results) -> float | None:
-        rows = {row.size: row.peak_mb for row in results.find(MemoryRow, engine=FLOAT32, what=what)}
-        return _ratio(rows[max(rows)], rows[min(rows)]) if len(rows) > 1 else None
-
-    return measured
+    rows = list(find(results, "embedding", shape=shape, threads=THREADS))
+    ours = [row["words_per_second"] for row in rows if row["engine"] == engine and row["sentences"] == SENTENCES]
+    theirs = [row["words_per_second"] for row in rows if row["engine"] in peers and row["arrangement"].endswith(order)]
+    return _ratio(max(ours, default=None), max(theirs, default=None))

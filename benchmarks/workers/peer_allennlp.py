@@ -1,7 +1,22 @@
 """AllenNLP's ELMo behind the calls of `protocol.py`, in an environment that has AllenNLP 2.10.1."""
 
-import importlib.util
+# ruff: noqa: E402, the imports are timed
+import os
+import sys
 import time
+
+START = time.perf_counter()
+
+import torch
+
+sys.path.insert(0, os.environ["PEERS"])
+from allennlp_elmo import fill_in_removed_names
+
+fill_in_removed_names()  # AllenNLP imports names that newer libraries no longer have
+from allennlp.modules.elmo import Elmo, _ElmoBiLm, batch_to_ids
+
+IMPORTED = time.perf_counter()
+
 from pathlib import Path
 from typing import Any
 
@@ -11,41 +26,25 @@ from protocol import median_of, seconds_of, serve, times_of
 STATE = {}
 
 
-def load(folder: str, threads: int, peers: str) -> dict:
-    """Read `options.json` and `weights.hdf5`; a script in `peers` makes AllenNLP run on present libraries."""
-    start = time.perf_counter()
-    spec = importlib.util.spec_from_file_location("allennlp_elmo", Path(peers, "allennlp_elmo.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.fill_in_removed_names()
-    import torch
-    from allennlp.modules.elmo import _ElmoBiLm
-
-    imported = time.perf_counter()
+def load(folder: str, threads: int) -> dict:
+    """Read `options.json` and `weights.hdf5`."""
     torch.set_num_threads(threads)
     files = str(Path(folder, "options.json")), str(Path(folder, "weights.hdf5"))
+    start = time.perf_counter()
     STATE.update(files=files, bilm=_ElmoBiLm(*files).eval())
-    return {"import_seconds": imported - start, "load_seconds": time.perf_counter() - imported}
+    return {"import_seconds": IMPORTED - START, "load_seconds": time.perf_counter() - start}
 
 
 def _layers(batch: list[list[str]]) -> np.ndarray:
     """`[layers, sentences, words with boundaries, 2P]`."""
-    import torch
-    from allennlp.modules.elmo import batch_to_ids
-
     with torch.inference_mode():
         return torch.stack(STATE["bilm"](batch_to_ids(batch))["activations"]).numpy()
 
 
 def embed(batches: list[list[str]]) -> dict:
     """Text in, arrays of every layer out, a batch at a time."""
-
-    def run() -> None:
-        for batch in batches:
-            _layers([sentence.split() for sentence in batch])
-
     _layers([batches[0][0].split()])
-    return {"seconds": seconds_of(run)}
+    return {"seconds": seconds_of(lambda: [_layers([line.split() for line in batch]) for batch in batches])}
 
 
 def latency(sentence: str, seconds: float) -> list[float]:
@@ -64,9 +63,6 @@ def save_layers(sentences: list[str], path: str) -> None:
 
 def finetuning(sentences: list[str], unfrozen: bool, seconds: float) -> dict:
     """One step of a classifier on the mean of the mixed layers: forward, backward, AdamW."""
-    import torch
-    from allennlp.modules.elmo import Elmo, batch_to_ids
-
     elmo = Elmo(*STATE["files"], num_output_representations=1, dropout=0.5, requires_grad=unfrozen)
     head = torch.nn.Linear(elmo.get_output_dim(), 2)
     parameters = [*elmo.parameters(), *head.parameters()]
@@ -87,27 +83,17 @@ def finetuning(sentences: list[str], unfrozen: bool, seconds: float) -> dict:
 
 def head_step(sentences: list[str], head: str, bilm: str, seconds: float) -> dict:
     """One step of `BasicClassifier` or `CrfTagger` over `ElmoTokenEmbedder`, from ids: forward, backward, AdamW."""
-    import torch
-    from allennlp.modules.elmo import batch_to_ids
-
-    _restore_adamw()
     model = _head(head, trained=bilm == "trained").train()
     optimizer = torch.optim.AdamW(parameter for parameter in model.parameters() if parameter.requires_grad)
     words = [sentence.split() for sentence in sentences]
     ids = batch_to_ids(words)
-    tokens = {
-        "elmo": {"elmo_tokens": ids},
-        "words": {"tokens": ids[:, :, 0].contiguous()},
-    }  # BasicClassifier wants ids of words
+    # BasicClassifier needs ids of words, too.
+    arguments = {"tokens": {"elmo": {"elmo_tokens": ids}, "words": {"tokens": ids[:, :, 0].contiguous()}}}
     if head == "classifier":
-        arguments = {"tokens": tokens, "label": torch.arange(len(words)) % 2}
+        arguments["label"] = torch.arange(len(words)) % 2
     else:
-        places = torch.arange(ids.shape[1]) % 9
-        arguments = {
-            "tokens": tokens,
-            "tags": places.repeat(len(words), 1),
-            "metadata": [{"words": row} for row in words],
-        }
+        arguments["tags"] = (torch.arange(ids.shape[1]) % 9).repeat(len(words), 1)
+        arguments["metadata"] = [{"words": row} for row in words]
 
     def step() -> None:
         optimizer.zero_grad()
@@ -115,14 +101,6 @@ def head_step(sentences: list[str], head: str, bilm: str, seconds: float) -> dic
         optimizer.step()
 
     return {"seconds": median_of(step, seconds, least=2)}
-
-
-def _restore_adamw() -> None:
-    """A name that AllenNLP's optimizers, which come with its models, import from transformers, and that left it."""
-    import torch
-    from transformers.utils import import_utils
-
-    import_utils._LazyModule.AdamW = torch.optim.AdamW
 
 
 def _head(head: str, trained: bool) -> Any:
@@ -133,7 +111,9 @@ def _head(head: str, trained: bool) -> Any:
     from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
     from allennlp.modules.token_embedders import ElmoTokenEmbedder, EmptyEmbedder
     from torch.nn import LSTM
+    from transformers.utils import import_utils
 
+    import_utils._LazyModule.AdamW = torch.optim.AdamW  # allennlp_models imports it from transformers
     options, weights = STATE["files"]
     elmo = ElmoTokenEmbedder(options, weights, dropout=0.5, requires_grad=trained)
     embedder, size = BasicTextFieldEmbedder({"elmo": elmo, "words": EmptyEmbedder()}), elmo.get_output_dim()
@@ -151,8 +131,6 @@ def _head(head: str, trained: bool) -> Any:
 
 def bilm_step(windows: list[list[str]], seconds: float) -> dict:
     """The biLM alone, forward and backward, without softmax and optimizer. AllenNLP adds two boundaries a window."""
-    from allennlp.modules.elmo import _ElmoBiLm, batch_to_ids
-
     bilm, ids = _ElmoBiLm(*STATE["files"], requires_grad=True).train(), batch_to_ids(windows)
 
     def step() -> None:
@@ -163,4 +141,4 @@ def bilm_step(windows: list[list[str]], seconds: float) -> dict:
 
 
 if __name__ == "__main__":
-    serve({call.__name__: call for call in (load, embed, latency, save_layers, finetuning, head_step, bilm_step)})
+    serve(globals())

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def serve(calls: dict[str, Callable[..., Any]]) -> None:
+def serve(functions: dict[str, Any]) -> None:
     """Answer `{"call": name, "arguments": {...}}` until standard input ends.
 
     An answer is `{"result": ..., "peak_mb": ...}`, with the most memory that this process has ever held, or
@@ -25,8 +25,8 @@ def serve(calls: dict[str, Callable[..., Any]]) -> None:
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            answer = {"result": calls[request["call"]](**request["arguments"]), "peak_mb": peak_mb()}
-        except Exception as error:  # whatever it is, the run goes on without this number
+            answer = {"result": functions[request["call"]](**request["arguments"]), "peak_mb": peak_mb()}
+        except Exception as error:  # the run goes on without this number
             traceback.print_exc()
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=answers, flush=True)
@@ -44,7 +44,7 @@ def peak_mb() -> float:
 
 
 def seconds_of(call: Callable[[], Any]) -> float:
-    """How long one call takes."""
+    """The time of one call."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
