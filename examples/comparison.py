@@ -1,10 +1,13 @@
-"""What the comparisons share: options, training, a table over seeds, gains with their intervals, a bar chart."""
+"""Shared by the comparisons with and without ELMo: options, the rows of a table, training, the report over seeds."""
 
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,15 +18,19 @@ from datasets import Dataset, disable_progress_bars
 from matplotlib.figure import Figure
 from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
-from torch.utils.data import Sampler
-from transformers import DataCollatorWithPadding, EarlyStoppingCallback, EvalPrediction, Trainer, TrainingArguments
+from transformers import AutoTokenizer, EarlyStoppingCallback, EvalPrediction, Trainer, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
-from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.utils import logging
 
 import hf_elmo
+from hf_elmo.modeling_elmo import ElmoScalarMix
 from hf_elmo.modeling_tasks_elmo import ElmoTaskModel
 from hf_elmo.shipped import NAME, located
+
+GLOVE = Path("glove", "glove.6B.50d.60k.txt.gz")  # in the data folder
+# Metrics and their headings.
+ACCURACY = {"accuracy": "accuracy", "macro_f1": "macro F1"}
+F1 = {"f1": "F1", "precision": "precision", "recall": "recall"}
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,25 @@ class Run:
     parameters: int
 
 
-Results = dict[str, list[Run]]  # the runs of each row, one a seed
+Rows = dict[str, Callable[[int], Run]]  # for each row of a table a function of the seed that trains and tests it
+Results = dict[str, list[Run]]  # the runs of each row, one for each seed
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row of a comparison: its fields of the configuration, learning rates of parts of the model, the initial scale
+    gamma of its mixes, and whether its last model is saved."""
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    gamma: float = 1.0
+    saved: bool = False
+
+
+ALONE, ELMO = Variant({"use_elmo": False}), Variant(rates={"mix": 1e-2}, saved=True)
+CHARACTERS = Variant({"layer_weights": 0})  # layer 0 reads the characters of a word, without context
+BILM_TRAINED = Variant({"freeze_bilm": False}, {"mix": 1e-2, "bilm": 5e-4})
+GLOVE_ROWS = {"GloVe": ALONE, "GloVe + ELMo": ELMO}
 
 
 def options(description: str, out: str) -> argparse.ArgumentParser:
@@ -43,16 +68,18 @@ def options(description: str, out: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("data", type=Path, nargs="?", default=Path("../shared/data"), help="folder [../shared/data]")
     parser.add_argument("--model", type=located, default=NAME, help=f"folder or name of an ELMo [{NAME}]")
-    parser.add_argument("--out", type=Path, default=Path(out), help=f"checkpoint and figure go there [{out}]")
+    parser.add_argument("--out", type=Path, default=Path(out), help=f"folder for checkpoint and figure [{out}]")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each row [5]")
-    parser.add_argument("--quick", action="store_true", help="two seeds and little data, to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="two seeds and little data, to try the script")
     return parser
 
 
-def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options of a command line, with two seeds where it is quick. From here on the libraries say errors only."""
+def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> Namespace:
+    """Parses a command line, and starts the clock; `--quick` means two seeds. From here on the libraries report errors
+    only."""
     args = parser.parse_args(arguments)
-    if args.quick:
+    args.start = clock()
+    if getattr(args, "quick", False):
         args.seeds = 2
     disable_progress_bars()
     logging.set_verbosity_error()
@@ -60,27 +87,82 @@ def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> 
     return args
 
 
+def sizes(parts: Mapping[str, Sequence]) -> str:
+    """The number of rows of each part: `2,000 train, 400 dev, 1,287 test`."""
+    return ", ".join(f"{len(rows):,} {part}" for part, rows in parts.items())
+
+
+def with_glove(args: Namespace, words: Iterable[str]) -> tuple[hf_elmo.ElmoTokenizer, np.ndarray]:
+    """The tokenizer of `--model` with those of `words` that GloVe has, and their vectors."""
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    tokenizer.words, vectors = hf_elmo.read_word_vectors(args.data / GLOVE, words=set(words))
+    return tokenizer, vectors
+
+
+def rows_of_table(
+    auto_class: type,
+    fields: Mapping[str, Any],
+    tokenizer: hf_elmo.ElmoTokenizer,
+    vectors: np.ndarray | None,
+    encoded: Mapping[str, Dataset],
+    args: Namespace,
+    saved: Path,
+    *,
+    variants: Mapping[str, Variant] = GLOVE_ROWS,
+    quick_epochs: int = 1,
+    **training: Any,
+) -> Rows:
+    """
+    For each variant of a head a function of the seed, which trains and tests it.
+
+    Args:
+        auto_class: of the head.
+        fields: of the configuration, shared by all variants.
+        tokenizer: with the words of the word vectors, if there are any.
+        vectors: pretrained word vectors, which are trained further; `None` for vectors that are learned.
+        encoded: rows of train, dev and test with labels. The layers of the frozen biLM are computed here, once for all
+            variants and seeds, unless the rows contain them.
+        args: the options of all comparisons.
+        saved: folder for the last model of the variant with `saved`.
+        quick_epochs: epochs of a training with `--quick`.
+        training: arguments of [`fine_tune`].
+    """
+    if args.quick:
+        training["num_train_epochs"] = quick_epochs
+    word_fields = {}
+    if tokenizer.words is not None:
+        word_fields["word_vectors_vocab_size"] = len(tokenizer.words) + 3
+        word_fields["word_vectors_size"] = 50 if vectors is None else vectors.shape[1]
+    make = partial(auto_class.from_pretrained, args.model, dtype="float32", **fields, **word_fields)
+    folder = args.out / "layers"
+    stored = {
+        part: rows if "bilm_layers" in rows.column_names else hf_elmo.store_layers(make(), rows, folder=folder)
+        for part, rows in encoded.items()
+    }
+    alone = {part: rows.remove_columns("bilm_layers") for part, rows in stored.items()}
+
+    def run(variant: Variant, seed: int) -> Run:
+        set_seed(seed)
+        model = make(**variant.fields)
+        for mix in (part for part in model.modules() if isinstance(part, ElmoScalarMix) and part.fixed is None):
+            torch.nn.init.constant_(mix.gamma, variant.gamma)
+        if vectors is not None:
+            model.set_word_vectors(vectors)
+        data = alone if not model.config.use_elmo else stored if model.config.freeze_bilm else encoded
+        result = fine_tune(model, data, tokenizer, seed, rates=variant.rates, **training)
+        if variant.saved:
+            model.save_pretrained(saved)
+            tokenizer.save_pretrained(saved)
+        return result
+
+    return {name: partial(run, variant) for name, variant in variants.items()}
+
+
 def classification_metrics(prediction: EvalPrediction) -> dict[str, float]:
     """Accuracy and macro F1 of `[texts, classes]` logits, or of the logits `[texts, 1]` of a sigmoid."""
     logits, labels = prediction.predictions, prediction.label_ids
-    found = logits.argmax(1) if logits.shape[1] > 1 else logits[:, 0] > 0
-    return {"accuracy": accuracy_score(labels, found), "macro_f1": f1_score(labels, found, average="macro")}
-
-
-class TrainerByLength(Trainer):
-    """`Trainer`, whose samplers by length read the lengths of all rows at once. Its own ask the data set for each of
-    them by itself, in every epoch: a fifth of a tagger's time."""
-
-    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
-        return self._with_list(super()._get_train_sampler(train_dataset))
-
-    def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
-        return self._with_list(super()._get_eval_sampler(eval_dataset))
-
-    def _with_list(self, sampler: Sampler | None) -> Sampler | None:
-        if isinstance(sampler, LengthGroupedSampler):
-            sampler.lengths = list(sampler.lengths[:])
-        return sampler
+    predicted = logits.argmax(1) if logits.shape[1] > 1 else logits[:, 0] > 0
+    return {"accuracy": accuracy_score(labels, predicted), "macro_f1": f1_score(labels, predicted, average="macro")}
 
 
 def fine_tune(
@@ -91,21 +173,21 @@ def fine_tune(
     *,
     metrics: Callable[[EvalPrediction], dict[str, float]] = classification_metrics,
     best: str = "accuracy",
-    collator: type = DataCollatorWithPadding,
+    collator: type = hf_elmo.LayersCollator,
     rates: Mapping[str, float] | None = None,
     patience: int = 3,
-    also: Callable[[ElmoTaskModel], Mapping[str, float]] | None = None,
+    further_metrics: Callable[[ElmoTaskModel], Mapping[str, float]] | None = None,
     **settings: Any,
 ) -> Run:
     """
-    Train `model` on `parts["train"]`, keep the epoch that is best on `parts["dev"]` (the last one where there is no
-    such part), and test once on `parts["test"]`.
+    Train `model` on `parts["train"]`, keep the epoch that is best on `parts["dev"]` (without that part the last one),
+    and test once on `parts["test"]`.
 
     Args:
         best: the metric of `metrics` by which the epoch is chosen.
-        rates: learning rates of their own, as [`hf_elmo.learning_rates`] takes them.
+        rates: learning rates of parts of the model, as for [`hf_elmo.learning_rates`].
         patience: stop after so many epochs that are not better.
-        also: further figures of the trained model, beside those of `parts["test"]`.
+        further_metrics: a function of the trained model.
         settings: of `TrainingArguments`.
     """
     with TemporaryDirectory() as folder:
@@ -123,7 +205,7 @@ def fine_tune(
             **(choice if "dev" in parts else {"save_strategy": "no"}),
             **{"train_sampling_strategy": "group_by_length", **settings},
         )
-        trainer = TrainerByLength(
+        trainer = Trainer(
             model,
             arguments,
             collator(tokenizer),
@@ -137,55 +219,74 @@ def fine_tune(
         start = time.perf_counter()
         trainer.train()
         seconds = time.perf_counter() - start
-    tested = trainer.predict(parts["test"]).metrics
-    others = ("loss", "time", "per_second")  # what Trainer measures besides
-    scores = {key.removeprefix("test_"): value for key, value in tested.items() if not key.endswith(others)}
-    scores |= also(model) if also is not None else {}
+    measured = trainer.predict(parts["test"]).metrics
+    of_trainer = ("loss", "time", "per_second")
+    scores = {key.removeprefix("test_"): value for key, value in measured.items() if not key.endswith(of_trainer)}
+    if further_metrics is not None:
+        scores |= further_metrics(model)
     return Run(scores, seconds, sum(p.numel() for p in model.parameters() if p.requires_grad))
 
 
-def compare(rows: Mapping[str, Callable[[int], Run]], seeds: int) -> Results:
-    """Run all rows with each of the seeds 1 to `seeds`; says on standard error how far it is."""
-    results: Results = {name: [] for name in rows}
-    for seed in range(1, seeds + 1):
-        for name, run in rows.items():
-            results[name].append(run(seed))
-            scores = "  ".join(f"{key} {value:.4f}" for key, value in results[name][-1].metrics.items())
-            print(f"seed {seed}  {name}  {scores}", file=sys.stderr, flush=True)
-    return results
-
-
-def _percent(runs: Sequence[Run], metric: str) -> np.ndarray:
+def percent(runs: Sequence[Run], metric: str) -> np.ndarray:
+    """A metric of each run."""
     return 100 * np.array([run.metrics[metric] for run in runs])
 
 
 def table(results: Results, metrics: Mapping[str, str]) -> str:
-    """Markdown: for each row the mean and standard deviation over its seeds, in percent, of the metrics (by their
-    headings); the seconds of a training; the parameters it trained."""
-    lines = [
-        "| | " + " | ".join(metrics.values()) + " | seconds a run | trained parameters |",
-        "|---|" + "---|" * (len(metrics) + 2),
-    ]
+    """Markdown: for each row the mean and standard deviation of the metrics over the seeds, in percent (by their
+    headings), the seconds of a training, and the trained parameters."""
+    headings = [*metrics.values(), "seconds a run", "trained parameters"]
+    lines = [f"| | {' | '.join(headings)} |", "|---|" + "---|" * len(headings)]
     for name, runs in results.items():
-        scores = [f"{x.mean():.2f} ± {x.std(ddof=1):.2f}" for x in (_percent(runs, metric) for metric in metrics)]
+        scores = [f"{x.mean():.2f} ± {x.std(ddof=1):.2f}" for x in (percent(runs, metric) for metric in metrics)]
         seconds = np.mean([run.seconds for run in runs])
         lines.append(f"| {name} | {' | '.join(scores)} | {seconds:.1f} | {runs[0].parameters:,} |")
     return "\n".join(lines)
 
 
 def gain(results: Results, without: str, with_: str, metric: str = "accuracy") -> str:
-    """What one row has over another in percentage points, with the 95 % interval of the mean difference over seeds
-    (paired t): outside the noise of the seeds where it does not hold 0."""
-    difference = _percent(results[with_], metric) - _percent(results[without], metric)
+    """The difference of two rows in percentage points, with the 95 % interval of the mean difference over seeds
+    (paired t): outside the noise of the seeds where it does not contain 0."""
+    difference = percent(results[with_], metric) - percent(results[without], metric)
     low, high = stats.ttest_1samp(difference, 0).confidence_interval(0.95)
     return f"{with_} over {without}: {difference.mean():+.2f} points ({low:+.2f} to {high:+.2f})"
 
 
+def compare(
+    rows: Rows, metrics: Mapping[str, str], args: Namespace, pairs: Iterable[tuple[str, str]] | None = None
+) -> Results:
+    """Runs all rows with each seed; prints progress on standard error, then the table, the gains of `pairs` of rows
+    (all) by the first of `metrics`, and the time since the last table."""
+    results: Results = {name: [] for name in rows}
+    for seed in range(1, args.seeds + 1):
+        for name, run in rows.items():
+            results[name].append(run(seed))
+            scores = "  ".join(f"{key} {value:.4f}" for key, value in results[name][-1].metrics.items())
+            print(f"seed {seed}  {name}  {scores}", file=sys.stderr, flush=True)
+    print(table(results, metrics), end="\n\n")
+    for without, with_ in combinations(results, 2) if pairs is None else pairs:
+        print(f"- {gain(results, without, with_, next(iter(metrics)))}")
+    passed, computed = (minutes(now - then) for now, then in zip(clock(), args.start, strict=True))
+    print(f"- {passed} on {torch.get_num_threads()} threads, {computed} of CPU time\n", flush=True)
+    args.start = clock()
+    return results
+
+
+def clock() -> tuple[float, float]:
+    """The seconds now, and the CPU seconds of the process, which other work on the machine does not prolong."""
+    return time.perf_counter(), time.process_time()
+
+
+def minutes(seconds: float) -> str:
+    """`3 min 35 s`."""
+    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+
+
 def bar_chart(results: Results, metric: str, label: str, path: Path, start: float = 0.0) -> None:
-    """A bar for each row with its standard deviation over seeds; `start`: where the axis begins, in percent."""
+    """A bar for each row with its standard deviation over seeds; the axis begins at `start` percent."""
     figure = Figure(figsize=(7, 0.45 * len(results) + 1), layout="constrained")
     axes = figure.subplots()
-    scores = [_percent(runs, metric) for runs in results.values()]
+    scores = [percent(runs, metric) for runs in results.values()]
     colors = ["tab:blue" if "ELMo" in name else "tab:gray" for name in results]
     spread = [score.std(ddof=1) for score in scores]
     bars = axes.barh(list(results), [score.mean() - start for score in scores], left=start, xerr=spread, color=colors)
@@ -196,16 +297,3 @@ def bar_chart(results: Results, metric: str, label: str, path: Path, start: floa
     axes.spines[["top", "right"]].set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
-
-
-def clock() -> tuple[float, float]:
-    """The seconds now, and those that the process has computed, which other work on the machine does not prolong."""
-    return time.perf_counter(), time.process_time()
-
-
-def took(start: tuple[float, float]) -> str:
-    """The time since `start`, what [`clock`] said then."""
-    passed, computed = (
-        f"{x // 60:.0f} min {x % 60:.0f} s" for x in (now - then for now, then in zip(clock(), start, strict=True))
-    )
-    return f"{passed} on {torch.get_num_threads()} threads, {computed} of CPU time"

@@ -4,7 +4,7 @@ Beside them the nearest words by spelling alone and by word vectors.
 
     python examples/nearest_neighbors.py corpus/train.txt --vectors glove.6B.50d.txt
 
-The corpus has one tokenized sentence a line (examples/pretrain_mini/prepare.py makes one).
+The corpus has one tokenized sentence a line (examples/pretrain_compact/prepare.py writes one).
 """
 
 import argparse
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from loading import add_model_option, load
 
 import hf_elmo
 
@@ -56,9 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("corpus", type=Path, help="tokenized sentences, one a line")
     parser.add_argument("--top", type=int, default=3, help="neighbors for each layer [3]")
     parser.add_argument("--vectors", help="a file of word vectors, as GloVe's, whose neighbors are printed, too")
-    add_model_option(parser)
+    parser.add_argument("--model", help="folder or Hub name of an ELMo [the one that ships with hf_elmo]")
     args = parser.parse_args(arguments)
-    model, tokenizer = load(args.model)
+    model, tokenizer = hf_elmo.load_model(args.model, dtype="float32")
     if args.vectors:
         words, vectors = hf_elmo.read_word_vectors(args.vectors)
         for word in dict.fromkeys(word for _, word in QUESTIONS if word in words):

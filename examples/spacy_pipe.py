@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import spacy
-from loading import add_model_option, load
 from spacy.language import Language
 from spacy.tokens import Doc, Token
 
@@ -31,7 +30,7 @@ def cosine(one: Doc | Token, other: Doc | Token) -> float:
 @Language.factory("elmo", default_config={"model": None})
 def make_elmo(nlp: Language, name: str, model: str | None) -> Callable[[Doc], Doc]:
     """The pipe: `nlp.add_pipe("elmo", config={"model": folder})`."""
-    elmo, tokenizer = load(model)
+    elmo, tokenizer = hf_elmo.load_model(model, dtype="float32")
 
     def add_vectors(doc: Doc) -> Doc:
         (doc.tensor,) = hf_elmo.embed(elmo, [[token.text for token in doc]], tokenizer=tokenizer, progress=False)
@@ -47,7 +46,7 @@ def make_elmo(nlp: Language, name: str, model: str | None) -> Callable[[Doc], Do
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the options, and prints how similar a word of the first sentence is to that of the others."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    add_model_option(parser)
+    parser.add_argument("--model", help="folder or Hub name of an ELMo [the one that ships with hf_elmo]")
     nlp = spacy.blank("en")
     nlp.add_pipe("elmo", config={"model": parser.parse_args(arguments).model})
     first, *others = nlp.pipe(SENTENCES)

@@ -9,7 +9,6 @@ import argparse
 from collections.abc import Sequence
 
 import numpy as np
-from loading import add_model_option, load
 
 import hf_elmo
 
@@ -30,8 +29,8 @@ def similarities(vectors: Sequence[np.ndarray]) -> np.ndarray:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the options, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    add_model_option(parser)
-    model, tokenizer = load(parser.parse_args(arguments).model)
+    parser.add_argument("--model", help="folder or Hub name of an ELMo [the one that ships with hf_elmo]")
+    model, tokenizer = hf_elmo.load_model(parser.parse_args(arguments).model, dtype="float32")
     words = [sentence.split() for sentence in SENTENCES]
     layers = hf_elmo.embed(model, words, tokenizer=tokenizer, layers="all", progress=False)
     table = similarities([layer[:, line.index(WORD)] for layer, line in zip(layers, words, strict=True)])

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from loading import add_model_option, load
 from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
 from sklearn.preprocessing import normalize
@@ -99,9 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "files", type=Path, nargs="+", help="Senseval files, one word each: line.pos.gz, interest.pos.gz"
     )
-    add_model_option(parser)
+    parser.add_argument("--model", help="folder or Hub name of an ELMo [the one that ships with hf_elmo]")
     args = parser.parse_args(arguments)
-    model, tokenizer = load(args.model)
+    model, tokenizer = hf_elmo.load_model(args.model, dtype="float32")
     for number, path in enumerate(args.files):
         occurrences = list(read_senseval(path))
         results = accuracies(vectors_of(model, tokenizer, occurrences), occurrences)

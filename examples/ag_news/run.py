@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from examples.classifier import Parts, in_parts, rows, show
-from examples.comparison import clock, compare, options, parsed
+from examples.classifier import PAIRS, Parts, in_parts, rows
+from examples.comparison import ACCURACY, bar_chart, compare, options, parsed, sizes
 
 TEXTS = ("titles", "whole")
 CLASSES = {0: "World", 1: "Sports", 2: "Business", 3: "Sci/Tech"}
@@ -56,11 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--texts", nargs="+", choices=TEXTS, default=TEXTS[:1], help="the tables to make [titles]")
     args = parsed(parser, arguments)
     for name in args.texts:
-        start = clock()
         parts = read(args.data, name == "whole", args.quick)
-        results = compare(rows(parts, CLASSES, args, args.out / name), args.seeds)
+        print(f"{name}: {sizes(parts)}\n", flush=True)
+        results = compare(rows(parts, CLASSES, args, args.out / name), ACCURACY, args, PAIRS)
         label = f"accuracy (%) on {'titles' if name == 'titles' else 'whole texts'}, from chance on"
-        show(name, parts, results, label, args.out / f"{name}.png", start, lowest=25)
+        bar_chart(results, "accuracy", label, args.out / f"{name}.png", start=25)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def read_conll(path: Path) -> Iterator[Document]:
             if line.startswith("#begin document"):
                 name, sentences, rows = re.search(r"\((.*)\)", line)[1], [[]], []
             elif line.startswith("#end document"):
-                yield Document(name, [words for words in sentences if words], _clusters(name, rows))
+                yield Document(name, [words for words in sentences if words], _clusters(rows))
             elif not line.strip():
                 sentences.append([])
             else:
@@ -55,8 +55,8 @@ def read_conll(path: Path) -> Iterator[Document]:
                 rows.append(columns[-1])
 
 
-def _clusters(name: str, rows: Sequence[str]) -> list[list[tuple[int, int]]]:
-    """Of each word's column, such as `(3|(0)`. A mention that is there twice stays where it is first."""
+def _clusters(rows: Sequence[str]) -> list[list[tuple[int, int]]]:
+    """The clusters of the columns of words, such as `(3|(0)`. A mention that occurs twice counts where it is first."""
     clusters: dict[str, list[tuple[int, int]]] = {}
     begun: dict[str, list[int]] = {}
     seen = set()
@@ -66,14 +66,10 @@ def _clusters(name: str, rows: Sequence[str]) -> list[list[tuple[int, int]]]:
             if part[0] == "(":
                 begun.setdefault(number, []).append(place)
             if part[-1] == ")":
-                if not begun.get(number):
-                    raise ValueError(f"document {name}: a mention of {number} ends at word {place}, but began nowhere.")
                 mention = begun[number].pop(), place
                 if mention not in seen:
                     clusters.setdefault(number, []).append(mention)
                 seen.add(mention)
-    if left := {number: places for number, places in begun.items() if places}:
-        raise ValueError(f"document {name}: mentions begin and never end, by their clusters the words {left}.")
     return [sorted(cluster) for cluster in clusters.values() if len(cluster) > 1]
 
 

@@ -8,15 +8,15 @@ also tested on GAP, whose pronouns are as often a woman's as a man's.
 """
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from datasets import Dataset
 from transformers import AutoTokenizer
 
 import hf_elmo
-from examples.comparison import clock, compare, options, parsed
+from examples.comparison import Rows, compare, options, parsed, rows_of_table, sizes, with_glove
 from examples.coreference.data import Document, read_gap, read_litbank
-from examples.variants import GLOVE, VARIANTS, report, rows_of_table
 
 HEAD = {
     "encoder_type": "bilstm",
@@ -48,44 +48,32 @@ def encode(tokenizer: hf_elmo.ElmoTokenizer, documents: Sequence[Document]) -> D
     return Dataset.from_list([hf_elmo.encode_document(tokenizer, each.sentences, each.clusters) for each in documents])
 
 
-def on_gap(tokenizer: hf_elmo.ElmoTokenizer, rows: Sequence[dict]) -> Callable[[object], dict[str, float]]:
-    """A function of a model: its scores on GAP."""
-
-    def score(model: hf_elmo.ElmoForCoreferenceResolution) -> dict[str, float]:
-        found = hf_elmo.resolve(model, [row["Text"] for row in rows], tokenizer=tokenizer)
-        scores = hf_elmo.gap_scores(rows, [one.characters for one in found])
-        return {f"gap_{name}": value for name, value in scores.items()}
-
-    return score
+def scores_on_gap(
+    rows: Sequence[dict], tokenizer: hf_elmo.ElmoTokenizer, model: hf_elmo.ElmoForCoreferenceResolution
+) -> dict[str, float]:
+    """The scores of a trained model on the texts of GAP."""
+    resolved = hf_elmo.resolve(model, [row["Text"] for row in rows], tokenizer=tokenizer)
+    scores = hf_elmo.gap_scores(rows, [text.characters for text in resolved])
+    return {f"gap_{name}": value for name, value in scores.items()}
 
 
-def rows_of_litbank(parts: dict[str, list[Document]], gap: list[dict], args: Namespace) -> dict:
+def rows_of_litbank(parts: dict[str, list[Document]], gap: list[dict], args: Namespace) -> Rows:
     """For each row of the table a function of the seed."""
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    words = {word for part in parts.values() for each in part for sentence in each.sentences for word in sentence}
-    words |= {word for text in tokenizer.split_into_words([row["Text"] for row in gap]) for word in text}
-    tokenizer.words, vectors = hf_elmo.read_word_vectors(args.data / GLOVE, words=words)
-    encoded = {part: encode(tokenizer, documents) for part, documents in parts.items()}
-    head = {**HEAD, **(WITHOUT_DROPOUT if args.quick else {})}
-    fields = {**head, "word_vectors_vocab_size": len(tokenizer.words) + 3, "word_vectors_size": vectors.shape[1]}
-    model = hf_elmo.ElmoForCoreferenceResolution.from_pretrained(args.model, dtype="float32", **fields)
-    stored = {
-        part: hf_elmo.store_layers(model, rows, folder=args.out / "layers", batch_size=4)
-        for part, rows in encoded.items()
-    }
+    sentences = [sentence for part in parts.values() for document in part for sentence in document.sentences]
+    sentences += AutoTokenizer.from_pretrained(args.model).split_into_words([row["Text"] for row in gap])
+    tokenizer, vectors = with_glove(args, (word for sentence in sentences for word in sentence))
     return rows_of_table(
         hf_elmo.ElmoForCoreferenceResolution,
-        head,
+        {**HEAD, **(WITHOUT_DROPOUT if args.quick else {})},
         tokenizer,
         vectors,
-        stored,
-        {f"GloVe{row}": VARIANTS[row] for row in ("", " + ELMo")},
+        {part: encode(tokenizer, documents) for part, documents in parts.items()},
         args,
         args.out / "model",
         metrics=hf_elmo.coreference_metrics(),
         best="conll_f1",
         collator=hf_elmo.CoreferenceCollator,
-        also=on_gap(tokenizer, gap),
+        further_metrics=partial(scores_on_gap, gap, tokenizer),
         **{**SETTINGS, **(QUICK if args.quick else {})},
     )
 
@@ -100,17 +88,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parsed(parser, arguments)
     if args.quick:
         args.documents, args.sentences, args.gap = 8, 10, 5
-    start = clock()
     documents = read_litbank(args.data, args.fold)
-    parts = {part: [each.begin(args.sentences) for each in own] for part, own in documents.items()}
+    parts = {part: [one.begin(args.sentences) for one in whole] for part, whole in documents.items()}
     parts["train"] = parts["train"][: args.documents]
     if args.quick:
         parts |= {part: parts[part][:3] for part in ("dev", "test")}
     gap = read_gap(args.data, args.gap)
-    counts = ", ".join(f"{len(documents)} {part}" for part, documents in parts.items())
-    print(f"**LitBank**, fold {args.fold} ({counts} documents), **GAP** ({len(gap)} texts)\n", flush=True)
-    results = compare(rows_of_litbank(parts, gap, args), args.seeds)
-    report(results, METRICS, start)
+    print(f"**LitBank**, fold {args.fold} ({sizes(parts)} documents), **GAP** ({len(gap)} texts)\n", flush=True)
+    compare(rows_of_litbank(parts, gap, args), METRICS, args)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from datasets import Dataset
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification
 
 import hf_elmo
-from examples.comparison import clock, compare, options, parsed
-from examples.variants import GLOVE, VARIANTS, report, rows_of_table
+from examples.comparison import ACCURACY, compare, options, parsed, rows_of_table, sizes, with_glove
 
 LABELS = ("entailment", "neutral", "contradiction")
 HEAD = {
@@ -64,28 +63,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pairs", type=int, default=5000, help="pairs of each that train [5000]")
     args = parsed(parser, arguments)
     for name in args.tasks:
-        start = clock()
         train, test, *columns = TASKS[name]
         pairs, tested = (read(args.data / file, *columns) for file in (train, test))
         pairs, tested = (pairs[:300], tested[:300]) if args.quick else (pairs[: args.pairs], tested)
         parts = {"train": [pair for i, pair in enumerate(pairs) if i % 10], "dev": pairs[::10], "test": tested}
-        print(f"**{name}** ({', '.join(f'{len(part):,} {key}' for key, part in parts.items())} pairs)\n", flush=True)
-        tokenizer = AutoTokenizer.from_pretrained(args.model)
-        words = {word for part in parts.values() for *texts, _ in part for text in texts for word in text}
-        tokenizer.words, vectors = hf_elmo.read_word_vectors(args.data / GLOVE, words=words)
+        print(f"**{name}** ({sizes(parts)} pairs)\n", flush=True)
+        words = (word for part in parts.values() for *texts, _ in part for text in texts for word in text)
+        tokenizer, vectors = with_glove(args, words)
+        encoded = {part: encode(tokenizer, pairs) for part, pairs in parts.items()}
         rows = rows_of_table(
-            AutoModelForSequenceClassification,
-            HEAD,
-            tokenizer,
-            vectors,
-            {part: encode(tokenizer, pairs) for part, pairs in parts.items()},
-            {f"GloVe{row}": VARIANTS[row] for row in ("", " + ELMo")},
-            args,
-            args.out / name,
-            **SETTINGS,
+            AutoModelForSequenceClassification, HEAD, tokenizer, vectors, encoded, args, args.out / name, **SETTINGS
         )
-        results = compare(rows, args.seeds)
-        report(results, {"accuracy": "accuracy", "macro_f1": "macro F1"}, start)
+        compare(rows, ACCURACY, args)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ from pathlib import Path
 from nltk.tokenize.punkt import PunktSentenceTokenizer
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.lines import read_lines
-from hf_elmo.words_elmo import script_of
+from hf_elmo.text import read_lines
 
 
 def paragraphs(files: Iterable[str | Path]) -> list[str]:
@@ -32,10 +31,15 @@ def sentences(lines: Sequence[str], tokenizer: ElmoTokenizer, splitter: PunktSen
     return tokenizer.split_into_words([sentence for line in lines for sentence in splitter.tokenize(line)])
 
 
+def script_of(letter: str) -> str:
+    """The first word of a letter's Unicode name: Latin, Cyrillic, Hangul, Cjk, ..."""
+    return unicodedata.name(letter, "unknown").split()[0].capitalize()
+
+
 def describe(name: str, split: Sequence[Sequence[str]], longest: int) -> str:
     """The counts of one part of the text; a word is cut where its bytes are more than `longest`."""
     words = [word for sentence in split for word in sentence]
-    scripts = Counter(script for word in words for script in {script_of(letter) for letter in word} - {None})
+    scripts = Counter(script for word in words for script in {script_of(letter) for letter in word if letter.isalpha()})
     cut = sum(len(word.encode()) > longest for word in words)
     shares = ", ".join(f"{script} {count / len(words):.1%}" for script, count in scripts.most_common(3))
     return f"{name}: {len(split):,} sentences, {len(words):,} words ({shares}), {cut:,} longer than {longest} bytes"
@@ -49,8 +53,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--held-out-every", type=int, default=10, metavar="N", help="one paragraph in N [10]")
     parser.add_argument("--word-splitting", default="lm1b", help="lm1b, whitespace or characters [lm1b]")
     options = parser.parse_args(arguments)
-    if options.held_out_every < 2:
-        parser.error(f"--held-out-every is {options.held_out_every}, but must be 2 or more: the others are trained on")
     lines, tokenizer = paragraphs(options.files), ElmoTokenizer(options.word_splitting)
     splitter = PunktSentenceTokenizer("\n".join(lines))  # learns the text's own abbreviations
     options.out.mkdir(parents=True, exist_ok=True)

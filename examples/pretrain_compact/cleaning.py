@@ -1,20 +1,18 @@
 """What is repaired in a text before a language model reads it, what is left out of it, and what is a duplicate.
 
-A text is a list of paragraphs. `REPAIRS` change a paragraph; `RULES` say why one is left out, by the first that
-holds; `SENTENCE_RULES` say the same of one sentence of a paragraph; `running_headers` and
-`is_another_language_altogether` look at a whole document. `Duplicates` and `Overlap` remember what was read. Nothing
-here depends on chance: words are hashed by BLAKE2, in every process alike.
+A text is a list of paragraphs. `repaired` changes a paragraph; the first of `RULES` that holds is the reason why one is
+left out; `SENTENCE_RULES` are those of one sentence of a paragraph; `running_headers` and
+`is_another_language_altogether` read a whole document. `Duplicates` and `Overlap` remember what was read. The results
+are deterministic: words are hashed by BLAKE2.
 """
 
 import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 import numpy as np
-
-# Repairs
-
 
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060\ufe0f\ufeff]")
 _MOJIBAKE = re.compile("[\u00c2\u00c3\u00e2][\u0080-\u00bf\u0152-\u0178\u2018-\u203a\u20ac\u2122]+")
@@ -41,86 +39,46 @@ def undamaged(text: str) -> str:
     return _INVISIBLE.sub("", text)
 
 
-_MARKUP = (
-    (re.compile(r"!?\[([^\]]*)\] ?\((?:https?:|mailto:|/|#)[^)]*\)"), r"\1"),  # a link keeps its words
-    (re.compile(r"^(?:-{3,}|#{1,6}|>)(?: |$)(?:#+ )?"), ""),
-    (re.compile(r"</?[a-zA-Z][^<>]*>|\{\{.*?\}\}|\{%.*?%\}|\{:.*?\}"), ""),
-    (re.compile(r"(?<=[.:;]) [-•] (?=\w)"), " "),  # points of a list that were joined
-    (
-        re.compile(
-            r"\*\*|__|(?<!\w)\*(?=\w)|(?<=[\w.,!?])\*(?!\w)|`|^[•●*»] ?|^- |(?<!\w)_(?=\w)|(?<=[\w.,!?])_(?!\w)"
+# Markdown, HTML and templates, whose words stay; references in brackets; what a stenographer adds.
+_REMOVED = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"!?\[([^\]]*)\] ?\((?:https?:|mailto:|/|#)[^)]*\)", r"\1"),  # a link keeps its words
+        (r"^(?:-{3,}|#{1,6}|>)(?: |$)(?:#+ )?", ""),
+        (r"</?[a-zA-Z][^<>]*>|\{\{.*?\}\}|\{%.*?%\}|\{:.*?\}", ""),
+        (r"(?<=[.:;]) [-•] (?=\w)", " "),  # points of a list that were joined
+        (r"\*\*|__|(?<!\w)\*(?=\w)|(?<=[\w.,!?])\*(?!\w)|`|^[•●*»] ?|^- |(?<!\w)_(?=\w)|(?<=[\w.,!?])_(?!\w)", ""),
+        (r" ?\((?:A|S|E)/[A-Z0-9][^)]{0,40}\)", ""),  # (A/46/PV.59. p. 16): the records of the United Nations
+        (r" ?\((?:[Ss]ee )?(?:pp?\.|[Ff]ig(?:ure|\.)|[Tt]able) ?[\d.\-– ,]+\)", ""),
+        (r"(?<=\S) ?\[(?:\d{1,3}|[a-z]|note \d+|citation needed)\]", ""),
+        (r" ?\( *(?:[Ss]ee )?[;, ]*\)", ""),  # what is left of a link to a figure
+        (r"↩", ""),
+        (  # (Smith & Jones, 1999; Brown et al., 2001)
+            r" ?\((?:(?:see |e\.g\., )?[A-Z][\w'’\-]+(?:,? (?:&|and|[A-Z][\w'’\-]+)| et al\.)*"
+            r",? (?:19|20)\d\d[a-z]?;? ?)+\)",
+            "",
         ),
-        "",
-    ),
+        (r"(?i) ?[(\[](?:Applause|Laughter|Laughs|Omitted|Transcript|Inaudible|Crosstalk)[^)\]]*[)\]]", ""),
+    )
 )
-
-
-def without_markup(text: str) -> str:
-    """Without the marks of Markdown, HTML and templates; their words stay."""
-    for pattern, replacement in _MARKUP:
-        text = pattern.sub(replacement, text)
-    return text
-
-
-_POINTERS = (
-    re.compile(r" ?\((?:A|S|E)/[A-Z0-9][^)]{0,40}\)"),  # (A/46/PV.59. p. 16): the records of the United Nations
-    re.compile(r" ?\((?:[Ss]ee )?(?:pp?\.|[Ff]ig(?:ure|\.)|[Tt]able) ?[\d.\-– ,]+\)"),
-    re.compile(r"(?<=\S) ?\[(?:\d{1,3}|[a-z]|note \d+|citation needed)\]"),
-    re.compile(r" ?\( *(?:[Ss]ee )?[;, ]*\)"),  # what is left of a link to a figure
-    re.compile(r"↩"),
-    # (Smith & Jones, 1999; Brown et al., 2001)
-    re.compile(
-        r" ?\((?:(?:see |e\.g\., )?[A-Z][\w'’\-]+(?:,? (?:&|and|[A-Z][\w'’\-]+)| et al\.)*"
-        r",? (?:19|20)\d\d[a-z]?;? ?)+\)"
-    ),
+# Three points together (more are the leaders of a table of contents); speakers of interviews and transcripts; a blank
+# between two sentences that lost it (`of it.The next`).
+_REPAIRED = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"(?<![. ])( ?)\.(?: \.){2,3}(?! ?\.)", r"\1..."),
+        (
+            r"^(?:\(\([^()]{1,40}\)\) ?:? ?|[A-Z]{2,3}: |Slide \d+: |(?:THE )?[A-Z][A-Z.' \-]{3,40}: (?=[A-Z\"“])"
+            r"|(?:(?:Mr|Ms|Mrs|Dr)\. )?(?:[A-Z][a-zé]+ ){1,2}[A-Z][a-zé]+: (?=[A-Z\"“][a-z' ]))",
+            "",
+        ),
+        (
+            r"(?<=[a-z]{2}[.!?])(?=(?:[A-Z][A-Za-z']+|A|I)[ ,])|(?<=[a-z][.!?][”\"])(?=[A-Z][a-z]+[ ,])"
+            r"|(?<=[a-z]{2}\.)(?=[“\"]?(?:\d{1,2} ?)?[“\"]?[A-Z][a-z]+[ ,])",
+            " ",
+        ),
+    )
 )
-
-
-def without_pointers(text: str) -> str:
-    """Without references to pages, notes, figures and publications in brackets."""
-    for pattern in _POINTERS:
-        text = pattern.sub("", text)
-    return text
-
-
-_SPEAKER = re.compile(
-    r"^(?:\(\([^()]{1,40}\)\) ?:? ?|[A-Z]{2,3}: |Slide \d+: |(?:THE )?[A-Z][A-Z.' \-]{3,40}: (?=[A-Z\"“])"
-    r"|(?:(?:Mr|Ms|Mrs|Dr)\. )?(?:[A-Z][a-zé]+ ){1,2}[A-Z][a-zé]+: (?=[A-Z\"“][a-z' ]))"
-)
-
-
-def without_speaker(text: str) -> str:
-    """Without the name of the one who speaks, in interviews and transcripts."""
-    return _SPEAKER.sub("", text)
-
-
-_STAGE = re.compile(
-    r" ?[(\[](?:Applause|Laughter|Laughs|Omitted|Transcript|Inaudible|Crosstalk)[^)\]]*[)\]]", re.IGNORECASE
-)
-
-
-def without_stage_directions(text: str) -> str:
-    """Without `(Applause.)` and what else a stenographer adds."""
-    return _STAGE.sub("", text)
-
-
-_GLUED = re.compile(
-    r"(?<=[a-z]{2}[.!?])(?=(?:[A-Z][A-Za-z']+|A|I)[ ,])|(?<=[a-z][.!?][”\"])(?=[A-Z][a-z]+[ ,])"
-    r"|(?<=[a-z]{2}\.)(?=[“\"]?(?:\d{1,2} ?)?[“\"]?[A-Z][a-z]+[ ,])"
-)
-
-
-def unglued(text: str) -> str:
-    """With a blank between two sentences that lost it (`of it.The next`)."""
-    return _GLUED.sub(" ", text)
-
-
-_SPACED_ELLIPSIS = re.compile(r"(?<![. ])( ?)\.(?: \.){2,3}(?! ?\.)")
-
-
-def with_ellipses(text: str) -> str:
-    """With three points together (`. . .`); more are the leaders of a table of contents."""
-    return _SPACED_ELLIPSIS.sub(r"\1...", text)
 
 
 def one_line(text: str) -> str:
@@ -128,28 +86,18 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-REPAIRS: tuple[Callable[[str], str], ...] = (
-    undamaged,
-    without_markup,
-    without_pointers,
-    without_stage_directions,
-    one_line,
-    with_ellipses,
-    without_speaker,
-    unglued,
-)
-
-
 def repaired(text: str) -> str:
     """A paragraph after all repairs."""
-    for repair in REPAIRS:
-        text = repair(text)
+    text = undamaged(text)
+    for pattern, replacement in _REMOVED:
+        text = pattern.sub(replacement, text)
+    text = one_line(text)
+    for pattern, replacement in _REPAIRED:
+        text = pattern.sub(replacement, text)
     return text
 
 
-# What a paragraph is left out for
-
-
+# A number of a page or of a document, or a date, and nothing else.
 _PAGE_HEADER = re.compile(
     r"(?:page )?\d{1,4}(?: of \d+)?|\d\d-\d{5}(?: ?\(E\))?|A/\d+/PV\.? ?\d+|[-–— ]*\d+[-–— ]*|[ivxlc]{1,6}"
     r"|\(?continued\)?"
@@ -158,11 +106,6 @@ _PAGE_HEADER = re.compile(
     r"|(?:united nations|general assembly|chapter \w+|section \w+)[ \W\d]*",
     re.IGNORECASE,
 )
-
-
-def is_page_header(text: str) -> bool:
-    """A number of a page or of a document, or a date, and nothing else."""
-    return bool(_PAGE_HEADER.fullmatch(text))
 
 
 _BOILERPLATE = re.compile(
@@ -285,9 +228,8 @@ def is_in_capitals(text: str) -> bool:
     return upper > lower
 
 
-def is_damaged(text: str) -> bool:
-    """With characters that stand for lost ones."""
-    return bool(re.search("[\ufffd\u0080-\u009f]|Ã|â€", text))
+# Characters that stand for lost ones.
+_DAMAGED = re.compile("[\ufffd\u0080-\u009f]|Ã|â€")
 
 
 def is_list(text: str) -> bool:
@@ -317,9 +259,9 @@ def is_fragment(text: str) -> bool:
     return not _END.search(text)
 
 
-RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
-    ("page header", is_page_header),
-    ("damaged", is_damaged),
+RULES: tuple[tuple[str, Callable[[str], object]], ...] = (
+    ("page header", _PAGE_HEADER.fullmatch),
+    ("damaged", _DAMAGED.search),
     ("boilerplate", is_boilerplate),
     ("reference", is_reference),
     ("another language", is_another_language),
@@ -348,33 +290,18 @@ def is_title(text: str) -> bool:
     )
 
 
-# What a sentence is left out for
-
-
+# Where a formula or the name of a figure was taken out: `as illustrated in .`
 _GAP = re.compile(
     r"\b(?:in|see|of|by|from|to|the|and|with|as|on|at|for|using|is|are|Figure|Table) [.,;)](?!\S)|\(\s*\)|[(“] ?$"
 )
 
 
-def has_gap(text: str) -> bool:
-    """Where a formula or the name of a figure was taken out: `as illustrated in .`"""
-    return bool(_GAP.search(text))
-
-
-def has_a_long_word(text: str) -> bool:
-    """A word of more characters than a model reads: an address, words without blanks."""
-    return any(len(word) > 50 for word in text.split())
-
-
-SENTENCE_RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
+SENTENCE_RULES: tuple[tuple[str, Callable[[str], object]], ...] = (
     ("boilerplate", is_boilerplate),
     ("reference", is_reference),
-    ("gap", has_gap),
-    ("long word", has_a_long_word),
+    ("gap", _GAP.search),
+    ("long word", re.compile(r"\S{51}").search),  # an address, words without blanks: no model reads so many characters,
 )
-
-
-# What a whole document shows
 
 
 def running_headers(paragraphs: Sequence[str], times: int = 3) -> set[str]:
@@ -389,9 +316,6 @@ def is_another_language_altogether(paragraphs: Sequence[str]) -> bool:
     return 2 * sum(count for count, other in words if other) > sum(count for count, _ in words)
 
 
-# Duplicates, and what is held out
-
-
 _CONTRACTED = re.compile(r"(?<=\w) ?['’](?=(?:s|t|d|m|ll|re|ve)\b)")
 _PLAIN = re.compile(r"[^\W_]+")
 _MULTIPLIERS = np.array([pow(0x9E3779B97F4A7C15, power, 2**64) for power in range(1, 32)], dtype=np.uint64)
@@ -402,33 +326,22 @@ def plain_words(text: str) -> list[str]:
     return _PLAIN.findall(_CONTRACTED.sub("", text.casefold()))
 
 
-class Hashes:
-    """64-bit hashes of words, and of their runs."""
+def text_hash(text: str) -> int:
+    """64 bits, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
-    def __init__(self) -> None:
-        self._known: dict[str, int] = {}
 
-    def words(self, words: Sequence[str]) -> np.ndarray:
-        """`[words]` uint64."""
-        for word in words:
-            if word not in self._known:
-                self._known[word] = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "big")
-        return np.fromiter((self._known[word] for word in words), np.uint64, len(words))
+word_hash = cache(text_hash)
 
-    def runs(self, words: Sequence[str], length: int) -> np.ndarray:
-        """Of each run of `length` words, `[max(words - length + 1, 0)]` uint64."""
-        hashes = self.words(words)
-        count = len(words) - length + 1
-        if count < 1:
-            return np.empty(0, np.uint64)
-        total = np.zeros(count, np.uint64)
-        for offset in range(length):
-            total += hashes[offset : offset + count] * _MULTIPLIERS[offset]
-        return total ^ (total >> np.uint64(29))
 
-    def whole(self, words: Sequence[str]) -> int:
-        """Of all words in their order."""
-        return int.from_bytes(hashlib.blake2b(" ".join(words).encode(), digest_size=8).digest(), "big")
+def run_hashes(words: Sequence[str], length: int) -> np.ndarray:
+    """A hash of each run of `length` words, `[max(words - length + 1, 0)]` uint64."""
+    hashes = np.fromiter(map(word_hash, words), np.uint64, len(words))
+    count = max(len(words) - length + 1, 0)
+    total = np.zeros(count, np.uint64)
+    for offset in range(length):
+        total += hashes[offset : offset + count] * _MULTIPLIERS[offset]
+    return total ^ (total >> np.uint64(29))
 
 
 class Duplicates:
@@ -442,8 +355,7 @@ class Duplicates:
 
     SHORTEST, SHORTEST_NEAR, RUN, SHARE, FEWEST, ONE_IN = 6, 20, 8, 0.6, 3, 4
 
-    def __init__(self, hashes: Hashes) -> None:
-        self._hashes = hashes
+    def __init__(self) -> None:
         self._whole: set[int] = set()
         self._runs: set[int] = set()
 
@@ -452,12 +364,12 @@ class Duplicates:
         words = plain_words(text)
         if len(words) < shortest:
             return None
-        whole = self._hashes.whole(words)
+        whole = text_hash(" ".join(words))
         if whole in self._whole:
             return "duplicate"
         runs: list[int] = []
         if len(words) >= self.SHORTEST_NEAR:
-            hashes = self._hashes.runs(words, self.RUN)
+            hashes = run_hashes(words, self.RUN)
             runs = hashes[hashes % np.uint64(self.ONE_IN) == 0].tolist()
             if len(runs) >= self.FEWEST and sum(run in self._runs for run in runs) >= self.SHARE * len(runs):
                 return "near duplicate"
@@ -472,8 +384,7 @@ class Overlap:
 
     RUN, SHORTEST = 13, 8
 
-    def __init__(self, hashes: Hashes) -> None:
-        self._hashes = hashes
+    def __init__(self) -> None:
         self._runs: set[int] = set()
         self._whole: set[int] = set()
 
@@ -483,15 +394,15 @@ class Overlap:
         for sentence in sentences:
             words = plain_words(sentence)
             if len(words) >= self.SHORTEST:
-                self._whole.add(self._hashes.whole(words))
+                self._whole.add(text_hash(" ".join(words)))
             text += words
-        self._runs.update(self._hashes.runs(text, self.RUN).tolist())
+        self._runs.update(run_hashes(text, self.RUN).tolist())
 
     def shares(self, sentences: Sequence[str]) -> bool:
         """Whether a paragraph, as its sentences, shares one with what was added."""
         split = [plain_words(sentence) for sentence in sentences]
-        whole = (self._hashes.whole(words) for words in split if len(words) >= self.SHORTEST)
+        whole = (text_hash(" ".join(words)) for words in split if len(words) >= self.SHORTEST)
         if any(one in self._whole for one in whole):
             return True
-        runs = self._hashes.runs([word for words in split for word in words], self.RUN)
+        runs = run_hashes([word for words in split for word in words], self.RUN)
         return any(run in self._runs for run in runs.tolist())

@@ -3,11 +3,11 @@
 #     examples/pretrain_compact/run.sh ../shared/data OUT
 # Stopped, it goes on when it is started again. Three runs, each from the weights of the one before, in each of which the
 # step size is constant until it falls to zero over the last 5,000 or 8,000 updates; before that the end may be moved:
-# STEPS=N. The last reads more of what is written as an encyclopedia is (mixture.py).
+# STEPS=N. The last reads more of what is written as an encyclopedia is.
 set -euo pipefail
 data=$1 out=$2
 here=$(cd "$(dirname "$0")" && pwd)
-export PYTHONPATH=$here/../..:$here/..${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONPATH=$here/../..${PYTHONPATH:+:$PYTHONPATH}
 
 # glibc keeps the memory of large tensors instead of giving it back after each: a step takes 0.75 to 0.9 of the time.
 export MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_=8000000000
@@ -35,7 +35,6 @@ train "$out/run2" train.txt 11000 --seed 2 --learning-rate 0.002 --set warmup_st
 train "$out/run3" last.txt "${STEPS:-9600}" --seed 3 --learning-rate 0.002 --set warmup_steps=200 --init "$out/run2" \
     --set 'lr_scheduler_kwargs={"num_decay_steps": 8000}' --set load_best_model_at_end=False # dev.txt has other shares
 
-python "$here/../pretrain_mini/publish.py" "$out/run3" "$out/elmo-compact-en" --before "$out/run" "$out/run2" \
+python "$here/publish.py" "$out/run3" "$out/elmo-compact-en" --before "$out/run" "$out/run2" \
     --average "$out/run2" 0.3
-python -m examples.pretrain_compact.evaluate "$here/../../hf_elmo/checkpoints/elmo-mini-en" "$out/elmo-compact-en" \
-    --corpus "$out/corpus" --data "$data"
+python -m examples.pretrain_compact.evaluate "$out/elmo-compact-en" --corpus "$out/corpus" --data "$data"

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 import hf_elmo
-from examples.comparison import clock, compare, options, parsed
+from examples.comparison import compare, options, parsed, rows_of_table, sizes, with_glove
 from examples.question_answering.data import TEST, TRAIN, datasets_of, parts_of, read
-from examples.variants import GLOVE, VARIANTS, report, rows_of_table
 
 HEAD = {
     "encoder_type": "attention_flow",
@@ -30,7 +29,6 @@ SETTINGS = {"num_train_epochs": 8, "per_device_train_batch_size": 32, "learning_
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table."""
-    start = clock()
     parser = options(__doc__, "outputs/question_answering")
     parser.add_argument("--questions", type=int, default=2000, help="questions that train, dev included [2000]")
     parser.add_argument("--tested", type=int, default=1000, help="questions that test [1000]")
@@ -38,19 +36,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.quick:
         args.questions, args.tested = 120, 40
     parts = parts_of(read(args.data, TRAIN, args.questions), read(args.data, TEST, args.tested))
-    print(", ".join(f"{len(questions):,} {part}" for part, questions in parts.items()), "questions\n", flush=True)
+    print(f"{sizes(parts)} questions\n", flush=True)
     every = [question for questions in parts.values() for question in questions]
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
     texts = {text for question in every for text in (question.text, question.passage)}
-    words = {word for text in tokenizer.split_into_words(sorted(texts)) for word in text}
-    tokenizer.words, vectors = hf_elmo.read_word_vectors(args.data / GLOVE, words=words)
+    split = AutoTokenizer.from_pretrained(args.model).split_into_words(sorted(texts))
+    tokenizer, vectors = with_glove(args, (word for words in split for word in words))
     rows = rows_of_table(
         AutoModelForQuestionAnswering,
         HEAD,
         tokenizer,
         vectors,
         datasets_of(parts, tokenizer),
-        {f"GloVe{row}": VARIANTS[row] for row in ("", " + ELMo")},
         args,
         args.out / "model",
         metrics=hf_elmo.squad_metrics(tokenizer, [one.passage for one in every], [one.answers for one in every]),
@@ -58,8 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         label_names=["start_positions", "end_positions", "piece"],
         **SETTINGS,
     )
-    results = compare(rows, args.seeds)
-    report(results, {"f1": "F1", "exact_match": "exact match"}, start)
+    compare(rows, {"f1": "F1", "exact_match": "exact match"}, args)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,11 @@ row reads GloVe's vectors alone, one ELMo beside them, of a frozen biLM whose la
 
 from collections.abc import Sequence
 
-from transformers import AutoModelForTokenClassification, AutoTokenizer
+from transformers import AutoModelForTokenClassification
 
 import hf_elmo
-from examples.comparison import clock, compare, options, parsed
+from examples.comparison import F1, compare, options, parsed, rows_of_table, sizes, with_glove
 from examples.semantic_roles.data import encode, read
-from examples.variants import GLOVE, VARIANTS, report, rows_of_table
 
 HEAD = {
     "encoder_type": "alternating",
@@ -34,23 +33,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__, "outputs/semantic_roles")
     parser.add_argument("--sentences", type=int, default=1000, help="sentences that train [1000]")
     args = parsed(parser, arguments)
-    start = clock()
     parts = read(args.data, args.sentences, args.quick)
-    print(
-        f"({', '.join(f'{len(predicates):,} {part}' for part, predicates in parts.items())} predicates)\n", flush=True
-    )
-    tags = sorted({tag for predicates in parts.values() for predicate in predicates for tag in predicate.tags})
+    print(f"({sizes(parts)} predicates)\n", flush=True)
+    predicates = [predicate for part in parts.values() for predicate in part]
+    tags = sorted({tag for predicate in predicates for tag in predicate.tags})
     fields = {**HEAD, "id2label": dict(enumerate(tags)), "label2id": {tag: i for i, tag in enumerate(tags)}}
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    words = {word for predicates in parts.values() for predicate in predicates for word in predicate.words}
-    tokenizer.words, vectors = hf_elmo.read_word_vectors(args.data / GLOVE, words=words)
+    tokenizer, vectors = with_glove(args, (word for predicate in predicates for word in predicate.words))
     rows = rows_of_table(
         AutoModelForTokenClassification,
         fields,
         tokenizer,
         vectors,
-        {part: encode(tokenizer, predicates, fields["label2id"]) for part, predicates in parts.items()},
-        {f"GloVe{row}": VARIANTS[row] for row in ("", " + ELMo")},
+        {name: encode(tokenizer, part, fields["label2id"]) for name, part in parts.items()},
         args,
         args.out / "model",
         metrics=hf_elmo.role_metrics(fields["id2label"]),
@@ -58,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         collator=hf_elmo.TaggingCollator,
         **SETTINGS,
     )
-    report(compare(rows, args.seeds), {"f1": "F1", "precision": "precision", "recall": "recall"}, start)
+    compare(rows, F1, args)
 
 
 if __name__ == "__main__":

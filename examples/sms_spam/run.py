@@ -7,16 +7,17 @@ one epoch, the first 4,457 messages to train and the other 1,115 to test. It rea
 """
 
 import csv
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from examples import comparison
 from examples.classifier import BAG, bag_of_words
-from examples.comparison import Run, bar_chart, clock, compare, options, parsed
-from examples.variants import VARIANTS, Variant, report, rows_of_table
+from hf_elmo import ElmoTokenizer
 
 LABELS = {"ham": 0, "spam": 1}
 TRAIN = 4457
@@ -41,45 +42,53 @@ def read(path: Path) -> Dataset:
     return Dataset.from_dict({"text": [row[1] for row in rows], "labels": [LABELS[row[0]] for row in rows]})
 
 
+def textbook(tokenizer: ElmoTokenizer, parts: Mapping[str, Dataset], args: Namespace) -> comparison.Rows:
+    """The row of the recipe."""
+    return comparison.rows_of_table(
+        AutoModelForSequenceClassification,
+        TEXTBOOK,
+        tokenizer,
+        None,
+        parts,
+        args,
+        args.out / "model",
+        variants={"textbook": comparison.Variant()},
+        **TEXTBOOK_SETTINGS,
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table, draws the chart."""
-    args = parsed(options(__doc__, "outputs/sms_spam"), arguments)
-    start = clock()
+    args = comparison.parsed(comparison.options(__doc__, "outputs/sms_spam"), arguments)
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     messages = read(args.data / "sms_spam" / "spam.csv").map(lambda row: tokenizer(row["text"]))
     train, test = messages.select(range(TRAIN)), messages.select(range(TRAIN, len(messages)))
     if args.quick:
         train, test = (rows.select(range(min(300, len(rows)))) for rows in (train, test))
     known = set(train["text"])
-    again = sum(text in known for text in test["text"])
-    print(f"{len(train):,} train, {len(test):,} test, {again} of which are among the first, too\n")
-    whole = {"train": train, "test": test}
+    repeated = sum(text in known for text in test["text"])
+    print(f"{len(train):,} train, {len(test):,} test, {repeated} of which are among the first, too\n")
     parts = {
         "train": train.select([i for i in range(len(train)) if i % 10]),
         "dev": train.select(range(0, len(train), 10)),
         "test": test,
     }
-    rows: dict[str, Callable[[int], Run]] = {BAG: partial(bag_of_words, parts)}
-    improved = {f"improved{row}": VARIANTS[f" + ELMo{row}"] for row in ("", ", biLM trained")}
-    for head, data, variants, settings in (
-        (TEXTBOOK, whole, {"textbook": Variant()}, TEXTBOOK_SETTINGS),
-        (IMPROVED, parts, improved, IMPROVED_SETTINGS),
-    ):
-        rows |= rows_of_table(
-            AutoModelForSequenceClassification,
-            head,
-            tokenizer,
-            None,
-            data,
-            variants,
-            args,
-            args.out / "model",
-            **settings,
-        )
-    results = compare(rows, args.seeds)
-    report(results, {"accuracy": "accuracy", "macro_f1": "macro F1"}, start)
+    rows: comparison.Rows = {BAG: partial(bag_of_words, parts)}
+    rows |= textbook(tokenizer, {"train": train, "test": test}, args)
+    rows |= comparison.rows_of_table(
+        AutoModelForSequenceClassification,
+        IMPROVED,
+        tokenizer,
+        None,
+        parts,
+        args,
+        args.out / "model",
+        variants={"improved": comparison.ELMO, "improved, biLM trained": comparison.BILM_TRAINED},
+        **IMPROVED_SETTINGS,
+    )
+    results = comparison.compare(rows, comparison.ACCURACY, args)
     label = "accuracy (%), from that of the most frequent label on"
-    bar_chart(results, "accuracy", label, args.out / "sms_spam.png", start=87)
+    comparison.bar_chart(results, "accuracy", label, args.out / "sms_spam.png", start=87)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ ELMO_MODEL, a variable of the Space, names a model on the Hub; by default it is 
 
 import os
 
-from hf_elmo.explore.explorer import Explorer
-from hf_elmo.explore.page import look, make_page
+from hf_elmo.explore import Explorer
+from hf_elmo.explore.page import launch_settings, make_page
 
 page = make_page(Explorer(os.environ.get("ELMO_MODEL")))
 
 if __name__ == "__main__":
-    page.launch(**look())
+    page.launch(**launch_settings())

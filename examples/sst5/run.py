@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from datasets import Dataset
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification
 
-import hf_elmo
-from examples.comparison import clock, compare, options, parsed
-from examples.variants import GLOVE, VARIANTS, report, rows_of_table
+from examples.comparison import ACCURACY, compare, options, parsed, rows_of_table, with_glove
 
 LABELS = ("very negative", "negative", "neutral", "positive", "very positive")
 HEAD = {
@@ -42,30 +40,18 @@ def read(path: Path) -> tuple[list[list[str]], list[int]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
     args = parsed(options(__doc__, "outputs/sst5"), arguments)
-    start = clock()
     parts = {part: read(args.data / "sst" / "trees" / file) for part, file in FILES.items()}
     if args.quick:
         parts = {part: (words[:200], labels[:200]) for part, (words, labels) in parts.items()}
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    known = {word for texts, _ in parts.values() for words in texts for word in words}
-    tokenizer.words, vectors = hf_elmo.read_word_vectors(args.data / GLOVE, words=known)
+    tokenizer, vectors = with_glove(args, (word for texts, _ in parts.values() for words in texts for word in words))
     encoded = {
         part: Dataset.from_dict({**tokenizer(words, is_split_into_words=True), "labels": labels})
         for part, (words, labels) in parts.items()
     }
     rows = rows_of_table(
-        AutoModelForSequenceClassification,
-        HEAD,
-        tokenizer,
-        vectors,
-        encoded,
-        {f"GloVe{row}": VARIANTS[row] for row in ("", " + ELMo")},
-        args,
-        args.out / "model",
-        **SETTINGS,
+        AutoModelForSequenceClassification, HEAD, tokenizer, vectors, encoded, args, args.out / "model", **SETTINGS
     )
-    results = compare(rows, args.seeds)
-    report(results, {"accuracy": "accuracy", "macro_f1": "macro F1"}, start)
+    compare(rows, ACCURACY, args)
 
 
 if __name__ == "__main__":

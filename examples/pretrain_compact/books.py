@@ -1,13 +1,5 @@
-"""The text of elmo-mini-en: public-domain books, speeches and plays, one tokenized sentence a line, and its vocabulary.
+"""Public-domain books, speeches and plays as paragraphs and tokenized sentences. Needs nltk (its code only)."""
 
-    python examples/pretrain_mini/prepare.py ../shared/data/lm/public_domain corpus
-
-writes train.txt, heldout.txt, dev.txt (words separated by one blank: read them with word_splitting="whitespace") and
-vocab.txt, and prints the counts; with --wikitext also WikiText-2's text in the same form, as wikitext2.txt. Needs nltk
-(its code only, no downloaded data).
-"""
-
-import argparse
 import gzip
 import re
 from collections.abc import Iterator
@@ -16,7 +8,6 @@ from pathlib import Path
 from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.pretraining.vocabulary import build_vocabulary
 
 # Whole books, about 3 % of the words: two by authors of whom the training text has another book (Doyle, Burnett), two
 # by authors of whom it has none (Trollope, Wilde). One short book more, for the curve during training.
@@ -112,34 +103,3 @@ def wikitext_sentences(text: str) -> Iterator[list[str]]:
                 sentence = []
         if sentence:
             yield sentence
-
-
-def main() -> None:
-    """Writes the files."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("source", type=Path, help="folder with books/*.txt.gz and further *.txt, *.txt.gz")
-    parser.add_argument("output", type=Path, help="folder for train.txt, heldout.txt, dev.txt and vocab.txt")
-    parser.add_argument(
-        "--vocab-size", type=int, default=40_000, help="words of the softmax, <S>, </S>, <UNK> included"
-    )
-    parser.add_argument("--wikitext", type=Path, help="WikiText-2's test.txt")
-    args = parser.parse_args()
-    args.output.mkdir(parents=True, exist_ok=True)
-    tokenizer = ElmoTokenizer()
-    parts: dict[str, list[list[str]]] = {"train": [], "heldout": [], "dev": []}
-    for name, text in documents(args.source):
-        part = "heldout" if name in HELD_OUT else "dev" if name in DEV else "train"
-        parts[part].extend(sentences(text, tokenizer))
-    if args.wikitext:
-        parts["wikitext2"] = list(wikitext_sentences(args.wikitext.read_text(encoding="utf-8")))
-    vocabulary = build_vocabulary(parts["train"], size=args.vocab_size)
-    vocabulary.save(args.output / "vocab.txt")
-    for part, lines in parts.items():
-        (args.output / f"{part}.txt").write_text("".join(f"{' '.join(words)}\n" for words in lines), encoding="utf-8")
-        count = sum(map(len, lines))
-        unknown = sum((vocabulary.ids(words) == vocabulary.unk_id).sum() for words in lines) / max(count, 1)
-        print(f"{part:10s} {len(lines):9,} sentences {count:11,} words {unknown:8.3%} outside the vocabulary")
-
-
-if __name__ == "__main__":
-    main()
