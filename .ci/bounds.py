@@ -37,7 +37,7 @@ QUICK = (
     "tests/test_peft.py",
     "tests/test_quantization.py",
     "tests/test_offloading.py",
-    "tests/embedding/test_writers.py",
+    "tests/embedding/test_files.py",
     "tests/pretraining/test_trainer.py",
 )
 

@@ -1,41 +1,52 @@
 """
-AllenNLP's and bilm-tf's format, `weights.hdf5` beside `options.json`, read into our tensors and written from them.
+AllenNLP's and bilm-tf's format, `options.json` and `weights.hdf5`, read and written.
 
-[`key_table`] defines the format: one row for each hdf5 dataset, with its shape, the tensors it becomes and the named
-transform between the two. Reading and writing use the same rows; both refuse what the table does not name.
+[`key_table`] defines the format: one row for each dataset of the HDF5 file, with its shape, the tensors it becomes and
+the transform between the two. Reading and writing use the same rows, and both refuse what the table does not name.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from transformers import PreTrainedModel
 
 from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.shipped import located
 
-from .allennlp_options import CHARACTER_ROWS, config_from_options, options_from_config, read_options
-from .hdf5 import ModelFileError, import_h5py, stored_datasets
-
-if TYPE_CHECKING:
-    import h5py
+from .checkpoint import SCALAR_MIX, Source, model_of, new_path, require_equal
 
 Arrays = tuple[np.ndarray | None, ...]
 
-# Tensors of an ElmoModel that the format does not store: read, they have their initial values; an export omits them.
-LEFT_OUT = ("scalar_mix.scalars", "scalar_mix.gamma")
+# 256 bytes and five markers. Our character ids are one higher, so that 0 can mark a padded position; a file whose
+# training already counted that row has one row more, which no character uses.
+CHARACTER_ROWS = (261, 262)
+
+# The options that describe the architecture. An option that is not listed here could change the vectors.
+LSTM_OPTIONS = {"dim", "projection_dim", "n_layers", "cell_clip", "proj_clip", "use_skip_connections"}
+CHARACTER_OPTIONS = {"activation", "embedding", "filters", "max_characters_per_token", "n_highway", "n_characters"}
+# Options of bilm-tf's training, which do not change the vectors.
+TRAINING_OPTIONS = {"all_clip_norm_val", "batch_size", "bidirectional", "dropout", "learning_rate", "n_epochs"}
+TRAINING_OPTIONS |= {"n_negative_samples_batch", "n_tokens_vocab", "n_train_tokens", "sample_softmax", "unroll_steps"}
+TRAINING_OPTIONS |= {"share_embedding_softmax"}
+
+
+# -- tables of tensors, of this format and of others -------------------------------------------------------------------
 
 
 class Transform(NamedTuple):
-    """`read` turns datasets into tensors, `write` tensors into datasets; `None` is an optional dataset's absence."""
+    """`read` turns datasets into tensors; `write`, of formats that are written, tensors into datasets. `None` stands
+    for an absent optional dataset."""
 
     read: Callable[..., Arrays]
-    write: Callable[..., Arrays]
+    write: Callable[..., Arrays] | None = None
 
 
 class Dataset(NamedTuple):
-    """A dataset of the hdf5 file. An optional one may be absent."""
+    """An array in a file. An optional one may be absent."""
 
     name: str
     shape: tuple[int, ...]
@@ -43,42 +54,75 @@ class Dataset(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One line of the table: hdf5 datasets, the state-dict keys they become, and how."""
+    """A row of a table: datasets, the state-dict keys of the tensors that they become, and the transform."""
 
     datasets: tuple[Dataset, ...]
     targets: tuple[str, ...]
     transform: Transform
 
 
+def read_rows(rows: Iterable[Row], datasets: Mapping[str, Any], where: str) -> dict[str, np.ndarray]:
+    """
+    Float32 arrays by state-dict key.
+
+    Args:
+        rows: the table.
+        datasets: all datasets of the file by name: arrays, or what NumPy makes an array of.
+        where: the name of the file in errors.
+
+    Raises:
+        ValueError: a dataset is missing, of another shape, or not in the table.
+    """
+    left, tensors = dict(datasets), {}
+    for row in rows:
+        arrays = [_take(left, dataset, where) for dataset in row.datasets]
+        tensors.update(zip(row.targets, row.transform.read(*arrays), strict=True))
+    if left:
+        raise ValueError(f"{where}: {min(left)!r} ({len(left)} in all) is none of the model's tensors.")
+    return tensors
+
+
+def _take(datasets: dict[str, Any], dataset: Dataset, where: str) -> np.ndarray | None:
+    if dataset.optional and dataset.name not in datasets:
+        return None
+    if dataset.name not in datasets:
+        raise ValueError(f"{where}: {dataset.name!r} is missing; its shape should be {dataset.shape}.")
+    array = datasets.pop(dataset.name)
+    if tuple(array.shape) != dataset.shape:
+        raise ValueError(f"{where}: {dataset.name!r} has the shape {tuple(array.shape)}, not {dataset.shape}.")
+    return np.asarray(array, np.float32)
+
+
+# -- transforms --------------------------------------------------------------------------------------------------------
+
+
 def add_padding_row(characters: np.ndarray) -> Arrays:
-    """[rows, dim] -> [rows + 1, dim]: row 0, the padded position, is zero."""
+    """[rows, size] -> [rows + 1, size]: row 0, the padded position, is zero."""
     return (np.concatenate([np.zeros_like(characters[:1]), characters]),)
 
 
 def drop_padding_row(embedding: np.ndarray) -> Arrays:
-    """[rows + 1, dim] -> [rows, dim]; readers of the format add the zero row."""
-    if embedding[0].any():
-        raise ValueError("Row 0 of char_encoder.embedding.weight must be zero: it marks a padded position.")
+    """[rows + 1, size] -> [rows, size]; readers of the format add the row of zeros."""
     return (embedding[1:],)
 
 
 def transpose(weight: np.ndarray) -> Arrays:
-    """TensorFlow multiplies from the right: [in, out] <-> [out, in]."""
+    """[in, out] <-> [out, in]: TensorFlow multiplies from the right."""
     return (weight.T,)
 
 
 def copy(array: np.ndarray) -> Arrays:
-    """A tensor that is the same in both formats."""
+    """An array that is the same in both formats."""
     return (array,)
 
 
 def read_convolution(kernel: np.ndarray) -> Arrays:
-    """[1, width, dim, filters] of TensorFlow's 2-D convolution -> [filters, dim, width]."""
+    """[1, width, size, filters] of TensorFlow's 2-D convolution -> [filters, size, width]."""
     return (kernel[0].transpose(2, 1, 0),)
 
 
 def write_convolution(weight: np.ndarray) -> Arrays:
-    """[filters, dim, width] -> [1, width, dim, filters]."""
+    """The inverse of [`read_convolution`]."""
     return (weight.transpose(2, 1, 0)[None],)
 
 
@@ -89,7 +133,7 @@ def swap_gates(gates: np.ndarray) -> np.ndarray:
 
 
 def read_lstm_kernel(kernel: np.ndarray) -> Arrays:
-    """One matrix [input + output, 4C] -> two, [4C, input] for the input and [4C, output] for the output before."""
+    """One matrix [input + output, 4C] -> two, [4C, input] for the input and [4C, output] for the previous output."""
     return tuple(np.split(swap_gates(kernel.T), 2, axis=1))
 
 
@@ -99,7 +143,7 @@ def write_lstm_kernel(weight_ih: np.ndarray, weight_hh: np.ndarray) -> Arrays:
 
 
 def read_lstm_bias(bias: np.ndarray, remainder: np.ndarray | None) -> Arrays:
-    """TensorFlow adds 1 to the forget gate while it runs; here the 1 is part of the bias."""
+    """TensorFlow adds 1 to the forget gate when it runs; here the 1 is part of the bias."""
     gate_i, gate_f, gate_g, gate_o = np.split(swap_gates(bias), 4)
     gate_f = gate_f + 1
     if remainder is not None:
@@ -109,8 +153,8 @@ def read_lstm_bias(bias: np.ndarray, remainder: np.ndarray | None) -> Arrays:
 
 def write_lstm_bias(bias: np.ndarray) -> Arrays:
     """
-    The bit-exact inverse of [`read_lstm_bias`]. Subtracting 1 from a float32 near 0 loses its last digits; they are
-    stored in a dataset of their own, which other readers ignore and only a model trained here needs.
+    The bit-exact inverse of [`read_lstm_bias`]. Subtracting 1 from a float32 near 0 loses its last digits. They are
+    stored in a dataset of their own, which other readers ignore and only a model that was trained here needs.
     """
     gate_i, gate_f, gate_g, gate_o = np.split(bias, 4)
     stored = gate_f - 1
@@ -120,8 +164,8 @@ def write_lstm_bias(bias: np.ndarray) -> Arrays:
 
 def identity_projection(size: int, with_bias: bool) -> Transform:
     """
-    AllenNLP always projects, bilm-tf and this package only where the sizes differ. Without a projection an identity is
-    written, which gives the same numbers; [`read_weights`] reads an exact identity as no projection.
+    AllenNLP always projects, bilm-tf and this package only if the sizes differ. A missing projection is written as the
+    identity, which gives the same numbers; [`read_bilm`] reads an exact identity as no projection.
     """
 
     def write() -> Arrays:
@@ -139,26 +183,36 @@ LSTM_KERNEL = Transform(read_lstm_kernel, write_lstm_kernel)
 LSTM_BIAS = Transform(read_lstm_bias, write_lstm_bias)
 
 
-def key_table(config: ElmoConfig, multi_rnn_cell: bool = True) -> list[Row]:
+# -- the table of this format ------------------------------------------------------------------------------------------
+
+
+def key_table(config: ElmoConfig, multi_rnn_cell: bool = True, softmax: bool = False) -> list[Row]:
     """
     The table of a model's datasets and tensors.
 
     Args:
-        config: the architecture; it decides how many rows there are, and their shapes.
-        multi_rnn_cell: False for what bilm-tf dumps of a model with a single layer, whose cell's path has no
+        config: the architecture; it decides the number of rows and their shapes.
+        multi_rnn_cell: False for a model with a single layer as bilm-tf saves it: the path of its cell has no
             `MultiRNNCell/Cell0`.
+        softmax: with the softmax over `config.vocab_size` words, which only a training's checkpoint has.
     """
-    return _character_rows(config) + _projection_rows(config) + _lstm_rows(config, multi_rnn_cell)
+    rows = _character_rows(config) + _projection_rows(config) + _lstm_rows(config, multi_rnn_cell)
+    if softmax:
+        shape = (config.vocab_size, config.projection_size)
+        rows.append(Row((Dataset("softmax/W", shape),), ("lm_head.weight",), COPY))
+        rows.append(Row((Dataset("softmax/b", shape[:1]),), ("lm_head.bias",), COPY))
+    return rows
 
 
 def _character_rows(config: ElmoConfig) -> list[Row]:
     size = config.char_embedding_size
     embedding = Dataset("char_embed", (config.char_vocab_size - 1, size))
     rows = [Row((embedding,), ("char_encoder.embedding.weight",), CHARACTER_EMBEDDING)]
-    for i, (width, number) in enumerate(config.char_filters):
+    for i, (width, num_filters) in enumerate(config.char_filters):
         target = f"char_encoder.convolutions.{i}"
-        rows.append(Row((Dataset(f"CNN/W_cnn_{i}", (1, width, size, number)),), (f"{target}.weight",), CONVOLUTION))
-        rows.append(Row((Dataset(f"CNN/b_cnn_{i}", (number,)),), (f"{target}.bias",), COPY))
+        kernel = Dataset(f"CNN/W_cnn_{i}", (1, width, size, num_filters))
+        rows.append(Row((kernel,), (f"{target}.weight",), CONVOLUTION))
+        rows.append(Row((Dataset(f"CNN/b_cnn_{i}", (num_filters,)),), (f"{target}.bias",), COPY))
     filters = config.num_filters
     for i in range(config.num_highway_layers):
         for gate in ("carry", "transform"):
@@ -200,129 +254,161 @@ def _lstm_rows(config: ElmoConfig, multi_rnn_cell: bool) -> list[Row]:
 
 
 def cell_path(direction: int, layer: int, multi_rnn_cell: bool = True) -> str:
-    """The hdf5 group of one LSTM cell; direction 0 is forward, 1 backward."""
+    """The group of an LSTM cell; direction 0 is forward, 1 backward."""
     return f"RNN_{direction}/RNN/" + (f"MultiRNNCell/Cell{layer}/" if multi_rnn_cell else "") + "LSTMCell"
 
 
-@contextmanager
-def _open_weights(path: Path) -> Iterator["h5py.File"]:
-    h5py = import_h5py()
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: there is no such weights file.")
-    if not h5py.is_hdf5(path):
-        with path.open("rb") as file:
-            start = file.read(24)
-        raise ModelFileError(
-            f"{path} is not an HDF5 file: it begins with {start!r}. A download that failed may have left an error page."
-        )
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    except ModelFileError:
-        raise
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError, OverflowError, MemoryError) as error:
-        reason = " ".join(str(error).split())
-        raise ModelFileError(f"{path} is truncated or damaged ({reason}). Download or copy it again.") from error
+# -- options -----------------------------------------------------------------------------------------------------------
 
 
-def _read_dataset(file: "h5py.File", dataset: Dataset) -> np.ndarray | None:
-    """A dataset as float32, or None where an optional one is absent."""
-    where = f"{file.filename}: dataset {dataset.name!r}"
-    stored = file.get(dataset.name)
-    if stored is None and dataset.optional:
-        return None
-    if not hasattr(stored, "shape"):
-        raise ModelFileError(f"{where} is missing; the options ask for one of shape {dataset.shape}.")
-    if stored.shape != dataset.shape:
-        raise ModelFileError(f"{where} has shape {stored.shape}, but the options ask for {dataset.shape}.")
-    if stored.dtype.kind != "f":
-        raise ModelFileError(f"{where} holds {stored.dtype}, but weights are floating-point numbers.")
-    try:
-        array = stored[...].astype(np.float32)
-    except OSError as error:
-        raise ModelFileError(f"{where} cannot be read: the file is truncated or damaged ({error}).") from error
-    wrong = np.argwhere(~np.isfinite(array))
-    if len(wrong):
-        index = tuple(int(i) for i in wrong[0])
-        raise ModelFileError(f"{where} has {len(wrong)} values that are NaN or infinite, the first at {index}.")
-    return array
-
-
-def _number_of_characters(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """The number of characters, from the tensor: `n_characters` of the options is 261 in training, 262 in inference."""
-    if "char_embed" not in shapes:
-        raise ModelFileError(f"{path}: dataset 'char_embed' is missing; ELMo's words are read from their characters.")
-    rows = (*shapes["char_embed"], 0)[0]
-    if rows not in CHARACTER_ROWS:
-        raise ModelFileError(
-            f"{path}: dataset 'char_embed' has {rows} rows, but bytes and markers make 261 (with padding 262): "
-            "another set of characters needs another tokenizer."
-        )
-    return rows
-
-
-def _is_identity(file: "h5py.File", weight: Dataset, bias: Dataset | None = None) -> bool:
-    """Whether an optional projection is absent or the identity."""
-    matrix = _read_dataset(file, weight)
-    if matrix is None:
-        return True
-    offset = None if bias is None else _read_dataset(file, bias)
-    return np.array_equal(matrix, np.eye(len(matrix))) and (offset is None or not offset.any())
-
-
-def _find_projections(file: "h5py.File", config: ElmoConfig, multi_rnn_cell: bool) -> dict[str, bool]:
-    """Whether there are projections where the sizes do not require them: the file decides."""
-    found = {"char_projection": bool(config.char_projection), "cell_projection": bool(config.cell_projection)}
-    for row in key_table(config, multi_rnn_cell):
-        if not row.targets and not _is_identity(file, *row.datasets):
-            found["char_projection" if row.datasets[0].name.startswith("CNN_proj") else "cell_projection"] = True
-    return found
-
-
-def _config(path: str | Path, options: Mapping[str, Any], **fields: Any) -> ElmoConfig:
-    try:
-        return config_from_options(options, **fields)
-    except ValueError as error:
-        raise ModelFileError(f"{path}: {error}") from error
-
-
-def read_weights(options_path: str | Path, weights_path: str | Path) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
+def config_from_options(options: Mapping[str, Any], **fields: Any) -> ElmoConfig:
     """
-    Read a model in AllenNLP's format.
+    The configuration that the content of an `options.json` describes. Absent entries have bilm-tf's defaults: one
+    layer, no clips, no skip connections, no highway layers.
 
     Args:
-        options_path: the `options.json`.
-        weights_path: the `weights.hdf5`.
+        options: the content of the file.
+        fields: further fields of the configuration, such as `char_vocab_size`, which only the weights determine.
+
+    Raises:
+        ValueError: an option is not known.
+        KeyError: an option is missing.
+    """
+    lstm, cnn = options["lstm"], options["char_cnn"]
+    known = {"": (options, {"lstm", "char_cnn"} | TRAINING_OPTIONS)}
+    known |= {"lstm.": (lstm, LSTM_OPTIONS), "char_cnn.": (cnn, CHARACTER_OPTIONS)}
+    for prefix, (given, names) in known.items():
+        if unknown := given.keys() - names:
+            raise ValueError(f"The option {prefix}{min(unknown)} is not known: it could change the vectors.")
+    clips = {name: None if lstm.get(name) is None else float(lstm[name]) for name in ("cell_clip", "proj_clip")}
+    return ElmoConfig(
+        char_embedding_size=cnn["embedding"]["dim"],
+        char_filters=cnn["filters"],
+        char_activation=cnn["activation"],
+        num_highway_layers=cnn.get("n_highway") or 0,
+        max_word_length=cnn["max_characters_per_token"],
+        hidden_size=2 * lstm["projection_dim"],
+        cell_size=lstm["dim"],
+        num_hidden_layers=lstm.get("n_layers", 1),
+        use_skip_connections=lstm.get("use_skip_connections", False),
+        **clips,
+        **fields,
+    )
+
+
+def options_from_config(config: ElmoConfig) -> dict[str, Any]:
+    """The content of `options.json` for a configuration, with every entry that AllenNLP and bilm-tf read."""
+    proj_clip = config.proj_clip
+    if not config.cell_projection and proj_clip is not None and proj_clip < 1:
+        # The clip applies to a projection only, but AllenNLP would apply it after the identity. A clip of 1 or more has
+        # no effect there: an output without projection is between -1 and 1.
+        proj_clip = None
+    return {
+        "lstm": {
+            "use_skip_connections": config.use_skip_connections,
+            "projection_dim": config.projection_size,
+            "cell_clip": config.cell_clip,
+            "proj_clip": proj_clip,
+            "dim": config.cell_size,
+            "n_layers": config.num_hidden_layers,
+        },
+        "char_cnn": {
+            "activation": config.char_activation,
+            "filters": config.char_filters,
+            "n_highway": config.num_highway_layers,
+            "embedding": {"dim": config.char_embedding_size},
+            "n_characters": config.char_vocab_size,
+            "max_characters_per_token": config.max_word_length,
+        },
+    }
+
+
+def published_options(
+    char_size: int, filters: list[list[int]], num_highways: int, num_layers: int, cell_size: int, projection_size: int
+) -> dict[str, Any]:
+    """The options of a model whose files hold none: sizes from the shapes of its tensors, and for what no tensor tells
+    the values of AllenNLP's published models."""
+    lstm = {"dim": cell_size, "projection_dim": projection_size, "n_layers": num_layers}
+    return {
+        "lstm": {**lstm, "cell_clip": 3, "proj_clip": 3, "use_skip_connections": True},
+        "char_cnn": {
+            "activation": "relu",
+            "embedding": {"dim": char_size},
+            "filters": filters,
+            "max_characters_per_token": 50,
+            "n_highway": num_highways,
+        },
+    }
+
+
+# -- reading and writing -----------------------------------------------------------------------------------------------
+
+
+def read_bilm(
+    options: Mapping[str, Any], datasets: Mapping[str, Any], where: str, softmax: bool = False, **fields: Any
+) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
+    """
+    The configuration and the tensors of a biLM.
+
+    Args:
+        options: the content of an `options.json`.
+        datasets: all datasets by their names in this format.
+        where: the name of the file in errors.
+        softmax: with the softmax over words.
+        fields: further fields of the configuration.
 
     Returns:
-        The configuration, and float32 arrays by state-dict key: all of an `ElmoModel` but those of [`LEFT_OUT`].
+        The configuration, and float32 arrays by state-dict key, without the scalar mix.
+
+    Raises:
+        ValueError: a dataset is missing, unknown or of another shape, or an option is unknown.
+    """
+    # `n_characters` in the options is 261 in training and 262 in inference; the tensor decides.
+    rows = datasets["char_embed"].shape[0] if "char_embed" in datasets else 0
+    if rows not in CHARACTER_ROWS:
+        raise ValueError(f"{where}: 'char_embed' has {rows} rows; bytes and markers have 261, or 262 with padding.")
+    fields["char_vocab_size"] = rows + 1
+    multi_rnn_cell = f"{cell_path(0, 0, multi_rnn_cell=False)}/W_0" not in datasets
+    config = config_from_options(options, **fields)
+    for row in key_table(config, multi_rnn_cell):
+        if not row.targets and not _is_identity(datasets, *row.datasets):
+            is_character_projection = row.datasets[0].name.startswith("CNN_proj")
+            fields["char_projection" if is_character_projection else "cell_projection"] = True
+    config = config_from_options(options, **fields)
+    return config, read_rows(key_table(config, multi_rnn_cell, softmax), datasets, where)
+
+
+def _is_identity(datasets: Mapping[str, Any], weight: Dataset, bias: Dataset | None = None) -> bool:
+    """Whether an optional projection is absent or the identity."""
+    if weight.name not in datasets:
+        return True
+    matrix = np.asarray(datasets[weight.name])
+    offset = 0 if bias is None else np.asarray(datasets.get(bias.name, 0))
+    return np.array_equal(matrix, np.eye(len(matrix))) and not np.any(offset)
+
+
+def read_weights(options: str | Path, weights: str | Path) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
+    """
+    Read `options.json` and `weights.hdf5`, as [`read_bilm`].
 
     Raises:
         FileNotFoundError: one of the files does not exist.
-        ValueError: a file is not of its format, truncated or damaged; a dataset is missing, unknown, of another shape
-            or type than the options say, stored elsewhere (see `hdf5.stored_datasets`), or has values that are NaN or
-            infinite; an option is unknown or impossible.
-        ImportError: h5py is not installed.
+        ValueError: the numbers of a dataset are in another file, or as [`read_bilm`].
+        OSError: the weights are not an HDF5 file.
     """
-    options, weights_path = read_options(options_path), Path(weights_path)
-    with _open_weights(weights_path) as file:
-        shapes = {name: dataset.shape for name, dataset in stored_datasets(file).items()}
-        rows = _number_of_characters(weights_path, shapes)
-        multi_rnn_cell = f"{cell_path(0, 0, multi_rnn_cell=False)}/W_0" not in shapes
-        config = _config(options_path, options, char_vocab_size=rows + 1)
-        projections = _find_projections(file, config, multi_rnn_cell)
-        config = _config(options_path, options, char_vocab_size=rows + 1, **projections)
-        tensors: dict[str, np.ndarray] = {}
-        unread = set(shapes)
-        for row in key_table(config, multi_rnn_cell):
-            arrays = row.transform.read(*[_read_dataset(file, dataset) for dataset in row.datasets])
-            tensors.update(zip(row.targets, arrays, strict=True))
-            unread -= {dataset.name for dataset in row.datasets}
-    if unread:
-        raise ModelFileError(
-            f"{weights_path}: unexpected dataset {min(unread)!r} ({len(unread)} such): are these its options?"
-        )
-    return config, tensors
+    import h5py
+
+    datasets: dict[str, h5py.Dataset] = {}
+
+    def keep(name: str, item: h5py.Group | h5py.Dataset) -> None:
+        if isinstance(item, h5py.Dataset):
+            if item.external or item.is_virtual:
+                raise ValueError(f"{weights}: the numbers of {name!r} are in another file, which is not read.")
+            datasets[name] = item
+
+    with h5py.File(weights, "r") as file:
+        file.visititems(keep)  # which follows no links
+        return read_bilm(json.loads(Path(options).read_text(encoding="utf-8")), datasets, str(weights))
 
 
 def write_weights(folder: str | Path, config: ElmoConfig, tensors: Mapping[str, np.ndarray]) -> None:
@@ -335,33 +421,104 @@ def write_weights(folder: str | Path, config: ElmoConfig, tensors: Mapping[str, 
         tensors: float32 arrays by state-dict key, as [`read_weights`] returns them.
 
     Raises:
-        ValueError: the model has characters, a tensor or a value that the format cannot store.
-        ImportError: h5py is not installed.
+        ValueError: the model has characters, tensors or values that the format cannot store.
     """
-    folder, h5py = Path(folder), import_h5py()
-    if config.char_units != "bytes":
-        raise ValueError(f"char_units is {config.char_units!r}, but AllenNLP's models read bytes.")
-    if config.char_vocab_size - 1 not in CHARACTER_ROWS:
-        raise ValueError(f"char_vocab_size is {config.char_vocab_size}, but AllenNLP's models have 262 (or 263).")
-    left = dict(tensors)
+    import h5py
+
+    folder, left = Path(folder), dict(tensors)
+    if config.char_units != "bytes" or config.char_vocab_size - 1 not in CHARACTER_ROWS:
+        raise ValueError(
+            f"char_units is {config.char_units!r} and char_vocab_size {config.char_vocab_size}, but AllenNLP's models "
+            "read bytes, with a char_vocab_size of 262 or 263."
+        )
     with h5py.File(folder / "weights.hdf5", "w") as file:
         for row in key_table(config):
-            missing = [target for target in row.targets if target not in left]
-            if missing:
-                raise ValueError(f"The model has no tensor {missing[0]!r}, which AllenNLP's format requires.")
             arrays = row.transform.write(*[left.pop(target) for target in row.targets])
             for dataset, array in zip(row.datasets, arrays, strict=True):
-                if array is not None:
-                    _require_array(dataset, array)
-                    file.create_dataset(dataset.name, data=array)
+                if array is None:
+                    continue
+                if not np.isfinite(array).all():
+                    raise ValueError(f"{row.targets[0]} has values that are NaN or infinite.")
+                file.create_dataset(dataset.name, data=array)
     if left:
-        remedy = " Load the model with settled_start=False." if "bilm.initial_hidden" in left else ""
-        raise ValueError(f"AllenNLP's format cannot store tensor {min(left)!r} of the model.{remedy}")
+        raise ValueError(f"AllenNLP's format cannot store {min(left)!r}: load the model with settled_start=False.")
     (folder / "options.json").write_text(json.dumps(options_from_config(config), indent=2) + "\n", encoding="utf-8")
 
 
-def _require_array(dataset: Dataset, array: np.ndarray) -> None:
-    if array.shape != dataset.shape:
-        raise ValueError(f"Dataset {dataset.name!r} would have shape {array.shape}, not {dataset.shape}.")
-    if not np.isfinite(array).all():
-        raise ValueError(f"Dataset {dataset.name!r} would get NaN or infinity.")
+def read_allennlp(source: Path, weights: Path | None = None) -> Source:
+    """
+    AllenNLP's two files, also as simple_elmo and the NLPL repository share them, with the words of the softmax.
+
+    Args:
+        source: the options, or a folder with one `*options*.json`, one `*.hdf5` and maybe a `vocab.txt` or
+            `vocab.txt.gz`.
+        weights: the weights, if `source` is the options.
+
+    Raises:
+        ValueError: a folder has several such files, or as [`read_weights`].
+    """
+    options, vocabulary = source, None
+    if weights is None:
+        options, weights = _only(source, "*options*.json"), _only(source, "*.hdf5")
+        vocabulary = next((file for file in sorted(source.glob("vocab.txt*")) if file.suffix in (".txt", ".gz")), None)
+    config, arrays = read_weights(options, weights)
+    files = [options, weights] if vocabulary is None else [options, weights, vocabulary]
+    is_simple_elmo = source.is_dir() and (options.name, weights.name) == ("options.json", "model.hdf5")
+    splitting = "whitespace" if is_simple_elmo else "lm1b"
+    return Source("AllenNLP's format", config, arrays, files, splitting, vocabulary=vocabulary)
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    files = sorted(folder.glob(pattern))
+    if len(files) != 1:
+        raise ValueError(f"{folder} has {len(files)} files {pattern}: give the options and the weights of one model.")
+    return files[0]
+
+
+def load(options: str | Path, weights: str | Path, dtype: str = "float32") -> ElmoModel:
+    """
+    An ElmoModel in memory from AllenNLP's `options.json` and `weights.hdf5`.
+
+    Args:
+        options, weights: the two files.
+        dtype: `"float32"`, `"bfloat16"` or `"float16"`.
+
+    Raises:
+        FileNotFoundError, OSError, ValueError: as [`read_weights`]; or a weight is NaN, infinite or too large for
+            `dtype`.
+    """
+    return model_of(*read_weights(options, weights), dtype)
+
+
+def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
+    """
+    Write the biLM of a model as AllenNLP's `options.json` and `weights.hdf5`, which AllenNLP, bilm-tf and simple_elmo
+    read. Converted back, it gives the same tensors bit by bit (a model in half precision: the same values, as float32).
+
+    The scalar mix, task heads and the softmax of the language model are not part of the format and are left out.
+    AllenNLP itself refuses a model without skip connections; bilm-tf reads it.
+
+    Args:
+        model: an ElmoModel or a model with a head over one, or the folder or Hub id of either.
+        out: the folder to write; it must not exist.
+
+    Returns:
+        `out`.
+
+    Raises:
+        FileExistsError: `out` exists.
+        ValueError: the model has something that the format cannot store, such as other characters.
+    """
+    out = Path(out)
+    if not isinstance(model, PreTrainedModel):
+        model = ElmoModel.from_pretrained(located(model))
+    state = model.base_model.state_dict()
+    arrays = {key: tensor.float().cpu().numpy() for key, tensor in state.items() if key not in SCALAR_MIX}
+    with new_path(out) as folder:
+        folder.mkdir()
+        write_weights(folder, model.config, arrays)
+        _, written = read_weights(folder / "options.json", folder / "weights.hdf5")
+        require_equal("the names of the tensors", written.keys(), arrays.keys())
+        for key, array in arrays.items():
+            require_equal(key, np.array_equal(written[key], array), True)
+    return out

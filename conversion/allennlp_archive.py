@@ -1,211 +1,238 @@
 """
-The ELMo inside a task's model of AllenNLP (`model.tar.gz`): its biLM, as the task left it, and the scalar mix and gamma
-that each use of it learned. The rest of the task's model is left behind; of a projection in ELMo's embedder, which is
-part of the vectors that the task saw, the record, the card and a warning say so.
+ELMo as AllenNLP's PyTorch modules store it, which ELMoForManyLangs took over, and the ELMo in a task's model of
+AllenNLP (`model.tar.gz`): its biLM, as the task left it, and the scalar mix and gamma that each use of it learned.
+
+The rest of a task's model is left behind. So is a projection of ELMo's vectors (`projection_dim`), which the record,
+the card and a warning say.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from transformers.utils import logging
 
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .allennlp import COPY, Dataset, Row
-from .allennlp_options import config_from_options, read_json, read_options
-from .archives import opened, packed
-from .checkpoint import model_of, require_dtype, write_checkpoint
-from .download import PUBLISHED_MODELS
-from .output import require_absent
-from .published import SCRIPTS
-from .torch_modules import Names, module_rows, read_pickle, read_rows
+from .allennlp import COPY, Arrays, Dataset, Row, Transform, config_from_options, published_options, read_rows
+from .checkpoint import SCALAR_MIX, Source
+from .published import ALLENNLP, PUBLISHED
 
 logger = logging.get_logger(f"transformers.{__name__}")
+
+
+# -- the tensors of the modules ----------------------------------------------------------------------------------------
+
+
+class Names(NamedTuple):
+    """The prefixes of the names of tensors. Those of a convolution, a highway layer and the projection follow that of
+    the token embedder."""
+
+    token_embedder: str
+    convolution: str
+    highways: str
+    projection: str
+    lstm: str
+
+
+def split_highway(stacked: np.ndarray) -> Arrays:
+    """[2 * filters, ...] -> two halves: AllenNLP stores the transform, and the gate of the transform. The gate here is
+    that of the carried input, which has the opposite sign."""
+    transform, gate = np.split(stacked, 2)
+    return -gate, transform
+
+
+HIGHWAY = Transform(split_highway)
+
+
+def module_rows(config: ElmoConfig, names: Names) -> list[Row]:
+    """
+    The rows of all tensors but the embeddings of characters and words, in which the formats differ.
+
+    Args:
+        config: the architecture, with both projections, which AllenNLP's modules always have.
+        names: the prefixes.
+    """
+    rows, filters, embedder = [], config.num_filters, names.token_embedder
+    for i, (width, num_filters) in enumerate(config.char_filters):
+        name, target = f"{embedder}{names.convolution}{i}", f"char_encoder.convolutions.{i}"
+        rows.append(_copy(f"{name}.weight", (num_filters, config.char_embedding_size, width), f"{target}.weight"))
+        rows.append(_copy(f"{name}.bias", (num_filters,), f"{target}.bias"))
+    for i in range(config.num_highway_layers):
+        target = f"char_encoder.highways.{i}"
+        for part, shape in (("weight", (2 * filters, filters)), ("bias", (2 * filters,))):
+            dataset = Dataset(f"{embedder}{names.highways}{i}.{part}", shape)
+            rows.append(
+                Row((dataset,), (f"{target}.carry.{part}", f"{target}.transform.{part}"), Transform(split_highway))
+            )
+    cell, size, inputs = config.cell_size, config.projection_size, filters + (config.word_embedding_size or 0)
+    rows.append(_copy(f"{embedder}{names.projection}.weight", (size, inputs), "char_encoder.projection.weight"))
+    rows.append(_copy(f"{embedder}{names.projection}.bias", (size,), "char_encoder.projection.bias"))
+    for direction in ("forward", "backward"):
+        for layer in range(config.num_hidden_layers):
+            name, target = f"{names.lstm}{direction}_layer_{layer}.", f"bilm.{direction}_layers.{layer}."
+            rows.append(_copy(f"{name}input_linearity.weight", (4 * cell, size), f"{target}weight_ih"))
+            rows.append(_copy(f"{name}state_linearity.weight", (4 * cell, size), f"{target}weight_hh"))
+            rows.append(_copy(f"{name}state_linearity.bias", (4 * cell,), f"{target}bias"))
+            rows.append(_copy(f"{name}state_projection.weight", (size, cell), f"{target}weight_hr"))
+    return rows
+
+
+def _copy(name: str, shape: tuple[int, ...], target: str) -> Row:
+    return Row((Dataset(name, shape),), (target,), COPY)
+
+
+def read_pickle(path: Path) -> dict[str, np.ndarray]:
+    """The tensors by name of a file that `torch.save` wrote. A pickle with anything but tensors is refused, and none of
+    its code runs."""
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    return {name: (tensor.float() if tensor.is_floating_point() else tensor).numpy() for name, tensor in state.items()}
+
+
+# -- the names of AllenNLP ---------------------------------------------------------------------------------------------
 
 NAMES = Names("_token_embedder.", "char_conv_", "_highways._layers.", "_projection", "_elmo_lstm.")
 CHARACTERS = "_token_embedder._char_embedding_weights"
 USE = re.compile(rf"(.*?)_elmo_lstm\.{re.escape(CHARACTERS)}")
-# Of an ELMo, but no weights: the boundaries' characters, and the vectors of words that it was told to keep.
+# Of an ELMo, but no weights: the characters of the boundaries, and the vectors of words that it was told to keep.
 DERIVED = re.compile(r"_(beginning|end)_of_sentence_characters$|^_word_embedding\.weight$")
-CONFIG, WEIGHTS = "config.json", "weights.th"
-# An ELMo's part of a task's configuration has one of these types, or one of these keys. An embedder's class may stand
-# with its package; since AllenNLP 1.0 it has default files, those of "original".
+# The part of a task's configuration that describes an ELMo has one of these types, or one of these keys. The class of
+# an embedder may be given with its package, and since AllenNLP 1.0 its files are by default those of "original".
 EMBEDDERS = ("elmo_token_embedder", "ElmoTokenEmbedder")
 ELMO_TYPES, ELMO_KEYS = (*EMBEDDERS, "elmo", "Elmo"), {"options_file", "num_output_representations"}
-DEFAULT_OPTIONS = PUBLISHED_MODELS["original"].options
-# Published models by their options, but for those whose file has everybody's name; others' may be that of several.
-PUBLISHED_OPTIONS = {PurePosixPath(model.options): name for name, model in PUBLISHED_MODELS.items()}
-PUBLISHED_OPTIONS = {options: name for options, name in PUBLISHED_OPTIONS.items() if options.name != "options.json"}
-# What the options of all of AllenNLP's published models say and no tensor does.
-PUBLISHED = {"activation": "relu", "max_characters_per_token": 50, "cell_clip": 3.0, "proj_clip": 3.0}
-
-
-class Use(NamedTuple):
-    """A place in the task's model that holds an ELMo."""
-
-    prefix: str
-    bilm: dict[str, np.ndarray]
-    mixes: list[tuple[np.ndarray, np.ndarray]]  # scalars and gamma of each
-
-
-class Part(NamedTuple):
-    """A part of a task's configuration that describes an ELMo."""
-
-    keys: tuple[str, ...]  # that lead to it, below "model"
-    settings: dict[str, Any]
-
-    @property
-    def type(self) -> str:
-        return str(self.settings.get("type")).rpartition(".")[2]
-
-    @property
-    def name(self) -> str:
-        return ".".join(("model", *self.keys))
-
-
-class Archived(NamedTuple):
-    """
-    The ELMo of a task's model.
-
-    Attributes:
-        config: its configuration.
-        arrays: float32 arrays by state-dict key, those of the scalar mixes included.
-        mixes: the names of the scalar mixes in the task's model, in the order of the arrays' rows.
-        files: that it was read from.
-        scripts: of the text that it read, where the archive names a published model; else none.
-        left_behind: the shapes of the tensors by which the task projected its vectors, by their names.
-    """
-
-    config: ElmoConfig
-    arrays: dict[str, np.ndarray]
-    mixes: list[str]
-    files: list[Path]
-    scripts: list[str]
-    left_behind: dict[str, list[int]]
-
-
-def read_archive(source: str | Path, options: str | Path | None = None, use: str | None = None) -> Archived:
-    """
-    Read the ELMo of a task's model.
-
-    Args:
-        source: the folder with `config.json` and `weights.th`.
-        options: the ELMo's `options.json`; by default the one in the archive, or, where the archive names one of
-            AllenNLP's published models, or leaves out the files of its embedder, what those have in common.
-        use: the prefix of the tensors of the ELMo wanted, where there are several with different biLMs or that differ
-            in do_layer_norm.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: there is no ELMo in it, a setting of it is not what it should be, or a file.
-    """
-    folder = Path(source)
-    settings, state = read_json(folder / CONFIG), read_pickle(folder / WEIGHTS)
-    uses = _uses(state, str(folder / WEIGHTS))
-    if not uses:
-        raise ValueError(f"{folder / WEIGHTS} holds no ELMo: no such tensors.")
-    prefixes = ", ".join(repr(one.prefix) for one in uses)
-    if use is not None:
-        uses = [one for one in uses if one.prefix.rstrip(".") == use.rstrip(".")]
-        if not uses:
-            raise ValueError(f"{folder / WEIGHTS} holds no ELMo named {use!r}, but {prefixes}.")
-    elif not all(_same(one.bilm, uses[0].bilm) for one in uses):
-        raise ValueError(
-            f"{folder / WEIGHTS} holds several ELMos that differ, {prefixes}: choose one by its name, use (--use NAME)."
-        )
-    mixes = [mix for one in uses for mix in one.mixes]
-    names = [f"{one.prefix}scalar_mix_{number}" for one in uses for number in range(len(one.mixes))]
-    bilm = uses[0].bilm
-    fields = {
-        "char_vocab_size": len(bilm[CHARACTERS]),
-        "char_projection": True,
-        "cell_projection": True,
-        "num_scalar_mixes": max(1, len(mixes)),
-        "scalar_mix_layer_norm": _layer_norm(settings, uses, folder),
-    }
-    found, files = _options(folder, settings, bilm, options)
-    config = config_from_options(found, **fields)
-    arrays = bilm_arrays(config, bilm, str(folder / WEIGHTS))
-    if mixes:
-        scalars, gammas = zip(*mixes, strict=True)
-        if any(len(one) != config.num_hidden_layers + 1 for one in scalars):
-            raise ValueError(f"{folder / WEIGHTS}: a scalar mix has not one weight for each of the biLM's layers.")
-        arrays |= {"scalar_mix.scalars": np.stack(scalars), "scalar_mix.gamma": np.concatenate(gammas)}
-    left_behind = {name: shape for one in uses for name, shape in _projection(state, one, config.hidden_size).items()}
-    files = [folder / CONFIG, folder / WEIGHTS, *files]
-    return Archived(config, arrays, names, files, _scripts(settings), left_behind)
 
 
 def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
     """
-    The biLM's arrays by state-dict key, from those by the names of AllenNLP's modules.
+    The biLM's arrays by state-dict key, from the tensors of AllenNLP's modules.
 
     Args:
         config: the architecture.
-        state: arrays by their names below `_elmo_lstm.`; what is derived from others is left out.
-        where: what errors call them.
+        state: arrays by their names below `_elmo_lstm.`; those that are no weights are left out.
+        where: their source in errors.
 
     Raises:
-        ValueError: as [`read_rows`].
+        ValueError: as `read_rows`.
     """
     shape = (config.char_vocab_size, config.char_embedding_size)
-    characters = Row((Dataset(CHARACTERS, shape),), ("char_encoder.embedding.weight",), COPY)
-    own = {name: array for name, array in state.items() if not DERIVED.search(name)}
-    return read_rows([characters, *module_rows(config, NAMES)], own, where)
+    rows = [_copy(CHARACTERS, shape, "char_encoder.embedding.weight"), *module_rows(config, NAMES)]
+    return read_rows(rows, {name: array for name, array in state.items() if not DERIVED.search(name)}, where)
 
 
-def _uses(state: Mapping[str, np.ndarray], where: str) -> list[Use]:
-    prefixes = [match[1] for name in state if (match := USE.fullmatch(name))]
-    return [
-        Use(
-            prefix,
-            {name: array for name, array in _below(state, f"{prefix}_elmo_lstm.") if not DERIVED.search(name)},
-            list(_mixes(dict(_below(state, f"{prefix}scalar_mix_")), f"{where}: {prefix}scalar_mix_")),
+class Use(NamedTuple):
+    """A module of the task's model that is an ELMo: the prefix of its tensors, its biLM and its scalar mixes, each the
+    scalars `[layers]` and gamma `[1]`."""
+
+    prefix: str
+    bilm: dict[str, np.ndarray]
+    mixes: list[tuple[np.ndarray, np.ndarray]]
+
+
+class Part(NamedTuple):
+    """A part of the task's configuration that describes an ELMo: the keys that lead to it, and what it says."""
+
+    keys: tuple[str, ...]
+    settings: dict[str, Any]
+
+    @property
+    def type(self) -> str:
+        """Its registered name or its class, without the package."""
+        return str(self.settings.get("type")).rpartition(".")[2]
+
+
+def read_archive(folder: Path, options: str | Path | None = None, use: str | None = None) -> Source:
+    """
+    The ELMo in a task's model.
+
+    Args:
+        folder: with `config.json` and `weights.th`.
+        options: the ELMo's `options.json`; by default the one in the folder, or, if the configuration names one of
+            AllenNLP's published models, the options of those, with the sizes of the tensors.
+        use: the prefix of the tensors of the ELMo to convert, if there are several that differ.
+
+    Raises:
+        FileNotFoundError: a file is missing, or the options are not known.
+        ValueError: there is no ELMo, or several that differ; or as `read_rows`.
+        UnpicklingError: `weights.th` holds more than tensors.
+    """
+    weights = folder / "weights.th"
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    state = read_pickle(weights)
+    uses = list(_uses(state))
+    names = [one.prefix for one in uses]
+    if use is not None:
+        uses = [one for one in uses if one.prefix.rstrip(".") == use.rstrip(".")]
+    if not uses:
+        raise ValueError(f"{weights} has no ELMo {use or ''}, but {names}.")
+    bilm, parts = uses[0].bilm, list(_parts(settings.get("model")))
+    if not all(_same(one.bilm, bilm) for one in uses):
+        raise ValueError(f"{weights} has ELMos that differ, {names}: choose one with use (--use NAME).")
+    content, files = _options(folder, parts, bilm, options)
+    config = config_from_options(
+        content,
+        char_vocab_size=len(bilm[CHARACTERS]),
+        char_projection=True,
+        cell_projection=True,
+        num_scalar_mixes=max(1, sum(len(one.mixes) for one in uses)),
+        scalar_mix_layer_norm=_layer_norm(parts, uses),
+    )
+    arrays = bilm_arrays(config, bilm, str(weights))
+    if mixes := [mix for one in uses for mix in one.mixes]:
+        scalars, gammas = zip(*mixes, strict=True)
+        arrays |= {SCALAR_MIX[0]: np.stack(scalars), SCALAR_MIX[1]: np.concatenate(gammas)}
+    left_behind = {name: shape for one in uses for name, shape in _projection(state, one, config.hidden_size).items()}
+    if left_behind:
+        logger.warning(
+            f"The task projects ELMo's vectors with {left_behind}, which are not converted: the checkpoint gives the "
+            f"vectors before that projection, of size {config.hidden_size}."
         )
-        for prefix in prefixes
-    ]
+    return Source(
+        "the archive of a task's model of AllenNLP",
+        config,
+        arrays,
+        [folder / "config.json", weights, *files],
+        scalar_mixes=[f"{one.prefix}scalar_mix_{number}" for one in uses for number in range(len(one.mixes))],
+        left_behind=left_behind,
+    )
 
 
-def _projection(state: Mapping[str, np.ndarray], use: Use, size: int) -> dict[str, list[int]]:
-    """The tensors of the layer by which a use's embedder projects vectors of this size and their shapes, if any."""
-    if not use.prefix.endswith("._elmo."):  # in a model itself `_projection` may be of anything
-        return {}
-    embedder = use.prefix.removesuffix("_elmo.")
-    names = [f"{embedder}_projection.{part}" for part in ("weight", "bias")]
-    shapes = {name: list(state[name].shape) for name in names if name in state}
-    return shapes if len(shapes) == 2 and shapes[names[0]][1:] == [size] else {}
+def _uses(state: Mapping[str, np.ndarray]) -> Iterator[Use]:
+    for prefix in [match[1] for name in state if (match := USE.fullmatch(name))]:
+        bilm = {name: array for name, array in _below(state, f"{prefix}_elmo_lstm.") if not DERIVED.search(name)}
+        mix = dict(_below(state, f"{prefix}scalar_mix_"))
+        mixes = []
+        for number in range(len({name.partition(".")[0] for name in mix})):
+            layers = sum(name.startswith(f"{number}.scalar_parameters.") for name in mix)
+            scalars = np.concatenate([mix[f"{number}.scalar_parameters.{layer}"] for layer in range(layers)])
+            mixes.append((scalars, mix[f"{number}.gamma"]))
+        yield Use(prefix, bilm, mixes)
 
 
 def _below(state: Mapping[str, np.ndarray], prefix: str) -> Iterator[tuple[str, np.ndarray]]:
     return ((name.removeprefix(prefix), array) for name, array in state.items() if name.startswith(prefix))
 
 
-def _mixes(state: Mapping[str, np.ndarray], where: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The scalars `[layers]` and gamma `[1]` of each mix, by number."""
-    for number in range(len({name.partition(".")[0] for name in state})):
-        layers = sum(name.startswith(f"{number}.scalar_parameters.") for name in state)
-        names = [f"{number}.scalar_parameters.{layer}" for layer in range(layers)] + [f"{number}.gamma"]
-        missing = [name for name in names if np.size(state.get(name)) != 1 or name not in state]
-        if missing or layers == 0:
-            raise ValueError(f"{where}{(missing or [number])[0]} is no number, as a scalar mix has it.")
-        values = np.array([state[name].reshape(()) for name in names], np.float32)
-        if not np.isfinite(values).all():
-            raise ValueError(f"{where}{number} has values that are NaN or infinite.")
-        yield values[:-1], values[-1:]
-
-
 def _same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
     return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
+def _projection(state: Mapping[str, np.ndarray], use: Use, size: int) -> dict[str, list[int]]:
+    """Names and shapes of the layer by which an embedder projects ELMo's vectors, if it has one."""
+    if not use.prefix.endswith("._elmo."):  # in a model itself `_projection` may be of anything
+        return {}
+    names = [f"{use.prefix.removesuffix('_elmo.')}_projection.{part}" for part in ("weight", "bias")]
+    shapes = {name: list(state[name].shape) for name in names if name in state}
+    return shapes if len(shapes) == 2 and shapes[names[0]][1:] == [size] else {}
+
+
 def _parts(settings: Any, keys: tuple[str, ...] = ()) -> Iterator[Part]:
-    """The parts that describe ELMos, of a task's configuration or of what is below these keys of it."""
+    """The parts of a task's configuration that describe ELMos."""
     if isinstance(settings, str) and Part(keys, {"type": settings}).type in EMBEDDERS:
-        yield Part(keys, {"type": settings})  # AllenNLP reads a type alone so
+        yield Part(keys, {"type": settings})  # a type without settings
     elif isinstance(settings, dict):
         part = Part(keys, settings)
         if part.type in ELMO_TYPES or not ELMO_KEYS.isdisjoint(settings):
@@ -218,179 +245,82 @@ def _parts(settings: Any, keys: tuple[str, ...] = ()) -> Iterator[Part]:
             yield from _parts(value, (*keys, str(number)))
 
 
-def _layer_norm(settings: dict[str, Any], uses: list[Use], folder: Path) -> bool:
-    """Whether these uses normalize the layers before they mix them."""
-    where = folder / CONFIG
-    parts = list(_parts(settings.get("model")))
+def _layer_norm(parts: list[Part], uses: list[Use]) -> bool:
+    """Whether these uses normalize the layers before they mix them: `do_layer_norm`, which stands in the configuration
+    only. If its parts differ in it, those of the uses are found by their names."""
+    values = {_plain(part.keys): _normalizes(part.settings.get("do_layer_norm")) for part in parts}
     if not parts:
         logger.warning(
-            f"The task's {CONFIG} names no ELMo, so do_layer_norm is taken for false: where it was true, set "
+            "The task's config.json describes no ELMo, so do_layer_norm is taken for false. If it was true, set "
             "scalar_mix_layer_norm in the checkpoint's config.json."
         )
-    given = {part.name: _normalizes(part, where) for part in parts}
-    if len(set(given.values())) < 2:
-        return True in given.values()
-    of_keys = {_plain(part.keys): given[part.name] for part in parts}
-    values = [next((of_keys[keys] for keys in _keys_of(one) if keys in of_keys), None) for one in uses]
-    known = set(values) - {None}
-    if len(known) == 1 and None not in values:
-        return known.pop()
-    if len(uses) > 1 and known:
-        told = {True: "true", False: "false", None: "not known"}
-        names = ", ".join(f"{one.prefix!r} ({told[value]})" for one, value in zip(uses, values, strict=True))
+    if len(set(values.values())) < 2:
+        return any(values.values())
+    found = {one.prefix: next((values[keys] for keys in _keys_of(one) if keys in values), None) for one in uses}
+    if len(set(found.values())) > 1 or None in found.values():
         raise ValueError(
-            f"{folder / WEIGHTS} holds ELMos that differ in do_layer_norm, {names}: choose one by its name, use (--use "
-            "NAME)."
+            f"do_layer_norm is not the same for all ELMos of the task: {found}, None if it is not known. Choose one "
+            "with use (--use NAME), or set one value for all in config.json."
         )
-    names = ", ".join(f"{name} ({str(value).lower()})" for name, value in given.items())
-    raise ValueError(
-        f"{where} has ELMos that differ in do_layer_norm, {names}, and by its name {uses[0].prefix!r} is none of them: "
-        "unpack the archive, give each its value there, and convert the folder."
-    )
+    return found[uses[0].prefix]
+
+
+def _normalizes(value: Any) -> bool:
+    """`do_layer_norm` as AllenNLP reads it: null is false, and of strings those of JSON count."""
+    if value not in (None, True, False, "true", "false", "None"):
+        raise ValueError(f"do_layer_norm is {value!r}, but must be true or false.")
+    return value in (True, "true")
 
 
 def _plain(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of modules, or the keys after which AllenNLP names them, in one form."""
+    """The names of modules, or the keys from which AllenNLP makes them, in one form."""
     return tuple(
         name.removeprefix("token_embedder_").removeprefix("_") for name in names if name not in ("", "token_embedders")
     )
 
 
 def _keys_of(use: Use) -> list[tuple[str, ...]]:
-    """The keys, in one form, at which a configuration may describe an ELMo: its own, or those of its embedder."""
+    """The keys at which a configuration may describe an ELMo: its own, or those of its embedder."""
     names = _plain(use.prefix.split("."))
     return [names, names[:-1]] if names[-1:] == ("elmo",) else [names]
 
 
-def _normalizes(part: Part, where: Path) -> bool:
-    """Its do_layer_norm as AllenNLP reads it: null is false, and of strings it takes those of JSON."""
-    value = part.settings.get("do_layer_norm")
-    if value is None or type(value) in (bool, int):
-        return bool(value)
-    if value not in ("true", "false", "None"):
-        raise ValueError(f"{where}: {part.name}.do_layer_norm is {value!r:.100}, but must be true or false.")
-    return value == "true"
-
-
 def _options(
-    folder: Path, settings: dict[str, Any], bilm: Mapping[str, np.ndarray], given: str | Path | None
+    folder: Path, parts: list[Part], bilm: Mapping[str, np.ndarray], given: str | Path | None
 ) -> tuple[dict[str, Any], list[Path]]:
-    """The ELMo's options: given, of the archive, or those of a published model; and the files that say them."""
-    if given is not None:
-        return read_options(given), [Path(given)]
-    inside = sorted(file for file in folder.rglob("*") if _is_options(file.name))
-    if inside:
-        found = [read_options(file) for file in inside]
-        if any(one != found[0] for one in found):
-            raise ValueError(
-                f"{folder} holds {len(found)} options files that differ: give the right one (--elmo-options)."
-            )
-        return found[0], inside
-    named = {file.name for file in _named_options(settings)}
-    if named and named <= {options.name for options in PUBLISHED_OPTIONS}:
-        return _options_of_shapes(bilm), []
-    raise FileNotFoundError(
-        f"{folder / CONFIG} names {', '.join(sorted(named)) or 'no options file'}, which is not in the archive: give "
-        "the options.json of its ELMo (--elmo-options)."
-    )
-
-
-def _named_options(settings: dict[str, Any]) -> set[PurePosixPath]:
-    """The options files that a task's configuration names, the default of AllenNLP's embedder among them."""
-    default = {"options_file": DEFAULT_OPTIONS}
-    found = ((default if part.type in EMBEDDERS else {}) | part.settings for part in _parts(settings.get("model")))
-    return {PurePosixPath(str(part["options_file"])) for part in found if "options_file" in part}
-
-
-def _scripts(settings: dict[str, Any]) -> list[str]:
-    """The scripts of the text that the task's published ELMos read; none where one is no published model, or may be one
-    of several that read others."""
-    read: set[str] = set()
-    for file in _named_options(settings):
-        models = [options for options in PUBLISHED_OPTIONS if options.name == file.name]
-        in_folder = [options for options in models if options.parts[-2:] == file.parts[-2:]]
-        scripts = {tuple(SCRIPTS[PUBLISHED_OPTIONS[options]]) for options in in_folder or models}
-        if len(scripts) != 1:
-            return []
-        read.update(*scripts)
-    return sorted(read)
-
-
-def _is_options(name: str) -> bool:
-    return name.endswith("options_file") or name == "options.json"
+    """The ELMo's options, and the files that hold them."""
+    inside = [file for file in sorted(folder.rglob("*")) if file.name.endswith("options_file")]
+    files = [Path(given)] if given is not None else inside + sorted(folder.rglob("options.json"))
+    contents = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    if contents:
+        if any(content != contents[0] for content in contents):
+            raise ValueError(f"{folder} has options files that differ, {files}: give the right one (--elmo-options).")
+        return contents[0], files
+    default = {"options_file": PUBLISHED["original"].files[0]}
+    settings = [(default if part.type in EMBEDDERS else {}) | part.settings for part in parts]
+    named = {PurePosixPath(str(one["options_file"])).name for one in settings if "options_file" in one}
+    # "options.json" is everybody's name.
+    of_allennlp = {PurePosixPath(model.files[0]).name for model in PUBLISHED.values() if model.hosts == ALLENNLP}
+    if not named or not named <= of_allennlp - {"options.json"}:
+        raise FileNotFoundError(
+            f"The options of the task's ELMo are not in the archive, but in {sorted(named)}: give the file "
+            "(--elmo-options)."
+        )
+    return _options_of_shapes(bilm), []
 
 
 def _options_of_shapes(bilm: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """The options of a published model, whose sizes are those of its tensors."""
+    def numbered(name: str) -> list[tuple[int, ...]]:
+        """The shapes of the tensors whose names have a number for `{}`."""
+        names = (name.format(number) for number in range(len(bilm)))
+        return [bilm[one].shape for one in names if one in bilm]
 
-    def numbered(pattern: str) -> list[np.ndarray]:
-        found = {int(match[1]): bilm[name] for name in bilm if (match := re.fullmatch(pattern, name))}
-        return [found[number] for number in sorted(found)]
-
-    convolutions = numbered(r"_token_embedder\.char_conv_(\d+)\.weight")
-    projections = numbered(r"_elmo_lstm\.forward_layer_(\d+)\.state_projection\.weight")
-    if not convolutions or not projections or bilm[CHARACTERS].ndim != 2:
-        raise ValueError("the archive's ELMo has no convolutions, or no LSTM: it is not whole.")
-    return {
-        "lstm": {
-            "dim": projections[0].shape[1],
-            "projection_dim": projections[0].shape[0],
-            "n_layers": len(projections),
-            "use_skip_connections": True,
-            "cell_clip": PUBLISHED["cell_clip"],
-            "proj_clip": PUBLISHED["proj_clip"],
-        },
-        "char_cnn": {
-            "activation": PUBLISHED["activation"],
-            "embedding": {"dim": bilm[CHARACTERS].shape[1]},
-            "filters": [[weight.shape[2], weight.shape[0]] for weight in convolutions],
-            "max_characters_per_token": PUBLISHED["max_characters_per_token"],
-            "n_highway": len(numbered(r"_token_embedder\._highways\._layers\.(\d+)\.weight")),
-        },
-    }
-
-
-def convert_archive(
-    source: str | Path,
-    out: str | Path,
-    *,
-    options: str | Path | None = None,
-    use: str | None = None,
-    dtype: str = "float32",
-    word_splitting: str = "whitespace",
-) -> Path:
-    """
-    Write the ELMo of a task's model of AllenNLP as a folder for the Hub: its biLM and the scalar mixes that it learned.
-    A projection of its vectors (AllenNLP's `projection_dim`) is left behind, with a warning.
-
-    Args:
-        source: the `model.tar.gz`, or its folder unpacked.
-        out: the folder to write; it must not exist.
-        options, use: as in [`read_archive`].
-        dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the weights in the folder.
-        word_splitting: how the tokenizer splits text, an argument of [`ElmoTokenizer`].
-
-    Returns:
-        `out`.
-
-    Raises:
-        FileExistsError: `out` exists.
-        FileNotFoundError, ValueError: as [`read_archive`], or an archive is not safe to open.
-    """
-    require_dtype(dtype)
-    require_absent(Path(out))
-    with opened(source, lambda name: name in (CONFIG, WEIGHTS) or _is_options(name)) as folder:
-        found = read_archive(folder, options, use)
-        told = {"scripts": found.scripts} if found.scripts else {}
-        tokenizer = ElmoTokenizer(word_splitting=word_splitting, max_word_length=found.config.max_word_length, **told)
-        model = model_of(found.config, found.arrays, dtype)
-        how = {"source_format": "the archive of a task's model of AllenNLP", "scalar_mixes": found.mixes}
-        how["left_behind"] = found.left_behind
-        written = write_checkpoint(out, model, tokenizer, [*packed(source), *found.files], **how)
-    if found.left_behind:
-        tensors = ", ".join(f"{name} {shape}" for name, shape in found.left_behind.items())
-        logger.warning(
-            f"{source}: left behind is what projected ELMo's vectors in the task (projection_dim), {tensors}. "
-            f"The checkpoint gives them as they were before, with {found.config.hidden_size} numbers."
-        )
-    return written
+    projections = numbered("_elmo_lstm.forward_layer_{}.state_projection.weight")
+    return published_options(
+        char_size=bilm[CHARACTERS].shape[1],
+        filters=[[shape[2], shape[0]] for shape in numbered("_token_embedder.char_conv_{}.weight")],
+        num_highways=len(numbered("_token_embedder._highways._layers.{}.weight")),
+        num_layers=len(projections),
+        cell_size=projections[0][1],
+        projection_size=projections[0][0],
+    )

@@ -11,19 +11,13 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedModel
 
-from hf_elmo import ElmoForSequenceClassification, ElmoModel
-from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.optional import import_optional
-from hf_elmo.shipped import load_checkpoint, named
+from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.modeling_tasks_elmo import ElmoForSequenceClassification
+from hf_elmo.shipped import located
 
-from .output import new_path, require_absent
+from .checkpoint import new_path, require_absent
 
 INPUTS = ("input_ids", "attention_mask")
-NOT_EXPORTED = {
-    "ElmoForCoreferenceResolution": "a resolver of coreference",
-    "ElmoForQuestionAnswering": "a reader of questions",
-    "ElmoForTokenClassification": "a tagger",
-}
 
 
 def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_hidden_states: bool = False) -> Path:
@@ -32,30 +26,28 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
     side, and the outputs are those of the model.
 
     Inputs: `input_ids` `[batch, words, characters]` and `attention_mask` `[batch, words]`, int64, as the tokenizer
-    makes them; at least one word. Outputs, with names and shapes as in the model's own output: `last_hidden_state` and
-    `pooler_output` of an ElmoModel, and `scalar_mixes.0`, ... where it has several mixes; `logits` of an
-    ElmoForSequenceClassification. Of an ElmoForPreTraining the ElmoModel in it is written. Each call starts from zero
-    state.
+    makes them; at least one word. Outputs, with names and shapes as in the model's own output: `logits` of an
+    ElmoForSequenceClassification. Of any other model the ElmoModel in it is written: `last_hidden_state` and
+    `pooler_output`, and `scalar_mixes.0`, ... if it has several mixes. Each call starts from zero state.
 
     Args:
         model: an ElmoModel, a model with a head over one, or the folder or Hub id of either.
         out: the file to write; it must not exist. It appears once it is written and checked.
-        output_hidden_states: the layers are further outputs: `hidden_states.0`, ...
+        output_hidden_states: add the layers as outputs: `hidden_states.0`, ...
 
     Returns:
         `out`.
 
     Raises:
         FileExistsError: `out` exists.
-        ValueError: the model is not an ELMo, or its mix depends on the batch (`scalar_mix_layer_norm`).
+        ValueError: the numbers of a text would depend on its batch (`scalar_mix_layer_norm`).
         ImportError: onnx or onnxscript is not installed.
     """
+    import onnx
+
     out = Path(out)
-    # torch.onnx uses the second one.
-    onnx, _ = (import_optional(name, "exporting to ONNX", "'hf-elmo[onnx]'") for name in ("onnx", "onnxscript"))
     require_absent(out)
-    graph = _Graph(_exportable(model), output_hidden_states)
-    program = _translate(graph)
+    program = _translate(_Graph(_exportable(model), output_hidden_states))
     with new_path(out) as file:
         program.save(file, external_data=False)
         onnx.checker.check_model(str(file), full_check=True)
@@ -63,22 +55,13 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
 
 
 def _exportable(model: str | Path | PreTrainedModel) -> ElmoModel | ElmoForSequenceClassification:
-    """A copy of the part of a model that can be exported, in float32, on the CPU and in evaluation mode."""
+    """A copy of the part of a model that is exported, in float32, on the CPU and in evaluation mode."""
     if not isinstance(model, PreTrainedModel):
-        with named(model) as place:
-            architectures = AutoConfig.from_pretrained(place).architectures or ()
-        for name in NOT_EXPORTED.keys() & set(architectures):
-            raise ValueError(
-                f"model {str(model)!r} is {NOT_EXPORTED[name]}, which is not exported: export the ElmoModel in it."
-            )
+        architectures = AutoConfig.from_pretrained(located(model)).architectures or ()
         has_head = ElmoForSequenceClassification.__name__ in architectures
         model_class = ElmoForSequenceClassification if has_head else ElmoModel
-        model = load_checkpoint(model_class, model, dtype=torch.float32)
-    if model.config.model_type != ElmoConfig.model_type:
-        raise ValueError(f"model is a {type(model).__name__}, but only ELMo models can be exported.")
-    if kind := NOT_EXPORTED.get(type(model).__name__):
-        raise ValueError(f"model is {kind}, which is not exported: export its elmo, the ElmoModel in it.")
-    if type(model).__name__ != ElmoForSequenceClassification.__name__:
+        model = model_class.from_pretrained(located(model), dtype=torch.float32)
+    if type(model).__name__ != ElmoForSequenceClassification.__name__:  # its class may be that of a checkpoint's code
         model = model.base_model
     return copy.deepcopy(model).to("cpu", torch.float32).eval()
 
@@ -123,7 +106,7 @@ def _translate(graph: _Graph) -> torch.onnx.ONNXProgram:
             verbose=False,
         )
     for node in program.model.graph.all_nodes():
-        node.metadata_props.clear()  # stack traces, with paths of this machine
+        node.metadata_props.clear()  # stack traces, which hold paths
     return program
 
 

@@ -1,16 +1,90 @@
-"""The names of all published models that are converted by name: what each is, and where ELMoForManyLangs' were put."""
+"""The published models that are converted by name: what they are, where their files are, and their download."""
 
-import re
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
 
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, cached_assets_path, get_hf_file_metadata
+from huggingface_hub.file_download import http_get
+from huggingface_hub.utils import WeakFileLock
 
-from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.model_cards import published_card
 
-from .download import PUBLISHED_MODELS, PUBLISHED_TRAININGS
+# Both serve the same files; the second is the older address.
+ALLENNLP = (
+    "https://allennlp.s3.amazonaws.com/models/elmo/",
+    "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/",
+)
+ROSTLAB = tuple(f"{scheme}://rostlab.org/~deepppi/embedding_repo/embedding_models/" for scheme in ("https", "http"))
+NLPL = ("http://vectors.nlpl.eu/repository/11/",)
 
-# Of each language of ELMoForManyLangs its identifier in the repository of word vectors of NLPL, and its name.
-MANYLANGS = {
+
+class Published(NamedTuple):
+    """
+    A published model.
+
+    Attributes:
+        about: what it is, in a few words.
+        files: the paths of its files below each host.
+        hosts: base addresses to try in this order, each ending in "/".
+        word_splitting: how its tokenizer splits text by default.
+    """
+
+    about: str
+    files: tuple[str, ...]
+    hosts: tuple[str, ...] = ALLENNLP
+    word_splitting: str = "lm1b"
+
+
+def _files(folder: str, name: str) -> tuple[str, str]:
+    return f"{folder}/{name}_options.json", f"{folder}/{name}_weights.hdf5"
+
+
+_TRAINING = "2x4096_512_2048cnn_2xhighway_tf_checkpoint"
+PUBLISHED = {
+    "small": Published(
+        "English, cell 1024, 1 Billion Word Benchmark",
+        _files("2x1024_128_2048cnn_1xhighway", "elmo_2x1024_128_2048cnn_1xhighway"),
+    ),
+    "medium": Published(
+        "English, cell 2048, 1 Billion Word Benchmark",
+        _files("2x2048_256_2048cnn_1xhighway", "elmo_2x2048_256_2048cnn_1xhighway"),
+    ),
+    "original": Published(
+        "English, cell 4096, 1 Billion Word Benchmark",
+        _files("2x4096_512_2048cnn_2xhighway", "elmo_2x4096_512_2048cnn_2xhighway"),
+    ),
+    "original-5.5b": Published(
+        "English, cell 4096, 5.5 billion words of Wikipedia and news",
+        _files("2x4096_512_2048cnn_2xhighway_5.5B", "elmo_2x4096_512_2048cnn_2xhighway_5.5B"),
+    ),
+    "portuguese": Published("Portuguese, of AllenNLP's contributed models", _files("contributed/pt", "elmo_pt")),
+    "pubmed": Published(
+        "English, PubMed, of AllenNLP's contributed models",
+        (
+            "contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_options.json",
+            "contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_weights_PubMed_only.hdf5",
+        ),
+    ),
+    "seqvec": Published(
+        "proteins, UniRef50 (SeqVec); each letter is a word",
+        ("seqvec/options.json", "seqvec/weights.hdf5"),
+        ROSTLAB,
+        "characters",
+    ),
+    "original-softmax": Published(
+        "English, the training of the original with its softmax, a TensorFlow checkpoint",
+        (
+            f"{_TRAINING}/options.json",
+            f"{_TRAINING}/model.ckpt-935588.index",
+            f"{_TRAINING}/model.ckpt-935588.data-00000-of-00001",
+            "vocab-2016-09-10.txt",
+        ),
+    ),
+}
+
+# The language of each model of ELMoForManyLangs by its code, and its number in NLPL's repository of word vectors.
+LANGUAGES = {
     "ar": (136, "Arabic"),
     "bg": (137, "Bulgarian"),
     "ca": (138, "Catalan"),
@@ -56,73 +130,79 @@ MANYLANGS = {
     "vi": (178, "Vietnamese"),
     "zh": (179, "Chinese"),
 }
-MANYLANGS_PREFIX = "manylangs-"
-NLPL_HOSTS = ("http://vectors.nlpl.eu/repository/11/",)
-
-ABOUT = {
-    "small": "English, cell 1024, 1 Billion Word Benchmark",
-    "medium": "English, cell 2048, 1 Billion Word Benchmark",
-    "original": "English, cell 4096, 1 Billion Word Benchmark",
-    "original-5.5b": "English, cell 4096, 5.5 billion words of Wikipedia and news",
-    "portuguese": "Portuguese, of AllenNLP's contributed models",
-    "pubmed": "English, PubMed, of AllenNLP's contributed models",
-    "original-softmax": "English, the training of the original with its softmax, a TensorFlow checkpoint",
-    "seqvec": "proteins, UniRef50 (SeqVec); each letter is a word",
+PUBLISHED |= {
+    f"manylangs-{code}": Published(
+        f"{language}, ELMoForManyLangs, {NLPL[0]}{number}.zip", (f"{number}.zip",), NLPL, "whitespace"
+    )
+    for code, (number, language) in LANGUAGES.items()
 }
-
-# The fields of the configuration that the names of AllenNLP's files give, as in 2x1024_128_2048cnn_1xhighway.
-SIZES_OF_A_NAME = ("num_hidden_layers", "cell_size", "projection_size", "num_filters", "num_highway_layers")
-NAMED_SIZES = re.compile(r"(\d+)x(\d+)_(\d+)_(\d+)cnn_(\d+)xhighway")
-# The sizes of published models, where they are known. Of ELMoForManyLangs those of `manylangs.SAMPLE`.
-SIZES = {
-    name: dict(zip(SIZES_OF_A_NAME, map(int, found.groups()), strict=True))
-    for name, (options, *_) in (PUBLISHED_MODELS | PUBLISHED_TRAININGS).items()
-    if (found := NAMED_SIZES.search(options))
-}
-SIZES |= {
-    MANYLANGS_PREFIX + code: dict(zip(SIZES_OF_A_NAME, (2, 4096, 512, 2048, 2), strict=True)) for code in MANYLANGS
-}
-
-
-# The scripts in which the text of these is written, for the warning of others: English, Portuguese, the letters of
-# residues; medicine writes Greek letters, too. What ELMoForManyLangs' models read their characters tell.
-SCRIPTS = {name: ["Latin"] for name in ABOUT} | {"pubmed": ["Greek", "Latin"]}
 
 
 def all_names() -> dict[str, str]:
-    """Each name that `hf-elmo convert` takes, and what it is; of ELMoForManyLangs with its address."""
-    names = {name: ABOUT[name] for name in (*PUBLISHED_MODELS, *PUBLISHED_TRAININGS)}
-    for code, (number, language) in MANYLANGS.items():
-        names[MANYLANGS_PREFIX + code] = f"{language}, ELMoForManyLangs, {NLPL_HOSTS[0]}{number}.zip"
-    return names
+    """Each name that `hf-elmo convert` takes, and what the model is."""
+    return {name: published.about for name, published in PUBLISHED.items()}
 
 
-def default_word_splitting(name: str) -> str:
-    """How the tokenizer of a published model splits text, unless it is told: as the text that the model read."""
-    if manylangs_number(name) is not None:
-        return "whitespace"
-    return "characters" if name == "seqvec" else "lm1b"
-
-
-def manylangs_number(name: str) -> int | None:
-    """The identifier of a model of ELMoForManyLangs by its name; `None` for another name."""
-    found = MANYLANGS.get(name.removeprefix(MANYLANGS_PREFIX)) if name.startswith(MANYLANGS_PREFIX) else None
-    return found and found[0]
-
-
-def require_sizes(config: ElmoConfig, name: str | None) -> None:
-    """Raises ValueError where a configuration has other sizes than the published model of a name, if one is given."""
-    wanted = SIZES.get(name or "", {})
-    found = {field: getattr(config, field) for field in wanted}
-    if other := [field for field in wanted if found[field] != wanted[field]]:
-        theirs, its = (", ".join(f"{field} {sizes[field]}" for field in other) for sizes in (found, wanted))
-        raise ValueError(f"these files are no copy of {name}: they have {theirs}, but {name} has {its}.")
+def published_model(name: str) -> Published:
+    """The published model with a name; ValueError if there is none."""
+    if name not in PUBLISHED:
+        raise ValueError(f"model is {name!r}, but no published model has that name: see hf-elmo convert --list.")
+    return PUBLISHED[name]
 
 
 def page(name: str) -> ModelCard:
-    """The page of a published model, by a name of [`all_names`]."""
-    if manylangs_number(name) is None:
+    """The page about a published model, which its model card includes."""
+    code = name.removeprefix("manylangs-")
+    if code == name:
         return published_card(name)
-    code = name.removeprefix(MANYLANGS_PREFIX)
-    number, language = MANYLANGS[code]
+    number, language = LANGUAGES[code]
     return published_card("manylangs", code=code, language=language, number=str(number))
+
+
+def download(name: str, cache_dir: str | Path | None = None) -> list[Path]:
+    """
+    The files of a published model, downloaded unless they are in the cache. An interrupted download resumes.
+
+    Args:
+        name: a key of [`PUBLISHED`].
+        cache_dir: where the files are kept, in a folder with the model's name; by default the assets folder of
+            huggingface_hub's cache.
+
+    Raises:
+        ValueError: there is no model with that name.
+        ConnectionError: no host serves a file.
+    """
+    model = published_model(name)
+    folder = cached_assets_path("hf_elmo", "conversion", name) if cache_dir is None else Path(cache_dir, name)
+    folder.mkdir(parents=True, exist_ok=True)
+    with WeakFileLock(folder / ".lock"):
+        return [_download(name, model.hosts, path, folder / path.rpartition("/")[2]) for path in model.files]
+
+
+def _download(name: str, hosts: tuple[str, ...], path: str, target: Path) -> Path:
+    errors = []
+    for host in hosts:
+        if target.exists():
+            break
+        try:
+            _fetch(host + path, target)
+        except Exception as error:  # of the Hub's client, of its HTTP library, or of the connection
+            errors.append(f"  {host}{path}: {error}")
+    if not target.exists():
+        raise ConnectionError(
+            "\n".join([f"{target.name} could not be downloaded:", *errors])
+            + f"\nWith a copy of the model's files: hf-elmo convert --model {name} FILES OUT"
+        )
+    return target
+
+
+def _fetch(url: str, target: Path) -> None:
+    """Download one file. The version on the server is part of the name of the partial file: a file that changed is
+    downloaded from its beginning."""
+    metadata = get_hf_file_metadata(url, token=False)
+    server_version = hashlib.sha256((metadata.etag or "").encode()).hexdigest()[:16]
+    partial = target.with_name(f"{target.name}.{server_version}.partial")
+    with partial.open("ab" if metadata.etag else "wb") as file:
+        headers = {"Accept-Encoding": "identity"}
+        http_get(url, file, resume_size=file.tell(), headers=headers, expected_size=metadata.size)
+    partial.replace(target)

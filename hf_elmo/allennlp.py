@@ -7,7 +7,6 @@ gives other vectors the second time. New code is better off with [`hf_elmo.ElmoM
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -16,21 +15,17 @@ from typing import IO, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers.utils import logging
 
-from .conversion.allennlp import import_h5py, read_weights
+from .conversion.allennlp import read_weights
 from .conversion.allennlp_archive import CHARACTERS, bilm_arrays
 from .conversion.checkpoint import model_of
-from .conversion.download import PUBLISHED_MODELS, download_published
-from .modeling_elmo import ElmoModel, State
-from .scalar_mix_elmo import normalize, weighted_sum
+from .conversion.published import PUBLISHED, download
+from .modeling_elmo import ElmoModel, State, normalize, weighted_sum
 from .tokenization_elmo import ElmoTokenizer, words_to_character_ids
-
-logger = logging.get_logger(f"transformers.{__name__}")
 
 DEFAULT_BATCH_SIZE = 64
 _URL = "https://allennlp.s3.amazonaws.com/models/elmo/"
-DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = (_URL + path for path in PUBLISHED_MODELS["original"])
+DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = (_URL + path for path in PUBLISHED["original"].files)
 EMPTY = (3, 0, 1024)  # AllenNLP's layers of a sentence without words
 _BOUNDARIES = torch.tensor(ElmoTokenizer().convert_tokens_to_ids(["<S>", "</S>"]))
 
@@ -100,8 +95,9 @@ class _ElmoBiLm(nn.Module):
             inputs = self.cached_ids[word_inputs] * (word_inputs > 0)[..., None]
         ids, mask = _with_boundaries(inputs)
         state = self._state_of(len(ids)) if self.stateful else None
-        output = self.model(ids, mask, state=state, output_hidden_states=True)
-        self._keep(output.state)
+        output = self.model(ids, mask, state=state, output_hidden_states=True, use_cache=self.stateful)
+        if self.stateful:
+            self._keep(output.state)
         return {"activations": list(output.hidden_states), "mask": mask}
 
     def reset_states(self) -> None:
@@ -141,8 +137,6 @@ class _ScalarMix(nn.Module):
     def __init__(self, mixture_size: int, do_layer_norm: bool, scalar_mix_parameters: list[float] | None) -> None:
         super().__init__()
         values = [0.0] * mixture_size if scalar_mix_parameters is None else scalar_mix_parameters
-        if len(values) != mixture_size:
-            raise ValueError(f"scalar_mix_parameters has {len(values)} numbers, but there are {mixture_size} layers.")
         learned = scalar_mix_parameters is None
         self.do_layer_norm = do_layer_norm
         self.scalar_parameters = nn.ParameterList(nn.Parameter(torch.tensor([float(x)]), learned) for x in values)
@@ -174,13 +168,6 @@ def _without_boundaries(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return values[:, 1:-1] * inner[..., None], inner
 
 
-def _require_axes(name: str, ids: Tensor, axes: tuple[str, ...]) -> None:
-    """Raises ValueError where ids have fewer axes than these."""
-    if ids.dim() < len(axes):
-        must = f"[..., {', '.join(axes)}]"
-        raise ValueError(f"{name} has the shape {list(ids.shape)}, but must be {must}: one sentence is {name}[None].")
-
-
 class Elmo(nn.Module):
     """
     AllenNLP's `Elmo`: a biLM and `num_output_representations` learned mixes of its layers.
@@ -203,8 +190,7 @@ class Elmo(nn.Module):
     state dict that AllenNLP saved is loaded.
 
     Raises:
-        ValueError: `num_output_representations` is under 1; `module` is given beside files, or neither;
-            `scalar_mix_parameters` are not one a layer; or the files are not what they should be.
+        ValueError: the files are not what they should be.
         FileNotFoundError, ConnectionError: there are no such files.
     """
 
@@ -222,16 +208,9 @@ class Elmo(nn.Module):
         module: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        if num_output_representations < 1:
-            raise ValueError(f"num_output_representations is {num_output_representations}, but must be 1 or more.")
-        files = options_file, weight_file
-        if (files != (None, None)) if module is not None else (None in files):
-            raise ValueError(
-                f"options_file is {options_file}, weight_file is {weight_file} and module is "
-                f"{type(module).__name__ if module is not None else None}: give both files, or module and no file."
-            )
-        self._elmo_lstm = module if module is not None else _ElmoBiLm(*files, requires_grad, vocab_to_cache)
-        self._has_cached_vocab = vocab_to_cache is not None
+        if module is None:
+            module = _ElmoBiLm(options_file, weight_file, requires_grad, vocab_to_cache)
+        self._elmo_lstm = module
         self._dropout, self._keep_sentence_boundaries = nn.Dropout(dropout), keep_sentence_boundaries
         self._mixes = [f"scalar_mix_{number}" for number in range(num_output_representations)]
         for name in self._mixes:
@@ -250,17 +229,9 @@ class Elmo(nn.Module):
 
         Returns:
             `elmo_representations`, a list of `[..., words, 2P]`, and `mask` `[..., words]`, bool.
-
-        Raises:
-            ValueError: `inputs` has fewer than three axes, or `word_inputs` fewer than two.
         """
-        _require_axes("inputs", inputs, ("sentences", "words", "50"))
         shape = inputs.shape[:-2]
-        if word_inputs is not None and not self._has_cached_vocab:
-            logger.warning("word_inputs are given, but Elmo was made without vocab_to_cache: inputs are read.")
-            word_inputs = None
         if word_inputs is not None:
-            _require_axes("word_inputs", word_inputs, ("sentences", "words"))
             word_inputs = word_inputs.flatten(0, -2)
         found = self._elmo_lstm(inputs.flatten(0, -3), word_inputs)
         mixes = [getattr(self, name)(found["activations"], found["mask"]) for name in self._mixes]
@@ -322,12 +293,8 @@ class ElmoEmbedder(nn.Module):
     def embed_sentences(
         self, sentences: Iterable[list[str]], batch_size: int = DEFAULT_BATCH_SIZE
     ) -> Iterator[np.ndarray]:
-        """The layers of each sentence, `batch_size` of them at a time; ValueError for fewer than one."""
-        if batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}, but must be 1 or more.")
-        return self._in_batches(iter(sentences), batch_size)
-
-    def _in_batches(self, sentences: Iterator[list[str]], batch_size: int) -> Iterator[np.ndarray]:
+        """The layers of each sentence, `batch_size` of them at a time."""
+        sentences = iter(sentences)
         while batch := list(islice(sentences, batch_size)):
             yield from self.embed_batch(batch)
 
@@ -352,25 +319,18 @@ class ElmoEmbedder(nn.Module):
             use_sentence_keys: the sentence itself is the key; what is before a `/` is a group, as in AllenNLP's files.
 
         Raises:
-            ValueError: there are empty lines, a sentence is there twice or can be no key with `use_sentence_keys`, the
-                format is another one, `batch_size` is less than 1, or `output_file_path` is the input. Nothing is
-                written then.
+            ValueError: there are empty lines (nothing is written then), `output_format` is another one, or with
+                `use_sentence_keys` a sentence is there twice or can be no key of HDF5.
             ImportError: h5py is not installed.
         """
-        h5py = import_h5py()
+        import h5py
+
         if output_format not in ("all", "top", "average"):
             raise ValueError(f"output_format is {output_format!r}, but must be all, top or average.")
-        name = getattr(input_file, "name", None)
-        if isinstance(name, str) and os.path.exists(output_file_path) and os.path.samefile(name, output_file_path):
-            raise ValueError(f"{output_file_path!r} is the input, which would be lost: choose another name.")
         with input_file:
             sentences = [line.strip() for line in input_file]
         if blank := [number for number, sentence in enumerate(sentences) if not sentence]:
             raise ValueError(f"Your input file contains empty lines at indexes {blank}. Please remove them.")
-        if use_sentence_keys and len(set(sentences)) < len(sentences):
-            raise ValueError("A sentence is there twice: leave out use_sentence_keys, and they are keyed by number.")
-        if use_sentence_keys:
-            _require_keys(sentences)
         embedded = self.embed_sentences((sentence.split() for sentence in sentences), batch_size)
         with h5py.File(output_file_path, "w") as file:
             for number, (sentence, layers) in enumerate(zip(sentences, embedded, strict=True)):
@@ -381,47 +341,15 @@ class ElmoEmbedder(nn.Module):
                 index[0] = json.dumps({sentence: str(number) for number, sentence in enumerate(sentences)})
 
 
-def _require_keys(sentences: list[str]) -> None:
-    """Raises ValueError where a sentence, beside those before it, cannot name a dataset of HDF5."""
-    datasets: dict[tuple[str, ...], int] = {}  # the lines by their parts
-    groups: dict[tuple[str, ...], int] = {}  # the first line that needs each
-    for number, sentence in enumerate(sentences, 1):
-        parts = sentence.split("/")
-        path = tuple(part for part in parts if part not in ("", "."))  # a "." is the group in which it stands
-        above = [path[:end] for end in range(1, len(path))]
-        why = None
-        if "\0" in sentence:
-            why = "its name would end at the NUL"
-        elif any("\ud800" <= character <= "\udfff" for character in sentence):
-            why = "UTF-8 has no surrogates"
-        elif parts[-1] in ("", "."):
-            why = "it names a group"
-        elif path in datasets:
-            why = f"line {datasets[path]} has the same key"
-        elif path in groups:
-            why = f"it is a group, in which line {groups[path]} is"
-        elif beneath := [datasets[one] for one in above if one in datasets]:
-            why = f"line {beneath[0]} would be its group, and is a dataset"
-        elif above and above[-1] not in groups and [part for part in parts[:-1] if part][-1] == ".":
-            why = "no group is made by the name of '.'"
-        if why is not None:
-            raise ValueError(
-                f"line {number} of the input, {sentence!r:.100}, cannot be a key, in which / follows a group: {why}. "
-                "Leave out use_sentence_keys, and they are keyed by number."
-            )
-        datasets[path] = number
-        for one in above:
-            groups.setdefault(one, number)
-
-
 def _load(options: str | Path, weights: str | Path, **settings: Any) -> ElmoModel:
     """The model of two files, or of two addresses, with other fields of its configuration."""
     if str(options).startswith("http"):
-        by_path = {model.options: name for name, model in PUBLISHED_MODELS.items()}
-        name = next((name for path, name in by_path.items() if str(options).endswith("/" + path)), None)
-        if name is None or not str(weights).endswith("/" + PUBLISHED_MODELS[name].weights):
+        given = (str(options), str(weights))
+        fitting = (name for name, model in PUBLISHED.items() if all(map(str.endswith, given, model.files)))
+        name = next(fitting, None)
+        if name is None:
             raise ValueError(f"{options}, {weights}: not the addresses of a published model; download both files.")
-        options, weights = download_published(name)
+        options, weights = download(name)
     config, arrays = read_weights(options, weights)
     model = model_of(type(config).from_dict(config.to_dict(), **settings), arrays)
     model.set_trainable()

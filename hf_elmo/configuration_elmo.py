@@ -1,47 +1,111 @@
-"""The configuration of an ELMo model."""
+"""The configuration of ELMo models: the biLM, then the fields of task heads."""
 
-import difflib
-import math
-from dataclasses import fields
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
-from transformers.utils import logging
 
-from .configuration_tasks_elmo import MOST_LAYERS, ElmoTaskFields
-
-logger = logging.get_logger(f"transformers.{__name__}")
-
-VERSION = "0.1.0"  # of hf_elmo; a checkpoint carries the code of the version that wrote it, and says which
-# What `input_ids` hold besides bytes: the 256 bytes are 1 to 256, and 0 fills padded positions.
+VERSION = "0.1.0"  # of hf_elmo; config.json names the version whose code a checkpoint carries
+# What `input_ids` hold: 0 fills padded positions, 1 to 256 are the bytes, and five markers follow.
 SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID = 257, 258, 259, 260, 261
-TOKEN_IDS = {"pad_token_id": 0, "bos_token_id": SENTENCE_BEGIN_ID, "eos_token_id": SENTENCE_END_ID}  # of the format
-SENTENCE_BEGIN_WORD_ID = 2  # where words have vectors of their own
-IGNORE_INDEX = -100  # a label that is none, as torch.nn.CrossEntropyLoss has it
-# Names in a config.json that are neither fields nor attributes.
-NO_FIELDS = {"auto_map", "model_type", "torch_dtype", "transformers_version", "_commit_hash", "_name_or_path"}
-NO_FIELDS |= {"use_cache", "hf_elmo_version"}  # Trainer sets the first on every configuration
-# What scripts for every model give to from_pretrained, and transformers to the configuration.
-NO_FIELDS |= {"attn_implementation", "experts_implementation", "return_unused_kwargs", "_from_auto", "_from_pipeline"}
-# The tokenizer's, which AutoTokenizer gives to the configuration, too.
-NO_FIELDS |= {"word_splitting", "words_file", "character_vocab_file", "vocab_file", "scripts", "split_special_tokens"}
-NO_FIELDS |= {"bos_token", "eos_token", "unk_token", "pad_token", "padding_side", "truncation_side", "model_max_length"}
-NO_FIELDS |= {"add_prefix_space", "clean_up_tokenization_spaces", "do_lower_case", "use_fast"}
-# Fields by the names that AllenNLP gives them.
-OF_ALLENNLP = {"do_layer_norm": "scalar_mix_layer_norm", "num_output_representations": "num_scalar_mixes"}
-OF_ALLENNLP |= {"scalar_mix_parameters": "layer_weights", "dropout": "classifier_dropout"}
-OF_ALLENNLP |= {"requires_grad": "freeze_bilm (the opposite)"}
-OPTIONAL_SIZES = ("classifier_hidden_size", "vocab_size", "word_vocab_size", "word_embedding_size")
-# The character filters of every model that was published: (width in characters, number of filters).
+TOKEN_IDS = {"pad_token_id": 0, "bos_token_id": SENTENCE_BEGIN_ID, "eos_token_id": SENTENCE_END_ID}
+SENTENCE_BEGIN_WORD_ID = 2  # among the ids of words, where words have vectors in the character encoder
+# What `word_vector_ids` hold besides words: padding, the sentence boundaries, and words without a vector.
+BOUNDARY_ID, UNKNOWN_ID, FIRST_VECTOR_ID = 1, 2, 3
+IGNORE_INDEX = -100  # the label of a position without label, as in torch.nn.CrossEntropyLoss
+# The character filters of all published models: (width in characters, number of filters).
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+
+
+@dataclass(kw_only=True)
+class ElmoTaskFields:
+    """
+    The fields of [`ElmoConfig`] that heads read. The biLM reads none of them: one checkpoint of it serves every head.
+
+    Args:
+        use_elmo (`bool`, defaults to `True`): Whether a head reads ELMo. With `False` it reads word vectors alone, as a
+            baseline without a biLM.
+        word_vectors_vocab_size (`int`, *optional*):
+            Rows of an embedding of words beside ELMo, `[x; ELMo]` (paper, section 3.3): the words of the tokenizer and
+            three more (padding, boundaries, unknown words). `None` for ELMo alone.
+        word_vectors_size (`int`, defaults to 100): Size of such a vector.
+        freeze_word_vectors (`bool`, defaults to `False`): Whether these vectors are not trained.
+        elmo_at_output (`bool`, defaults to `False`): Whether a second scalar mix of ELMo is concatenated to the output
+            of the encoder (paper, section 3.3). Needs an `encoder_type`.
+        scalar_mix_l2 (`float`, defaults to 0.0): lambda. In training, lambda * sum(s * s) over the weights s of all
+            learned mixes, before their softmax, is added to the loss (paper, section 3.3).
+        encoder_type (`str`, *optional*):
+            The encoder between word vectors and head: `None`, no encoder; `"bilstm"`; for taggers `"alternating"`,
+            highway LSTMs that read forward and backward in turn (He et al. 2017); for classifiers `"biattentive"`
+            (McCann et al. 2017) and, for pairs of texts, `"esim"` (Chen et al. 2017), which have poolings of their own.
+            For question answering `"attention_flow"` (Clark and Gardner 2018), which is also what `None` means there.
+        encoder_hidden_size (`int`, defaults to 256): Size of each direction of the encoder's LSTMs.
+        encoder_num_layers (`int`, defaults to 1): Layers of the LSTM that reads the word vectors.
+        encoder_dropout (`float`, defaults to 0.5): Dropout on the input of the encoder's LSTMs, and on the second mix
+            of ELMo (paper, section 3.3).
+        encoder_recurrent_dropout (`float`, defaults to 0.0): Dropout on the output of each layer of an alternating
+            encoder, with one mask for all words of a text (Gal and Ghahramani 2016).
+        classifier_pooling (`str`, defaults to `"mean"`): `"mean"`, `"max"`, `"last"` (each direction's final state) or
+            `"attention"` (a mean by learned weights).
+        classifier_hidden_size (`int`, *optional*): Size of a hidden layer in front of the classifier; `None` for none.
+        classifier_dropout (`float`, defaults to 0.5): Dropout on the classifier's input (paper, section 3.3).
+        classifier_text_pairs (`bool`, defaults to `False`): Whether the classifier reads pairs of texts: each by
+            itself, their vectors u and v together as `[u; v; |u - v|; u * v]` (Mou et al. 2016).
+        allow_no_answer (`bool`, defaults to `False`): Whether a question may have no answer in its passage.
+        tagging_crf (`bool`, defaults to `False`): Whether a tagger scores sequences of labels, by a CRF.
+        tagging_scheme (`str`, *optional*): `"IOB1"`, `"IOB2"` or `"BIOES"`: a tagger predicts only sequences that the
+            scheme allows: the most probable of them. The names of the labels (`id2label`) must follow the scheme.
+        tagging_indicator_size (`int`, *optional*): Size of an embedding, concatenated to a word's vector, of whether
+            the labels are about this word, such as the predicate of semantic roles (He et al. 2017). These words have
+            `token_type_ids` 1. `None` for no such embedding.
+        coreference_max_width (`int`, defaults to 30): Words of the widest span that may be a mention (Lee et al. 2017).
+        coreference_spans_per_word (`float`, defaults to 0.4): lambda. For each word of a document, this number of spans
+            is kept as mentions.
+        coreference_max_antecedents (`int`, defaults to 50): Antecedents that are scored for each mention (Lee et al.
+            2018, section 4).
+        coreference_refinements (`int`, defaults to 1): Number of times that a span's vector is updated from its
+            expected antecedent (Lee et al. 2018, section 3); 0 for Lee et al. 2017.
+        coreference_hidden_size (`int`, defaults to 150): Size of the two hidden layers that score mentions and pairs.
+        coreference_feature_size (`int`, defaults to 20): Size of the vectors of widths, distances, speakers, genres.
+        coreference_speakers (`bool`, defaults to `False`): Whether pairs know if their speakers are the same.
+        coreference_num_genres (`int`, *optional*): Genres of documents; `None` for a resolver that knows none.
+    """
+
+    use_elmo: bool = True
+    word_vectors_vocab_size: int | None = None
+    word_vectors_size: int = 100
+    freeze_word_vectors: bool = False
+    elmo_at_output: bool = False
+    scalar_mix_l2: float | int = 0.0
+    encoder_type: Literal["bilstm", "alternating", "biattentive", "esim", "attention_flow"] | None = None
+    encoder_hidden_size: int = 256
+    encoder_num_layers: int = 1
+    encoder_dropout: float | int = 0.5
+    encoder_recurrent_dropout: float | int = 0.0
+    classifier_pooling: Literal["mean", "max", "last", "attention"] = "mean"
+    classifier_hidden_size: int | None = None
+    classifier_dropout: float | int = 0.5
+    classifier_text_pairs: bool = False
+    allow_no_answer: bool = False
+    tagging_crf: bool = False
+    tagging_scheme: Literal["IOB1", "IOB2", "BIOES"] | None = None
+    tagging_indicator_size: int | None = None
+    coreference_max_width: int = 30
+    coreference_spans_per_word: float | int = 0.4
+    coreference_max_antecedents: int = 50
+    coreference_refinements: int = 1
+    coreference_hidden_size: int = 150
+    coreference_feature_size: int = 20
+    coreference_speakers: bool = False
+    coreference_num_genres: int | None = None
 
 
 @strict
 class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     r"""
     The configuration of an [`ElmoModel`] (Peters et al. 2018, *Deep contextualized word representations*). The defaults
-    are those of the published "original" model; a field that cannot be right raises an error that names it.
+    are those of the published "original" model.
 
     Args:
         char_vocab_size (`int`, defaults to 262):
@@ -49,11 +113,11 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             inside a word) and row 0, which is zero and marks a padded position.
         char_units (`str`, defaults to `"bytes"`):
             What a character is: `"bytes"` of UTF-8, or `"unicode"` for characters of a vocabulary that the tokenizer
-            keeps (ELMoForManyLangs). A tokenizer of the other kind is refused where a model meets one.
+            keeps (ELMoForManyLangs).
         char_embedding_size (`int`, defaults to 16): Size of a character's vector.
         char_filters (`list[list[int]]`): One `[width, number]` for each convolution over the characters of a word.
         char_activation (`str`, defaults to `"relu"`): `"relu"` or `"tanh"`, applied after the maximum over positions.
-        num_highway_layers (`int`, defaults to 2): Highway layers (up to 100) from the convolutions to the projection.
+        num_highway_layers (`int`, defaults to 2): Highway layers between convolutions and projection.
         char_projection (`bool`, *optional*):
             Whether a projection to half of `hidden_size` follows. By default it does unless the number of filters
             equals that size, as in the original code.
@@ -67,35 +131,33 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         cell_size (`int`, defaults to 4096): Size of an LSTM's cell.
         cell_projection (`bool`, *optional*):
             Whether the LSTM projects its output to `projection_size`. By default it does unless `cell_size` equals it.
-        num_hidden_layers (`int`, defaults to 2): LSTM layers in each direction, up to 100.
+        num_hidden_layers (`int`, defaults to 2): LSTM layers in each direction.
         cell_clip (`float`, *optional*, defaults to 3.0): Bound on the absolute value of the cell; `None` for no bound.
-        proj_clip (`float`, *optional*, defaults to 3.0): Bound on the projected output; no effect without a projection.
+        proj_clip (`float`, *optional*, defaults to 3.0): Bound on the projected output of the LSTM.
         use_skip_connections (`bool`, defaults to `True`): Whether a layer's input is added to its output from the
             second layer on.
         hidden_dropout (`float`, defaults to 0.0): Dropout on each LSTM layer's input while the biLM is trained.
-        settled_start (`bool`, defaults to `False`): Whether a call starts from a state that is kept with the weights,
-            the mean that other text leaves (`hf_elmo.settle`), instead of zeros, which bilm-tf's training meets once.
+        settled_start (`bool`, defaults to `False`): Whether a call starts from a state that is stored with the weights
+            (`hf_elmo.settle` computes it) instead of zeros.
         layer_weights (`list[float]` or `int`, *optional*):
-            A scalar mix that is fixed: one weight for each of the `num_hidden_layers + 1` layers (used as they are, no
-            softmax), or the number of the only layer to take (negative from the top). `None` for a mix that is learned.
-        num_scalar_mixes (`int`, defaults to 1): Learned mixes made in one pass, up to 100 (the paper uses two for
-            question answering).
+            A fixed scalar mix: one weight for each of the `num_hidden_layers + 1` layers, used without a softmax, or
+            the index of one layer (negative from the top). `None` for a learned mix.
+        num_scalar_mixes (`int`, defaults to 1): Learned mixes of one pass (the paper uses two for question answering).
         scalar_mix_layer_norm (`bool`, defaults to `False`): Whether each layer is normalized before it is mixed.
-        freeze_bilm (`bool`, defaults to `True`): Whether the character CNN and the biLM are left as they are: of an
-            `ElmoModel` the scalar mix is trained, of a model with a head both. (`ElmoForPreTraining` trains the biLM.)
-        vocab_size (`int`, *optional*): Words of the language model's softmax; `None` for a biLM without one. (A model
-            reads characters: `tokenizer.vocab_size`, their number, is `char_vocab_size` here.)
+        freeze_bilm (`bool`, defaults to `True`): Whether the character CNN and the biLM are not trained, only the
+            scalar mix and the head. (`ElmoForPreTraining` trains the biLM in any case.)
+        vocab_size (`int`, *optional*): Words of the language model's softmax; `None` for a biLM without one. The
+            number of characters is `char_vocab_size`.
         num_sampled (`int`, defaults to 8192): Negative words sampled for a training step of the language model.
-        pad_token_id (`int`, defaults to 0): The character that fills a padded position. Part of the format, as are the
-            next two: no other value is taken.
-        bos_token_id (`int`, defaults to 257): The character that stands for the sentence's begin, `<S>`.
-        eos_token_id (`int`, defaults to 258): The character that stands for the sentence's end, `</S>`.
+        pad_token_id (`int`, defaults to 0): The character id of padded positions; fixed, as are the next two.
+        bos_token_id (`int`, defaults to 257): The character id of the sentence's begin, `<S>`.
+        eos_token_id (`int`, defaults to 258): The character id of the sentence's end, `</S>`.
 
-    The fields of tasks' heads are those of [`ElmoTaskFields`].
+    The fields that heads read are those of [`ElmoTaskFields`].
 
     Raises:
-        ValueError: a field has a value that no model can have. (A value of a wrong type raises huggingface_hub's
-            `StrictDataclassFieldValidationError`, as in every configuration of transformers.)
+        ValueError: `hidden_size` is odd, a token id is not the fixed one, or fields contradict each other.
+        huggingface_hub.errors.StrictDataclassFieldValidationError: a field has a wrong type or an unknown choice.
 
     Example:
 
@@ -108,13 +170,13 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
 
     model_type = "elmo"
     _auto_class = "AutoConfig"
-    keys_to_ignore_at_inference = ["hidden_states", "state"]  # noqa: RUF012, transformers reads it so
+    keys_to_ignore_at_inference = ["hidden_states", "scalar_mixes", "state"]  # noqa: RUF012, transformers reads it so
 
     char_vocab_size: int = WORD_PADDING_ID + 1
-    char_units: str = "bytes"
+    char_units: Literal["bytes", "unicode"] = "bytes"
     char_embedding_size: int = 16
     char_filters: list | tuple = PUBLISHED_FILTERS
-    char_activation: str = "relu"
+    char_activation: Literal["relu", "tanh"] = "relu"
     num_highway_layers: int = 2
     char_projection: bool | None = None
     max_word_length: int = 50
@@ -140,39 +202,35 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     eos_token_id: int | None = SENTENCE_END_ID
 
     def __post_init__(self, **kwargs: Any) -> None:
-        self._complete_labels()
-        self._require_token_ids()
-        self.complete()
-        self.warn_of_unknown(kwargs)
-        super().__post_init__(**kwargs | {"hf_elmo_version": VERSION})
-
-    def complete(self) -> None:
-        """Refuses fields that cannot be right (ValueError), and fills in those that follow from others: here, and once
-        more where a model is made, as fields may be set in between. Ids that are part of the format are set back."""
-        for field, number in TOKEN_IDS.items():
-            if getattr(self, field) != number:
-                logger.warning(f"ElmoConfig: {field} stays {number}, {getattr(self, field)!r} has no effect.")
-                setattr(self, field, number)
-        self.char_filters = [list(pair) if isinstance(pair, (list, tuple)) else pair for pair in self.char_filters]
-        self._require_integers()
-        self._require_filters()
-        self._require_floats()
-        self._require_choices()
+        if self.hidden_size % 2:
+            raise ValueError(f"hidden_size is {self.hidden_size}, but must be even: it holds both directions.")
+        for field, value in TOKEN_IDS.items():
+            if getattr(self, field) != value:
+                raise ValueError(f"{field} is {getattr(self, field)}, but must be {value}.")
+        if self.classifier_pooling == "last" and self.encoder_type is None and self.word_vectors_vocab_size is not None:
+            raise ValueError("classifier_pooling is 'last', but word vectors have no final state: set encoder_type.")
+        self.char_filters = [list(pair) for pair in self.char_filters]
         if self.char_projection is None:
             self.char_projection = self.num_filters != self.projection_size or self.word_vocab_size is not None
         if self.cell_projection is None:
             self.cell_projection = self.cell_size != self.projection_size
-        self._require_sizes_that_fit()
-        self._require_layer_weights()
-        self._require_task_fields()
+        if isinstance(self.layer_weights, int):
+            layers = range(self.num_hidden_layers + 1)
+            self.layer_weights = [float(layer == layers[self.layer_weights]) for layer in layers]
+        if self.id2label is None and self.label2id is not None:
+            self.id2label = {int(number): name for name, number in self.label2id.items()}
+        if self.id2label is not None:
+            self.label2id = {name: int(number) for number, name in self.id2label.items()}
+        super().__post_init__(**kwargs | {"hf_elmo_version": VERSION})
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """As in transformers; what `kwargs` change is checked and completed like the rest."""
+        """As in transformers; fields in `kwargs` replace those of the file before other fields are derived from them,
+        and labels in `kwargs` replace both `id2label` and `label2id`."""
         changed = {field.name: kwargs.pop(field.name) for field in fields(cls) if field.name in kwargs}
-        if not kwargs.get("return_unused_kwargs"):  # otherwise they are meant for a model, which refuses what it lacks
-            cls.warn_of_unknown(kwargs)
-        return super().from_dict({**cls._kept(config_dict, changed), **changed}, **kwargs)
+        if changed.keys() & {"id2label", "label2id"}:
+            config_dict = {name: value for name, value in config_dict.items() if name not in ("id2label", "label2id")}
+        return super().from_dict({**config_dict, **changed}, **kwargs)
 
     @property
     def projection_size(self) -> int:
@@ -192,98 +250,5 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     def validate_token_ids(self) -> None:
         """Token ids are characters here, so `vocab_size` (words) says nothing about them."""
 
-    def _refuse(self, field: str, remedy: str) -> None:
-        raise ValueError(f"ElmoConfig: {field} is {getattr(self, field)!r}, but {remedy}.")
 
-    @classmethod
-    def warn_of_unknown(cls, given: dict[str, Any]) -> None:
-        """A field that has no effect is most likely a misspelled one."""
-        known = {field.name for field in fields(cls)} | set(dir(PreTrainedConfig)) | NO_FIELDS
-        for name in sorted(given.keys() - known):
-            others = [one for one in known - NO_FIELDS if one[0] != "_"]
-            nearest = OF_ALLENNLP.get(name) or "".join(difflib.get_close_matches(name, others, n=1, cutoff=0.5))
-            meant = f"; did you mean {nearest}?" if nearest else "."
-            logger.warning(f"ElmoConfig has no field {name} ({given[name]!r} has no effect){meant}")
-
-    def _require_integers(self) -> None:
-        positive = ["char_vocab_size", "char_embedding_size", "max_word_length", "hidden_size", "cell_size"]
-        positive += ["num_sampled", *(field for field in OPTIONAL_SIZES if getattr(self, field) is not None)]
-        for field in positive:
-            if getattr(self, field) < 1:
-                self._refuse(field, "must be 1 or more")
-        for field, least in (("num_hidden_layers", 1), ("num_highway_layers", 0), ("num_scalar_mixes", 1)):
-            if not least <= getattr(self, field) <= MOST_LAYERS:
-                self._refuse(field, f"must be {least} to {MOST_LAYERS}")
-        if self.max_word_length < 3:
-            self._refuse("max_word_length", "must be 3 or more: two word markers and a byte")
-        if self.hidden_size % 2:
-            self._refuse("hidden_size", "must be even: it holds a forward and a backward half")
-        if self.char_vocab_size <= WORD_PADDING_ID:
-            self._refuse("char_vocab_size", "must be 262 or more: 256 bytes, 5 markers and a row for padded positions")
-
-    def _require_token_ids(self) -> None:
-        if self.pad_token_id != 0:
-            self._refuse("pad_token_id", "must be 0: a padded position is a row of zeros")
-        for field, number in (("bos_token_id", SENTENCE_BEGIN_ID), ("eos_token_id", SENTENCE_END_ID)):
-            if getattr(self, field) != number:
-                self._refuse(field, f"must be {number}: the tokenizer writes no other, which would be read as a word")
-
-    def _require_filters(self) -> None:
-        if not self.char_filters:
-            self._refuse("char_filters", "at least one [width, number] is needed")
-        for pair in self.char_filters:
-            if not (isinstance(pair, list) and len(pair) == 2 and all(type(n) is int and n > 0 for n in pair)):
-                self._refuse("char_filters", f"each entry must be [width, number], two positive integers, not {pair!r}")
-            if pair[0] > self.max_word_length:
-                self._refuse("char_filters", f"no width may be over max_word_length, {self.max_word_length}")
-
-    def _require_floats(self) -> None:
-        for field in ("cell_clip", "proj_clip"):
-            value = getattr(self, field)
-            if value is not None and not value > 0:
-                self._refuse(field, "must be over 0, or None for no clipping")
-        if not 0 <= self.hidden_dropout < 1:
-            self._refuse("hidden_dropout", "must be a probability, 0 or more and less than 1")
-
-    def _require_choices(self) -> None:
-        if self.char_activation not in ("relu", "tanh"):
-            self._refuse("char_activation", 'must be "relu" or "tanh"')
-        if self.char_units not in ("bytes", "unicode"):
-            self._refuse("char_units", 'must be "bytes" or "unicode"')
-
-    def _require_sizes_that_fit(self) -> None:
-        if (self.word_vocab_size is None) != (self.word_embedding_size is None):
-            self._refuse("word_embedding_size", f"word_vocab_size is {self.word_vocab_size}: give both or neither")
-        if not self.char_projection and self.word_vocab_size is not None:
-            self._refuse("char_projection", "words with vectors of their own need a projection: use True or None")
-        if not self.char_projection and self.num_filters != self.projection_size:
-            self._refuse(
-                "char_projection",
-                f"the {self.num_filters} char_filters can go without a projection only where half of hidden_size, "
-                f"{self.projection_size}, is their number: use True or None",
-            )
-        if not self.cell_projection and self.cell_size != self.projection_size:
-            self._refuse(
-                "cell_projection",
-                f"a cell_size of {self.cell_size} can go without a projection only where half of hidden_size, "
-                f"{self.projection_size}, equals it: use True or None",
-            )
-
-    def _require_layer_weights(self) -> None:
-        if self.layer_weights is None:
-            return
-        layers = self.num_hidden_layers + 1
-        if isinstance(self.layer_weights, int):
-            if not -layers <= self.layer_weights < layers:
-                self._refuse("layer_weights", f"a single layer must be one of 0 to {layers - 1}")
-            self.layer_weights = [float(layer == self.layer_weights % layers) for layer in range(layers)]
-        if len(self.layer_weights) != layers:
-            self._refuse("layer_weights", f"one weight for each of the {layers} layers is needed")
-        numbers = all(type(weight) in (int, float) and math.isfinite(weight) for weight in self.layer_weights)
-        if not numbers or not any(self.layer_weights):
-            self._refuse("layer_weights", "the weights must be finite numbers, and not all 0")
-        if self.num_scalar_mixes != 1:
-            self._refuse("num_scalar_mixes", "only learned mixes come in numbers: use 1 with layer_weights")
-
-
-__all__ = ["ElmoConfig"]
+__all__ = ["ElmoConfig", "ElmoTaskFields"]

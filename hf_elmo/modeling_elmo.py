@@ -1,54 +1,554 @@
-"""ELMo, from leaf to root: biLM, scalar mix, model (Peters et al. 2018); the characters are in characters_elmo.py."""
+"""ELMo (Peters et al. 2018): packing, LSTM, character CNN, scalar mix, ElmoModel, softmax, ElmoForPreTraining."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.utils import ModelOutput, logging
+from transformers.utils import ModelOutput, can_return_tuple, logging
 
-from .arguments_elmo import model_forward
-from .backends_elmo import is_plain
-from .characters_elmo import ElmoCharacterEncoder
-from .configuration_elmo import WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID, ElmoConfig
-from .lstm_elmo import LstmWeights, State, bilstm_layer, bilstm_layer_padded
-from .packing_elmo import Packing, compact, mean_over, require_state, unpadded_mask, words_mask
-from .scalar_mix_elmo import ElmoScalarMix
+from .configuration_elmo import IGNORE_INDEX, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID, ElmoConfig
 
 logger = logging.get_logger(f"transformers.{__name__}")
-FLOAT32_INSTEAD = "load them with dtype=torch.float32 (and train with fp16=True or bf16=True for mixed precision)."
+
+INTERFACE = 2  # version of the calls to `hf_elmo.kernels`; kernels of another version are not used
+
+State = tuple[Tensor, Tensor]
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    """The package of the faster backends, if a version of hf_elmo with this interface is installed."""
+    try:
+        import hf_elmo.kernels as kernels
+    except ImportError:
+        return None
+    return kernels if kernels.INTERFACE == INTERFACE else None
+
+
+def find_backend(operation: str, *arguments: Any) -> Callable[..., Any] | None:
+    """The function that computes the operation on these arguments faster than plain PyTorch, or `None`."""
+    kernels = _kernels()
+    backend = kernels and kernels.choose(operation, *arguments)
+    return backend and backend.run
+
+
+def unpadded_mask(
+    config: ElmoConfig, input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None
+) -> Tensor:
+    """The unpadded positions of a batch, `[batch, words]`, bool.
+
+    Raises:
+        ValueError: `input_ids` and `inputs_embeds` are both given or both missing, or a shape does not fit.
+    """
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("Specify exactly one of input_ids and inputs_embeds.")
+    name, inputs, size = "input_ids", input_ids, config.row_length
+    if input_ids is None:
+        name, inputs, size = "inputs_embeds", inputs_embeds, config.projection_size
+    if inputs.dim() != 3 or inputs.shape[2] != size:
+        raise ValueError(f"{name} has the shape {list(inputs.shape)}, but must have [batch, words, {size}].")
+    if attention_mask is None:
+        return inputs.new_ones(inputs.shape[:2], dtype=torch.bool) if input_ids is None else (input_ids != 0).any(2)
+    if attention_mask.shape != inputs.shape[:2]:
+        shapes = f"{list(attention_mask.shape)}, but must have {list(inputs.shape[:2])}"
+        raise ValueError(f"attention_mask has the shape {shapes}.")
+    return attention_mask.bool()
+
+
+def words_mask(
+    config: ElmoConfig, mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tensor | None = None
+) -> Tensor:
+    """The positions `[batch, words]`, bool, of `mask` that are words and not sentence boundaries.
+
+    Boundaries are read from `special_tokens_mask`, else from `input_ids`; without either they are the first and the
+    last unpadded position of each row.
+    """
+    if special_tokens_mask is not None:
+        return mask & ~special_tokens_mask.bool()
+    if input_ids is not None:
+        first_character = input_ids[:, :, 1]
+        return mask & (first_character != config.bos_token_id) & (first_character != config.eos_token_id)
+    position = mask.cumsum(1)
+    return mask & (position > 1) & (position < position[:, -1:])
+
+
+def require_labels(labels: Tensor, size: int) -> None:
+    """Raises ValueError for a label outside of 0 to `size` - 1 that is not -100: a negative one would index from the
+    end."""
+    wrong = labels[(labels != IGNORE_INDEX) & ((labels < 0) | (labels >= size))]
+    if len(wrong):
+        raise ValueError(f"labels has {wrong[0].item()}, but must hold 0 to {size - 1}, or {IGNORE_INDEX} for none.")
+
+
+def mean_over(vectors: Tensor, mask: Tensor) -> Tensor:
+    """The mean `[batch, size]` of `[batch, words, size]` over `mask` `[batch, words]`; zero for an empty row."""
+    weights = mask.to(vectors.dtype)
+    return torch.bmm(weights[:, None], vectors)[:, 0] / weights.sum(1, keepdim=True).clamp(min=1)
+
+
+def compact(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Moves the positions of `mask` to the left end of their rows.
+
+    Args:
+        values: `[batch, positions, ...]`.
+        mask: `[batch, positions]`, bool.
+
+    Returns:
+        `[batch, words, ...]`, as long as the longest row, padded with zeros, and its mask `[batch, words]`.
+    """
+    lengths = mask.sum(1)
+    longest = int(lengths.max()) if len(lengths) else 0
+    inside = torch.arange(longest, device=mask.device) < lengths[:, None]
+    return expand(values[mask], inside), inside
+
+
+def expand(packed: Tensor, mask: Tensor) -> Tensor:
+    """Puts `[words, ...]`, row after row, at the positions of `mask` `[batch, positions]`; zeros elsewhere."""
+    return packed.new_zeros(*mask.shape, *packed.shape[1:]).masked_scatter(
+        mask.view(*mask.shape, *[1] * (packed.dim() - 1)), packed
+    )
+
+
+def distinct_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct rows of integers `[n, width]`, and the index `[n]` of each row among them."""
+    # Sorting numbers is far faster than sorting rows, so rows are compared by a hash. Two different rows with the same
+    # hash are rare; then the rows are sorted.
+    _, index = torch.unique((rows * _hash_factors(rows.shape[1], rows.device)).sum(1), return_inverse=True)
+    example = index.new_zeros(int(index.max()) + 1 if len(rows) else 0)
+    example.scatter_(0, index, torch.arange(len(rows), device=rows.device))
+    distinct = rows[example]
+    if torch.equal(distinct[index], rows):
+        return distinct, index
+    return torch.unique(rows, dim=0, return_inverse=True)
+
+
+def _hash_factors(width: int, device: torch.device) -> Tensor:
+    # Powers of an odd constant modulo 2**64 (Knuth's multiplicative hashing), wrapped into int64.
+    powers, power = [], 1
+    for _ in range(width):
+        power = power * 6364136223846793005 % 2**64
+        powers.append(power - 2**64 if power >= 2**63 else power)
+    return torch.tensor(powers, dtype=torch.int64, device=device)
 
 
 @dataclass
-class ElmoModelOutput(ModelOutput):
-    """What [`ElmoModel`] returns; padded positions are zero everywhere.
+class Packing:
+    """The unpadded words of a batch `[batch, words]`, packed: the first words of all rows, the longest row first, then
+    the second words, and so on, as in `torch.nn.utils.rnn.PackedSequence`.
 
     Args:
-        last_hidden_state: `[batch, words, 2P]`, the (first) scalar mix.
-        pooler_output: `[batch, 2P]`, its mean over the words, sentence boundaries and padding left out.
-        hidden_states: the `num_hidden_layers + 1` layers of the biLM, each `[batch, words, 2P]`; layer 0 is `[x; x]`,
-            the word's vector twice, layer j is `[forward_j; backward_j]`. With `output_hidden_states=True`.
-        state: `h [num_hidden_layers, 2, batch, P]` and `c [num_hidden_layers, 2, batch, C]` (axis 1: forward,
-            backward), for the next call's `state=`.
-        scalar_mixes: `num_scalar_mixes` mixes, each `[batch, words, 2P]`, where there are several, else `None`.
+        positions: `[packed]`, the place of each packed word in the flattened batch.
+        reverse: `[packed]`, for each packed word the index of the one at the same distance from the other end of its
+            sentence; the backward direction reads `packed[reverse]`.
+        batch_sizes: the number of rows of each step.
+        rows: `[rows with words]`, the rows of the batch, longest first.
+        shape: `(batch, words)`.
+        in_order: whether `rows` are all rows of the batch in their order.
     """
 
-    last_hidden_state: Tensor | None = None
-    pooler_output: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
+    positions: Tensor
+    reverse: Tensor
+    batch_sizes: list[int]
+    rows: Tensor
+    shape: tuple[int, int]
+    in_order: bool = False
 
-    # `state` and `scalar_mixes` are attributes, but no items of the output: pipelines take items apart by batch rows.
-    def __getattr__(self, name: str) -> object:
-        lost = " A wrapper that rebuilds outputs (accelerate, DDP) kept its items only: call the model inside of it."
-        raise AttributeError(f"this {type(self).__name__} has no {name}." + lost * (name in ("state", "scalar_mixes")))
+    @classmethod
+    @torch.compiler.disable  # the number of words depends on the values of the mask
+    def of(cls, mask: Tensor) -> "Packing":
+        """The packing of the positions in `mask` `[batch, words]`; padding may be anywhere."""
+        batch, words = mask.shape
+        lengths = mask.sum(1).cpu()
+        rows = lengths.sort(descending=True, stable=True).indices
+        rows = rows[lengths[rows] > 0]
+        if not len(rows):
+            empty = torch.zeros(0, dtype=torch.int64, device=mask.device)
+            return cls(empty, empty, [], empty, (batch, words))
+        rows_on_device = rows.to(mask.device)
+        batch_sizes, *indices = _time_major(lengths[rows])
+        row, step, reverse = (index.to(mask.device) for index in indices)
+        # [rows, words]: the places of each row's words in the flattened batch, those of padding last.
+        places = (~mask[rows_on_device]).to(torch.uint8).argsort(dim=1, stable=True) + rows_on_device[:, None] * words
+        in_order = torch.equal(rows, torch.arange(batch))
+        return cls(places[row, step], reverse, batch_sizes, rows_on_device, (batch, words), in_order)
+
+    @classmethod
+    def of_lengths(cls, lengths: list[int], device: torch.device) -> "Packing":
+        """The packing of right-padded rows of these lengths, which are positive and in descending order."""
+        batch_sizes, row, step, reverse = _time_major(torch.tensor(lengths))
+        positions, rows, shape = row * lengths[0] + step, torch.arange(len(lengths)), (len(lengths), lengths[0])
+        return cls(positions.to(device), reverse.to(device), batch_sizes, rows.to(device), shape, in_order=True)
+
+    def join(self, directions: Tensor) -> Tensor:
+        """Concatenates both directions: `[2, packed, P]`, each in its reading order, to `[packed, 2P]`."""
+        forward, backward = directions
+        return torch.cat((forward, backward.index_select(0, self.reverse)), dim=1)
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """`[batch, words, ...]` to `[packed, ...]`."""
+        return padded.flatten(0, 1)[self.positions]
+
+    @torch.compiler.disable  # would be compiled again for each `shape`
+    def pad(self, packed: Tensor) -> Tensor:
+        """`[packed, size]` to `[batch, words, size]`, zeros at padding."""
+        padded = packed.new_zeros(self.shape[0] * self.shape[1], packed.shape[1])
+        return padded.index_copy_(0, self.positions, packed).view(*self.shape, packed.shape[1])
 
 
-class ElmoLSTMLayer(GradientCheckpointingLayer):
-    """One direction of one layer: an LSTM with a projection (Sak et al. 2014), its cell and its output clipped."""
+def _time_major(lengths: Tensor) -> tuple[list[int], Tensor, Tensor, Tensor]:
+    """For rows of descending `lengths`: the number of rows of each step; each packed word's row, step and `reverse`."""
+    inside = torch.arange(int(lengths[0]))[:, None] < lengths
+    step, row = inside.nonzero(as_tuple=True)
+    batch_sizes = inside.sum(1)
+    first = batch_sizes.cumsum(0) - batch_sizes
+    return batch_sizes.tolist(), row, step, first[lengths[row] - 1 - step] + row
+
+
+class LstmWeights(NamedTuple):
+    """The parameters of one direction of one layer, with gate order and names as in `torch.nn.LSTM`."""
+
+    weight_ih: Tensor  # [4C, input]
+    weight_hh: Tensor  # [4C, P]
+    bias: Tensor  # [4C]
+    weight_hr: Tensor | None  # [P, C]; None: no projection, P == C
+
+
+class LstmCall(NamedTuple):
+    """The arguments of [`bilstm_layer`] as backends get them: `inputs`, `hidden` and `cell` already have the types of
+    the computation; the backend casts weights of other types."""
+
+    inputs: Tensor  # [directions, words, input]
+    batch_sizes: Sequence[int]
+    hidden: Tensor  # [directions, rows, P]
+    cell: Tensor  # [directions, rows, C]
+    weights: Sequence[LstmWeights]
+    cell_clip: float | None
+    proj_clip: float | None
+
+
+def clip(x: Tensor, bound: float | None) -> Tensor:
+    """`x` with its absolute value bounded, or `x` itself without a bound."""
+    return x if bound is None else x.clamp(-bound, bound)
+
+
+@torch.compiler.disable  # a graph would be valid for one list of batch sizes only, and slower
+def bilstm_layer(
+    inputs: Tensor,
+    batch_sizes: Sequence[int],
+    state: State,
+    weights: Sequence[LstmWeights],
+    cell_clip: float | None = None,
+    proj_clip: float | None = None,
+) -> tuple[Tensor, State]:
+    """Several independent LSTMs over equally packed words: the directions of one layer of a biLM (Peters et al.
+    2018, section 3.1).
+
+    `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))`, `h = clip(W_hr (sigmoid(o) * tanh(c)))`, each with its own clip;
+    without a projection `h` is not clipped, as in TensorFlow's `LSTMCell`. Gates in the order i, f, g, o of
+    `torch.nn.LSTM`; the forget bias of 1 that TensorFlow adds is part of `bias`.
+
+    Products are computed in the type of `inputs`, or of autocast where it is on, or in float32 (see [`is_multiplied`]);
+    the cell state has at least float32.
+
+    Args:
+        inputs: `[directions, words, input]`, packed, each direction's words in the order in which it reads them.
+        batch_sizes: the number of rows of each step, positive and in descending order, the same for every direction.
+        state: `h [directions, rows, P]` and `c [directions, rows, C]` before the first step.
+        weights: one for each direction, of the same shapes.
+        cell_clip, proj_clip: bounds on the absolute value of `c` and of the projected `h`, or `None`.
+
+    Returns:
+        outputs `[directions, words, P]`, and the state after the last step of each row.
+    """
+    dtype = _product_dtype(inputs)
+    computed = dtype if is_multiplied(dtype, inputs.device) else torch.float32
+    hidden, cell = state[0].to(computed), state[1].to(torch.promote_types(computed, torch.float32))
+    call = LstmCall(inputs.to(computed), batch_sizes, hidden, cell, weights, cell_clip, proj_clip)
+    with torch.autocast(inputs.device.type, enabled=False):
+        outputs, (hidden, cell) = (find_backend("lstm", call) or lstm_directions)(call)
+    return outputs.to(dtype), (hidden.to(dtype), cell)
+
+
+def _product_dtype(inputs: Tensor) -> torch.dtype:
+    # Autocast does not reach into an autograd function, so its type for products is read here.
+    device = inputs.device.type
+    if torch.is_autocast_enabled(device) and inputs.dtype != torch.float64:  # autocast leaves float64 alone
+        return torch.get_autocast_dtype(device)
+    return inputs.dtype
+
+
+def is_multiplied(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether the device has instructions for matrix products of this type. A CPU without them is many times slower."""
+    onednn = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return device.type != "cpu" or dtype.itemsize > 2 or (dtype == torch.bfloat16 and onednn)
+
+
+def lstm_directions(call: LstmCall) -> tuple[Tensor, State]:
+    """[`bilstm_layer`] in plain PyTorch: every device, gradients of any order, forward-mode differentiation."""
+    # A GPU computes all directions in one product. On a CPU one after the other is faster, and copies no weights.
+    together = 1 if call.inputs.device.type == "cpu" else len(call.weights)
+    parts = []
+    for first in range(0, len(call.weights), together):
+        part = slice(first, first + together)
+        weights = _stack(call.weights[part], call.inputs.dtype)
+        clips = call.cell_clip, call.proj_clip
+        parts.append(_loop(call.inputs[part], call.batch_sizes, call.hidden[part], call.cell[part], weights, *clips))
+    outputs, hidden, cell = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    return outputs, (hidden, cell)
+
+
+def _stack(weights: Sequence[LstmWeights], dtype: torch.dtype) -> LstmWeights:
+    """The weights, stacked along a new first axis of directions; those of a single direction are not copied."""
+    stacked = []
+    for tensors in zip(*weights, strict=True):
+        tensors = [None if tensor is None else tensor.to(dtype) for tensor in tensors]
+        if tensors[0] is None:
+            stacked.append(None)
+        else:
+            stacked.append(tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(tensors))
+    return LstmWeights(*stacked)
+
+
+def _loop(
+    inputs: Tensor,
+    batch_sizes: Sequence[int],
+    hidden: Tensor,
+    cell: Tensor,
+    weights: LstmWeights,
+    cell_clip: float | None,
+    proj_clip: float | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Runs all directions in one loop over the steps; one product before it computes the input half of all gates."""
+    input_half = torch.baddbmm(weights.bias.unsqueeze(1), inputs, weights.weight_ih.mT)
+    outputs, finished = [], []
+    for gates in input_half.split(list(batch_sizes), dim=1):
+        if (size := gates.shape[1]) < hidden.shape[1]:  # the last rows have ended
+            finished.append((hidden[:, size:], cell[:, size:]))
+            hidden, cell = hidden[:, :size], cell[:, :size]
+        hidden, cell = _step(gates, hidden, cell, weights, cell_clip, proj_clip)
+        outputs.append(hidden)
+    finished.append((hidden, cell))
+    hidden, cell = (torch.cat(rows[::-1], dim=1) for rows in zip(*finished, strict=True))
+    return torch.cat(outputs, dim=1), hidden, cell
+
+
+def _step(
+    input_half: Tensor,
+    hidden: Tensor,
+    cell: Tensor,
+    weights: LstmWeights,
+    cell_clip: float | None,
+    proj_clip: float | None,
+) -> State:
+    """One step of all directions: from `input_half` `[directions, rows, 4C]` and a state to the next state."""
+    i, f, g, o = torch.baddbmm(input_half, hidden, weights.weight_hh.mT).to(cell.dtype).chunk(4, dim=2)
+    cell = clip(torch.addcmul(f.sigmoid() * cell, i.sigmoid(), g.tanh()), cell_clip)
+    hidden = (o.sigmoid() * cell.tanh()).to(hidden.dtype)
+    if weights.weight_hr is not None:
+        hidden = clip(torch.bmm(hidden, weights.weight_hr.mT), proj_clip)
+    return hidden, cell
+
+
+def bilstm_layer_padded(
+    inputs: Tensor,
+    mask: Tensor,
+    state: State,
+    weights: Sequence[LstmWeights],
+    cell_clip: float | None = None,
+    proj_clip: float | None = None,
+) -> tuple[Tensor, State]:
+    """[`bilstm_layer`] as one `scan` over padded words, for `torch.export`: its graph is valid for any rows and words.
+
+    The state passes padding unchanged, so padding may be anywhere, and the backward direction reads the flipped row.
+
+    Args:
+        inputs, mask: `[directions, rows, words, input]`, and `[directions, rows, words]`, true for words.
+        state, weights, cell_clip, proj_clip: as in [`bilstm_layer`].
+
+    Returns:
+        outputs `[directions, rows, words, P]`, zero at padding, and the state after the last word of each row.
+    """
+    from torch._higher_order_ops.scan import scan  # a private API: imported for exports only
+
+    directions, rows, words, size = inputs.shape
+    weights = _stack(weights, inputs.dtype)
+    gates = torch.baddbmm(
+        weights.bias.unsqueeze(1), inputs.reshape(directions, rows * words, size), weights.weight_ih.mT
+    )
+    gates = gates.reshape(directions, rows, words, gates.shape[-1]).permute(2, 0, 1, 3)
+    if torch.onnx.is_in_onnx_export() or not torch.is_grad_enabled():  # otherwise the backward scan is exported, too
+        gates, weights = gates.detach(), LstmWeights(*(w if w is None else w.detach() for w in weights))
+
+    def step(before, now):  # no annotations: strict export cannot read them
+        (input_half, is_word), (hidden, cell) = now, before
+        new_hidden, new_cell = _step(input_half, hidden, cell, weights, cell_clip, proj_clip)
+        hidden, cell = torch.where(is_word, new_hidden, hidden), torch.where(is_word, new_cell, cell)
+        return (hidden, cell), new_hidden * is_word
+
+    state, outputs = scan(step, (state[0], state[1]), (gates, mask.permute(2, 0, 1).unsqueeze(-1)))
+    return outputs.permute(1, 2, 0, 3), state
+
+
+def is_plain(module: nn.Module, kind: type) -> bool:
+    """Whether a call of the module is `kind.forward` with its parameters and nothing else: no hook, offloading,
+    adapter, parametrization or quantization. Only then may the parameters be read without a call."""
+    if type(module) is not kind or "forward" in vars(module):  # accelerate replaces `forward`
+        return False
+    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    parameters = [parameter for parameter in module._parameters.values() if parameter is not None]
+    return not any(hooks) and all(type(p) in (Tensor, nn.Parameter) and not p.is_meta for p in parameters)
+
+
+def bilm_linear(in_features: int, out_features: int, initial_bias: float = 0.0) -> nn.Linear:
+    """A linear layer of the biLM, which `_init_weights` initializes as the original code does."""
+    layer = nn.Linear(in_features, out_features)  # no subclass: quantizers convert this exact type
+    layer.initial_bias = initial_bias
+    return layer
+
+
+class ElmoHighway(nn.Module):
+    """`g * relu(transform(x)) + (1 - g) * x`, where `g = sigmoid(carry(x))` (Srivastava et al. 2015)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.carry = bilm_linear(size, size, initial_bias=-2.0)
+        self.transform = bilm_linear(size, size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = torch.sigmoid(self.carry(x))
+        return gate * torch.relu(self.transform(x)) + (1 - gate) * x
+
+
+class CharacterWeights(NamedTuple):
+    """The parameters of an [`ElmoCharacterEncoder`] as backends get them."""
+
+    embedding: Tensor  # [vocabulary, size]; row 0 is padding and has no gradient
+    convolutions: Sequence[tuple[Tensor, Tensor]]  # weight [filters, size, width] and bias of each
+    highways: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]  # carry's weight and bias, transform's weight and bias
+    projection: tuple[Tensor, Tensor] | None  # weight [P, filters] and bias
+    word_embedding: Tensor | None  # [words, size]; if given, the last id of a word's row is the word's id
+    activation: Callable[[Tensor], Tensor]
+
+
+class ElmoCharacterEncoder(nn.Module):
+    """A word's vector from its characters: convolutions, maximum over positions, highway layers, projection (Peters et
+    al. 2018, section 3.4; Kim et al. 2016).
+
+    With `config.word_vocab_size` the vector of the word itself is concatenated in front of the filters before they are
+    projected (ELMoForManyLangs); the last id of a word's row is then the id of the word.
+    """
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(config.char_vocab_size, config.char_embedding_size, padding_idx=0)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(config.char_embedding_size, filters, width) for width, filters in config.char_filters
+        )
+        self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
+        self.word_embedding, size = None, config.num_filters
+        if config.word_vocab_size is not None:
+            self.word_embedding = nn.Embedding(config.word_vocab_size, config.word_embedding_size, padding_idx=0)
+            size += config.word_embedding_size
+        self.projection = bilm_linear(size, config.projection_size) if config.char_projection else None
+        self.activation = torch.relu if config.char_activation == "relu" else torch.tanh
+        self.size, self.widest = config.projection_size, max(width for width, _ in config.char_filters)
+        self.characters = slice(None) if self.word_embedding is None else slice(-1)  # columns of a row
+        self.words_at_once = 4096  # bounds the memory of the convolutions; more words at once are not faster
+        self.lengths_together = 4  # words whose lengths differ by less are padded to the same length
+
+    @torch.compiler.disable  # the shapes depend on the distinct words, which differ from batch to batch
+    def forward(self, character_ids: Tensor) -> Tensor:
+        """`[..., characters]` to `[..., P]`; each distinct word is computed once."""
+        words, weights = character_ids.flatten(0, -2), self.plain_weights()
+        backend = weights and find_backend("word-vectors", weights, words)
+        if backend is not None:
+            vectors = backend(weights, words)
+        else:
+            distinct, index = distinct_rows(words)
+            vectors = self.encode(distinct).index_select(0, index)
+        return vectors.unflatten(0, character_ids.shape[:-1])
+
+    def encode(self, words: Tensor) -> Tensor:
+        """The vectors `[words, P]` of distinct words `[words, characters]`."""
+        if not len(words):
+            return self.embedding.weight.new_zeros(0, self.size)
+        characters, weights = words[:, self.characters].contiguous(), self.plain_weights()
+        steps = torch.arange(1, characters.shape[1] + 1, device=words.device)
+        lengths = ((characters != WORD_PADDING_ID) * steps).amax(1)
+        backend = weights and find_backend("character-maxima", weights, characters, lengths)
+        if backend is not None:
+            return self._mix_filters(self.activation(backend(weights, characters, lengths)), words)
+        # Words of similar length are convolved together to save padding. Padding characters have a vector, too, and
+        # take part in the maximum; all windows that contain only padding are equal, so one of them is enough.
+        group, order = (lengths // self.lengths_together).sort(stable=True)
+        parts = characters[order].split(torch.bincount(group).tolist())
+        vectors = torch.cat(
+            [
+                self._convolve(chunk[:, : (index + 1) * self.lengths_together - 1 + self.widest])
+                for index, part in enumerate(parts)
+                for chunk in part.split(self.words_at_once)
+                if len(chunk)
+            ]
+        )
+        return self._mix_filters(vectors, words[order]).index_select(0, order.argsort())
+
+    def plain_weights(self) -> CharacterWeights | None:
+        """The parameters for backends; `None` if a module has to be called (see [`is_plain`])."""
+        embeddings = [self.embedding] if self.word_embedding is None else [self.embedding, self.word_embedding]
+        linear = [layer for highway in self.highways for layer in (highway.carry, highway.transform)]
+        linear += [] if self.projection is None else [self.projection]
+        layers = {nn.Embedding: embeddings, nn.Conv1d: self.convolutions, nn.Linear: linear, ElmoHighway: self.highways}
+        plain = all(is_plain(module, kind) for kind, modules in layers.items() for module in modules)
+        if not plain or nn.modules.module._has_any_global_hook():
+            return None
+        return CharacterWeights(
+            self.embedding.weight,
+            [(layer.weight, layer.bias) for layer in self.convolutions],
+            [(x.carry.weight, x.carry.bias, x.transform.weight, x.transform.bias) for x in self.highways],
+            None if self.projection is None else (self.projection.weight, self.projection.bias),
+            None if self.word_embedding is None else self.word_embedding.weight,
+            self.activation,
+        )
+
+    def encode_all(self, character_ids: Tensor) -> Tensor:
+        """As `forward`, over all positions at once: for `torch.export`, whose graph must not depend on the words."""
+        distinct, index = torch.unique(character_ids.flatten(0, -2), dim=0, return_inverse=True)
+        vectors = self._mix_filters(self._convolve(distinct[:, self.characters]), distinct)
+        return vectors.index_select(0, index).unflatten(0, character_ids.shape[:-1])
+
+    def _convolve(self, characters: Tensor) -> Tensor:
+        x = self.embedding(characters).transpose(1, 2)  # [words, char_embedding_size, characters]
+        return self.activation(torch.cat([_maximum(convolution(x)) for convolution in self.convolutions], dim=1))
+
+    def _mix_filters(self, filters: Tensor, words: Tensor) -> Tensor:
+        for highway in self.highways:
+            filters = highway(filters)
+        if self.word_embedding is not None:
+            filters = torch.cat((self.word_embedding(words[:, -1]), filters), dim=1)
+        return filters if self.projection is None else self.projection(filters)
+
+
+def _maximum(x: Tensor) -> Tensor:
+    """`[n, m, positions]` to `[n, m]`; of equal values the first gets the gradient, as in TensorFlow's pooling."""
+    # amax is faster, but shares the gradient among equal values.
+    return x.max(2).values if x.requires_grad else x.amax(2)
+
+
+class ElmoLSTMLayer(nn.Module):
+    """The parameters of one direction of one layer, an LSTM with a projection (Sak et al. 2014).
+
+    [`ElmoBiLM`] calls the layers of both directions to get their parameters, and runs both directions together. The
+    call lets hooks, adapters and parametrizations take effect.
+    """
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -57,24 +557,28 @@ class ElmoLSTMLayer(GradientCheckpointingLayer):
         self.weight_hh = nn.Parameter(torch.empty(4 * cell, size))
         self.bias = nn.Parameter(torch.empty(4 * cell))
         self.weight_hr = nn.Parameter(torch.empty(size, cell)) if config.cell_projection else None
-        self.cell_clip, self.proj_clip = config.cell_clip, config.proj_clip
+
+    def forward(self, inputs: Tensor) -> LstmWeights:
+        """The parameters; `inputs` are not read (PEFT calls every module with one)."""
+        return LstmWeights(self.weight_ih, self.weight_hh, self.bias, self.weight_hr)
+
+
+class ElmoRecurrence(GradientCheckpointingLayer):
+    """[`bilstm_layer`] with the clips of a model; gradient checkpointing computes it again in the backward pass.
+
+    The tensors of the state are arguments and outputs by themselves: a reentrant checkpoint gives nested ones no
+    gradient.
+    """
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.clips = config.cell_clip, config.proj_clip
 
     def forward(
-        self, inputs: Tensor, batch_sizes: Sequence[int], state: State, beside: Sequence["ElmoLSTMLayer"] = ()
-    ) -> tuple[Tensor, State]:
-        """Packed words `[directions, packed, P]` to the same shape, and the state after each row's last word.
-
-        Layers that run `beside` this one, on the further directions of `inputs`, share its products.
-        """
-        if not batch_sizes:
-            return inputs, state
-        weights = [layer.weights for layer in (self, *beside)]
-        return bilstm_layer(inputs, batch_sizes, state, weights, self.cell_clip, self.proj_clip)
-
-    @property
-    def weights(self) -> LstmWeights:
-        """The parameters as functions take them."""
-        return LstmWeights(self.weight_ih, self.weight_hh, self.bias, self.weight_hr)
+        self, inputs: Tensor, hidden: Tensor, cell: Tensor, batch_sizes: Sequence[int], weights: Sequence[LstmWeights]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        outputs, state = bilstm_layer(inputs, batch_sizes, (hidden, cell), weights, *self.clips)
+        return outputs, *state
 
 
 class ElmoBiLM(nn.Module):
@@ -86,31 +590,39 @@ class ElmoBiLM(nn.Module):
         self.backward_layers = nn.ModuleList(ElmoLSTMLayer(config) for _ in range(config.num_hidden_layers))
         self.dropout = nn.Dropout(config.hidden_dropout)
         self.use_skip_connections = config.use_skip_connections
+        self.recurrences = nn.ModuleList(ElmoRecurrence(config) for _ in range(config.num_hidden_layers))
         self.hidden_size, self.cell_size = config.projection_size, config.cell_size
         starts = [torch.zeros(config.num_hidden_layers, 2, size) for size in (self.hidden_size, self.cell_size)]
         self.initial_hidden, self.initial_cell = map(nn.Parameter, starts) if config.settled_start else (None, None)
 
     def train(self, mode: bool = True) -> "ElmoBiLM":
-        """A frozen biLM is no part of the training: it stays without dropout."""
+        """As in PyTorch, but a frozen biLM stays in evaluation mode, without dropout."""
         return super().train(mode and any(parameter.requires_grad for parameter in self.parameters()))
 
-    @torch.compiler.disable  # as bilstm_layer: a graph would hold one list of batch sizes only
+    @torch.compiler.disable  # as in bilstm_layer: a graph would be valid for one list of batch sizes
     def forward(self, words: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
-        """Both directions of a batch, each over words of its own in the order in which it reads them.
+        """Runs both directions over a batch; they may read different words.
 
         Args:
-            words: `[2, packed, P]`, the forward direction's word vectors and the backward direction's.
-            packing: where words stand in the batch; the same for both.
-            state: as in [`ElmoModelOutput`]; [`initial_state`] when `None`.
+            words: `[2, packed, P]`, the word vectors of the forward and of the backward direction, each in the order
+                in which it reads them.
+            packing: where the words are in the batch, for both directions.
+            state: as in [`ElmoModelOutput`]; by default [`initial_state`].
 
         Returns:
-            each layer's output `[2, packed, P]`, and the state after each row's last word; a row without words keeps
-            its state.
+            the output of each layer `[2, packed, P]`, and the state after each row's last word; a row without words
+            keeps its state.
+
+        Raises:
+            ValueError: the state does not fit the batch.
         """
-        state = self.initial_state(packing.shape[0], words) if state is None else state
+        start = self.initial_state(packing.shape[0], words)
+        state = start if state is None else state
+        if [part.shape for part in state] != [part.shape for part in start]:
+            shapes, expected = ([list(part.shape) for part in parts] for parts in (state, start))
+            raise ValueError(f"state has the shapes {shapes}, but this batch needs {expected}.")
         before = state if packing.in_order else tuple(part[:, :, packing.rows] for part in state)
-        stacks = self.forward_layers, self.backward_layers
-        outputs, after = self._run(stacks, words, packing.batch_sizes, before)
+        outputs, after = self._run((self.forward_layers, self.backward_layers), words, packing.batch_sizes, before)
         after = tuple(new.to(old.dtype) for old, new in zip(before, after, strict=True))
         if packing.in_order:
             return outputs, after
@@ -120,16 +632,16 @@ class ElmoBiLM(nn.Module):
         """As `forward`, over padded words `[batch, words, P]` and their mask `[batch, words]`: for `torch.export`.
 
         Returns:
-            `num_hidden_layers + 1` layers, each `[batch, words, 2P]`, zero where there is no word, and the state.
+            `num_hidden_layers + 1` layers, each `[batch, words, 2P]`, zero at padding, and the state.
         """
         state = self.initial_state(vectors.shape[0], vectors) if state is None else state
         vectors = vectors * mask[:, :, None]
         x, masks = torch.stack((vectors, vectors.flip(1))), torch.stack((mask, mask.flip(1)))
         layers, after = [torch.cat((vectors, vectors), dim=2)], []
-        for number, pair in enumerate(zip(self.forward_layers, self.backward_layers, strict=True)):
-            before, weights = (state[0][number].to(x.dtype), state[1][number]), [layer.weights for layer in pair]
-            output, layer_state = bilstm_layer_padded(x, masks, before, weights, pair[0].cell_clip, pair[0].proj_clip)
-            x = output + x if self.use_skip_connections and number > 0 else output
+        for index, pair in enumerate(zip(self.forward_layers, self.backward_layers, strict=True)):
+            before, weights = (state[0][index].to(x.dtype), state[1][index]), [layer(x) for layer in pair]
+            output, layer_state = bilstm_layer_padded(x, masks, before, weights, *self.recurrences[index].clips)
+            x = output + x if self.use_skip_connections and index > 0 else output
             layers.append(torch.cat((x[0], x[1].flip(1)), dim=2))
             after.append(layer_state)
         return layers, tuple(torch.stack(parts) for parts in zip(*after, strict=True))
@@ -137,16 +649,16 @@ class ElmoBiLM(nn.Module):
     def run_direction(
         self, direction: int, words: Tensor, batch_sizes: Sequence[int], state: State | None = None
     ) -> tuple[list[Tensor], State]:
-        """One of the two stacks alone.
+        """Runs one of the two stacks alone.
 
         Args:
             direction: 0 forward, 1 backward.
             words: `[packed, P]`, word vectors in the order in which this direction reads them.
-            batch_sizes: rows of each step.
-            state: `h [layers, rows, P]` and `c [layers, rows, C]`, the longest row first; as in `forward` when `None`.
+            batch_sizes: the number of rows of each step.
+            state: `h [layers, rows, P]` and `c [layers, rows, C]`, the longest row first; by default [`initial_state`].
 
         Returns:
-            each layer's output `[packed, P]`, and the state after each row's last word.
+            the output of each layer `[packed, P]`, and the state after each row's last word.
         """
         if state is None:
             rows = batch_sizes[0] if batch_sizes else 0
@@ -156,134 +668,139 @@ class ElmoBiLM(nn.Module):
         return [output[0] for output in outputs], tuple(part[:, 0] for part in after)
 
     def initial_state(self, batch: int, like: Tensor) -> State:
-        """Zeros, or the weights' own start, on the device of `like`: `h` of its type, `c` in float32 at least."""
-        shape, wide = (len(self.forward_layers), 2, batch), torch.promote_types(like.dtype, torch.float32)
-        state = like.new_zeros(*shape, self.hidden_size), like.new_zeros(*shape, self.cell_size, dtype=wide)
+        """Zeros, or the learned start, on the device of `like`: `h` of its type, `c` in float32 at least."""
+        shape, cell_type = (len(self.forward_layers), 2, batch), torch.promote_types(like.dtype, torch.float32)
+        state = like.new_zeros(*shape, self.hidden_size), like.new_zeros(*shape, self.cell_size, dtype=cell_type)
         if self.initial_hidden is None:
             return state
-        own = self.initial_hidden, self.initial_cell
-        return tuple(zeros + row[:, :, None].to(zeros) for zeros, row in zip(state, own, strict=True))
+        starts = self.initial_hidden, self.initial_cell
+        return tuple(zeros + start[:, :, None].to(zeros) for zeros, start in zip(state, starts, strict=True))
 
     def _run(
         self, stacks: Sequence[nn.ModuleList], x: Tensor, batch_sizes: Sequence[int], state: State
     ) -> tuple[list[Tensor], State]:
-        """Stacks of layers side by side: `x [stacks, packed, P]`, `state` `[layers, stacks, rows, size]`."""
+        """Runs one or two stacks over `x [stacks, packed, P]`; the state is `[layers, stacks, rows, size]`."""
+        if not batch_sizes:
+            return [x for _ in stacks[0]], state
         outputs, after = [], []
-        for number, layers in enumerate(zip(*stacks, strict=True)):
+        for index, layers in enumerate(zip(*stacks, strict=True)):
             x = self.dropout(x)
-            output, layer_state = self._call(layers, x, batch_sizes, (state[0][number], state[1][number]))
-            # The recurrent state is the layer's own output; the sum goes up the stack only.
-            x = output + x if self.use_skip_connections and number > 0 else output
+            before, weights = (state[0][index], state[1][index]), [layer(x) for layer in layers]
+            output, *layer_state = self.recurrences[index](x, *before, batch_sizes, weights)
+            # The recurrent state is the layer's output without the skip connection; only the next layer gets the sum.
+            x = output + x if self.use_skip_connections and index > 0 else output
             outputs.append(x)
             after.append(layer_state)
         return outputs, tuple(torch.stack(parts) for parts in zip(*after, strict=True))
 
-    @staticmethod
-    def _call(
-        layers: Sequence[ElmoLSTMLayer], x: Tensor, batch_sizes: Sequence[int], state: State
-    ) -> tuple[Tensor, State]:
-        """The layers of all directions in one call, or in a call each where one is more than its weights or watched."""
-        if all(is_plain(layer, ElmoLSTMLayer) for layer in layers) and not nn.modules.module._has_any_global_hook():
-            return layers[0](x, batch_sizes, state, layers[1:])
-        each = [slice(direction, direction + 1) for direction in range(len(layers))]
-        parts = [
-            layer(x[own], batch_sizes, (state[0][own], state[1][own])) for layer, own in zip(layers, each, strict=True)
-        ]
-        hidden, cell = zip(*(part[1] for part in parts), strict=True)
-        return torch.cat([part[0] for part in parts]), (torch.cat(hidden), torch.cat(cell))
+
+class ElmoScalarMix(nn.Module):
+    """`gamma * sum_j softmax(scalars)_j * layer_j` for each mix, or one mix with fixed weights (Peters et al. 2018,
+    section 3.2)."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.layer_norm, self.fixed = config.scalar_mix_layer_norm, config.layer_weights
+        if self.fixed is None:
+            self.scalars = nn.Parameter(torch.zeros(config.num_scalar_mixes, config.num_hidden_layers + 1))
+            self.gamma = nn.Parameter(torch.ones(config.num_scalar_mixes))
+
+    def forward(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Layers `[packed, 2P]`, without padding, to `num_scalar_mixes` mixes of that shape."""
+        if self.layer_norm:
+            layers = [normalize(layer) for layer in layers]
+        if self.fixed is not None:
+            return (sum(weight * layer for weight, layer in zip(self.fixed, layers, strict=True) if weight),)
+        wide = torch.promote_types(self.scalars.dtype, torch.float32)
+        weights = self.gamma[:, None] * torch.softmax(self.scalars, dim=1, dtype=wide).to(self.gamma.dtype)
+        return tuple(weighted_sum(mix, layers) for mix in weights)
+
+
+def weighted_sum(weights: Tensor, layers: Sequence[Tensor]) -> Tensor:
+    """The sum of layers of equal shape, weighted by `weights` `[layers]`."""
+    (first, *others), (total, *layers) = weights.unbind(), layers
+    total = first * total
+    for weight, layer in zip(others, layers, strict=True):
+        total = torch.addcmul(total, weight.to(total.dtype), layer)  # in one pass
+    return total
+
+
+def normalize(layer: Tensor) -> Tensor:
+    """Scales `[packed, size]` to mean 0 and variance 1 over the batch, as AllenNLP does: the batch changes vectors."""
+    values = layer.to(torch.promote_types(layer.dtype, torch.float32))
+    return ((values - values.mean()) * (values.var(correction=0) + 1e-12).rsqrt()).to(layer.dtype)
 
 
 class ElmoPreTrainedModel(PreTrainedModel):
-    """What all ELMo models share: the configuration, the initial weights, loading and saving."""
+    """The base class of all ELMo models: initial weights, loading and saving, freezing."""
 
     config_class = ElmoConfig
     base_model_prefix = "elmo"
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
-    gradient_checkpointing = False  # a head without ELMo may have no layer that runs again: nothing to say, no error
-    _logged_trainable = False
-    _no_split_modules = ["ElmoCharacterEncoder", "ElmoLSTMLayer"]  # noqa: RUF012
-    _keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"bilm\.initial_"]  # noqa: RUF012, in a biLM's checkpoint
-
-    def __init__(self, config: ElmoConfig) -> None:
-        config.complete()
-        super().__init__(config)
-
-    def __init_subclass__(cls, **kwargs: object) -> None:
-        super().__init_subclass__(**kwargs)
-        if "_auto_class" not in vars(cls):  # a user's subclass: its source is not saved with the checkpoint
-            cls._auto_class = None
+    gradient_checkpointing = False  # so that heads without ELMo, with no layer to checkpoint, raise no error
+    _no_split_modules = ["ElmoCharacterEncoder", "ElmoBiLM"]  # noqa: RUF012
+    # A checkpoint may hold these without use: the softmax, a settled start, and a learned mix where the mix is fixed.
+    _keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"bilm\.initial_", r"mix\.(scalars|gamma)$"]  # noqa: RUF012
 
     def post_init(self) -> None:
         super().post_init()
         self.set_trainable()
 
     @classmethod
-    def from_pretrained(cls, *args: object, **kwargs: object) -> "ElmoPreTrainedModel":
-        """As in transformers, but for two things. Loading makes new parameters, so what is not to be trained is said
-        again. And mixes of another number than the checkpoint's are new ones: they belong to a task, not to the biLM.
+    def from_pretrained(cls, *args: object, output_loading_info: bool = False, **kwargs: object) -> Any:
+        """As in transformers. Parameters that are frozen in a new model are frozen after loading, too.
+
+        Raises:
+            ValueError: `config.settled_start` is on, but the checkpoint has no such start.
         """
-        wants_report, lenient = (kwargs.pop(n, False) for n in ("output_loading_info", "ignore_mismatched_sizes"))
-        how = {"output_loading_info": True, "ignore_mismatched_sizes": True, **kwargs}
-        try:
-            model, report = super().from_pretrained(*args, **how)
-        except TypeError as error:  # of the constructor, which transformers gives what is no field
-            cls.config_class.warn_of_unknown({name: kwargs[name] for name in kwargs if f"'{name}'" in str(error)})
-            raise
-        if any("bilm.initial_" in name for name in report["missing_keys"]):
-            raise ValueError("settled_start is True, but the checkpoint has no such state: hf_elmo.settle makes one.")
-        others = [place for place in report["mismatched_keys"] if "scalar_mix." not in place[0]]
-        if others and not lenient:
-            raise RuntimeError(
-                "the checkpoint's weights have other shapes than the configuration's: "
-                + ", ".join(f"{name} {list(here)}, not {list(wanted)}" for name, here, wanted in sorted(others))
-                + "; give the fields that it was saved with, or ignore_mismatched_sizes=True for new weights."
+        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        if any("bilm.initial_" in key for key in info["missing_keys"]):
+            raise ValueError("settled_start is True, but the checkpoint has no start: hf_elmo.settle computes one.")
+        model.set_trainable()  # loading has replaced the parameters
+        trained = model.num_parameters(only_trainable=True)
+        if info["missing_keys"] and model.base_model is not model and trained < model.num_parameters() / 2:
+            logger.warning_once(
+                f"{trained:,} of {model.num_parameters():,} parameters are trained, those of a new head. With a frozen "
+                "biLM, a head needs a learning rate of about 1e-3; the default of TrainingArguments is 5e-5."
             )
-        model.set_trainable()
-        return (model, report) if wants_report else model
+        return (model, info) if output_loading_info else model
+
+    def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
+        # A checkpoint with another number of mixes loads, with new mixes: they belong to a task, not to the biLM.
+        mixes = {mismatch for mismatch in loading_info.mismatched_keys if "scalar_mix." in mismatch[0]}
+        loading_info.mismatched_keys -= mixes
+        loading_info.missing_keys |= {key for key, *_ in mixes}
+        super()._adjust_missing_and_unexpected_keys(loading_info)
 
     def save_pretrained(self, *args: object, **kwargs: object) -> None:
-        """As in transformers; the code goes along, so that the checkpoint loads where hf_elmo is not installed."""
-        # The configuration may come from a checkpoint of another class, whose files are not written here.
-        self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if self._auto_class else None
+        """As in transformers, with the source files of hf_elmo's classes, so that the checkpoint loads where hf_elmo is
+        not installed."""
+        # A configuration that was loaded with another class may still name the files of that class.
+        self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if self.is_remote_code() else None
         super().save_pretrained(*args, **kwargs)
 
+    @classmethod
+    def is_remote_code(cls) -> bool:
+        """Whether a checkpoint gets the source of the class: that of a class of hf_elmo, not of a user's subclass."""
+        return "_auto_class" in vars(cls)
+
     def set_trainable(self) -> None:
-        """Freezes the character CNN and the biLM, or not, as `config.freeze_bilm` says; the mix always learns."""
+        """Freezes the character CNN and the biLM, or not, as `config.freeze_bilm` says; the mix is always trained."""
         self.base_model.train_bilm(not self.config.freeze_bilm)
 
     def freeze_bilm(self, frozen: bool = True) -> None:
-        """Trains the scalar mix and a head only, the default; and says so in the configuration."""
+        """Trains the scalar mix and a head only, the default; changes `config.freeze_bilm`."""
         self.config.freeze_bilm = frozen
         self.set_trainable()
 
     def unfreeze_bilm(self) -> None:
-        """Trains everything, and says so in the configuration."""
+        """Trains all parameters; changes `config.freeze_bilm`."""
         self.freeze_bilm(False)
 
-    def train(self, mode: bool = True) -> "ElmoPreTrainedModel":
-        """As in PyTorch; the first time says how much there is to train, and warns of weights in float16."""
-        if mode and not self._logged_trainable:
-            self._logged_trainable = self.base_model._logged_trainable = True
-            trained, all_ = (sum(x.numel() for x in self.parameters() if x.requires_grad or every) for every in (0, 1))
-            logger.warning_once(f"{type(self).__name__}: {trained:,} of {all_:,} parameters are trained (freeze_bilm).")
-        if mode and self.dtype == torch.float16:
-            logger.warning_once("The weights are float16, in which training soon ends in NaN: " + FLOAT32_INSTEAD)
-        return super().train(mode)
-
-    def resize_token_embeddings(self, new_num_tokens: int | None = None, *_: object, **__: object) -> nn.Embedding:
-        """The embedding of characters, whose number is part of the format: any other is refused.
-
-        Raises:
-            ValueError: `new_num_tokens` is another number.
-        """
-        embedding = self.get_input_embeddings()
-        if new_num_tokens not in (None, embedding.num_embeddings):
-            raise ValueError(
-                f"new_num_tokens is {new_num_tokens}, but ELMo reads {embedding.num_embeddings} characters, whatever "
-                "the words: no word needs an embedding. Another softmax: ElmoForPreTraining.change_vocabulary."
-            )
-        return embedding
+    def resize_token_embeddings(self, *_: object, **__: object) -> nn.Embedding:
+        """Returns the embedding of characters unchanged: ELMo has no embedding of words that could grow."""
+        return self.get_input_embeddings()
 
     @property
     def dummy_inputs(self) -> dict[str, Tensor]:
@@ -296,7 +813,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """The initial weights of the original code, bilm-tf's training.py. (transformers hands in leaves only.)"""
+        """The initial weights of the original code, bilm-tf's training.py."""
         if isinstance(module, nn.Embedding):
             characters = torch.empty_like(module.weight).uniform_(-1.0, 1.0)
             characters[0] = 0.0  # padded positions
@@ -311,32 +828,49 @@ class ElmoPreTrainedModel(PreTrainedModel):
             init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
             init.constant_(module.bias, module.initial_bias)
         elif isinstance(module, ElmoLSTMLayer):
-            self._init_lstm(module)
+            # TensorFlow keeps both weights in one matrix, and its default bound (Glorot) depends on that matrix's size.
+            cell4, size = module.weight_hh.shape
+            bound = math.sqrt(6 / (2 * size + cell4))
+            init.uniform_(module.weight_ih, -bound, bound)
+            init.uniform_(module.weight_hh, -bound, bound)
+            bias = torch.zeros_like(module.bias)
+            bias[cell4 // 4 : cell4 // 2] = 1.0  # the forget gate's
+            init.copy_(module.bias, bias)
+            if module.weight_hr is not None:
+                init.xavier_uniform_(module.weight_hr)
         elif isinstance(module, ElmoScalarMix) and module.fixed is None:
             init.zeros_(module.scalars)
             init.ones_(module.gamma)
 
-    @staticmethod
-    def _init_lstm(layer: ElmoLSTMLayer) -> None:
-        # TensorFlow keeps both halves in one matrix, and its default (Glorot) looks at that matrix.
-        cell4, size = layer.weight_hh.shape
-        bound = math.sqrt(6 / (2 * size + cell4))
-        init.uniform_(layer.weight_ih, -bound, bound)
-        init.uniform_(layer.weight_hh, -bound, bound)
-        forget_gate = torch.zeros_like(layer.bias)
-        forget_gate[cell4 // 4 : cell4 // 2] = 1.0
-        init.copy_(layer.bias, forget_gate)
-        if layer.weight_hr is not None:
-            init.xavier_uniform_(layer.weight_hr)
+
+@dataclass
+class ElmoModelOutput(ModelOutput):
+    """The output of [`ElmoModel`]; padded positions are zero everywhere.
+
+    Args:
+        last_hidden_state: `[batch, words, 2P]`, the (first) scalar mix.
+        pooler_output: `[batch, 2P]`, its mean over the words, without sentence boundaries and padding.
+        hidden_states: the `num_hidden_layers + 1` layers of the biLM, each `[batch, words, 2P]`; layer 0 is `[x; x]`,
+            the word's vector twice, layer j is `[forward_j; backward_j]`. With `output_hidden_states=True`.
+        scalar_mixes: all `num_scalar_mixes` mixes, each `[batch, words, 2P]`. With `config.num_scalar_mixes > 1`.
+        state: `h [num_hidden_layers, 2, batch, P]` and `c [num_hidden_layers, 2, batch, C]` (axis 1: forward,
+            backward), for the `state` of the next call. With `use_cache=True`.
+    """
+
+    last_hidden_state: Tensor | None = None
+    pooler_output: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    scalar_mixes: tuple[Tensor, ...] | None = None
+    state: tuple[Tensor, Tensor] | None = None
 
 
 class ElmoModel(ElmoPreTrainedModel):
     r"""
-    ELMo without a head: text, as character ids, to one vector a word (Peters et al. 2018).
+    ELMo without a head: from character ids to one vector for each word (Peters et al. 2018).
 
-    A call starts from zero state (but for `config.settled_start`) unless `state=` is given, so the same input gives the
-    same output whatever was read before, alone or in a batch. (AllenNLP and TensorFlow carry the state from call to
-    call: to get their numbers, hand each output's `state` to the next call.)
+    A call starts from zero state (or the learned start of `config.settled_start`) unless `state` is given, so the same
+    input gives the same output, alone or in a batch. (AllenNLP and TensorFlow carry the state from call to call. To
+    reproduce their numbers, pass the `state` of each output to the next call.)
 
     Example:
 
@@ -356,9 +890,6 @@ class ElmoModel(ElmoPreTrainedModel):
         self.char_encoder = ElmoCharacterEncoder(config)
         self.bilm = ElmoBiLM(config)
         self.scalar_mix = ElmoScalarMix(config)
-        if config.layer_weights is not None:  # a checkpoint's learned mix has no place in a fixed one
-            ignored = self._keys_to_ignore_on_load_unexpected
-            self._keys_to_ignore_on_load_unexpected = [*ignored, r"scalar_mix\.(scalars|gamma)"]
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -368,7 +899,7 @@ class ElmoModel(ElmoPreTrainedModel):
     def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.char_encoder.embedding = value
 
-    @model_forward
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -377,6 +908,7 @@ class ElmoModel(ElmoPreTrainedModel):
         state: State | None = None,
         special_tokens_mask: Tensor | None = None,
         output_hidden_states: bool | None = None,
+        use_cache: bool | None = None,
         **kwargs: object,
     ) -> ElmoModelOutput:
         r"""
@@ -386,46 +918,53 @@ class ElmoModel(ElmoPreTrainedModel):
             attention_mask: `[batch, words]`, 1 for words and boundaries, 0 for padding, on either side. By default
                 every position whose `input_ids` are not all zero.
             inputs_embeds: `[batch, words, P]`, word vectors in place of `input_ids`.
-            state: what the last call returned, to go on from there: long documents in pieces, or AllenNLP's numbers.
+            state: the `state` of the last call's output, to continue from there: to read a long document in pieces,
+                or to reproduce AllenNLP's numbers.
             special_tokens_mask: `[batch, words]`, 1 for positions that `pooler_output` leaves out. By default the
                 sentence boundaries: read from `input_ids`; with `inputs_embeds` each row's first and last position.
             output_hidden_states: whether to return the biLM's layers.
+            use_cache: whether to return the `state` for the next call.
 
         Raises:
-            ValueError: an input is missing, given twice, or has a shape that does not fit.
+            ValueError: not exactly one of `input_ids` and `inputs_embeds` is given, or a shape does not fit.
         """
         mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
-        require_state(self.config, state, mask.shape[0])
         words = words_mask(self.config, mask, input_ids, special_tokens_mask)
+        inputs = input_ids if inputs_embeds is None else inputs_embeds
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         if torch.compiler.is_exporting():
-            return self._forward_padded(input_ids, inputs_embeds, mask, state, words, wanted)
-        packing = Packing.of(mask)
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        layers, state = self.read(given.flatten(0, 1)[packing.positions], packing, state)
-        layers = [packing.join(layer) for layer in layers]
-        hidden_states = None
-        if wanted:
-            hidden_states = tuple(packing.pad(layer) for layer in layers)
-            if torch.is_grad_enabled():
-                # Mixed from what is given back, so that a gradient on the way to the output is found there.
-                layers = [layer.flatten(0, 1)[packing.positions] for layer in hidden_states]
-        mixes = tuple(packing.pad(mix) for mix in self.scalar_mix(layers))
-        return self._output(mixes, words, hidden_states, state)
+            layers, state = self.read_padded(inputs, mask, state)
+            hidden_states, mixes = tuple(layers), self.scalar_mix(layers)
+        else:
+            packing = Packing.of(mask)
+            layers, state = self.read(packing.pack(inputs), packing, state)
+            layers, hidden_states = [packing.join(layer) for layer in layers], None
+            if wanted:
+                hidden_states = tuple(packing.pad(layer) for layer in layers)
+                if torch.is_grad_enabled():  # mix the returned tensors, so that they get gradients
+                    layers = [packing.pack(layer) for layer in hidden_states]
+            mixes = tuple(packing.pad(mix) for mix in self.scalar_mix(layers))
+        return ElmoModelOutput(
+            last_hidden_state=mixes[0],
+            pooler_output=mean_over(mixes[0], words),
+            hidden_states=hidden_states if wanted else None,
+            scalar_mixes=mixes if len(mixes) > 1 else None,
+            state=state if use_cache else None,
+        )
 
     @torch.compiler.disable  # the packing differs from batch to batch, and so do the distinct words
     def read(
         self, words: Tensor, packing: Packing, state: State | None = None, numbers: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
         """
-        From words to the layers of the biLM, packed.
+        Computes the layers of the biLM, packed, from words.
 
         Args:
             words: `[n, characters]` integers, or word vectors `[n, P]`.
-            packing: where words stand in the batch.
+            packing: where the words are in the batch.
             state: as in `forward`.
-            numbers: `[2, packed]`, which of `words` the forward and the backward direction read, in their order; by
-                default `words` are the packed words, and each sentence is read from either end.
+            numbers: `[2, packed]`, the indices in `words` of the words that the forward and the backward direction
+                read, in their order; by default `words` are packed, and each sentence is read from both ends.
 
         Returns:
             `num_hidden_layers + 1` layers, each `[2, packed, P]`, the words of each direction in its order (layer 0:
@@ -439,42 +978,27 @@ class ElmoModel(ElmoPreTrainedModel):
         layers, state = self.bilm(vectors, packing, state)
         return [vectors, *layers], state
 
-    def _forward_padded(
-        self,
-        input_ids: Tensor | None,
-        inputs_embeds: Tensor | None,
-        mask: Tensor,
-        state: State | None,
-        words: Tensor,
-        output_hidden_states: bool,
-    ) -> ElmoModelOutput:
-        """`forward` in a graph for any batch and length: every position is computed, padding included."""
-        if self.config.scalar_mix_layer_norm:
-            raise ValueError("scalar_mix_layer_norm is on, but a mix that depends on its batch is not exported.")
-        vectors = inputs_embeds if input_ids is None else self.char_encoder.encode_all(input_ids)
-        layers, state = self.bilm.run_padded(vectors, mask, state)
-        hidden_states = tuple(layers) if output_hidden_states else None
-        return self._output(self.scalar_mix(layers), words, hidden_states, state)
+    def read_padded(self, inputs: Tensor, mask: Tensor, state: State | None = None) -> tuple[list[Tensor], State]:
+        """Computes the layers `[batch, words, 2P]` and the state from `input_ids` or `inputs_embeds`, for export.
 
-    @staticmethod
-    def _output(
-        mixes: tuple[Tensor, ...], words: Tensor, hidden_states: tuple[Tensor, ...] | None, state: State
-    ) -> ElmoModelOutput:
-        output = ElmoModelOutput(mixes[0], mean_over(mixes[0], words), hidden_states)
-        output.state = state
-        output.scalar_mixes = mixes if len(mixes) > 1 else None
-        return output
+        Raises:
+            ValueError: `config.scalar_mix_layer_norm` is on, which would normalize padding, too.
+        """
+        if self.config.scalar_mix_layer_norm:
+            raise ValueError("A model with scalar_mix_layer_norm=True cannot be exported.")
+        vectors = inputs if inputs.is_floating_point() else self.char_encoder.encode_all(inputs)
+        return self.bilm.run_padded(vectors, mask, state)
 
     def word_representations(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: object
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """
-        ELMo as a layer of another network: the vectors of the words alone, without the sentence boundaries.
+        ELMo as a layer of another network: the vectors of the words, without the sentence boundaries.
 
-        Takes what `forward` takes, the tokenizer's whole output, and learns with the network as `config` says.
+        Takes the arguments of `forward`, as the tokenizer returns them.
 
         Returns:
-            `num_scalar_mixes` mixes, each `[batch, words, 2P]`: the words of a row at its left end, zeros after them;
+            `num_scalar_mixes` mixes, each `[batch, words, 2P]`, the words of a row at its left end, padded with zeros;
             and their mask `[batch, words]`.
         """
         output = self(input_ids, attention_mask, **{**kwargs, "return_dict": True})
@@ -484,10 +1008,411 @@ class ElmoModel(ElmoPreTrainedModel):
         return tuple(mix for mix, _ in compacted), compacted[0][1]
 
     def train_bilm(self, trained: bool) -> None:
-        """Lets the character CNN and the biLM learn, or leaves them as they are; the scalar mix learns in any case."""
+        """Trains or freezes the character CNN and the biLM; the scalar mix is trained in any case."""
         for module in (self.char_encoder, self.bilm):
             module.requires_grad_(trained)
             module.train(self.training)
 
 
-__all__ = ["ElmoModel", "ElmoModelOutput", "ElmoPreTrainedModel"]
+# The number of hidden vectors whose logits are in memory at once: few fit a CPU's cache, a GPU is faster with many.
+ROWS_AT_ONCE, ROWS_AT_ONCE_ON_A_GPU = 256, 16384
+WORDS_AT_ONCE = 8192  # the number of words of the vocabulary whose logits are in memory at once
+
+
+class SampledWords(NamedTuple):
+    """Negative words drawn without repetition from the log-uniform distribution over `vocab_size` words.
+
+    `ids` `[num_sampled]` int64, in the order drawn; `num_tries` the number of draws, repetitions included.
+    """
+
+    ids: Tensor
+    num_tries: int
+    vocab_size: int
+
+    def log_expected_count(self, word_ids: Tensor) -> Tensor:
+        """The log of the expected number of times that each word is in such a sample (float32, as `word_ids`).
+
+        With `num_tries` draws a word of probability p is in the sample with probability 1 - (1 - p)^num_tries. As in
+        TensorFlow it is num_tries * p if no draw was a repetition.
+        """
+        probability = log_uniform_probability(word_ids, self.vocab_size)
+        if self.num_tries == len(self.ids):
+            expected = probability * self.num_tries
+        else:
+            expected = -torch.expm1(self.num_tries * torch.log1p(-probability))
+        return expected.log().float()
+
+
+def log_uniform_probability(word_ids: Tensor, vocab_size: int) -> Tensor:
+    """P(k) = (log(k + 2) - log(k + 1)) / log(vocab_size + 1): Zipf's law for words by descending count (float64)."""
+    return torch.log1p(1.0 / (word_ids.double() + 1.0)) / math.log(vocab_size + 1)
+
+
+def sample_words(
+    num_sampled: int, vocab_size: int, device: Any = None, generator: torch.Generator | None = None
+) -> SampledWords:
+    """Draws `num_sampled` different words, fewer than `vocab_size`, as TensorFlow's
+    `log_uniform_candidate_sampler(unique=True)`: one after the other; repetitions are discarded but counted."""
+    # The draw at which each word appears first. More words are drawn until enough different ones have appeared.
+    first = torch.full((vocab_size,), torch.iinfo(torch.int64).max, device=device)
+    draws, drawn = 0, 2 * num_sampled
+    while True:
+        uniform = torch.rand(drawn, dtype=torch.float64, device=device, generator=generator)
+        # floor(e^(u * log(n + 1))) - 1 has the log-uniform distribution; rounding may reach n, hence the bound.
+        words = (torch.exp(uniform * math.log(vocab_size + 1)).long() - 1).clamp_(0, vocab_size - 1)
+        first.scatter_reduce_(0, words, torch.arange(draws, draws + drawn, device=device), "amin")
+        draws += drawn
+        places, ids = first.sort(stable=True)
+        last = int(places[num_sampled - 1])
+        if last < draws:
+            return SampledWords(ids[:num_sampled], last + 1, vocab_size)
+        drawn = draws  # doubles the draws
+
+
+def _exponentiate_(logits: Tensor, true_logits: Tensor, hits: Tensor) -> tuple[Tensor, Tensor]:
+    """Replaces each row of logits in place by `e^(logit - top)`, and by 0 at its hit.
+
+    Args:
+        logits: `[rows, sampled]`, of the negatives.
+        true_logits: `[rows]` float32.
+        hits: `[rows]` int64, the accidental hits: the column of the row's target among the negatives, or -1.
+
+    Returns:
+        `top`, the largest logit of each row, and the sum of its exponentials with that of the target, both `[rows]`
+        float32.
+    """
+    hit_rows = (hits >= 0).nonzero().squeeze(1)
+    logits[hit_rows, hits[hit_rows]] = -math.inf
+    top = torch.maximum(logits.amax(1).float(), true_logits).to(logits.dtype)
+    exponentials = logits.sub_(top[:, None]).exp_()
+    return top.float(), exponentials.sum(1).float() + (true_logits - top.float()).exp()
+
+
+class _SampledSoftmax(torch.autograd.Function):
+    """The sum of the negative log-likelihoods, and its gradients, chunk by chunk over the rows.
+
+    The gradients are computed in the forward pass, while the logits of a chunk are in the cache: nothing of size rows x
+    sampled is stored or computed twice.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden, weight, bias, targets, sampled, dtype):
+        ids, column = sampled.ids, targets.new_full((len(weight),), -1)
+        column[ids] = torch.arange(len(ids), device=ids.device)  # the index of a word in the sample, or -1
+        hidden32, true_weight = hidden.float(), weight[targets].float()
+        true_logits = (hidden32 * true_weight).sum(1) + (bias[targets].float() - sampled.log_expected_count(targets))
+        keys = _with_offset(weight[ids], bias[ids].float() - sampled.log_expected_count(ids), dtype)
+        queries = torch.cat((hidden.to(dtype), hidden.new_ones(len(hidden), 2, dtype=dtype)), dim=1)
+        hits = column[targets]
+        nll, grad_true = torch.empty_like(true_logits), torch.empty_like(true_logits)
+        grad_hidden = torch.empty_like(hidden32)
+        grad_keys = torch.zeros_like(keys.t(), dtype=torch.float32, memory_format=torch.contiguous_format)
+        at_once = _rows_at_once(hidden) * 4 // keys.element_size()  # the same memory for every type
+        for start in range(0, len(hidden), at_once):
+            rows = slice(start, start + at_once)
+            logits = torch.mm(queries[rows], keys.t())
+            top, total = _exponentiate_(logits, true_logits[rows], hits[rows])
+            nll[rows] = total.log() + top - true_logits[rows]
+            grad_true[rows] = torch.expm1(-nll[rows])  # the true word's probability, minus 1
+            grad_hidden[rows] = torch.mm(logits, keys)[:, :-2].float().div_(total[:, None])
+            scaled = (queries[rows].float() / total[:, None]).to(dtype)
+            grad_keys += torch.mm(scaled.t().contiguous(), logits)  # 20 % faster than the transposed product
+        grad_hidden.addcmul_(grad_true[:, None], true_weight)
+        ctx.save_for_backward(hidden, weight, bias, targets, ids, grad_hidden, grad_true, grad_keys)
+        ctx.mark_non_differentiable(nll)
+        return nll.sum(), nll
+
+    @staticmethod
+    def backward(ctx, grad_total, _):
+        if torch.is_grad_enabled():  # create_graph=True: without this error the gradient would be taken for a constant
+            raise RuntimeError("The sampled softmax has no second derivative: call backward without create_graph.")
+        hidden, weight, bias, targets, ids, grad_hidden, grad_true, grad_keys = ctx.saved_tensors
+        grad_true, grad_keys = grad_true * grad_total, grad_keys * grad_total
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+        grad_weight.index_add_(0, targets, grad_true[:, None] * hidden.float())
+        grad_weight.index_add_(0, ids, grad_keys[:-2].t().contiguous())
+        grad_bias = torch.zeros_like(bias, dtype=torch.float32)
+        grad_bias.index_add_(0, targets, grad_true).index_add_(0, ids, grad_keys[-2])
+        grads = (grad_hidden * grad_total, hidden), (grad_weight, weight), (grad_bias, bias)
+        return *(grad.to(like.dtype) for grad, like in grads), None, None, None
+
+
+def _with_offset(weight: Tensor, offset: Tensor, dtype: torch.dtype) -> Tensor:
+    """Weights `[words, size + 2]` whose product with a query that ends with two ones adds `offset`. One column is the
+    offset rounded to `dtype`, one the remainder: rounding to bfloat16 alone would shift a logit by up to 0.03."""
+    rounded = offset.to(dtype)
+    rest = (offset - rounded.float()).to(dtype)
+    return torch.cat((weight.to(dtype), rounded[:, None], rest[:, None]), dim=1)
+
+
+def sampled_softmax_nll(
+    hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, sampled: SampledWords
+) -> tuple[Tensor, Tensor]:
+    """
+    The negative log-likelihood of `targets` by a sampled softmax, as TensorFlow's `sampled_softmax_loss` (Jean et al.
+    2015), with which bilm-tf trains; one sample for all rows.
+
+    The log of a word's expected count in the sample is subtracted from its logit, and a sampled word that is a row's
+    target is no negative of that row.
+
+    Args:
+        hidden: `[rows, size]`, the input of the softmax.
+        weight, bias: `[vocab_size, size]`, `[vocab_size]`.
+        targets: `[rows]` int64 in 0 .. `vocab_size - 1`.
+        sampled: from [`sample_words`].
+
+    Returns:
+        the sum over the rows, which has a gradient, and the values of the rows `[rows]` float32, which have none.
+    """
+    dtype = _product_dtype(hidden)
+    with torch.autocast(hidden.device.type, enabled=False):  # autocast would sum a float32 copy of the exponentials
+        return _SampledSoftmax.apply(hidden, weight, bias, targets, sampled, dtype)
+
+
+def full_softmax_nll(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+    """The negative log-likelihood of `targets` by the full softmax in nats, `[rows]` float32. The arguments are those
+    of [`sampled_softmax_nll`]. Logits exist for one block of rows and words at a time, and the backward pass computes
+    them again, so that memory does not grow with rows x vocabulary."""
+    dtype = _product_dtype(hidden)
+
+    def log_total(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.mm(hidden.to(dtype), weight.to(dtype).t()).float().add_(bias).logsumexp(1)
+
+    blocks = list(zip(weight.split(WORDS_AT_ONCE), bias.split(WORDS_AT_ONCE), strict=True))
+    with torch.autocast(hidden.device.type, enabled=False):
+        log_totals = [
+            torch.stack([checkpoint(log_total, rows, *block, use_reentrant=False) for block in blocks]).logsumexp(0)
+            for rows in hidden.split(_rows_at_once(hidden))
+        ]
+        true_weight = nn.functional.embedding(targets, weight)
+        true_logits = (hidden.to(dtype).float() * true_weight.to(dtype).float()).sum(1) + bias[targets].float()
+    return torch.cat(log_totals) - true_logits
+
+
+def _rows_at_once(hidden: Tensor) -> int:
+    return ROWS_AT_ONCE if hidden.device.type == "cpu" else ROWS_AT_ONCE_ON_A_GPU
+
+
+@dataclass
+class ElmoForPreTrainingOutput(ModelOutput):
+    """The output of [`ElmoForPreTraining`].
+
+    Args:
+        loss: (forward + backward) / 2, nats a word. With `labels`.
+        forward_loss, backward_loss: the mean over this call's words in each direction, nats a word. With `labels`.
+        forward_logits: `[batch, words, vocab_size]`, at each position for the word after it.
+        backward_logits: `[batch, words, vocab_size]`, at each position for the word before it.
+        hidden_states: the biLM's `num_hidden_layers + 1` layers, each `[batch, words, 2P]`. With
+            `output_hidden_states=True`.
+        state: as in [`ElmoModelOutput`]. With `use_cache=True`.
+    """
+
+    loss: Tensor | None = None
+    forward_loss: Tensor | None = None
+    backward_loss: Tensor | None = None
+    forward_logits: Tensor | None = None
+    backward_logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    state: State | None = None
+
+
+class ElmoForPreTraining(ElmoPreTrainedModel):
+    r"""
+    A forward and a backward language model over one character CNN, with one softmax over words for both; it needs
+    `config.vocab_size`.
+
+    The forward LM's output at position k predicts word k + 1 and has read the words up to k; the backward LM's predicts
+    word k - 1 and has read the words from k on. In training the softmax is sampled (`config.num_sampled` words, one
+    sample for all words of a step) unless the vocabulary is no larger than the sample; in evaluation it is full.
+
+    Example:
+
+    ```python
+    >>> from hf_elmo import ElmoForPreTraining, ElmoTokenizer, Vocabulary, neighbor_labels
+
+    >>> tokenizer, model = ElmoTokenizer.from_pretrained(folder), ElmoForPreTraining.from_pretrained(folder)
+    >>> inputs = tokenizer("A river bank .", return_tensors="pt")
+    >>> words = torch.from_numpy(Vocabulary.of(tokenizer).sentence_ids("A river bank .".split()))
+    >>> model(**inputs, labels=neighbor_labels(words[None])).loss.exp()  # perplexity
+    ```"""
+
+    _auto_class = "AutoModelForPreTraining"
+
+    def __init__(self, config: ElmoConfig) -> None:
+        if config.vocab_size is None:
+            raise ValueError("vocab_size is None, but a language model needs it: the number of words of its softmax.")
+        super().__init__(config)
+        self.elmo = ElmoModel(config)
+        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.lm_head = bilm_linear(config.projection_size, config.vocab_size)
+        self.post_init()
+
+    def set_trainable(self) -> None:
+        """Trains all parameters but the mix; `config.freeze_bilm` is for tasks and has no effect here."""
+        self.elmo.train_bilm(True)
+        # The language models do not read the mix. DistributedDataParallel raises an error for a trained parameter
+        # without a gradient.
+        self.elmo.scalar_mix.requires_grad_(False)
+
+    def freeze_bilm(self, frozen: bool = True) -> None:
+        """Trains the softmax only, for example for another vocabulary; the configuration does not change."""
+        self.elmo.train_bilm(not frozen)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        state: State | None = None,
+        labels: Tensor | None = None,
+        backward_input_ids: Tensor | None = None,
+        output_logits: bool | None = None,
+        output_hidden_states: bool | None = None,
+        use_cache: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: object,
+    ) -> ElmoForPreTrainingOutput:
+        r"""
+        Args:
+            input_ids, attention_mask, inputs_embeds, state: as in [`ElmoModel`].
+            labels: `[batch, words, 2]`, at each position the id of the word after it, which the forward LM
+                predicts, and of the word before it, which the backward LM predicts; -100 where there is none.
+                [`neighbor_labels`] makes them.
+            backward_input_ids: `[batch, words, characters]`, the words of the backward LM, if it reads other words
+                than the forward LM: in the order in which it reads them, as many in each row as in `input_ids`. Its
+                labels, logits and hidden states are then in that order, too.
+            output_logits: whether to return the logits of the whole vocabulary; by default where there are no `labels`.
+            output_hidden_states: whether to return the biLM's layers.
+            use_cache: whether to return the `state` for the next call.
+            num_items_in_batch: the number of labels over which the loss is averaged, those of all accumulated steps
+                (Trainer passes it); by default those of this call.
+
+        Raises:
+            ValueError: not exactly one of `input_ids` and `inputs_embeds` is given, or a shape does not fit; a label is
+                not a word's id; or the softmax is sampled and `lm_head` has an adapter, quantized weights, offloading
+                or a hook.
+        """
+        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
+        inputs, losses, logits = input_ids if inputs_embeds is None else inputs_embeds, (None,) * 3, (None,) * 2
+        if torch.compiler.is_exporting():
+            hidden_states, state = self.elmo.read_padded(inputs, mask, state)
+            logits = (self.lm_head(x) * mask[:, :, None] for x in hidden_states[-1].chunk(2, dim=2))
+        else:
+            packing = Packing.of(mask)
+            layers, state = self._read(inputs, packing, state, backward_input_ids)
+            if wanted:  # use the returned tensors, so that they get gradients
+                hidden_states = [packing.pad(layer) for layer in layers]
+                layers = [packing.pack(layer) for layer in hidden_states]
+            directions = layers[-1].chunk(2, dim=1)
+            if labels is not None:
+                losses = self._losses(directions, self._pack_labels(labels, packing), num_items_in_batch)
+            if output_logits or (output_logits is None and labels is None):
+                logits = (packing.pad(self.lm_head(x)) for x in directions)
+        hidden_states = tuple(hidden_states) if wanted else None
+        return ElmoForPreTrainingOutput(*losses, *logits, hidden_states, state if use_cache else None)
+
+    @torch.no_grad()
+    def word_nll(
+        self,
+        input_ids: Tensor,
+        labels: Tensor,
+        attention_mask: Tensor | None = None,
+        state: State | None = None,
+        backward_input_ids: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """The negative log-likelihood of each label in nats by the full softmax, `[batch, words, 2]` float32, 0 where
+        the label is -100; and the state. The arguments are those of `forward`."""
+        packing = Packing.of(unpadded_mask(self.config, input_ids, attention_mask, None))
+        layers, state = self._read(input_ids, packing, state, backward_input_ids)
+        columns = []
+        for hidden, targets in zip(layers[-1].chunk(2, dim=1), self._pack_labels(labels, packing), strict=True):
+            require_labels(targets, self.config.vocab_size)
+            predicted = (targets != IGNORE_INDEX).nonzero().squeeze(1)
+            nll = self._full_nll(hidden[predicted], targets[predicted])
+            columns.append(nll.new_zeros(len(targets)).index_copy(0, predicted, nll))
+        return packing.pad(torch.stack(columns, dim=1)), state
+
+    def _read(
+        self, inputs: Tensor, packing: Packing, state: State | None, backward_input_ids: Tensor | None
+    ) -> tuple[list[Tensor], State]:
+        """The biLM's layers, each `[packed, 2P]`, and the state."""
+        words = packing.pack(inputs)
+        if backward_input_ids is None:
+            layers, state = self.elmo.read(words, packing, state)
+            return [packing.join(layer) for layer in layers], state
+        if backward_input_ids.shape[:2] != packing.shape:
+            raise ValueError(f"backward_input_ids has the shape {list(backward_input_ids.shape)}, unlike input_ids.")
+        # The words of both directions in one call, so that a word that both read is computed once.
+        words = torch.cat((words, packing.pack(backward_input_ids)))
+        numbers = torch.arange(len(words), device=words.device).view(2, -1)
+        layers, state = self.elmo.read(words, packing, state, numbers)
+        return [torch.cat(tuple(layer), dim=1) for layer in layers], state
+
+    def _pack_labels(self, labels: Tensor, packing: Packing) -> Sequence[Tensor]:
+        """The labels `[packed]` of the forward and of the backward LM."""
+        if labels.shape != (*packing.shape, 2):
+            raise ValueError(f"labels has the shape {list(labels.shape)}, but must have {[*packing.shape, 2]}.")
+        return packing.pack(labels).unbind(1)
+
+    @torch.compiler.disable  # the numbers of sampled and of predicted words differ from step to step
+    def _losses(
+        self, directions: Sequence[Tensor], labels: Sequence[Tensor], num_items_in_batch: Tensor | int | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss to train on, and the mean of each direction, without a gradient."""
+        require_labels(torch.cat(tuple(labels)), self.config.vocab_size)
+        sampled = None
+        if self.training and self.config.num_sampled < self.config.vocab_size:
+            sampled = sample_words(self.config.num_sampled, self.config.vocab_size, labels[0].device)
+        predicted = [(targets != IGNORE_INDEX).nonzero().squeeze(1) for targets in labels]
+        hidden = torch.cat([self.dropout(x)[rows] for x, rows in zip(directions, predicted, strict=True)])
+        targets = torch.cat([targets[rows] for targets, rows in zip(labels, predicted, strict=True)])
+        if sampled is None:
+            nll = self._full_nll(hidden, targets)
+            total = nll.sum()
+        elif is_plain(self.lm_head, nn.Linear):
+            total, nll = sampled_softmax_nll(hidden, self.lm_head.weight, self.lm_head.bias, targets, sampled)
+        else:
+            raise ValueError(
+                "lm_head has an adapter, quantized weights or a hook: train with num_sampled = vocab_size."
+            )
+        items = max(1, len(targets)) if num_items_in_batch is None else num_items_in_batch
+        parts = nll.detach().split([len(rows) for rows in predicted])
+        return total / items, *(part.mean() if len(part) else part.sum() for part in parts)
+
+    def _full_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        head = self.lm_head
+        if is_plain(head, nn.Linear):
+            return full_softmax_nll(hidden, head.weight, head.bias, targets)
+        logits = head(hidden).float()
+        return nn.functional.cross_entropy(logits, targets.to(logits.device), reduction="none").to(hidden.device)
+
+
+def neighbor_labels(word_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    """
+    The labels of [`ElmoForPreTraining`] for sentences that both directions read.
+
+    Args:
+        word_ids: `[batch, words]`, the ids of the words in the vocabulary, `<S>` and `</S>` included, or -100.
+        attention_mask: `[batch, words]`, 0 for padding, on either side.
+
+    Returns:
+        `[batch, words, 2]`: the word after each position and the word before it; -100 where there is none.
+    """
+    mask = torch.ones_like(word_ids) if attention_mask is None else attention_mask
+    known = torch.where(mask != 0, word_ids, IGNORE_INDEX)
+    none = known.new_full((len(known), 1), IGNORE_INDEX)
+    labels = torch.stack((torch.cat((known[:, 1:], none), 1), torch.cat((none, known[:, :-1]), 1)), dim=2)
+    return labels.masked_fill((mask == 0)[:, :, None], IGNORE_INDEX)
+
+
+__all__ = [
+    "ElmoForPreTraining",
+    "ElmoForPreTrainingOutput",
+    "ElmoModel",
+    "ElmoModelOutput",
+    "ElmoPreTrainedModel",
+    "ElmoScalarMix",
+    "neighbor_labels",
+]

@@ -1,121 +1,560 @@
-"""What the heads of all tasks share: word vectors beside ELMo, the mixes and their regularization, stored layers."""
+"""Task heads over ELMo, from leaf to root: poolings, encoders, CRF, what heads share, classification, tagging, question
+answering."""
 
+import inspect
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import wraps
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from transformers import initialization as init
-from transformers.utils import logging
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import QuestionAnsweringModelOutput, SequenceClassifierOutput
+from transformers.utils import ModelOutput, can_return_tuple
 
-from .arguments_elmo import as_mask
-from .configuration_elmo import SENTENCE_BEGIN_WORD_ID, ElmoConfig
-from .configuration_tasks_elmo import BOUNDARY_ID, FIRST_VECTOR_ID, UNKNOWN_ID, ElmoTaskFields
-from .crf_elmo import ElmoCRF
-from .encoders_elmo import ElmoHighwayLSTM
-from .lstm_elmo import State
-from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
-from .packing_elmo import Packing, expand, unpadded_mask, words_mask
-from .scalar_mix_elmo import ElmoScalarMix
+from .configuration_elmo import (
+    BOUNDARY_ID,
+    FIRST_VECTOR_ID,
+    IGNORE_INDEX,
+    SENTENCE_BEGIN_ID,
+    SENTENCE_BEGIN_WORD_ID,
+    SENTENCE_END_ID,
+    UNKNOWN_ID,
+    ElmoConfig,
+)
+from .modeling_elmo import (
+    ElmoModel,
+    ElmoPreTrainedModel,
+    ElmoScalarMix,
+    Packing,
+    State,
+    compact,
+    expand,
+    mean_over,
+    words_mask,
+)
 
-logger = logging.get_logger(f"transformers.{__name__}")
 
-ENCODER_FIELDS = "encoder_hidden_size", "encoder_num_layers", "encoder_dropout"
-# Fields of one head each, which have no effect on the others.
-CLASSIFIER_FIELDS = "classifier_pooling", "classifier_hidden_size"
-TAGGER_FIELDS = "tagging_crf", "tagging_scheme", "tagging_indicator_size"
-ANSWER_FIELDS = ("allow_no_answer",)
-COREFERENCE_FIELDS = tuple(field.name for field in fields(ElmoTaskFields) if field.name.startswith("coreference_"))
+def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """The softmax over the last axis of the scores that `mask` (broadcast to their shape) selects; zeros where it
+    selects none."""
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(-1) * mask
+
+
+def attend(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+    """For each vector of `x [batch, n, size]` the mean `[batch, n, size]` of the vectors of `y [batch, m, size]` at
+    `mask [batch, m]`, weighted by dot products."""
+    return masked_softmax(x @ y.mT, mask[:, None]) @ y
+
+
+def max_over(vectors: Tensor, mask: Tensor) -> Tensor:
+    """The maximum `[batch, size]` of `[batch, words, size]` over `mask`; zero where the mask is empty."""
+    if not vectors.shape[1]:
+        return vectors.new_zeros(vectors.shape[0], vectors.shape[2])
+    lowest = torch.finfo(vectors.dtype).min
+    return vectors.masked_fill(~mask[:, :, None], lowest).amax(1) * mask.any(1, keepdim=True)
+
+
+def last_over(vectors: Tensor, mask: Tensor) -> Tensor:
+    """The final state of each direction: the forward half at the last position of `mask`, the backward half at the
+    first."""
+    if not vectors.shape[1]:
+        return vectors.new_zeros(vectors.shape[0], vectors.shape[2])
+    forward, backward = vectors.chunk(2, dim=2)
+    position = torch.arange(mask.shape[1], device=mask.device)
+    last, first = (mask * position).argmax(1), mask.int().argmax(1)
+    rows = torch.arange(mask.shape[0], device=mask.device)
+    return torch.cat((forward[rows, last], backward[rows, first]), dim=1)
+
+
+class RaggedLSTM(nn.LSTM):
+    """A bidirectional `torch.nn.LSTM` over right-padded rows of different lengths."""
+
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, words, input_size]` and the mask `[batch, words]` to `[batch, words, 2 * hidden_size]`, which is
+        undefined at padding."""
+        # Training on a PackedSequence is slow on a CPU: its backward pass allocates the gradient of all steps at each
+        # step. oneDNN runs padded rows.
+        if words.is_cpu and words.dtype == torch.float32 and not torch.is_autocast_enabled("cpu"):
+            return self._forward_padded(words, mask)
+        packing = Packing.of(mask)
+        packed = PackedSequence(words.flatten(0, 1)[packing.positions], torch.tensor(packing.batch_sizes))
+        return packing.pad(super().forward(packed)[0].data)
+
+    def _forward_padded(self, words: Tensor, mask: Tensor) -> Tensor:
+        """Runs the backward direction over rows that are reversed within their lengths, so that padding comes last."""
+        steps = torch.arange(mask.shape[1], device=mask.device)
+        mirrored = torch.where(mask, mask.sum(1, keepdim=True) - 1 - steps, steps)[:, :, None]
+        state = words.new_zeros(1, len(words), self.hidden_size)
+        for layer in range(self.num_layers):
+            words = nn.functional.dropout(words, self.dropout, self.training) if layer else words
+            reversed_words = words.gather(1, mirrored.expand_as(words))
+            outputs = []
+            for suffix, inputs in ((f"_l{layer}", words), (f"_l{layer}_reverse", reversed_words)):
+                names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+                weights = [getattr(self, name + suffix) for name in names]
+                outputs.append(torch.lstm(inputs, (state, state), weights, True, 1, 0.0, self.training, False, True)[0])
+            outputs[1] = outputs[1].gather(1, mirrored.expand_as(outputs[1]))
+            words = torch.cat(outputs, dim=2)
+        return words
+
+
+class ElmoBiLSTM(nn.Module):
+    """A bidirectional LSTM over the words that a mask selects, in their order; zero at all other positions."""
+
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
+        super().__init__()
+        between_layers = dropout if num_layers > 1 else 0.0
+        self.dropout = nn.Dropout(dropout)
+        self.lstm = RaggedLSTM(input_size, hidden_size, num_layers, bidirectional=True, dropout=between_layers)
+
+    @torch.compiler.disable  # the lengths differ from batch to batch
+    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, words, input_size]` and `[batch, words]` to `[batch, words, 2 * hidden_size]`."""
+        words, inside = compact(vectors, mask)
+        if not inside.any():
+            return vectors.new_zeros(*mask.shape, 2 * self.lstm.hidden_size)
+        return expand(self.lstm(self.dropout(words), inside)[inside], mask)
+
+
+class ElmoHighwayLSTM(GradientCheckpointingLayer):
+    """A unidirectional LSTM layer with a highway connection (Zhang et al. 2016; He et al. 2017, section 2.2):
+    `h = r * (o * tanh(c)) + (1 - r) * W x`, where the gate `r` is computed like the other gates."""
+
+    def __init__(self, input_size: int, hidden_size: int, dropout: float) -> None:
+        super().__init__()
+        self.hidden_size, self.dropout = hidden_size, dropout
+        self.weight_ih = nn.Parameter(torch.empty(6 * hidden_size, input_size))  # i, f, g, o, r and the highway's W
+        self.weight_hh = nn.Parameter(torch.empty(5 * hidden_size, hidden_size))  # i, f, g, o, r
+        self.bias = nn.Parameter(torch.empty(6 * hidden_size))
+
+    def forward(self, words: Tensor, batch_sizes: Sequence[int]) -> Tensor:
+        """Packed words `[packed, input_size]`, in reading order, to `[packed, hidden_size]`."""
+        *gates, highway = nn.functional.linear(words, self.weight_ih, self.bias).chunk(6, dim=1)
+        # Under autocast, products have its dtype; the cell, which sums over the words, keeps the dtype of the weights.
+        hidden = highway.new_zeros(batch_sizes[0], self.hidden_size)
+        cell = self.bias.new_zeros(hidden.shape)
+        dropout_mask = nn.functional.dropout(torch.ones_like(hidden), self.dropout, self.training)
+        weight_hh = self.weight_hh.T.to(hidden)
+        steps = zip(*(part.split(batch_sizes) for part in (torch.cat(gates, dim=1), highway)), strict=True)
+        outputs = []
+        for step_gates, step_highway in steps:
+            size = len(step_highway)  # rows that have ended are the last ones
+            i, f, g, o, r = torch.addmm(step_gates, hidden[:size], weight_hh).chunk(5, dim=1)
+            cell = f.sigmoid() * cell[:size] + i.sigmoid() * g.tanh()
+            hidden = torch.lerp(step_highway, (o.sigmoid() * cell.tanh()).to(step_highway), r.sigmoid())
+            hidden = hidden * dropout_mask[:size]
+            outputs.append(hidden)
+        return torch.cat(outputs)
+
+
+class ElmoAlternatingLSTM(nn.Module):
+    """Stacked LSTM layers that read forward and backward in turn, each the output of the layer below (He et al. 2017,
+    section 2.2; Zhou and Xu 2015); zero at positions that the mask leaves out."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int, dropout: float, recurrent_dropout: float
+    ) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        sizes = [input_size, *[hidden_size] * (num_layers - 1)]
+        self.layers = nn.ModuleList(ElmoHighwayLSTM(size, hidden_size, recurrent_dropout) for size in sizes)
+
+    @torch.compiler.disable  # the packing differs from batch to batch
+    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, words, input_size]` and `[batch, words]` to `[batch, words, hidden_size]`."""
+        packing = Packing.of(mask)
+        if not packing.batch_sizes:
+            return vectors.new_zeros(*mask.shape, self.layers[0].hidden_size)
+        words = self.dropout(vectors.flatten(0, 1)[packing.positions])
+        for index, layer in enumerate(self.layers):
+            words = words if index == 0 else words.index_select(0, packing.reverse)
+            words = layer(words, packing.batch_sizes)
+        return packing.pad(words if len(self.layers) % 2 else words.index_select(0, packing.reverse))
+
+
+class ElmoTaskEncoder(nn.Module):
+    """The encoder of a head over `[x; ELMo]`, to whose output ELMo may be concatenated a second time (Peters et al.
+    2018, section 3.3).
+
+    `sizes` are the sizes of the parts of the output. Each part has a forward and a backward half, except the output of
+    an alternating encoder.
+    """
+
+    def __init__(self, config: ElmoConfig, input_size: int) -> None:
+        super().__init__()
+        hidden = config.encoder_hidden_size
+        biattentive, alternating = (config.encoder_type == name for name in ("biattentive", "alternating"))
+        self.feedforward = nn.Linear(input_size, hidden) if biattentive else None
+        layers = hidden if biattentive else input_size, hidden, config.encoder_num_layers, config.encoder_dropout
+        if alternating:
+            self.bilstm = ElmoAlternatingLSTM(*layers, config.encoder_recurrent_dropout)
+        else:
+            self.bilstm = ElmoBiLSTM(*layers)
+        self.dropout = nn.Dropout(config.encoder_dropout)
+        self.sizes = [hidden if alternating else 2 * hidden]
+        if config.elmo_at_output and config.use_elmo:
+            self.sizes.append(config.hidden_size)
+
+    def forward(self, vectors: Tensor, mask: Tensor, output_mix: Tensor | None = None) -> Tensor:
+        """`[batch, words, input_size]`, `[batch, words]` and, with `config.elmo_at_output`, the second mix of ELMo
+        `[batch, words, 2P]` to `[batch, words, sum(sizes)]`."""
+        if self.feedforward is not None:
+            vectors = torch.relu(self.feedforward(self.dropout(vectors)))
+        encoded = self.bilstm(vectors, mask)
+        return encoded if output_mix is None else torch.cat((encoded, self.dropout(output_mix)), dim=2)
+
+
+class ElmoAttentionPooling(nn.Module):
+    """The mean of the vectors of the words by learned weights (Lin et al. 2017; McCann et al. 2017, section 5)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.score = nn.Linear(size, 1)
+
+    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, words, size]` and `[batch, words]` to `[batch, size]`; zero for a row without words."""
+        weights = masked_softmax(self.score(vectors).squeeze(2), mask)
+        return torch.bmm(weights[:, None], vectors)[:, 0]
+
+
+class ElmoBiattention(nn.Module):
+    """Attention of each text over the other text, or of a single text over itself, integrated by a BiLSTM and pooled in
+    four ways: the biattentive classification network (McCann et al. 2017, section 5)."""
+
+    def __init__(self, size: int, hidden_size: int, dropout: float) -> None:
+        super().__init__()
+        self.integrator = ElmoBiLSTM(3 * size, hidden_size, dropout=dropout)
+        self.attention = ElmoAttentionPooling(2 * hidden_size)
+
+    def forward(self, texts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """One text or two, each `[batch, words, size]` with its mask, to `[batch, 8 * hidden_size]` for each text."""
+        pooled = []
+        for (x, mask), (y, other_mask) in zip(texts, texts[::-1], strict=True):
+            attended = attend(x, y, other_mask)
+            z = self.integrator(torch.cat((x, x - attended, x * attended), dim=2), mask)
+            pooled += [max_over(z, mask), mean_over(z, mask), -max_over(-z, mask), self.attention(z, mask)]
+        return torch.cat(pooled, dim=1)
+
+
+class ElmoLocalInference(nn.Module):
+    """Attention between the words of a premise and those of a hypothesis, composed by a BiLSTM and pooled: ESIM (Chen
+    et al. 2017, sections 3.2 and 3.3)."""
+
+    def __init__(self, size: int, hidden_size: int, dropout: float) -> None:
+        super().__init__()
+        self.projection = nn.Linear(4 * size, hidden_size)
+        self.composition = ElmoBiLSTM(hidden_size, hidden_size, dropout=dropout)
+
+    def forward(self, texts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """Two texts, each `[batch, words, size]` with its mask, to `[batch, 8 * hidden_size]`."""
+        pooled = []
+        for (x, mask), (y, other_mask) in zip(texts, texts[::-1], strict=True):
+            attended = attend(x, y, other_mask)
+            compared = torch.cat((x, attended, x - attended, x * attended), dim=2)
+            composed = self.composition(torch.relu(self.projection(compared)), mask)
+            pooled += [mean_over(composed, mask), max_over(composed, mask)]
+        return torch.cat(pooled, dim=1)
+
+
+class ElmoMaxout(nn.Module):
+    """The maximum of several linear maps (Goodfellow et al. 2013): the last layers of the biattentive network."""
+
+    def __init__(self, input_size: int, output_size: int, maps: int = 4) -> None:
+        super().__init__()
+        self.linear = nn.Linear(input_size, output_size * maps)
+        self.maps = maps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[batch, input_size]` to `[batch, output_size]`."""
+        return self.linear(x).unflatten(1, (-1, self.maps)).amax(2)
+
+
+IMPOSSIBLE = -1e4  # added to a score; finite, so that there is a best sequence even where no sequence is allowed
+# The prefixes that continue a chunk of the same type, those that begin a chunk, and those that must be continued.
+_CONTINUES = {"IOB1": "IB", "IOB2": "I", "BIOES": "IE"}
+_BEGINS = {"IOB1": "I", "IOB2": "B", "BIOES": "BS"}
+_OPEN = {"IOB1": "", "IOB2": "", "BIOES": "BI"}
+
+
+def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool], list[list[bool]], list[bool]]:
+    """
+    What a tagging scheme allows: which labels may begin a sentence, which may follow which (`[before][after]`), and
+    which may end it.
+
+    Args:
+        labels: `"O"`, or a prefix and a type, such as `"B-PER"`.
+        scheme: `"IOB1"` (B only between two adjacent chunks of the same type), `"IOB2"` or `"BIOES"`.
+
+    Raises:
+        ValueError: the prefix of a label is not one of the scheme. (Such a label would never be predicted.)
+    """
+    prefixes = {"O", *_BEGINS[scheme], *_CONTINUES[scheme]}
+    parts = [(label.partition("-")[0], label.partition("-")[2]) for label in labels]
+    for label, (prefix, _) in zip(labels, parts, strict=True):
+        if prefix not in prefixes:
+            known = ", ".join(sorted(prefixes))
+            raise ValueError(f"id2label has {label!r}, but the prefixes of tagging_scheme {scheme!r} are {known}.")
+
+    def may_follow(before: tuple[str, str], after: tuple[str, str]) -> bool:
+        in_chunk = before[0] not in ("O", "E", "S") and before[1] == after[1]
+        if before[0] in _OPEN[scheme]:
+            return in_chunk and after[0] in _CONTINUES[scheme]
+        return after[0] == "O" or after[0] in _BEGINS[scheme] or (in_chunk and after[0] in _CONTINUES[scheme])
+
+    starts = [may_follow(("O", ""), after) for after in parts]
+    ends = [prefix not in _OPEN[scheme] for prefix, _ in parts]
+    return starts, [[may_follow(before, after) for after in parts] for before in parts], ends
+
+
+class ElmoCRF(nn.Module):
+    """A linear-chain conditional random field: a sequence of labels is scored by the emission scores of its words and
+    the transition scores of adjacent labels.
+
+    All methods take `emissions [batch, words, labels]` and `mask [batch, words]`, with the words at the left end of
+    each row (`compact` of modeling_elmo.py puts them there), and compute in float32 at least.
+
+    Args:
+        allowed: the result of [`allowed_transitions`]; `None` to allow every sequence.
+        learned: whether transitions have scores. Without, labels depend on each other by `allowed` only.
+    """
+
+    def __init__(self, num_labels: int, allowed: tuple[list, list, list] | None = None, learned: bool = True) -> None:
+        super().__init__()
+        shapes = {"transitions": (num_labels, num_labels), "start": (num_labels,), "end": (num_labels,)}
+        for name, shape in shapes.items():  # transitions: [before, after]
+            self.register_parameter(name, nn.Parameter(torch.empty(shape)) if learned else None)
+        self.allowed = allowed
+
+    def forward(
+        self, emissions: Tensor, mask: Tensor, labels: Tensor | None = None, *, marginals: bool = False
+    ) -> Tensor:
+        """`log_likelihood` with `labels`, `marginals` if asked for, else `decode`: hooks (offloading, pruning) see
+        calls of a module, not of its methods."""
+        if labels is not None:
+            return self.log_likelihood(emissions, mask, labels)
+        return self.marginals(emissions, mask) if marginals else self.decode(emissions, mask)
+
+    def log_likelihood(self, emissions: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """`[batch]`, the log-probability of the labels `[batch, words]` of each row. A label of -100 is unknown: the
+        probability is summed over all labels that the word may have (Tsuboi et al. 2008). A row without words has 0."""
+        known = labels >= 0
+        if not (mask & ~known).any():  # one sequence in each row, whose score needs no sum
+            return self._score(emissions, mask, labels) - self.log_partition(emissions, mask)
+        every_label = torch.arange(emissions.shape[2], device=labels.device)
+        possible = (labels[:, :, None] == every_label) | ~known[:, :, None]
+        return self.log_partition(emissions, mask, possible) - self.log_partition(emissions, mask)
+
+    def _score(self, emissions: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """`[batch]`, the score of the labels of each row, all of which are known."""
+        emissions, start, transitions, end = self._in_float32(emissions)
+        if not mask.shape[1]:
+            return emissions.sum((1, 2))
+        labels = labels.masked_fill(~mask, 0)
+        last = labels.gather(1, (mask.sum(1, keepdim=True) - 1).clamp(min=0))[:, 0]
+        words = emissions.gather(2, labels[:, :, None])[:, :, 0].masked_fill(~mask, 0.0).sum(1)
+        pairs = transitions[labels[:, :-1], labels[:, 1:]].masked_fill(~mask[:, 1:], 0.0).sum(1)
+        return torch.where(mask[:, 0], start[labels[:, 0]] + words + pairs + end[last], 0.0)
+
+    def log_partition(self, emissions: Tensor, mask: Tensor, possible: Tensor | None = None) -> Tensor:
+        """`[batch]`, the logarithm of the sum of the exponentiated scores of all sequences, or of those whose labels
+        are all `possible [batch, words, labels]`."""
+        emissions, start, transitions, end = self._in_float32(emissions)
+        if possible is not None:
+            emissions = emissions.masked_fill(~possible, float("-inf"))
+        if not mask.shape[1]:
+            return emissions.sum((1, 2))
+        score = start + emissions[:, 0]
+        for step in range(1, mask.shape[1]):
+            next_score = torch.logsumexp(score[:, :, None] + transitions, dim=1) + emissions[:, step]
+            score = torch.where(mask[:, step, None], next_score, score)
+        return torch.where(mask[:, 0], torch.logsumexp(score + end, dim=1), 0.0)  # 0 for a row without words
+
+    @torch.no_grad()
+    def decode(self, emissions: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, words]`, the best sequence of each row among those that are allowed (Viterbi); -100 at padding."""
+        emissions, start, transitions, end = self._in_float32(emissions)
+        if self.allowed is not None:
+            start, transitions, end = (
+                score.masked_fill(~torch.tensor(allowed, device=score.device), IMPOSSIBLE)
+                for score, allowed in zip((start, transitions, end), self.allowed, strict=True)
+            )
+        if not mask.shape[1]:
+            return mask.long()
+        score, pointers = start + emissions[:, 0], []
+        stay = torch.arange(len(start), device=score.device).expand_as(score)
+        for step in range(1, mask.shape[1]):
+            best, pointer = (score[:, :, None] + transitions).max(1)
+            in_row = mask[:, step, None]
+            score = torch.where(in_row, best + emissions[:, step], score)
+            pointers.append(torch.where(in_row, pointer, stay))
+        labels = [(score + end).argmax(1)]
+        for pointer in reversed(pointers):
+            labels.append(pointer.gather(1, labels[-1][:, None])[:, 0])
+        return torch.stack(labels[::-1], dim=1).masked_fill(~mask, IGNORE_INDEX)
+
+    def marginals(self, emissions: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, words, labels]`, the probability of each label of each word; zero at padding."""
+        with torch.inference_mode(False), torch.enable_grad():
+            emissions, mask = self._in_float32(emissions.detach().clone())[0].requires_grad_(), mask.clone()
+            # The derivative of the log-partition by an emission score is the probability of that label.
+            return torch.autograd.grad(self.log_partition(emissions, mask).sum(), emissions)[0]
+
+    def _in_float32(self, emissions: Tensor) -> tuple[Tensor, ...]:
+        """Emissions, start, transition and end scores in float32, or in float64 if the emissions are."""
+        emissions = emissions.to(torch.promote_types(emissions.dtype, torch.float32))
+        if self.transitions is None:
+            zeros = emissions.new_zeros(emissions.shape[2])
+            return emissions, zeros, zeros.expand(len(zeros), -1), zeros
+        return emissions, *(part.to(emissions) for part in (self.start, self.transitions, self.end))
 
 
 @dataclass
-class TaskWords:
-    """What a head reads of a batch; `[batch, positions]` as `input_ids`, sentence boundaries included.
+class ElmoInputs:
+    """
+    The inputs that all heads have in common: each field is an argument of their `forward`. Positions are words and
+    sentence boundaries. A head reads one of `input_ids`, `inputs_embeds` and `bilm_layers`; with
+    `config.word_vectors_vocab_size` it reads `word_vector_ids` as well, and with `config.use_elmo=False` only these.
+
+    Args:
+        input_ids: `[batch, positions, characters]`, as in [`ElmoModel`].
+        attention_mask: `[batch, positions]`, 1 for words and boundaries, 0 for padding on either side. By default, the
+            positions whose `input_ids`, else `word_vector_ids`, are not all zero; else all positions.
+        inputs_embeds: `[batch, positions, P]`, the output of the character encoder in place of `input_ids`.
+        state: the state of the biLM after the preceding text, `model.elmo(..., use_cache=True).state`. Both texts of a
+            pair start from it. [`ElmoForCoreferenceResolution`] does not read it.
+        special_tokens_mask: `[batch, positions]`, 1 for sentence boundaries. By default, they are found in
+            `input_ids`, else in `word_vector_ids`; else they are the first and the last position of each row.
+        word_vector_ids: `[batch, positions]`, the ids of the words that the tokenizer adds once it has `words`.
+        bilm_layers: `[batch, positions, num_hidden_layers + 1, 2P]` floats, the stored layers of this biLM, which must
+            be frozen ([`hf_elmo.store_layers`]), in place of `input_ids`.
+        output_hidden_states: whether to return the layers of the biLM.
+        length: not read. Trainer drops the columns of a data set that are not arguments of `forward`, and sorts by this
+            one (`train_sampling_strategy="group_by_length"`).
+    """
+
+    input_ids: Tensor | None = None
+    attention_mask: Tensor | None = None
+    inputs_embeds: Tensor | None = None
+    state: State | None = None
+    special_tokens_mask: Tensor | None = None
+    word_vector_ids: Tensor | None = None
+    bilm_layers: Tensor | None = None
+    output_hidden_states: bool | None = None
+    length: Tensor | None = None
+
+    @property
+    def mask(self) -> Tensor:
+        """The positions that are not padding, `[batch, positions]`, bool."""
+        if self.attention_mask is not None:
+            return self.attention_mask.bool()
+        if self.input_ids is not None:
+            return (self.input_ids != 0).any(2)
+        if self.word_vector_ids is not None:
+            return self.word_vector_ids != 0
+        vectors = self.inputs_embeds if self.bilm_layers is None else self.bilm_layers
+        return vectors.new_ones(vectors.shape[:2], dtype=torch.bool)
+
+    @property
+    def boundaries(self) -> Tensor | None:
+        """The sentence boundaries, `[batch, positions]`, bool; `None` where no input tells them."""
+        if self.special_tokens_mask is not None:
+            return self.special_tokens_mask.bool()
+        if self.input_ids is not None:
+            marker = self.input_ids[:, :, 1]
+            return (marker == SENTENCE_BEGIN_ID) | (marker == SENTENCE_END_ID)
+        return None if self.word_vector_ids is None else self.word_vector_ids == BOUNDARY_ID
+
+
+def takes_inputs(forward: Callable) -> Callable:
+    """Replaces the first argument of `forward(self, inputs, *, labels=None, ...)`, an [`ElmoInputs`], by its fields:
+    callers pass these by position or by name, and `inspect.signature`, by which Trainer chooses the columns of a data
+    set, shows them before the keyword arguments of the head."""
+    shared = [
+        inspect.Parameter(field.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=field.type)
+        for field in fields(ElmoInputs)
+    ]
+    signature = inspect.signature(forward)
+    self_parameter, _, *of_the_head = signature.parameters.values()
+    names = [parameter.name for parameter in shared]
+
+    @wraps(forward)
+    def wrapper(self: nn.Module, *args: object, **kwargs: object) -> object:
+        inputs = ElmoInputs(*args, **{name: kwargs.pop(name) for name in names if name in kwargs})
+        return forward(self, inputs, **kwargs)
+
+    wrapper.__signature__ = signature.replace(parameters=[self_parameter, *shared, *of_the_head])
+    return wrapper
+
+
+@dataclass
+class TaskFeatures:
+    """What the layers of a head read; `[batch, positions]` as in [`ElmoInputs`].
 
     Args:
         vectors: `[batch, positions, size]`, `[x; ELMo]`.
-        elmo_at_output: `[batch, positions, 2P]`, the second mix, with `config.elmo_at_output`.
+        output_mix: `[batch, positions, 2P]`, the second mix of ELMo, with `config.elmo_at_output`.
         mask: `[batch, positions]`, words and boundaries.
-        words: `[batch, positions]`, words alone.
-        texts: `[batch, positions]`, the number of the text that a position is in, from 1; 0 for padding.
-        hidden_states: the layers of the biLM, where they were asked for.
+        words: `[batch, positions]`, words only.
+        text_ids: `[batch, positions]`, 1 for the first text of a row, 2 for the second, 0 for padding.
+        hidden_states: the layers of the biLM, if they were asked for.
     """
 
     vectors: Tensor
-    elmo_at_output: Tensor | None
+    output_mix: Tensor | None
     mask: Tensor
     words: Tensor
-    texts: Tensor
+    text_ids: Tensor
     hidden_states: tuple[Tensor, ...] | None = None
 
 
 class ElmoWordVectors(nn.Embedding):
-    """Vectors of words that are learned or pretrained, beside ELMo; of padding and boundaries they are zero."""
+    """The embedding of words, learned or pretrained, that is concatenated to ELMo; zero for padding and boundaries."""
 
 
 class ElmoTaskModel(ElmoPreTrainedModel):
-    """An ELMo with a task's head on it.
+    """The base class of all heads.
 
-    Heads read `[x; ELMo]` (paper, section 3.3): the word vectors of `config.word_vectors_vocab_size` words and ELMo's
-    mix, or either alone (`config.use_elmo`). They take these inputs in place of each other: `input_ids`,
-    `inputs_embeds`, or `bilm_layers`, the biLM's layers as [`hf_elmo.store_layers`] computed them before.
+    A head reads `[x; ELMo]` (Peters et al. 2018, section 3.3): the vectors of `config.word_vectors_vocab_size` words
+    and the mix of ELMo, or one of the two (`config.use_elmo`). [`ElmoInputs`] lists its inputs.
 
     Raises:
-        ValueError: `config.encoder_type` is not one of the head's `encoder_types`, or a field of the configuration that
-            has no effect on this head is not as it is by default.
+        ValueError: `config.encoder_type` is not one of the head's `encoder_types`.
     """
 
     encoder_types: tuple[str | None, ...] = (None,)
-    without_effect: tuple[str, ...] = ("num_scalar_mixes",)  # fields that the head does not read
-    _begin: tuple[list, Tensor, list[Tensor]] | None = None  # of `_layers_of_begin`
+    reads_text_pairs = False  # whether each row holds two texts, which the biLM reads separately
+    _sentence_begin: Tensor | None = None  # see `_require_own_layers`
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
         if config.encoder_type not in self.encoder_types:
-            name, taken = type(self).__name__, " or ".join(map(repr, self.encoder_types))
-            raise ValueError(f"ElmoConfig: encoder_type is {config.encoder_type!r}, but {name} takes {taken}.")
-        self._require_effects()
+            raise ValueError(f"encoder_type is {config.encoder_type!r}, but this head has {self.encoder_types}.")
         if config.use_elmo:
             self.elmo = ElmoModel(config)
         rows, size = config.word_vectors_vocab_size, config.word_vectors_size
         self.word_vectors = ElmoWordVectors(rows, size, padding_idx=0) if rows else None
         self.output_mix = ElmoScalarMix(config) if config.elmo_at_output and config.use_elmo else None
         self.vectors_size = (size if rows else 0) + (config.hidden_size if config.use_elmo else 0)
-        known = self._keys_to_ignore_on_load_unexpected
-        if not config.use_elmo:  # a checkpoint of a biLM has no place in a model without one
-            others = [r"^elmo\.", r"^char_encoder\.", r"^bilm\.", r"mix"]
-            self._keys_to_ignore_on_load_unexpected = [*known, *others]
-        elif config.layer_weights is not None:  # nor a learned mix in a fixed one
-            self._keys_to_ignore_on_load_unexpected = [*known, r"_mix\.(scalars|gamma)"]
-
-    def _require_effects(self) -> None:
-        """Refuses fields that this head does not read (ValueError)."""
-        defaults = {field.name: field.default for field in fields(self.config)}
-        remedies = dict.fromkeys(self.without_effect, f"{type(self).__name__} makes no use of it: use")
-        if self.config.encoder_type is None and "bilstm" in self.encoder_types:
-            remedies |= dict.fromkeys(ENCODER_FIELDS, "encoder_type is None: use encoder_type='bilstm', or")
-        if self.config.word_vectors_vocab_size is None:
-            remedies["word_vectors_size"] = "word_vectors_vocab_size is None: give the number of words, too, or use"
-        for field, remedy in remedies.items():
-            value = getattr(self.config, field)
-            if value != defaults[field] and not (field == "encoder_dropout" and value == 0):  # there is none, indeed
-                raise ValueError(f"ElmoConfig: {field} is {value!r}, but {remedy} {defaults[field]!r}, the default.")
-
-    @property
-    def reads_text_pairs(self) -> bool:
-        """Whether each row holds two texts, which the biLM reads apart."""
-        return self.config.classifier_text_pairs
+        ignored = [r"_mix\.(scalars|gamma)"] if config.layer_weights is not None else []
+        if not config.use_elmo:  # the checkpoint of a biLM has weights that this model has not
+            ignored = [r"^elmo\.", r"^char_encoder\.", r"^bilm\.", r"mix"]
+        self._keys_to_ignore_on_load_unexpected = [*self._keys_to_ignore_on_load_unexpected, *ignored]
 
     def set_trainable(self) -> None:
-        """The biLM as `config.freeze_bilm` says, word vectors as `config.freeze_word_vectors` does; the rest always."""
+        """Freezes the biLM if `config.freeze_bilm`, and the word vectors if `config.freeze_word_vectors`."""
+        self._sentence_begin = None
         if self.config.use_elmo:
             super().set_trainable()
         if getattr(self, "word_vectors", None) is not None:
             self.word_vectors.requires_grad_(not self.config.freeze_word_vectors)
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """The embedding of characters; without ELMo that of words."""
+        """The embedding of characters; without ELMo the embedding of words."""
         return self.elmo.get_input_embeddings() if self.config.use_elmo else self.word_vectors
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
@@ -127,254 +566,144 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     @torch.no_grad()
     def set_word_vectors(self, vectors: np.ndarray | Tensor) -> None:
         """
-        Put pretrained vectors into the embedding; unknown words get their mean.
+        Copies pretrained vectors into the embedding of words; unknown words get their mean.
 
         Args:
             vectors: `[words, word_vectors_size]`, in the order of the tokenizer's `words`.
+        """
+        weight = self.word_vectors.weight
+        vectors = torch.as_tensor(vectors).to(weight)
+        weight[FIRST_VECTOR_ID:] = vectors
+        weight[UNKNOWN_ID] = vectors.mean(0)
+
+    def task_features(self, inputs: ElmoInputs) -> TaskFeatures:
+        """
+        Word vectors and ELMo of a batch.
 
         Raises:
-            ValueError: the model has no word vectors, or they have another shape, or a number that is not finite.
+            ValueError: rows hold one text where the head reads pairs, or two where it reads single texts; or stored
+                layers are bits, another biLM's, or given to a biLM that is trained.
         """
-        if self.word_vectors is None:
-            raise ValueError("this model has no word vectors: make it with word_vectors_vocab_size.")
-        weight, vectors = self.word_vectors.weight, torch.as_tensor(vectors)
-        expected = [weight.shape[0] - FIRST_VECTOR_ID, weight.shape[1]]
-        if list(vectors.shape) != expected:
-            raise ValueError(
-                f"vectors have the shape {list(vectors.shape)}, but the model has {expected}, a row for each of the "
-                f"tokenizer's words: [word_vectors_vocab_size - {FIRST_VECTOR_ID}, word_vectors_size]."
-            )
-        if len(wrong := vectors.isfinite().logical_not().nonzero()):
-            raise ValueError(f"vectors[{wrong[0, 0].item()}] holds a number that is not finite: leave that word out.")
-        weight[FIRST_VECTOR_ID:] = vectors.to(weight)
-        weight[UNKNOWN_ID] = vectors.to(weight).mean(0)
-
-    def read_words(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        state: State | None = None,
-        special_tokens_mask: Tensor | None = None,
-        word_vector_ids: Tensor | None = None,
-        bilm_layers: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        text_pairs: bool = False,
-    ) -> TaskWords:
-        r"""
-        What a head reads.
-
-        Args:
-            state: as in [`ElmoModel`], of both texts of a pair. A head's output has none: what comes after this text
-                goes on from `model.elmo(**inputs).state`.
-            word_vector_ids: `[batch, positions]`, the tokenizer's numbers of words; needed with word vectors.
-            bilm_layers: `[batch, positions, num_hidden_layers + 1, 2P]`, of this very biLM, frozen, in place of
-                `input_ids`. Another one's are noticed by the vector of `<S>` where boundaries are known; those from
-                before its own training go unnoticed if that moved this vector by less than a twentieth.
-            text_pairs: whether each row holds two texts, which are read apart.
-
-        The others are those of [`ElmoModel`]. Which positions are boundaries says `special_tokens_mask`, else
-        `input_ids`, else `word_vector_ids`; else each row's first and last position are.
-
-        Raises:
-            ValueError: an input is missing, given twice, or has a shape that does not fit; a row holds another number
-                of texts; or stored layers are another biLM's, or given while it is not frozen, in evaluation, too.
-        """
-        mask = self._mask(input_ids, attention_mask, inputs_embeds, word_vector_ids, bilm_layers)
-        special = special_tokens_mask
-        if special is None and input_ids is None and word_vector_ids is not None:
-            special = word_vector_ids == BOUNDARY_ID
-        words = words_mask(self.config, mask, input_ids, special)
-        texts = _texts(self.config, mask, input_ids, special, text_pairs)
-        vectors = [] if self.word_vectors is None else [self._look_up(word_vector_ids, mask)]
-        output = layers = None
-        if self.config.use_elmo and bilm_layers is not None:
-            if special is not None:
-                self._require_own_layers(bilm_layers, mask & special.bool() & (mask.cumsum(1) == 1))
-            layers = bilm_layers[mask].to(self.dtype).unbind(1)
-            vectors.append(expand(self.elmo.scalar_mix(layers)[0], mask))
+        mask, boundaries = inputs.mask, inputs.boundaries
+        words = words_mask(self.config, mask, None, boundaries)
+        text_ids = self._text_ids(inputs, mask)
+        vectors = []
+        if self.word_vectors is not None:
+            ids = inputs.word_vector_ids
+            vectors.append(self.word_vectors(ids) * (ids != BOUNDARY_ID)[:, :, None])
+        wanted = inputs.output_hidden_states
+        wanted = self.config.output_hidden_states if wanted is None else wanted
+        hidden_states = packed_layers = output_mix = None
+        if self.config.use_elmo and inputs.bilm_layers is not None:
+            self._require_own_layers(inputs.bilm_layers, mask, boundaries)
+            packed_layers = inputs.bilm_layers[mask].to(self.dtype).unbind(1)
+            vectors.append(expand(self.elmo.scalar_mix(packed_layers)[0], mask))
         elif self.config.use_elmo:
-            wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-            all_layers = bool(wanted) or self.output_mix is not None
-            mix, output = self._run(input_ids, inputs_embeds, mask, state, special, texts, text_pairs, all_layers)
-            if text_pairs and wanted and torch.is_grad_enabled() and not torch.compiler.is_exporting():
-                # Mixed from what is given back, as in ElmoModel, so that a gradient on the way is found there.
-                mix = expand(self.elmo.scalar_mix([layer[mask] for layer in output])[0], mask)
+            mix, hidden_states = self._run_elmo(inputs, mask, text_ids, wanted or self.output_mix is not None)
+            if self.output_mix is not None:
+                packed_layers = [layer[mask] for layer in hidden_states]
+            if self.reads_text_pairs and wanted and torch.is_grad_enabled() and not torch.compiler.is_exporting():
+                # As in ElmoModel, the mix is computed from the layers that are returned, so that they get a gradient.
+                mix = expand(self.elmo.scalar_mix([layer[mask] for layer in hidden_states])[0], mask)
             vectors.append(mix)
-            layers = output and [layer[mask] for layer in output] if self.output_mix is not None else None
-            output = output if wanted else None
-        again = None if self.output_mix is None else expand(self.output_mix(layers)[0], mask)
-        return TaskWords(torch.cat(vectors, dim=2), again, mask, words, texts, output)
+        if self.output_mix is not None:
+            output_mix = expand(self.output_mix(packed_layers)[0], mask)
+        vectors = torch.cat(vectors, dim=2)
+        return TaskFeatures(vectors, output_mix, mask, words, text_ids, hidden_states if wanted else None)
+
+    def encode(self, features: TaskFeatures, words: Tensor) -> tuple[Tensor, Tensor]:
+        """The words that a mask selects, at the left end of their rows, after the encoder if there is one: `[batch,
+        words, size]`, and the mask of that."""
+        vectors, inside = compact(features.vectors, words)
+        if self.encoder is None:
+            return vectors, inside
+        output_mix = None if features.output_mix is None else compact(features.output_mix, words)[0]
+        return self.encoder(vectors, inside, output_mix), inside
 
     def bilm_layers(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, special_tokens_mask: Tensor | None = None
     ) -> Tensor:
-        """The layers `[batch, positions, num_hidden_layers + 1, 2P]` that every head of this very biLM takes in place
-        of `input_ids`, as long as its weights stay what they are."""
-        mask = unpadded_mask(self.config, input_ids, attention_mask, None)
-        pairs = self.reads_text_pairs
-        texts = _texts(self.config, mask, input_ids, special_tokens_mask, pairs)
-        return torch.stack(self._run(input_ids, None, mask, None, special_tokens_mask, texts, pairs, True)[1], dim=2)
+        """The layers `[batch, positions, num_hidden_layers + 1, 2P]` that every head over this biLM takes in place of
+        `input_ids`, as long as its weights do not change."""
+        inputs = ElmoInputs(input_ids, attention_mask, special_tokens_mask=special_tokens_mask)
+        layers = self._run_elmo(inputs, inputs.mask, self._text_ids(inputs, inputs.mask), all_layers=True)[1]
+        return torch.stack(layers, dim=2)
 
-    def regularize(self, loss: Tensor, share: Tensor | float) -> Tensor:
-        """`loss` with lambda times the squared weights of the mixes, before their softmax (paper, section 3.3).
-
-        `share` of the penalty: the part of all accumulated steps' labels that this step has, so that they add up.
-        """
+    def regularize(self, loss: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        """While training, adds `config.scalar_mix_l2` times the squared weights of all learned mixes, before their
+        softmax (paper, section 3.3). Each of several accumulated steps adds its share, by its labels."""
         if not (self.training and self.config.scalar_mix_l2):
             return loss
-        return loss + self.config.scalar_mix_l2 * share * sum(mix.scalars.square().sum() for mix in self._mixes())
-
-    def warn_without_labels(self) -> None:
-        """While training, says once what a loss on the logits alone leaves out. No error: whoever computes a loss may
-        add it (`model.crf.log_likelihood`, `regularize`), and a forward pass need not have one."""
-        if not (self.training and torch.is_grad_enabled()):
-            return
-        missing = ["does not train the CRF (tagging_crf)"] if self.config.tagging_crf else []
-        if self.config.scalar_mix_l2 and self._mixes():
-            missing.append("has no lambda (scalar_mix_l2)")
-        if missing:
-            _warn_once(
-                f"{type(self).__name__} has no labels while it is trained: a loss on its logits alone "
-                f"{' and '.join(missing)}. Trainer computes such a loss with label_smoothing_factor, which must be 0 "
-                "here, and with compute_loss_func."
-            )
-
-    def _mixes(self) -> list[ElmoScalarMix]:
-        """The mixes that are learned."""
-        return [module for module in self.modules() if isinstance(module, ElmoScalarMix) and module.fixed is None]
-
-    def _mask(
-        self,
-        input_ids: Tensor | None,
-        attention_mask: Tensor | None,
-        inputs_embeds: Tensor | None,
-        word_vector_ids: Tensor | None,
-        bilm_layers: Tensor | None,
-    ) -> Tensor:
-        """The unpadded positions `[batch, positions]` of a call's arguments."""
-        if self.word_vectors is not None and word_vector_ids is None:
-            raise ValueError(
-                "word_vector_ids are missing, but the model has word vectors: the tokenizer makes them once it has the "
-                "words (tokenizer.words)."
-            )
-        if not self.config.use_elmo and input_ids is None:
-            if attention_mask is None:
-                return word_vector_ids != 0
-            return as_mask("attention_mask", attention_mask, word_vector_ids.shape)
-        if bilm_layers is None or not self.config.use_elmo:
-            return unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
-        if input_ids is not None or inputs_embeds is not None:
-            raise ValueError("bilm_layers stand in place of input_ids and inputs_embeds: give one of the three.")
-        if not bilm_layers.is_floating_point():
-            raise ValueError(
-                f"bilm_layers are {bilm_layers.dtype}, but must be floating point: the bits of bfloat16 become numbers "
-                "by the tokenizer's pad, which DataCollatorWithPadding and TaggingCollator use."
-            )
-        expected = [self.config.num_hidden_layers + 1, self.config.hidden_size]
-        if bilm_layers.dim() != 4 or list(bilm_layers.shape[2:]) != expected:
-            raise ValueError(
-                f"bilm_layers has the shape {list(bilm_layers.shape)}, but must be [batch, words, {expected[0]}, "
-                f"{expected[1]}]: the layers of this biLM, as store_layers computes them."
-            )
-        self.require_frozen_bilm()
-        if attention_mask is None:
-            return bilm_layers.new_ones(bilm_layers.shape[:2], dtype=torch.bool)
-        return as_mask("attention_mask", attention_mask, bilm_layers.shape[:2])
+        share = 1.0
+        if num_items_in_batch is not None:
+            share = (labels != IGNORE_INDEX).sum() / count_labels(labels, num_items_in_batch)
+        mixes = [module for module in self.modules() if isinstance(module, ElmoScalarMix) and module.fixed is None]
+        return loss + self.config.scalar_mix_l2 * share * sum(mix.scalars.square().sum() for mix in mixes)
 
     def require_frozen_bilm(self) -> None:
-        """Refuses (ValueError) layers computed before where the biLM is trained: they would stay as they were."""
-        weights = (item for part in (self.elmo.char_encoder, self.elmo.bilm) for item in part.named_parameters())
-        trained = next((name for name, weight in weights if weight.requires_grad), None)
-        if trained is not None or not self.config.freeze_bilm:
-            what = "freeze_bilm is False" if not self.config.freeze_bilm else f"{trained} is trained (requires_grad)"
-            raise ValueError(
-                f"layers that are computed once are those of a frozen biLM, but {what}: use input_ids, or "
-                "freeze_bilm() and layers that are stored after it was trained."
-            )
-
-    @torch.compiler.disable  # it asks for the values
-    @torch.no_grad()
-    def _require_own_layers(self, layers: Tensor, begins: Tensor) -> None:
-        """Refuses the layers of another biLM (ValueError). The forward halves at `<S>`, where `begins` `[batch,
-        positions]` are, depend on the biLM alone, as no word stands before it."""
-        own = self._layers_of_begin()
-        found = layers[begins][:, :, : own.shape[1]].to(own)
-        distances = ((found - own).norm(dim=2) / own.norm(dim=1)).amax(0).tolist() if len(found) else [0.0]
-        # The rounding of bfloat16 is 0.004, and another biLM's layers differ by about 1, or by NaN.
-        if (layer := next((n for n, one in enumerate(distances) if not one <= 0.05), None)) is not None:
-            raise ValueError(
-                f"bilm_layers are of another biLM: layer {layer} of <S> differs by {distances[layer]:.2f} of its "
-                "length from this model's. Store the layers of this one (store_layers). (special_tokens_mask says that "
-                "the rows begin with <S>.)"
-            )
-
-    def _layers_of_begin(self) -> Tensor:
-        """The forward halves of the biLM's layers at `<S>`, `[layers, P]`; computed again when a weight has changed.
-
-        A write that PyTorch does not count (to `.data`) passes unseen here: that may miss a fault, or refuse layers of
-        weights that were, but makes no wrong number.
-        """
+        """Raises ValueError if the biLM is trained: layers that are stored once would not follow its weights."""
         weights = [weight for part in (self.elmo.char_encoder, self.elmo.bilm) for weight in part.parameters()]
-        counted = not any(weight.is_inference() for weight in weights)
-        marks = [(id(weight), weight.data_ptr(), weight._version, weight.dtype) for weight in weights if counted]
-        if not counted or self._begin is None or self._begin[0] != marks:
-            word = self.dummy_inputs["input_ids"][:1, 0]
-            word[:, self.config.max_word_length :] = SENTENCE_BEGIN_WORD_ID
-            one = Packing.of(word.new_ones(1, 1, dtype=torch.bool))
-            with torch.autocast(self.device.type, enabled=False), torch.inference_mode(False):
-                modes = [(module, module.training) for module in self.elmo.modules()]
-                self.elmo.eval()
-                try:
-                    layers, _ = self.elmo.read(word, one)
-                finally:
-                    for module, training in modes:
-                        module.training = training
-            # The weights, so that no other one gets an id of theirs.
-            self._begin = marks, torch.stack([layer[0, 0] for layer in layers]).detach(), weights
-        return self._begin[1]
+        if any(weight.requires_grad for weight in weights):
+            raise ValueError("bilm_layers need a frozen biLM, but its weights are trained: call model.freeze_bilm().")
 
-    def _look_up(self, word_vector_ids: Tensor, mask: Tensor) -> Tensor:
-        if word_vector_ids.shape != mask.shape:
-            raise ValueError(
-                f"word_vector_ids has the shape {list(word_vector_ids.shape)}, but must be {list(mask.shape)}."
-            )
-        rows = self.word_vectors.num_embeddings
-        readable = word_vector_ids.device.type == "cpu" and not torch.compiler.is_exporting()
-        if readable and word_vector_ids.numel() and int(word_vector_ids.max()) >= rows:
-            raise ValueError(
-                f"word_vector_ids holds {int(word_vector_ids.max())}, but word_vectors_vocab_size is {rows}: the "
-                "tokenizer has other words than the model."
-            )
-        return self.word_vectors(word_vector_ids) * (word_vector_ids != BOUNDARY_ID)[:, :, None]
+    @torch.compiler.disable  # it reads values
+    @torch.no_grad()
+    def _require_own_layers(self, layers: Tensor, mask: Tensor, boundaries: Tensor | None) -> None:
+        """Raises ValueError for stored layers that would be read without an error, but wrongly: bits of bfloat16, and
+        layers of another biLM. No word precedes `<S>`, so that its forward halves depend on the weights only."""
+        if not layers.is_floating_point():
+            raise ValueError(f"bilm_layers are {layers.dtype}, but must be floats: use a collator of hf_elmo.")
+        self.require_frozen_bilm()
+        if boundaries is None:
+            return
+        if self._sentence_begin is None:
+            begin = self.dummy_inputs["input_ids"][:1, :1]
+            begin[:, :, self.config.max_word_length :] = SENTENCE_BEGIN_WORD_ID
+            output = self.elmo(input_ids=begin, output_hidden_states=True, return_dict=True)
+            self._sentence_begin = torch.stack(output.hidden_states)[:, 0, 0, : self.config.projection_size]
+        expected = self._sentence_begin
+        stored = layers[mask & boundaries & (mask.cumsum(1) == 1)][:, :, : expected.shape[1]].to(expected)
+        # Rounding to bfloat16 changes a vector by 0.004 of its length, other weights by about 1.
+        if not ((stored - expected).norm(dim=2) <= 0.05 * expected.norm(dim=1)).all():
+            raise ValueError("bilm_layers are those of another biLM: store the layers of this one (store_layers).")
 
-    def _run(
-        self,
-        input_ids: Tensor | None,
-        inputs_embeds: Tensor | None,
-        mask: Tensor,
-        state: State | None,
-        special_tokens_mask: Tensor | None,
-        texts: Tensor,
-        text_pairs: bool,
-        all_layers: bool,
+    def _text_ids(self, inputs: ElmoInputs, mask: Tensor) -> Tensor:
+        """`[batch, positions]`, for each position the number of its text, from 1; 0 for padding."""
+        if inputs.input_ids is not None:
+            text_ids = ((inputs.input_ids[:, :, 1] == SENTENCE_BEGIN_ID) & mask).cumsum(1) * mask
+        elif self.reads_text_pairs or inputs.boundaries is not None:  # each text has two boundaries
+            text_ids = ((inputs.boundaries & mask).cumsum(1) + 1) // 2 * mask
+        else:
+            return mask.long()
+        if not torch.compiler.is_exporting():  # which does not know the values
+            _require_texts(text_ids, 2 if self.reads_text_pairs else 1)
+        return text_ids
+
+    def _run_elmo(
+        self, inputs: ElmoInputs, mask: Tensor, text_ids: Tensor, all_layers: bool
     ) -> tuple[Tensor, tuple[Tensor, ...] | None]:
-        """ELMo's mix `[batch, positions, 2P]` and layers; the texts of a pair are rows of one batch."""
-        if text_pairs:
-            mask = torch.cat((texts == 1, texts == 2))
-            state = None if state is None else tuple(part.repeat(1, 1, 2, 1) for part in state)
-            input_ids = None if input_ids is None else torch.cat((input_ids, input_ids))
-            inputs_embeds = None if inputs_embeds is None else torch.cat((inputs_embeds, inputs_embeds))
-            special_tokens_mask = None if special_tokens_mask is None else torch.cat((special_tokens_mask,) * 2)
-        output = self.elmo(input_ids, mask, inputs_embeds, state, special_tokens_mask, all_layers, return_dict=True)
+        """The mix `[batch, positions, 2P]` and the layers of ELMo. The texts of a pair are rows of one batch."""
+        input_ids, inputs_embeds, state = inputs.input_ids, inputs.inputs_embeds, inputs.state
+        if self.reads_text_pairs:
+            mask = torch.cat((text_ids == 1, text_ids == 2))
+            input_ids, inputs_embeds = (x if x is None else torch.cat((x, x)) for x in (input_ids, inputs_embeds))
+            state = state and tuple(part.repeat(1, 1, 2, 1) for part in state)
+        output = self.elmo(
+            input_ids=input_ids,
+            attention_mask=mask,
+            inputs_embeds=inputs_embeds,
+            state=state,
+            output_hidden_states=all_layers,
+            return_dict=True,
+        )
         mix, layers = output.last_hidden_state, output.hidden_states
-        if not text_pairs:
+        if not self.reads_text_pairs:
             return mix, layers
         return _sum_of_texts(mix), layers and tuple(map(_sum_of_texts, layers))
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, ElmoWordVectors):  # as Ma and Hovy 2016, section 3.1
+        if isinstance(module, ElmoWordVectors):  # Ma and Hovy 2016, section 3.1
             bound = math.sqrt(3 / module.embedding_dim)
             vectors = torch.empty_like(module.weight).uniform_(-bound, bound)
             vectors[: BOUNDARY_ID + 1] = 0.0
@@ -389,16 +718,16 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                     init.xavier_uniform_(parameter)
                 elif name.startswith("weight_hh"):
                     init.orthogonal_(parameter)
-                else:  # of two biases that are added, one holds the forget gate's 1
+                else:  # the two biases are added: one of them has the 1 of the forget gate
                     forget = torch.zeros_like(parameter)
                     forget[module.hidden_size : 2 * module.hidden_size] = float(name.startswith("bias_ih"))
                     init.copy_(parameter, forget)
-        elif isinstance(module, ElmoHighwayLSTM):  # orthonormal, gate by gate (He et al. 2017, section 3.3)
+        elif isinstance(module, ElmoHighwayLSTM):  # each gate orthonormal (He et al. 2017, section 3.3)
             for weight in (module.weight_ih, module.weight_hh):
                 gates = [nn.init.orthogonal_(torch.empty_like(gate)) for gate in weight.split(module.hidden_size)]
                 init.copy_(weight, torch.cat(gates))
             bias = torch.zeros_like(module.bias)
-            bias[module.hidden_size : 2 * module.hidden_size] = 1.0  # the forget gate's
+            bias[module.hidden_size : 2 * module.hidden_size] = 1.0  # the forget gate
             init.copy_(module.bias, bias)
         elif isinstance(module, ElmoCRF):
             for parameter in module.parameters():
@@ -409,61 +738,512 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
 def _sum_of_texts(rows: Tensor) -> Tensor:
     """`[2 * batch, ...]`, the first texts of all pairs and then the second ones, to `[batch, ...]`."""
-    first, second = rows.unflatten(0, (2, -1))  # by `chunk` a graph would be exported for one batch size alone
-    return first + second
+    return rows.unflatten(0, (2, -1)).sum(0)
 
 
-@torch.compiler.disable
-def _warn_once(message: str) -> None:
-    logger.warning_once(message)
-
-
-def _texts(
-    config: ElmoConfig, mask: Tensor, input_ids: Tensor | None, special: Tensor | None, text_pairs: bool
-) -> Tensor:
-    """For each position `[batch, positions]` the number of its text, from 1; 0 for padding."""
-    if input_ids is not None:
-        begins = (input_ids[:, :, 1] == config.bos_token_id) & mask
-        texts = begins.cumsum(1) * mask
-        counts = begins.sum(1)
-    elif special is None and not text_pairs:
-        return mask.long()
-    elif special is None:
+@torch.compiler.disable  # it reads values
+def _require_texts(text_ids: Tensor, expected: int) -> None:
+    """Raises ValueError for rows of another number of texts: ELMo would read a pair as one text, and the reverse."""
+    counts = text_ids.amax(1) if text_ids.shape[1] else text_ids.sum(1)
+    if (counts > expected).any() or (expected == 2 and (counts < 2).any()):
         raise ValueError(
-            "a pair of texts needs input_ids, word_vector_ids or special_tokens_mask: inputs_embeds and "
-            "bilm_layers do not say where a text begins."
+            f"each row of input_ids must hold {expected} texts, but these hold {counts.tolist()}: classifiers read "
+            "pairs with classifier_text_pairs=True, question answering reads tokenizer(question, passage)."
         )
-    else:  # each text has two boundaries
-        texts = (((special.bool() & mask).cumsum(1) + 1) // 2) * mask
-        counts = texts.amax(1) if texts.shape[1] else texts.sum(1)
-        texts = texts if text_pairs else mask.long()
-    if not torch.compiler.is_exporting():  # the rows that a graph will see are not known
-        _require_texts(counts, text_pairs, "the boundaries" if input_ids is None else "input_ids")
-    return texts
 
 
-@torch.compiler.disable  # it asks for the values
-def _require_texts(counts: Tensor, pairs: bool, where: str) -> None:
-    """Refuses rows of another number of texts (ValueError). A row without a boundary is one text."""
-    for row, count in enumerate(counts.tolist()):
-        if count != 2 if pairs else count > 1:
-            raise ValueError(
-                f"row {row} of {where} holds {count} texts, but this model reads {2 if pairs else 1}: a question and "
-                "its passage, tokenizer(question, passage), are two; a classifier is made with "
-                "classifier_text_pairs=True for pairs of texts, False for single ones."
-            )
+def count_labels(labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+    """The number that a sum of losses is divided by: the labels that are not -100, or `num_items_in_batch`, those of
+    all accumulated steps. It is at least 1: without any label, 0 / 0 would turn the weights into NaN."""
+    count = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+    return count.clamp(min=1)
 
 
-def share_of_items(labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor | float:
-    """The part of all accumulated steps' labels that are this step's; 0 where Trainer counted none in any of them."""
-    return 1.0 if num_items_in_batch is None else (labels != -100).sum() / at_least_one(num_items_in_batch)
+class ElmoForSequenceClassification(ElmoTaskModel):
+    """A label, several labels or a number for each text, or for each pair of texts.
+
+    `config.encoder_type` chooses the encoder: none, a BiLSTM, the biattentive classification network (McCann et al.
+    2017) or ESIM (Chen et al. 2017). `config.classifier_pooling` chooses how the output of the first two is pooled.
+    With `config.classifier_text_pairs`, each row holds two texts.
+
+    Raises:
+        ValueError: `config.encoder_type` is another one.
+    """
+
+    _auto_class = "AutoModelForSequenceClassification"
+    encoder_types = (None, "bilstm", "biattentive", "esim")
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        hidden, dropout = config.encoder_hidden_size, config.encoder_dropout
+        self.reads_text_pairs = config.classifier_text_pairs
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.encoder = ElmoTaskEncoder(config, self.vectors_size) if config.encoder_type else None
+        self.parts = self.encoder.sizes if self.encoder else [self.vectors_size]
+        self.interaction = self.attention = self.maxouts = self.dense = None
+        if config.encoder_type == "biattentive":
+            self.interaction = ElmoBiattention(sum(self.parts), hidden, dropout)
+            size = 8 * hidden * (2 if self.reads_text_pairs else 1)
+            self.maxouts = nn.ModuleList((ElmoMaxout(size, size // 2), ElmoMaxout(size // 2, size // 4)))
+            size //= 4
+        elif config.encoder_type == "esim":
+            self.interaction = ElmoLocalInference(sum(self.parts), hidden, dropout)
+            size = 8 * hidden
+        else:
+            size = sum(self.parts) * (4 if self.reads_text_pairs else 1)
+            if config.classifier_pooling == "attention":
+                self.attention = ElmoAttentionPooling(sum(self.parts))
+        if config.classifier_hidden_size:
+            self.dense = nn.Linear(size, config.classifier_hidden_size)
+        self.classifier = nn.Linear(config.classifier_hidden_size or size, config.num_labels)
+        self.loss_function = sequence_classification_loss
+        self.post_init()
+
+    @can_return_tuple
+    @takes_inputs
+    def forward(
+        self,
+        inputs: ElmoInputs,
+        *,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: object,
+    ) -> SequenceClassifierOutput:
+        r"""
+        Args:
+            inputs: [`ElmoInputs`], whose fields are passed as arguments.
+            labels: as in [`sequence_classification_loss`].
+            num_items_in_batch: the number of labels of all accumulated steps; `None` for the mean over `labels`.
+
+        Returns:
+            `loss` (with `labels`), `logits [batch, num_labels]` and `hidden_states` (if asked for).
+
+        Raises:
+            ValueError: as in [`ElmoTaskModel.task_features`].
+        """
+        features = self.task_features(inputs)
+        pooled = self._pool_texts(features)
+        for layer in self.maxouts or ():
+            pooled = layer(self.dropout(pooled))
+        if self.dense is not None:
+            pooled = torch.relu(self.dense(self.dropout(pooled)))
+        logits = self.classifier(self.dropout(pooled))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels, logits, self.config, num_items_in_batch=num_items_in_batch, **kwargs)
+            loss = self.regularize(loss, labels, num_items_in_batch)
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=features.hidden_states)
+
+    def _pool_texts(self, features: TaskFeatures) -> Tensor:
+        """`[batch, size]`, one vector of each text or pair."""
+        masks = [features.mask]
+        if self.reads_text_pairs:
+            masks = [features.text_ids == 1, features.text_ids == 2]
+        words = [features.words & mask for mask in masks]
+        if self.encoder is None:  # and no word moves, so that the model can be exported
+            pooled = [self._pool(features.vectors, *each) for each in zip(words, masks, strict=True)]
+        else:
+            texts = [self.encode(features, mask) for mask in words]
+            if self.interaction is not None:
+                return self.interaction(texts)
+            pooled = [self._pool(encoded, inside, inside) for encoded, inside in texts]
+        if len(pooled) == 1:
+            return pooled[0]
+        u, v = pooled
+        return torch.cat((u, v, (u - v).abs(), u * v), dim=1)
+
+    def _pool(self, vectors: Tensor, words: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, size]`, pooled as `config.classifier_pooling` says; zero for a text without words. `mask` selects
+        the positions that the layer below read: words and, without an encoder, boundaries."""
+        if self.attention is not None:
+            return self.attention(vectors, words)
+        if self.config.classifier_pooling == "mean":
+            return mean_over(vectors, words)
+        if self.config.classifier_pooling == "max":
+            return max_over(vectors, words)
+        return torch.cat([last_over(part, mask) for part in vectors.split(self.parts, dim=2)], dim=1)
 
 
-def at_least_one(num_items_in_batch: Tensor | int | None) -> Tensor | int | None:
-    """What a sum of losses is divided by: 0 / 0 would be the loss of steps without a label, and then each weight."""
-    if num_items_in_batch is None:
-        return None
-    return num_items_in_batch.clamp(min=1) if isinstance(num_items_in_batch, Tensor) else max(num_items_in_batch, 1)
+def sequence_classification_loss(
+    labels: Tensor, logits: Tensor, config: ElmoConfig, num_items_in_batch: Tensor | int | None = None, **kwargs: object
+) -> Tensor:
+    """The loss of `config.problem_type`, which is exact under gradient accumulation and zero without any label.
+
+    As in transformers, an unset `config.problem_type` is set at the first call: a single output is a regression,
+    integer labels are classes, floats are several labels at once. transformers' loss divides by `num_items_in_batch`
+    for a single label only; here all three do, so that accumulated steps add up to one large batch.
+
+    Args:
+        labels: `[batch]` or `[batch, 1]` class numbers (single label); the shape of `logits` otherwise: zeros and ones
+            (several labels), or any numbers (regression). -100 is no label, except in a regression.
+        logits: `[batch, num_labels]`.
+        num_items_in_batch: the number of labels of all accumulated steps; `None` for the mean over `labels`.
+    """
+    labels = labels.to(logits.device)
+    if config.problem_type is None and config.num_labels == 1:
+        config.problem_type = "regression"
+    elif config.problem_type is None:
+        several = labels.is_floating_point()
+        config.problem_type = "multi_label_classification" if several else "single_label_classification"
+    # In float32: bfloat16 would round a label of 257 to 256, and float16 has no sum over 65,504.
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if config.problem_type == "single_label_classification":
+        total = nn.functional.cross_entropy(logits, labels.view(-1).long(), reduction="sum")
+    elif config.problem_type == "regression":
+        total = nn.functional.mse_loss(logits, labels.view(logits.shape).to(logits.dtype), reduction="sum")
+    else:
+        targets = labels.view(logits.shape).to(logits.dtype)
+        known = (targets != IGNORE_INDEX).to(logits.dtype)
+        total = nn.functional.binary_cross_entropy_with_logits(logits, targets, weight=known, reduction="sum")
+    if config.problem_type == "regression" and num_items_in_batch is None:
+        return total / max(labels.numel(), 1)
+    return total / count_labels(labels, num_items_in_batch)
 
 
-__all__ = ["ElmoTaskModel", "TaskWords"]
+@dataclass
+class ElmoTokenClassifierOutput(ModelOutput):
+    """The output of [`ElmoForTokenClassification`].
+
+    Args:
+        loss: the mean over the words that have a label. With `labels`.
+        logits: `[batch, positions, num_labels]`, the scores of each word's labels without regard to its neighbors; zero
+            at boundaries and padding.
+        tags: `[batch, positions]`, the best sequence of labels, -100 at boundaries and padding. With a CRF or a tagging
+            scheme, in evaluation mode.
+        hidden_states: the layers of the biLM, each `[batch, positions, 2P]`. With `output_hidden_states=True`.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    tags: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+
+class ElmoForTokenClassification(ElmoTaskModel):
+    """A label for each word. ELMo reads whole words, so that each word has one position and one label.
+
+    The classifier is linear, over ELMo or over an encoder (`config.encoder_type`), with or without a CRF
+    (`config.tagging_crf`); predicted sequences obey `config.tagging_scheme`. The CRF is trained by the loss of
+    `labels`, not by one that Trainer computes from the logits (`label_smoothing_factor`, `compute_loss_func`).
+
+    The named entity tagger of Peters et al. 2018 (appendix; Lample et al. 2016): `encoder_type="bilstm"`,
+    `encoder_num_layers=2`, `tagging_crf=True`. Its semantic role labeler, with a row for each predicate (appendix; He
+    et al. 2017): `encoder_type="alternating"`, `encoder_num_layers=8`, `encoder_recurrent_dropout=0.1`,
+    `tagging_indicator_size=100`, `tagging_scheme="IOB2"`.
+
+    Raises:
+        ValueError: `config.encoder_type` is another one, or a label of `config.id2label` is not of
+            `config.tagging_scheme`.
+    """
+
+    _auto_class = "AutoModelForTokenClassification"
+    encoder_types = (None, "bilstm", "alternating")
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        indicator_size = config.tagging_indicator_size or 0
+        size = self.vectors_size + indicator_size
+        self.indicator = nn.Embedding(2, indicator_size) if indicator_size else None
+        self.encoder = ElmoTaskEncoder(config, size) if config.encoder_type else None
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(sum(self.encoder.sizes) if self.encoder else size, config.num_labels)
+        self.crf, scheme = None, config.tagging_scheme
+        if config.tagging_crf or scheme is not None:
+            names = [config.id2label[label] for label in range(config.num_labels)]
+            allowed = None if scheme is None else allowed_transitions(names, scheme)
+            self.crf = ElmoCRF(config.num_labels, allowed, learned=config.tagging_crf)
+        self.loss_function = token_classification_loss
+        self.post_init()
+
+    @can_return_tuple
+    @takes_inputs
+    def forward(
+        self,
+        inputs: ElmoInputs,
+        *,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: object,
+    ) -> ElmoTokenClassifierOutput:
+        r"""
+        Args:
+            inputs: [`ElmoInputs`], whose fields are passed as arguments.
+            token_type_ids: `[batch, positions]`, with `config.tagging_indicator_size`: 1 for the words that the labels
+                of the row refer to, the predicate of semantic roles; 0 otherwise.
+            labels: `[batch, positions]`, as `tokenizer.align_labels` makes them: -100 for sentence boundaries, padding
+                and words without a label. The CRF sums over the labels that a word without one may have.
+            num_items_in_batch: the number of labels of all accumulated steps; `None` for the mean over `labels`.
+
+        Raises:
+            ValueError: `labels` has a label that is not at a word, or one that `config.tagging_scheme` does not allow
+                after the label before it; or as in [`ElmoTaskModel.task_features`].
+        """
+        features = self.task_features(inputs)
+        if self.indicator is not None:
+            features.vectors = torch.cat((features.vectors, self.indicator(token_type_ids)), dim=2)
+        encoded, inside = self.encode(features, features.words)
+        scores = self.classifier(self.dropout(encoded))
+        logits = expand(scores[inside], features.words)
+        loss = tags = None
+        if labels is not None:
+            word_labels = self._labels_of_words(labels, features.words)
+            if self.config.tagging_crf:
+                loss = -self.crf(scores, inside, word_labels).sum() / count_labels(labels, num_items_in_batch)
+            else:
+                loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch, **kwargs)
+            loss = self.regularize(loss, labels, num_items_in_batch)
+        if self.crf is not None and not self.training:
+            tags = torch.full_like(features.words, IGNORE_INDEX, dtype=torch.int64)
+            tags = tags.masked_scatter(features.words, self.crf(scores, inside)[inside])
+        return ElmoTokenClassifierOutput(loss, logits, tags, features.hidden_states)
+
+    @torch.compiler.disable  # it reads values
+    def _labels_of_words(self, labels: Tensor, words: Tensor) -> Tensor:
+        """The labels of the words `[batch, words]`, at the left end of their rows. Raises ValueError for labels that
+        stand beside their words, and for those of another tagging scheme, which the model could never predict."""
+        if ((labels != IGNORE_INDEX) & ~words).any():
+            raise ValueError("labels must be -100 at <S>, </S> and padding: tokenizer.align_labels puts them there.")
+        labels, inside = compact(labels, words)
+        labels = labels.masked_fill(~inside, IGNORE_INDEX)
+        if self.crf is not None and self.crf.allowed is not None:
+            may_follow = torch.tensor(self.crf.allowed[1], device=labels.device)
+            before, after = labels[:, :-1], labels[:, 1:]
+            wrong = (before >= 0) & (after >= 0) & ~may_follow[before.clamp(min=0), after.clamp(min=0)]
+            if wrong.any():
+                names = [self.config.id2label[part[wrong][0].item()] for part in (before, after)]
+                raise ValueError(f"labels have {names[1]!r} after {names[0]!r}, which tagging_scheme does not allow.")
+        return labels
+
+
+def token_classification_loss(
+    logits: Tensor, labels: Tensor, config: ElmoConfig, num_items_in_batch: Tensor | int | None = None, **kwargs: object
+) -> Tensor:
+    """The cross-entropy of the labels `[batch, positions]` that are not -100, with `logits [batch, positions,
+    num_labels]`: as in transformers, but zero without any label."""
+    known = labels != IGNORE_INDEX
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    total = nn.functional.cross_entropy(logits[known].to(wide), labels[known], reduction="sum")
+    return total / count_labels(labels, num_items_in_batch)
+
+
+class ElmoTrilinear(nn.Module):
+    """Similarities of words, `w1 . x_i + w2 . y_j + w3 . (x_i * y_j)` (Seo et al. 2017, section 2).
+
+    `of_x=False` leaves out the first term, which has no effect on a softmax over j.
+    """
+
+    def __init__(self, size: int, of_x: bool = True) -> None:
+        super().__init__()
+        self.of_x = nn.Parameter(torch.empty(size)) if of_x else None
+        self.of_y = nn.Parameter(torch.empty(size))
+        self.of_both = nn.Parameter(torch.empty(size))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """`[batch, n, size]` and `[batch, m, size]` to `[batch, n, m]`."""
+        scores = (x * self.of_both) @ y.mT + (y @ self.of_y)[:, None]
+        return scores if self.of_x is None else scores + (x @ self.of_x)[:, :, None]
+
+
+class ElmoAttentionFlow(nn.Module):
+    """Attention from the passage to the question and from the question to the passage: the attention flow layer (Seo et
+    al. 2017, section 2; Clark and Gardner 2018)."""
+
+    def __init__(self, size: int, output_size: int, dropout: float) -> None:
+        super().__init__()
+        self.similarity = ElmoTrilinear(size)
+        self.projection = nn.Linear(4 * size, output_size)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, passage: Tensor, passage_mask: Tensor, question: Tensor, question_mask: Tensor) -> Tensor:
+        """`passage [batch, words, size]` and `question [batch, words of the question, size]` with their masks to
+        `[batch, words, output_size]`."""
+        passage, question = self.dropout(passage), self.dropout(question)
+        scores = self.similarity(passage, question)
+        to_question = masked_softmax(scores, question_mask[:, None]) @ question
+        best = max_over(scores.mT, question_mask)
+        to_passage = masked_softmax(best, passage_mask)[:, None] @ passage
+        joined = torch.cat((passage, to_question, passage * to_question, passage * to_passage), dim=2)
+        return torch.relu(self.projection(joined))
+
+
+class ElmoSelfAttention(nn.Module):
+    """Attention of each word of the passage over the other words, with a residual connection (Clark and Gardner
+    2018)."""
+
+    def __init__(self, size: int, hidden_size: int, dropout: float) -> None:
+        super().__init__()
+        self.bilstm = ElmoBiLSTM(size, hidden_size, dropout=dropout)
+        self.similarity = ElmoTrilinear(2 * hidden_size, of_x=False)
+        self.projection = nn.Linear(6 * hidden_size, size)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, passage: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, words, size]` and `[batch, words]` to `[batch, words, size]`."""
+        x = self.dropout(self.bilstm(passage, mask))
+        others = mask[:, None] & ~torch.eye(x.shape[1], dtype=torch.bool, device=x.device)
+        attended = masked_softmax(self.similarity(x, x), others) @ x
+        return passage + torch.relu(self.projection(torch.cat((x, attended, x * attended), dim=2)))
+
+
+class ElmoAnswerSpan(nn.Module):
+    """Scores of the words as start and as end of the answer, the end conditioned on the start (Clark and Gardner 2018);
+    with `config.allow_no_answer`, a score of their no-answer option, too."""
+
+    def __init__(self, size: int, hidden_size: int, config: ElmoConfig) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.start_bilstm = ElmoBiLSTM(size, hidden_size, dropout=config.encoder_dropout)
+        self.end_bilstm = ElmoBiLSTM(size + 2 * hidden_size, hidden_size, dropout=config.encoder_dropout)
+        self.start = nn.Linear(2 * hidden_size, 1, bias=False)  # a bias has no effect on a softmax over words
+        self.end = nn.Linear(2 * hidden_size, 1, bias=False)
+        self.attention = self.hidden = self.no_answer = None
+        if config.allow_no_answer:
+            self.attention = ElmoAttentionPooling(size)
+            self.hidden = nn.Linear(4 * hidden_size + size, hidden_size)
+            self.no_answer = nn.Linear(hidden_size, 1)
+
+    def forward(self, passage: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """`[batch, words, size]` and `[batch, words]` to the scores of starts and of ends, each `[batch, words]`, and
+        of no answer, `[batch]`."""
+        start_states = self.start_bilstm(passage, mask)
+        end_states = self.end_bilstm(torch.cat((passage, start_states), dim=2), mask)
+        start = self.start(self.dropout(start_states)).squeeze(2)
+        end = self.end(self.dropout(end_states)).squeeze(2)
+        if self.no_answer is None:
+            return start, end, None
+        pairs = ((start, start_states), (end, end_states))
+        summaries = [(masked_softmax(scores, mask)[:, None] @ states)[:, 0] for scores, states in pairs]
+        summaries.append(self.attention(passage, mask))
+        hidden = torch.relu(self.hidden(self.dropout(torch.cat(summaries, dim=1))))
+        return start, end, self.no_answer(hidden).squeeze(1)
+
+
+class ElmoForQuestionAnswering(ElmoTaskModel):
+    """The words of a passage that answer a question: bidirectional attention flow with self-attention (Clark and
+    Gardner 2018; Seo et al. 2017), as in Peters et al. 2018 (appendix), with LSTMs in place of GRUs.
+
+    Question and passage are the first and the second text of a row, `tokenizer(questions, passages, ...)`. The biLM
+    reads each separately, then one BiLSTM reads both; with `config.elmo_at_output`, ELMo is concatenated to its output.
+    `config.encoder_dropout` is applied to the inputs of LSTMs and attentions, `config.classifier_dropout` to those of
+    the last layers. Memory grows with the square of the words of a passage: split long ones
+    ([`hf_elmo.encode_questions`]).
+
+    Raises:
+        ValueError: `config.encoder_type` is another one.
+    """
+
+    _auto_class = "AutoModelForQuestionAnswering"
+    encoder_types = (None, "attention_flow")  # the same
+    reads_text_pairs = True
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        hidden, dropout = config.encoder_hidden_size, config.encoder_dropout
+        self.encoder = ElmoTaskEncoder(config, self.vectors_size)
+        self.flow = ElmoAttentionFlow(sum(self.encoder.sizes), 2 * hidden, dropout)
+        self.self_attention = ElmoSelfAttention(2 * hidden, hidden, dropout)
+        self.span = ElmoAnswerSpan(2 * hidden, hidden, config)
+        self.post_init()
+
+    @can_return_tuple
+    @takes_inputs
+    def forward(
+        self,
+        inputs: ElmoInputs,
+        *,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: object,
+    ) -> QuestionAnsweringModelOutput:
+        r"""
+        Args:
+            inputs: [`ElmoInputs`], whose fields are passed as arguments.
+            start_positions: `[batch]`, the position of the answer's first word in its row, boundaries and question
+                included, padding not: the same on whichever side padding is. 0 for no answer
+                (`config.allow_no_answer`), -100 for a row without a label.
+            end_positions: `[batch]`, the position of the answer's last word.
+            num_items_in_batch: the number of labeled rows of all accumulated steps; `None` for the mean over those of
+                the batch. (Trainer does not count them: it averages the steps, which is the same where all have as many
+                labeled rows, as with [`hf_elmo.encode_questions`] and `labeled_only=True`.)
+
+        Returns:
+            `loss` (with positions): the negative log-probability of the answer among all pairs of a start and an end,
+            and no answer; the sum of the losses of start and end, of which most models of transformers take the mean.
+            `start_logits` and `end_logits` `[batch, positions]`, with positions counted as above; the lowest number of
+            their dtype where the passage has no word; with `config.allow_no_answer`, half of the score of no answer at
+            position 0. `hidden_states` (if asked for).
+
+        Raises:
+            ValueError: the answer is not in the passage; or as in [`ElmoTaskModel.task_features`].
+        """
+        features = self.task_features(inputs)
+        in_passage = features.words & (features.text_ids == 2)
+        question, question_mask = self.encode(features, features.words & (features.text_ids == 1))
+        passage, passage_mask = self.encode(features, in_passage)
+        passage = self.self_attention(self.flow(passage, passage_mask, question, question_mask), passage_mask)
+        start, end, no_answer = self.span(passage, passage_mask)
+        # The positions of the words of the passage in rows without padding.
+        unpadded = torch.arange(in_passage.shape[1], device=in_passage.device) < features.mask.sum(1, keepdim=True)
+        places = expand(in_passage[features.mask], unpadded)
+        start, end = (_place(scores[passage_mask], places, no_answer) for scores in (start, end))
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            starts, ends = (positions.view(-1).to(places.device) for positions in (start_positions, end_positions))
+            loss = self._nll(start, end, places, starts, ends) / count_labels(starts, num_items_in_batch)
+            loss = self.regularize(loss, starts, num_items_in_batch)
+        return QuestionAnsweringModelOutput(
+            loss=loss, start_logits=start, end_logits=end, hidden_states=features.hidden_states
+        )
+
+    def _nll(self, start: Tensor, end: Tensor, places: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
+        """The negative log-probability of the answers, summed over the rows that have a label."""
+        labeled = starts != IGNORE_INDEX
+        starts, ends = (positions.masked_fill(~labeled, 0)[:, None] for positions in (starts, ends))
+        possible = (places.gather(1, starts) & places.gather(1, ends))[:, 0]
+        wide = torch.promote_types(start.dtype, torch.float32)
+        start, end = start.to(wide), end.to(wide)
+        lowest = torch.finfo(wide).min
+        total = sum(scores.masked_fill(~places, lowest).logsumexp(1) for scores in (start, end))
+        if self.config.allow_no_answer:
+            total = torch.logaddexp(total, start[:, 0] + end[:, 0])
+            possible |= (starts == 0)[:, 0] & (ends == 0)[:, 0]
+        if not possible[labeled].all():  # their loss would be infinite, which Trainer leaves out of its logs
+            raise ValueError("start_positions and end_positions must be words of the passage, or 0 (allow_no_answer).")
+        return (total - start.gather(1, starts)[:, 0] - end.gather(1, ends)[:, 0])[labeled].sum()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, ElmoTrilinear):  # as one linear layer over [x; y; x * y]
+            bound = math.sqrt(6 / (3 * len(module.of_y) + 1))
+            for parameter in module.parameters():
+                init.uniform_(parameter, -bound, bound)
+        else:
+            super()._init_weights(module)
+
+
+def _place(scores: Tensor, places: Tensor, no_answer: Tensor | None) -> Tensor:
+    """Puts the scores of all words of all passages, row after row, at `places` `[batch, positions]`."""
+    lowest = torch.finfo(scores.dtype).min
+    logits = scores.new_full(places.shape, lowest).masked_scatter(places, scores)
+    return logits if no_answer is None else torch.cat((no_answer[:, None] / 2, logits[:, 1:]), dim=1)
+
+
+__all__ = [
+    "ElmoAlternatingLSTM",
+    "ElmoAttentionPooling",
+    "ElmoBiLSTM",
+    "ElmoBiattention",
+    "ElmoCRF",
+    "ElmoForQuestionAnswering",
+    "ElmoForSequenceClassification",
+    "ElmoForTokenClassification",
+    "ElmoInputs",
+    "ElmoLocalInference",
+    "ElmoMaxout",
+    "ElmoTaskModel",
+    "ElmoTokenClassifierOutput",
+    "TaskFeatures",
+    "allowed_transitions",
+]

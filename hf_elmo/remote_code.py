@@ -11,47 +11,36 @@ from pathlib import Path
 
 from .configuration_elmo import VERSION
 
-_CONFIGURATION = ("configuration_elmo.py", "configuration_tasks_elmo.py")
-_BASE = (
-    *_CONFIGURATION,
-    "arguments_elmo.py",
-    "backends_elmo.py",
-    "characters_elmo.py",
-    "lstm_elmo.py",
-    "modeling_elmo.py",
-    "packing_elmo.py",
-    "scalar_mix_elmo.py",
-)
-
-_TASKS = (*_BASE, "crf_elmo.py", "encoders_elmo.py", "modeling_tasks_elmo.py")
+_BASE = ("configuration_elmo.py", "modeling_elmo.py")
+_TASKS = (*_BASE, "modeling_tasks_elmo.py")
 
 FILES: dict[str, tuple[str, ...]] = {
-    "ElmoConfig": _CONFIGURATION,
-    "ElmoTokenizer": (*_CONFIGURATION, "character_vocab_elmo.py", "tokenization_elmo.py", "words_elmo.py"),
+    "ElmoConfig": ("configuration_elmo.py",),
+    "ElmoTokenizer": ("configuration_elmo.py", "tokenization_elmo.py"),
     "ElmoModel": _BASE,
-    "ElmoForSequenceClassification": (*_TASKS, "modeling_classification_elmo.py"),
-    "ElmoForQuestionAnswering": (*_TASKS, "modeling_question_answering_elmo.py"),
-    "ElmoForTokenClassification": (*_TASKS, "modeling_tagging_elmo.py"),
+    "ElmoForSequenceClassification": _TASKS,
+    "ElmoForQuestionAnswering": _TASKS,
+    "ElmoForTokenClassification": _TASKS,
     "ElmoForCoreferenceResolution": (*_TASKS, "modeling_coreference_elmo.py"),
-    "ElmoForPreTraining": (*_BASE, "modeling_pretraining_elmo.py", "softmax_elmo.py"),
+    "ElmoForPreTraining": _BASE,
 }
 
 AUTO_CLASSES: dict[str, str] = {
     "AutoConfig": "configuration_elmo.ElmoConfig",
     "AutoModel": "modeling_elmo.ElmoModel",
     "AutoModelForCoreferenceResolution": "modeling_coreference_elmo.ElmoForCoreferenceResolution",
-    "AutoModelForPreTraining": "modeling_pretraining_elmo.ElmoForPreTraining",
-    "AutoModelForQuestionAnswering": "modeling_question_answering_elmo.ElmoForQuestionAnswering",
-    "AutoModelForSequenceClassification": "modeling_classification_elmo.ElmoForSequenceClassification",
-    "AutoModelForTokenClassification": "modeling_tagging_elmo.ElmoForTokenClassification",
+    "AutoModelForPreTraining": "modeling_elmo.ElmoForPreTraining",
+    "AutoModelForQuestionAnswering": "modeling_tasks_elmo.ElmoForQuestionAnswering",
+    "AutoModelForSequenceClassification": "modeling_tasks_elmo.ElmoForSequenceClassification",
+    "AutoModelForTokenClassification": "modeling_tasks_elmo.ElmoForTokenClassification",
     "AutoTokenizer": "tokenization_elmo.ElmoTokenizer",
 }
 
 
 def auto_map(*class_names: str) -> dict[str, str]:
-    """What the `config.json` of a checkpoint that carries the files of these classes maps."""
-    modules = {file.removesuffix(".py") for name in class_names for file in FILES[name]}
-    return {auto: name for auto, name in AUTO_CLASSES.items() if name.partition(".")[0] in modules}
+    """What the `config.json` of a checkpoint of these classes maps."""
+    classes = {"ElmoConfig", "ElmoModel", *class_names}
+    return {auto: name for auto, name in AUTO_CLASSES.items() if name.partition(".")[2] in classes}
 
 
 def add_remote_code(folder: str | Path, *class_names: str) -> None:

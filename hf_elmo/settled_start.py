@@ -6,9 +6,9 @@ import torch
 from torch import nn
 from transformers.utils.logging import tqdm
 
-from .evaluation import evaluation_mode
 from .modeling_elmo import ElmoPreTrainedModel
 from .tokenization_elmo import ElmoTokenizer
+from .utils import evaluation_mode
 
 
 @torch.no_grad()
@@ -49,18 +49,18 @@ def settle(
     if not sentences:
         raise ValueError("texts have no word in them: give sentences to read before the first one.")
     elmo, batch_size = model.base_model, min(batch_size, len(sentences))
-    weights, texts_read = elmo.bilm.forward_layers[0].weights, 0
+    bias, texts_read = elmo.bilm.forward_layers[0].bias, 0
     with evaluation_mode(model):
-        before = tuple(map(torch.zeros_like, elmo.bilm.initial_state(batch_size, weights.bias)))
+        before = tuple(map(torch.zeros_like, elmo.bilm.initial_state(batch_size, bias)))
         sums = [part[:, :, 0].double() for part in before]
         for first in tqdm(range(0, len(sentences), batch_size), desc="Settling", leave=False):
             batch = sentences[first : first + batch_size]
             inputs = tokenizer(batch, is_split_into_words=True, padding=True, return_tensors="pt").to(model.device)
             before = tuple(part[:, :, : len(batch)] for part in before)
-            before = elmo(inputs["input_ids"], inputs["attention_mask"], state=before).state
+            before = elmo(inputs["input_ids"], inputs["attention_mask"], state=before, use_cache=True).state
             if first or len(sentences) == batch_size:
                 sums = [total + part.double().sum(2) for total, part in zip(sums, before, strict=True)]
                 texts_read += len(batch)
     for name, total in zip(("initial_hidden", "initial_cell"), sums, strict=True):
-        setattr(elmo.bilm, name, nn.Parameter((total / texts_read).to(elmo.dtype), weights.bias.requires_grad))
+        setattr(elmo.bilm, name, nn.Parameter((total / texts_read).to(elmo.dtype), bias.requires_grad))
     model.config.settled_start = True

@@ -1,14 +1,12 @@
-"""The tokenizer of ELMo: words, each a row of character ids."""
+"""The tokenizer: text to words, words to character ids."""
 
 import copy
 import json
-import os
-import re
 import shutil
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +14,171 @@ import numpy as np
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BatchEncoding, TokenizersBackend
-from transformers.utils import PaddingStrategy, TensorType, to_py_obj
+from transformers.utils import PaddingStrategy, to_py_obj
 
-from .character_vocab_elmo import SENTENCE_BEGIN_WORD_ID, SENTENCE_END_WORD_ID, CharacterVocabulary
-from .configuration_elmo import SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID
-from .configuration_tasks_elmo import BOUNDARY_ID
-from .words_elmo import (
-    LEAVING_OUT,
-    ScriptsRead,
-    WordIds,
-    as_examples,
-    is_sentence_of_words,
-    labels_at_words,
-    mark_empty_words,
-    pad_column,
-    require_room,
-    require_word_splitting,
-    require_words_of_some_length,
-    scatter_rows,
-    set_aside,
-    stored_layers,
-    warn_of_misspelled,
+from .configuration_elmo import (
+    BOUNDARY_ID,
+    FIRST_VECTOR_ID,
+    IGNORE_INDEX,
+    SENTENCE_BEGIN_ID,
+    SENTENCE_BEGIN_WORD_ID,
+    SENTENCE_END_ID,
+    UNKNOWN_ID,
+    WORD_BEGIN_ID,
+    WORD_END_ID,
+    WORD_PADDING_ID,
 )
+
+UNKNOWN_CHARACTER_ID = 1
+NUM_MARKERS = WORD_PADDING_ID - SENTENCE_BEGIN_ID + 1
+# Word ids of models that embed whole words, too; 0 is a padded position, as among characters.
+UNKNOWN_WORD_ID, SENTENCE_END_WORD_ID, FIRST_WORD_ID = 1, SENTENCE_BEGIN_WORD_ID + 1, SENTENCE_BEGIN_WORD_ID + 2
+
+
+def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> np.ndarray:
+    """
+    The character ids of words, numbered as in AllenNLP and bilm-tf.
+
+    A word is its UTF-8 bytes, cut to `max_word_length - 2`, between a begin and an end marker, padded to
+    `max_word_length`; every id is raised by one. Lone surrogates, which UTF-8 cannot encode, are dropped.
+
+    Args:
+        words: any strings, the empty one included.
+        max_word_length: length of a row, the two markers included.
+
+    Returns:
+        `[words, max_word_length]` int64.
+    """
+    encoded = [word.encode("utf-8", "ignore")[: max_word_length - 2] for word in words]
+    ids = np.frombuffer(b"".join(encoded), dtype=np.uint8).astype(np.int64) + 1
+    return _character_rows(ids, list(map(len, encoded)), max_word_length)
+
+
+def character_ids_to_word(row: Sequence[int]) -> str:
+    """The word of a row of [`words_to_character_ids`]. One that was cut inside a character ends in U+FFFD."""
+    return bytes(character - 1 for character in _inner_ids(row)).decode("utf-8", "replace")
+
+
+def _character_rows(ids: Sequence[int], lengths: list[int], max_word_length: int) -> np.ndarray:
+    """Rows `[words, max_word_length]` of words of these lengths, whose characters' ids follow each other in `ids`."""
+    ends = np.array(lengths, dtype=np.int64)
+    rows = np.full((len(ends), max_word_length), WORD_PADDING_ID, dtype=np.int64)
+    rows[:, 0] = WORD_BEGIN_ID
+    rows[:, 1:-1][np.arange(1, max_word_length - 1) <= ends[:, None]] = ids
+    rows[np.arange(len(ends)), ends + 1] = WORD_END_ID
+    return rows
+
+
+def _inner_ids(row: Sequence[int]) -> list[int]:
+    """The ids between the begin and the end marker of a row."""
+    row = list(row)
+    return row[1 : row.index(WORD_END_ID)] if WORD_END_ID in row else row[1:]
+
+
+class CharacterVocabulary:
+    """
+    Spells words with Unicode characters in place of bytes, and numbers the words that the biLM embeds as a whole.
+
+    The markers (sentence boundaries, begin and end of a word, padding) have the same ids as among bytes; characters
+    take the ids below and above them.
+
+    Args:
+        characters: the first has the id 2; id 1 is any other character.
+        embedded_words: words with an embedding in the biLM, or `None`; the first has the id 4; id 1 is any other word,
+            2 and 3 are the sentence boundaries.
+    """
+
+    def __init__(self, characters: Sequence[str], embedded_words: Sequence[str] | None = None) -> None:
+        self.characters = list(characters)
+        self.embedded_words = None if embedded_words is None else list(embedded_words)
+        self._character_ids = {character: character_id(place) for place, character in enumerate(self.characters)}
+        self._word_ids = {word: word_id for word_id, word in enumerate(self.embedded_words or (), FIRST_WORD_ID)}
+
+    @property
+    def size(self) -> int:
+        """Rows of the character embedding, row 0 and the markers included."""
+        return max(WORD_PADDING_ID, character_id(len(self.characters) - 1)) + 1
+
+    @property
+    def word_size(self) -> int | None:
+        """Rows of the word embedding, the unknown word and the boundaries included; `None` without one."""
+        return None if self.embedded_words is None else FIRST_WORD_ID + len(self.embedded_words)
+
+    def spell(self, words: Sequence[str], max_word_length: int) -> np.ndarray:
+        """
+        The rows of words: their first `max_word_length - 2` characters between the markers, padded; where the biLM
+        embeds words, a last column holds the id of the word so cut. Lone surrogates are dropped.
+
+        Returns:
+            `[words, max_word_length]` int64, or one column more.
+        """
+        cut = [word.encode("utf-8", "ignore").decode("utf-8")[: max_word_length - 2] for word in words]
+        ids = [self._character_ids.get(character, UNKNOWN_CHARACTER_ID) for word in cut for character in word]
+        rows = _character_rows(ids, list(map(len, cut)), max_word_length)
+        if self.embedded_words is None:
+            return rows
+        word_ids = np.array([self._word_ids.get(word, UNKNOWN_WORD_ID) for word in cut], dtype=np.int64)
+        return np.concatenate((rows, word_ids[:, None]), axis=1)
+
+    def word_of(self, row: Sequence[int]) -> str:
+        """The word of a row; an unknown character is U+FFFD."""
+        names = {number: character for character, number in self._character_ids.items()}
+        return "".join(names.get(number, "\ufffd") for number in _inner_ids(row))
+
+    def character_ids(self) -> dict[str, int]:
+        """The id of each character; `"<unknown>"` is any other."""
+        return {"<unknown>": UNKNOWN_CHARACTER_ID, **self._character_ids}
+
+    @classmethod
+    def load(cls, path: str | Path) -> "CharacterVocabulary":
+        """Read what [`save`] wrote."""
+        stored = json.loads(Path(path).read_text(encoding="utf-8"))
+        return cls(stored["characters"], stored["words"])
+
+    def save(self, path: str | Path) -> None:
+        """Write the characters and the embedded words as JSON."""
+        stored = {"characters": self.characters, "words": self.embedded_words}
+        Path(path).write_text(json.dumps(stored, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+
+
+def character_id(place: int) -> int:
+    """The id of the character at a place of a [`CharacterVocabulary`]'s list; the markers' ids are skipped."""
+    number = place + UNKNOWN_CHARACTER_ID + 1
+    return number if number < SENTENCE_BEGIN_ID else number + NUM_MARKERS
+
+
+class VectorWords:
+    """
+    The words that have a vector beside ELMo, such as GloVe's. The first has the id 3, after padding, boundaries and
+    unknown words.
+
+    A word is looked up as it is, then in lower case, so that a list in lower case serves text with capitals.
+
+    Raises:
+        ValueError: a word has a line break: in the file it would be two, and the vectors after it another word's.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = list(words)
+        self._ids = {word: number for number, word in enumerate(self.words, FIRST_VECTOR_ID)}
+        if broken := next((word for word in self.words if "\n" in word), None):
+            raise ValueError(f"words has {broken!r}, but a word must have no line break.")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "VectorWords":
+        """Read a file with one word a line."""
+        text = Path(path).read_bytes().decode("utf-8-sig").removesuffix("\n")
+        return cls(text.split("\n") if text else [])
+
+    def save(self, path: str | Path) -> None:
+        """Write a file with one word a line."""
+        Path(path).write_bytes("".join(f"{word}\n" for word in self.words).encode())
+
+    def ids(self, words: Iterable[str]) -> np.ndarray:
+        """The ids `[words]` int64."""
+        find = self._ids.get
+        return np.fromiter((find(word) or find(word.lower(), UNKNOWN_ID) for word in words), dtype=np.int64)
+
 
 # Words as the 1 Billion Word Benchmark writes them, on which the published English models were trained: case kept,
 # punctuation and clitics apart ("don 't", "dog 's"), numbers, hyphenated words and abbreviations whole.
@@ -59,118 +200,137 @@ LM1B_PATTERN = "|".join(
 LM1B_QUOTES = (("“", '"'), ("”", '"'), ("„", '"'), ("‘", "'"), ("’", "'"))
 WORD_SPLITTINGS = ("lm1b", "whitespace", "characters")
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-# What calls leave behind, by tokenizer: as its attributes, they would change the fingerprint by which datasets finds
-# again what it mapped.
-_CACHES: weakref.WeakKeyDictionary["ElmoTokenizer", dict[str, Any]] = weakref.WeakKeyDictionary()
-_SETTINGS = threading.Lock()  # a call sets the backend's truncation and padding, then encodes: it is held for both
+
+def _splitter(word_splitting: str) -> tuple[pre_tokenizers.PreTokenizer, normalizers.Normalizer | None]:
+    """The backend's parts that make words of a text."""
+    quotes = normalizers.Sequence([normalizers.Replace(*pair) for pair in LM1B_QUOTES])
+    return {
+        "lm1b": (pre_tokenizers.Split(Regex(LM1B_PATTERN), "removed", invert=True), quotes),
+        "whitespace": (pre_tokenizers.WhitespaceSplit(), None),
+        "characters": (pre_tokenizers.Split(Regex(r"\S"), "removed", invert=True), None),
+    }[word_splitting]
 
 
-def _after_fork() -> None:
-    """In the child, a lock that another thread held is never released, nor do the backend's threads do any work. (It
-    knows this of its threads, except where the user asked for them.)"""
-    globals().update(_SETTINGS=threading.Lock())
-    if "TOKENIZERS_PARALLELISM" in os.environ:
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> np.ndarray:
-    """The character ids of words, as AllenNLP and bilm-tf number them.
-
-    A word is its UTF-8 bytes, cut to `max_word_length - 2`, between a begin and an end marker, padded to
-    `max_word_length`; every id is raised by one. What UTF-8 cannot encode (lone surrogates) is dropped.
-
-    Args:
-        words: the words, each any string, the empty one included.
-        max_word_length: characters of a row, the two markers included.
-
-    Returns:
-        `[words, max_word_length]` int64.
+def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
     """
-    encoded = [word.encode("utf-8", "ignore")[: max_word_length - 2] for word in words]
-    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-    ids = np.full((len(encoded), max_word_length), WORD_PADDING_ID, dtype=np.int64)
-    ids[:, 0] = WORD_BEGIN_ID
-    inside = np.arange(1, max_word_length - 1) <= lengths[:, None]
-    ids[:, 1:-1][inside] = np.frombuffer(b"".join(encoded), dtype=np.uint8).astype(np.int64) + 1
-    ids[np.arange(len(encoded)), lengths + 1] = WORD_END_ID
-    return ids
+    The Rust tokenizer, which splits text and tracks offsets; to it each word is one unknown token.
 
-
-def character_ids_to_word(row: Sequence[int]) -> str:
-    """The word that a row of character ids spells: the inverse of [`words_to_character_ids`].
-
-    A word that was cut inside a multi-byte character ends in U+FFFD.
+    Of a backend that was loaded from a checkpoint only the parts that are those of some `word_splitting` are replaced:
+    a user's own pre-tokenizer or normalizer stays.
     """
-    spelled = []
-    for character in row[1:]:
-        if character in (WORD_END_ID, WORD_PADDING_ID, 0):
-            break
-        if not 1 <= character < SENTENCE_BEGIN_ID:
-            raise ValueError(f"character id {character} is inside a word, but only 1 to 256 (bytes) may be")
-        spelled.append(character - 1)
-    return bytes(spelled).decode("utf-8", "replace")
+    backend = Tokenizer(models.Unigram([("", 0.0)], unk_id=0))  # no text holds the piece "", so a word is never cut
+    backend.pre_tokenizer, backend.normalizer = _splitter(word_splitting)
+    if loaded is None:
+        return backend
+    splits, normalizes = _state(loaded.pre_tokenizer), _state(loaded.normalizer)
+    for pre_tokenizer, normalizer in map(_splitter, WORD_SPLITTINGS):
+        if splits == _state(pre_tokenizer):
+            loaded.pre_tokenizer = backend.pre_tokenizer
+            if normalizes == _state(normalizer):
+                loaded.normalizer = backend.normalizer
+    return loaded
 
 
-def _replace_surrogates(text: Any, stand_in: str) -> Any:
-    if isinstance(text, str):
-        return _LONE_SURROGATE.sub(stand_in, text)
-    return None if text is None else type(text)(_replace_surrogates(part, stand_in) for part in text)
+def _state(part: Any) -> bytes | None:
+    return part and part.__getstate__()
 
 
-def _unused_mark(*texts: Any) -> str:
-    """A combining mark that none of the texts contains; splitting leaves it attached to its word."""
-    used = str(texts)
-    for code in range(0xE01EF, 0xE00FF, -1):
-        if chr(code) not in used and f"\\U{code:08x}" not in used:
-            return chr(code)
-    raise ValueError(
-        "the text contains lone surrogates and every variation selector from U+E0100 to U+E01EF: clean it first."
-    )
+# A call sets the backend's truncation, then encodes: threads that share a tokenizer take turns.
+_BACKEND_SETTINGS = threading.Lock()
+# Replaces an empty word among words that are split already: the backend would leave it out.
+_EMPTY_WORD = "\ufdd0empty word\ufdd0"
 
 
-def _call_backend(call: Callable[..., Any], *texts: Any, each_is_a_word: bool = False) -> tuple[Any, str | None]:
-    """The result of `call(*texts)`, which uses the backend, and what stands in its words for lone surrogates.
-
-    The backend refuses lone surrogates: only where there are some, they are replaced and the second result is not
-    `None`. Where each character is a word, whitespace replaces them, which is in none. The lock is held, so `call` may
-    change the backend's settings (truncation, padding).
-    """
-    with _SETTINGS:
+def _encode(backend: Tokenizer, call: Callable[..., Any], *texts: Any) -> Any:
+    """The result of `call(*texts)`, which sets the backend's truncation and encodes. Truncation is reset, so that the
+    tokenizer's hash, by which datasets caches, stays the same."""
+    with _BACKEND_SETTINGS:
         try:
-            return call(*texts), None
-        except (TypeError, UnicodeEncodeError):
-            stand_in = " " if each_is_a_word else _unused_mark(*texts)
-            result = call(*(_replace_surrogates(part, stand_in) for part in texts))
-            return result, None if each_is_a_word else stand_in
+            return call(*texts)
+        finally:
+            backend.no_truncation()
 
 
-def _drop_surrogates(words: list[str], text: str) -> list[str]:
-    """`words` without lone surrogates; `text` contains all their characters."""
-    if not text.isascii():
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            return [_LONE_SURROGATE.sub("", word) for word in words]
-    return words
+def _mark_empty_words(texts: Any) -> Any:
+    """Nested sequences of words with `_EMPTY_WORD` in place of empty ones."""
+    if texts and isinstance(texts[0], str):
+        return [_EMPTY_WORD if word == "" else word for word in texts]
+    return type(texts)(map(_mark_empty_words, texts)) if texts else texts
 
 
 def _as_list(texts: Any) -> Any:
-    """A list of what is in an array or a pandas Series with one dimension; anything else as it is."""
-    if getattr(texts, "ndim", 1) != 1 and not isinstance(texts, str):
-        raise ValueError(f"texts must have one dimension, but are a {type(texts).__name__} of {texts.ndim}.")
-    return texts.tolist() if hasattr(texts, "ndim") else texts
+    """A list of what is in an array or a pandas Series; anything else as it is."""
+    return texts.tolist() if hasattr(texts, "tolist") else texts
 
 
-def _checked_words(words: Any, number: int) -> list[str]:
-    """A text that is a list of words already."""
-    if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
-        raise ValueError(f"a text must be a string or a list of words, but one is {words!r:.80} (number {number}).")
-    return _drop_surrogates(list(words), "".join(words))
+def _checked_texts(texts: Any, is_split_into_words: bool) -> Any:
+    """`texts` with arrays as lists; ValueError where the backend would read words as texts, or the other way round."""
+    texts = _as_list(texts)
+    if is_split_into_words and isinstance(texts, str):
+        raise ValueError(f"text must be a list of words where is_split_into_words=True, but is {texts!r:.80}.")
+    if is_split_into_words:
+        return list(map(_as_list, texts)) if isinstance(texts, list) else texts
+    if isinstance(texts, (list, tuple)) and (words := next((one for one in texts if isinstance(one, list)), None)):
+        raise ValueError(
+            f"text has a list, {words!r:.80}, in place of a string: pass is_split_into_words=True for a list of words, "
+            "a tuple for a pair of texts."
+        )
+    return texts
+
+
+# Columns with one row a word, which `pad` fills up with zeros, and the axes of one text.
+WORD_COLUMNS = {"input_ids": 2, "word_vector_ids": 1}
+
+
+def scatter_rows(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """`rows` `[n, ...]` where the booleans `mask` are true, zeros elsewhere: `[*mask.shape, ...]`."""
+    scattered = np.zeros((*mask.shape, *rows.shape[1:]), dtype=rows.dtype)
+    scattered[mask] = rows
+    return scattered
+
+
+def _arrange(columns: dict[str, np.ndarray], lengths: list[int], length: int | None, side: str) -> dict[str, Any]:
+    """The rows of each text, padded to `length`, in an array; in a list where lengths differ and nothing is padded."""
+    if length is None and len(set(lengths)) > 1:
+        return {name: np.split(rows, np.cumsum(lengths)[:-1]) for name, rows in columns.items()}
+    length = lengths[0] if length is None else length
+    places, real = np.arange(length), np.array(lengths)[:, None]
+    mask = places < real if side == "right" else places >= length - real
+    return {name: scatter_rows(rows, mask) for name, rows in columns.items()}
+
+
+def _convert(rows: Any, return_tensors: str | None) -> Any:
+    """An array, or a list of those of texts that are not padded, as lists where no tensors are wanted; else as
+    `BatchEncoding` takes it. It would copy the array of a PyTorch tensor, so that one is made here."""
+    if return_tensors is None:
+        return rows.tolist() if isinstance(rows, np.ndarray) else [text.tolist() for text in rows]
+    return torch.from_numpy(rows) if return_tensors == "pt" and isinstance(rows, np.ndarray) else rows
+
+
+def _is_one_text(column: Any, axes: int) -> bool:
+    """Whether a column of [`pad`] is that of one text, with so many axes, and not of a batch."""
+    first = next((part for part in column if not isinstance(part, (list, tuple)) or part), None)
+    return first is not None and np.ndim(first) + 1 == axes
+
+
+def _align(encodings: Sequence[Any], samples: Sequence[int] | None, labels: Sequence[Sequence]) -> list[list]:
+    """The labels of each encoding, as [`ElmoTokenizer.align_labels`]; `samples` has the text of each piece."""
+    numbers = list(range(len(encodings))) if samples is None else list(map(int, samples))
+    if len(set(numbers)) != len(labels):
+        raise ValueError(f"labels has {len(labels)} texts, but {len(set(numbers))} are encoded.")
+    num_words, is_cut = [0] * len(labels), [False] * len(labels)
+    for number, encoding in zip(numbers, encodings, strict=True):
+        if 1 in encoding.sequence_ids:
+            raise ValueError(f"labels are those of one text, but text {number} is a pair: encode each by itself.")
+        is_cut[number] = bool(encoding.overflowing) and samples is None
+        num_words[number] = max(num_words[number], 0, *(word + 1 for word in encoding.word_ids if word is not None))
+    for number, (of_text, words) in enumerate(zip(labels, num_words, strict=True)):
+        if words > len(of_text) or (words < len(of_text) and not is_cut[number]):
+            raise ValueError(f"labels of text {number} are {len(of_text)}, but it has {words} words.")
+    return [
+        [IGNORE_INDEX if word is None else labels[number][word] for word in encoding.word_ids]
+        for number, encoding in zip(numbers, encodings, strict=True)
+    ]
 
 
 class ElmoTokenizer(TokenizersBackend):
@@ -178,29 +338,28 @@ class ElmoTokenizer(TokenizersBackend):
     Splits text into words and spells each word with character ids, as ELMo reads them.
 
     `input_ids` are `[batch, words, max_word_length]`, one row for each word, the sentence boundaries `<S>` and `</S>`
-    included; a padded position is a row of zeros. Any string is a word, so nothing is ever unknown.
+    included; a padded position is a row of zeros. Any string is a word, so no word is unknown.
 
     Args:
         word_splitting (`str`, defaults to `"lm1b"`):
-            How text becomes words. `"lm1b"`: as in the 1 Billion Word Benchmark, close to what the published English
-            models were trained on: case kept, punctuation apart, `don 't`, `dog 's`; typographic quotes plain.
-            `"whitespace"`: at whitespace only, for text that is tokenized already. `"characters"`: each character that
-            is not whitespace is a word, as in proteins. Words already split (`is_split_into_words=True`) are taken as
-            they are with any.
+            How text is split. `"lm1b"`: as in the 1 Billion Word Benchmark, close to what the published English models
+            were trained on: case kept, punctuation apart, `don 't`, `dog 's`; typographic quotes plain.
+            `"whitespace"`: at whitespace only, for tokenized text. `"characters"`: each character that is not
+            whitespace is a word, as in proteins. Lists of words (`is_split_into_words=True`) are never split further.
         max_word_length (`int`, defaults to 50): Characters of a word, the two word markers included.
         split_special_tokens (`bool`, defaults to `True`):
-            Whether `<S>` and `</S>` in a text are words like any other; `False` makes them sentence boundaries.
+            Whether `<S>` and `</S>` in a text are ordinary words; `False` makes them sentence boundaries.
         vocab_file (`str`, *optional*): The words of the language model's softmax, one a line, most frequent first.
-        words_file (`str`, *optional*): The words that have vectors of their own beside ELMo, one a line; `words` gives
-            and takes the list of them. With it calls return `word_vector_ids` `[batch, words]`, too: 0 for padding, 1
-            for boundaries, 2 for other words.
+        words_file (`str`, *optional*):
+            The words that have a vector beside ELMo, one a line; the attribute `words` gets and sets them. With them a
+            call also returns `word_vector_ids` `[batch, words]`: 0 for padding, 1 for boundaries, 2 for other words.
         character_vocab_file (`str`, *optional*):
-            A [`CharacterVocabulary`] as JSON: words are then spelled with its characters and not with bytes, and where
-            it has a word list, each row of `input_ids` ends with the word's id there. It is saved with the tokenizer.
-        scripts (`list[str]`, *optional*): In which the model's text was, as `["Latin"]`: words in others are warned of.
+            A [`CharacterVocabulary`] as JSON: words are spelled with its characters in place of bytes, and where it has
+            embedded words, each row of `input_ids` ends with the id of the word.
 
     Raises:
-        ValueError: `word_splitting` is unknown, `max_word_length` is under 3, or the text has a wrong type or nesting.
+        KeyError: `word_splitting` is unknown.
+        ValueError: a list of words is given without `is_split_into_words=True`, or a string with it.
 
     Example:
 
@@ -238,17 +397,9 @@ class ElmoTokenizer(TokenizersBackend):
         character_vocab_file: str | None = None,
         **kwargs: Any,
     ) -> None:
-        if word_splitting not in WORD_SPLITTINGS:
-            raise ValueError(f"word_splitting is {word_splitting!r}, but must be one of {', '.join(WORD_SPLITTINGS)}.")
-        if max_word_length < 3:
-            raise ValueError(f"max_word_length is {max_word_length}, but must be 3 or more: two markers and a byte.")
-        named = [None if token is None else str(token) for token in (bos_token, eos_token, pad_token)]
-        if None in named or len(set(named)) < len(named):
-            raise ValueError(f"bos_token, eos_token, pad_token are {named}, but must be three strings, all different.")
-        warn_of_misspelled(kwargs)
-        self.word_splitting = word_splitting
         self.max_word_length = max_word_length
         self.character_vocab = None if character_vocab_file is None else CharacterVocabulary.load(character_vocab_file)
+        self._boundaries = str(bos_token), str(eos_token)
         super().__init__(
             word_splitting=word_splitting,
             max_word_length=max_word_length,
@@ -259,22 +410,54 @@ class ElmoTokenizer(TokenizersBackend):
             split_special_tokens=split_special_tokens,
             words_file=words_file,
             character_vocab_file=character_vocab_file,
-            tokenizer_object=_backend(word_splitting, kwargs.pop("tokenizer_object", None)),
+            tokenizer_object=_make_backend(word_splitting, kwargs.pop("tokenizer_object", None)),
             **kwargs,
         )
         self.update_post_processor()
-        self.words = None if words_file is None else WordIds.load(words_file).words
-        self._made = True
+        self.words = None if words_file is None else VectorWords.load(words_file).words
+
+    @classmethod
+    def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
+        """The arguments of `__init__`, with the backend of a checkpoint's tokenizer.json."""
+        file = kwargs.pop("tokenizer_file", None)
+        if file is not None and Path(file).is_file():
+            kwargs["tokenizer_object"] = Tokenizer.from_file(str(file))
+        return kwargs
+
+    def update_post_processor(self) -> None:
+        """Puts `<S>` and `</S>` around each sentence, the second one of a pair included."""
+        bos, eos = self._boundaries
+        self._tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A {eos}",
+            pair=f"{bos} $A {eos} {bos}:1 $B:1 {eos}:1",
+            special_tokens=[(token, self._tokenizer.token_to_id(token)) for token in (bos, eos)],
+        )
+        self._pretokenized_backend = copy.deepcopy(self._tokenizer)
+        self._pretokenized_backend.normalizer = self._pretokenized_backend.pre_tokenizer = None
+
+    @property
+    def word_splitting(self) -> str:
+        """How text is split. Another way needs another tokenizer: `from_pretrained(..., word_splitting=...)`."""
+        return self.init_kwargs["word_splitting"]
 
     @property
     def words(self) -> list[str] | None:
-        """The words that have vectors of their own beside ELMo, in the order of their rows; `None`: none."""
-        return None if self._word_numbers is None else self._word_numbers.words
+        """The words that have a vector beside ELMo, in the order of the vectors; `None` without."""
+        return None if self._vector_words is None else self._vector_words.words
 
     @words.setter
     def words(self, words: Sequence[str] | None) -> None:
-        self._word_numbers = None if words is None else WordIds(words)
+        self._vector_words = None if words is None else VectorWords(words)
         self.model_input_names = ["input_ids", "attention_mask", *(["word_vector_ids"] if words is not None else [])]
+
+    @cached_property
+    def vocabulary(self) -> list[str] | None:
+        """The words of the language model's softmax in the order of its rows; `None` without a `vocab_file`."""
+        if getattr(self, "vocab_file", None) is None:
+            return None
+        return Path(self.vocab_file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+    # -- character ids
 
     @property
     def char_units(self) -> str:
@@ -283,34 +466,24 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def row_length(self) -> int:
-        """Numbers in a row of `input_ids`: a word's characters, and its own id where there is a word list."""
-        return self.max_word_length + (self.character_vocab is not None and self.character_vocab.words is not None)
+        """Length of a row of `input_ids`: the characters of a word, and its id where the biLM embeds words."""
+        embeds_words = self.character_vocab is not None and self.character_vocab.embedded_words is not None
+        return self.max_word_length + embeds_words
 
     def spell(self, words: Sequence[str]) -> np.ndarray:
-        """The rows `[words, row_length]` int64 of words, none a boundary. The log tells of scripts never read."""
-        self._cached("scripts", lambda: ScriptsRead.of(self)).check(words)
+        """The rows `[words, row_length]` int64 of words, none of them a boundary."""
         if self.character_vocab is None:
             return words_to_character_ids(words, self.max_word_length)
         return self.character_vocab.spell(words, self.max_word_length)
 
-    @classmethod
-    def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
-        """The arguments of `__init__`, with the backend that a checkpoint's tokenizer.json holds."""
-        file = kwargs.pop("tokenizer_file", None)
-        if file is not None and Path(file).is_file():
-            require_word_splitting(file, kwargs)
-            kwargs["tokenizer_object"] = Tokenizer.from_file(str(file))
-        return kwargs
-
-    def update_post_processor(self) -> None:
-        """Puts `<S>` and `</S>` around each sentence, the second one of a pair included."""
-        bos, eos = str(self.bos_token), str(self.eos_token)
-        self._tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{bos} $A {eos}",
-            pair=f"{bos} $A {eos} {bos}:1 $B:1 {eos}:1",
-            special_tokens=[(token, self._tokenizer.token_to_id(token)) for token in (bos, eos)],
-        )
-        _CACHES.setdefault(self, {}).pop("words backend", None)
+    def _boundary_rows(self) -> dict[str, np.ndarray]:
+        """The rows `[row_length]` of `<S>` and `</S>` by their names."""
+        rows = np.full((2, self.row_length), WORD_PADDING_ID, dtype=np.int64)
+        rows[:, 0] = WORD_BEGIN_ID
+        rows[:, 1] = SENTENCE_BEGIN_ID, SENTENCE_END_ID
+        rows[:, 2] = WORD_END_ID
+        rows[:, self.max_word_length :] = np.array([[SENTENCE_BEGIN_WORD_ID], [SENTENCE_END_WORD_ID]])
+        return dict(zip(self._boundaries, rows, strict=True))
 
     @property
     def pad_token_id(self) -> int:
@@ -334,114 +507,50 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def all_special_ids(self) -> list[int]:
-        """The ids that stand for padding and sentence boundaries."""
+        """The ids of padding and of the sentence boundaries."""
         return [self.pad_token_id, self.bos_token_id, self.eos_token_id]
 
     @property
     def vocab_size(self) -> int:
-        """The character ids that there are, 262 of bytes: what `resize_token_embeddings` takes."""
+        """Rows of the character embedding, 262 for bytes: what `resize_token_embeddings` takes."""
         return WORD_PADDING_ID + 1 if self.character_vocab is None else self.character_vocab.size
 
     def __len__(self) -> int:
         return self.vocab_size
 
     def get_vocab(self) -> dict[str, int]:
-        """The name of each character id: padding, bytes (`"<0x61>"`) or characters, and boundaries."""
-        names = [self.pad_token, *(f"<0x{byte:02X}>" for byte in range(256)), self.bos_token, self.eos_token]
-        names = {name: i for i, name in enumerate([*names, "<begin word>", "<end word>", "<word padding>"])}
+        """The name of each character id: padding, bytes (`"<0x61>"`) or characters, and markers."""
+        markers = (self.bos_token, self.eos_token, "<begin word>", "<end word>", "<word padding>")
         if self.character_vocab is None:
-            return names
-        markers = {name: i for name, i in names.items() if i == 0 or i >= SENTENCE_BEGIN_ID}
-        return self.character_vocab.character_ids() | markers
+            characters = {f"<0x{byte:02X}>": byte + 1 for byte in range(256)}
+        else:
+            characters = self.character_vocab.character_ids()
+        return {self.pad_token: 0, **characters, **{name: i for i, name in enumerate(markers, SENTENCE_BEGIN_ID)}}
 
     @property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
         """Padding and the sentence boundaries by their character ids."""
-        known = super().added_tokens_decoder
-        if "_made" not in vars(self):
-            return known
-        by_name, ids = {str(token): token for token in known.values()}, self.get_vocab()
-        return {ids[name]: by_name[name] for name in (self.pad_token, self.bos_token, self.eos_token)}
+        tokens = super().added_tokens_decoder
+        if "_vector_words" not in vars(self):  # transformers is adding them, by ids of the backend
+            return tokens
+        ids = self.get_vocab()
+        return {ids[str(token)]: token for token in tokens.values() if str(token) in ids}
 
-    def train_new_from_iterator(self, *args: Any, **kwargs: Any) -> "ElmoTokenizer":
-        """Refused (ValueError): the characters are those of the checkpoint, whatever the text."""
-        raise ValueError(
-            "ElmoTokenizer learns nothing from a text: any word is spelled with the same characters. The vocabulary of "
-            "a language model's softmax is made by hf-elmo vocab."
-        )
-
-    def __setattr__(self, key: str, value: Any) -> None:
-        self._require_kept({key: value})
-        if key not in ("bos_token_id", "eos_token_id", "pad_token_id"):  # their only values
-            super().__setattr__(key, value)
-
-    def _require_kept(self, changes: dict[str, Any]) -> None:
-        """Raises ValueError for a token that is new, and for another boundary, padding or splitting than it has."""
-        for key, value in changes.items() if "_made" in vars(self) else ():
-            if key in ("add_bos_token", "add_eos_token") and not value:
-                raise ValueError(f"{key} cannot become {value!r}: {LEAVING_OUT}.")
-            name = re.sub("_ids?$", "", key)
-            if name in ("bos_token", "eos_token", "pad_token", "word_splitting"):
-                if str(value) != str(getattr(self, key)):
-                    raise ValueError(
-                        f"{key} cannot become {str(value)!r}: it stays {getattr(self, key)!r}, which the tokenizer was "
-                        f"made with. Another one: ElmoTokenizer.from_pretrained(..., {name}=...)."
-                    )
-            elif key == name and name in (*self.SPECIAL_TOKENS_ATTRIBUTES, "extra_special_tokens"):
-                self._add_tokens([value] if isinstance(value, (str, AddedToken)) else value or [])
-
-    def _add_tokens(self, new_tokens: Sequence[str | AddedToken], special_tokens: bool = False) -> int:
-        if "_made" not in vars(self):
-            return super()._add_tokens(new_tokens, special_tokens)
-        if new := [str(token) for token in new_tokens if self._tokenizer.token_to_id(str(token)) is None]:
-            raise ValueError(
-                f"{', '.join(map(repr, new))} cannot be added: ELMo spells each word, and no token has a vector of its "
-                "own. To keep a string whole, split the text yourself and pass is_split_into_words=True."
-            )
-        return 0
-
-    def add_special_tokens(self, special_tokens_dict: dict[str, Any], *args: Any, **kwargs: Any) -> int:
-        """As in transformers; but a token that is new is refused (ValueError), before anything is changed."""
-        self._require_kept(special_tokens_dict)
-        return super().add_special_tokens(special_tokens_dict, *args, **kwargs)
-
-    def __call__(self, text: Any = None, *args: Any, **kwargs: Any) -> BatchEncoding:
-        """As in transformers; lists of two strings are pairs where `truncation` says which of the two to cut, as
-        zero-shot classification does, and nowhere else: they could be words."""
-        one_is_cut = kwargs.get("truncation") in ("only_first", "only_second")
-        if one_is_cut and not kwargs.get("is_split_into_words") and isinstance(text, list):
-            text = [tuple(pair) if isinstance(pair, list) and len(pair) == 2 else pair for pair in text]
-        return super().__call__(text, *args, **kwargs)
-
-    def _special_row(self, token: str) -> np.ndarray | None:
-        """The row `[row_length]` of a boundary or of padding; `None` for an ordinary word."""
-        row = np.zeros(self.row_length, dtype=np.int64)
-        if token == self.pad_token:
-            return row
-        if token not in (self.bos_token, self.eos_token):
-            return None
-        row[:] = WORD_PADDING_ID
-        row[:3] = WORD_BEGIN_ID, self.bos_token_id if token == self.bos_token else self.eos_token_id, WORD_END_ID
-        row[self.max_word_length :] = SENTENCE_BEGIN_WORD_ID if token == self.bos_token else SENTENCE_END_WORD_ID
-        return row
+    # -- text to words, words to ids
 
     def split_into_words(self, texts: Iterable[str | Sequence[str]], pretokenized: bool = False) -> list[list[str]]:
         """
         Splits texts into the words that a call of this tokenizer would spell, without sentence boundaries.
 
-        The result depends on no earlier call (truncation, padding), and threads may split at the same time. Lone
-        surrogates, which UTF-8 cannot encode, are dropped from the words, and no words of `"characters"`.
-
         Args:
             texts: each a string, or a list of words, which is not split further.
-            pretokenized: the strings are tokenized already: they are split at whitespace (as `str.split` does),
-                whatever `word_splitting` is.
+            pretokenized: the strings are tokenized: split at whitespace (`str.split`), whatever `word_splitting` is.
 
         Returns:
             the words of each text.
 
         Raises:
-            ValueError: `texts` is a string, or one of the texts is neither a string nor a list of strings.
+            ValueError: `texts` is a string.
 
         Example:
 
@@ -451,32 +560,28 @@ class ElmoTokenizer(TokenizersBackend):
         >>> ElmoTokenizer().split_into_words(["Don't panic!", ["New York", "!"]])
         [['Don', "'t", 'panic', '!'], ['New York', '!']]
         ```"""
-        if isinstance(texts, (str, dict, set, frozenset)):
-            raise ValueError(
-                f"texts must be a list of texts, but is a {type(texts).__name__}, {texts!r:.40}: put it into a list."
-            )
+        if isinstance(texts, str):
+            raise ValueError(f"texts must be a list of texts, but is the string {texts!r:.40}: put it into a list.")
         texts = list(map(_as_list, _as_list(texts)))
         strings = [text for text in texts if isinstance(text, str)]
-        if pretokenized:
-            words = [_drop_surrogates(text.split(), text) for text in strings]
-        else:
-            words = self._split_strings(strings)
-        if len(strings) == len(texts):
-            return words
+        words = [text.split() for text in strings] if pretokenized else self._split_strings(strings)
         of_strings = iter(words)
-        return [next(of_strings) if isinstance(text, str) else _checked_words(text, n) for n, text in enumerate(texts)]
+        return [next(of_strings) if isinstance(text, str) else list(text) for text in texts]
 
     def _split_strings(self, texts: list[str]) -> list[list[str]]:
         def encode(texts: list[str]) -> list[list[str]]:
-            self._tokenizer.no_truncation()
-            self._tokenizer.no_padding()
             self._tokenizer.encode_special_tokens = self.split_special_tokens
             return [encoding.tokens for encoding in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
 
-        self._renew_backend()
-        require_words_of_some_length(texts)
-        words, stand_in = _call_backend(encode, texts, each_is_a_word=self.word_splitting == "characters")
-        return words if stand_in is None else [[word.replace(stand_in, "") for word in text] for text in words]
+        return _encode(self._tokenizer, encode, texts)
+
+    def __call__(self, text: Any = None, *args: Any, **kwargs: Any) -> BatchEncoding:
+        """As in transformers. Lists of two strings are pairs where `truncation` says which of the two to cut, as the
+        zero-shot pipeline does; elsewhere they could be words, and must be tuples."""
+        one_is_cut = kwargs.get("truncation") in ("only_first", "only_second")
+        if one_is_cut and not kwargs.get("is_split_into_words") and isinstance(text, list):
+            text = [tuple(pair) if isinstance(pair, list) and len(pair) == 2 else pair for pair in text]
+        return super().__call__(text, *args, **kwargs)
 
     def _encode_plus(
         self,
@@ -485,34 +590,32 @@ class ElmoTokenizer(TokenizersBackend):
         is_split_into_words: bool = False,
         return_tensors: str | None = None,
         return_overflowing_tokens: bool = False,
+        return_attention_mask: bool | None = None,
         **kwargs: Any,
     ) -> BatchEncoding:
-        text, text_pair = (_checked_text(argument, is_split_into_words) for argument in (text, text_pair))
-        batched = isinstance(text, (list, tuple)) and not (is_split_into_words and is_sentence_of_words(text))
+        text, text_pair = (_checked_texts(given, is_split_into_words) for given in (text, text_pair))
+        batched = isinstance(text, (list, tuple)) and not (
+            is_split_into_words and (not text or isinstance(text[0], str))
+        )
         if batched and not text:
             return self._empty_batch(return_tensors)
         if not batched:
             text, text_pair = [text], None if text_pair is None else [text_pair]
-        one = not batched and not return_overflowing_tokens
         encoded, columns = self._encode_batch(text, text_pair, is_split_into_words, return_overflowing_tokens, **kwargs)
-        data, encodings, lengths = dict(encoded), encoded.encodings, [len(encoding) for encoding in encoded.encodings]
+        data, lengths = dict(encoded), list(map(len, encoded.encodings))
         length, side = self._padded_length(lengths, **kwargs), kwargs.get("padding_side") or self.padding_side
         if length is not None:
-            self._pad_encodings(encodings, data, length, side)
-        data |= self._arrange(columns, lengths, length, side, return_tensors is not None)
-        if kwargs.get("return_attention_mask") is False:
-            del data["attention_mask"]
-        if one and return_tensors is None:
-            data = {key: value[0] if key != "length" else value for key, value in data.items()}
-        if return_tensors == TensorType.PYTORCH:
-            # BatchEncoding would copy the arrays.
-            data = {
-                key: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for key, value in data.items()
-            }
-        return BatchEncoding(data, encodings, tensor_type=return_tensors)
+            self._pad_encodings(encoded.encodings, data, length, side)
+        if return_attention_mask is not False:
+            columns["attention_mask"] = np.ones(sum(lengths), dtype=np.int64)
+        columns = _arrange(columns, lengths, length, side)
+        data |= {name: _convert(rows, return_tensors) for name, rows in columns.items()}
+        if not (batched or return_tensors or return_overflowing_tokens):
+            data = {name: value[0] if isinstance(value[0], list) else value for name, value in data.items()}
+        return BatchEncoding(data, encoded.encodings, tensor_type=return_tensors)
 
     def _empty_batch(self, return_tensors: str | None) -> BatchEncoding:
-        if not return_tensors:
+        if return_tensors is None:
             return BatchEncoding({"input_ids": [], "attention_mask": []})
         shape = 0, 0, self.row_length
         data = {"input_ids": np.zeros(shape, np.int64), "attention_mask": np.zeros(shape[:2], np.int64)}
@@ -521,25 +624,34 @@ class ElmoTokenizer(TokenizersBackend):
     def _encode_batch(
         self, text: Sequence, text_pair: Sequence | None, is_split_into_words: bool, overflowing: bool, **kwargs: Any
     ) -> tuple[BatchEncoding, dict[str, np.ndarray]]:
-        """The backend's encodings of a batch, not padded, and the ids of all their tokens."""
-        empty_words: set[tuple[int, int, int]] = set()
-        self._renew_backend()
-        backend = self
+        """The backend's encodings of a batch, not padded, and the columns of all their tokens, one after another."""
+        tokenizer = self
         if is_split_into_words:
-            backend = self._for_words
-            text, text_pair = (
-                mark_empty_words(part, number, empty_words) for number, part in enumerate((text, text_pair))
-            )
-        arguments = {**kwargs, "is_split_into_words": is_split_into_words, "return_tensors": None}
-        arguments |= {"return_overflowing_tokens": overflowing, "return_attention_mask": False}
-        arguments |= {"padding_strategy": PaddingStrategy.DO_NOT_PAD}
-        require_words_of_some_length((text, text_pair))
-        require_room(self._tokenizer.num_special_tokens_to_add(text_pair is not None), **kwargs)
-        encode = partial(TokenizersBackend._encode_plus, backend, **arguments)
-        each_is_a_word = self.word_splitting == "characters" and not is_split_into_words
-        encoded, stand_in = _call_backend(encode, text, text_pair, each_is_a_word=each_is_a_word)
-        samples = encoded.get("overflow_to_sample_mapping", range(len(encoded.encodings)))
-        return encoded, self._columns(encoded.encodings, samples, empty_words, stand_in)
+            tokenizer = copy.copy(self)
+            tokenizer._tokenizer = self._pretokenized_backend
+            text, text_pair = _mark_empty_words(text), _mark_empty_words(text_pair)
+        kwargs |= {"is_split_into_words": is_split_into_words, "return_overflowing_tokens": overflowing}
+        kwargs |= {"return_attention_mask": False, "padding_strategy": PaddingStrategy.DO_NOT_PAD}
+        encode = partial(TokenizersBackend._encode_plus, tokenizer, **kwargs)
+        encoded = _encode(tokenizer._tokenizer, encode, text, text_pair)
+        tokens = [token for encoding in encoded.encodings for token in encoding.tokens]
+        if is_split_into_words:
+            tokens = ["" if token == _EMPTY_WORD else token for token in tokens]
+        return encoded, self._columns(tokens, encoded["input_ids"])
+
+    def _columns(self, tokens: list[str], backend_ids: list[list[int]]) -> dict[str, np.ndarray]:
+        """`input_ids` `[tokens, row_length]` of tokens, boundaries included, and with `words` `word_vector_ids`
+        `[tokens]`. The backend's ids of each text tell a boundary from a word of its name."""
+        flat_ids = np.fromiter(chain.from_iterable(backend_ids), dtype=np.int64, count=len(tokens))
+        columns = {"input_ids": self.spell(tokens)}
+        if self._vector_words is not None:
+            columns["word_vector_ids"] = self._vector_words.ids(tokens)
+        for boundary, row in self._boundary_rows().items():
+            is_boundary = flat_ids == self._tokenizer.token_to_id(boundary)
+            columns["input_ids"][is_boundary] = row
+            if "word_vector_ids" in columns:
+                columns["word_vector_ids"][is_boundary] = BOUNDARY_ID
+        return columns
 
     def _padded_length(
         self,
@@ -559,116 +671,60 @@ class ElmoTokenizer(TokenizersBackend):
 
     def _pad_encodings(self, encodings: list, data: dict[str, Any], length: int, side: str) -> None:
         """Pads the backend's encodings, and what `data` holds of them besides `input_ids`."""
-        own = {"pad_id": self._tokenizer.token_to_id(self.pad_token), "pad_token": self.pad_token}
+        padding = {"pad_id": self._tokenizer.token_to_id(self.pad_token), "pad_token": self.pad_token}
         for encoding in encodings:
-            encoding.pad(length, direction=side, pad_type_id=self.pad_token_type_id, **own)
+            encoding.pad(length, direction=side, pad_type_id=self.pad_token_type_id, **padding)
         names = {"token_type_ids": "type_ids", "offset_mapping": "offsets"}  # of the backend, where it has others
         for key in data.keys() & {*names, "special_tokens_mask"}:
             data[key] = [getattr(encoding, names.get(key, key)) for encoding in encodings]
         if "length" in data:
             data["length"] = [length] * len(encodings)
 
-    def _renew_backend(self) -> None:
-        """In a forked process, takes a copy of the backend: another thread's use of it would never end there."""
-        if _CACHES.setdefault(self, {}).setdefault("process", os.getpid()) != os.getpid():
-            self._tokenizer, _CACHES[self] = Tokenizer.from_str(self._tokenizer.to_str()), {"process": os.getpid()}
-
-    @property
-    def _for_words(self) -> "ElmoTokenizer":
-        """This tokenizer with a backend that does not split words further."""
-        other = copy.copy(self)
-        other._tokenizer = self._cached("words backend", self._backend_without_splitting)
-        return other
-
-    def _backend_without_splitting(self) -> Tokenizer:
-        settings = json.loads(self._tokenizer.to_str()) | {"normalizer": None, "pre_tokenizer": None}
-        return Tokenizer.from_str(json.dumps(settings))
-
-    def _cached(self, name: str, make: Callable[[], Any]) -> Any:
-        cache = _CACHES.setdefault(self, {})
-        if name not in cache:
-            cache[name] = make()
-        return cache[name]
-
-    def _columns(
-        self, encodings: list, samples: Sequence[int], empty_words: set[tuple[int, int, int]], stand_in: str | None
-    ) -> dict[str, np.ndarray]:
-        """Of the tokens of all encodings `input_ids [tokens, row_length]`, and with `words` `word_vector_ids`."""
-        tokens = [token for encoding in encodings for token in encoding.tokens]
-        if stand_in is not None:
-            tokens = [token.replace(stand_in, "") for token in tokens]
-        rows = self.spell(tokens)
-        backend_ids = np.fromiter((i for encoding in encodings for i in encoding.ids), np.int64, count=len(tokens))
-        numbers = None if self._word_numbers is None else self._word_numbers.of(tokens)
-        for token in (self.bos_token, self.eos_token):
-            here = backend_ids == self._tokenizer.token_to_id(token)
-            rows[here] = self._special_row(token)
-            if numbers is not None:
-                numbers[here] = BOUNDARY_ID
-        if empty_words:
-            places = [
-                (sample, *place)
-                for sample, encoding in zip(samples, encodings, strict=True)
-                for place in zip(encoding.sequence_ids, encoding.word_ids, strict=True)
-            ]
-            rows[[place in empty_words for place in places]] = self.spell([""])
-        return {"input_ids": rows} | ({} if numbers is None else {"word_vector_ids": numbers})
-
-    def _arrange(
-        self, columns: dict[str, np.ndarray], lengths: list[int], length: int | None, side: str, as_array: bool
-    ) -> dict[str, Any]:
-        """`columns` and `attention_mask` of all texts: arrays where they are of one length, else nested lists."""
-        columns = {**columns, "attention_mask": np.ones(sum(lengths), np.int64)}
-        if as_array and length is None and len(set(lengths)) == 1:
-            length = lengths[0]
-        if as_array and length is not None:
-            place, real = np.arange(length), np.array(lengths)[:, None]
-            mask = place < real if side == "right" else place >= length - real
-            return {key: scatter_rows(values, mask) for key, values in columns.items()}
-        arranged = {}
-        for key, values in columns.items():
-            zero = np.zeros(values.shape[1:], np.int64).tolist()
-            arranged[key] = [text.tolist() for text in np.split(values, np.cumsum(lengths)[:-1])]
-            for text in arranged[key] if length is not None else ():
-                at = len(text) if side == "right" else 0
-                text[at:at] = [copy.copy(zero) for _ in range(length - len(text))]
-        return arranged
-
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> list[int] | list[list[int]]:
         """Character ids of one word, `[row_length]`, or of several; `<S>`, `</S>` and `<pad>` are special."""
         words = [tokens] if isinstance(tokens, str) else list(tokens)
+        special = {str(self.pad_token): 0} | self._boundary_rows()
         rows = self.spell(words)
         for row, word in zip(rows, words, strict=True):
-            if (special := self._special_row(word)) is not None:
-                row[:] = special
+            row[:] = special.get(word, row)
         return rows[0].tolist() if isinstance(tokens, str) else rows.tolist()
 
     def pad(self, encoded_inputs: Any, *args: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchEncoding:
-        """Pads encodings to one length, as every tokenizer of transformers does, with rows of zeros: `input_ids`, or
-        `bilm_layers` in their place, and `word_vector_ids`; or these alone, for a head without ELMo."""
+        """
+        Pads encodings to one length, as every tokenizer of transformers does, with rows of zeros.
+
+        The columns with one row a word are `input_ids` and `word_vector_ids`; at least one of them is needed.
+        [`hf_elmo.LayersCollator`] pads stored layers.
+        """
         if isinstance(encoded_inputs, (list, tuple)):
             encoded_inputs = {key: [example[key] for example in encoded_inputs] for key in encoded_inputs[0]}
-        columns, others, one = {}, dict(encoded_inputs), False
-        if "input_ids" in others:
-            columns["input_ids"], one = as_examples(others.pop("input_ids"), self.row_length)
-        if "bilm_layers" in others:
-            columns["bilm_layers"] = [stored_layers(example) for example in others.pop("bilm_layers")]
-        if "word_vector_ids" in others:
-            numbers = others.pop("word_vector_ids")
-            one = one or (not columns and len(numbers) > 0 and np.ndim(numbers[0]) == 0)
-            columns["word_vector_ids"] = [np.asarray(to_py_obj(row)) for row in ([numbers] if one else numbers)]
+        columns = {name: encoded_inputs[name] for name in WORD_COLUMNS if name in encoded_inputs}
+        others = {key: to_py_obj(value) for key, value in encoded_inputs.items() if key not in columns}
         if not columns:
-            given = ", ".join(encoded_inputs) or "nothing"
-            raise ValueError(f"pad needs input_ids, bilm_layers or word_vector_ids, but was given {given}.")
-        others = {key: to_py_obj(value) for key, value in others.items()}
-        # transformers pads lists of integers: it gets the index of each row, and the rows follow their indices.
-        numbers = [list(range(1, len(example) + 1)) for example in next(iter(columns.values()))]
-        padded = super().pad(
-            {**others, "input_ids": numbers[0] if one else numbers}, *args, return_tensors=None, **kwargs
-        )
-        numbers = [padded.pop("input_ids")] if one else padded.pop("input_ids")
-        data = {key: pad_column(examples, numbers, one, return_tensors) for key, examples in columns.items()}
-        return BatchEncoding({**data, **padded}, tensor_type=return_tensors)
+            return super().pad(others, *args, return_tensors=return_tensors, **kwargs)  # which names what is missing
+        is_one = any(_is_one_text(column, WORD_COLUMNS[name]) for name, column in columns.items())
+        columns = {
+            name: [self._as_rows(name, text) for text in ([column] if is_one else column)]
+            for name, column in columns.items()
+        }
+        # transformers pads lists of numbers: it is given each row's place in its text, from 1.
+        places = [list(range(1, len(text) + 1)) for text in next(iter(columns.values()))]
+        others["input_ids"] = places[0] if is_one else places
+        padded = super().pad(others, *args, return_tensors=None, **kwargs)
+        places = padded.pop("input_ids")
+        places = [places] if is_one else places
+        if len(set(map(len, places))) == 1:
+            mask = np.array(places) > 0
+            columns = {name: scatter_rows(np.concatenate(texts), mask) for name, texts in columns.items()}
+        if is_one:
+            columns = {name: texts[0] for name, texts in columns.items()}
+        columns = {name: _convert(texts, return_tensors) for name, texts in columns.items()}
+        return BatchEncoding({**columns, **padded}, tensor_type=return_tensors)
+
+    def _as_rows(self, name: str, text: Any) -> np.ndarray:
+        """A text's rows in a column of [`pad`]."""
+        rows = np.asarray(to_py_obj(text), dtype=np.int64)
+        return rows.reshape(len(rows), self.row_length) if name == "input_ids" else rows
 
     def align_labels(self, encoded: BatchEncoding, labels: Sequence) -> list:
         """
@@ -676,24 +732,24 @@ class ElmoTokenizer(TokenizersBackend):
 
         Args:
             encoded: of one text or of a batch; with `return_overflowing_tokens` the pieces of long texts.
-            labels: for each word its label, of one text or for each text of the batch.
+            labels: a label for each word, of one text or of each text of the batch.
 
         Returns:
-            for each text, or each piece, a label at each position; of one text in one piece these alone.
+            for each text, or each piece, a label at each position; of one text in one piece a single list.
 
         Raises:
             ValueError: a text has another number of words than of labels, or is a pair.
         """
         samples = encoded.get("overflow_to_sample_mapping")
-        one = len(labels) == 0 or isinstance(labels[0], str) or not isinstance(labels[0], (Sequence, np.ndarray))
-        aligned = labels_at_words(encoded.encodings, samples, [labels] if one else labels)
-        return aligned[0] if one and samples is None else aligned
+        is_one = len(labels) == 0 or isinstance(labels[0], str) or not isinstance(labels[0], (Sequence, np.ndarray))
+        aligned = _align(encoded.encodings, samples, [labels] if is_one else labels)
+        return aligned[0] if is_one and samples is None else aligned
+
+    # -- ids to words
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
         """The word of a row of character ids, or the words of several rows `[words, row_length]`."""
         ids = np.asarray(ids)
-        if ids.ndim == 0:
-            raise ValueError(f"{int(ids)} is one character: a word is a row of {self.row_length} character ids.")
         if ids.ndim == 1 and ids.size:
             return self._token_of(ids.tolist())
         return [self._token_of(row) for row in ids.tolist() if not (skip_special_tokens and self._is_special(row))]
@@ -702,11 +758,11 @@ class ElmoTokenizer(TokenizersBackend):
         return row[0] == self.pad_token_id or row[1] in (self.bos_token_id, self.eos_token_id)
 
     def _token_of(self, row: Sequence[int]) -> str:
-        if not self._is_special(row):
-            return character_ids_to_word(row) if self.character_vocab is None else self.character_vocab.word_of(row)
         if row[0] == self.pad_token_id:
             return str(self.pad_token)
-        return str(self.bos_token if row[1] == self.bos_token_id else self.eos_token)
+        if self._is_special(row):
+            return str(self.bos_token if row[1] == self.bos_token_id else self.eos_token)
+        return character_ids_to_word(row) if self.character_vocab is None else self.character_vocab.word_of(row)
 
     def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
         """Joins words with single spaces; the original spacing is lost."""
@@ -727,18 +783,11 @@ class ElmoTokenizer(TokenizersBackend):
     ) -> list[int]:
         """1 for each boundary or padded row of `[words, row_length]`, 0 for each word."""
         if already_has_special_tokens:
-            if token_ids_1 is not None:
-                raise ValueError("token_ids_1 must be None where the boundaries are in token_ids_0 already.")
             return [int(self._is_special(row)) for row in np.asarray(token_ids_0).tolist()]
         sentences = [token_ids_0] if token_ids_1 is None else [token_ids_0, token_ids_1]
         return [flag for sentence in sentences for flag in [1, *[0] * len(sentence), 1]]
 
-    @cached_property
-    def vocabulary(self) -> list[str] | None:
-        """The words of the language model's softmax in the order of its rows; `None` without a `vocab_file`."""
-        if getattr(self, "vocab_file", None) is None:
-            return None
-        return Path(self.vocab_file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    # -- files
 
     def _save_pretrained(
         self,
@@ -747,86 +796,28 @@ class ElmoTokenizer(TokenizersBackend):
         legacy_format: bool | None = None,
         filename_prefix: str | None = None,
     ) -> tuple[str, ...]:
-        self._tokenizer.no_truncation()  # the settings of the last call are not part of the tokenizer
-        self._tokenizer.no_padding()
         file_names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
         file_names += self.save_vocabulary(save_directory, filename_prefix)
-        for own, name in ((self._word_numbers, "words_file"), (self.character_vocab, "character_vocab_file")):
-            prefix = f"{filename_prefix}-" if filename_prefix else ""
-            target = Path(save_directory, prefix + self.vocab_files_names[name])
-            if own is not None:
-                own.save(target)
+        for part, name in ((self._vector_words, "words_file"), (self.character_vocab, "character_vocab_file")):
+            target = self._path_of(name, save_directory, filename_prefix)
+            if part is None:
+                target.unlink(missing_ok=True)  # of a tokenizer saved there before; it would be loaded with this one
+            else:
+                part.save(target)
                 file_names += (str(target),)
-            else:  # an earlier tokenizer's, which would be loaded with this one
-                target.unlink(missing_ok=True)
         return file_names
 
+    def _path_of(self, name: str, folder: str, filename_prefix: str | None) -> Path:
+        return Path(folder, (f"{filename_prefix}-" if filename_prefix else "") + self.vocab_files_names[name])
+
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str, ...]:
-        """Copies the language model's vocabulary into `save_directory`; where there is none, another's is renamed."""
-        target = Path(save_directory, (f"{filename_prefix}-" if filename_prefix else "") + "vocab.txt")
+        """Copies the words of the language model's softmax, where there are some, into a folder."""
         if getattr(self, "vocab_file", None) is None:
-            set_aside(target)
             return ()
+        target = self._path_of("vocab_file", save_directory, filename_prefix)
         if not target.exists() or not target.samefile(self.vocab_file):
             shutil.copyfile(self.vocab_file, target)
         return (str(target),)
 
 
-def _backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
-    """The Rust tokenizer that splits and tracks offsets: each word is one unknown token.
-
-    A custom pre-tokenizer or normalizer of a checkpoint, which is none of `WORD_SPLITTINGS`, is kept.
-    """
-    quotes = normalizers.Sequence([normalizers.Replace(*pair) for pair in LM1B_QUOTES])
-    own = {
-        "lm1b": (pre_tokenizers.Split(Regex(LM1B_PATTERN), "removed", invert=True), quotes),
-        "whitespace": (pre_tokenizers.WhitespaceSplit(), None),
-        "characters": (pre_tokenizers.Split(Regex(r"\S"), "removed", invert=True), None),
-    }
-    backend = Tokenizer(models.Unigram([("", 0.0)], unk_id=0))  # no text holds the piece "", so a word is never cut
-    backend.pre_tokenizer, backend.normalizer = own[word_splitting]
-    if loaded is None:
-        return backend
-
-    splits, normalizes = (part and part.__getstate__() for part in (loaded.pre_tokenizer, loaded.normalizer))
-    for pre_tokenizer, normalizer in own.values():
-        if splits == pre_tokenizer.__getstate__():
-            loaded.pre_tokenizer = backend.pre_tokenizer
-            if normalizes == (normalizer and normalizer.__getstate__()):
-                loaded.normalizer = backend.normalizer
-    return loaded
-
-
-def _checked_text(text: Any, is_split_into_words: bool) -> Any:
-    """The text, arrays made lists; raises ValueError for anything but text, and for nesting that has two readings."""
-    if (text := _as_list(text)) is None:
-        return None
-    if not isinstance(text, (list, tuple) if is_split_into_words else (str, list, tuple)):
-        kind = f"{type(text).__name__}, {text!r:.60} ({is_split_into_words=})"
-        raise ValueError(f"text must be a list of strings, or if not is_split_into_words a string, but is {kind}.")
-    if is_split_into_words:
-        text = text if isinstance(text, tuple) else [_as_list(words) for words in text]
-        for sentence in [text] if is_sentence_of_words(text) else text:
-            sequences = sentence if isinstance(sentence, tuple) and not is_sentence_of_words(sentence) else [sentence]
-            for words in sequences:
-                if not isinstance(words, (list, tuple)):
-                    raise ValueError(f"each sentence must be a list of words, but one is {words!r:.80}.")
-                for place, word in enumerate(words):
-                    if not isinstance(word, str):
-                        raise ValueError(f"each word must be a string, but one is {word!r:.80} (number {place}).")
-        return text
-    for number, element in enumerate([] if isinstance(text, str) else text):
-        if isinstance(element, list):
-            raise ValueError(
-                f"a text must be a string, but one is a list, {element!r:.80}. For words that are split already pass "
-                "is_split_into_words=True; for a pair of texts use a tuple, or text_pair."
-            )
-        pair = isinstance(element, tuple) and len(element) == 2 and all(isinstance(part, str) for part in element)
-        if not (isinstance(element, str) or pair):
-            raise ValueError(
-                f"each must be a string or a pair of strings, but one is {element!r:.80} (number {number})."
-            )
-    return text
-
-
-__all__ = ["ElmoTokenizer"]
+__all__ = ["CharacterVocabulary", "ElmoTokenizer"]

@@ -13,52 +13,35 @@ import torch
 from transformers.utils import logging
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from tests.kernels import machine
 
 # Models this small are slower on several, and tests run side by side.
 torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
 
 # Files, and tests, of more than six seconds each (see --durations): .ci/run runs them after the others, by -m slow.
 SLOW = (
-    "tests/conversion/test_checkpoint.py::TestKilled",
-    "tests/conversion/test_download.py::test_a_killed_download_goes_on_to_the_same_files",
-    "tests/conversion/test_hostile.py::test_flipped_bits_of_the_structure_are_refused_in_one_line",
+    "tests/conversion/test_convert.py::test_a_killed_conversion_leaves_all_or_nothing",
     "tests/conversion/test_manylangs.py::test_exported_to_onnx",
     "tests/conversion/test_onnx.py",
-    "tests/embedding/test_embedder.py::test_a_worker_that_is_not_forked_takes_more_threads",
-    "tests/embedding/test_fasta.py::test_a_protein_of_30000_residues_within_the_budget",
-    "tests/embedding/test_folder.py::test_of_two_runs_at_once_one_writes_all",
     "tests/embedding/test_on_ray.py::test_a_run_that_failed_computes_the_other_shards",
     "tests/embedding/test_on_ray.py::test_the_embedder_in_an_actor_pool_of_ray_data",
     "tests/embedding/test_on_ray.py::test_two_workers_of_which_one_is_killed_write_what_one_process_does",
-    "tests/examples/test_classes_of_texts.py::test_quick_on_real_data",
-    "tests/examples/test_coreference.py::test_quick_on_real_data",
-    "tests/examples/test_heads.py::test_quick_on_real_data",
-    "tests/examples/test_pretrain_compact.py::test_the_beginning_of_the_real_text",
-    "tests/examples/test_pretrain_compact.py::test_the_whole_text",
-    "tests/examples/test_question_answering.py::test_quick_on_real_data",
-    "tests/explore/test_browser.py",
-    "tests/kernels/test_cell_triton.py",
+    "tests/examples/test_comparisons.py",
+    "tests/examples/test_pretrain_compact.py::test_the_whole_text_and_the_table_of_the_card",
+    "tests/explore/test_page.py::test_it_is_served_until_ctrl_c",
     "tests/kernels/test_registry.py::test_kernels_are_imported_when_they_are_needed",
-    "tests/pretraining/test_exchange.py",
     "tests/pretraining/test_resume.py::test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one",
     "tests/pretraining/test_torchrun.py",
     "tests/pretraining/test_trainer.py::test_two_processes_make_the_updates_of_one_with_twice_the_rows",
-    "tests/tasks/test_predict.py::test_killed_runs_resume_to_the_same_bytes",
-    "tests/test_arguments.py::test_it_breaks_no_graph",
     "tests/test_compile.py",
     "tests/test_export.py",
-    "tests/test_hub.py::test_a_hub_without_xet_where_hf_xet_is_installed",
     "tests/test_hub.py::test_pushed_by_each_way_and_loaded_where_hf_elmo_is_not",
-    "tests/test_model_cards.py::test_every_code_block_runs_where_hf_elmo_is_not",
+    "tests/test_model_cards.py::test_the_code_runs_where_hf_elmo_is_not_installed",
     "tests/test_package.py::test_importing_brings_nothing_heavy_along",
     "tests/test_package.py::test_the_installed_wheel_runs_outside_of_the_checkout",
     "tests/test_package.py::test_the_stand_ins_are_taken_for_their_classes",
     "tests/test_readme.py::test_a_model_exported_by_the_command_prints_what_follows",
-    "tests/test_remote_code.py::test_heads_with_word_vectors_without_the_package",
-    "tests/test_remote_code.py::test_other_characters_and_words_come_along",
-    "tests/test_remote_code.py::test_the_resolver_of_coreference_without_the_package",
-    "tests/test_remote_round_trip.py",
-    "tests/test_trainer_sms.py::test_an_interrupted_training_is_bit_equal_where_sums_are_reproducible",
+    "tests/test_remote_code.py::test_other_characters_and_a_head_that_is_added",
 )
 
 # Sizes that all differ, so that swapped axes fail.
@@ -103,6 +86,10 @@ def pytest_collection_finish() -> None:
 
 def pytest_sessionfinish() -> None:
     gc.unfreeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    machine.summarize(terminalreporter)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -180,12 +167,6 @@ def verbosity() -> Iterator[None]:
     before = logging.get_verbosity()
     yield
     logging.set_verbosity(before)
-
-
-@pytest.fixture
-def any_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small models pass for published ones, as no sizes of theirs are known."""
-    monkeypatch.setattr("hf_elmo.conversion.published.SIZES", {})
 
 
 @pytest.fixture

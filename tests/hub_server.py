@@ -1,8 +1,8 @@
 """
 A Hub on this machine: the endpoints that huggingface_hub's client uses to upload and to download, in memory.
 
-As the client of huggingface_hub 2.4 asks for them, with `HF_HUB_DISABLE_XET=1`: create, branch, preupload, LFS batch
-(one request, or one for each part), commit, model info, tree, refs, and `resolve` with its redirect to the storage.
+As the client of huggingface_hub 2.4 asks for them, with `HF_HUB_DISABLE_XET=1`: create, branch, preupload, LFS batch,
+commit, model info, tree, refs, and `resolve` with its redirect to the storage.
 """
 
 import base64
@@ -10,9 +10,8 @@ import hashlib
 import http.server
 import json
 import re
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,8 +57,6 @@ class Hub(http.server.ThreadingHTTPServer):
         repositories: by `owner/name`.
         stored: large files that have arrived, by SHA-256.
         requests: (method, path) in their order.
-        drop: cuts the connection of a request with this method and path, where it says so.
-        part_bytes: large files that are longer are asked for in parts.
     """
 
     def __init__(self) -> None:
@@ -67,10 +64,7 @@ class Hub(http.server.ThreadingHTTPServer):
         self.tokens = {"hf_writer": "write", "hf_reader": "read"}
         self.repositories: dict[str, Repository] = {}
         self.stored: dict[str, bytes] = {}
-        self.parts: dict[str, dict[int, bytes]] = {}
         self.requests: list[tuple[str, str]] = []
-        self.drop: Callable[[str, str], bool] = lambda method, path: False
-        self.part_bytes = 1 << 30
 
     @property
     def url(self) -> str:
@@ -85,11 +79,6 @@ class Hub(http.server.ThreadingHTTPServer):
         """The content of each file of a repository."""
         repository = self.repositories[name]
         return {path: file.content for path, file in repository.commits[repository.branches[revision]].items()}
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that is dropped ends with an error on purpose."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
 
 
 class _Refusal(Exception):
@@ -111,8 +100,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         ("POST", r"/api/models/([^/]+/[^/]+)/preupload/([^/]+)", "preupload"),
         ("POST", r"/([^/]+/[^/]+)\.git/info/lfs/objects/batch", "batch"),
         ("PUT", r"/storage/(\w{64})", "put"),
-        ("PUT", r"/storage/(\w{64})/(\d+)", "put_part"),
-        ("POST", r"/storage/(\w{64})", "join_parts"),
         ("POST", r"/api/models/([^/]+/[^/]+)/verify", "verify"),
         ("POST", r"/api/models/([^/]+/[^/]+)/commit/([^/]+)", "commit"),
         ("GET", r"/api/models/([^/]+/[^/]+)(?:/revision/([^/]+))?", "info"),
@@ -125,9 +112,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def answer(self) -> None:
         path = urlsplit(self.path).path
         self.server.requests.append((self.command, unquote(path)))
-        if self.server.drop(self.command, unquote(path)):
-            self.rfile.read(1)  # and no more of it
-            raise ConnectionAbortedError
         self.body = self.rfile.read(int(self.headers["Content-Length"] or 0)) if self.is_short() else self.chunks()
         try:
             if path.startswith("/storage/") and self.headers["Authorization"]:
@@ -243,31 +227,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             answer = {"oid": one["oid"], "size": one["size"]}
             if one["oid"] not in self.server.stored:
                 href = f"{self.server.storage}/{one['oid']}"
-                parts = -(-one["size"] // self.server.part_bytes)
-                header = {f"{part:05}": f"{href}/{part}" for part in range(1, parts + 1)}
-                header = header | {"chunk_size": str(self.server.part_bytes)} if parts > 1 else {}
                 verify = f"{self.server.url}/api/models/{name}/verify"
-                answer["actions"] = {"upload": {"href": href, "header": header}, "verify": {"href": verify}}
+                answer["actions"] = {"upload": {"href": href}, "verify": {"href": verify}}
             objects.append(answer)
         self.send({"transfer": "basic", "objects": objects})
 
-    def store(self, oid: str, content: bytes) -> None:
-        if hashlib.sha256(content).hexdigest() != oid:
-            raise _Refusal(400, "the content has another SHA-256")
-        self.server.stored[oid] = content
-
     def put(self, oid: str) -> None:
-        self.store(oid, self.body)
-        self.send({})
-
-    def put_part(self, oid: str, part: str) -> None:
-        self.server.parts.setdefault(oid, {})[int(part)] = self.body
-        self.send({}, headers={"ETag": f'"{hashlib.md5(self.body).hexdigest()}"'})
-
-    def join_parts(self, oid: str) -> None:
-        parts = self.server.parts.pop(oid)
-        assert [part["partNumber"] for part in json.loads(self.body)["parts"]] == sorted(parts)
-        self.store(oid, b"".join(parts[number] for number in sorted(parts)))
+        if hashlib.sha256(self.body).hexdigest() != oid:
+            raise _Refusal(400, "the content has another SHA-256")
+        self.server.stored[oid] = self.body
         self.send({})
 
     def verify(self, name: str) -> None:

@@ -59,15 +59,8 @@ def test_any_string_is_numbered_as_defined(words: list[str]) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from("aé日😀"))
-def test_a_word_of_any_length_is_numbered_as_defined(number: int, character: str) -> None:
-    word = (character * number).encode()[:10_000].decode("utf-8", "ignore")
-    assert words_to_character_ids([word]).tolist() == [expected_ids(word)]
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(ANY_WORD, min_size=1, max_size=6), st.integers(3, 61))
-@example(["a", "\ud800", "", "b\udc00b", "\ufdd1"], 50)
+@given(st.lists(st.text(max_size=80), min_size=1, max_size=6), st.integers(3, 61))
+@example(["a", "", "\ufdd1"], 50)
 def test_the_tokenizer_spells_words_already_split_the_same_way(words: list[str], length: int) -> None:
     tokenizer = ElmoTokenizer(max_word_length=length)
     rows = [expected_ids(word, length) for word in words]
@@ -84,15 +77,6 @@ def test_a_word_comes_back_from_its_characters(word: str) -> None:
 def test_a_word_cut_inside_a_character_shows_it() -> None:
     row = words_to_character_ids(["x" + "é" * 30])[0].tolist()
     assert character_ids_to_word(row) == "x" + "é" * 23 + "\N{REPLACEMENT CHARACTER}"
-
-
-def test_no_words_are_no_rows() -> None:
-    assert words_to_character_ids([]).shape == (0, 50)
-
-
-def test_what_cannot_stand_inside_a_word_is_refused() -> None:
-    with pytest.raises(ValueError, match="257"):
-        character_ids_to_word([259, 98, 257, 260])
 
 
 def test_sentence_boundaries_are_words_of_one_character(tokenizer: ElmoTokenizer) -> None:
@@ -121,16 +105,6 @@ def test_boundaries_in_the_text_are_read_where_asked_for(
     ids = tokenizer(text, is_split_into_words=splitting != "whitespace", split_special_tokens=False)["input_ids"]
     assert ids[2] == boundary_ids(character)
     assert tokenizer(text, is_split_into_words=splitting != "whitespace")["input_ids"][2] == expected_ids(word)
-
-
-@pytest.mark.parametrize("word", ["<pad>", "<UNK>"])
-def test_other_marks_in_the_text_are_words_even_then(tokenizer: ElmoTokenizer, word: str) -> None:
-    ids = tokenizer(f"x {word} y", split_special_tokens=False)["input_ids"]
-    assert ids[2] == expected_ids(word)
-
-
-def test_no_word_is_unknown(tokenizer: ElmoTokenizer) -> None:
-    assert tokenizer.unk_token_id is None
 
 
 def test_special_ids_are_those_of_the_configuration(tokenizer: ElmoTokenizer, config) -> None:

@@ -7,7 +7,7 @@ import torch
 from transformers.utils import ModelOutput
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
-from hf_elmo.modeling_pretraining_elmo import neighbor_labels
+from hf_elmo.modeling_elmo import neighbor_labels
 from tests.conftest import TINY, random_model
 
 VOCABULARY = 41

@@ -1,16 +1,15 @@
-"""What reads the words under a classifier: each network against a plain one of a single text, padding, gradients."""
-
-from pathlib import Path
+"""The encoders of classifiers: each network against a plain one of a single text, padding, dropout."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from transformers import AutoModelForSequenceClassification
 
-from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer
-from hf_elmo.encoders_elmo import ElmoBiLSTM
-from tests.conftest import SENTENCES, TINY, random_model
+from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer
+from hf_elmo.modeling_tasks_elmo import ElmoBiLSTM
+from tests import heads
+from tests.conftest import SENTENCES
+from tests.heads import SECOND, batch_of, without_labels
 
 PAIRS = {"classifier_text_pairs": True}
 HEADS = {
@@ -22,18 +21,15 @@ HEADS = {
     "biattentive of pairs": {"encoder_type": "biattentive", **PAIRS},
     "esim": {"encoder_type": "esim", "elmo_at_output": True, "classifier_hidden_size": 13, **PAIRS},
 }
-SECOND = ["A mat .", "Ünïcödé", "the dog ran far away", "no rain at all fell ."]
 
 
 def make(**changes: object) -> ElmoForSequenceClassification:
     size = {"encoder_hidden_size": 6} if "encoder_type" in changes else {}
-    config = ElmoConfig(**{**TINY, "num_labels": 3, **size, **changes})
-    return random_model(config, ElmoForSequenceClassification)
+    return heads.make("pooled", **{**size, **changes})
 
 
-def encode(tokenizer: ElmoTokenizer, head: str, rows: slice = slice(None), side: str = "right") -> dict[str, Tensor]:
-    texts = (SENTENCES[rows], SECOND[rows]) if "classifier_text_pairs" in HEADS[head] else (SENTENCES[rows],)
-    return tokenizer(*texts, padding=True, padding_side=side, return_tensors="pt")
+def encode(tokenizer: ElmoTokenizer, head: str, side: str = "right") -> dict[str, Tensor]:
+    return without_labels(batch_of(tokenizer, "pairs" if "classifier_text_pairs" in HEADS[head] else "pooled", side))
 
 
 def plain_bilstm(module: ElmoBiLSTM, vectors: Tensor) -> Tensor:
@@ -58,10 +54,10 @@ def plain_bilstm(module: ElmoBiLSTM, vectors: Tensor) -> Tensor:
     return vectors
 
 
-def plain_logits(model: ElmoForSequenceClassification, texts: list[Tensor], again: list[Tensor | None]) -> Tensor:
+def plain_logits(model: ElmoForSequenceClassification, texts: list[Tensor], mixes: list[Tensor | None]) -> Tensor:
     """The logits `[num_labels]` of one text or pair, each `[words, 2P]`."""
     config, encoded = model.config, []
-    for words, mix in zip(texts, again, strict=True):
+    for words, mix in zip(texts, mixes, strict=True):
         if model.encoder is not None:
             if config.encoder_type == "biattentive":
                 words = torch.relu(model.encoder.feedforward(words))
@@ -94,65 +90,37 @@ def plain_pooling(model: ElmoForSequenceClassification, words: Tensor) -> Tensor
 
 
 def plain_interaction(model: ElmoForSequenceClassification, texts: list[Tensor]) -> Tensor:
-    pooled, own = [], model.interaction
+    pooled, interaction = [], model.interaction
     for x, y in zip(texts, texts[::-1], strict=True):
         found = torch.softmax(x @ y.T, dim=1) @ y
         if model.config.encoder_type == "esim":
             compared = torch.cat((x, found, x - found, x * found), dim=1)
-            read = plain_bilstm(own.composition, torch.relu(own.projection(compared)))
+            read = plain_bilstm(interaction.composition, torch.relu(interaction.projection(compared)))
             pooled += [read.mean(0), read.amax(0)]
         else:
-            read = plain_bilstm(own.integrator, torch.cat((x, x - found, x * found), dim=1))
-            weights = torch.softmax(own.attention.score(read)[:, 0], dim=0)
+            read = plain_bilstm(interaction.integrator, torch.cat((x, x - found, x * found), dim=1))
+            weights = torch.softmax(interaction.attention.score(read)[:, 0], dim=0)
             pooled += [read.amax(0), read.mean(0), read.amin(0), weights @ read]
     return torch.cat(pooled)
 
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_each_row_is_what_the_plain_network_gives(tokenizer: ElmoTokenizer, head: str, side: str) -> None:
+def test_each_row_equals_the_plain_network(tokenizer: ElmoTokenizer, head: str, side: str) -> None:
     model = make(**HEADS[head]).double()
     found = model(**encode(tokenizer, head, side=side)).logits
     assert found.shape == (4, 3)
     for row in range(4):
-        texts, again = [], []
+        texts, mixes = [], []
         for text in (SENTENCES, SECOND)[: 1 + model.config.classifier_text_pairs]:
             one = model.elmo(**tokenizer(text[row], return_tensors="pt"), output_hidden_states=True)
             texts.append(one.last_hidden_state[0, 1:-1])
             layers = [layer[0, 1:-1] for layer in one.hidden_states]
-            again.append(None if model.output_mix is None else model.output_mix(layers)[0])
-        torch.testing.assert_close(found[row], plain_logits(model, texts, again))
+            mixes.append(None if model.output_mix is None else model.output_mix(layers)[0])
+        torch.testing.assert_close(found[row], plain_logits(model, texts, mixes))
 
 
-@pytest.mark.parametrize("head", HEADS)
-def test_gradients_reach_every_parameter(tokenizer: ElmoTokenizer, head: str) -> None:
-    model = make(**HEADS[head], freeze_bilm=False).train()
-    model(**encode(tokenizer, head), labels=torch.tensor([2, 0, 1, 2])).loss.backward()
-    # A softmax over words does not change with what is added to all scores.
-    without = {name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0}
-    assert {name for name in without if not name.endswith("score.bias")} == set()
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_a_checkpoint_and_the_auto_class(tmp_path: Path, tokenizer: ElmoTokenizer, head: str) -> None:
-    model, inputs = make(**HEADS[head]), encode(tokenizer, head)
-    model.save_pretrained(tmp_path)
-    again = AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    torch.testing.assert_close(again(**inputs).logits, model(**inputs).logits)
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_a_text_without_words(tokenizer: ElmoTokenizer, head: str) -> None:
-    model = make(**HEADS[head])
-    texts = (["", "a b"], ["c", ""]) if model.config.classifier_text_pairs else (["", "a b"],)
-    inputs = tokenizer(*texts, padding=True, return_tensors="pt")
-    output = model(**inputs, labels=torch.tensor([0, 1]))
-    assert output.logits.isfinite().all()
-    nothing = tokenizer(*(["", ""] for _ in texts), padding=True, return_tensors="pt")
-    assert model(**nothing).logits.isfinite().all()
-
-
-@pytest.mark.parametrize("head", [head for head in HEADS if head != "attention"])
+@pytest.mark.parametrize("head", ["bilstm", "biattentive", "esim"])
 def test_dropout_of_the_encoder_acts_in_training_only(tokenizer: ElmoTokenizer, head: str) -> None:
     model, inputs = make(**HEADS[head], classifier_dropout=0.0, encoder_dropout=0.5), encode(tokenizer, head)
     expected = model(**inputs).logits
@@ -161,7 +129,7 @@ def test_dropout_of_the_encoder_acts_in_training_only(tokenizer: ElmoTokenizer, 
     assert torch.equal(model.eval()(**inputs).logits, expected)
 
 
-def test_the_mix_at_the_output_is_one_of_its_own(tokenizer: ElmoTokenizer) -> None:
+def test_the_mix_at_the_output_has_separate_weights(tokenizer: ElmoTokenizer) -> None:
     model, inputs = make(**HEADS["bilstm, ELMo twice"]), encode(tokenizer, "bilstm, ELMo twice")
     before = model(**inputs).logits
     vectors = []
@@ -171,15 +139,6 @@ def test_the_mix_at_the_output_is_one_of_its_own(tokenizer: ElmoTokenizer) -> No
     model.elmo.scalar_mix.scalars.data[0, 1] += 2.0
     model(**inputs)
     assert not torch.allclose(vectors[0], vectors[1])
-
-
-def test_a_bilm_takes_a_new_encoder_and_a_second_mix(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
-    bilm = random_model(ElmoConfig(**TINY))
-    bilm.save_pretrained(tmp_path)
-    model = ElmoForSequenceClassification.from_pretrained(tmp_path, **HEADS["esim"], encoder_hidden_size=6)
-    assert torch.equal(model.output_mix.scalars, torch.zeros(1, 3))
-    assert torch.equal(model.output_mix.gamma, torch.ones(1))
-    assert model(**encode(tokenizer, "esim")).logits.isfinite().all()
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -214,19 +173,12 @@ def test_words_with_gaps_between_them_are_read_in_their_order() -> None:
     torch.testing.assert_close(found[0, mask[0]], alone[0], atol=4e-6, rtol=0)
 
 
-def test_dropout_is_once_before_each_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, dropout = [], nn.functional.dropout
-    monkeypatch.setattr(nn.functional, "dropout", lambda x, *given: sizes.append(x.shape[-1]) or dropout(x, *given))
-    ElmoBiLSTM(5, 3, num_layers=2, dropout=0.5)(torch.ones(2, 4, 5), torch.ones(2, 4, dtype=torch.bool))
-    assert sizes == [5, 6]
-
-
 def test_dropout_is_on_the_second_mix_too() -> None:
     torch.manual_seed(1)
     encoder = make(encoder_type="bilstm", elmo_at_output=True, encoder_dropout=0.5).encoder.train()
     words, mask = torch.ones(2, 4, 22), torch.ones(2, 4, dtype=torch.bool)
-    again = encoder(words, mask, words)[:, :, -22:]
-    assert again.unique().tolist() == [0.0, 2.0]
+    mix = encoder(words, mask, words)[:, :, -22:]
+    assert mix.unique().tolist() == [0.0, 2.0]
 
 
 def test_dropout_is_before_each_layer_of_the_classifier(tokenizer: ElmoTokenizer) -> None:

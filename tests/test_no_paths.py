@@ -9,8 +9,8 @@ import pytest
 from safetensors import safe_open
 from transformers import AutoModel, AutoTokenizer, Trainer, TrainingArguments
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, pretrain
-from hf_elmo.conversion import convert, convert_manylangs, convert_repository
+from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, pretrain
+from hf_elmo.conversion import convert
 
 from .allennlp_files import make_arrays, make_options, write_files
 from .conftest import TINY, random_model
@@ -38,31 +38,15 @@ def source(tmp_path: Path) -> tuple[Path, Path]:
 def test_of_a_conversion(source: tuple[Path, Path], tmp_path: Path) -> None:
     require_no_path(convert(*source, tmp_path / "allennlp"), tmp_path)
     folder = write_model(tmp_path / "manylangs-source", make_settings(), [["A", "word"]])
-    require_no_path(convert_manylangs(folder, tmp_path / "manylangs"), tmp_path)
+    require_no_path(convert(folder, tmp_path / "manylangs"), tmp_path)
     (source[0].parent / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nword\n")
-    require_no_path(convert_repository(source[0].parent, tmp_path / "repository"), tmp_path)
+    require_no_path(convert(source[0].parent, tmp_path / "repository"), tmp_path)
 
 
 def test_of_what_was_loaded_and_is_saved_again(source: tuple[Path, Path], tmp_path: Path) -> None:
     folder = convert(*source, tmp_path / "first")
     AutoModel.from_pretrained(folder, cache_dir=tmp_path / "cache").save_pretrained(tmp_path / "second")
     AutoTokenizer.from_pretrained(folder, cache_dir=tmp_path / "cache").save_pretrained(tmp_path / "second")
-    require_no_path(tmp_path / "second", tmp_path)
-
-
-def test_of_files_beside_the_tokenizer(tmp_path: Path) -> None:
-    """Its vocabularies are in the files of other folders before."""
-    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nword\n")
-    folder = tmp_path / "first"
-    ElmoForPreTraining(ElmoConfig(**TINY, vocab_size=4)).save_pretrained(folder)
-    tokenizer = ElmoTokenizer(vocab_file=str(tmp_path / "vocab.txt"))
-    tokenizer.words = ["word"]
-    tokenizer.save_pretrained(folder)
-    require_no_path(folder, tmp_path)
-    ElmoForPreTraining.from_pretrained(folder).save_pretrained(tmp_path / "second")
-    tokenizer = ElmoTokenizer.from_pretrained(folder)
-    assert (tokenizer.vocabulary, tokenizer.words) == (["<S>", "</S>", "<UNK>", "word"], ["word"])
-    tokenizer.save_pretrained(tmp_path / "second")
     require_no_path(tmp_path / "second", tmp_path)
 
 
@@ -131,13 +115,3 @@ def test_the_metadata_leave_the_weights_as_they_are(source: tuple[Path, Path], t
     with safe_open(folder / "model.safetensors", "pt") as file:
         assert set(file.keys()) == model.state_dict().keys()
     assert not list(folder.glob("*.partial"))
-
-
-def test_other_formats_have_a_record_too(tmp_path: Path) -> None:
-    source = write_model(tmp_path / "source", make_settings(), [["A", "word"]])
-    folder = convert_manylangs(source, tmp_path / "out")
-    record = json.loads((folder / "conversion.json").read_text())
-    assert record["source_format"] == "ELMoForManyLangs' format"
-    files = [one["file"] for one in record["sources"]]
-    assert files == ["config.json", "char.dic", "word.dic", "token_embedder.pkl", "encoder.pkl", "arch.json"]
-    assert json.loads(metadata(folder)["sources"]) == record["sources"]

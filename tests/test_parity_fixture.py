@@ -40,7 +40,7 @@ def test_top_layer_with_carried_state_equals_tensorflow(
     for i, batch in enumerate(zip(*streams, strict=True)):
         words = tokenizer(list(batch), is_split_into_words=True, padding=True, return_tensors="pt")
         with torch.no_grad():
-            output = model(**words, state=state, output_hidden_states=True)
+            output = model(**words, state=state, output_hidden_states=True, use_cache=True)
         state = output.state
         for row, sentence in enumerate(batch):
             found = output.hidden_states[-1][row, 1 : len(sentence) + 1].numpy()

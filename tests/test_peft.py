@@ -2,22 +2,12 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from hf_elmo import (
-    ElmoConfig,
-    ElmoForPreTraining,
-    ElmoForSequenceClassification,
-    ElmoForTokenClassification,
-    ElmoModel,
-    ElmoTokenizer,
-    embed,
-)
-from hf_elmo.modeling_pretraining_elmo import neighbor_labels
-
-from .conftest import SENTENCES, TINY
+from hf_elmo import ElmoTokenizer
+from tests.conftest import SENTENCES
+from tests.heads import NO_DROPOUT, batch_of, make_new
 
 peft = pytest.importorskip("peft", reason="peft is not installed")
 
@@ -32,13 +22,13 @@ TARGETS = {
     "as in the README": {"target_modules": ["carry", "transform", "projection"], "target_parameters": LSTM},
     "DoRA": {"target_modules": ["carry", "transform"], "use_dora": True},
 }
-CLASSES = [ElmoModel, ElmoForSequenceClassification, ElmoForTokenClassification, ElmoForPreTraining]
+# Each target with the model without a head, and the README's with the others.
+CASES = [("no head", target) for target in TARGETS]
+CASES += [(name, "as in the README") for name in ("pooled", "tagger", "language models")]
 
 
-def make(model_class: type = ElmoModel, **settings: object) -> torch.nn.Module:
-    torch.manual_seed(0)
-    settings = {"vocab_size": 23, "freeze_bilm": False, "classifier_dropout": 0.0, **settings}
-    return model_class(ElmoConfig(**TINY, **settings)).eval()
+def make(name: str, **changes: object) -> torch.nn.Module:
+    return make_new(name, freeze_bilm=False, **NO_DROPOUT, **changes)
 
 
 def batch() -> dict[str, torch.Tensor]:
@@ -62,17 +52,16 @@ def trained(model: torch.nn.Module, steps: int = 3) -> torch.nn.Module:
     return model
 
 
-@pytest.mark.parametrize("targets", TARGETS.values(), ids=TARGETS)
-@pytest.mark.parametrize("model_class", CLASSES)
-def test_an_adapter_is_trained_saved_and_merged(tmp_path: Path, model_class: type, targets: dict) -> None:
-    before = outputs(make(model_class))
-    model = peft.get_peft_model(make(model_class), peft.LoraConfig(r=2, **targets)).eval()
+@pytest.mark.parametrize(("name", "target"), CASES)
+def test_an_adapter_is_trained_saved_and_merged(tmp_path: Path, name: str, target: str) -> None:
+    before = outputs(make(name))
+    model = peft.get_peft_model(make(name), peft.LoraConfig(r=2, **TARGETS[target])).eval()
     for found, expected in zip(outputs(model), before, strict=True):  # a new adapter changes nothing
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
     after = outputs(trained(model))
     assert all((found - expected).abs().max() > 1e-5 for found, expected in zip(after, before, strict=True))
     model.save_pretrained(tmp_path)
-    loaded = outputs(peft.PeftModel.from_pretrained(make(model_class), tmp_path).eval())
+    loaded = outputs(peft.PeftModel.from_pretrained(make(name), tmp_path).eval())
     merged = outputs(model.merge_and_unload())
     for expected, *others in zip(after, loaded, merged, strict=True):
         for other in others:
@@ -80,36 +69,12 @@ def test_an_adapter_is_trained_saved_and_merged(tmp_path: Path, model_class: typ
 
 
 def test_the_loss_is_that_of_the_adapted_softmax() -> None:
-    model = peft.get_peft_model(make(ElmoForPreTraining), peft.LoraConfig(r=2, target_modules=["lm_head"])).eval()
-    trained(model)
-    inputs = batch()
-    inputs["labels"] = neighbor_labels(torch.full_like(inputs["attention_mask"], 5), inputs["attention_mask"])
-    with torch.no_grad():
-        found = model(**inputs)
-        expected = model.merge_and_unload()(**inputs)
-    assert found.loss.item() == pytest.approx(expected.loss.item(), abs=1e-5)
-    assert found.loss.item() != pytest.approx(make(ElmoForPreTraining)(**inputs).loss.item(), abs=1e-3)
-
-
-def test_a_sampled_softmax_does_not_read_past_an_adapter() -> None:
-    model = make(ElmoForPreTraining, num_sampled=7)
-    model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["lm_head"])).train()
-    inputs = batch()
-    labels = neighbor_labels(torch.full_like(inputs["attention_mask"], 5), inputs["attention_mask"])
-    with pytest.raises(ValueError, match="num_sampled = vocab_size"):
-        model(**inputs, labels=labels)
-
-
-def test_a_corpus_is_embedded_with_an_adapter() -> None:
-    tokenizer = ElmoTokenizer(word_splitting="whitespace")
-    model = trained(peft.get_peft_model(make(), peft.LoraConfig(r=2, **TARGETS["as in the README"])).eval())
-    found = embed(model, SENTENCES, tokenizer=tokenizer)
-    expected = embed(model.merge_and_unload(), SENTENCES, tokenizer=tokenizer)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
-
-
-def test_the_targets_in_the_readme_are_those_tested_here() -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-    assert 'target_modules=["carry", "transform", "projection"]' in readme
-    assert 'target_parameters=["weight_ih", "weight_hh", "weight_hr"]' in readme
+    inputs = batch_of(ElmoTokenizer(), "language models")
+    model = make("language models", num_sampled=7)
+    expected = model(**inputs).loss
+    model = trained(peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["lm_head"])).eval())
+    with pytest.raises(ValueError, match="lm_head"):  # a sampled softmax would read its weights, not the adapter's
+        model.train()(**inputs)
+    adapted = model.eval()(**inputs).loss
+    torch.testing.assert_close(adapted, model.merge_and_unload()(**inputs).loss)
+    assert (adapted - expected).abs() > 1e-4

@@ -3,34 +3,18 @@
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 from transformers import TorchAoConfig
 
-from hf_elmo import (
-    ElmoConfig,
-    ElmoForPreTraining,
-    ElmoForSequenceClassification,
-    ElmoForTokenClassification,
-    ElmoModel,
-    ElmoTokenizer,
-    embed,
-)
+from hf_elmo import ElmoTokenizer
 from hf_elmo.kernels import record
-from hf_elmo.modeling_pretraining_elmo import neighbor_labels
-
-from .conftest import SENTENCES, TINY
+from tests.conftest import SENTENCES
+from tests.heads import MODELS, batch_of, make_new
 
 LINEARS = {f"char_encoder.highways.{layer}.{name}" for layer in range(2) for name in ("carry", "transform")}
 LINEARS.add("char_encoder.projection")
-
-
-def make(model_class: type = ElmoModel, **settings: object) -> torch.nn.Module:
-    """A model of initial weights: none of its gates is at its limit, where a small error becomes a large one."""
-    torch.manual_seed(0)
-    return model_class(ElmoConfig(**{**TINY, "vocab_size": 23, **settings})).eval()
 
 
 def batch() -> dict[str, torch.Tensor]:
@@ -64,53 +48,50 @@ def with_rounded_weights(quantized: nn.Module, plain: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def test_quantize_dynamic_converts_each_linear_layer() -> None:
-    quantized = quantize_dynamic(make())
+    quantized = quantize_dynamic(make_new("no head"))
     converted = {name for name, module in quantized.named_modules() if "quantized.dynamic" in type(module).__module__}
     assert converted == LINEARS
     # A row of 8-bit weights is off by 1/255 of its range at most, activations of a batch too: a percent of a vector.
     with record() as chosen:
         found = quantized(**batch()).last_hidden_state
     assert "word-cache" not in {name for _, name in chosen}  # which would have read the weights past the layers
-    expected = make()(**batch()).last_hidden_state
+    expected = make_new("no head")(**batch()).last_hidden_state
     difference = (found - expected).norm() / expected.norm()
     assert 0 < difference < 0.02
 
 
 @torch.no_grad()
 def test_torchao_gives_what_its_rounded_weights_give() -> None:
-    quantized = quantize_torchao(make())
+    quantized = quantize_torchao(make_new("no head"))
     types = {name.removesuffix(".weight") for name, p in quantized.named_parameters() if type(p) is not nn.Parameter}
     assert types == LINEARS
-    expected = with_rounded_weights(quantized, make())(**batch()).last_hidden_state
+    expected = with_rounded_weights(quantized, make_new("no head"))(**batch()).last_hidden_state
     torch.testing.assert_close(quantized(**batch()).last_hidden_state, expected, atol=1e-6, rtol=0)
-    assert not torch.equal(expected, make()(**batch()).last_hidden_state)
+    assert not torch.equal(expected, make_new("no head")(**batch()).last_hidden_state)
 
 
-@pytest.mark.parametrize(
-    "model_class", [ElmoModel, ElmoForSequenceClassification, ElmoForTokenClassification, ElmoForPreTraining]
-)
+@pytest.mark.parametrize("name", ["no head", "crf", "language models"])
 @torch.no_grad()
-def test_a_checkpoint_is_quantized_as_it_is_loaded(tmp_path: Path, model_class: type) -> None:
+def test_a_checkpoint_is_quantized_as_it_is_loaded(tmp_path: Path, name: str) -> None:
     quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
-    make(model_class).save_pretrained(tmp_path / "plain")
+    make_new(name).save_pretrained(tmp_path / "plain")
+    model_class = MODELS[name][0]
     settings = TorchAoConfig(quantization.Int8WeightOnlyConfig())
     loaded = model_class.from_pretrained(tmp_path / "plain", quantization_config=settings)
     assert any(type(parameter) is not nn.Parameter for parameter in loaded.parameters())
     found, expected = (
-        model(**batch()).to_tuple()[0] for model in (loaded, with_rounded_weights(loaded, make(model_class)))
+        model(**batch()).to_tuple()[0] for model in (loaded, with_rounded_weights(loaded, make_new(name)))
     )
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
     loaded.save_pretrained(tmp_path / "quantized")
-    again = model_class.from_pretrained(tmp_path / "quantized")
-    torch.testing.assert_close(again(**batch()).to_tuple()[0], found, atol=1e-6, rtol=0)
+    saved = model_class.from_pretrained(tmp_path / "quantized")
+    torch.testing.assert_close(saved(**batch()).to_tuple()[0], found, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("quantize", QUANTIZERS.values(), ids=QUANTIZERS)
 @torch.no_grad()
 def test_the_loss_is_that_of_the_quantized_softmax(quantize) -> None:
-    quantized, inputs = quantize(make(ElmoForPreTraining)), batch()
-    word_ids = torch.randint(3, 23, inputs["attention_mask"].shape, generator=torch.Generator().manual_seed(1))
-    inputs["labels"] = neighbor_labels(word_ids, inputs["attention_mask"])
+    quantized, inputs = quantize(make_new("language models")), batch_of(ElmoTokenizer(), "language models")
     output = quantized(**inputs, output_logits=True)
     expected = [
         nn.functional.cross_entropy(logits.flatten(0, 1), inputs["labels"][:, :, n].flatten())
@@ -127,22 +108,7 @@ def test_the_loss_is_that_of_the_quantized_softmax(quantize) -> None:
 
 
 @pytest.mark.parametrize("quantize", QUANTIZERS.values(), ids=QUANTIZERS)
-def test_what_reads_the_softmax_weights_is_refused(quantize) -> None:
-    quantized = quantize(make(ElmoForPreTraining, num_sampled=7))
-    inputs = batch()
-    labels = neighbor_labels(torch.full_like(inputs["attention_mask"], 5), inputs["attention_mask"])
-    with pytest.raises(ValueError, match=r"sampled softmax reads the weights of lm_head.*num_sampled = vocab_size"):
-        quantized.train()(**inputs, labels=labels)
-    with pytest.raises(ValueError, match="change_vocabulary reads the weights of lm_head"):
-        quantized.change_vocabulary([0, 1, 2])
-
-
-@pytest.mark.parametrize("quantize", QUANTIZERS.values(), ids=QUANTIZERS)
-def test_a_corpus_is_embedded_with_a_quantized_model(tmp_path: Path, quantize) -> None:
-    quantized, tokenizer = quantize(make()), ElmoTokenizer(word_splitting="whitespace")
-    vectors = embed(quantized, SENTENCES, tokenizer=tokenizer)
-    plain = embed(make(), SENTENCES, tokenizer=tokenizer)
-    for found, expected in zip(vectors, plain, strict=True):
-        assert 0 < np.linalg.norm(found - expected) / np.linalg.norm(expected) < 0.02
-    written = embed(quantized, SENTENCES, tmp_path / "out.safetensors", tokenizer=tokenizer)
-    assert written.rows == len(SENTENCES)
+def test_a_sampled_softmax_needs_plain_weights(quantize) -> None:
+    quantized = quantize(make_new("language models", num_sampled=7))
+    with pytest.raises(ValueError, match="lm_head"):
+        quantized.train()(**batch_of(ElmoTokenizer(), "language models"))

@@ -62,7 +62,6 @@ def test_a_block_prints_what_follows_it(
     run(BLOCKS[heading], capsys)
 
 
-@pytest.mark.usefixtures("any_sizes")
 def test_a_model_converted_by_the_command_prints_what_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

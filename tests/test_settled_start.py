@@ -41,22 +41,22 @@ def settled(model: ElmoModel, tokenizer: ElmoTokenizer) -> ElmoModel:
 # -- making it ---------------------------------------------------------------------------------------------------------
 
 
-def test_one_text_leaves_its_state(model: ElmoModel, tokenizer: ElmoTokenizer) -> None:
-    left = model(**encoded(tokenizer, TEXTS[:1])).state
-    settle(model, tokenizer, TEXTS[:1])
-    for own, state in zip(states(model), left, strict=True):
-        torch.testing.assert_close(own, state[:, :, 0], atol=1e-5, rtol=0)
+@pytest.mark.parametrize("split", [False, True], ids=["texts", "words"])
+def test_the_state_of_one_text_is_the_start(model: ElmoModel, tokenizer: ElmoTokenizer, split: bool) -> None:
+    after = model(**encoded(tokenizer, TEXTS[:1]), use_cache=True).state
+    settle(model, tokenizer, [TEXTS[0].split()] if split else TEXTS[:1])
     assert model.config.settled_start
+    for start, state in zip(states(model), after, strict=True):
+        assert not start.requires_grad
+        torch.testing.assert_close(start, state[:, :, 0], atol=1e-5, rtol=0)
 
 
-def test_rows_go_on_from_text_to_text_and_the_mean_leaves_out_the_first_of_each(
-    model: ElmoModel, tokenizer: ElmoTokenizer
-) -> None:
+def test_the_mean_of_the_states_that_rows_carry_from_text_to_text(model: ElmoModel, tokenizer: ElmoTokenizer) -> None:
     found = []
     for row in (TEXTS[0::2], TEXTS[1::2]):
         state = None
         for text in row:
-            state = model(**encoded(tokenizer, [text]), state=state).state
+            state = model(**encoded(tokenizer, [text]), state=state, use_cache=True).state
             found.append((text, state))
     later = [state for text, state in found if text not in TEXTS[:2]]
     settle(model, tokenizer, TEXTS, batch_size=2)
@@ -65,67 +65,23 @@ def test_rows_go_on_from_text_to_text_and_the_mean_leaves_out_the_first_of_each(
         torch.testing.assert_close(own.double(), mean, atol=1e-5, rtol=0)  # rows together sum in another order
 
 
-def test_again_it_is_made_from_zeros(settled: ElmoModel, tokenizer: ElmoTokenizer) -> None:
-    before = [part.clone() for part in states(settled)]
-    settle(settled, tokenizer, TEXTS, batch_size=2)
-    for part, again in zip(before, states(settled), strict=True):
-        torch.testing.assert_close(again, part, atol=1e-5, rtol=0)
-
-
-def test_texts_may_be_words(model: ElmoModel, tokenizer: ElmoTokenizer) -> None:
-    other = random_model(model.config)
-    settle(model, tokenizer, TEXTS)
-    settle(other, tokenizer, [text.split() for text in TEXTS])
-    for part, found in zip(states(model), states(other), strict=True):
-        torch.testing.assert_close(found, part, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"texts": []}, "texts have no word"),
-        ({"texts": ["", " "]}, "texts have no word"),
-        ({"texts": "The cat"}, "must be a list of texts"),
-        ({"texts": TEXTS, "batch_size": 0}, "batch_size is 0"),
-    ],
-)
-def test_what_cannot_be_is_refused(model: ElmoModel, tokenizer: ElmoTokenizer, arguments: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        settle(model, tokenizer, **arguments)
-    assert not model.config.settled_start
-    assert states(model) == [None, None]
-
-
-def test_a_model_without_a_bilm_has_no_start(tokenizer: ElmoTokenizer) -> None:
-    vectors = {"word_vectors_vocab_size": 5, "word_vectors_size": 3}
-    model = ElmoForSequenceClassification(ElmoConfig(**TINY, use_elmo=False, **vectors))
-    with pytest.raises(ValueError, match="use_elmo is False"):
-        settle(model, tokenizer, TEXTS)
-
-
 # -- using it ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backends", ["on", "off"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_call_starts_from_it(settled: ElmoModel, tokenizer: ElmoTokenizer, backends: str, dtype: torch.dtype) -> None:
-    settled = settled.to(dtype)
-    inputs = encoded(tokenizer, SENTENCES)
-    state = tuple(part[:, :, None].expand(-1, -1, len(SENTENCES), -1) for part in states(settled))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_each_sentence_starts_from_it(
+    settled: ElmoModel, tokenizer: ElmoTokenizer, backends: str, dtype: torch.dtype
+) -> None:
+    settled, inputs = settled.to(dtype), encoded(tokenizer, SENTENCES)
+    hidden, cell = (part[:, :, None].expand(-1, -1, len(SENTENCES), -1) for part in states(settled))
+    given, zeros = (hidden, cell.float()), (torch.zeros_like(hidden), torch.zeros_like(cell))
     with kernels.use(backends), torch.no_grad():
-        own = settled(**inputs, output_hidden_states=True)
-        given = settled(**inputs, output_hidden_states=True, state=(state[0], state[1].float()))
-        zeros = settled(**inputs, output_hidden_states=True, state=tuple(torch.zeros_like(part) for part in state))
-    for found, wanted in zip((*own.hidden_states, *own.state), (*given.hidden_states, *given.state), strict=True):
-        torch.testing.assert_close(found, wanted)
-    assert not torch.allclose(own.hidden_states[1], zeros.hidden_states[1], atol=1e-2)
-
-
-def test_vectors_do_not_depend_on_the_batch(settled: ElmoModel, tokenizer: ElmoTokenizer) -> None:
-    together = settled(**encoded(tokenizer, SENTENCES)).last_hidden_state
-    for row, sentence in enumerate(SENTENCES):
-        alone = settled(**encoded(tokenizer, [sentence])).last_hidden_state[0]
-        torch.testing.assert_close(together[row, : len(alone)], alone, atol=1e-5, rtol=0)
+        found, expected, other = (
+            settled(**inputs, output_hidden_states=True, state=state, use_cache=True) for state in (None, given, zeros)
+        )
+    torch.testing.assert_close((found.hidden_states, found.state), (expected.hidden_states, expected.state))
+    assert not torch.allclose(found.hidden_states[1], other.hidden_states[1], atol=1e-2)
 
 
 def test_embed_starts_from_it(settled: ElmoModel, tokenizer: ElmoTokenizer) -> None:
@@ -136,17 +92,8 @@ def test_embed_starts_from_it(settled: ElmoModel, tokenizer: ElmoTokenizer) -> N
             np.testing.assert_allclose(found, wanted[row, 1 : len(found) + 1], atol=1e-5)
 
 
-def test_padded_rows_start_from_it(settled: ElmoModel, tokenizer: ElmoTokenizer) -> None:
-    inputs = encoded(tokenizer, SENTENCES)
-    mask = inputs["attention_mask"].bool()
-    layers, state = settled.bilm.run_padded(settled.char_encoder.encode_all(inputs["input_ids"]), mask)
-    packed = settled(**inputs, output_hidden_states=True)
-    for found, wanted in zip((*layers, *state), (*packed.hidden_states, *packed.state), strict=True):
-        torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
-
-
 @pytest.mark.parametrize("backends", ["on", "off"])
-def test_it_learns_with_the_bilm(settled: ElmoModel, tokenizer: ElmoTokenizer, backends: str) -> None:
+def test_it_is_trained_with_the_bilm(settled: ElmoModel, tokenizer: ElmoTokenizer, backends: str) -> None:
     """Its gradient is that of the state of each row, added up."""
     settled.unfreeze_bilm()
     inputs = encoded(tokenizer, SENTENCES)
@@ -159,22 +106,15 @@ def test_it_learns_with_the_bilm(settled: ElmoModel, tokenizer: ElmoTokenizer, b
         assert own.grad.any(2).all()
 
 
-def test_frozen_it_stays(settled: ElmoModel) -> None:
-    assert not any(part.requires_grad for part in states(settled))
-    settled.unfreeze_bilm()
-    assert all(part.requires_grad for part in states(settled))
-
-
-def test_stored_layers_of_the_model_before_are_refused(tokenizer: ElmoTokenizer) -> None:
+def test_layers_that_were_stored_before(tokenizer: ElmoTokenizer) -> None:
     from datasets import Dataset
 
     model = random_model(ElmoConfig(**TINY, classifier_dropout=0.0), ElmoForSequenceClassification)
     texts = Dataset.from_list([dict(tokenizer(sentence)) for sentence in SENTENCES])
     stored = store_layers(model, texts, dtype="float32")
     inputs = {name: torch.tensor(stored[0][name])[None] for name in ("bilm_layers", "special_tokens_mask")}
-    model(**inputs)
     settle(model, tokenizer, TEXTS)
-    with pytest.raises(ValueError, match="another biLM"):
+    with pytest.raises(ValueError, match="bilm_layers"):
         model(**inputs)
 
 
@@ -189,42 +129,27 @@ def test_offloaded_it_is_there_when_it_is_needed(
         offload(settled, **folder, execution_device=torch.device("cpu"))
         assert states(settled)[0].is_meta
         torch.testing.assert_close(settled(**inputs).last_hidden_state, wanted)
-    with pytest.raises(ValueError, match="offloaded"):
-        settle(settled, tokenizer, TEXTS)
 
 
-# -- keeping it --------------------------------------------------------------------------------------------------------
+# -- saving it ---------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_kept_with_the_weights(settled: ElmoModel, tokenizer: ElmoTokenizer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("switched_on", [True, False])
+def test_it_is_saved_with_the_weights(
+    settled: ElmoModel, tokenizer: ElmoTokenizer, tmp_path: Path, switched_on: bool
+) -> None:
+    settled.config.settled_start = not switched_on
     settled.save_pretrained(tmp_path)
+    loaded, report = ElmoModel.from_pretrained(tmp_path, settled_start=switched_on, output_loading_info=True)
+    assert not any(report.values())
+    expected = settled if switched_on else random_model(ElmoConfig(**TINY))
     inputs = encoded(tokenizer, SENTENCES)
-    again = ElmoModel.from_pretrained(tmp_path)
-    assert all(map(torch.equal, states(again), states(settled)))
-    torch.testing.assert_close(again(**inputs).last_hidden_state, settled(**inputs).last_hidden_state)
+    torch.testing.assert_close(loaded(**inputs).last_hidden_state, expected(**inputs).last_hidden_state)
 
 
-def test_it_can_be_left_out(settled: ElmoModel, tokenizer: ElmoTokenizer, tmp_path: Path) -> None:
-    settled.save_pretrained(tmp_path)
-    again, report = ElmoModel.from_pretrained(tmp_path, settled_start=False, output_loading_info=True)
-    assert not report["unexpected_keys"]
-    assert states(again) == [None, None]
-    inputs = encoded(tokenizer, SENTENCES)
-    wanted = random_model(ElmoConfig(**TINY))(**inputs).last_hidden_state
-    torch.testing.assert_close(again(**inputs).last_hidden_state, wanted)
-
-
-def test_a_checkpoint_may_bring_it_switched_off(settled: ElmoModel, tmp_path: Path) -> None:
-    settled.config.settled_start = False
-    settled.save_pretrained(tmp_path)
-    assert states(ElmoModel.from_pretrained(tmp_path)) == [None, None]
-    again = ElmoModel.from_pretrained(tmp_path, settled_start=True)
-    assert all(map(torch.equal, states(again), states(settled)))
-
-
-def test_a_checkpoint_without_it_is_refused(model: ElmoModel, tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_start(model: ElmoModel, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"has no such state: hf_elmo\.settle makes one"):
+    with pytest.raises(ValueError, match="settled_start"):
         ElmoModel.from_pretrained(tmp_path, settled_start=True)
 
 
@@ -237,12 +162,5 @@ def test_heads_and_language_models_have_it(tokenizer: ElmoTokenizer, tmp_path: P
         how = {"settled_start": switched_on, "layer_weights": fixed}
         model, report = ElmoForSequenceClassification.from_pretrained(tmp_path, **how, output_loading_info=True)
         assert not report["unexpected_keys"]
-        for own, wanted in zip(states(model.elmo), states(language_model.elmo), strict=True):
-            assert torch.equal(own, wanted) if switched_on else own is None
-
-
-def test_a_new_model_starts_from_zeros_that_it_learns() -> None:
-    model = ElmoModel(ElmoConfig(**TINY, settled_start=True, freeze_bilm=False))
-    for part in states(model):
-        assert part.requires_grad
-        assert not part.any()
+        for start, wanted in zip(states(model.elmo), states(language_model.elmo), strict=True):
+            assert torch.equal(start, wanted) if switched_on else start is None

@@ -1,12 +1,10 @@
 """Character ids of tokens, distinct ones once: what the tokenizer itself gives."""
 
-import pickle
-
 import numpy as np
 import pytest
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.spelling import BEGIN, END, PADDING, Speller
+from hf_elmo.utils import BEGIN, END, PADDING, Speller
 
 TOKENS = [BEGIN, "the", "cat", "", "the", "<pad>", END, PADDING, BEGIN, "naïve", "cat", END]
 
@@ -37,10 +35,6 @@ def test_each_distinct_token_is_spelled_once(tokenizer: ElmoTokenizer) -> None:
     assert ids[rows].tolist() == expected(tokenizer, TOKENS)
 
 
-def test_no_tokens_are_no_rows(tokenizer: ElmoTokenizer) -> None:
-    assert Speller(tokenizer).characters([]).shape == (0, 50)
-
-
 @pytest.mark.parametrize("boundary_words", [False, True])
 def test_a_word_that_reads_like_a_boundary_is_one_where_asked_for(
     tokenizer: ElmoTokenizer, boundary_words: bool
@@ -49,9 +43,3 @@ def test_a_word_that_reads_like_a_boundary_is_one_where_asked_for(
     found = Speller(tokenizer, boundary_words).characters(tokens).tolist()
     assert found == expected(tokenizer, tokens, split_special_tokens=not boundary_words)
     assert (found[1] == found[0]) == boundary_words
-
-
-def test_a_copy_of_another_process_spells_alike(tokenizer: ElmoTokenizer) -> None:
-    speller = Speller(tokenizer)
-    copy = pickle.loads(pickle.dumps(speller))
-    assert copy.characters(TOKENS).tolist() == speller.characters(TOKENS).tolist()

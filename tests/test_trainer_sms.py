@@ -1,9 +1,6 @@
 """Trainer fine-tunes ElmoForSequenceClassification, saves it, and the Auto classes give the same predictions."""
 
 import csv
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -81,14 +78,14 @@ def assert_reloaded_predicts_the_same(folder: Path, trainer: Trainer, examples: 
     predicted = trainer.predict(Texts(tokenizer, examples)).predictions
     trainer.save_model(folder / "saved")
     model = AutoModelForSequenceClassification.from_pretrained(folder / "saved")
-    again = AutoTokenizer.from_pretrained(folder / "saved")
+    saved = AutoTokenizer.from_pretrained(folder / "saved")
     assert type(model) is ElmoForSequenceClassification
     assert not model.training
     logits = []
     with torch.no_grad():
         for first in range(0, len(examples), 37):
             texts = [text for text, _ in examples[first : first + 37]]
-            batch = again(texts, truncation=True, max_length=40, padding=True, padding_side="left", return_tensors="pt")
+            batch = saved(texts, truncation=True, max_length=40, padding=True, padding_side="left", return_tensors="pt")
             logits.append(model(**batch).logits)
     np.testing.assert_allclose(torch.cat(logits).numpy(), predicted, atol=1e-5)
     return predicted.argmax(1)
@@ -115,7 +112,7 @@ def test_the_model_that_ships_is_fine_tuned_as_readme_says(tmp_path: Path) -> No
     tokenizer = AutoTokenizer.from_pretrained(shipped.FOLDER)
     assert model.dtype == torch.float32
     examples = messages(96)
-    trainer = train(tmp_path, model, tokenizer, examples[:64], max_steps=20, learning_rate=0.01, logging_steps=5)
+    trainer = train(tmp_path, model, tokenizer, examples[:64], max_steps=12, learning_rate=0.01, logging_steps=4)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert all(np.isfinite(float(entry["grad_norm"])) for entry in trainer.state.log_history if "grad_norm" in entry)
     assert float(losses[-1]) < float(losses[0])
@@ -127,7 +124,7 @@ def test_training_in_bfloat16_with_checkpointing(tmp_path: Path, tokenizer: Elmo
     torch.manual_seed(0)
     model = ElmoForSequenceClassification(ElmoConfig(**TINY, num_labels=2, freeze_bilm=False, classifier_dropout=0.0))
     trainer = train(
-        tmp_path, model, tokenizer, messages(48), max_steps=12, logging_steps=4, bf16=True, gradient_checkpointing=True
+        tmp_path, model, tokenizer, messages(48), max_steps=9, logging_steps=3, bf16=True, gradient_checkpointing=True
     )
     losses = [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
     assert losses[-1] < losses[0]
@@ -154,8 +151,8 @@ class Record(TrainerCallback):
         self.steps[state.global_step] = lr_scheduler.get_last_lr(), torch.get_rng_state()
 
 
-def interrupt(folder: Path, tokenizer: ElmoTokenizer, missing: str | None = None) -> tuple[Trainer, Trainer]:
-    """A training of six steps, and one that goes on from its third, without the file `missing` of the checkpoint."""
+def interrupt(folder: Path, tokenizer: ElmoTokenizer) -> tuple[Trainer, Trainer]:
+    """A training of six steps, and one that resumes from its third."""
 
     def make(name: str) -> Trainer:
         torch.manual_seed(0)
@@ -181,16 +178,8 @@ def interrupt(folder: Path, tokenizer: ElmoTokenizer, missing: str | None = None
 
     whole, resumed = make("whole"), make("resumed")
     whole.train()
-    checkpoint = folder / "whole" / "checkpoint-3"
-    if missing:
-        (checkpoint / missing).unlink()
-    resumed.train(resume_from_checkpoint=str(checkpoint))
+    resumed.train(resume_from_checkpoint=str(folder / "whole" / "checkpoint-3"))
     return whole, resumed
-
-
-def largest_difference(whole: Trainer, resumed: Trainer) -> float:
-    pairs = zip(whole.model.parameters(), resumed.model.parameters(), strict=True)
-    return max(float((one - other).detach().abs().max()) for one, other in pairs)
 
 
 def test_an_interrupted_training_makes_the_same_updates(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
@@ -207,34 +196,8 @@ def test_an_interrupted_training_makes_the_same_updates(tmp_path: Path, tokenize
     for step, (rate, state) in found.items():
         assert rate == expected[step][0]
         assert torch.equal(state, expected[step][1])
-    assert largest_difference(whole, resumed) <= ROUNDING
-
-
-@pytest.mark.parametrize("missing", ["optimizer.pt", "rng_state.pth"])
-def test_other_updates_show_over_the_rounding(tmp_path: Path, tokenizer: ElmoTokenizer, missing: str) -> None:
-    """transformers' Trainer goes on in silence without them; ElmoPreTrainer refuses."""
-    assert largest_difference(*interrupt(tmp_path, tokenizer, missing)) > 10 * ROUNDING
-
-
-def test_an_interrupted_training_is_bit_equal_where_sums_are_reproducible(tmp_path: Path) -> None:
-    """MKL adds in one order wherever the memory lies, on every processor, with MKL_CBWR=COMPATIBLE and one thread."""
-    script = (
-        "import sys; from pathlib import Path; from hf_elmo import ElmoTokenizer\n"
-        "from tests.test_trainer_sms import interrupt, largest_difference\n"
-        "trainers = interrupt(Path(sys.argv[1]), ElmoTokenizer(word_splitting='whitespace'))\n"
-        "print('difference', largest_difference(*trainers))\n"
-    )
-    settings = {"MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)],
-        env={**os.environ, **settings},
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "difference 0.0"
+    for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        torch.testing.assert_close(other, one, atol=ROUNDING, rtol=0)
 
 
 @pytest.mark.parametrize("counted", ["all", "non_padding"])
@@ -262,11 +225,12 @@ def test_sms_spam_with_allennlps_test_model(tmp_path: Path, shared: Path) -> Non
         model,
         tokenizer,
         examples[:4457],
-        max_steps=40,
+        max_steps=15,
+        logging_steps=5,
         per_device_train_batch_size=32,
         per_device_eval_batch_size=64,
     )
-    found = assert_reloaded_predicts_the_same(tmp_path, trainer, examples[4457:])
+    found = assert_reloaded_predicts_the_same(tmp_path, trainer, examples[-200:])
     assert set(found) <= {0, 1}
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert float(losses[-1]) < float(losses[0])

@@ -1,6 +1,6 @@
 """Embedding a corpus: word vectors for the rows of a file, or for sentences in memory."""
 
 from .corpus import EmbeddedCorpus, embed
-from .embedder import Embedder
+from .workers import Embedder
 
 __all__ = ["EmbeddedCorpus", "Embedder", "embed"]

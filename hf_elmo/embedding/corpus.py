@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,25 +20,20 @@ import torch
 from tqdm.auto import tqdm
 
 from .. import __version__
-from ..evaluation import evaluation_mode
-from ..fingerprints import model_fingerprint, tokenizer_fingerprint
-from ..lines import codec_name
-from ..modeling_elmo import ElmoBiLM, ElmoModel
+from ..modeling_elmo import ElmoModel
 from ..shipped import load_weights, tokenizer_of
-from ..spelling import require_tokenizer
+from ..text import NamedRow, Pair, Row, RowSource, check_pair, check_row
 from ..tokenization_elmo import ElmoTokenizer
-from .engine import BOUNDARIES, CorpusEncoder
-from .memory import EmbeddedRows
-from .parts import PartsFolder, RowLayout, create, require_free, require_other_file
-from .readers import NamedRow, Row, RowSource, RowsRead, SentenceSource, Survey, survey
-from .writers import check_names, check_row_count, writer_for
+from ..utils import evaluation_mode, model_fingerprint, require_tokenizer, tokenizer_fingerprint
+from .engine import BOUNDARIES, CorpusEncoder, EmbeddedRows, RowLayout, Window
+from .store import ShardStore, export, require_free, require_writable
 
 # Large enough for full speed: on a CPU, the smaller the model's matrix products, the more tokens a batch needs.
 BATCH_TOKENS, BATCH_TOKENS_CPU = 16384, 4096
-BATCH_VALUES_CPU = 1 << 22  # of a batch's word vectors, P for each token
+BATCH_VALUES_CPU = 1 << 22  # numbers in a batch's word vectors, P for each token
 WINDOW_BATCHES = 16  # sorting by length within this many batches leaves little padding
-SPLIT_ROWS, SPLIT_CHARACTERS = 512, 1 << 20  # split into words at once
-OUTPUT_DTYPES = ("float32", "float16")  # numpy, hdf5 and Parquet have no bfloat16
+SPLIT_ROWS, SPLIT_CHARACTERS = 512, 1 << 20  # at most so many are split into words together
+OUTPUT_DTYPES = ("float32", "float16")  # NumPy, hdf5 and Parquet have no bfloat16
 
 
 @dataclass(frozen=True)
@@ -73,7 +69,7 @@ def embed(
 ) -> list[np.ndarray] | np.ndarray | EmbeddedCorpus:
     """Embed sentences, or a file of them.
 
-    A row's vectors depend on its own words only: the same line gives the same vectors anywhere in a corpus (up to
+    A row's vectors depend on its words only: the same line gives the same vectors anywhere in a corpus (up to
     rounding, which may differ with the shape of a batch). Sentence boundaries are read and left out of the result. Rows
     keep their order; a blank row has no words, and pooled it is all zeros. With `output`, memory does not grow with the
     number of rows, and of a long document only the words are in memory, not the vectors.
@@ -135,68 +131,72 @@ def embed(
             `output_dtype` of float16; the interrupted run had other settings. (Vectors that are not finite, as a
             diverged model has them, are warned of once.)
         TypeError: a row is neither text nor a list of words.
-        ImportError: a library for the file format is not installed.
-        BlockingIOError: another run is writing `output`.
-        OSError: the disk is full; finished work is kept.
+        TimeoutError: another run is writing `output`.
         MemoryError: not even one word fits on the device.
     """
-    check_options(pooling, output_dtype, batch_tokens, window)
-    parts = None if output is None else PartsFolder(Path(output))
-    if parts is not None:  # where there are parts, it is looked at again with the folder locked
-        require_other_file(inputs, parts.output)
-        _check_output(parts.output, overwrite or parts.path.is_dir())
+    if output is not None:
+        output = Path(output)
+        require_free(output, inputs, overwrite)
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
-    if isinstance(inputs, (str, os.PathLike)) and str(inputs) != "-":
-        RowSource(Path(inputs), **reading)  # raises before a model is loaded
-    model, tokenizer = prepare(model, tokenizer, dtype, device)
-    chosen = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "pretokenized": pretokenized}
-    job = job_of(model, tokenizer, **chosen, batch_tokens=batch_tokens, window=window, progress=progress)
-    with evaluation_mode(model):
-        if parts is None:
-            return _embed_in_memory(job, inputs, reading)
-        with parts.prepared(restart):
-            _check_output(parts.output, overwrite or parts.in_place())  # another run may have written it meanwhile
-            return _embed_to_file(job, inputs, reading, parts, overwrite)
+    with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
+        rows = rows_of(inputs, reading, Path(folder), spool=output is not None)
+        survey = None if output is None else RowSurvey.of(rows)  # raises for a malformed row before the work
+        model, tokenizer = prepare(model, tokenizer, dtype, device)
+        chosen = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "pretokenized": pretokenized}
+        job = Job.of(model, tokenizer, **chosen, batch_tokens=batch_tokens, window=window, progress=progress)
+        with evaluation_mode(model):
+            if output is not None:
+                return _embed_to_file(job, rows, survey, output, overwrite, restart)
+            rows = list(rows)
+            with job.bar(len(rows)) as bar:
+                return job.embedded(rows, job.encoder(bar)).arrays()
 
 
-def check_options(pooling: str, output_dtype: str, batch_tokens: int | None, window: int | None) -> None:
-    if pooling not in ("none", "mean", "max"):
-        raise ValueError(f"pooling {pooling!r} is unknown; take 'none', 'mean' or 'max'")
-    if output_dtype not in OUTPUT_DTYPES:
-        raise ValueError(f"output_dtype {output_dtype!r} cannot be written; take one of {', '.join(OUTPUT_DTYPES)}")
-    for name, value in (("batch_tokens", batch_tokens), ("window", window)):
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise ValueError(f"{name} is {value!r}, but must be a whole number of tokens, 1 or more")
-
-
-def job_of(
-    model: ElmoModel,
-    tokenizer: ElmoTokenizer,
-    *,
-    layers: str | int,
-    pooling: str,
-    output_dtype: str,
-    batch_tokens: int | None,
-    pretokenized: bool,
-    window: int | None = None,
-    progress: bool | None = None,
-) -> Job:
-    """What [`embed`] does with the options that it was given, for a model that is prepared."""
-    batch_tokens = batch_tokens or _batch_tokens(model)
-    options = {
-        "layers": check_layers(layers, model.config.num_hidden_layers),
-        "pooling": pooling,
-        "output_dtype": output_dtype,
-        "batch_tokens": batch_tokens,
-        "window": window or WINDOW_BATCHES * batch_tokens,
-        "pretokenized": pretokenized,
+def _embed_to_file(
+    job: Job, rows: Iterable[Row], survey: RowSurvey, output: Path, overwrite: bool, restart: bool
+) -> EmbeddedCorpus:
+    require_writable(output, job.layout, survey.names, survey.rows)
+    manifest = {
+        "hf_elmo": __version__,
+        "torch": torch.__version__,
+        "model": model_fingerprint(job.model),
+        "tokenizer": tokenizer_fingerprint(job.tokenizer),
+        "dtype": str(job.model.dtype),
+        "device": job.model.device.type,
+        **job.options,
+        "rows": survey.rows,
+        "rows_sha256": survey.sha256,
     }
-    return Job(model, tokenizer, options, progress)
+    store = ShardStore(output.with_name(output.name + ".parts"), ".arrow")
+    with store.opened(manifest, restart=restart):
+        require_free(output, None, overwrite)  # another run may have written it meanwhile
+        if (words := _fill(job, rows, survey, store)) is None:
+            store.remove(store.names())
+            raise ValueError("the input changed while it was embedded, so nothing is written; run it again")
+        store.become(output, lambda draft: export(store, job.layout, survey.rows, draft))
+    return EmbeddedCorpus(output, survey.rows, words, job.layout.size)
 
 
-def _check_output(output: Path, overwrite: bool) -> None:
-    writer_for(output)
-    require_free(output, overwrite)
+def _fill(job: Job, rows: Iterable[Row], survey: RowSurvey, store: ShardStore) -> int | None:
+    """Embed the windows whose shards are missing.
+
+    Returns:
+        the number of words, or `None` if these are not the rows of the survey.
+    """
+    done, first, words, read = set(store.names()), 0, 0, RowSurvey()
+    with job.bar(survey.rows) as bar:
+        encoder = job.encoder(bar)
+        for number, window_rows in enumerate(job.windows(read.count(rows))):
+            name = f"{number:06d}"
+            if name + store.ending in done:
+                bar.update(len(window_rows))
+            else:
+                window = Window(job.layout, window_rows, first, store.path)
+                encoder.encode(window_rows, window)
+                store.write(name, window.table())
+            first += len(window_rows)
+            words += sum(map(len, window_rows))
+    return words if read == survey else None
 
 
 def _batch_tokens(model: ElmoModel) -> int:
@@ -206,32 +206,14 @@ def _batch_tokens(model: ElmoModel) -> int:
     return max(BATCH_TOKENS_CPU, min(BATCH_TOKENS, BATCH_VALUES_CPU // model.config.projection_size))
 
 
-def check_layers(layers: str | int, num_hidden_layers: int) -> str | int:
-    if layers in ("mix", "sum", "all"):
-        return layers
-    if isinstance(layers, int) and not isinstance(layers, bool) and 0 <= layers <= num_hidden_layers:
-        return layers
-    raise ValueError(
-        f"layers={layers!r} is unknown; take 'mix', 'sum', 'all', or one layer's number, 0 to {num_hidden_layers}"
-    )
-
-
-def _require_called_parts(model: ElmoModel) -> None:
-    """Refuses what stands around parts that are not called here, but read: it would be left out of the vectors.
-
-    Raises:
-        ValueError: the model or its biLM has a hook or a `forward` of its own.
-    """
-    if any(weight.is_meta for weight in model.parameters()):
-        return  # offloaded by hooks, which is refused as that
-    for name, module, kind in (("the model", model, ElmoModel), ("its bilm", model.bilm, ElmoBiLM)):
-        hooks = module._forward_hooks, module._forward_pre_hooks
-        if any(hooks) or "forward" in vars(module) or type(module).forward is not kind.forward:
-            raise ValueError(
-                f"{name} ({type(module).__name__}) has a hook or a forward of its own, which embed would pass over, as "
-                "it reads long texts in pieces: take it off, call the model yourself, or put the hook on the "
-                "char_encoder or on layers of the bilm, which are called."
-            )
+def check_options(layers: str | int, num_hidden_layers: int, pooling: str, output_dtype: str) -> None:
+    """Raises ValueError for an unknown layer, pooling or dtype of the output."""
+    if layers not in ("mix", "sum", "all") and layers not in range(num_hidden_layers + 1):
+        raise ValueError(f"layers is {layers!r}, but must be 'mix', 'sum', 'all', or 0 to {num_hidden_layers}")
+    if pooling not in ("none", "mean", "max"):
+        raise ValueError(f"pooling is {pooling!r}, but must be 'none', 'mean' or 'max'")
+    if output_dtype not in OUTPUT_DTYPES:
+        raise ValueError(f"output_dtype is {output_dtype!r}, but must be one of {', '.join(OUTPUT_DTYPES)}")
 
 
 def prepare(
@@ -240,78 +222,100 @@ def prepare(
     dtype: str | torch.dtype | None,
     device: str | torch.device | None,
 ) -> tuple[ElmoModel, ElmoTokenizer]:
-    """The base model in a dtype and on a device (a copy, where the given model has others), and the tokenizer."""
-    dtype, device = torch_dtype(dtype), _torch_device(device)
+    """The base model, copied if its dtype or device are not the given ones, and the tokenizer."""
+    dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     if model is None or isinstance(model, (str, os.PathLike)):
         model = load_weights(model, dtype=dtype, device=device)
     else:
         model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of PEFT, adapters inside
         model = getattr(model, "base_model", model)
-        if not isinstance(model, ElmoModel):
-            raise TypeError(f"model must be an ElmoModel, or the name or folder of one, not {type(model).__name__}")
-        _require_called_parts(model)
         if dtype not in (None, model.dtype) or device is not None:
             model = copy.deepcopy(model).to(device=device, dtype=dtype)
-    if tokenizer is None:
-        tokenizer = tokenizer_of(model)
-    if not hasattr(tokenizer, "split_into_words"):
-        raise TypeError(
-            f"tokenizer is a {type(tokenizer).__name__} that does not split into words, as the code of old checkpoints "
-            "makes it; load it with hf_elmo.ElmoTokenizer.from_pretrained"
-        )
+    tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
     require_tokenizer(model.config, tokenizer)
     return model, tokenizer
 
 
-def torch_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
-    known = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-    if dtype is None or dtype in known.values():
-        return dtype
-    if dtype not in known:
-        raise ValueError(f"dtype {dtype!r} is unknown; take one of {', '.join(known)}")
-    return known[dtype]
+@dataclass(frozen=True)
+class Sentences:
+    """Sentences in memory as rows.
 
+    Args:
+        sentences: each a string or a list of words.
+        pairs: each is a tuple of such a text and its pair, a text or a whole number.
+        name: of the sentences in errors.
+    """
 
-def _torch_device(device: str | torch.device | None) -> torch.device | None:
-    try:
-        device = None if device is None else torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f"device {device!r} is unknown; take cpu, cuda, cuda:1, ...") from error
-    if device is not None and device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {str(device)!r} is asked for, but torch finds no GPU; take 'cpu'")
-    return device
+    sentences: Iterable[Any]
+    pairs: bool = False
+    name: str = "inputs"
+
+    def __iter__(self) -> Iterator[Row | Pair]:
+        check = check_pair if self.pairs else check_row
+        for row, sentence in enumerate(self.sentences):
+            yield check(sentence, f"{self.name}, row {row} (from 0)")
 
 
 def rows_of(
-    inputs: Any, reading: dict[str, Any], parts: PartsFolder, pairs: bool = False
-) -> RowSource | SentenceSource:
-    """The rows of `inputs`, which can be iterated more than once."""
-    if isinstance(inputs, (str, os.PathLike)):
-        return file_source(inputs, reading, parts.path)
-    rows = sentence_source(inputs, reading, pairs)
-    return parts.spooled(rows) if iter(inputs) is inputs else rows
+    inputs: Any, reading: dict[str, Any], folder: Path, pairs: bool = False, spool: bool = True
+) -> RowSource | Sentences:
+    """The rows of a file, of standard input (`"-"`), or of sentences.
 
-
-def sentence_source(sentences: Any, reading: dict[str, Any], pairs: bool = False) -> SentenceSource:
-    """Sentences as rows, or with `pairs` tuples of two of them.
-
-    Raises:
-        ValueError: an option says how to read a file.
+    Args:
+        inputs: as [`embed`] has it.
+        reading: the options of [`RowSource`] for a file.
+        folder: for a copy of standard input and, with `spool`, of a generator, which can be read only once.
+        pairs: each sentence is a tuple of two.
+        spool: whether the rows must be iterable more than once.
     """
-    if (reading["file_format"], reading["text_column"], codec_name(reading["encoding"])) != (None, None, "utf-8"):
-        raise ValueError("input_format, text_column and encoding belong to an input file; inputs here are sentences")
-    return SentenceSource(sentences, "inputs", pairs)
+    if isinstance(inputs, (str, os.PathLike)):
+        if str(inputs) != "-":
+            return RowSource(inputs, **reading)
+        path = folder / f"standard_input.{reading['file_format'] or 'text'}"
+        with open(path, "wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        return RowSource(path, **{**reading, "file_format": reading["file_format"] or "text"})
+    rows = Sentences(inputs, pairs)
+    if not (spool and iter(inputs) is inputs):
+        return rows
+    path = folder / "inputs.jsonl"
+    with open(path, "w", encoding="ascii") as file:
+        file.writelines(json.dumps({"text": row[0], "pair": row[1]} if pairs else row) + "\n" for row in rows)
+    return RowSource(path, **({"text_column": "text", "text_pair_column": "pair"} if pairs else {}))
 
 
-def file_source(path: str | os.PathLike, reading: dict[str, Any], folder: Path) -> RowSource:
-    """The rows of a file; of standard input, `"-"`, those of a copy in `folder`."""
-    if str(path) != "-":
-        return RowSource(Path(path), **reading)
-    file_format = reading["file_format"] or "text"
-    copy_of_input = folder / f"standard_input.{file_format}"
-    with create(copy_of_input, "b") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
-    return RowSource(copy_of_input, **{**reading, "file_format": file_format}, name="standard input")
+class RowSurvey:
+    """The number of rows, the SHA-256 of their contents, and their names if they have any."""
+
+    def __init__(self) -> None:
+        self.rows, self.names, self._digest = 0, None, hashlib.sha256()
+
+    @classmethod
+    def of(cls, rows: Iterable[Row | Pair]) -> RowSurvey:
+        """Of all rows."""
+        survey = cls()
+        for _ in survey.count(rows):
+            pass
+        return survey
+
+    def count(self, rows: Iterable[Row | Pair]) -> Iterator[Row | Pair]:
+        """The same rows, which are added to the survey as they are read."""
+        for row in rows:
+            name = row.name if isinstance(row, NamedRow) else None
+            self._digest.update(json.dumps([row, name]).encode() + b"\n")
+            self.rows += 1
+            if name is not None:
+                self.names = [] if self.names is None else self.names
+                self.names.append(name)
+            yield row
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the rows counted so far."""
+        return self._digest.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RowSurvey) and (self.rows, self.sha256) == (other.rows, other.sha256)
 
 
 @dataclass
@@ -323,20 +327,35 @@ class Job:
     options: dict[str, Any]
     progress: bool | None
 
-    @property
-    def budget(self) -> int:
-        """The number of tokens in a batch to start with."""
-        return self.options["batch_tokens"]
+    @classmethod
+    def of(
+        cls,
+        model: ElmoModel,
+        tokenizer: ElmoTokenizer,
+        *,
+        layers: str | int,
+        pooling: str,
+        output_dtype: str,
+        batch_tokens: int | None,
+        pretokenized: bool,
+        window: int | None = None,
+        progress: bool | None = None,
+    ) -> Job:
+        """A job with the options of [`embed`]."""
+        check_options(layers, model.config.num_hidden_layers, pooling, output_dtype)
+        batch_tokens = batch_tokens or _batch_tokens(model)
+        options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "batch_tokens": batch_tokens}
+        options |= {"window": window or WINDOW_BATCHES * batch_tokens, "pretokenized": pretokenized}
+        return cls(model, tokenizer, options, progress)
 
     @property
     def layout(self) -> RowLayout:
         """Shape and dtype of a row of the result."""
-        config = self.model.config
-        layers = config.num_hidden_layers + 1 if self.options["layers"] == "all" else None
-        dtype = np.dtype(self.options["output_dtype"]).newbyteorder("<")
-        return RowLayout(layers, config.hidden_size, self.options["pooling"] != "none", dtype)
+        config, options = self.model.config, self.options
+        layers = config.num_hidden_layers + 1 if options["layers"] == "all" else None
+        return RowLayout(layers, config.hidden_size, options["pooling"] != "none", options["output_dtype"])
 
-    def encoder(self, scratch: Any, bar: tqdm, budget: int) -> CorpusEncoder:
+    def encoder(self, bar: tqdm) -> CorpusEncoder:
         """The encoder, which shows its progress on `bar`."""
         words_done = 0
 
@@ -347,32 +366,38 @@ class Job:
             bar.set_postfix_str(f"{words_done / elapsed:,.0f} words/s" if elapsed else "", refresh=not rows)
             bar.update(rows)
 
-        chosen = self.options["layers"], self.options["pooling"]
-        return CorpusEncoder(self.model, self.tokenizer, *chosen, budget, scratch, advance)
+        chosen = (self.options[name] for name in ("layers", "pooling", "batch_tokens"))
+        return CorpusEncoder(self.model, self.tokenizer, *chosen, advance)
 
-    def bar(self, rows: int | None, done: int = 0) -> tqdm:
+    def bar(self, rows: int | None) -> tqdm:
         """A progress bar; with `progress=None` on a terminal only."""
         disable = None if self.progress is None else not self.progress
-        return tqdm(total=rows, initial=done, unit=" rows", desc="embedding", disable=disable)
+        return tqdm(total=rows, unit=" rows", desc="embedding", disable=disable)
 
-    def windows(self, rows: Iterable[Row], read: RowsRead) -> Iterator[list[list[str]]]:
-        """The words of rows, a window at a time; its end depends on the rows only, so a resumed run cuts the same.
-
-        `read` gets the rows of the windows until now, and no others.
-        """
+    def windows(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:
+        """The words of rows, a window at a time. The rows alone determine where a window ends."""
         window, tokens = [], 0
         rows = iter(rows)
         while texts := _next_chunk(rows):
             split = self.tokenizer.split_into_words(texts, self.options["pretokenized"])
             for text, words in zip(texts, split, strict=True):
-                read.add(text)
-                window.append(words)
+                window.append(NamedRow(words, text.name) if isinstance(text, NamedRow) else words)
                 tokens += len(words) + BOUNDARIES
                 if tokens >= self.options["window"]:
                     yield window
                     window, tokens = [], 0
         if window:
             yield window
+
+    def embedded(self, rows: Iterable[Row], encoder: CorpusEncoder, first: int = 0) -> EmbeddedRows:
+        """The vectors of rows in memory; messages count them from `first` on."""
+        embedded = EmbeddedRows(self.layout)
+        for words in self.windows(rows):
+            window = Window(self.layout, words, first)
+            encoder.encode(words, window)
+            embedded.windows.append(window)
+            first += len(words)
+        return embedded
 
 
 def _next_chunk(rows: Iterator[Row]) -> list[Row]:
@@ -384,95 +409,3 @@ def _next_chunk(rows: Iterator[Row]) -> list[Row]:
         if characters > SPLIT_CHARACTERS:
             break
     return chunk
-
-
-def _embed_in_memory(job: Job, inputs: Any, reading: dict[str, Any]) -> list[np.ndarray] | np.ndarray:
-    with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
-        if isinstance(inputs, (str, os.PathLike)):
-            rows = file_source(inputs, reading, Path(folder))
-        else:
-            rows = list(sentence_source(inputs, reading))
-        scratch = partial(tempfile.TemporaryFile, dir=folder)
-        with job.bar(len(rows) if isinstance(rows, list) else None) as bar:
-            encoder = job.encoder(scratch, bar, job.budget)
-            return EmbeddedRows.of(job.layout, encoder, job.windows(rows, RowsRead())).arrays()
-
-
-def _embed_to_file(
-    job: Job, inputs: Any, reading: dict[str, Any], parts: PartsFolder, overwrite: bool
-) -> EmbeddedCorpus:
-    rows = rows_of(inputs, reading, parts)
-    known = survey(rows)  # a malformed row raises here, not after hours
-    named = isinstance(rows, RowSource) and rows.resolved_format == "fasta"
-    check_row_count(parts.output, job.layout, known.rows, named)
-    if named:
-        check_names(parts.output, _names(rows, known))
-    manifest = _manifest(job, known)
-    if (result := parts.left_over(manifest)) is not None:
-        return EmbeddedCorpus(parts.output, result["rows"], result["words"], job.layout.size)
-    _check_output(parts.output, overwrite)
-    parts.agree(manifest)
-    parts.verify()
-    if _fill(job, rows, known.rows, parts) != known:
-        parts.clear()
-        raise ValueError("the input changed while it was embedded, so nothing is written; run it again")
-    return _assemble(parts, job.layout, known, _names(rows, known) if named else None)
-
-
-def _fill(job: Job, rows: Iterable[Row], total: int, parts: PartsFolder) -> Survey:
-    """Embed the windows that are not finished; returns the survey of all rows, as they were read this time."""
-    done, before = sum(1 for _ in parts.word_counts()), parts.last_state()
-    stream, read = iter(rows), RowsRead()
-    for row in islice(stream, done):
-        read.add(row)
-    if done and read.survey.sha256 != before["rows_sha256"]:
-        raise ValueError(
-            f"{parts.path} has vectors of other rows: the input was another while the interrupted run read it. Start "
-            "over with restart=True (--restart)"
-        )
-    with job.bar(total, done) as bar:
-        encoder = job.encoder(parts.scratch, bar, before.get("budget", job.budget))
-        for number, words in enumerate(job.windows(stream, read), start=parts.finished()):
-            with parts.new_window(number, job.layout, words, done) as window:
-                encoder.encode(words, window)
-                done += len(words)
-                window.state |= {"budget": encoder.budget, "rows_sha256": read.survey.sha256}
-    return read.survey
-
-
-def _names(rows: Iterable[NamedRow], known: Survey) -> Iterator[str]:
-    """The names of the rows, read again; raises at the end if they are no longer the same rows."""
-    read = RowsRead()
-    for row in rows:
-        read.add(row)
-        yield row.name
-    if read.survey != known:
-        raise ValueError("the input changed while it was embedded, so nothing is written; run it again")
-
-
-def _assemble(parts: PartsFolder, layout: RowLayout, known: Survey, names: Iterator[str] | None) -> EmbeddedCorpus:
-    parts.verify(contents=False)
-    rows = words = 0
-    for count in parts.word_counts():
-        rows, words = rows + 1, words + count
-    if rows != known.rows:
-        raise ValueError(f"{parts.path} has {rows:,} rows, but the input {known.rows:,}; start over with --restart")
-    parts.draft.unlink(missing_ok=True)  # and no link is followed
-    writer_for(parts.output)(parts.draft, parts, layout, names)
-    parts.put_in_place(rows=rows, words=words)
-    return EmbeddedCorpus(parts.output, rows, words, layout.size)
-
-
-def _manifest(job: Job, known: Survey) -> dict[str, Any]:
-    """Everything that the values depend on: a run resumes only where all of it is the same."""
-    return {
-        "hf_elmo": __version__,
-        "torch": torch.__version__,
-        "model": model_fingerprint(job.model),
-        "tokenizer": tokenizer_fingerprint(job.tokenizer),
-        "dtype": str(job.model.dtype).removeprefix("torch."),
-        "device": job.model.device.type,
-        **job.options,
-        "rows": known.rows,
-        "rows_sha256": known.sha256,
-    }

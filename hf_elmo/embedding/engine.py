@@ -2,30 +2,159 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import IO, Any
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate, chain
+from typing import Any
 
 import numpy as np
+import pyarrow
 import torch
 from torch import Tensor
 from transformers.utils import logging
 
-from ..kernels import constant_weights
-from ..modeling_elmo import ElmoModel, State
-from ..out_of_memory import is_out_of_memory
-from ..packing_elmo import Packing
-from ..spelling import BEGIN, END, Speller, Token
+from ..modeling_elmo import ElmoModel, Packing, State
+from ..text import NamedRow
 from ..tokenization_elmo import ElmoTokenizer
-from .parts import Window
+from ..utils import BEGIN, END, Speller, Token, is_out_of_memory
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
 FORWARD, BACKWARD = 0, 1
 BOUNDARIES = 2  # <S> and </S> around each row
-# A step of the recurrence costs about the same for one row as for many. Rows so long that fewer than the first number
-# fit into a batch are encoded in pieces, up to the second number of them side by side, if there are enough.
+# A step of the recurrence costs about the same for one row as for many. Rows so long that fewer than MIN_WHOLE_ROWS fit
+# into a batch are encoded in pieces, up to MAX_ROWS_IN_PIECES of them side by side, if there are enough.
 MIN_WHOLE_ROWS, MAX_ROWS_IN_PIECES = 8, 32
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """Shape and dtype of the vectors of a row.
+
+    Args:
+        layers: number of layers, or `None` for vectors without an axis of layers.
+        size: of a vector, 2P.
+        pooled: a row has one vector, not one for each word.
+        dtype: `"float32"` or `"float16"`.
+    """
+
+    layers: int | None
+    size: int
+    pooled: bool
+    dtype: str
+
+    def shape(self, words: int) -> tuple[int, ...]:
+        """`[layers, words, 2P]`, without the axes that the layout does not have."""
+        lead = () if self.layers is None else (self.layers,)
+        return (*lead, self.size) if self.pooled else (*lead, words, self.size)
+
+    def split(self, values: np.ndarray, word_counts: Iterable[int]) -> list[np.ndarray]:
+        """The arrays of rows as views of `values`, which holds them one after another."""
+        shapes = [self.shape(count) for count in word_counts]
+        ends = list(accumulate(map(math.prod, shapes)))
+        return [row.reshape(shape) for row, shape in zip(np.split(values, ends), shapes, strict=False)]
+
+    @property
+    def arrow_type(self) -> pyarrow.DataType:
+        """Vectors of a fixed size, in a list of a row's words, in a list of layers."""
+        vector = pyarrow.list_(pyarrow.from_numpy_dtype(self.dtype), self.size)
+        of_words = vector if self.pooled else pyarrow.list_(vector)
+        return of_words if self.layers is None else pyarrow.list_(of_words, self.layers)
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """Of a table of rows with their vectors."""
+        words = pyarrow.list_(pyarrow.string())
+        return pyarrow.schema([("row", pyarrow.int64()), ("words", words), ("embedding", self.arrow_type)])
+
+
+class Window:
+    """The vectors of a window of rows, which are filled in any order; those of blank rows are zero.
+
+    Args:
+        layout: of the rows.
+        words: the words of each row.
+        first: the number of the first row, for messages.
+        folder: a folder for a temporary file with the vectors, which is mapped into memory; by default there is none.
+    """
+
+    def __init__(
+        self, layout: RowLayout, words: list[list[str]], first: int = 0, folder: str | os.PathLike | None = None
+    ) -> None:
+        self.layout, self.words, self.first = layout, words, first
+        size = sum(math.prod(layout.shape(len(row))) for row in words)
+        if folder is None or size == 0:
+            self.values = np.zeros(size, layout.dtype)
+        else:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                self.values = np.asarray(np.memmap(file, layout.dtype, "w+", shape=size))
+        self.arrays = layout.split(self.values, map(len, words))
+
+    def put(self, row: int, values: Tensor, start: int = 0, direction: int | None = None) -> None:
+        """Store the vectors of a row, or a part of them.
+
+        Args:
+            row: its number in the window.
+            values: `[layers, size]` pooled, else `[layers, words of the part, size]`, on the CPU.
+            start: the first word of the part.
+            direction: if `values` are one half of each vector, the direction that computed them.
+        """
+        halves = 1 if direction is None else 2
+        stored = torch.from_numpy(self.arrays[row]).view(len(values), -1, halves, self.layout.size // halves)
+        values = values.reshape(len(values), -1, stored.shape[3])
+        stored[:, start : start + values.shape[1], direction or 0] = values
+
+    def arrow(self) -> pyarrow.Array:
+        """The vectors as an Arrow array of the layout's type, in the same memory."""
+        layout = self.layout
+        array = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(self.values), layout.size)
+        if not layout.pooled:
+            lists = 1 if layout.layers is None else layout.layers
+            counts = chain.from_iterable([len(words)] * lists for words in self.words)
+            array = pyarrow.ListArray.from_arrays(np.array([0, *accumulate(counts)], np.int32), array)
+        if layout.layers is not None:
+            array = pyarrow.FixedSizeListArray.from_arrays(array, layout.layers)
+        return array
+
+    def table(self) -> pyarrow.Table:
+        """The numbers of the rows, their words, their vectors, and their names where they have names (`id`)."""
+        schema = self.layout.schema
+        columns = [range(self.first, self.first + len(self.words)), self.words, self.arrow()]
+        if any(isinstance(words, NamedRow) for words in self.words):
+            schema = schema.append(pyarrow.field("id", pyarrow.string()))
+            columns.append([words.name for words in self.words])
+        arrays = [
+            column if isinstance(column, pyarrow.Array) else pyarrow.array(column, kind)
+            for column, kind in zip(columns, schema.types, strict=True)
+        ]
+        return pyarrow.Table.from_arrays(arrays, schema=schema)
+
+
+@dataclass
+class EmbeddedRows:
+    """Rows and their vectors in memory."""
+
+    layout: RowLayout
+    windows: list[Window] = field(default_factory=list)
+
+    @property
+    def words(self) -> list[list[str]]:
+        """Of each row."""
+        return [words for window in self.windows for words in window.words]
+
+    def arrays(self) -> list[np.ndarray] | np.ndarray:
+        """An array for each row; pooled, one array with the rows in front."""
+        if not self.layout.pooled:
+            return [array for window in self.windows for array in window.arrays]
+        values = [window.values for window in self.windows] or [np.zeros(0, self.layout.dtype)]
+        return (values[0] if len(values) == 1 else np.concatenate(values)).reshape(-1, *self.layout.shape(0))
+
+    def arrow(self) -> pyarrow.ChunkedArray:
+        """A value for each row, in the memory into which the vectors were computed."""
+        return pyarrow.chunked_array([window.arrow() for window in self.windows], self.layout.arrow_type)
 
 
 class CorpusEncoder:
@@ -42,7 +171,6 @@ class CorpusEncoder:
         layers: `"mix"`, `"sum"`, `"all"` or the number of one layer.
         pooling: `"none"`, `"mean"` or `"max"` over the words of a row.
         budget: tokens in one batch; halved when memory runs out.
-        scratch: opens a temporary file, for the forward halves of long rows until the backward halves are computed.
         advance: called with the numbers of rows and of words finished since its last call, for a progress bar.
     """
 
@@ -53,11 +181,10 @@ class CorpusEncoder:
         layers: str | int,
         pooling: str,
         budget: int,
-        scratch: Callable[[], AbstractContextManager[IO[bytes]]],
         advance: Callable[[int, float], None],
     ) -> None:
         self.model, self.layers, self.pooling = model, layers, pooling
-        self.budget, self.scratch, self.advance = budget, scratch, advance
+        self.budget, self.advance = budget, advance
         self.num_layers = model.config.num_hidden_layers + 1 if layers == "all" else 1
         self.speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
         self.warned = False
@@ -70,17 +197,18 @@ class CorpusEncoder:
             ValueError: a number is too large for the window's dtype.
         """
         # Longest first: what does not fit shows at once. Blank rows keep the zeros that the window begins with.
-        pending = sorted((number for number, words in enumerate(rows) if words), key=lambda number: -len(rows[number]))
+        pending = sorted((row for row, words in enumerate(rows) if words), key=lambda row: -len(rows[row]))
         self.advance(len(rows) - len(pending), 0)
-        with constant_weights():  # nobody else's code runs before the window is full
-            while pending:
-                encode, count, tokens = self._plan([len(rows[number]) + BOUNDARIES for number in pending])
-                group = pending[:count]
-                if self._fits(encode, group, rows, window):
-                    del pending[:count]
-                    self.advance(count, 0)
-                else:
-                    self._halve(tokens)
+        while pending:
+            encode, count, tokens = self._plan([len(rows[row]) + BOUNDARIES for row in pending])
+            group = pending[:count]
+            if self._fits(encode, group, rows, window):
+                for row in group:
+                    self._check(window, row)
+                del pending[:count]
+                self.advance(count, 0)
+            else:
+                self._halve(tokens)
 
     def _plan(self, lengths: list[int]) -> tuple[Callable[..., None], int, int]:
         """How to encode the next of the pending rows (longest first), how many of them, and the tokens of a batch."""
@@ -119,50 +247,41 @@ class CorpusEncoder:
         logger.warning("out of memory with %d tokens in a batch; continuing with %d", tried, self.budget)
 
     def _encode_batch(self, group: list[int], rows: list[list[str]], window: Window) -> None:
-        words = [rows[number] for number in group]
+        words = [rows[row] for row in group]
         lengths = [len(row) + BOUNDARIES for row in words]
         with torch.inference_mode():
             layers = self._chosen(self._whole_layers(words, lengths), lengths)
-            out_of_range = self.pooling == "none" and _is_out_of_range(layers, window)  # boundaries included
             if self.pooling == "none":
                 layers = layers.cpu()
             arrays = [layer[:, 1:-1] for layer in layers.split(lengths, dim=1)]
             if self.pooling != "none":
                 arrays = torch.stack([self._pool(array.float()) for array in arrays]).cpu()
-                out_of_range = _is_out_of_range(arrays, window)
-            for number, array in zip(group, arrays, strict=True):
-                self._put(window, number, array, out_of_range)
+            for row, array in zip(group, arrays, strict=True):
+                window.put(row, array)
         self.advance(0, sum(map(len, words)))
 
-    def _put(self, window: Window, row: int, values: Tensor, out_of_range: bool, start: int = 0) -> None:
-        """Into the window, after a look at each number if one of the batch is `out_of_range` what its dtype holds."""
-        if out_of_range:
-            finite = values.isfinite()
-            if (finite & (values.abs() >= window.layout.limit)).any():
-                raise ValueError(
-                    f"{window.name_of(row)} has numbers over 65504 in its vectors, which float16 has not: take "
-                    "output_dtype='float32' (--output-dtype float32)"
-                )
-            if not (self.warned or finite.all()):
-                self.warned = True
-                logger.warning(
-                    "%s has vectors that are not finite, and further rows may have: the model's weights are not "
-                    "finite, or too large for %s; look at its training, or load it in float32",
-                    window.name_of(row),
-                    str(self.model.dtype).removeprefix("torch."),
-                )
-        window.put(row, values, start)
+    def _check(self, window: Window, row: int) -> None:
+        """Raises ValueError for numbers too large for float16; warns once of others that are not finite."""
+        low, high = torch.from_numpy(window.arrays[row]).aminmax()
+        if low.isfinite() and high.isfinite():
+            return
+        name = f"row {window.first + row} (from 0)"
+        if window.layout.dtype == "float16" and (low.isinf() or high.isinf()):
+            raise ValueError(f"{name} has numbers over 65504, the largest of float16: use output_dtype='float32'")
+        if not self.warned:
+            self.warned = True
+            logger.warning("%s has vectors that are not finite; further rows are not reported", name)
 
     def _whole_layers(self, words: list[list[str]], lengths: list[int]) -> Tensor:
         """`[all layers, words, 2P]`, the rows concatenated, boundaries included."""
-        ids, numbers = self._distinct_words(words, [(0, length) for length in lengths])
+        ids, indices = self._distinct_words(words, [(0, length) for length in lengths])
         packing = Packing.of_lengths(lengths, ids.device)
-        order = packing.row_by_row()
+        order = _row_by_row(packing)
         # Which word each direction reads, in its order.
-        read = torch.empty_like(order).scatter_(1, order, numbers.expand_as(order))
+        read = torch.empty_like(order).scatter_(1, order, indices.expand_as(order))
         outputs, _ = self.model.read(ids, packing, numbers=read)
-        layers = outputs[0].new_empty(len(outputs), len(numbers), 2 * outputs[0].shape[2])
-        order[BACKWARD] += len(numbers)  # the backward direction follows the forward one
+        layers = outputs[0].new_empty(len(outputs), len(indices), 2 * outputs[0].shape[2])
+        order[BACKWARD] += len(indices)  # the backward direction follows the forward one
         halves = order.t().flatten()
         for layer, output in zip(layers, outputs, strict=True):
             torch.index_select(output.flatten(0, 1), 0, halves, out=layer.view(len(halves), -1))
@@ -187,47 +306,32 @@ class CorpusEncoder:
         """The distinct words in the `spans` of rows, where position 0 is `<S>`.
 
         Returns:
-            their character ids `[distinct, characters]`, and for each position of the concatenated spans its row there.
+            their character ids `[distinct, characters]`, and the row of each position of the concatenated spans.
         """
         tokens: list[Token] = []
         for row, (begin, end) in zip(words, spans, strict=True):
             tokens += (BEGIN,) if begin == 0 else ()
             tokens += row[max(begin - 1, 0) : end - 1]
             tokens += (END,) if end == len(row) + BOUNDARIES else ()
-        ids, numbers = self.speller.distinct(tokens)
+        ids, indices = self.speller.distinct(tokens)
         device = self.model.device
-        return torch.from_numpy(ids).to(device), torch.tensor(numbers, device=device)
+        return torch.from_numpy(ids).to(device), torch.tensor(indices, device=device)
 
     def _encode_long(self, group: list[int], rows: list[list[str]], window: Window) -> None:
-        """Rows in pieces, longest first, side by side."""
+        """Encode rows (longest first) in pieces, side by side."""
         if self._needs_whole_rows:
             raise ValueError(
                 f"a row of {len(rows[group[0]])} words is longer than batch_tokens={self.budget}, and a mix with layer "
                 "normalization needs all of its words at once; raise batch_tokens, or take layers='all'"
             )
-        words = [rows[number] for number in group]
-        if self.pooling != "none":
-            halves = [self._pool_pieces(words, direction) for direction in (FORWARD, BACKWARD)]
-            pooled = torch.from_numpy(np.concatenate(halves, axis=2))
-            out_of_range = _is_out_of_range(pooled, window)
-            for number, values in zip(group, pooled, strict=True):
-                self._put(window, number, values, out_of_range)
-            return
-        with self.scratch() as file:
-            # The file has the forward halves [words, layers, P] of the rows until the backward halves are computed.
-            offsets = np.cumsum([0, *(self._half_bytes(len(row)) for row in words)]).tolist()
-            for place, begin, values in self._pieces(words, FORWARD):
-                file.seek(offsets[place] + self._half_bytes(begin))
-                file.write(values.data)
-            for place, begin, backward in self._pieces(words, BACKWARD):
-                file.seek(offsets[place] + self._half_bytes(begin))
-                data = file.read(self._half_bytes(len(backward)))
-                forward = np.frombuffer(data, np.float32).reshape(backward.shape)
-                both = torch.from_numpy(np.concatenate((forward, backward), axis=2))
-                self._put(window, group[place], both.transpose(0, 1), _is_out_of_range(both, window), start=begin)
-
-    def _half_bytes(self, words: int) -> int:
-        return words * self.num_layers * self.model.config.projection_size * np.dtype(np.float32).itemsize
+        words = [rows[row] for row in group]
+        for direction in (FORWARD, BACKWARD):
+            if self.pooling == "none":
+                for place, begin, values in self._pieces(words, direction):
+                    window.put(group[place], torch.from_numpy(values).transpose(0, 1), begin, direction)
+            else:
+                for row, values in zip(group, self._pool_pieces(words, direction), strict=True):
+                    window.put(row, torch.from_numpy(values), 0, direction)
 
     def _pool_pieces(self, words: list[list[str]], direction: int) -> np.ndarray:
         """One half, `[rows, layers, P]`, of the rows' means or maxima."""
@@ -242,7 +346,7 @@ class CorpusEncoder:
             total[place] += values.sum(axis=0, dtype=np.float64)
         return total / np.array([len(row) for row in words])[:, None, None]
 
-    def _pieces(self, words: list[list[str]], direction: int) -> Any:
+    def _pieces(self, words: list[list[str]], direction: int) -> Iterator[tuple[int, int, np.ndarray]]:
         """One direction over rows (longest first) side by side, piece by piece, without the boundaries.
 
         Yields:
@@ -272,23 +376,23 @@ class CorpusEncoder:
     ) -> tuple[np.ndarray, State]:
         """One direction of the requested layers, `[words, layers, P]` float32 (rows concatenated), and its state."""
         with torch.inference_mode():
-            ids, numbers = self._distinct_words(words, spans)
+            ids, indices = self._distinct_words(words, spans)
             vectors = self.model.char_encoder(ids)
             packing = Packing.of_lengths([end - begin for begin, end in spans], vectors.device)
-            order = packing.row_by_row()[direction]
-            inputs = _arrange(vectors, numbers, order)
+            order = _row_by_row(packing)[direction]
+            inputs = _arrange(vectors, indices, order)
             outputs, state = self.model.bilm.run_direction(direction, inputs, packing.batch_sizes, state)
-            layers = torch.stack([vectors[numbers], *(output[order] for output in outputs)])
-            values = self._chosen(layers, [len(numbers)]).transpose(0, 1)
+            layers = torch.stack([vectors[indices], *(output[order] for output in outputs)])
+            values = self._chosen(layers, [len(indices)]).transpose(0, 1)
             return values.float().contiguous().cpu().numpy(), state
 
 
-def _arrange(vectors: Tensor, numbers: Tensor, places: Tensor) -> Tensor:
-    """`out[places] = vectors[numbers]`, in one pass over the vectors."""
-    return vectors.index_select(0, torch.empty_like(numbers).index_copy_(0, places, numbers))
+def _row_by_row(packing: Packing) -> Tensor:
+    """`[2, packed]`: for the words row after row, their indices as the forward and the backward direction reads."""
+    order = packing.positions.argsort()
+    return torch.stack((order, packing.reverse[order]))
 
 
-def _is_out_of_range(values: Tensor, window: Window) -> bool:
-    """Whether a number is not finite, or would not be in the window; in one pass."""
-    low, high = torch.stack(torch.aminmax(values)).tolist()
-    return not -window.layout.limit < low <= high < window.layout.limit  # NaN is never less
+def _arrange(vectors: Tensor, indices: Tensor, places: Tensor) -> Tensor:
+    """`out[places] = vectors[indices]`, in one pass over the vectors."""
+    return vectors.index_select(0, torch.empty_like(indices).index_copy_(0, places, indices))

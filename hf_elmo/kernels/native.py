@@ -1,17 +1,13 @@
-"""The functions in C, compiled once by the machine's own compiler and cached on disk.
+"""The library of C functions: from the wheel, or compiled once by the machine's compiler, and cached.
 
-The sources in `csrc/` become one library in `HF_HOME/hf_elmo/kernels/KEY`, a hash of the sources, the flags, the
-compiler's version and the processor's features. It is written under a temporary name and renamed to a hash of itself,
-so that several processes may compile at once and a damaged file is noticed. Only a folder that belongs to the user,
-and that nobody else can write to, is trusted with code that will be run; where that cannot be had, each process
-compiles for itself.
-
-`HF_ELMO_CFLAGS` in the environment adds flags after the package's own, which the compiler lets win: `-march=haswell`
-for a library as another processor would have it.
-
-Where compiling fails, PyTorch does the work, and one warning says why, in the compiler's own words.
+A wheel for a platform holds a library for each of its instruction sets (`setup.py`); the best that the processor has is
+loaded. Elsewhere, and where `HF_ELMO_CFLAGS` adds compiler flags (for example `-march=haswell`), the sources in `csrc/`
+become one library in `HF_HOME/hf_elmo/kernels`, named by a hash of the sources, the flags, the compiler's version and
+the processor. It is compiled in a private folder and renamed into place, so several processes may compile at once.
+With neither, PyTorch does the work, and one warning says why.
 """
 
+import atexit
 import ctypes
 import functools
 import hashlib
@@ -19,276 +15,272 @@ import os
 import platform
 import shlex
 import shutil
-import stat
 import subprocess
 import tempfile
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from ctypes import c_char_p, c_float, c_int, c_int64, c_void_p
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
+import torch
 from huggingface_hub.constants import HF_HOME
 from torch import Tensor
 from transformers.utils import logging
 
-from .structs import CONSTANTS, STRUCTS
-
 logger = logging.get_logger(f"transformers.{__name__}")
 
 SOURCES = Path(__file__).parent / "csrc"
-FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fPIC", "-shared")
+FLAGS = ("-march=native", *(SOURCES / "flags").read_text().split())
 FLAGS += ("-mprefer-vector-width=512",) if platform.machine() in ("x86_64", "AMD64") else ()
-# The second is for a compiler without OpenMP's library: one thread.
-THREADS = (("-fopenmp",), ("-fopenmp-simd", "-Wno-unknown-pragmas"))
-SECONDS = 120  # for the compiler
+COMPILED = Path(__file__).parent / "compiled"
+# The libraries of a wheel, the best first, and whether this processor has their instructions.
+INSTRUCTION_SETS = {
+    "amx": torch.cpu._is_amx_tile_supported,
+    "avx512_bf16": torch.cpu._is_avx512_bf16_supported,
+    "avx512": torch.cpu._is_avx512_supported,
+    "avx2": torch.cpu._is_avx2_supported,
+    "neon": lambda: True,
+}
+# Functions of the OpenMP runtime that PyTorch uses, in the order of csrc/threads.c.
+OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "GOMP_barrier")
+NO_THREADS = "one, as no OpenMP runtime of PyTorch was found"
+SECONDS = 120  # limit for the compiler
 
 
-class NativeError(Exception):
-    """There is no library: no compiler, or it failed, or what it made cannot be loaded."""
+# -- what Python and C agree on ----------------------------------------------------------------------------------------
 
 
-class _Library:
-    """The library of this process, loaded at the first request."""
+class Layer(ctypes.Structure):
+    """`struct layer` of `csrc/elmo.h`."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.loaded: ctypes.CDLL | None = None
-        self.reason: str | None = None  # why there is none
-
-    def get(self) -> ctypes.CDLL | None:
-        if self.loaded is None and self.reason is None:
-            with self.lock:
-                if self.loaded is None and self.reason is None:
-                    self._load()
-        return self.loaded
-
-    def _load(self) -> None:
-        try:
-            self.loaded, problem = _load()
-        except (NativeError, OSError) as error:
-            self.reason = str(error)
-            logger.warning("The kernels in C are not used, so ELMo computes more slowly: %s", error)
-        else:
-            if problem is not None:
-                logger.warning("Compiled kernels are not cached, so each process compiles its own: %s", problem)
+    _fields_ = (
+        *((name, c_void_p) for name in ("inputs", "weights", "weight_hr", "biases", "outputs")),
+        *((name, c_void_p) for name in ("hidden", "cell", "sizes", "scratch")),
+        *((name, c_int64) for name in ("scratch_bytes", "steps", "directions", "rows", "group")),
+        *((name, c_int64) for name in ("input", "size", "cells")),
+        *((name, c_float) for name in ("cell_clip", "proj_clip")),
+        ("threads", c_int),
+    )
 
 
-_library = _Library()
-if hasattr(os, "register_at_fork"):  # a lock that another thread held would never be released in the child
-    os.register_at_fork(after_in_child=lambda: setattr(_library, "lock", threading.Lock()))
+class SmallBatch(ctypes.Structure):
+    """`struct small_batch` of `csrc/elmo.h`."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("gates", "weight_hh", "weight_hr", "outputs")),
+        *((name, c_void_p) for name in ("hidden", "cell", "cell_outputs", "sizes")),
+        *((name, c_int64) for name in ("steps", "directions", "rows", "cells", "size")),
+        *((name, c_float) for name in ("before_clip", "cell_clip", "proj_clip")),
+        ("threads", c_int),
+    )
 
 
-def library() -> ctypes.CDLL | None:
-    """The compiled functions; `None` where there are none, see [`reason`]."""
-    return _library.get()
+class Work(ctypes.Structure):
+    """`struct work` of `csrc/elmo.h`."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("words", "lengths")),
+        *((name, c_int64) for name in ("n", "characters", "vocabulary", "filters", "blocks")),
+        *((name, c_void_p) for name in ("firsts", "counts", "widths")),
+    )
 
 
-def reason() -> str | None:
-    """Why there is no library; `None` where there is one."""
-    _library.get()
-    return _library.reason
+class Cells(ctypes.Structure):
+    """`struct cells` of `csrc/elmo.h`."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("gates", "recurrent", "before", "cells", "hidden", "grad_cell", "grad_gates")),
+        *((name, c_int64) for name in ("rows", "size")),
+        *((name, c_float) for name in ("before_clip", "cell_clip")),
+        ("threads", c_int),
+    )
 
 
-@functools.cache
-def function(name: str, *arguments: type, returns: type | None = None) -> Callable[..., Any]:
-    """The function of that name in the library, which must be there, with the types of its arguments declared."""
-    found = getattr(library(), name)
-    found.argtypes, found.restype = arguments, returns
-    return found
+STRUCTS = {"layer": Layer, "small_batch": SmallBatch, "work": Work, "cells": Cells}
+
+# Block sizes of csrc/elmo.h: how weights are laid out.
+LANES = 16
+FUSED_ROWS, FUSED_COLUMNS, FUSED_DEPTH = 16, 64, 32
+PRODUCT_COLUMNS = 64
+
+TYPES = {"p": c_void_p, "l": c_int64, "i": c_int, "f": c_float, "s": c_char_p, "": None}
+CELL_TYPES, FUSED_KINDS = ("f32", "bf16"), ("f32", "bf16", "bf16_tiles", "split_tiles")
+# Each C function: the type that it returns and those of its arguments, by the letters of TYPES. A test compares the
+# table with the sources. A library has only the functions of its instruction set.
+FUNCTIONS: dict[str, tuple[str, str]] = {
+    **{f"cell_{pass_}_{kind}": ("", "p") for pass_ in ("forward", "backward") for kind in CELL_TYPES},
+    **{f"small_batch_{kind}": ("", "p") for kind in CELL_TYPES},
+    **{f"layer_{kind}": ("", "p") for kind in FUSED_KINDS},
+    **{f"scratch_{kind}": ("l", "llll") for kind in FUSED_KINDS},
+    "request_tiles": ("i", ""),
+    "lay_out": ("", "ppllllll" + "i"),
+    "product": ("", "pppp" + "lll" + "i"),
+    "highway": ("", "ppp" + "ll" + "i"),
+    "character_maxima": ("", "pppp" + "ii"),
+    "character_windows": ("l", "ppl" + "pppp" + "i"),
+    "character_gradients": ("l", "ppl" + "pppppp" + "i"),
+    **{f"sizeof_{name}": ("l", "") for name in STRUCTS},
+    "constants": ("", "p"),
+    "instruction_set": ("s", ""),
+    "use_openmp": ("", "p"),
+    "has_threads": ("i", ""),
+}
 
 
 def pointers(tensors: Sequence[Tensor | None] | Tensor) -> ctypes.Array:
-    """Where the numbers of each tensor begin; the tensors must live as long as that is used."""
-    return (ctypes.c_void_p * len(tensors))(*(None if x is None else x.data_ptr() for x in tensors))
+    """The addresses of the tensors, which must live as long as the array is used."""
+    return (c_void_p * len(tensors))(*(None if x is None else x.data_ptr() for x in tensors))
 
 
-# -- compiling ---------------------------------------------------------------------------------------------------------
+def threads_for(work: int, work_per_thread: int) -> int:
+    """PyTorch's number of threads, or fewer if the work of each would be less than `work_per_thread`."""
+    return max(1, min(torch.get_num_threads(), work // work_per_thread))
+
+
+def lay_out(weight: Tensor, blocks: int, groups: int, block_step: int, group_step: int) -> Tensor:
+    """`[blocks, depth, groups, LANES]` of `weight [rows, depth]` float32, as the products in C read it.
+
+    Group `g` of block `b` holds the `LANES` rows from `b * block_step + g * group_step` on, and zeros after the last
+    row. Several times as fast as PyTorch's copy of a permuted tensor.
+    """
+    weight = weight.detach().contiguous()
+    rows, depth = weight.shape
+    laid_out = weight.new_empty(blocks, depth, groups, LANES)
+    sizes = rows, depth, blocks, groups, block_step, group_step
+    threads = threads_for(laid_out.numel(), 1 << 18)
+    library().lay_out(weight.data_ptr(), laid_out.data_ptr(), *sizes, threads)
+    return laid_out
+
+
+# -- loading -----------------------------------------------------------------------------------------------------------
+
+
+class _Loaded(NamedTuple):
+    library: ctypes.CDLL | None
+    origin: str  # where the library came from, or why there is none
+
+
+def library() -> ctypes.CDLL | None:
+    """The C functions, or `None`; [`reason`] says why."""
+    return _load().library
+
+
+def reason() -> str | None:
+    """Why there is no library; `None` if there is one."""
+    loaded = _load()
+    return loaded.origin if loaded.library is None else None
+
+
+def describe() -> dict[str, str]:
+    """Where the library came from, its instruction set and its threads, for `hf-elmo env`."""
+    loaded, origin = _load()
+    if loaded is None:
+        return {"kernels in C": f"none: {origin}"}
+    return {
+        "kernels in C": origin,
+        "instruction set": loaded.instruction_set().decode(),
+        "threads of the kernels": "those of PyTorch" if loaded.has_threads() else NO_THREADS,
+    }
+
+
+@functools.cache
+def _load() -> _Loaded:
+    try:
+        path, origin = _from_wheel() or _compiled()
+        loaded = ctypes.CDLL(str(path))
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        message = str(error)
+        if isinstance(error, subprocess.CalledProcessError):
+            message = f"{error.cmd[0]} failed ({error.returncode}): {error.stderr.strip()[-1500:]}"
+        logger.warning("ELMo runs without its C kernels, and more slowly: %s", message)
+        return _Loaded(None, message)
+    for name, (returns, arguments) in FUNCTIONS.items():
+        if (function := getattr(loaded, name, None)) is not None:
+            function.restype, function.argtypes = TYPES[returns], [TYPES[letter] for letter in arguments]
+    _share_threads(loaded)
+    return _Loaded(loaded, origin)
+
+
+def _share_threads(loaded: ctypes.CDLL) -> None:
+    """Let the library use the threads of PyTorch's OpenMP runtime, which PyTorch loads for the whole process."""
+    for path in (*Path(torch.__file__).with_name("lib").glob("libomp.dylib"), *([] if os.name == "nt" else [None])):
+        runtime = ctypes.CDLL(path)
+        if all(hasattr(runtime, name) for name in OPENMP):
+            loaded.use_openmp((c_void_p * 4)(*(ctypes.cast(getattr(runtime, name), c_void_p) for name in OPENMP)))
+            return
+
+
+def _from_wheel() -> tuple[Path, str] | None:
+    """The library of the wheel for this processor."""
+    if os.environ.get("HF_ELMO_CFLAGS"):
+        return None
+    available = (COMPILED / f"{name}.so" for name, is_supported in INSTRUCTION_SETS.items() if is_supported())
+    path = next(filter(Path.exists, available), None)
+    return path and (path, f"{path}, from the wheel")
+
+
+def cache_folder() -> Path:
+    """The folder of compiled libraries; `HF_HOME` moves it."""
+    return Path(HF_HOME, "hf_elmo", "kernels")
 
 
 def compiler() -> list[str]:
     """The command of the C compiler: `CC` of the environment, else cc, gcc or clang.
 
     Raises:
-        NativeError: there is none.
+        FileNotFoundError: there is none.
     """
-    named = os.environ.get("CC", "").split()
-    if named and shutil.which(named[0]) is None:
-        raise NativeError(f"CC names the compiler {named[0]!r}, which is not there")
-    found = named or [path for path in map(shutil.which, ("cc", "gcc", "clang")) if path][:1]
-    if not found:
-        raise NativeError("there is no C compiler (cc, gcc or clang); install one, or name one in CC")
-    return found
-
-
-def flags() -> tuple[str, ...]:
-    """What the compiler is told about the code to make: `FLAGS`, then those of `HF_ELMO_CFLAGS` as a shell splits them.
-
-    Raises:
-        NativeError: `HF_ELMO_CFLAGS` has a quotation mark without its other half.
-    """
-    added = os.environ.get("HF_ELMO_CFLAGS", "")
-    try:
-        return *FLAGS, *shlex.split(added)
-    except ValueError as error:
-        raise NativeError(f"HF_ELMO_CFLAGS is {added!r}, which a shell would not split: {error}") from error
+    named = shlex.split(os.environ.get("CC", "")) or list(filter(shutil.which, ("cc", "gcc", "clang")))[:1]
+    if not named:
+        raise FileNotFoundError("there is no C compiler (cc, gcc or clang); install one, or name one in CC")
+    return named
 
 
 def compiler_version() -> str:
-    """The first line of what the compiler says of itself.
-
-    Raises:
-        NativeError: it cannot be started, or fails.
-    """
+    """The first line of the compiler's `--version`."""
     return _run([*compiler(), "--version"]).partition("\n")[0].strip()
 
 
-def cache_folder() -> Path:
-    """Where compiled libraries are kept; `HF_HOME` and `XDG_CACHE_HOME` move it."""
-    return Path(HF_HOME, "hf_elmo", "kernels")
-
-
-def _key(command: Sequence[str]) -> str:
-    digest = hashlib.sha256()
+def _compiled() -> tuple[Path, str]:
+    """The library of the cache, compiled first if it is not there, and where it came from."""
+    version = compiler_version()
+    flags = *FLAGS, *shlex.split(os.environ.get("HF_ELMO_CFLAGS", ""))
+    digest = hashlib.sha256("\0".join([*compiler(), version, *flags, *processor()]).encode())
     for source in sorted(SOURCES.iterdir()):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    for part in (*flags(), *THREADS[0], *command, _run([*command, "--version"]), *processor()):
-        digest.update(part.encode() + b"\0")
-    return digest.hexdigest()[:32]
+        digest.update(source.name.encode() + source.read_bytes())
+    path = cache_folder() / f"elmo-{digest.hexdigest()[:32]}.so"
+    if path.exists():
+        return path, f"{path}, compiled here by {version}"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = tempfile.mkdtemp(dir=path.parent)
+    except OSError as error:  # a read-only home: this process compiles for itself
+        folder = tempfile.mkdtemp(prefix="hf_elmo-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return _compile(flags, Path(folder)), f"compiled by {version} for this process, as the cache fails: {error}"
+    try:
+        os.replace(_compile(flags, Path(folder)), path)
+    finally:
+        shutil.rmtree(folder)
+    return path, f"{path}, compiled here by {version}"
+
+
+def _compile(flags: Sequence[str], folder: Path) -> Path:
+    target, sources = folder / "elmo.so", [str(source) for source in sorted(SOURCES.glob("*.c"))]
+    _run([*compiler(), *flags, *sources, "-o", str(target), "-lm"])
+    return target
+
+
+def _run(command: Sequence[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
 
 
 def processor() -> list[str]:
-    """What `-march=native` depends on, a line each."""
+    """What `-march=native` depends on: the machine, and lines of /proc/cpuinfo."""
     described = [platform.system(), platform.machine(), platform.processor()]
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
-        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").split("\n\n")[0].split("\n")
         names = ("vendor_id", "cpu family", "model", "model name", "flags", "Features", "CPU part")
-        described += [line for line in lines if line.split("\t")[0].split(":")[0].strip() in names]
+        first = cpuinfo.read_text(errors="replace").partition("\n\n")[0].split("\n")
+        described += [line for line in first if line.partition(":")[0].strip() in names]
     return described
-
-
-def _run(command: Sequence[str], folder: Path | None = None) -> str:
-    """What a command prints.
-
-    Raises:
-        NativeError: it cannot be started, takes too long, or fails; with what it says.
-    """
-    try:
-        done = subprocess.run(command, capture_output=True, cwd=folder, timeout=SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NativeError(f"the compiler {command[0]!r} does not run: {error}") from error
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip() or "without a message"
-        how = f"was killed by signal {-done.returncode}" if done.returncode < 0 else f"failed ({done.returncode})"
-        raise NativeError(f"{command[0]!r} {how}: {said[-1500:]}")
-    return done.stdout.decode(errors="replace")
-
-
-def _compile(command: Sequence[str], folder: Path) -> Path:
-    """A new library in `folder`, with threads where the compiler can.
-
-    Raises:
-        NativeError: as [`_run`].
-    """
-    target = folder / "elmo.so"
-    sources = [str(source) for source in sorted(SOURCES.glob("*.c"))]
-    first: NativeError | None = None
-    for threads in THREADS:
-        try:
-            _run([*command, *flags(), *threads, *sources, "-o", str(target), "-lm"], folder)
-            return target
-        except NativeError as error:
-            first = first or error
-    raise first
-
-
-def _load() -> tuple[ctypes.CDLL, OSError | None]:
-    """The library, and what kept it out of the cache, if anything did.
-
-    Raises:
-        NativeError, OSError: as [`_compile`], and as `dlopen` where it refuses.
-    """
-    command, folder, problem = compiler(), None, None
-    try:
-        folder = _private_folder(_key(command))
-        if (found := _find(folder)) is not None:
-            return _checked(ctypes.CDLL(str(found))), None
-    except OSError as error:  # a read-only home, a folder of somebody else's, one mounted noexec
-        problem = error
-    with tempfile.TemporaryDirectory(prefix="hf_elmo-") as own:
-        made = _compile(command, Path(own))
-        try:
-            if folder is not None:
-                return _checked(ctypes.CDLL(str(_store(made, folder)))), None
-        except OSError as error:  # also a full disk
-            problem = error
-        return _checked(ctypes.CDLL(str(made))), problem
-
-
-def _private_folder(key: str) -> Path:
-    """Where the cache has the library, or will have it.
-
-    Raises:
-        OSError: there can be no such folder, or it is not to be trusted.
-    """
-    cache_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-    _require_private(cache_folder())
-    folder = cache_folder() / key
-    folder.mkdir(mode=0o700, exist_ok=True)
-    _require_private(folder)
-    return folder
-
-
-def _name(content: bytes) -> str:
-    return f"elmo-{hashlib.sha256(content).hexdigest()[:32]}.so"
-
-
-def _find(folder: Path) -> Path | None:
-    """The library in its folder, if it is whole: its name tells what its bytes must be."""
-    whole = (file for file in sorted(folder.glob("elmo-*.so")) if file.name == _name(file.read_bytes()))
-    return next(whole, None)
-
-
-def _store(made: Path, folder: Path) -> Path:
-    """Copy a library to its folder, under a name of its content: other processes see all of it or nothing."""
-    content = made.read_bytes()
-    handle, draft = tempfile.mkstemp(dir=folder)  # readable by its owner alone
-    try:
-        with open(handle, "wb") as file:
-            file.write(content)
-        os.replace(draft, folder / _name(content))
-    except BaseException:
-        os.unlink(draft)
-        raise
-    return folder / _name(content)
-
-
-def _require_private(path: Path) -> None:
-    """Refuse a folder that somebody else could have filled.
-
-    Raises:
-        PermissionError: it belongs to another user, or others can write to it.
-    """
-    found = path.lstat()
-    others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or stat.S_ISLNK(found.st_mode)
-    if hasattr(os, "geteuid") and (others or found.st_uid != os.geteuid()):
-        raise PermissionError(
-            f"{path} has the permissions {stat.filemode(found.st_mode)} and belongs to user {found.st_uid}, but must "
-            f"be writable by you alone (user {os.geteuid()}) and no link: remove it, or set HF_HOME to another folder"
-        )
-
-
-def _checked(loaded: ctypes.CDLL) -> ctypes.CDLL:
-    """The library, if its structs and blocks are those of Python.
-
-    Raises:
-        NativeError: they differ in size.
-    """
-    for name, struct in STRUCTS.items():
-        size = getattr(loaded, f"sizeof_{name}")()
-        if size != ctypes.sizeof(struct):
-            raise NativeError(f"struct {name} has {size} bytes in C, but {ctypes.sizeof(struct)} in Python")
-    for name, value in CONSTANTS.items():
-        if (number := getattr(loaded, f"constant_{name}")()) != value:
-            raise NativeError(f"the block size {name} is {number} in C, but {value} in Python")
-    return loaded

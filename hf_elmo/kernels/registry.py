@@ -1,121 +1,132 @@
-"""Faster ways to compute what the modeling files compute in plain PyTorch, and the one place that chooses among them.
+"""The registry of backends, and the choice among them.
 
-For each operation there is a list of backends, in the order in which they are asked: the first one that supports a call
-runs it; where there is none, the modeling file's own PyTorch does. `HF_ELMO_KERNELS` in the environment, or [`use`] for
-a block of code, restricts the choice: `off`, or names separated by commas.
-
-A new backend is a module of this folder with `supports` and `run` (see [`Backend`]) and its line in `BACKENDS`.
+A backend computes one operation of `modeling_elmo.py` faster than plain PyTorch. Each operation asks its backends in
+the order of their rank, and the first one that supports the arguments runs. If none does, plain PyTorch computes the
+operation. The environment variable `HF_ELMO_KERNELS`, or [`use`] for a block of code, restricts the choice: `off`, or
+names of backends separated by commas.
 """
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
-from .backend import Backend
+INTERFACE = 2  # the version of the operations' arguments, which `modeling_elmo.INTERFACE` has to match
 
-INTERFACE = 1  # of the calls that backends take; raised when one of them changes
 
-BACKENDS: dict[str, tuple[Backend, ...]] = {
-    # lstm_elmo.bilstm_layer: the directions of one layer over packed words
-    "lstm": (
-        Backend("fused-tiles", "cpu_fused_tiles"),
-        Backend("fused", "cpu_fused"),
-        Backend("small-batch", "cpu_small_batch"),
-        Backend("packed", "cpu_packed"),
-        Backend("cuda", "cuda_inference"),
-        Backend("training", "training"),
-    ),
-    # one step of the cell and its gradient, where a backend of "lstm" has its products made by PyTorch
-    "cell": (Backend("cell-c", "cell_c"), Backend("cell-triton", "cell_triton")),
-    # ElmoCharacterEncoder.forward: words to vectors
-    "word-vectors": (Backend("word-cache", "word_cache"),),
-    # the maxima of the character convolutions, with gradients
-    "character-maxima": (Backend("character-tables", "character_tables"),),
-}
+@dataclass(frozen=True)
+class Backend:
+    """One way to compute an operation.
 
-NAMES = frozenset(backend.name for backends in BACKENDS.values() for backend in backends)
+    Args:
+        name: the name in `HF_ELMO_KERNELS` and in [`use`].
+        rank: backends of an operation are asked in ascending order.
+        supports: called with the operation's arguments. Returns `None` if `run` can compute them and is expected to be
+            the fastest way, else the reason in words.
+        run: called with the operation's arguments. Returns what plain PyTorch would return.
+    """
 
-_used: ContextVar[str | None] = ContextVar("hf_elmo.kernels", default=None)
-_record: ContextVar[list[tuple[str, str]] | None] = ContextVar("hf_elmo.kernels.record", default=None)
+    name: str
+    rank: int
+    supports: Callable[..., str | None]
+    run: Callable[..., Any]
+
+
+# "lstm": the directions of one LSTM layer over packed words, as `modeling_elmo.bilstm_layer`.
+# "cell": one step of the LSTM cell and its gradient, for backends of "lstm" whose products are PyTorch's.
+# "word-vectors": the vectors of words without gradients, as `modeling_elmo.ElmoCharacterEncoder.forward`.
+# "character-maxima": the maxima of the character convolutions, with gradients.
+BACKENDS: dict[str, list[Backend]] = {"lstm": [], "cell": [], "word-vectors": [], "character-maxima": []}
+
+_setting: ContextVar[str | None] = ContextVar("hf_elmo.kernels.setting", default=None)
+_watcher: ContextVar[Callable[[str, Backend | None, tuple], None] | None] = ContextVar("watcher", default=None)
+
+
+def register(operation: str, name: str, rank: int, supports: Callable[..., str | None], run: Callable) -> None:
+    """Add a backend to an operation; the arguments are those of [`Backend`]."""
+    BACKENDS[operation].append(Backend(name, rank, supports, run))
+    BACKENDS[operation].sort(key=lambda backend: backend.rank)
 
 
 def choose(operation: str, *arguments: Any) -> Backend | None:
-    """The first backend that is switched on and supports the arguments; `None`: compute in plain PyTorch.
+    """The first enabled backend that supports the arguments, or `None` for plain PyTorch.
 
     Raises:
-        ValueError: `HF_ELMO_KERNELS` names a backend that does not exist.
+        ValueError: `HF_ELMO_KERNELS` names an unknown backend.
     """
     names = enabled()
+    candidates = (backend for backend in BACKENDS[operation] if backend.name in names)
+    chosen = next((backend for backend in candidates if backend.supports(*arguments) is None), None)
+    if (watcher := _watcher.get()) is not None:
+        watcher(operation, chosen, arguments)
+    return chosen
+
+
+def explain(operation: str, *arguments: Any) -> tuple[str | None, dict[str, str]]:
+    """The name of the backend that would run (`None`: plain PyTorch), and why not each backend before it."""
+    names, refused = enabled(), {}
     for backend in BACKENDS[operation]:
-        if backend.name in names and backend.supports(*arguments) is None:
-            if (record := _record.get()) is not None:
-                record.append((operation, backend.name))
-            return backend
-    return None
+        reason = backend.supports(*arguments) if backend.name in names else "switched off"
+        if reason is None:
+            return backend.name, refused
+        refused[backend.name] = reason
+    return None, refused
 
 
 def enabled() -> frozenset[str]:
-    """The names of the backends that are switched on here."""
-    setting = _used.get()
+    """The names of the enabled backends."""
+    setting = _setting.get()
     return _parse(os.environ.get("HF_ELMO_KERNELS", "on") if setting is None else setting)
 
 
 @functools.lru_cache(maxsize=64)
 def _parse(setting: str) -> frozenset[str]:
-    names = [name.strip() for name in setting.split(",") if name.strip()]
-    if names in ([], ["on"]):
-        return NAMES
-    if names == ["off"]:
+    known = frozenset(backend.name for backends in BACKENDS.values() for backend in backends)
+    names = frozenset(name.strip() for name in setting.split(",") if name.strip())
+    if names <= {"on"}:
+        return known
+    if names == {"off"}:
         return frozenset()
-    if unknown := sorted(set(names) - NAMES):
+    if unknown := names - known:
         raise ValueError(
-            f"HF_ELMO_KERNELS, or kernels.use, names {', '.join(unknown)}, but the backends are on, off, or some of "
-            f"{', '.join(sorted(NAMES))}."
+            f"HF_ELMO_KERNELS or kernels.use names {', '.join(sorted(unknown))}; expected on, off or some of "
+            f"{', '.join(sorted(known))}."
         )
-    return frozenset(names)
+    return names
 
 
 @contextmanager
 def use(*names: str) -> Iterator[None]:
-    """Inside the block only these backends are asked: `use("off")`, `use("packed", "cell-c")`, or `use("on")` for all.
-
-    Where none of them supports a call, plain PyTorch computes it. The block's own thread is meant; others follow
-    `HF_ELMO_KERNELS`.
+    """Enable only these backends in a block of the current thread, as in `use("packed", "cell-c")` or `use("off")`.
 
     Raises:
-        ValueError: there is no backend of that name, or none is named.
+        ValueError: a name is unknown.
     """
-    if not names:
-        raise ValueError('kernels.use() names no backend: say use("on") for all of them, use("off") for none.')
     setting = ",".join(names)
     _parse(setting)
-    token = _used.set(setting)
+    token = _setting.set(setting)
     try:
         yield
     finally:
-        _used.reset(token)
+        _setting.reset(token)
+
+
+@contextmanager
+def watch(watcher: Callable[[str, Backend | None, tuple], None]) -> Iterator[None]:
+    """Call `watcher(operation, chosen, arguments)` after each choice in a block of the current thread."""
+    token = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
 
 
 @contextmanager
 def record() -> Iterator[list[tuple[str, str]]]:
-    """A list of (operation, backend) that fills inside the block; what plain PyTorch computes is not in it."""
+    """A list that collects (operation, backend) of each choice in the block, except those of plain PyTorch."""
     chosen: list[tuple[str, str]] = []
-    token = _record.set(chosen)
-    try:
+    with watch(lambda operation, backend, _: chosen.append((operation, backend.name)) if backend else None):
         yield chosen
-    finally:
-        _record.reset(token)
-
-
-def explain(operation: str, *arguments: Any) -> tuple[str | None, dict[str, str]]:
-    """The backend that would run, `None` for plain PyTorch, and why not each one before it."""
-    names, refused = enabled(), {}
-    for backend in BACKENDS[operation]:
-        reason = "switched off" if backend.name not in names else backend.supports(*arguments)
-        if reason is None:
-            return backend.name, refused
-        refused[backend.name] = reason
-    return None, refused

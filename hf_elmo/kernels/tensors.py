@@ -1,30 +1,56 @@
-"""What backends ask of tensors before they compute with them where PyTorch does not look."""
+"""What backends share: conditions on tensors, positions of packed words, and the cache of what is made from weights.
 
-from collections.abc import Callable, Iterable
+Layouts of weights, and vectors of words, are expensive to make and stay valid while the weights do not change. A cached
+value is used again if each weight has the same address, version counter, shape and type, and the same values in about
+64 places that are spread over it. The version counter misses writes through `weight.data`; a whole weight that is
+written that way (such as an average of weights) differs in those places. A write to single rows through `.data` or
+NumPy is not noticed: call [`clear_cache`] after it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import wraps
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+if TYPE_CHECKING:
+    from ..modeling_elmo import LstmCall
+
+Made = TypeVar("Made")
+
+SAMPLES = 64  # values of a weight that are compared at each call
+
+
+# -- conditions --------------------------------------------------------------------------------------------------------
 
 
 def wants_gradient(tensors: Iterable[Tensor | None]) -> bool:
-    """Whether autograd would record an operation on these."""
+    """Whether autograd would record an operation on these tensors."""
     return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
-def why_not_plain(tensors: Iterable[Tensor | None], device: str) -> str | None:
-    """Why memory of these tensors may not be read and written directly, or `None`: subclasses, transforms of torch.func
-    and modes that watch operations (a FLOP counter, say) would see nothing of it."""
+def why_not_plain(tensors: Iterable[Tensor | None]) -> str | None:
+    """Why the memory of these tensors may not be read directly, or `None`.
+
+    Tensor subclasses, transforms of `torch.func`, forward-mode differentiation and dispatch modes such as
+    `FlopCounterMode` would miss what a kernel computes.
+    """
     if (mode := _get_current_dispatch_mode()) is not None:
         return f"{type(mode).__name__} is active"
     for tensor in tensors:
         if tensor is None:
             continue
-        if tensor.device.type != device:
-            return f"a tensor is on {tensor.device}, not on {device}"
+        if not tensor.is_cpu:
+            return f"a tensor is on {tensor.device}, not on the CPU"
         if type(tensor) not in (Tensor, nn.Parameter):
             return f"a tensor is a {type(tensor).__name__}"
         if tensor.layout != torch.strided:
@@ -36,32 +62,112 @@ def why_not_plain(tensors: Iterable[Tensor | None], device: str) -> str | None:
     return None
 
 
+def why_not_cached(weights: Iterable[Tensor | None]) -> str | None:
+    """Why nothing that is made from these weights can be cached, or `None`."""
+    for weight in weights:
+        if weight is not None and weight.is_inference():
+            return "weights were made in inference mode, so PyTorch does not count changes of them"
+        if weight is not None and not weight.is_contiguous():
+            return "a weight is not contiguous"
+    return None
+
+
+def lstm_tensors(call: LstmCall) -> list[Tensor | None]:
+    """All tensors of a call."""
+    return [call.inputs, call.hidden, call.cell, *(tensor for weights in call.weights for tensor in weights)]
+
+
+def why_not_inference(call: LstmCall) -> str | None:
+    """Why a call is not one without gradients on plain tensors of the CPU, or `None`."""
+    tensors = lstm_tensors(call)
+    if wants_gradient(tensors):
+        return "a gradient is needed"
+    return why_not_plain(tensors) or why_not_cached(tensors[3:])
+
+
 def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A `backward` of an `autograd.Function` that supports no double backward: where one is asked for (`create_graph`)
-    it is refused, where `once_differentiable` may take it for a constant."""
+    """Raise RuntimeError in the `backward` of an `autograd.Function` if `create_graph=True` asks for its derivative.
+
+    `once_differentiable` alone treats the gradient as a constant if no gradient that comes in requires one.
+    """
 
     @wraps(backward)
     def checked(ctx: Any, *grads: Tensor) -> Any:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "the kernels have no second derivative: call backward without create_graph, or in a block of "
-                'hf_elmo.kernels.use("off").'
+                "the kernels have no second derivative: call backward without create_graph, or run the model in a "
+                'block of hf_elmo.kernels.use("off").'
             )
         return backward(ctx, *grads)
 
     return checked
 
 
-def tensors_of(call) -> list[Tensor | None]:
-    """All tensors of an `LstmCall`."""
-    return [call.inputs, call.hidden, call.cell, *(tensor for own in call.weights for tensor in own)]
+# -- packed words ------------------------------------------------------------------------------------------------------
 
 
-def why_not_inference(call, device: str) -> str | None:
-    """Why an `LstmCall` is not one without gradients on plain tensors of that kind of device, or `None`."""
-    if call.inputs.device.type != device:
-        return f"inputs are on {call.inputs.device}, not on {device}"
-    tensors = tensors_of(call)
-    if wants_gradient(tensors):
-        return "a gradient is wanted"
-    return why_not_plain(tensors, device)
+def steps_of(batch_sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """The first packed word of each step, and the end of the step."""
+    return list(pairwise(accumulate(batch_sizes, initial=0)))
+
+
+def last_words(batch_sizes: Sequence[int]) -> Tensor:
+    """The position of each row's last word among the packed words."""
+    last: list[int] = []
+    for start, end in reversed(steps_of(batch_sizes)):
+        last.extend(range(start + len(last), end))
+    return torch.tensor(last, device="cpu")
+
+
+def clip(x: Tensor, bound: float | None) -> Tensor:
+    """`x` with its absolute value limited to `bound`, or `x` itself without a bound."""
+    return x if bound is None else x.clamp(-bound, bound)
+
+
+# -- the cache ---------------------------------------------------------------------------------------------------------
+
+
+class _Entry(NamedTuple):
+    state: list[tuple[int, int, torch.Size, torch.dtype]]
+    samples: list[tuple[np.ndarray, bytes]]  # a view of each weight, and its content when the value was made
+    value: Any
+
+
+_entries: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # outside of the module: neither copied nor saved with it
+
+
+def cached(weights: Sequence[Tensor], name: Hashable, make: Callable[[], Made]) -> Made:
+    """What `make()` returns, computed again only after one of the weights has changed.
+
+    Args:
+        weights: what the value depends on; the entry lives as long as the first. [`why_not_cached`] must be `None`.
+        name: which of several values of the same weights.
+    """
+    entries = _entries.setdefault(weights[0], {})
+    state = [(weight.data_ptr(), weight._version, weight.shape, weight.dtype) for weight in weights]
+    entry = entries.get(name)
+    if entry is None or entry.state != state or any(view.tobytes() != content for view, content in entry.samples):
+        samples = [(view, view.tobytes()) for view in map(_sample, weights)]
+        entries[name] = entry = _Entry(state, samples, make())
+    return entry.value
+
+
+def cached_values() -> list[Any]:
+    """All values in the cache."""
+    return [entry.value for entries in _entries.values() for entry in entries.values()]
+
+
+def clear_cache(model: nn.Module) -> None:
+    """Drop everything that is cached from the model's weights.
+
+    Call it after a write that PyTorch does not count, to single rows of a weight, through `weight.data` or NumPy.
+    """
+    for weight in model.parameters():
+        _entries.pop(weight, None)
+
+
+def _sample(weight: Tensor) -> np.ndarray:
+    """A view of about `SAMPLES` numbers of a weight. It is valid while the weight has the same address."""
+    memory = (ctypes.c_char * weight.nbytes).from_address(weight.data_ptr())
+    step = weight.numel() // SAMPLES | 1  # odd, so that it does not stay in one column of a matrix
+    return np.frombuffer(memory, f"u{weight.itemsize}")[::step]

@@ -1,139 +1,145 @@
-"""The vectors of words where no gradient is wanted, on the CPU: computed by faster ways, and cached across calls.
+"""Word vectors without gradients on the CPU: computed from tables of characters, and cached across calls.
 
-A text repeats its words: most vectors that a batch needs were computed for an earlier one. The cache lives as long as
-the encoder's weights do, and is emptied when they change (see `weights.py`).
+A text repeats its words, so most vectors of a batch were computed for an earlier one. The cache of an encoder is
+emptied when its weights change (see `tensors.cached`) and when it is full. A word's float32 vector has the same bits
+alone and among other words.
 """
 
-import os
+from __future__ import annotations
+
 import threading
-from weakref import WeakSet
+from collections.abc import Callable
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..configuration_elmo import WORD_PADDING_ID
 from . import native
-from .character_tables import MOST_CHARACTERS, CharacterTables, why_not_called
-from .cpu_packed import Product, pack, why_not_packed
-from .product import row_highway, row_product
-from .tensors import wants_gradient, why_not_plain
-from .weights import cached
+from .character_tables import MOST_CHARACTERS, TYPES, CharacterTables
+from .lstm_onednn import pack, why_not_packed
+from .native import LANES, PRODUCT_COLUMNS
+from .registry import register
+from .tensors import cached, cached_values, wants_gradient, why_not_cached, why_not_plain
 
-BYTES = 1 << 27  # of an encoder's cache; when it is full, it is emptied
-BYTES_OF_KEY = 200  # a word's own part of it: its characters (of 16 bits), and its entry in the dictionary
-# Bounds the memory between two layers. More at once are no faster: bfloat16 leaves the cache, float32 reads the weights
-# seldom enough.
+if TYPE_CHECKING:
+    from ..modeling_elmo import CharacterWeights
+
+PADDING = 261  # the character id after a word's end
+BYTES = 1 << 27  # of an encoder's cache
+BYTES_OF_KEY = 200  # of a word, besides its vector: its characters of 16 bits, and its entry in the dictionary
+# Limits the memory between two layers. For bfloat16 the limit keeps it in the processor's cache.
 WORDS_AT_ONCE = {torch.bfloat16: 256, torch.float32: 1024}
-# oneDNN takes longer for a number of rows that these do not divide.
-ROWS_TOGETHER = {torch.bfloat16: 16, torch.float32: 1}
+ROWS_TOGETHER = {torch.bfloat16: 16, torch.float32: 1}  # oneDNN is slower for a number of rows that 16 does not divide
+ROWS_PER_THREAD = 16  # for fewer, waking another thread takes longer than it saves
 ACTIVATIONS_ = {torch.relu: torch.relu_, torch.tanh: torch.tanh_}
 
 
-def supports(encoder: nn.Module, words: Tensor) -> str | None:
-    """Why the encoder has to compute the words itself, or `None`.
-
-    Args:
-        encoder: an `ElmoCharacterEncoder`.
-        words: `[n, characters]` integers.
-    """
-    for module in list(encoder.modules())[1:]:
-        if (reason := why_not_called(module)) is not None:
-            return reason
-    weights = list(encoder.parameters())
-    if wants_gradient(weights):
-        return "a gradient is wanted"
-    if (reason := why_not_plain((words, *weights), "cpu")) is not None:
-        return reason
-    if any(weight.dtype != weights[0].dtype for weight in weights):
-        return "weights are of several types"
-    computed = _computed_dtype(weights[0])
-    if (reason := why_not_packed(weights[0].new_empty(0, dtype=computed))) is not None:
-        return reason
+def _supports(weights: CharacterWeights, words: Tensor) -> str | None:
+    tensors = _tensors(weights)
+    if wants_gradient(tensors):
+        return "a gradient is needed"
+    if weights.embedding.dtype not in TYPES or any(tensor.dtype != weights.embedding.dtype for tensor in tensors):
+        return "weights are of several types, or neither float32, bfloat16 nor float16"
     if torch.is_autocast_enabled("cpu"):
         return "autocast is on"
-    if encoder.activation not in ACTIVATIONS_:
+    if weights.activation not in ACTIVATIONS_:
         return "the activation is not relu or tanh"
-    if encoder.embedding.num_embeddings > MOST_CHARACTERS:
+    if len(weights.embedding) > MOST_CHARACTERS:
         return f"the vocabulary has more than {MOST_CHARACTERS} characters"
-    return native.reason()
+    return why_not_plain((words, *tensors)) or why_not_cached(tensors) or native.reason()
 
 
-def run(encoder: nn.Module, words: Tensor) -> Tensor:
-    """The vectors `[n, P]` of `words`.
+def _run(weights: CharacterWeights, words: Tensor) -> Tensor:
+    """The vectors `[n, P]` of words `[n, characters]`.
 
     Raises:
-        IndexError: a character id is outside of the vocabulary.
+        IndexError: an id is outside of the vocabulary.
     """
-    weights = tuple(encoder.parameters())
-    computed = _computed_dtype(weights[0])
-    settings = encoder.activation, torch.get_float32_matmul_precision(), torch.backends.mkldnn.enabled
-    # Also outside of inference mode, what was made inside of it is needed.
-    with torch.inference_mode(False), torch.no_grad():
-        made = cached(weights, computed, f"words, {settings}", lambda *weights: WordVectors(encoder, weights))
-        vectors = made.of(words.numpy())
-    return vectors.to(weights[0].dtype)
+    dtype, name = _computed_dtype(weights), ("words", weights.activation)
+    with torch.inference_mode(False), torch.no_grad():  # vectors are used outside of inference mode, too
+        vectors = cached(_tensors(weights), name, lambda: WordVectors(weights, dtype)).of(words.numpy())
+    return vectors.to(weights.embedding.dtype)
 
 
-def _computed_dtype(weight: Tensor) -> torch.dtype:
-    return torch.float32 if weight.dtype == torch.float16 else weight.dtype  # a CPU multiplies float16 slowly
+def _tensors(weights: CharacterWeights) -> list[Tensor]:
+    word_embedding = () if weights.word_embedding is None else (weights.word_embedding,)
+    layers = *weights.convolutions, *weights.highways, weights.projection or ()
+    return [weights.embedding, *chain(*layers), *word_embedding]
+
+
+def _computed_dtype(weights: CharacterWeights) -> torch.dtype:
+    """The weights' type if oneDNN multiplies it on this processor, else float32."""
+    is_packed = weights.embedding.dtype == torch.bfloat16 and not why_not_packed(weights.embedding)
+    return torch.bfloat16 if is_packed else torch.float32
+
+
+def clear() -> None:
+    """Forget the words of all encoders."""
+    for value in cached_values():
+        if isinstance(value, WordVectors):
+            value.places.clear()
 
 
 class WordVectors:
-    """The vectors of one encoder's words, for its weights as they are now; safe to use from several threads.
+    """The vectors of words for an encoder's weights as they are now; safe to use from several threads.
 
     Args:
-        encoder: says which of the weights is what.
-        weights: its parameters in their order, in the type to compute in.
+        weights: of the encoder.
+        dtype: in which vectors are computed.
     """
 
-    def __init__(self, encoder: nn.Module, weights: tuple[Tensor, ...]) -> None:
-        of = {id(parameter): weight for parameter, weight in zip(encoder.parameters(), weights, strict=True)}
+    def __init__(self, weights: CharacterWeights, dtype: torch.dtype) -> None:
+        def linear(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
+            weight, bias = weight.detach().to(dtype), bias.detach().to(dtype)
+            if dtype == torch.float32:
+                return row_product(weight, bias)
+            product = pack(weight)
+            return lambda x: product(x, bias)
 
-        def linear(layer: nn.Linear) -> Product:
-            return _linear(of[id(layer.weight)], of[id(layer.bias)])
-
-        convolutions = [(of[id(layer.weight)], of[id(layer.bias)]) for layer in encoder.convolutions]
-        self.tables = CharacterTables(of[id(encoder.embedding.weight)], convolutions)
-        self.activate_ = ACTIVATIONS_[encoder.activation]
-        self.highways = [(linear(highway.carry), linear(highway.transform)) for highway in encoder.highways]
-        self.projection = None if encoder.projection is None else linear(encoder.projection)
-        # Of words with vectors of their own: the vectors, and rows too wide for 16 bits.
-        own = encoder.word_embedding
-        self.own, self.integers = (None, np.uint16) if own is None else (of[id(own.weight)], np.uint32)
-        self.characters = encoder.characters
-        self.ids = slice(0) if own is None else slice(-1, None)
-        self.mix = row_highway if weights[0].dtype == torch.float32 else _highway
-        key = BYTES_OF_KEY * np.dtype(self.integers).itemsize // 2
-        self.capacity = max(1, BYTES // (key + encoder.size * weights[0].element_size()))
-        # The system hands out the memory of this page by page, as it is filled.
-        self.vectors = weights[0].new_empty(self.capacity, encoder.size)
+        convolutions = [(weight.detach().to(dtype), bias.detach().to(dtype)) for weight, bias in weights.convolutions]
+        self.tables = CharacterTables(weights.embedding.detach().to(dtype), convolutions)
+        self.activate_ = ACTIVATIONS_[weights.activation]
+        self.highways = [(linear(*layer[:2]), linear(*layer[2:])) for layer in weights.highways]
+        self.mix = row_highway if dtype == torch.float32 else _highway
+        self.projection = None if weights.projection is None else linear(*weights.projection)
+        # The last id of a row is that of the word, where words have vectors besides those of their characters. There
+        # may be more words than 16 bits count.
+        self.word_embedding, self.characters, self.ids, self.id_type = None, slice(None), slice(0), np.uint16
+        size = self.tables.blocks.filters
+        if weights.word_embedding is not None:
+            self.word_embedding = weights.word_embedding.detach().to(dtype)
+            self.characters, self.ids, self.id_type = slice(-1), slice(-1, None), np.uint32
+            size += self.word_embedding.shape[1]
+        size = size if weights.projection is None else len(weights.projection[0])
+        key = BYTES_OF_KEY * np.dtype(self.id_type).itemsize // 2
+        self.capacity = max(1, BYTES // (key + size * dtype.itemsize))
+        self.vectors = torch.empty(self.capacity, size, dtype=dtype, device="cpu")  # memory is used as it is filled
         self.places: dict[bytes, int] = {}
         self.lock = threading.Lock()
-        _all.add(self)
 
     def of(self, words: np.ndarray) -> Tensor:
-        """`[n, characters]` integers to `[n, P]`; with word vectors of its own `[n, characters + 1]`, the id last."""
+        """The vectors `[n, P]` of `[n, characters]` ids."""
         for what, ids, size in (
             ("a character id", words[:, self.characters], self.tables.vocabulary),
-            ("a word's id", words[:, self.ids], 0 if self.own is None else len(self.own)),
+            ("a word's id", words[:, self.ids], 0 if self.word_embedding is None else len(self.word_embedding)),
         ):
             if ids.size and not (ids.min() >= 0 and ids.max() < size):
                 raise IndexError(f"{what} is outside of the vocabulary, 0 to {size - 1}")
-        words = words.astype(self.integers)
+        words = words.astype(self.id_type)
         with self.lock:
             parts = [self._look_up(words[n : n + self.capacity]) for n in range(0, max(1, len(words)), self.capacity)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _look_up(self, words: np.ndarray) -> Tensor:
-        """As `of`, for no more words than the cache holds."""
-        # numpy leaves out the zeros at the end of a string, which padding is here.
-        from_padding = words - self.integers(WORD_PADDING_ID)
-        keys = from_padding.view(f"S{words.shape[1] * words.itemsize}").ravel().tolist()
-        new = {key: number for number, key in enumerate(keys) if key not in self.places}
+        """As `of`, for at most `capacity` words."""
+        # Minus the padding's id: NumPy leaves out the zeros at the end of a string, which makes keys short.
+        keys = (words - self.id_type(PADDING)).view(f"S{words.shape[1] * words.itemsize}").ravel().tolist()
+        new = {key: row for row, key in enumerate(keys) if key not in self.places}
         if len(self.places) + len(new) > self.capacity:
             self.places.clear()
-            new = {key: number for number, key in enumerate(keys)}
+            new = {key: row for row, key in enumerate(keys)}
         if new:
             begin = len(self.places)
             self._compute(words[list(new.values())], self.vectors[begin : begin + len(new)])
@@ -142,9 +148,9 @@ class WordVectors:
 
     def _compute(self, words: np.ndarray, vectors: Tensor) -> None:
         """Write the vectors `[n, P]` of distinct words."""
-        own = torch.from_numpy(words[:, self.ids].astype(np.int64))
+        ids = torch.from_numpy(words[:, self.ids].astype(np.int64))
         words = np.ascontiguousarray(words[:, self.characters], np.uint16)
-        inside = words[:, ::-1] != WORD_PADDING_ID
+        inside = words[:, ::-1] != PADDING
         lengths = np.where(inside.any(1), words.shape[1] - inside.argmax(1), 0)
         at_once = WORDS_AT_ONCE[vectors.dtype]
         for start in range(0, len(words), at_once):
@@ -155,39 +161,46 @@ class WordVectors:
             x = self.activate_(maxima).to(vectors.dtype)
             for carry, transform in self.highways:
                 x = self.mix(x, carry(x), transform(x))
-            if self.own is not None:
-                beside = self.own.index_select(0, own[part, 0])
-                x = torch.cat((nn.functional.pad(beside, (0, 0, 0, len(x) - len(beside))), x), dim=1)
+            if self.word_embedding is not None:
+                of_words = self.word_embedding.index_select(0, ids[part, 0])
+                x = torch.cat((nn.functional.pad(of_words, (0, 0, 0, len(x) - len(of_words))), x), dim=1)
             vectors[part] = (x if self.projection is None else self.projection(x))[: len(vectors[part])]
-
-
-def _linear(weight: Tensor, bias: Tensor) -> Product:
-    if weight.dtype == torch.float32:  # a word has the same bits alone and among others, whatever was met before
-        return row_product(weight, bias)
-    product = pack(weight)
-    return lambda x: product(x, bias)
 
 
 def _highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:
     return torch.lerp(x, transform.relu_(), carry.sigmoid_())
 
 
-_all: WeakSet[WordVectors] = WeakSet()
+def row_product(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
+    """`x [rows, in] -> x @ weight.T + bias` in float32, with the same bits for a row alone and among others."""
+    columns, depth = weight.shape
+    blocks_of_columns = -(-columns // PRODUCT_COLUMNS)
+    blocks = native.lay_out(weight, blocks_of_columns, PRODUCT_COLUMNS // LANES, PRODUCT_COLUMNS, LANES)
+    biases = nn.functional.pad(bias, (0, blocks_of_columns * PRODUCT_COLUMNS - columns)).contiguous()
+
+    def product(x: Tensor) -> Tensor:
+        x, sums = x.contiguous(), x.new_empty(len(x), columns)
+        threads = native.threads_for(len(x), ROWS_PER_THREAD)
+        pointers = (tensor.data_ptr() for tensor in (x, blocks, biases, sums))
+        native.library().product(*pointers, len(x), depth, columns, threads)
+        return sums
+
+    return product
 
 
-def clear() -> None:
-    """Empty all caches."""
-    for vectors in list(_all):
-        with vectors.lock:
-            vectors.places.clear()
+def row_highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:
+    """`g * relu(transform) + (1 - g) * x`, where `g = sigmoid(carry)`, with the same bits for a row alone and among
+    others.
+
+    PyTorch's sigmoid rounds differently at the end of a tensor, or of a thread's part of it.
+
+    Args:
+        x, carry, transform: `[rows, size]` float32; `x` is overwritten.
+    """
+    tensors = x, carry.contiguous(), transform.contiguous()
+    threads = native.threads_for(len(x), ROWS_PER_THREAD)
+    native.library().highway(*(tensor.data_ptr() for tensor in tensors), *x.shape, threads)
+    return x
 
 
-def _after_fork() -> None:
-    """After a fork: a thread that held a lock, half way through its words, is not there in the child."""
-    for vectors in list(_all):
-        vectors.lock = threading.Lock()
-        vectors.places.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+register("word-vectors", "word-cache", 10, _supports, _run)

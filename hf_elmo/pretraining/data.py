@@ -4,42 +4,36 @@ import contextlib
 import hashlib
 import heapq
 import itertools
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, distributed
 from torch.utils.data import IterableDataset
 from transformers.utils.logging import tqdm
 
-from ..fingerprints import tokenizer_fingerprint
-from ..spelling import BEGIN, END, PADDING, Speller, Token
+from ..text import DatasetTexts, Text, TextFiles, Words
 from ..tokenization_elmo import ElmoTokenizer
-from .exchange import gathered, in_processes
-from .text import DatasetTexts, Text, TextFiles, Words
+from ..utils import BEGIN, END, PADDING, Speller, Token, tokenizer_fingerprint
 from .vocabulary import Vocabulary
 
-Row = tuple[Text, int, int]  # a text, and the slice of its time steps that makes a row of a batch
+Row = tuple[Text, int, int]  # a text, and the first and last time step of it that make a row of a batch
 
 
 class _EndOfText(Exception):
     """The text has ended and must not start over."""
 
 
-# What a position in a text stands on: a resumed training has those of the interrupted one.
-POSITION = "kind", "batch_size", "rank", "world_size", "seed", "shuffle_block", "text", "held_out_every", "tokenizer"
-
-
 class _Batches(IterableDataset):
-    """An endless stream of batches: when the text ends it starts over, reshuffled. `len` is the number of batches in an
+    """
+    An endless stream of batches: when the text ends, it starts over, reshuffled. `len` is the number of batches in an
     epoch; iterating yields that many, and the next iteration continues from there.
 
-    Of several processes each reads a part of the source (`source.part`), pass after pass at its own pace: where a part
-    ends earlier than the others, the next pass over it begins, and nobody waits. An epoch is as many steps as all
-    processes together need for all words."""
+    In distributed training each process reads its part of the source (`source.part`) at its own pace: a part that ends
+    before the others starts over. An epoch has as many steps as all processes together need for all words.
+    """
 
     carries_state: bool
 
@@ -53,20 +47,15 @@ class _Batches(IterableDataset):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        if batch_size < 1 or shuffle_block < 0 or not 0 <= rank < world_size:
-            raise ValueError(
-                f"batch_size {batch_size} must be 1 or more, shuffle_block {shuffle_block} 0 or more, "
-                f"and rank {rank} one of 0 to world_size - 1 = {world_size - 1}."
-            )
         self.source, self.tokenizer = source, tokenizer
-        self.own = source.part(rank, world_size) if world_size > 1 else source
-        self.endless = not source.countable  # without a length: no text is counted, and an epoch never ends
+        self.part = source.part(rank, world_size) if world_size > 1 else source
+        self.endless = not source.countable  # has no length: the words are not counted, and an epoch never ends
         self.encoder = WordEncoder(tokenizer)
         self.batch_size = batch_size
         self.seed = seed
         self.shuffle_block = shuffle_block
         self.rank, self.world_size = rank, world_size
-        self._epoch, self._unit = 0, 0  # passes over the source completed, texts of this pass read
+        self._epoch, self._texts_read = 0, 0  # passes over the source completed, texts of this pass read
         self._step = 0  # batches of the current epoch yielded
         self._resumed_at = 0
         self._ends = False
@@ -76,34 +65,20 @@ class _Batches(IterableDataset):
     def __len__(self) -> int:
         if self._length is None:
             if self.endless:
-                raise TypeError("a streamed dataset has no length: set max_steps.")
+                raise TypeError("the text has no length: set max_steps.")
             self._length = self._count() // (self._capacity * self.world_size)
             if self._length == 0:
-                raise ValueError(self.too_little)
+                raise ValueError(
+                    f"the text does not fill one batch of batch_size {self.batch_size} in each of {self.world_size} "
+                    "processes: use more text, a smaller batch_size, or fewer processes."
+                )
         return self._length
 
-    def fills_a_batch(self) -> bool:
-        """Whether the text that this process reads is enough for one batch; of a stream it is not looked at."""
-        if not self.source.countable:
-            return True
-        filled = itertools.accumulate(map(self._amount, self.own.read()))
-        return any(amount >= self._capacity for amount in filled)
-
-    @property
-    def too_little(self) -> str:
-        """What to say where it is not."""
-        each = f" in each of {self.world_size} processes" if self.world_size > 1 else ""
-        remedy = ", or start fewer processes" if self.world_size > 1 else ""
-        return (
-            f"the text does not fill one batch{each} ({type(self).__name__}, batch_size {self.batch_size}): give more "
-            f"text or use a smaller batch{remedy}."
-        )
-
-    def __iter__(self) -> Iterator[dict[str, torch.Tensor] | None]:
-        # A Trainer that resumes skips the batches of this epoch that it has trained on: None costs nothing.
+    def __iter__(self) -> Iterator[dict[str, Tensor] | None]:
         length = None if self.endless and self._length is None else len(self)
         if length is not None:
-            self._resumed_at %= length  # an endless run counted its steps from its beginning
+            self._resumed_at %= length  # an endless run counts its steps from its beginning
+        # A resumed Trainer skips as many batches as it has trained on in this epoch: None costs nothing.
         yield from itertools.repeat(None, self._resumed_at)
         self._step, self._resumed_at = self._resumed_at, 0
         while length is None or self._step < length:
@@ -111,55 +86,37 @@ class _Batches(IterableDataset):
             yield self._next_batch()
         self._step = 0
 
-    def state_dict(self) -> dict[str, Any]:
-        """The position of the next batch in the text of this process, JSON-serializable."""
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the batches depend on. A saved position is valid only where these are the same."""
         return {
-            "kind": type(self).__name__,
-            "batch_size": self.batch_size * self.world_size,
-            "rank": self.rank,
-            "world_size": self.world_size,
+            "layout": type(self).__name__,
+            "text": self.source.fingerprint,
+            "tokenizer": tokenizer_fingerprint(self.tokenizer),
+            "vocabulary": hashlib.sha256("\n".join(self.encoder.vocabulary.words).encode()).hexdigest(),
+            "batch_size": self.batch_size,
             "seed": self.seed,
             "shuffle_block": self.shuffle_block,
-            "text": self.source.fingerprint,
-            "held_out_every": getattr(self.source, "held_out_every", None),  # of that text, so many are not trained on
-            "tokenizer": self._tokenizer_sha256,
+            "processes": self.world_size,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position of the next batch in the text of this process."""
+        ended = self._length is not None and self._step == self._length
+        return {
             "epoch": self._epoch,
-            "unit": self._unit,
-            "step": 0 if self._length is not None and self._step == self._length else self._step,
+            "texts_read": self._texts_read,
+            "step": 0 if ended else self._step,
             "length": self._length,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a position saved by `state_dict`; ValueError where this run forms its batches differently."""
-        mine = self.state_dict()
-        state = {"rank": 0, "world_size": 1, **state}  # that of one process, if an earlier version wrote it
-        for key in POSITION:
-            saved, own = state.get(key, mine[key]), mine[key]
-            if isinstance(saved, dict):  # earlier versions recorded less of a text
-                own = {name: own.get(name) for name in saved}
-            if key == "text" and {"files", "sha256"} <= saved.keys():
-                raise ValueError(
-                    "the saved position is of a version that knew a text by samples of its bytes, so whether it is "
-                    "this one is not known: resume with that version, or train on from the checkpoint's weights "
-                    "(init, --init)."
-                )
-            if saved != own:
-                which = " (--word-splitting, --vocab, --init)" if key == "tokenizer" else ""
-                raise ValueError(
-                    f"the saved position has {key} {saved!r}, but this run has {own!r}: "
-                    f"resume with the settings of the original run{which}."
-                )
-        self._epoch, self._unit, self._length = state["epoch"], state["unit"], state["length"]
+        """Restores a position saved by `state_dict` of a dataset with the same `settings`."""
+        self._epoch, self._texts_read, self._length = state["epoch"], state["texts_read"], state["length"]
         self._step = self._resumed_at = state["step"]
         self._texts = None
 
-    @cached_property
-    def _tokenizer_sha256(self) -> str:
-        """Of what decides the numbers of a text: another vocabulary of the same length would train on other words."""
-        decisive = tokenizer_fingerprint(self.tokenizer), self.tokenizer.vocabulary
-        return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
-
-    def one_pass(self) -> Iterator[dict[str, torch.Tensor]]:
+    def one_pass(self) -> Iterator[dict[str, Tensor]]:
         """The batches of a single pass over the text; an incomplete last batch is dropped."""
         with contextlib.suppress(_EndOfText):
             self._ends = True
@@ -168,50 +125,53 @@ class _Batches(IterableDataset):
 
     def _next_text(self) -> Text:
         if self._texts is None:
-            self._texts = self._pass(self._epoch, self._unit)
+            self._texts = self._pass(self._epoch, self._texts_read)
         text = next(self._texts, None)
         if text is None:
-            if self._unit == 0:
-                whose = f" of process {self.rank} of {self.world_size}" if self.world_size > 1 else ""
-                raise ValueError(f"there is no text to train on: the files or the dataset{whose} are empty.")
+            if self._texts_read == 0:
+                raise ValueError(f"there is no text to train on in process {self.rank} of {self.world_size}.")
             if self._ends:
                 raise _EndOfText
-            self._epoch, self._unit, self._texts = self._epoch + 1, 0, None
+            self._epoch, self._texts_read, self._texts = self._epoch + 1, 0, None
             return self._next_text()
-        self._unit += 1
+        self._texts_read += 1
         return text
 
     def _pass(self, epoch: int, start: int) -> Iterator[Text]:
-        """One pass over the source, from position `start` of its shuffled order. Shuffling within blocks bounds the
-        memory."""
+        """One pass over the source, from position `start` of its shuffled order. Texts are shuffled within blocks to
+        bound the memory."""
         if not self.shuffle_block:
-            yield from self.own.read(start)
+            yield from self.part.read(start)
             return
-        block, inside = divmod(start, self.shuffle_block)
-        texts = self.own.read(block * self.shuffle_block)
+        block, done = divmod(start, self.shuffle_block)
+        texts = self.part.read(block * self.shuffle_block)
         while chunk := [_interned(text) for text in itertools.islice(texts, self.shuffle_block)]:
             order = np.random.default_rng((self.seed, epoch, block)).permutation(len(chunk))
-            for place in order[inside:]:
-                yield chunk[place]
-            block, inside = block + 1, 0
+            for index in order[done:]:
+                yield chunk[index]
+            block, done = block + 1, 0
 
     def _count(self) -> int:
-        """What the whole text fills of batches; processes count together, each its part."""
-        together = self.world_size > 1 and in_processes()
-        texts = tqdm((self.own if together else self.source).read(), desc="Counting words", unit=" texts", leave=False)
-        amount = sum(map(self._amount, texts))
-        return sum(gathered(amount)) if together else amount
+        """The size of the whole text, in the unit of `_capacity`. Each process counts its part."""
+        together = distributed.is_initialized() and distributed.get_world_size() == self.world_size > 1
+        texts = (self.part if together else self.source).read()
+        size = sum(map(self._size, tqdm(texts, desc="Counting words", unit=" texts", leave=False)))
+        if together:
+            from accelerate.utils import gather_object
+
+            size = sum(gather_object([size]))
+        return size
 
     @property
     def _capacity(self) -> int:
-        """What a batch of this process holds: time steps or rows."""
+        """The size of a batch of this process: time steps or rows."""
         raise NotImplementedError
 
-    def _amount(self, text: Text) -> int:
-        """What a text fills of that."""
+    def _size(self, text: Text) -> int:
+        """The size of a text, in the unit of `_capacity`."""
         raise NotImplementedError
 
-    def _next_batch(self) -> dict[str, torch.Tensor]:
+    def _next_batch(self) -> dict[str, Tensor]:
         raise NotImplementedError
 
 
@@ -219,11 +179,11 @@ class PackedWindows(_Batches):
     """
     Windows over packed sentences, as bilm-tf trains (the published models: 128 rows of 20 words).
 
-    Each row of the batch is a stream of sentences of its own, continued from window to window with the LSTM state.
-    The forward LM reads `<S> w1 .. wn` of each sentence and predicts `w1 .. wn </S>`; the backward LM reads `</S> wn
-    .. w1` and predicts `wn .. w1 <S>`. Both streams cut a sentence after the same number of words, so a window contains
-    its first words in one direction and its last in the other. A row that has finished a sentence takes the next one of
-    the text.
+    Each row of the batch is a stream of sentences that continues from window to window with the LSTM state. The forward
+    LM reads `<S> w1 .. wn` of each sentence and predicts `w1 .. wn </S>`; the backward LM reads `</S> wn .. w1` and
+    predicts `wn .. w1 <S>`. Both streams cut a sentence after the same number of words, so a window contains its first
+    words in one direction and its last words in the other. A row that has finished a sentence takes the next one of the
+    text.
 
     Yields dictionaries with the rows of this process:
         input_ids `[batch_size, window, characters]`: the input of the forward LM.
@@ -231,15 +191,14 @@ class PackedWindows(_Batches):
         labels `[batch_size, window, 2]`: the targets of the forward and of the backward LM.
 
     Args:
-        source: texts, taken sentence by sentence.
+        source: the text, read sentence by sentence.
         tokenizer: with the vocabulary.
-        batch_size: rows for each process.
+        batch_size: rows of each process.
         window: words of a window.
-        seed: of the shuffling.
-        shuffle_block: texts shuffled together, held in memory; 0 keeps the source's order. With blocks smaller than the
-            corpus the loss jumps between blocks where the source changes its subject.
-        rank, world_size: of this process, as in torch.distributed. It makes the batches of one process that is given
-            its part of the source.
+        seed: for shuffling.
+        shuffle_block: number of texts that are shuffled together, in memory; 0 keeps the source's order. With blocks
+            smaller than the corpus the loss jumps between blocks where the source changes its subject.
+        rank, world_size: of this process, as in torch.distributed.
     """
 
     carries_state = True
@@ -248,20 +207,20 @@ class PackedWindows(_Batches):
         self, source, tokenizer: ElmoTokenizer, batch_size: int = 128, window: int = 20, **kwargs: Any
     ) -> None:
         super().__init__(source, tokenizer, batch_size, **kwargs)
-        if window < 1:
-            raise ValueError(f"window is {window}, but must be 1 or more.")
         self.window = window
         self._rows: list[tuple[Words, int]] = [([], 1)] * batch_size  # sentence, words of it consumed
         self._waiting: list[Words] = []  # sentences of the current text that no row has taken
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings, "window": self.window}
+
     def state_dict(self) -> dict[str, Any]:
         rows = [[list(words), position] for words, position in self._rows]
-        return {**super().state_dict(), "window": self.window, "rows": rows, "waiting": list(self._waiting)}
+        return {**super().state_dict(), "rows": rows, "waiting": list(self._waiting)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        if state["window"] != self.window:
-            raise ValueError(f"the saved position has window {state['window']}, but this run has {self.window}.")
         self._rows = [(list(words), position) for words, position in state["rows"]]
         self._waiting = list(state["waiting"])
 
@@ -269,7 +228,7 @@ class PackedWindows(_Batches):
     def _capacity(self) -> int:
         return self.batch_size * self.window
 
-    def _amount(self, text: Text) -> int:
+    def _size(self, text: Text) -> int:
         return _steps(text)
 
     def _next_sentence(self) -> Words:
@@ -277,11 +236,11 @@ class PackedWindows(_Batches):
             self._waiting = [words for words in self._next_text() if words]
         return self._waiting.pop(0)
 
-    def _next_batch(self) -> dict[str, torch.Tensor]:
+    def _next_batch(self) -> dict[str, Tensor]:
         streams: tuple[list, ...] = ([], [], [], [])
         for row in range(len(self._rows)):
-            for stream, piece in zip(streams, self._advance(row), strict=True):
-                stream += piece
+            for stream, tokens in zip(streams, self._advance(row), strict=True):
+                stream += tokens
         return self.encoder.batch(*streams, shape=(self.batch_size, self.window))
 
     def _advance(self, row: int) -> tuple[list, list, list, list]:
@@ -310,13 +269,13 @@ class PaddedTexts(_Batches):
     A text longer than `max_words` becomes several rows. A document is read sentence after sentence with their
     boundaries, by the backward LM from its last sentence to its first. Rows of similar length are batched together.
 
-    Yields dictionaries as [`PackedWindows`] does, `[batch_size, words of the longest]`, with an `attention_mask`;
-    `labels` are -100 at padded positions.
+    Yields dictionaries as [`PackedWindows`] does, `[batch_size, longest row]`, with an `attention_mask`; `labels` are
+    -100 at padded positions.
 
     Args:
         source, tokenizer, batch_size, seed, shuffle_block, rank, world_size: as in [`PackedWindows`].
-        max_words: longest row, boundaries included.
-        sort_batches: number of batches formed at a time from rows sorted by length.
+        max_words: length of the longest row, boundaries included.
+        sort_batches: number of batches that are formed together, from rows sorted by length.
     """
 
     carries_state = False
@@ -331,88 +290,86 @@ class PaddedTexts(_Batches):
         **kwargs: Any,
     ) -> None:
         super().__init__(source, tokenizer, batch_size, **kwargs)
-        if max_words < 1 or sort_batches < 1:
-            raise ValueError(f"max_words {max_words} and sort_batches {sort_batches} must be 1 or more.")
         self.max_words = max_words
         self.sort_batches = sort_batches
         self._rest: list[Row] = []  # rows read but not in a batch yet
         self._pool: list[list[Row]] = []  # batches formed but not yielded yet
-        self._pools, self._taken = 0, 0  # formed; batches of the last one that were yielded
+        self._pools, self._taken = 0, 0  # pools formed; batches of the last one that were yielded
         self._pool_start = self._position()
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings, "max_words": self.max_words, "sort_batches": self.sort_batches}
+
     def state_dict(self) -> dict[str, Any]:
-        # The position where the pool of batches began: on resuming the pool is formed again from there, and the batches
-        # that were yielded are skipped.
-        own = {"taken": self._taken, "max_words": self.max_words, "sort_batches": self.sort_batches}
-        return {**super().state_dict(), **self._pool_start, **own}
+        # The position where the current pool of batches began: on resuming, the pool is formed from there, and the
+        # batches that were yielded are skipped.
+        return {**super().state_dict(), **self._pool_start, "taken": self._taken}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        for key in ("max_words", "sort_batches"):
-            if state[key] != getattr(self, key):
-                raise ValueError(f"the saved position has {key} {state[key]}, but this run has {getattr(self, key)}.")
-        self._rest, self._pools = [tuple(row) for row in state["rest"]], state.get("pools", 0)
+        self._rest, self._pools = [tuple(row) for row in state["rest"]], state["pools"]
         self._pool, self._taken, self._pool_start = [], 0, self._position()
         for _ in range(state["taken"]):
             self._next_rows()
 
     def _position(self) -> dict[str, Any]:
         rest = [list(row) for row in self._rest]
-        return {"epoch": self._epoch, "unit": self._unit, "pools": self._pools, "rest": rest}
+        return {"epoch": self._epoch, "texts_read": self._texts_read, "pools": self._pools, "rest": rest}
 
     @property
     def _capacity(self) -> int:
         return self.batch_size
 
-    def _amount(self, text: Text) -> int:
+    def _size(self, text: Text) -> int:
         return -(-_steps(text) // self.max_words)
 
     def _next_rows(self) -> list[Row]:
         if not self._pool:
             self._pool_start, self._taken = self._position(), 0
-            self._fill_pool(self.batch_size)
+            self._fill_pool()
             self._pools += 1
         self._taken += 1
         return self._pool.pop()
 
-    def _fill_pool(self, rows_of_batch: int) -> None:
-        # Processes take their short and their long batches at the same steps: none waits for longer rows of another,
-        # and words of short rows weigh no more than theirs in the mean over processes.
-        drawn = (self._epoch, self._unit) if self.world_size == 1 else (self._pools,)
-        order = np.random.default_rng((self.seed, *drawn))
+    def _fill_pool(self) -> None:
+        # All processes take short and long batches at the same steps: none waits for longer rows of another one, and
+        # words of short rows do not weigh more in the mean over processes.
+        seeds = (self._epoch, self._texts_read) if self.world_size == 1 else (self._pools,)
+        rng = np.random.default_rng((self.seed, *seeds))
+        size = self.batch_size
         rows = self._rest
-        while len(rows) < self.sort_batches * rows_of_batch:
+        while len(rows) < self.sort_batches * size:
             try:
                 text = [words for words in self._next_text() if words]
             except _EndOfText:
-                if len(rows) < rows_of_batch:
+                if len(rows) < size:
                     raise
-                rows = rows[: len(rows) // rows_of_batch * rows_of_batch]
+                rows = rows[: len(rows) // size * size]
                 break
             steps = _steps(text)
             rows += [(text, start, min(start + self.max_words, steps)) for start in range(0, steps, self.max_words)]
-        rows, self._rest = rows[: self.sort_batches * rows_of_batch], rows[self.sort_batches * rows_of_batch :]
+        rows, self._rest = rows[: self.sort_batches * size], rows[self.sort_batches * size :]
         rows.sort(key=lambda row: row[2] - row[1])
-        batches = [rows[start : start + rows_of_batch] for start in range(0, len(rows), rows_of_batch)]
-        self._pool = [batches[place] for place in order.permutation(len(batches))]
+        batches = [rows[start : start + size] for start in range(0, len(rows), size)]
+        self._pool = [batches[index] for index in rng.permutation(len(batches))]
 
-    def _next_batch(self) -> dict[str, torch.Tensor]:
+    def _next_batch(self) -> dict[str, Tensor]:
         rows = self._next_rows()
         width = max(stop - start for _, start, stop in rows)
         streams: tuple[list, ...] = ([], [], [], [])
         for text, start, stop in rows:
             padding = [PADDING] * (width - (stop - start))
-            for stream, piece in zip(streams, _streams(text), strict=True):
-                stream += piece[start:stop] + padding
-        batch = self.encoder.batch(*streams, shape=(len(rows), width))
-        batch["attention_mask"] = (batch["labels"][..., 0] != -100).long()
-        return batch
+            for stream, tokens in zip(streams, _streams(text), strict=True):
+                stream += tokens[start:stop] + padding
+        return _with_mask(self.encoder.batch(*streams, shape=(len(rows), width)))
 
 
 class WordEncoder:
     """Turns words, boundaries and padding into what the model reads (character ids) and predicts (labels)."""
 
     def __init__(self, tokenizer: ElmoTokenizer) -> None:
+        self.tokenizer = tokenizer
         self.vocabulary = Vocabulary.of(tokenizer)
         self.speller = Speller(tokenizer)
         self._labels = {BEGIN: self.vocabulary.bos_id, END: self.vocabulary.eos_id, PADDING: -100}
@@ -420,9 +377,9 @@ class WordEncoder:
     def labels(self, tokens: Sequence[Token]) -> np.ndarray:
         """Rows of the vocabulary `[tokens]`; -100 for padding."""
         ids = self.vocabulary.ids(tokens)
-        for place, token in enumerate(tokens):
+        for index, token in enumerate(tokens):
             if not isinstance(token, str):
-                ids[place] = self._labels[token]
+                ids[index] = self._labels[token]
         return ids
 
     def batch(
@@ -432,7 +389,7 @@ class WordEncoder:
         backward_inputs: list[Token],
         backward_targets: list[Token],
         shape: tuple[int, int],
-    ) -> dict[str, torch.Tensor]:
+    ) -> dict[str, Tensor]:
         """The model's arguments from four flat lists of tokens; `shape` is (rows, words)."""
         characters = torch.from_numpy(self.speller.characters(inputs + backward_inputs)).view(2, *shape, -1)
         labels = [torch.from_numpy(self.labels(tokens)).view(shape) for tokens in (targets, backward_targets)]
@@ -445,32 +402,35 @@ class WordEncoder:
 
 def carried_windows(
     encoder: WordEncoder, sentences: Iterable[Words], rows: int, window: int
-) -> Iterator[dict[str, torch.Tensor]]:
+) -> Iterator[dict[str, Tensor]]:
     """
     The windows of [`PackedWindows`] over sentences, each of which is read once and to its end, with an
-    `attention_mask`: some rows end before others.
+    `attention_mask`, as some rows end before others.
 
     The row that ends first takes the next sentence, whatever the window. `[rows, window]`, the last one shorter.
     """
     sentences = iter(sentences)
     streams: list[tuple[list, ...]] = [([], [], [], []) for _ in range(rows)]  # of each row, what is to be read
-    ends = [(0, row) for row in range(rows)]  # a heap: how many words each row has had
+    ends = [(0, row) for row in range(rows)]  # a heap: the time steps that each row has been given
     for stop in itertools.count(window, window):
         while ends[0][0] < stop and (words := next(sentences, None)) is not None:
             end, row = ends[0]
             heapq.heapreplace(ends, (end + len(words) + 1, row))
-            for stream, piece in zip(streams[row], _streams([words]), strict=True):
-                stream += piece
+            for stream, tokens in zip(streams[row], _streams([words]), strict=True):
+                stream += tokens
         width = min(window, max(len(inputs) for inputs, *_ in streams))
         if not width:
             return
         flat: tuple[list, ...] = ([], [], [], [])
-        for own in streams:
-            for whole, stream in zip(flat, own, strict=True):
-                whole += stream[:width] + [PADDING] * (width - len(stream))
+        for row_streams in streams:
+            for tokens, stream in zip(flat, row_streams, strict=True):
+                tokens += stream[:width] + [PADDING] * (width - len(stream))
                 del stream[:width]
-        batch = encoder.batch(*flat, shape=(rows, width))
-        yield {**batch, "attention_mask": (batch["labels"][..., 0] != -100).long()}
+        yield _with_mask(encoder.batch(*flat, shape=(rows, width)))
+
+
+def _with_mask(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {**batch, "attention_mask": (batch["labels"][..., 0] != -100).long()}
 
 
 def _streams(text: Text) -> tuple[list, list, list, list]:

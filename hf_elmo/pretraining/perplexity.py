@@ -9,22 +9,18 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
-from ..evaluation import evaluation_mode, require_language_model
-from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbor_labels
-from ..spelling import BEGIN, END, PADDING
+from ..modeling_elmo import ElmoForPreTraining, neighbor_labels
+from ..text import DatasetTexts, TextFiles, Words, open_texts
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils import BEGIN, END, PADDING, evaluation_mode, require_language_model
 from .data import WordEncoder, carried_windows
-from .text import DatasetTexts, TextFiles, Words, open_texts, require_columns
 from .vocabulary import Vocabulary
 
-logger = logging.get_logger(f"transformers.{__name__}")
-
 SORTED_TOGETHER = 4096  # sentences sorted by length before batching
-# Rows that carry the state, unless batch_size is given: each so long that what starts from zero state hardly counts.
-WORDS_OF_A_ROW, SENTENCES_OF_A_ROW, MOST_ROWS = 4096, 16, 256
+# Rows that carry the state, if batch_size is not given: each so long that its start from zero state hardly counts.
+WORDS_PER_ROW, SENTENCES_PER_ROW, MAX_ROWS = 4096, 16, 256
 
 
 @dataclass
@@ -35,10 +31,9 @@ class Perplexity:
     Args:
         forward, backward: of each language model.
         mean: `exp` of the mean of both models' losses, what bilm-tf reports.
-        words: predictions of each model, one boundary a sentence included.
-        sentences: their number.
-        unknown: fraction of these predictions, boundaries included, whose word is outside the vocabulary; it counts as
-            the word `<UNK>`.
+        words: number of predictions of each model, one boundary a sentence included.
+        sentences: number of sentences.
+        unknown: fraction of these predictions whose word is outside the vocabulary; it counts as the word `<UNK>`.
     """
 
     forward: float
@@ -49,12 +44,11 @@ class Perplexity:
     unknown: float
 
     @classmethod
-    def of(cls, totals: Sequence[float], empty: str = "") -> "Perplexity":
-        """From sums: forward NLL, backward NLL, predictions, sentences, unknown words; ValueError, which says what is
-        `empty`, where there are none."""
+    def of(cls, totals: Sequence[float]) -> "Perplexity":
+        """From sums: forward NLL, backward NLL, predictions, sentences, unknown words."""
         forward, backward, words, sentences, unknown = totals
         if words == 0:
-            raise ValueError(f"there is no text to compute a perplexity of{empty and ': '}{empty}.")
+            raise ValueError("texts has no words to compute a perplexity of.")
         losses = forward / words, backward / words, (forward + backward) / words / 2
         return cls(*map(_exp, losses), int(words), int(sentences), float(unknown / words))
 
@@ -79,46 +73,33 @@ def perplexity(
     Args:
         model: on the device where it is to run; in evaluation mode during the call.
         tokenizer: with the vocabulary.
-        texts: files or glob patterns, Parquet or a dataset, as [`pretrain`] takes them; or a source of texts.
-        pretokenized: the files are tokenized already: whitespace separates their words; else the tokenizer splits them.
+        texts: files or glob patterns, Parquet or a dataset, as [`pretrain`] takes them; or a source of texts, which
+            splits its own text.
+        pretokenized: whether the files are tokenized already, so that whitespace separates their words; otherwise the
+            tokenizer splits them.
         stateful: `False` starts each sentence from zero state: the result depends neither on the order of the sentences
             nor on how they are batched. `True` evaluates as bilm-tf does: the text is distributed over rows, each of
             which carries its state from sentence to sentence. (bilm-tf ends with the row that ends first; here all
             words are counted.)
         words_per_batch: words in a batch, padding included.
-        batch_size: rows (stateful); by default one for each 4,096 words of the text, 256 at most. One row reads the
-            text in its order. With more than half as many rows as sentences there is a warning: few sentences go on
-            from another one.
+        batch_size: number of rows if `stateful`; by default one for each 4,096 words of the text, 256 at most. One row
+            reads the text in its order.
         text_column: of Parquet and of datasets, `"text"` by default.
-
-    Returns:
-        a [`Perplexity`], of each language model and of both.
 
     Raises:
         TypeError: the model is not a language model.
-        ValueError: the tokenizer has no vocabulary or another one; there is no text, or (stateful) fewer sentences than
-            `batch_size`, or that is given without `stateful`; or `pretokenized` or `text_column` is given for a source
-            that splits its own text.
+        ValueError: the tokenizer has no vocabulary or another one, or there is no text.
     """
     require_language_model(model)
-    if batch_size is not None and not stateful:
-        raise ValueError(f"batch_size is {batch_size}, but has no effect without stateful (--stateful): leave it out.")
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}, but must be 1 or more.")
+    encoder = WordEncoder(tokenizer)
+    encoder.vocabulary.require_rows(model.config.vocab_size)
     source = texts
     if not hasattr(texts, "read"):
         source = open_texts(texts, None if pretokenized else tokenizer, column=text_column)
-        require_columns(text_column, source)
-    elif pretokenized or text_column is not None:
-        option = "pretokenized=True" if pretokenized else f"text_column={text_column!r}"
-        raise ValueError(f"{option} says how to read files, but texts is a source that splits its own text.")
-    encoder = WordEncoder(tokenizer)
     with evaluation_mode(model):
         if stateful:
-            totals = _stateful_totals(model, encoder, source.read(), words_per_batch, batch_size)
-        else:
-            totals = nll_totals(model, encoder, source.read(), words_per_batch)
-    return Perplexity.of(totals, "" if totals[2] else getattr(source, "why_empty", ""))
+            return Perplexity.of(_stateful_totals(model, encoder, source.read(), words_per_batch, batch_size))
+        return Perplexity.of(nll_totals(model, encoder, source.read(), words_per_batch))
 
 
 @torch.no_grad()
@@ -127,27 +108,15 @@ def nll_totals(
 ) -> np.ndarray:
     """Sums over the sentences of `texts`, each from zero state: forward NLL, backward NLL, predictions, sentences,
     unknown words: `[5]` float64."""
-    encoder.vocabulary.require_rows(model.config.vocab_size)
     totals = np.zeros(5)
     with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
         for batch in sentence_batches(_sentences(texts), words_per_batch):
             inputs = sentence_inputs(encoder, [words for _, words in batch], model.device)
             nll, _ = model.word_nll(**inputs)
-            totals[:2] += nll.double().sum((0, 1)).cpu().numpy()
-            totals[2:] += _counts(inputs["labels"], encoder.vocabulary)
-            progress.update(sum(len(words) for _, words in batch))
+            counts = _counts(inputs["labels"], encoder.vocabulary)
+            totals += np.concatenate((nll.double().sum((0, 1)).cpu().numpy(), counts))
+            progress.update(int(counts[0]))
     return totals
-
-
-def _sentences(texts: Iterable[list[Words]]) -> Iterator[Words]:
-    return (words for text in texts for words in text if words)
-
-
-def _counts(labels: Tensor, vocabulary: Vocabulary) -> np.ndarray:
-    """Predictions, sentences, unknown words."""
-    forward = labels[..., 0]
-    counted = forward >= 0, forward == vocabulary.eos_id, forward == vocabulary.unk_id
-    return np.array([int(each.sum()) for each in counted])
 
 
 @torch.no_grad()
@@ -159,43 +128,39 @@ def _stateful_totals(
     batch_size: int | None,
 ) -> np.ndarray:
     """As [`nll_totals`], with the state carried in each of `batch_size` rows."""
-    encoder.vocabulary.require_rows(model.config.vocab_size)
-    rows, sentences = _rows(_sentences(texts), batch_size)
+    sentences = _sentences(texts)
+    if batch_size is None:
+        batch_size, sentences = _choose_rows(sentences)
     totals, state = np.zeros(5), None
     with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
-        for batch in carried_windows(encoder, sentences, rows, max(1, words_per_batch // rows)):
+        for batch in carried_windows(encoder, sentences, batch_size, max(1, words_per_batch // batch_size)):
             batch = {key: tensor.to(model.device) for key, tensor in batch.items()}
             nll, state = model.word_nll(**batch, state=state)
-            totals[:2] += nll.double().sum((0, 1)).cpu().numpy()
             counts = _counts(batch["labels"], encoder.vocabulary)
-            totals[2:] += counts
+            totals += np.concatenate((nll.double().sum((0, 1)).cpu().numpy(), counts))
             progress.update(int(counts[0]))
     return totals
 
 
-def _rows(sentences: Iterator[Words], batch_size: int | None) -> tuple[int, Iterator[Words]]:
-    """The number of rows, and all sentences, of which some were read to know it."""
-    if batch_size is not None:
-        ahead = list(itertools.islice(sentences, 2 * batch_size))
-        if ahead and len(ahead) < batch_size:
-            raise ValueError(
-                f"the text has fewer sentences than the {batch_size} rows of a stateful perplexity, {len(ahead)}: give "
-                "more text or a smaller batch_size (--batch-size), or leave it out."
-            )
-        if ahead and len(ahead) < 2 * batch_size:
-            logger.warning(
-                f"{len(ahead)} sentences are read in {batch_size} rows, so {len(ahead) - batch_size} of them go on "
-                "from the state of another one: a smaller batch_size (--batch-size) carries it further."
-            )
-        return batch_size, itertools.chain(ahead, sentences)
-    ahead, words = [], 0
-    for sentence in sentences:
-        ahead.append(sentence)
+def _sentences(texts: Iterable[list[Words]]) -> Iterator[Words]:
+    return (words for text in texts for words in text if words)
+
+
+def _counts(labels: Tensor, vocabulary: Vocabulary) -> np.ndarray:
+    """Numbers of predictions, sentences and unknown words."""
+    forward = labels[..., 0]
+    counted = forward >= 0, forward == vocabulary.eos_id, forward == vocabulary.unk_id
+    return np.array([int(each.sum()) for each in counted])
+
+
+def _choose_rows(sentences: Iterator[Words]) -> tuple[int, Iterator[Words]]:
+    """The number of rows for a text, and all its sentences, the first of which are read to choose it."""
+    first, words = [], 0
+    while words < MAX_ROWS * WORDS_PER_ROW and (sentence := next(sentences, None)) is not None:
+        first.append(sentence)
         words += len(sentence) + 1
-        if words >= MOST_ROWS * WORDS_OF_A_ROW:
-            break
-    rows = min(words // WORDS_OF_A_ROW, len(ahead) // SENTENCES_OF_A_ROW, MOST_ROWS)
-    return max(1, rows), itertools.chain(ahead, sentences)
+    rows = min(words // WORDS_PER_ROW, len(first) // SENTENCES_PER_ROW, MAX_ROWS)
+    return max(1, rows), itertools.chain(first, sentences)
 
 
 def sentence_inputs(encoder: WordEncoder, sentences: list[Words], device: torch.device) -> dict[str, Tensor]:
@@ -210,9 +175,10 @@ def sentence_inputs(encoder: WordEncoder, sentences: list[Words], device: torch.
 
 
 def sentence_batches(sentences: Iterable[Words], words_per_batch: int) -> Iterator[list[tuple[int, Words]]]:
-    """Numbered sentences in batches of similar length, at most `words_per_batch` words each, padding included."""
-    numbered = enumerate(sentences)
-    while pool := sorted(itertools.islice(numbered, SORTED_TOGETHER), key=lambda item: len(item[1])):
+    """Sentences with their indices, in batches of similar length, at most `words_per_batch` words each, padding
+    included."""
+    indexed = enumerate(sentences)
+    while pool := sorted(itertools.islice(indexed, SORTED_TOGETHER), key=lambda item: len(item[1])):
         batch: list[tuple[int, Words]] = []
         for item in pool:
             if batch and (len(batch) + 1) * (len(item[1]) + 2) > words_per_batch:

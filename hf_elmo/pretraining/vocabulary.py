@@ -1,14 +1,14 @@
 """The vocabulary of the language models' softmax: bilm-tf's file, one word a line."""
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from transformers.utils.logging import tqdm
 
-from ..lines import read_lines
+from ..modeling_elmo import ElmoForPreTraining, bilm_linear
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
 SPECIAL_WORDS = (BOS, EOS, UNK)
@@ -23,19 +23,11 @@ class Vocabulary:
         words: every word once, `<S>`, `</S>` and `<UNK>` among them.
 
     Raises:
-        ValueError: one of the three is missing, or a word is empty.
+        ValueError: one of the three is missing.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = list(words)
-        missing = [word for word in SPECIAL_WORDS if word not in self.words]
-        if missing:
-            raise ValueError(
-                f"a vocabulary needs the words {', '.join(SPECIAL_WORDS)}, but {', '.join(missing)} is missing: "
-                "make one with `hf-elmo vocab`."
-            )
-        if "" in self.words:
-            raise ValueError(f"word {self.words.index('')} of the vocabulary is empty: every line must hold a word.")
         self.bos_id, self.eos_id, self.unk_id = (self.words.index(word) for word in SPECIAL_WORDS)
         # A word "<S>" of a text is not a boundary: like any word outside the vocabulary it is unknown.
         self._ids = {word: row for row, word in enumerate(self.words) if word not in SPECIAL_WORDS}
@@ -56,55 +48,35 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":
-        """Reads a file with one word a line (UTF-8); raises ValueError as the constructor does, and for a word that
-        stands there twice: the model would never learn to predict one of the two."""
-        words = [line.removesuffix("\n") for line in read_lines(path)]
-        if twice := [word for word, count in Counter(words).items() if count > 1]:
-            raise ValueError(f"{path} has {twice[0]!r} twice: each word has one line, leave the others out.")
+        """Reads a UTF-8 file with one word a line; ValueError if a word occurs twice, as the model would never predict
+        one of its rows."""
+        words = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        if duplicates := [word for word, count in Counter(words).items() if count > 1]:
+            raise ValueError(f"{path} has {duplicates[0]!r} twice, but must have each word once.")
         return cls(words)
 
     @classmethod
     def of(cls, tokenizer) -> "Vocabulary":
-        """The vocabulary saved with a tokenizer; ValueError where there is none."""
+        """The vocabulary saved with a tokenizer; ValueError if there is none."""
         if tokenizer.vocabulary is None:
-            raise ValueError(
-                "the tokenizer has no vocabulary (vocab.txt), so the language models' words are not known: load it "
-                "from the folder of a pretrained language model, or give it one with ElmoTokenizer(vocab_file=...)."
-            )
+            raise ValueError("the tokenizer has no vocab_file, but a language model needs the words of its softmax.")
         return cls(tokenizer.vocabulary)
 
     def require_rows(self, rows: int | None) -> None:
-        """Refuses a softmax of `rows` words where this vocabulary has another number (ValueError)."""
+        """Raises ValueError if a softmax of `rows` words is not that of this vocabulary."""
         if len(self) != rows:
-            raise ValueError(
-                f"the tokenizer's vocabulary has {len(self)} words, but the model's softmax {rows}: give the tokenizer "
-                "that belongs to the model."
-            )
+            raise ValueError(f"the tokenizer's vocab_file has {len(self)} words, but the model's vocab_size is {rows}.")
 
     def save(self, path: str | Path) -> None:
-        """Writes the file that `load` and bilm-tf read, whole or not at all; its folder is made where there is none.
-        OSError where it cannot be written."""
+        """Writes the file that `load` and bilm-tf read, and its folder if there is none."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.draft")
-        try:
-            draft.write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8", newline="\n")
-            os.replace(draft, path)
-        except OSError as error:
-            if error.filename is not None:  # it is named already
-                raise
-            raise OSError(f"{path} could not be written ({error}): make room, or choose another place.") from error
-        finally:
-            draft.unlink(missing_ok=True)
+        path.write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8", newline="\n")
 
     def rows_in(self, old: "Vocabulary") -> np.ndarray:
         """The id in `old` of each word of this vocabulary, -1 where `old` lacks it: `[len(self)]` int64."""
-        return np.array([self._row_in(old, word) for word in self.words], dtype=np.int64)
-
-    @staticmethod
-    def _row_in(old: "Vocabulary", word: str) -> int:
-        special = {BOS: old.bos_id, EOS: old.eos_id, UNK: old.unk_id}
-        return special[word] if word in special else old._ids.get(word, -1)
+        rows = {**old._ids, BOS: old.bos_id, EOS: old.eos_id, UNK: old.unk_id}
+        return np.array([rows.get(word, -1) for word in self.words], dtype=np.int64)
 
 
 def build_vocabulary(
@@ -114,22 +86,22 @@ def build_vocabulary(
     max_words_in_memory: int = 20_000_000,
 ) -> Vocabulary:
     """
-    Counts words and keeps the most frequent, ties in alphabetical order. Words with a line break, which a file with a
-    word a line cannot hold, are left out.
+    Counts words and keeps the most frequent ones, ties in alphabetical order. Words with a line break, which a file
+    with one word a line cannot hold, are left out.
 
     Args:
         sentences: each a list of words; read once, not kept in memory.
-        size: words of the vocabulary, the three special ones included; all by default.
+        size: number of words of the vocabulary, the three special ones included; all by default.
         min_count: words with fewer occurrences are left out.
-        max_words_in_memory: distinct words counted at a time. Beyond it the rarest are dropped (counts of 1, then
-            of 2, ...) to bound the memory; the count of a frequent word is then too small by at most the largest count
-            dropped.
+        max_words_in_memory: number of distinct words counted at a time. Beyond it the rarest are dropped (counts of 1,
+            then of 2, ...) to bound the memory; the count of a frequent word is then too small by at most the largest
+            count dropped.
 
     Raises:
-        ValueError: no word is left, or `size` does not hold a single word.
+        ValueError: no word is left, or `size` has no room for a word.
     """
     if size is not None and size <= len(SPECIAL_WORDS):
-        raise ValueError(f"size is {size}, but {len(SPECIAL_WORDS)} of the words are special: use a larger one.")
+        raise ValueError(f"size is {size}, but must be over {len(SPECIAL_WORDS)}, the number of special words.")
     counts: Counter[str] = Counter()
     dropped = 0
     for words in tqdm(sentences, "Counting words", unit=" sentences"):
@@ -140,5 +112,29 @@ def build_vocabulary(
     ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
     words = [word for _, word in ranked if word and word not in SPECIAL_WORDS and not {"\n", "\r"} & set(word)]
     if not words:
-        raise ValueError(f"no word occurs {min_count} times or more: give more text, or lower min_count.")
+        raise ValueError(f"no word occurs min_count={min_count} times or more.")
     return Vocabulary([*SPECIAL_WORDS, *words[: None if size is None else size - len(SPECIAL_WORDS)]])
+
+
+@torch.no_grad()
+def change_vocabulary(model: ElmoForPreTraining, old: Vocabulary, new: Vocabulary) -> None:
+    """
+    Gives the softmax of a model another vocabulary.
+
+    A word of both vocabularies keeps its weights. A new word was `<UNK>` before: it gets the weights of `<UNK>`, and a
+    bias with which `<UNK>` and the new words together are as probable as `<UNK>` was.
+
+    Args:
+        model: its `lm_head` and `config.vocab_size` are replaced.
+        old: the vocabulary of the model.
+        new: the vocabulary that it gets.
+    """
+    head = model.lm_head
+    rows = torch.as_tensor(new.rows_in(old), device=head.weight.device)
+    source = torch.where(rows < 0, old.unk_id, rows)
+    bias, shared = head.bias[source], source == old.unk_id
+    bias[shared] -= torch.log(shared.sum().to(bias.dtype))
+    model.lm_head = bilm_linear(head.in_features, len(new)).to(head.weight)
+    model.lm_head.weight.copy_(head.weight[source])
+    model.lm_head.bias.copy_(bias)
+    model.config.vocab_size = len(new)

@@ -1,34 +1,45 @@
-"""Coreference: documents as rows, batches for Trainer, and the clusters of texts as spans of words and characters."""
+"""Coreference: documents as rows, batches, clusters of texts, and scores: MUC, B-cubed, CEAF and GAP."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from transformers import EvalPrediction
 
 from ..configuration_elmo import IGNORE_INDEX
-from ..evaluation import evaluation_mode
-from ..modeling_coreference_elmo import ElmoForCoreferenceResolution, require_mentions
+from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..tokenization_elmo import ElmoTokenizer
-from .heads import NOT_FINITE, load_head
+from ..utils import evaluation_mode
+from .heads import load_head, require_no_nan
+from .inputs import pad_rows
 
 Span = tuple[int, int]
 Document = str | Sequence[Sequence[str]]
+Clusters = Sequence[Sequence[Hashable | list[Hashable]]]
+GENDERS = {
+    "he": "masculine",
+    "him": "masculine",
+    "his": "masculine",
+    "she": "feminine",
+    "her": "feminine",
+    "hers": "feminine",
+}
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """The clusters of a document, each of two mentions or more, in their order.
+    """The clusters of a document, each of two or more mentions, in their order.
 
     Args:
         words: of all sentences.
         clusters: mentions as the first and the last word, counted from 0.
         characters: the same mentions as `(start, end)`, such that `text[start:end]` is the mention; `None` for a
-            document that was given as words. All are empty where a document has no words.
+            document of words. All fields are empty for a document without words.
     """
 
     words: list[str]
@@ -43,107 +54,69 @@ def encode_document(
     speakers: Sequence[str | None] | None = None,
 ) -> dict[str, list]:
     """
-    A document as a row for [`ElmoForCoreferenceResolution`]: its sentences one after another, each between its
-    boundaries.
+    A document as a row for [`ElmoForCoreferenceResolution`]: its sentences one after another, each with its boundaries.
 
     Args:
+        tokenizer: the model's.
         document: a text with one sentence a line, or a list of sentences, each a list of words. Lines without a word
             are left out.
         clusters: for training, each a list of mentions, the first and the last word of each, counted over the document
             from 0. They become `labels` `[mentions, 3]`.
-        speakers: for each sentence (of a text: for each line) who says it, `None` where that is not known. They become
-            `speaker_ids` `[positions]`.
+        speakers: the speaker of each sentence (of a text: of each line), or `None`. They become `speaker_ids`
+            `[positions]`.
 
     Returns:
         `input_ids`, `attention_mask`, `word_vector_ids` where the tokenizer has words, and what was asked for.
 
     Raises:
-        ValueError: the document has no words, or a string in a list of sentences; a word is read as a boundary;
-            `speakers` are of another number than the sentences; or a mention is outside of the document, goes over the
-            end of a sentence, or is there twice (in two clusters, or in one).
+        ValueError: a sentence in a list is a string, or there is another number of speakers than of sentences.
     """
     sentences = _sentences(document)
-    if isinstance(speakers, str):
-        raise ValueError(f"speakers are the string {speakers!r:.40}: give a list, one for each sentence.")
-    if speakers is not None and len(speakers) != len(sentences):
-        raise ValueError(f"there are {len(speakers)} speakers, but {len(sentences)} sentences: give one for each.")
-    split = {"is_split_into_words": not isinstance(document, str)}
-    encoded = tokenizer(sentences, **split) if sentences else {"input_ids": []}
-    kept = [number for number, rows in enumerate(encoded["input_ids"]) if len(rows) > 2]
-    if not kept:
-        raise ValueError(f"the document {document!r:.60} has no words.")
-    boundaries = tokenizer.bos_token_id, tokenizer.eos_token_id
-    for number in kept:
-        markers = [row[1] for row in encoded["input_ids"][number]]
-        if sum(marker in boundaries for marker in markers) != 2:
-            raise ValueError(
-                f"a word of sentence {number} is read as a boundary: {sentences[number]!r:.80}. A tokenizer with "
-                "split_special_tokens=True reads such words as any other."
-            )
-    row = {name: [x for number in kept for x in columns[number]] for name, columns in encoded.items()}
+    encoded = tokenizer(sentences, is_split_into_words=not isinstance(document, str))
+    kept = [index for index, rows in enumerate(encoded["input_ids"]) if len(rows) > 2]
+    row = {name: [x for index in kept for x in columns[index]] for name, columns in encoded.items()}
     if clusters is not None:
-        row["labels"] = [[first, last, number] for number, own in enumerate(clusters) for first, last in own]
-        of_words = [number for number in kept for _ in encoded["input_ids"][number][2:]]  # less two boundaries
-        require_mentions(row["labels"], of_words, f"the document {document!r:.60}")
+        row["labels"] = [[first, last, index] for index, own in enumerate(clusters) for first, last in own]
     if speakers is not None:
-        ids = {name: number for number, name in enumerate(dict.fromkeys(filter(None, speakers)), start=1)}
-        row["speaker_ids"] = [ids.get(speakers[n], 0) for n in kept for _ in encoded["input_ids"][n]]
+        of_sentences = [speaker for _, speaker in zip(sentences, speakers, strict=True)]
+        ids = {name: index for index, name in enumerate(dict.fromkeys(filter(None, speakers)), start=1)}
+        row["speaker_ids"] = [ids.get(of_sentences[index], 0) for index in kept for _ in encoded["input_ids"][index]]
     return row
 
 
 def _sentences(document: Document) -> list:
     if isinstance(document, str):
         return document.split("\n")
-    for number, sentence in enumerate(document):
-        if isinstance(sentence, str):
-            raise ValueError(
-                f"sentence {number} is the string {sentence!r:.60}, but must be a list of words; a text is one string "
-                'with one sentence a line, "\\n".join(sentences).'
-            )
+    if any(isinstance(sentence, str) for sentence in document):
+        raise ValueError("document: a sentence in a list must be a list of words, not a string.")
     return [list(sentence) for sentence in document]
 
 
 @dataclass
 class CoreferenceCollator:
-    """Batches of documents for Trainer: the tokenizer's padding for what it makes (or `bilm_layers` in its place), -100
-    for the mentions in `labels`, 0 for `speaker_ids`, and `genre_ids` as they are.
-
-    Args:
-        tokenizer: the model's.
-
-    Raises:
-        ValueError: some of a batch's documents have one of these, and others do not.
-    """
+    """Batches of documents for Trainer, also of rows of [`store_layers`]. Padding is -100 in `labels`, and 0 in
+    `speaker_ids`."""
 
     tokenizer: ElmoTokenizer
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        own = ("labels", "speaker_ids", "genre_ids")
-        rows = [{key: value for key, value in feature.items() if key not in own} for feature in features]
-        batch = self.tokenizer.pad(rows, padding=True, return_tensors="pt")
-        mask = batch["attention_mask"].bool()
-        there = {name: _there(name, features) for name in own}
-        if there["labels"]:
+        special = ("labels", "speaker_ids", "genre_ids")
+        present = {name for name in special if any(feature.get(name) is not None for feature in features)}
+        batch = pad_rows(
+            self.tokenizer, [{k: v for k, v in feature.items() if k not in special} for feature in features]
+        )
+        if "labels" in present:
             mentions = [np.asarray(feature["labels"], dtype=np.int64).reshape(-1, 3) for feature in features]
-            labels = torch.full((len(mentions), max(map(len, mentions)), 3), IGNORE_INDEX)
-            for row, one in zip(labels, mentions, strict=True):
-                row[: len(one)] = torch.from_numpy(one)
-            batch["labels"] = labels
-        if there["speaker_ids"]:
+            batch["labels"] = torch.full((len(mentions), max(map(len, mentions)), 3), IGNORE_INDEX)
+            for row, own in zip(batch["labels"], mentions, strict=True):
+                row[: len(own)] = torch.from_numpy(own)
+        if "speaker_ids" in present:
             speakers = np.concatenate([np.asarray(feature["speaker_ids"], dtype=np.int64) for feature in features])
-            batch["speaker_ids"] = torch.zeros(mask.shape, dtype=torch.int64)
-            batch["speaker_ids"][mask] = torch.from_numpy(speakers)
-        if there["genre_ids"]:
+            batch["speaker_ids"] = torch.zeros_like(batch["attention_mask"])
+            batch["speaker_ids"][batch["attention_mask"].bool()] = torch.from_numpy(speakers)
+        if "genre_ids" in present:
             batch["genre_ids"] = torch.tensor([int(feature["genre_ids"]) for feature in features])
         return batch
-
-
-def _there(name: str, features: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the documents of a batch have a column; refuses some with and some without (ValueError)."""
-    without = [row for row, feature in enumerate(features) if feature.get(name) is None]
-    if 0 < len(without) < len(features):
-        raise ValueError(f"document {without[0]} of the batch has no {name}, but others have: all or none must.")
-    return not without
 
 
 def resolve(
@@ -159,20 +132,19 @@ def resolve(
     The clusters of documents, which are read one by one.
 
     Args:
-        model: a fine-tuned one, or the name or folder of one.
+        model: a fine-tuned one, or its name or folder.
         documents: each a text with one sentence a line, or a list of sentences, each a list of words.
         tokenizer: by default that of the model's folder.
-        speakers: of each document, as [`encode_document`] takes them, for a model with `coreference_speakers`.
-        genres: of each document its number, for a model with `coreference_num_genres`.
-        device: where to compute; by default a GPU if there is one, for a model the one that it is on.
+        speakers: the speakers of each document, as in [`encode_document`], for a model with `coreference_speakers`.
+        genres: the genre of each document, for a model with `coreference_num_genres`.
+        device: by default a GPU if there is one; a model that is given stays where it is.
 
     Returns:
-        a [`Resolved`] for each document.
+        a [`Resolved`] for each document. One without words has no clusters.
 
     Raises:
-        ValueError: `documents` is a string, `speakers` or `genres` are of another number or the model does not read
-            them, the model has no head for the task, a document cannot be encoded, or its scores are not finite; the
-            message has its number. One without words has no clusters.
+        ValueError: there are other numbers of speakers or genres than of documents, a document cannot be encoded, or
+            the scores are NaN.
 
     Example:
 
@@ -181,26 +153,11 @@ def resolve(
     >>> [[text[start:end] for start, end in cluster] for cluster in resolve(model, [text])[0].characters]
     [['Ann', 'She'], ['a dog', 'it']]
     ```"""
-    if isinstance(documents, str):
-        raise ValueError(f"documents must be a list of documents, but is the string {documents!r:.40}: put it in one.")
-    columns = [documents]
-    for name, given in (("speakers", speakers), ("genres", genres)):
-        if given is not None and len(given) != len(documents):
-            raise ValueError(f"there are {name} of {len(given)} documents, but {len(documents)} documents.")
-        columns.append([None] * len(documents) if given is None else given)
-    model, tokenizer = load_head((ElmoForCoreferenceResolution,), model, tokenizer, device)
-    if speakers is not None and not model.config.coreference_speakers:
-        raise ValueError("speakers are given, but the model reads none (coreference_speakers): leave them out.")
-    if genres is not None and model.config.coreference_num_genres is None:
-        raise ValueError("genres are given, but the model reads none (coreference_num_genres): leave them out.")
-    found = []
+    speakers = [None] * len(documents) if speakers is None else speakers
+    genres = [None] * len(documents) if genres is None else genres
+    model, tokenizer = load_head(model, tokenizer, device)
     with evaluation_mode(model), torch.inference_mode():
-        for number, each in enumerate(zip(*columns, strict=True)):
-            try:
-                found.append(resolve_one(model, tokenizer, *each))
-            except ValueError as error:
-                raise ValueError(f"document {number}: {error}") from error
-    return found
+        return [resolve_one(model, tokenizer, *each) for each in zip(documents, speakers, genres, strict=True)]
 
 
 def resolve_one(
@@ -211,29 +168,162 @@ def resolve_one(
     genre: int | None = None,
 ) -> Resolved:
     """The clusters of a document, by a model in evaluation mode; [`resolve`] has the arguments."""
-    if not any(tokenizer.split_into_words(_sentences(document))):
+    words = [word for own in tokenizer.split_into_words(_sentences(document)) for word in own]
+    if not words:
         return Resolved([], [], [] if isinstance(document, str) else None)
     row = encode_document(tokenizer, document, None, speakers)
     if genre is not None:
         row["genre_ids"] = genre
-    batch = {name: value.to(model.device) for name, value in CoreferenceCollator(tokenizer)([row]).items()}
-    found = model(**batch)
-    if found.mention_scores.isnan().any() or found.antecedent_scores.isnan().any():
-        raise ValueError(f"the scores of its mentions would be nan. {NOT_FINITE}")
-    return _resolved(tokenizer, document, found.clusters[0].tolist())
-
-
-def _resolved(tokenizer: ElmoTokenizer, document: Document, mentions: Sequence[Sequence[int]]) -> Resolved:
-    clusters: dict[int, list[Span]] = {}
-    for first, last, number in mentions:
-        clusters.setdefault(number, []).append((first, last))
-    words = [word for own in tokenizer.split_into_words(_sentences(document)) for word in own]
-    found = list(clusters.values())
+    output = model(**CoreferenceCollator(tokenizer)([row]).to(model.device))
+    require_no_nan(output.mention_scores, output.antecedent_scores)
+    clusters = _of_mentions(output.clusters[0].cpu())
     if not isinstance(document, str):
-        return Resolved(words, found, None)
-    lines, places, begin = document.split("\n"), [], 0
+        return Resolved(words, clusters, None)
+    places, start_of_line = [], 0
+    lines = document.split("\n")
     encoded = tokenizer(lines, return_offsets_mapping=True, add_special_tokens=False)
     for line, offsets in zip(lines, encoded["offset_mapping"], strict=True):
-        places += [(begin + start, begin + end) for start, end in offsets]
-        begin += len(line) + 1
-    return Resolved(words, found, [[(places[first][0], places[last][1]) for first, last in own] for own in found])
+        places += [(start_of_line + start, start_of_line + end) for start, end in offsets]
+        start_of_line += len(line) + 1
+    characters = [[(places[first][0], places[last][1]) for first, last in own] for own in clusters]
+    return Resolved(words, clusters, characters)
+
+
+def _of_mentions(rows: Any) -> list[list[Span]]:
+    """The clusters of `[mentions, 3]` with -100 for padding."""
+    clusters: dict[int, list[Span]] = {}
+    for first, last, cluster in np.asarray(rows).tolist():
+        if cluster != IGNORE_INDEX:
+            clusters.setdefault(cluster, []).append((first, last))
+    return list(clusters.values())
+
+
+def coreference_metrics(singletons: bool = False) -> Callable[[EvalPrediction], dict[str, float]]:
+    """
+    `compute_metrics` of Trainer for [`ElmoForCoreferenceResolution`]: [`score_clusters`].
+
+    Args:
+        singletons: whether clusters of one mention in `labels` count. CoNLL-2012 has none, and the model predicts none.
+    """
+
+    def compute(prediction: EvalPrediction) -> dict[str, float]:
+        predicted = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
+        keys, responses = ([_of_mentions(row) for row in rows] for rows in (prediction.label_ids, predicted))
+        keys = keys if singletons else [[own for own in key if len(own) > 1] for key in keys]
+        return score_clusters(keys, responses)
+
+    return compute
+
+
+def score_clusters(keys: Sequence[Clusters], responses: Sequence[Clusters]) -> dict[str, float]:
+    """
+    Precision, recall and F1 of MUC (Vilain et al. 1995), B-cubed (Bagga and Baldwin 1998) and CEAF with the similarity
+    phi4 (Luo 2005), as defined for predicted mentions by Pradhan et al. 2014. Counts are summed over the documents.
+
+    Args:
+        keys: the true clusters of each document, each of mentions: anything that can be compared and hashed, or lists
+            of such things, as in JSON.
+        responses: the predicted clusters of each document. A mention that occurs twice counts where it is first.
+
+    Returns:
+        fractions: `muc_precision`, `muc_recall`, `muc_f1`, the same of `b_cubed` and `ceaf`, and `conll_f1`, the mean
+        of the three F1.
+    """
+    measures = {"muc": _muc, "b_cubed": _b_cubed, "ceaf": _ceaf}
+    counts = {name: np.zeros(4) for name in measures}  # recall and precision, each as numerator and denominator
+    for key, response in zip(keys, responses, strict=True):
+        key, response = _distinct(key), _distinct(response)
+        for name, measure in measures.items():
+            counts[name] += measure(key, response)
+    scores: dict[str, float] = {}
+    for name, (in_key, key_size, in_response, response_size) in counts.items():
+        scores |= _scores(f"{name}_", _ratio(in_response, response_size), _ratio(in_key, key_size))
+    return scores | {"conll_f1": sum(scores[f"{name}_f1"] for name in measures) / 3}
+
+
+def _scores(prefix: str, precision: float, recall: float) -> dict[str, float]:
+    f1 = _ratio(2 * precision * recall, precision + recall)
+    return {f"{prefix}precision": precision, f"{prefix}recall": recall, f"{prefix}f1": f1}
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole else 0.0
+
+
+def _distinct(clusters: Clusters) -> list[set[Hashable]]:
+    """Each mention in the first cluster that has it, without empty clusters."""
+    seen: set[Hashable] = set()
+    distinct = []
+    for cluster in clusters:
+        distinct.append({tuple(mention) if isinstance(mention, list) else mention for mention in cluster} - seen)
+        seen |= distinct[-1]
+    return [cluster for cluster in distinct if cluster]
+
+
+def _muc(key: list[set], response: list[set]) -> tuple[float, ...]:
+    return *_links(key, response), *_links(response, key)
+
+
+def _links(clusters: list[set], others: list[set]) -> tuple[int, int]:
+    """The links of `clusters` (one less than a cluster has mentions) that `others` have, and all of them."""
+    cluster_of = {mention: index for index, cluster in enumerate(others) for mention in cluster}
+    shared = sum(len(c) - len({cluster_of.get(mention, (mention,)) for mention in c}) for c in clusters)
+    return shared, sum(len(cluster) - 1 for cluster in clusters)
+
+
+def _b_cubed(key: list[set], response: list[set]) -> tuple[float, ...]:
+    shared = [(len(k & r), len(k), len(r)) for k in key for r in response]
+    of_key, of_response = (sum(both**2 / sizes[side] for both, *sizes in shared) for side in (0, 1))
+    return of_key, sum(map(len, key)), of_response, sum(map(len, response))
+
+
+def _ceaf(key: list[set], response: list[set]) -> tuple[float, ...]:
+    from scipy.optimize import linear_sum_assignment
+
+    similarity = np.array([[2 * len(k & r) / (len(k) + len(r)) for r in response] for k in key])
+    best = similarity[linear_sum_assignment(similarity, maximize=True)].sum() if key and response else 0.0
+    return best, len(key), best, len(response)
+
+
+def gap_scores(
+    rows: Sequence[Mapping[str, Any]], clusters: Sequence[Sequence[Sequence[tuple[int, int]]]]
+) -> dict[str, float]:
+    """
+    Precision, recall and F1 of GAP (Webster et al. 2018): which of two names a pronoun refers to, by its gender.
+
+    A pronoun refers to a name if a cluster has the pronoun and a mention that is the name, is a part of it, or contains
+    it and ends with it (*President Obama*).
+
+    Args:
+        rows: with the columns of GAP's files: `Text`, `Pronoun`, `Pronoun-offset`, `A`, `A-offset`, `A-coref`, ...;
+            offsets and truth values as such, or as text.
+        clusters: the clusters of each row, each mention a `(start, end)` in `Text`.
+
+    Returns:
+        fractions: `precision`, `recall`, `f1`; the same with the prefixes `masculine_` and `feminine_`; and `bias`, the
+        feminine F1 divided by the masculine one.
+    """
+    counts = {gender: np.zeros(3) for gender in ("masculine", "feminine")}  # correct, predicted and true references
+    for row, own in zip(rows, clusters, strict=True):
+        for name in ("A", "B"):
+            predicted, true = _refers(row, name, own), str(row[f"{name}-coref"]).upper() == "TRUE"
+            counts[GENDERS[row["Pronoun"].lower()]] += predicted and true, predicted, true
+    scores: dict[str, float] = {}
+    for gender, (correct, predicted, true) in {"": sum(counts.values()), **counts}.items():
+        scores |= _scores(gender and f"{gender}_", _ratio(correct, predicted), _ratio(correct, true))
+    return scores | {"bias": _ratio(scores["feminine_f1"], scores["masculine_f1"])}
+
+
+def _refers(row: Mapping[str, Any], name: str, clusters: Sequence[Sequence[tuple[int, int]]]) -> bool:
+    """Whether the pronoun of a row refers to the name "A" or "B"."""
+
+    def place(column: str) -> tuple[int, int]:
+        start = int(row[f"{column}-offset"])
+        return start, start + len(row[column])
+
+    pronoun, (start, end) = place("Pronoun"), place(name)
+
+    def is_name(mention: Sequence[int]) -> bool:
+        return (start <= mention[0] and mention[1] <= end) or (mention[0] <= start and mention[1] == end)
+
+    return any(pronoun in map(tuple, own) and any(map(is_name, own)) for own in clusters)

@@ -1,81 +1,193 @@
-"""Loading a fine-tuned head by its name, and batches of rows of like length."""
+"""A model with a head: load it, batch rows of similar length, set learning rates, plot the weights of the layers."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoConfig
+from torch import Tensor, nn
+from transformers import AutoConfig, TrainingArguments
 
-from ..configuration_tasks_elmo import FIRST_VECTOR_ID
+import hf_elmo
+
+from ..configuration_elmo import FIRST_VECTOR_ID
+from ..modeling_elmo import ElmoScalarMix
 from ..modeling_tasks_elmo import ElmoTaskModel
-from ..shipped import named, tokenizer_of
-from ..spelling import require_tokenizer
+from ..shipped import located, tokenizer_of
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils import require_tokenizer
 
-# The remedy where a result is no number, or none that is finite.
-NOT_FINITE = (
-    "The model's weights are not finite (its training diverged: take an earlier checkpoint, or train with a lower "
-    "learning rate), or too large for its dtype: load it in float32 or bfloat16."
-)
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def load_head(
-    heads: Sequence[type[ElmoTaskModel]],
-    model: ElmoTaskModel | str | os.PathLike,
-    tokenizer: ElmoTokenizer | None,
-    device: str | torch.device | None,
+    model: ElmoTaskModel | str | os.PathLike, tokenizer: ElmoTokenizer | None, device: str | torch.device | None
 ) -> tuple[ElmoTaskModel, ElmoTokenizer]:
-    """A model of one of the classes `heads`, or the one of a name or folder, and its tokenizer.
+    """A fine-tuned model on a device, and its tokenizer.
+
+    Args:
+        model: the model, or its name or folder, which is loaded as the class that its configuration names.
+        tokenizer: by default the one of the model's folder.
+        device: by default a GPU if there is one; a model that is given stays where it is.
 
     Raises:
-        ValueError: the model is of another class, or the tokenizer of another model, or without its words.
+        ValueError: the tokenizer belongs to another model: it has other characters, or another number of words.
     """
-    by_name = {head.__name__: head for head in heads}
     if isinstance(model, (str, os.PathLike)):
-        with named(model) as place:
-            found = AutoConfig.from_pretrained(place).architectures or ["no class"]
-            if found[0] not in by_name:
-                raise ValueError(
-                    f"model {str(model)!r} is of {found[0]}, but a fine-tuned head is needed: {', '.join(by_name)}."
-                )
-            model = by_name[found[0]].from_pretrained(place)
+        folder = located(model)
+        (architecture,) = AutoConfig.from_pretrained(folder).architectures
+        model = getattr(hf_elmo, architecture).from_pretrained(folder)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if type(model).__name__ not in by_name:
-        raise ValueError(f"model is of {type(model).__name__}, but a fine-tuned head is needed: {', '.join(by_name)}.")
-    if tokenizer is None:
-        tokenizer = tokenizer_of(model)
+    tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
     require_tokenizer(model.config, tokenizer)
-    _require_words(model, tokenizer)
+    num_words, num_vectors = len(tokenizer.words or ()), model.config.word_vectors_vocab_size
+    if num_vectors is not None and num_words + FIRST_VECTOR_ID != num_vectors:
+        raise ValueError(
+            f"tokenizer has {num_words:,} words, but the model has vectors of {num_vectors - FIRST_VECTOR_ID:,} words "
+            "(word_vectors_vocab_size)."
+        )
     return model if device is None else model.to(device), tokenizer
 
 
-def _require_words(model: ElmoTaskModel, tokenizer: ElmoTokenizer) -> None:
-    """Refuses a tokenizer with another number of words than the model has vectors for (ValueError)."""
-    rows = model.config.word_vectors_vocab_size
-    if rows is not None and len(tokenizer.words or ()) + FIRST_VECTOR_ID != rows:
-        raise ValueError(
-            f"the tokenizer has {len(tokenizer.words or ()):,} words, the model has vectors of "
-            f"{rows - FIRST_VECTOR_ID:,} (word_vectors_vocab_size - {FIRST_VECTOR_ID}): give the tokenizer that "
-            "belongs to the model, or set its words (tokenizer.words)."
-        )
-
-
 def batches_of(model: ElmoTaskModel, lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """As [`batches_by_length`]; a single row each where a layer is normalized over all words of a call
-    (`scalar_mix_layer_norm`): no row's result may depend on others."""
-    alone = model.config.use_elmo and model.config.scalar_mix_layer_norm
-    return ([number] for number in range(len(lengths))) if alone else batches_by_length(lengths, batch_tokens)
+    """[`batches_by_length`], or single rows where layer normalization spans a batch (`scalar_mix_layer_norm`): the
+    result of a row must not depend on other rows."""
+    if model.config.use_elmo and model.config.scalar_mix_layer_norm:
+        return ([row] for row in range(len(lengths)))
+    return batches_by_length(lengths, batch_tokens)
 
 
 def batches_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """The indices of rows of these lengths in batches of like length, each of at most `batch_tokens` with its padding,
+    """The indices of rows in batches of similar length. A batch has at most `batch_tokens` positions, padding included,
     or a single row."""
     batch: list[int] = []
-    for number in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and lengths[number] * (len(batch) + 1) > batch_tokens:
+    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and lengths[row] * (len(batch) + 1) > batch_tokens:
             yield batch
             batch = []
-        batch.append(number)
+        batch.append(row)
     yield batch
+
+
+def require_no_nan(*scores: Tensor) -> None:
+    """Refuses scores with NaN (ValueError), as after a training that diverged: argmax would return a label anyway."""
+    if any(part.isnan().any() for part in scores):
+        raise ValueError("the model's scores are NaN: its weights hold NaN, or are too large for its dtype.")
+
+
+def learning_rates(
+    model: nn.Module,
+    arguments: TrainingArguments,
+    *,
+    bilm: float | None = None,
+    mix: float | None = None,
+    word_vectors: float | None = None,
+) -> tuple[type, dict[str, Any]]:
+    """
+    The optimizer of `arguments` with separate learning rates for parts of a model.
+
+    The schedule of Trainer applies to every rate, and the gradients of all parts are clipped together
+    (`max_grad_norm`). Call this function once for each Trainer, which consumes the result, and after the model is
+    frozen or unfrozen: only parameters that require a gradient now are trained.
+
+    Args:
+        model: with or without a head.
+        arguments: the optimizer, its settings, the weight decay, and the learning rate of all other parameters.
+        bilm: learning rate of the character CNN and the biLM, where they are trained (`unfreeze_bilm`).
+        mix: learning rate of the scalar mixes (s and gamma), which have no weight decay.
+        word_vectors: learning rate of the word vectors.
+
+    Returns:
+        the argument `optimizer_cls_and_kwargs` of Trainer.
+
+    Example:
+
+    ```python
+    >>> rates = learning_rates(model, arguments, bilm=1e-4, mix=1e-2)
+    >>> Trainer(model, arguments, optimizer_cls_and_kwargs=rates, ...)
+    ```"""
+    from transformers import Trainer  # imports accelerate, which takes seconds
+
+    rates = {"bilm": bilm, "mix": mix, "word_vectors": word_vectors}
+    groups: dict[tuple[str, bool], dict[str, Any]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            part = _part_of(name)
+            rate = rates.get(part)
+            decays = part != "mix" and parameter.dim() > 1
+            group = {
+                "params": [],
+                "lr": arguments.learning_rate if rate is None else rate,
+                "weight_decay": arguments.weight_decay if decays else 0.0,
+            }
+            groups.setdefault((part, decays), group)["params"].append(parameter)
+    optimizer, options = Trainer.get_optimizer_cls_and_kwargs(arguments, model)
+    options = getattr(arguments, "adagrad_settings", {}) | options  # of ElmoPreTrainingArguments
+    return optimizer, {**options, "params": list(groups.values())}
+
+
+def _part_of(name: str) -> str:
+    """The part of a model that a parameter belongs to."""
+    modules = set(name.split("."))
+    if modules & {"scalar_mix", "output_mix"}:
+        return "mix"
+    if modules & {"char_encoder", "bilm"}:
+        return "bilm"
+    return "word_vectors" if "word_vectors" in modules else "head"
+
+
+def layer_weights(model: nn.Module) -> dict[str, tuple[list[float], float]]:
+    """
+    The weights of the layers in each scalar mix of a model, which add up to 1 (unless they are fixed), and its gamma.
+
+    Keys are `"input"` and `"output"`; several mixes at one place are numbered, `"input 1"`, `"input 2"`.
+    """
+    mixes: dict[str, tuple[list[float], float]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, ElmoScalarMix):
+            place = "output" if "output_mix" in name.split(".") else "input"
+            if module.fixed is not None:
+                mixes[place] = list(module.fixed), 1.0
+                continue
+            weights = torch.softmax(module.scalars.detach().float(), dim=1).tolist()
+            gammas = module.gamma.detach().float().tolist()
+            for index, mix in enumerate(zip(weights, gammas, strict=True), start=1):
+                mixes[place if len(weights) == 1 else f"{place} {index}"] = mix
+    return mixes
+
+
+def plot_layer_weights(
+    model: nn.Module, axes: Axes | None = None, path: str | os.PathLike | None = None, title: str | None = None
+) -> Axes:
+    """
+    Draw the weights that a task learned for the layers of the biLM (as figure 2 of Peters et al. 2018).
+
+    Args:
+        model: with or without a head.
+        axes: where to draw; by default a new figure.
+        path: a file to write the figure to, `.png`, `.svg` or `.pdf`.
+        title: of the axes.
+
+    Returns:
+        matplotlib's axes, with a group of bars for each mix.
+    """
+    from matplotlib.figure import Figure
+
+    mixes = layer_weights(model)
+    axes = Figure(figsize=(5, 3), layout="constrained").subplots() if axes is None else axes
+    width = 0.8 / len(mixes)
+    for index, (name, (weights, gamma)) in enumerate(mixes.items()):
+        places = [layer + (index - (len(mixes) - 1) / 2) * width for layer in range(len(weights))]
+        bars = axes.bar(places, weights, width, label=f"{name} (gamma {gamma:.2f})")
+        axes.bar_label(bars, fmt="%.2f", fontsize="small")
+    layers = range(len(weights))
+    axes.set_xticks(list(layers), ["characters" if layer == 0 else f"LSTM {layer}" for layer in layers])
+    axes.set_ylabel("weight")
+    axes.set_title(title or "")
+    axes.legend()
+    if path is not None:
+        axes.figure.savefig(path)
+    return axes

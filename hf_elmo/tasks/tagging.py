@@ -1,5 +1,6 @@
-"""Taggers on Trainer and in a pipeline: batches, metrics over spans, one id a word."""
+"""Taggers: batches, metrics over spans and over semantic roles, and a token-classification pipeline."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,43 +9,39 @@ import torch
 from transformers import DataCollatorForTokenClassification, EvalPrediction, TokenClassificationPipeline
 from transformers.pipelines.token_classification import AggregationStrategy
 
-from ..optional import import_optional
-from ..packing_elmo import compact, expand
+from ..modeling_elmo import compact, expand
+from .inputs import pad_rows
 
-SCHEMES = {"IOB1": "IOB1", "IOB2": "IOB2", "BIOES": "IOBES"}  # here, and in seqeval
+SCHEMES = {"IOB1": "IOB1", "IOB2": "IOB2", "BIOES": "IOBES"}  # names in ElmoConfig, and in seqeval
+VERB = "V"  # the role of the predicate, which is given and not scored
+
+Span = tuple[int, int]  # the first word, and the one after the last
 
 
 class TaggingCollator(DataCollatorForTokenClassification):
-    """transformers' collator, which takes stored layers (`bilm_layers`), too, where there are no `input_ids`.
-
-    Args:
-        tokenizer: the model's; the others are those of transformers' `DataCollatorForTokenClassification`.
+    """transformers' collator, which also pads rows of [`store_layers`].
 
     Raises:
-        ValueError: a row has another number of labels than of positions; `tokenizer.align_labels` makes one for each.
+        ValueError: a row has another number of labels than of positions; `tokenizer.align_labels` gives each position
+            a label.
     """
 
     def torch_call(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         name = "label" if "label" in features[0] else "labels"
-        labels = [feature.get(name) for feature in features]
         rows = [{key: value for key, value in feature.items() if key != name} for feature in features]
-        options = {"padding": self.padding, "max_length": self.max_length}
-        batch = self.tokenizer.pad(rows, **options, pad_to_multiple_of=self.pad_to_multiple_of, return_tensors="pt")
-        if labels[0] is None:
+        batch = pad_rows(self.tokenizer, rows, self.padding, self.max_length, self.pad_to_multiple_of)
+        if name not in features[0]:
             return batch
-        padded = torch.full(batch["attention_mask"].shape, self.label_pad_token_id)
-        columns = ("input_ids", "bilm_layers", "word_vector_ids")
-        column = next(name for name in columns if name in rows[0])  # padded beforehand, maybe, as the labels are then
-        lengths = [len(row[column]) for row in rows]
-        for number, (row, own, length) in enumerate(zip(padded, labels, lengths, strict=True)):
-            own = torch.tensor(np.asarray(own))
-            if len(own) != length:
+        batch["labels"] = torch.full(batch["attention_mask"].shape, self.label_pad_token_id)
+        column = next(key for key in ("input_ids", "bilm_layers", "word_vector_ids") if key in rows[0])
+        for index, (row, feature) in enumerate(zip(batch["labels"], features, strict=True)):
+            labels = torch.tensor(np.asarray(feature[name]))
+            if len(labels) != len(feature[column]):
                 raise ValueError(
-                    f"row {number} of the batch has {len(own)} labels for {length} positions, boundaries included: "
-                    "tokenizer.align_labels makes one for each."
+                    f"labels of row {index} are {len(labels)}, but the row has {len(feature[column])} positions, "
+                    "boundaries included: see tokenizer.align_labels."
                 )
-            (row[: len(own)] if self.tokenizer.padding_side == "right" else row[len(row) - len(own) :]).copy_(own)
-        batch["labels"] = padded
+            (row[: len(labels)] if self.tokenizer.padding_side == "right" else row[-len(labels) :]).copy_(labels)
         return batch
 
 
@@ -59,20 +56,12 @@ def span_metrics(
         scheme: `"IOB1"`, `"IOB2"` or `"BIOES"` counts spans strictly by the scheme; `None` as conlleval does.
 
     Returns:
-        a function of predictions: of a tagger with a CRF its tags, of others the best label of each word.
-
-    Raises:
-        ValueError: the scheme is unknown.
-        ImportError: seqeval is not installed.
+        a function of predictions. For a tagger with a CRF it evaluates the tags, otherwise the best label of each word.
     """
-    if scheme not in (*SCHEMES, None):
-        raise ValueError(f"scheme is {scheme!r}, but must be one of {', '.join(SCHEMES)}, or None.")
-    import_optional("seqeval.metrics", "span_metrics", '"hf-elmo[train]"')
-    import_optional("seqeval.scheme", "span_metrics", '"hf-elmo[train]"')
     from seqeval import metrics
     from seqeval import scheme as schemes
 
-    options = {"zero_division": 0}
+    options: dict[str, Any] = {"zero_division": 0}
     if scheme is not None:
         options |= {"mode": "strict", "scheme": getattr(schemes, SCHEMES[scheme])}
 
@@ -89,17 +78,87 @@ def span_metrics(
 
 
 def tags_of(prediction: EvalPrediction, id2label: Mapping[int, str]) -> tuple[list[list[str]], list[list[str]]]:
-    """The names of the true and of the predicted labels of each row's words; of a CRF or a scheme its tags."""
+    """The names of the true and of the predicted labels of the words of each row."""
     predictions, labels = prediction.predictions, np.asarray(prediction.label_ids)
-    # A tagger with a CRF or a scheme gives (logits, tags).
+    # A tagger with a CRF or a scheme predicts (logits, tags).
     tags = predictions[1] if isinstance(predictions, tuple) else np.argmax(predictions, axis=2)
-    rows = [(own[own != -100], found[own != -100]) for own, found in zip(labels, tags, strict=True)]
-    truth, predicted = ([[id2label[int(i)] for i in row[part]] for row in rows] for part in (0, 1))
-    return truth, predicted
+    is_word = labels != -100
+    return tuple(
+        [[id2label[int(label)] for label in row[mask]] for row, mask in zip(rows, is_word, strict=True)]
+        for rows in (labels, tags)
+    )
+
+
+def arguments_of(tags: Sequence[str]) -> list[tuple[str, tuple[Span, ...]]]:
+    """
+    The arguments of one predicate: the role of each, and its spans.
+
+    A span `C-X` continues the last argument of role X before it, which then has two spans; without such an argument it
+    is one of role X itself. A reference `R-X` is a role of its own. This is how the scorer of CoNLL-2005 counts
+    (Carreras and Marquez 2005).
+
+    Args:
+        tags: of the words, in IOB2; an `I-` that continues nothing begins a span.
+    """
+    arguments: list[tuple[str, list[Span]]] = []
+    last: dict[str, int] = {}  # the index of the last argument of each role
+    for role, span in _spans(tags):
+        continued = role.removeprefix("C-")
+        if continued != role and continued in last:
+            arguments[last[continued]][1].append(span)
+        else:
+            last[continued] = len(arguments)
+            arguments.append((continued, [span]))
+    return [(role, tuple(spans)) for role, spans in arguments]
+
+
+def _spans(tags: Sequence[str]) -> list[tuple[str, Span]]:
+    spans: list[tuple[str, Span]] = []
+    for place, tag in enumerate(tags):
+        prefix, _, role = tag.partition("-")
+        if prefix == "I" and spans and spans[-1][0] == role and spans[-1][1][1] == place:
+            spans[-1] = role, (spans[-1][1][0], place + 1)
+        elif prefix != "O":
+            spans.append((role, (place, place + 1)))
+    return spans
+
+
+def role_metrics(id2label: Mapping[int, str]) -> Callable[[EvalPrediction], dict[str, float]]:
+    """
+    `compute_metrics` of Trainer for semantic roles: precision, recall and F1 over the arguments of all predicates.
+
+    An argument is correct if its role and all its spans are; the verb is not scored. The figures are those of
+    CoNLL-2005's program (seqeval has no continuations).
+
+    Args:
+        id2label: `model.config.id2label`, tags in IOB2.
+
+    Raises:
+        ValueError: a label is not an IOB2 tag.
+    """
+    for name in id2label.values():
+        prefix, _, role = name.partition("-")
+        if name != "O" and (prefix not in ("B", "I") or not role):
+            raise ValueError(f"id2label has the label {name!r}, which is not an IOB2 tag: O, B-ARG0, I-ARG0, ...")
+
+    def compute(prediction: EvalPrediction) -> dict[str, float]:
+        correct = predicted = true = 0
+        for rows in zip(*tags_of(prediction, id2label), strict=True):
+            truth, guess = (Counter(one for one in arguments_of(tags) if one[0] != VERB) for tags in rows)
+            correct += (truth & guess).total()
+            predicted += guess.total()
+            true += truth.total()
+        return {
+            "precision": correct / predicted if predicted else 0.0,
+            "recall": correct / true if true else 0.0,
+            "f1": 2 * correct / max(1, predicted + true),
+        }
+
+    return compute
 
 
 class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
-    """transformers' pipeline for [`ElmoForTokenClassification`]: words stay whole, a CRF's tags are its own.
+    """transformers' pipeline for [`ElmoForTokenClassification`]: a word is one token, and a CRF decodes the tags.
 
     ```python
     >>> tag = pipeline("token-classification", model=folder, pipeline_class=ElmoTokenClassificationPipeline)
@@ -113,15 +172,15 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         if crf is not None:
             scores, inside = compact(outputs["logits"].to(words.device), words)
             probabilities = crf(scores, inside, marginals=True)[inside]
-            # Their softmax is the probabilities themselves.
+            # The pipeline applies softmax, which gives back the probabilities.
             outputs["logits"] = expand(probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log(), words)
             outputs["tags"] = expand(crf(scores, inside)[inside], words)
         return outputs
 
     def postprocess(self, all_outputs: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
-        """As in transformers, with the tags that `_forward` found: the label that is most probable by itself may be
-        none of the best sequence."""
-        for outputs in all_outputs:  # gather_pre_entities gets word_ids as they are
+        """As in transformers, with the tags of `_forward`: the most probable label of a word may not be in the best
+        sequence."""
+        for outputs in all_outputs:  # gather_pre_entities gets word_ids unchanged
             tags = outputs["tags"][0].tolist()
             outputs["word_ids"] = list(zip(outputs["word_ids"] or [None] * len(tags), tags, strict=True))
         return super().postprocess(all_outputs, *args, **kwargs)
@@ -138,22 +197,21 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         word_to_chars_map: list[tuple[int, int]] | None = None,
         **kwargs: Any,
     ) -> list[dict[str, Any]]:
-        """A dictionary for each word, with its tag, its scores and its place in the text; no word is a part of
-        another."""
+        """A dictionary for each word, with its tag, its scores and its place in the text."""
         entities = []
         for index in np.flatnonzero(np.asarray(special_tokens_mask) == 0).tolist():
             start, end = (None, None) if offset_mapping is None else (int(place) for place in offset_mapping[index])
             if start is not None and word_to_chars_map is not None:
-                before = word_to_chars_map[word_ids[index][0]][0]
-                start, end = start + before, end + before
+                word_start = word_to_chars_map[word_ids[index][0]][0]
+                start, end = start + word_start, end + word_start
             word = self.tokenizer.convert_ids_to_tokens(np.asarray(input_ids[index]))
             entity = {"word": word, "scores": scores[index], "tag": word_ids[index][1], "start": start, "end": end}
             entities.append({**entity, "index": index, "is_subword": False})
         return entities
 
     def aggregate(self, pre_entities: list[dict[str, Any]], aggregation_strategy: Any) -> list[dict[str, Any]]:
-        """The words with their tags, whose probabilities are the scores; spans by every strategy but `"none"`: where no
-        word is a part of another they are the same."""
+        """The words with their tags and the probabilities of these. All strategies but `"none"` group words into spans
+        in the same way, as no word has subwords."""
         entities = [
             {
                 "entity": self.model.config.id2label[one["tag"]],

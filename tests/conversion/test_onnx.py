@@ -1,6 +1,5 @@
 """ONNX files, run by onnxruntime: the model's numbers at every batch and length, wherever padding stands."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,7 @@ from transformers import PreTrainedModel
 import hf_elmo
 from hf_elmo import (
     ElmoConfig,
-    ElmoForCoreferenceResolution,
     ElmoForPreTraining,
-    ElmoForQuestionAnswering,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
     ElmoModel,
@@ -101,9 +98,12 @@ def test_a_classifier_by_the_command(tmp_path, capsys):
     assert names_and_shapes(session.get_outputs()) == {"logits": ["batch", 3]}
 
 
-def test_a_classifier_of_pairs(tmp_path):
-    model = random_model(ElmoConfig(**TINY, classifier_text_pairs=True), ElmoForSequenceClassification)
-    assert difference(model, export_onnx(model, tmp_path / "classifier.onnx")) < 5e-6
+def test_a_classifier_of_pairs_and_the_model_in_a_tagger(config: ElmoConfig, tmp_path: Path) -> None:
+    tagger = random_model(config, ElmoForTokenClassification)
+    assert difference(tagger.elmo, export_onnx(tagger, tmp_path / "elmo.onnx")) < 5e-6
+    config.classifier_text_pairs = True
+    classifier = random_model(config, ElmoForSequenceClassification)
+    assert difference(classifier, export_onnx(classifier, tmp_path / "classifier.onnx")) < 5e-6
 
 
 def test_the_shipped_model(tmp_path):
@@ -116,53 +116,12 @@ def test_the_shipped_model(tmp_path):
 
 def test_a_file_that_is_there_stays(model, tmp_path):
     (tmp_path / "elmo.onnx").write_text("mine")
-    with pytest.raises(FileExistsError, match="exists already"):
+    with pytest.raises(FileExistsError, match=r"elmo\.onnx"):
         export_onnx(model, tmp_path / "elmo.onnx")
     assert (tmp_path / "elmo.onnx").read_text() == "mine"
 
 
-def test_a_mix_that_depends_on_its_batch(tmp_path):
-    model = ElmoModel(ElmoConfig(**TINY, scalar_mix_layer_norm=True))
-    with pytest.raises(ValueError, match="scalar_mix_layer_norm is on"):
-        export_onnx(model, tmp_path / "elmo.onnx")
+def test_a_mix_that_depends_on_its_batch(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="scalar_mix_layer_norm"):
+        export_onnx(ElmoModel(ElmoConfig(**TINY, scalar_mix_layer_norm=True)), tmp_path / "elmo.onnx")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_nothing_is_left_of_a_file_that_fails_its_check(model, tmp_path, monkeypatch):
-    checker = pytest.importorskip("onnx").checker
-
-    class Broken:
-        def save(self, file: Path, external_data: bool) -> None:
-            file.write_bytes(b"\x08")
-
-    monkeypatch.setattr("hf_elmo.conversion.onnx._translate", lambda graph: Broken())
-    with pytest.raises((checker.ValidationError, ValueError, RuntimeError)):
-        export_onnx(model, tmp_path / "elmo.onnx")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("missing", ["onnx", "onnxscript"])
-def test_a_missing_library_is_named(model, tmp_path, monkeypatch, missing):
-    monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(ImportError, match=rf"needs {missing}, which is not installed: pip install 'hf-elmo\[onnx\]'"):
-        export_onnx(model, tmp_path / "elmo.onnx")
-
-
-def test_layers_are_an_option_of_onnx_only(capsys):
-    with pytest.raises(SystemExit):
-        main(["export", "model", "out", "--hidden-states"])
-    assert "--hidden-states goes with --onnx" in capsys.readouterr().err
-
-
-def test_heads_that_are_not_exported(config: ElmoConfig, tmp_path: Path) -> None:
-    heads = {ElmoForTokenClassification: "a tagger", ElmoForQuestionAnswering: "a reader of questions"}
-    heads[ElmoForCoreferenceResolution] = "a resolver of coreference"
-    for head, kind in heads.items():
-        whole = head(config)
-        whole.save_pretrained(tmp_path / head.__name__)
-        for model in (whole, tmp_path / head.__name__):
-            with pytest.raises(ValueError, match=f"is {kind}, which is not exported"):
-                export_onnx(model, tmp_path / "head.onnx")
-    config.encoder_type, config.encoder_hidden_size = "bilstm", 3
-    with pytest.raises(ValueError, match=r"heads with an encoder.*not exported"):
-        export_onnx(ElmoForSequenceClassification(config), tmp_path / "classifier.onnx")

@@ -28,6 +28,15 @@ def tokenizer() -> ElmoTokenizer:
     return ElmoTokenizer()
 
 
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory, model: ElmoModel) -> str:
+    """A folder with the model, and a tokenizer that splits text at whitespace."""
+    folder = tmp_path_factory.mktemp("embedding") / "checkpoint"
+    model.save_pretrained(folder)
+    ElmoTokenizer("whitespace").save_pretrained(folder)
+    return str(folder)
+
+
 @pytest.fixture
 def stop_after(monkeypatch):
     """A function that makes the engine fail after so many windows."""

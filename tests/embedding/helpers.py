@@ -30,17 +30,14 @@ def expected(model, tokenizer, row, layers="mix", pooling="none") -> np.ndarray:
     words = {"text": row, "is_split_into_words": isinstance(row, list)}
     with torch.no_grad():
         output = model(**tokenizer(**words, return_tensors="pt"), output_hidden_states=True)
-    if layers == "mix":
-        values = output.last_hidden_state[0]
-    else:
-        values = torch.cat(output.hidden_states)
-        values = values if layers == "all" else values[layers]
-    values = values[..., 1:-1, :]
-    if pooling != "none" and values.shape[-2] == 0:
+    every = torch.cat(output.hidden_states)
+    values = {"mix": output.last_hidden_state[0], "sum": every.sum(0), "all": every}.get(layers)
+    values = (every[layers] if values is None else values)[..., 1:-1, :]
+    if pooling == "none":
+        return values.numpy()
+    if values.shape[-2] == 0:
         return values.sum(-2).numpy()
-    return {"none": values, "mean": values.mean(-2), "max": values.amax(-2) if values.numel() else values}[
-        pooling
-    ].numpy()
+    return (values.mean(-2) if pooling == "mean" else values.amax(-2)).numpy()
 
 
 def close(found, wanted, tolerance=1e-6) -> None:

@@ -1,7 +1,7 @@
-"""What the tests of the comparisons share."""
+"""Small models and data for the scripts."""
 
 import gzip
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +9,21 @@ import pytest
 from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from transformers.utils import logging
 
-from examples.variants import GLOVE
+from examples.comparison import GLOVE
+from tests.language_models import small_language_model, small_tokenizer
+
+WORDS = ["(", ".", "anna", "met", "bob", "in", "rome", "he", "sang", "well", "team", "wins", "what", "who"]
+
+
+def write(path: Path, text: str) -> None:
+    """A file, compressed if its name ends in `.gz`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
 
 
 @pytest.fixture(autouse=True)
 def progress_bars() -> Iterator[None]:
-    """Scripts turn progress bars off: they are as before after each test."""
+    """Scripts turn progress bars off: restores them after each test."""
     bar, bars = logging.is_progress_bar_enabled(), are_progress_bars_disabled()
     yield
     (logging.enable_progress_bar if bar else logging.disable_progress_bar)()
@@ -22,22 +31,18 @@ def progress_bars() -> Iterator[None]:
 
 
 @pytest.fixture
-def folder(model, tokenizer, tmp_path: Path) -> str:
-    """A saved random model."""
-    model.save_pretrained(tmp_path / "elmo")
-    tokenizer.save_pretrained(tmp_path / "elmo")
-    return str(tmp_path / "elmo")
+def folder(tmp_path: Path) -> str:
+    """A saved random model with its language models."""
+    tokenizer = small_tokenizer(tmp_path)
+    small_language_model(tokenizer).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return str(tmp_path / "model")
 
 
 @pytest.fixture
-def data_with_vectors(tmp_path: Path) -> Callable[[Sequence[str]], Path]:
-    """Makes a folder of data with vectors of the given words in it, and nothing else."""
-
-    def make(words: Sequence[str]) -> Path:
-        vectors = np.random.default_rng(4).normal(size=(len(words), 50)).round(3).tolist()
-        lines = [f"{word} {' '.join(map(str, vector))}\n" for word, vector in zip(words, vectors, strict=True)]
-        (tmp_path / "data" / GLOVE).parent.mkdir(parents=True)
-        (tmp_path / "data" / GLOVE).write_bytes(gzip.compress("".join(lines).encode()))
-        return tmp_path / "data"
-
-    return make
+def data(tmp_path: Path) -> Path:
+    """A folder of data with word vectors."""
+    vectors = np.random.default_rng(4).normal(size=(len(WORDS), 50)).round(3).tolist()
+    lines = [f"{word} {' '.join(map(str, vector))}\n" for word, vector in zip(WORDS, vectors, strict=True)]
+    write(tmp_path / "data" / GLOVE, "".join(lines))
+    return tmp_path / "data"

@@ -1,4 +1,4 @@
-"""Tests of the kernels run whatever the environment says: what HF_ELMO_KERNELS chooses, they choose themselves."""
+"""Tests of the kernels choose backends themselves, whatever HF_ELMO_KERNELS says."""
 
 from collections.abc import Iterator
 
@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _no_choice_of_the_environment() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:  # of its own: a test may undo the monkeypatch that it asked for
+    with pytest.MonkeyPatch.context() as patch:  # separate from the test's monkeypatch, which it may undo
         patch.delenv("HF_ELMO_KERNELS", raising=False)
         yield

@@ -28,7 +28,7 @@ from hf_elmo import (
     encode_document,
     kernels,
 )
-from hf_elmo.character_vocab_elmo import CharacterVocabulary
+from hf_elmo.tokenization_elmo import CharacterVocabulary
 
 from ..conftest import TINY
 

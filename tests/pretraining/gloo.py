@@ -7,6 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+# With MKL_CBWR, MKL's sums are the same wherever the numbers lie in memory.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+ENVIRONMENT |= {"MKL_CBWR": "COMPATIBLE", "TOKENIZERS_PARALLELISM": "false"}
+
 
 def launch(folder: Path, program: str, processes: int, arguments: Sequence[str] = ()) -> None:
     """Runs a program, written into `folder`, in so many processes; all of them must end well."""
@@ -14,15 +18,11 @@ def launch(folder: Path, program: str, processes: int, arguments: Sequence[str] 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    if processes > 1:
-        environment |= {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        environment |= {"ACCELERATE_USE_CPU": "true"}
+    group = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     workers = [
         subprocess.Popen(
             [sys.executable, str(folder / "worker.py"), *arguments],
-            env={**environment, **({"RANK": str(rank), "LOCAL_RANK": str(rank)} if processes > 1 else {})},
+            env={**ENVIRONMENT, **group, "ACCELERATE_USE_CPU": "true", "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

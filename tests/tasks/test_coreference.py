@@ -1,23 +1,24 @@
-"""Coreference on Trainer and over texts: documents as rows, batches, stored layers, clusters."""
+"""Coreference on Trainer and over texts: rows, batches, stored layers, clusters; and the scores of clusters."""
 
-import re
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from transformers import Trainer, TrainingArguments
+from transformers import EvalPrediction, Trainer
 
 from hf_elmo import (
     CoreferenceCollator,
     ElmoConfig,
     ElmoForCoreferenceResolution,
-    ElmoForTokenClassification,
     ElmoTokenizer,
     coreference_metrics,
     encode_document,
+    gap_scores,
     resolve,
+    score_clusters,
     store_layers,
 )
 from tests.conftest import TINY, random_model
@@ -45,46 +46,11 @@ def test_a_document_is_its_sentences_one_after_another(tokenizer: ElmoTokenizer)
     assert text["speaker_ids"] == [1] * 6 + [0] * 4
 
 
-@pytest.mark.parametrize(
-    ("document", "more", "said"),
-    [
-        ([], {}, r"the document \[\] has no words"),
-        ([[]], {}, "has no words"),
-        ("\n ", {}, "has no words"),
-        ([["a"], ["b"]], {"speakers": ["Eve"]}, "1 speakers, but 2 sentences"),
-        ([["a"], ["b"], ["c"]], {"speakers": "Eve"}, "speakers are the string 'Eve': give a list"),
-        ([["a"], "She ran ."], {}, r"sentence 1 is the string 'She ran .', .* list of words; a text is one string"),
-    ],
-)
-def test_documents_that_cannot_be_encoded(tokenizer: ElmoTokenizer, document: list, more: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        encode_document(tokenizer, document, **more)
-
-
-@pytest.mark.parametrize(
-    ("clusters", "said"),
-    [
-        ([[(0, 0), (30, 30)]], "mention of cluster 0 from word 30 to word 30, but its words are 0 to 3"),
-        ([[(0, 0), (1, 1)], [(-1, 0)]], "cluster 1 from word -1 to word 0, but its words are"),
-        ([[(-100, -100)]], "from word -100 to word -100, but its words are"),
-        ([[(1, 0)]], "from word 1 to word 0, but its words are"),
-        ([[(1, 2)]], "from word 1 to word 2, but these are in sentences 0 and 2: cut it there"),
-        ([[(0, 0), (3, 3)], [(3, 3), (1, 1)]], "cluster 1 from word 3 to word 3, but cluster 0 has it, too"),
-        ([[(0, 0), (0, 0)]], "cluster 0 from word 0 to word 0, but cluster 0 has it, too"),
-    ],
-)
-@pytest.mark.parametrize("document", ["Ann ran\n \nShe fell", [["Ann", "ran"], [], ["She", "fell"]]])
-def test_mentions_that_a_document_cannot_have(tokenizer, document: str | list, clusters: list, said: str) -> None:
-    with pytest.raises(ValueError, match=f"the document {re.escape(repr(document))} has a .*{said}"):
-        encode_document(tokenizer, document, clusters)
-
-
-def test_words_that_are_read_as_boundaries() -> None:
-    document = [["a"], ["b", "<S>", "</S>"]]
-    tokenizer = ElmoTokenizer(word_splitting="whitespace", split_special_tokens=False)
-    with pytest.raises(ValueError, match="a word of sentence 1 is read as a boundary"):
-        encode_document(tokenizer, document)
-    assert len(encode_document(ElmoTokenizer(), document)["input_ids"]) == 8
+def test_documents_that_cannot_be_encoded(tokenizer: ElmoTokenizer) -> None:
+    with pytest.raises(ValueError, match="zip"):
+        encode_document(tokenizer, [["a"], ["b"]], speakers=["Eve"])
+    with pytest.raises(ValueError, match="document"):  # its words would be characters
+        encode_document(tokenizer, [["a"], "She ran ."])
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -104,17 +70,6 @@ def test_batches(tokenizer: ElmoTokenizer, side: str) -> None:
     assert "labels" not in CoreferenceCollator(tokenizer)([encode_document(tokenizer, "a")])
 
 
-@pytest.mark.parametrize("name", ["labels", "speaker_ids", "genre_ids"])
-@pytest.mark.parametrize("first", [True, False])
-def test_some_documents_of_a_batch_without_a_column(tokenizer: ElmoTokenizer, name: str, first: bool) -> None:
-    whole = {**encode_document(tokenizer, "Ann ran", [[(0, 0)]], ["Eve"]), "genre_ids": 2}
-    for without in ({key: value for key, value in whole.items() if key != name}, {**whole, name: None}):
-        rows = [without, whole] if first else [whole, without]
-        with pytest.raises(ValueError, match=f"document {1 - first} of the batch has no {name}, but others have"):
-            CoreferenceCollator(tokenizer)(rows)
-        assert name not in CoreferenceCollator(tokenizer)([without, without])
-
-
 def people(number: int, seed: int) -> list[tuple[list, list]]:
     """Documents in which each name is there several times, among other words: who is spelled alike is the same."""
     rng, documents = np.random.default_rng(seed), []
@@ -131,28 +86,23 @@ def people(number: int, seed: int) -> list[tuple[list, list]]:
     return documents
 
 
-@pytest.mark.parametrize("stored", [False, True], ids=["input_ids", "stored layers"])
-def test_it_learns(tokenizer: ElmoTokenizer, tmp_path: Path, stored: bool) -> None:
+def test_it_learns_from_stored_layers(tokenizer: ElmoTokenizer, arguments) -> None:
     torch.manual_seed(0)
     tokenizer.words = NAMES
     fields = {"word_vectors_vocab_size": len(NAMES) + 3, "word_vectors_size": 10, "layer_weights": 0}
     model = make(**fields, coreference_spans_per_word=1.0, coreference_max_width=2, classifier_dropout=0.0)
     parts = [[encode_document(tokenizer, *document) for document in people(*each)] for each in ((24, 1), (6, 2))]
-    if stored:
-        parts = [store_layers(model, Dataset.from_list(part), "float32") for part in parts]
-        assert {"labels", "bilm_layers", "length", "special_tokens_mask"} < set(parts[0].column_names)
-    arguments = TrainingArguments(
-        str(tmp_path),
+    parts = [store_layers(model, Dataset.from_list(part), "float32") for part in parts]
+    assert {"labels", "bilm_layers", "length", "special_tokens_mask"} < set(parts[0].column_names)
+    settings = arguments(
         num_train_epochs=10,
         learning_rate=1e-2,
+        optim="adamw_torch",
+        lr_scheduler_type="linear",
+        max_grad_norm=1.0,
         per_device_train_batch_size=3,
-        report_to=[],
-        disable_tqdm=True,
-        save_strategy="no",
-        logging_strategy="no",
-        use_cpu=True,
     )
-    trainer = Trainer(model, arguments, CoreferenceCollator(tokenizer), *parts, compute_metrics=coreference_metrics())
+    trainer = Trainer(model, settings, CoreferenceCollator(tokenizer), *parts, compute_metrics=coreference_metrics())
     before = trainer.evaluate()["eval_conll_f1"]
     trainer.train()
     found = trainer.evaluate()
@@ -161,26 +111,19 @@ def test_it_learns(tokenizer: ElmoTokenizer, tmp_path: Path, stored: bool) -> No
     assert found["eval_muc_precision"] > 0.8
 
 
-def test_accumulated_steps_are_one_large_batch(tokenizer: ElmoTokenizer, tmp_path: Path) -> None:
+def test_accumulated_steps_are_one_large_batch(tokenizer: ElmoTokenizer, arguments) -> None:
     rows = [encode_document(tokenizer, *document) for document in people(4, 3)]
     rows[1]["labels"] = rows[1]["labels"][:2]  # of other numbers of mentions
     weights = []
     for size in (4, 1):
         model = make(classifier_dropout=0.0)
-        arguments = TrainingArguments(
-            str(tmp_path),
+        settings = arguments(
             max_steps=2,
-            optim="sgd",
-            max_grad_norm=0.0,
             learning_rate=1e-2,
             per_device_train_batch_size=size,
             gradient_accumulation_steps=4 // size,
-            report_to=[],
-            disable_tqdm=True,
-            save_strategy="no",
-            use_cpu=True,
         )
-        Trainer(model, arguments, CoreferenceCollator(tokenizer), rows).train()
+        Trainer(model, settings, CoreferenceCollator(tokenizer), rows).train()
         weights.append({name: p.detach() for name, p in model.named_parameters() if p.requires_grad})
     start = dict(make(classifier_dropout=0.0).named_parameters())
     for name, weight in weights[0].items():
@@ -218,10 +161,9 @@ def test_clusters_with_speakers_and_genres(tokenizer: ElmoTokenizer) -> None:
     documents = [[["Ann", "ran", "."], ["She", "fell", "."]]] * 2
     first, second = resolve(model, documents, tokenizer=tokenizer, speakers=[["a", "b"], ["a", None]], genres=[0, 1])
     assert first.words == second.words
-    with pytest.raises(ValueError, match="genre_ids are missing"):
-        resolve(model, documents, tokenizer=tokenizer, speakers=[["a", "b"]] * 2)
-    with pytest.raises(ValueError, match="speaker_ids are missing"):
-        resolve(model, documents, tokenizer=tokenizer, genres=[0, 1])
+    for missing in ({"speakers": [["a", "b"]] * 2}, {"genres": [0, 1]}):
+        with pytest.raises(TypeError):
+            resolve(model, documents, tokenizer=tokenizer, **missing)
 
 
 def test_documents_without_words_have_no_clusters(tokenizer: ElmoTokenizer) -> None:
@@ -233,27 +175,173 @@ def test_documents_without_words_have_no_clusters(tokenizer: ElmoTokenizer) -> N
 
 
 def test_what_cannot_be_resolved(tokenizer: ElmoTokenizer) -> None:
-    documents = [[["Ann", "ran"]], [["She"]]]
-    for name, few, many in (("speakers", [["a"]], [["a"]] * 3), ("genres", [0], [0, 0, 0])):
-        for given in (few, many, []):
-            with pytest.raises(ValueError, match=f"there are {name} of {len(given)} documents, but 2 documents"):
-                resolve(make(), documents, tokenizer=tokenizer, **{name: given})
-    with pytest.raises(ValueError, match="document 1: there are 2 speakers, but 1 sentences"):
-        resolve(make(coreference_speakers=True), documents, tokenizer=tokenizer, speakers=[["a"], ["a", "b"]])
-    for name, given in (("speakers", [["a"], ["b"]]), ("genres", [0, 0])):
-        with pytest.raises(ValueError, match=rf"{name} are given, but the model reads none \(coreference_"):
-            resolve(make(), documents, tokenizer=tokenizer, **{name: given})
-    with pytest.raises(ValueError, match=r"document 1: sentence 0 is the string 'Ann saw a dog .', but must be a list"):
-        resolve(make(), ["Ann saw .", ["Ann saw a dog .", "She ran ."]], tokenizer=tokenizer)
-    with pytest.raises(ValueError, match="must be a list of documents, but is the string 'Ann ran"):
-        resolve(make(), "Ann ran .")
-    with pytest.raises(ValueError, match="ElmoForTokenClassification, but a fine-tuned head is needed: ElmoForCoref"):
-        resolve(random_model(ElmoConfig(**TINY), ElmoForTokenClassification), ["Ann"], tokenizer=tokenizer)
-
-
-def test_scores_of_pairs_that_are_no_number_are_refused(tokenizer: ElmoTokenizer) -> None:
+    for name, values in (("speakers", [["a"]]), ("genres", [0])):
+        with pytest.raises(ValueError, match="zip"):
+            resolve(make(), [[["Ann", "ran"]], [["She"]]], tokenizer=tokenizer, **{name: values})
     model = make()
     with torch.no_grad():
         model.pair_scorer.fine.output.bias.fill_(torch.nan)
-    with pytest.raises(ValueError, match=r"document 0: the scores of its mentions would be nan\."):
+    with pytest.raises(ValueError, match="NaN"):
         resolve(model, ["Ann saw a dog .\nShe called it ."], tokenizer=tokenizer)
+
+
+# -- scores ------------------------------------------------------------------------------------------------------------
+
+# The cases of the reference scorer (Pradhan et al. 2014; test/CorefMetricTestConfig.pm and test/TestCases.README): key
+# and response, a letter for a mention and a capital for one that overlaps; recall and precision of each measure.
+KEY = "a bc def"
+A4 = {"muc": (1 / 3, 1 / 3), "b_cubed": ((3 + 1 / 3) / 6, (1 + 4 / 3 + 1 / 2) / 7), "ceaf": (2.2 / 3, 2.2 / 4)}
+CASES = {
+    "A1": (KEY, "a bc def", {"muc": (1, 1), "b_cubed": (1, 1), "ceaf": (1, 1)}),
+    "A2": (KEY, "a de", {"muc": (1 / 3, 1), "b_cubed": (7 / 18, 1), "ceaf": (0.6, 0.9)}),
+    "A3": (
+        KEY,
+        "a bcx defy z",
+        {
+            "muc": (1, 3 / 5),
+            "b_cubed": (1, (4 + 7 / 12) / 9),
+            "ceaf": ((1 + 4 / 5 + 6 / 7) / 3, (1 + 4 / 5 + 6 / 7) / 4),
+        },
+    ),
+    "A4": (KEY, "a bcx dy z", A4),
+    "A5": (
+        KEY,
+        "a bcxB dy z",
+        {
+            "muc": (1 / 3, 1 / 4),
+            "b_cubed": (5 / 9, 2.5 / 8),
+            "ceaf": ((1 + 4 / 6 + 2 / 5) / 3, (1 + 4 / 6 + 2 / 5) / 4),
+        },
+    ),
+    "A6": (
+        KEY,
+        "a bcx dy Bz",
+        {"muc": (1 / 3, 1 / 4), "b_cubed": (5 / 9, (1 + 4 / 3 + 1 / 2) / 8), "ceaf": (2.2 / 3, 2.2 / 4)},
+    ),
+    "A7": (KEY, "a bcxb dy z", A4),  # b is there twice, and counts once
+    "A8": (KEY, "a bcx dy bz", A4),
+    "A9": (KEY, "a bcx dy bbbbbbbbbbz", A4),
+    "A10": (KEY, "a b c d e f", {"muc": (0, 0), "b_cubed": (3 / 6, 1)}),
+    "A11": (KEY, "abcdef", {"muc": (1, 3 / 5), "b_cubed": (1, (1 / 6 + 2 * 2 / 6 + 3 * 3 / 6) / 6)}),
+    "A12": (KEY, "a x y c d e z", {"muc": (0, 0), "b_cubed": ((1 + 1 / 2 + 2 / 3) / 6, 4 / 7)}),
+    "A13": (
+        KEY,
+        "axycdez",
+        {"muc": (1 / 3, 1 / 6), "b_cubed": ((1 + 1 / 2 + 2 * 2 / 3) / 6, (1 / 7 + 1 / 7 + 2 * 2 / 7) / 7)},
+    ),
+    "D1": ("12345 67 89ABC", "12345 6789ABC", {"muc": (1, 9 / 10), "b_cubed": (1, 16 / 21)}),
+    "E1": ("12345 67 89ABC", "1234589ABC 67", {"muc": (1, 9 / 10), "b_cubed": (1, 7 / 12)}),
+    "F1": ("ABCD", "AB CD", {"muc": (2 / 3, 1)}),
+    "G1": ("AB CD", "ABCD", {"muc": (1, 2 / 3)}),
+    "J1": ("ABC", "AC", {"muc": (1 / 2, 1)}),
+    "K1": ("BCDEGHJ", "ABC DEF GHI", {"muc": (3 / 6, 3 / 6)}),
+    "L1": ("ABC DEFG", "AB CD FGH", {"muc": (2 / 5, 2 / 4)}),
+    "M1": ("abcdef", "abcdef", {"muc": (1, 1), "b_cubed": (1, 1), "ceaf": (1, 1)}),
+    "M2": ("abcdef", "a b c d e f", {"muc": (0, 0)}),
+    "M5": ("abcdef", "a b c x y z", {"muc": (0, 0)}),
+    "N1": ("a b c d e f", "a b c d e f", {"muc": (0, 0), "b_cubed": (1, 1), "ceaf": (1, 1)}),
+    "N2": ("a b c d e f", "abcdef", {"muc": (0, 0)}),
+    "N4": ("a b c d e f", "a b c x y z", {"muc": (0, 0)}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_published_cases(name: str) -> None:
+    key, response, expected = CASES[name]
+    found = score_clusters([key.split()], [response.split()])
+    for measure, (recall, precision) in expected.items():
+        f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0
+        values = [found[f"{measure}_{part}"] for part in ("recall", "precision", "f1")]
+        assert values == pytest.approx([recall, precision, f1]), measure
+    assert found["conll_f1"] == pytest.approx(sum(found[f"{m}_f1"] for m in ("muc", "b_cubed", "ceaf")) / 3)
+
+
+def test_counts_are_summed_over_documents() -> None:
+    """Two documents score as one with the mentions of both, as no cluster has mentions of both."""
+    keys, responses = [["ab", "cd"], ["efgh"]], [["abc"], ["ef", "gh"]]
+    apart = score_clusters(keys, responses)
+    together = score_clusters([keys[0] + keys[1]], [responses[0] + responses[1]])
+    assert apart == pytest.approx(together)
+    assert apart["muc_recall"] == 3 / 5
+    assert apart["ceaf_precision"] == pytest.approx((4 / 5 + 4 / 6) / 3)
+
+
+def test_nothing_found_and_nothing_there() -> None:
+    assert set(score_clusters([["ab"]], [[]]).values()) == {0.0}
+    assert set(score_clusters([[]], [["ab"]]).values()) == {0.0}
+    assert set(score_clusters([[]], [[]]).values()) == {0.0}
+
+
+def test_mentions_of_json_are_those_of_python() -> None:
+    keys, responses = [[[(0, 1), (3, 3)], [(5, 5), (7, 9)]]], [[[(0, 1), (3, 3), (5, 5)]]]
+    expected = score_clusters(keys, responses)
+    assert expected["muc_f1"] == 0.5
+    for both in ((keys, json.loads(json.dumps(responses))), (json.loads(json.dumps(keys)), responses)):
+        assert score_clusters(*both) == expected
+
+
+def test_metrics_of_trainer() -> None:
+    labels = np.array([[[0, 1, 0], [3, 3, 0], [5, 5, 1]], [[0, 0, 7], [2, 4, 7], [-100] * 3]])
+    found = np.array([[[0, 1, 0], [3, 3, 0]], [[0, 0, 0], [2, 3, 0]]])
+    prediction = EvalPrediction((found, np.zeros((2, 4, 2))), labels)
+    without = coreference_metrics()(prediction)
+    keys, responses = [[[(0, 1), (3, 3)]], [[(0, 0), (2, 4)]]], [[[(0, 1), (3, 3)]], [[(0, 0), (2, 3)]]]
+    assert without == score_clusters(keys, responses)
+    assert without["muc_f1"] == 0.5
+    keys[0].append([(5, 5)])
+    assert coreference_metrics(singletons=True)(prediction) == score_clusters(keys, responses)
+    assert coreference_metrics()(EvalPrediction(found, labels)) == without
+
+
+GAP_TEXT = "President Ann Lee met Bob Roy when she called; he, Bob, ran."
+
+
+def gap_row(pronoun: str, a: bool, b: bool) -> dict[str, str]:
+    row = {
+        "ID": "test-1",
+        "Text": GAP_TEXT,
+        "Pronoun": pronoun,
+        "Pronoun-offset": str(GAP_TEXT.index(f" {pronoun}") + 1),
+    }
+    row |= {"A": "Ann Lee", "A-offset": str(GAP_TEXT.index("Ann")), "A-coref": str(a).upper()}
+    return row | {"B": "Bob Roy", "B-offset": str(GAP_TEXT.index("Bob Roy")), "B-coref": str(b).upper()}
+
+
+def spans(*mentions: str) -> list[tuple[int, int]]:
+    return [(GAP_TEXT.index(mention), GAP_TEXT.index(mention) + len(mention)) for mention in mentions]
+
+
+def test_gap_by_gender() -> None:
+    she, he = gap_row("she", True, False), gap_row("he", False, True)
+    place = GAP_TEXT.index("he,"), GAP_TEXT.index("he,") + 2
+    assert int(he["Pronoun-offset"]) == place[0]
+    clusters = [spans("Ann Lee", "she")], [[*spans("Ann Lee"), place]]
+    found = gap_scores([she, he], clusters)
+    assert found["feminine_f1"] == 1.0
+    assert found["masculine_f1"] == 0.0
+    assert (found["precision"], found["recall"], found["f1"]) == (0.5, 0.5, 0.5)
+    assert found["bias"] == 0.0  # of nothing it is 0
+    both = gap_scores([she, she, he], [[spans("she", "Ann Lee")], [], [[*spans("Bob Roy"), place]]])
+    assert both["feminine_f1"] == pytest.approx(2 / 3)
+    assert both["bias"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("mention", "means"),
+    [("Ann Lee", True), ("Ann", True), ("Lee", True), ("President Ann Lee", True), ("Ann Lee met Bob Roy", False)],
+)
+def test_which_mentions_are_a_name(mention: str, means: bool) -> None:
+    found = gap_scores([gap_row("she", True, False)], [[spans(mention, "she")]])
+    assert found["recall"] == float(means)
+
+
+def test_gap_in_types_of_its_columns() -> None:
+    """As pandas and datasets read the files: numbers and truth values."""
+    rows = [gap_row("she", True, False), gap_row("he", False, True)]
+    clusters = [[spans("Ann Lee", "she")], []]
+    expected = gap_scores(rows, clusters)
+    assert expected["f1"] == 2 / 3
+    typed = [row | {name: int(row[name]) for name in ("Pronoun-offset", "A-offset", "B-offset")} for row in rows]
+    for boolean in (bool, np.bool_):
+        own = [row | {name: boolean(row[name] == "TRUE") for name in ("A-coref", "B-coref")} for row in typed]
+        assert gap_scores(own, clusters) == expected

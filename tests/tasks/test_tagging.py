@@ -1,11 +1,11 @@
-"""A tagger on Trainer: batches, metrics over spans, the pipeline."""
+"""Taggers on Trainer: batches, metrics over spans and over semantic roles, the pipeline."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from transformers import DataCollatorForTokenClassification, EvalPrediction, Trainer, TrainingArguments, pipeline
+from transformers import DataCollatorForTokenClassification, EvalPrediction, Trainer, pipeline
 
 from hf_elmo import (
     ElmoConfig,
@@ -13,7 +13,9 @@ from hf_elmo import (
     ElmoTokenClassificationPipeline,
     ElmoTokenizer,
     TaggingCollator,
+    arguments_of,
     predict,
+    role_metrics,
     span_metrics,
 )
 from tests.conftest import TINY, random_model
@@ -61,20 +63,12 @@ def test_the_collator_is_that_of_transformers(tokenizer: ElmoTokenizer, side: st
     assert found.keys() == expected.keys()
     for key, value in expected.items():
         assert torch.equal(found[key], value), key
-
-
-@pytest.mark.parametrize("number", [-1, 1])
-def test_the_collator_refuses_a_row_of_other_labels_than_positions(tokenizer: ElmoTokenizer, number: int) -> None:
-    rows = rows_of(tokenizer, 4)
-    positions = len(rows[2]["input_ids"])
-    rows[2]["labels"] = [*rows[2]["labels"], 0][: positions + number]
-    with pytest.raises(ValueError, match=rf"row 2 of the batch has {positions + number} labels for {positions} pos"):
+    rows[2]["labels"] = [*rows[2]["labels"], 0]
+    with pytest.raises(ValueError, match="labels of row 2"):
         TaggingCollator(tokenizer)(rows)
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_the_collator_takes_rows_that_are_padded_already(tokenizer: ElmoTokenizer, side: str) -> None:
-    tokenizer.padding_side = side
+def test_the_collator_takes_rows_that_are_padded_already(tokenizer: ElmoTokenizer) -> None:
     words, labels = zip(*sentences(3), strict=True)
     encoded = tokenizer(list(words), is_split_into_words=True, padding="max_length", max_length=30)
     encoded["labels"] = tokenizer.align_labels(encoded, list(labels))
@@ -101,31 +95,25 @@ def test_a_scheme_is_counted_strictly() -> None:
     prediction = EvalPrediction((np.zeros((1, 2, 5)), tags), labels)
     assert span_metrics(IDS)(prediction)["f1"] == 1.0
     assert span_metrics(IDS, "IOB2")(prediction)["f1"] == 0.0
-    with pytest.raises(ValueError, match="scheme is 'IOB'"):
-        span_metrics(IDS, "IOB")
 
 
-@pytest.mark.parametrize("crf", [False, True])
-@pytest.mark.parametrize("collator", [TaggingCollator, DataCollatorForTokenClassification])
-def test_trainer_learns_to_tag(tmp_path: Path, tokenizer: ElmoTokenizer, crf: bool, collator: type) -> None:
-    model = make(**(CRF if crf else {}), classifier_dropout=0.0, freeze_bilm=False)
-    arguments = TrainingArguments(
-        tmp_path / "runs",
+def test_trainer_learns_to_tag(tmp_path: Path, arguments, tokenizer: ElmoTokenizer) -> None:
+    model = make(**CRF, classifier_dropout=0.0, freeze_bilm=False)
+    settings = arguments(
         max_steps=80,
         per_device_train_batch_size=8,
         learning_rate=0.02,
+        optim="adamw_torch",
+        lr_scheduler_type="linear",
+        max_grad_norm=1.0,
         seed=3,
-        save_strategy="no",
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
         train_sampling_strategy="group_by_length",
     )
     rows = rows_of(tokenizer, 80)
     trainer = Trainer(
         model,
-        arguments,
-        collator(tokenizer),
+        settings,
+        TaggingCollator(tokenizer),
         train_dataset=rows[:64],
         eval_dataset=rows[64:],
         processing_class=tokenizer,
@@ -196,3 +184,81 @@ def test_the_pipeline_takes_words_that_are_split_already() -> None:
     found = found[0] if isinstance(found[0], list) else found
     assert [one["word"] for one in found] == words
     assert [" ".join(words)[one["start"] : one["end"]] for one in found] == words
+
+
+# -- semantic roles ----------------------------------------------------------------------------------------------------
+
+ROLES = ["V", "ARG0", "ARG1", "ARG2", "ARGM-TMP", "AM-DIR", "R-ARG0", "C-ARG1", "C-V"]
+ROLE_TAGS = ["O", *(f"{prefix}-{role}" for role in ROLES for prefix in "BI")]
+ROLE_IDS = dict(enumerate(ROLE_TAGS))
+
+
+def tags(short: str) -> list[str]:
+    """The tags of a line, in which `.` stands for O."""
+    return ["O" if tag == "." else tag for tag in short.split()]
+
+
+@pytest.mark.parametrize(
+    ("short", "expected"),
+    [
+        ("B-ARG1 I-ARG1 B-V . B-C-ARG1 I-C-ARG1 B-C-V", [("ARG1", ((0, 2), (4, 6))), ("V", ((2, 3), (6, 7)))]),
+        ("B-ARG1 B-ARG1 B-C-ARG1", [("ARG1", ((0, 1),)), ("ARG1", ((1, 2), (2, 3)))]),
+        ("B-C-ARG1 . B-C-ARG1", [("ARG1", ((0, 1), (2, 3)))]),  # no argument before: it is one itself
+        ("B-ARG0 B-R-ARG0 . B-V", [("ARG0", ((0, 1),)), ("R-ARG0", ((1, 2),)), ("V", ((3, 4),))]),
+        ("I-ARG0 I-ARG1 I-ARG1 . I-ARG1", [("ARG0", ((0, 1),)), ("ARG1", ((1, 3),)), ("ARG1", ((4, 5),))]),
+        ("", []),
+    ],
+)
+def test_arguments_are_spans_with_their_continuations(short: str, expected: list) -> None:
+    assert arguments_of(tags(short)) == expected
+
+
+# True and predicted tags, and what srl-eval.pl of CoNLL-2005 says of them: arguments found, too many and missed.
+CASES = {
+    "all": ("B-ARG0 B-V B-ARG1 I-ARG1", "B-ARG0 B-V B-ARG1 I-ARG1", (2, 0, 0)),
+    "the verb does not count": ("B-ARG0 B-V .", "B-ARG0 . B-V", (1, 0, 0)),
+    "half a span": ("B-V B-ARG1 I-ARG1", "B-V B-ARG1 .", (0, 1, 1)),
+    "another role": ("B-V B-ARG1", "B-V B-ARG0", (0, 1, 1)),
+    "without its continuation": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V .", (0, 1, 1)),
+    "a continuation of its own": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V B-ARG1", (0, 2, 1)),
+    "with its continuation": ("B-ARG1 B-V B-C-ARG1", "B-ARG1 B-V B-C-ARG1", (1, 0, 0)),
+    "a continuation of nothing": ("B-V . B-ARG1", "B-V . B-C-ARG1", (1, 0, 0)),
+    "a reference": ("B-ARG0 B-R-ARG0 B-V", "B-ARG0 B-ARG0 B-V", (1, 1, 1)),
+    "nothing found": ("B-ARG0 B-V", ". .", (0, 0, 1)),
+    "nothing there": ("B-V .", "B-V B-ARG1", (0, 1, 0)),
+    "of AllenNLP's tests": ("B-ARG0 I-ARG0 B-V B-ARG1 .", "B-ARG0 B-ARG1 B-V B-ARG1 .", (1, 2, 1)),
+}
+
+
+def prediction_of(cases: list[tuple[str, str]], with_logits: bool) -> EvalPrediction:
+    rows = [[[ROLE_TAGS.index(tag) for tag in tags(part)] for part in case] for case in cases]
+    width = max(len(row[0]) for row in rows) + 2
+    labels, found = np.full((2, len(rows), width), -100)
+    for number, (true, predicted) in enumerate(rows):
+        labels[number, 1 : 1 + len(true)] = true  # after <S>
+        found[number, 1 : 1 + len(true)] = predicted
+    logits = np.eye(len(ROLE_TAGS))[np.maximum(found, 0)]
+    return EvalPrediction((np.zeros_like(logits), found) if with_logits else logits, labels)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("with_logits", [True, False])
+def test_counts_are_those_of_the_program_of_conll_2005(case: str, with_logits: bool) -> None:
+    true, predicted, (right, too_many, missed) = CASES[case]
+    found = role_metrics(ROLE_IDS)(prediction_of([(true, predicted)], with_logits))
+    assert found["precision"] == pytest.approx(right / max(1, right + too_many))
+    assert found["recall"] == pytest.approx(right / max(1, right + missed))
+    assert found["f1"] == pytest.approx(2 * right / max(1, 2 * right + too_many + missed))
+
+
+def test_predicates_are_counted_together() -> None:
+    right, too_many, missed = np.sum([case[2] for case in CASES.values()], axis=0)
+    found = role_metrics(ROLE_IDS)(prediction_of([case[:2] for case in CASES.values()], True))
+    assert found["precision"] == pytest.approx(right / (right + too_many))
+    assert found["recall"] == pytest.approx(right / (right + missed))
+
+
+@pytest.mark.parametrize("name", ["E-ARG0", "ARG0", "B-"])
+def test_labels_of_another_scheme_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="id2label"):
+        role_metrics({**ROLE_IDS, 99: name})

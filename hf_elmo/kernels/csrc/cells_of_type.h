@@ -1,13 +1,13 @@
 /* The LSTM cell of one row, and its loops over rows; TYPE is f32 or bf16, the type of the matrix products.
  *
  * Gates are [4 * size] in the order i, f, g, o, before activation. A division takes as long as ten other operations, so
- * several quotients share one. `..._d` is the distance from one direction to the next; rows follow one another.
+ * several quotients share one.
  */
 
 INLINE void JOIN(forward_row, TYPE)(TYPE *gates, const TYPE *recurrent, const float *before, float *cells, TYPE *hidden,
-                                    float before_clip, float cell_clip, long size, int add) {
+                                    float before_clip, float cell_clip, i64 size, int add) {
 #pragma omp simd
-  for (long k = 0; k < size; k++) {
+  for (i64 k = 0; k < size; k++) {
     float i = JOIN(widen, TYPE)(gates[k]), f = JOIN(widen, TYPE)(gates[k + size]);
     float g = JOIN(widen, TYPE)(gates[k + 2 * size]), o = JOIN(widen, TYPE)(gates[k + 3 * size]);
     if (add) {
@@ -31,39 +31,26 @@ INLINE void JOIN(forward_row, TYPE)(TYPE *gates, const TYPE *recurrent, const fl
 
 #ifndef ROWS_ONLY
 
-/* `add`: the gates are the sum of `gates` and `recurrent`, and are written back. */
-INLINE void JOIN(forward_rows, TYPE)(TYPE *gates, long gates_d, const TYPE *recurrent, long recurrent_d,
-                                     const float *before, long before_d, float *cells, long cells_d, TYPE *hidden,
-                                     long hidden_d, float before_clip, float cell_clip, long directions, long rows,
-                                     long size, int threads, int add) {
-  (void)threads; /* without OpenMP */
-#pragma omp parallel for num_threads(threads)
-  for (long n = 0; n < directions * rows; n++) {
-    long d = n / rows, row = n % rows * size;
-    JOIN(forward_row, TYPE)(gates + d * gates_d + 4 * row, recurrent + d * recurrent_d + 4 * row,
-                            before + d * before_d + row, cells + d * cells_d + row, hidden + d * hidden_d + row,
-                            before_clip, cell_clip, size, add);
-  }
+static void JOIN(add_and_forward, TYPE)(const void *data, i64 row, i64 thread) {
+  const struct cells *x = data;
+  i64 cell = row * x->size;
+  (void)thread;
+  JOIN(forward_row, TYPE)((TYPE *)x->gates + 4 * cell, (const TYPE *)x->recurrent + 4 * cell, x->before + cell,
+                          x->cells + cell, (TYPE *)x->hidden + cell, x->before_clip, x->cell_clip, x->size, 1);
 }
 
-void JOIN(cell_forward, TYPE)(TYPE *gates, long gates_d, const TYPE *recurrent, long recurrent_d, const float *before,
-                              long before_d, float *cells, long cells_d, TYPE *hidden, long hidden_d,
-                              float before_clip, float cell_clip, long directions, long rows, long size, int threads) {
-  JOIN(forward_rows, TYPE)(gates, gates_d, recurrent, recurrent_d, before, before_d, cells, cells_d, hidden, hidden_d,
-                           before_clip, cell_clip, directions, rows, size, threads, 1);
-}
-
-void JOIN(cell_infer, TYPE)(TYPE *gates, long gates_d, const TYPE *recurrent, long recurrent_d, const float *before,
-                            long before_d, float *cells, long cells_d, TYPE *hidden, long hidden_d, float before_clip,
-                            float cell_clip, long directions, long rows, long size, int threads) {
-  JOIN(forward_rows, TYPE)(gates, gates_d, recurrent, recurrent_d, before, before_d, cells, cells_d, hidden, hidden_d,
-                           before_clip, cell_clip, directions, rows, size, threads, 0);
+static void JOIN(forward, TYPE)(const void *data, i64 row, i64 thread) {
+  const struct cells *x = data;
+  i64 cell = row * x->size;
+  (void)thread;
+  JOIN(forward_row, TYPE)((TYPE *)x->gates + 4 * cell, NULL, x->before + cell, x->cells + cell,
+                          (TYPE *)x->hidden + cell, x->before_clip, x->cell_clip, x->size, 0);
 }
 
 INLINE void JOIN(backward_row, TYPE)(const TYPE *gate, const float *previous, const float *cell, const TYPE *grad_h,
-                                     float *grad_c, TYPE *grad_gate, float before_clip, float cell_clip, long size) {
+                                     float *grad_c, TYPE *grad_gate, float before_clip, float cell_clip, i64 size) {
 #pragma omp simd
-  for (long k = 0; k < size; k++) {
+  for (i64 k = 0; k < size; k++) {
     float c = cell[k], from_h = JOIN(widen, TYPE)(grad_h[k]);
     float t = tanh_limited(clipped(c, cell_clip)), g = tanh_limited(JOIN(widen, TYPE)(gate[k + 2 * size]));
     float den_t = tanh_denominator(t), den_g = tanh_denominator(g), tanhs = 1.f / (den_t * den_g);
@@ -84,18 +71,18 @@ INLINE void JOIN(backward_row, TYPE)(const TYPE *gate, const float *previous, co
   }
 }
 
-void JOIN(cell_backward, TYPE)(const TYPE *gates, long gates_d, const float *before, long before_d, const float *cells,
-                               long cells_d, const TYPE *grad_hidden, long grad_hidden_d, float *grad_cell,
-                               long grad_cell_d, TYPE *grad_gates, long grad_gates_d, float before_clip,
-                               float cell_clip, long directions, long rows, long size, int threads) {
-  (void)threads;
-#pragma omp parallel for num_threads(threads)
-  for (long n = 0; n < directions * rows; n++) {
-    long d = n / rows, row = n % rows * size;
-    JOIN(backward_row, TYPE)(gates + d * gates_d + 4 * row, before + d * before_d + row, cells + d * cells_d + row,
-                             grad_hidden + d * grad_hidden_d + row, grad_cell + d * grad_cell_d + row,
-                             grad_gates + d * grad_gates_d + 4 * row, before_clip, cell_clip, size);
-  }
+static void JOIN(backward, TYPE)(const void *data, i64 row, i64 thread) {
+  const struct cells *x = data;
+  i64 cell = row * x->size;
+  (void)thread;
+  JOIN(backward_row, TYPE)((const TYPE *)x->gates + 4 * cell, x->before + cell, x->cells + cell,
+                           (const TYPE *)x->hidden + cell, x->grad_cell + cell, (TYPE *)x->grad_gates + 4 * cell,
+                           x->before_clip, x->cell_clip, x->size);
 }
+
+void JOIN(cell_forward, TYPE)(const struct cells *x) {
+  share_evenly(x->recurrent ? JOIN(add_and_forward, TYPE) : JOIN(forward, TYPE), x, x->rows, x->threads);
+}
+void JOIN(cell_backward, TYPE)(const struct cells *x) { share_evenly(JOIN(backward, TYPE), x, x->rows, x->threads); }
 
 #endif

@@ -5,12 +5,16 @@
  * so blocks are the outer loop.
  */
 #include <stdlib.h>
+#ifdef _WIN32
+#include <malloc.h>
+#endif
 
 #include "elmo.h"
+#include "threads.h"
 
-typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef int32_t bits __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef uint16_t starts __attribute__((vector_size(2 * LANES), aligned(2)));
+typedef int32_t integers __attribute__((vector_size(4 * VECTOR), aligned(4)));
+typedef uint16_t starts __attribute__((vector_size(2 * VECTOR), aligned(2)));
+typedef vector lanes[VECTORS];
 
 /* Inlined for each width of the published filters: their inner loops are unrolled. */
 #define WITH_WIDTH(WIDTH, FUNCTION, ...) \
@@ -27,162 +31,214 @@ typedef uint16_t starts __attribute__((vector_size(2 * LANES), aligned(2)));
 
 /* The last place where a window of a word begins. Windows of padding alone are equal: the first of them is as good as
    all. */
-INLINE long last_window(const struct work *work, long word, long width) {
-  long last = work->characters - width;
+INLINE i64 last_window(const struct work *work, i64 word, i64 width) {
+  i64 last = work->characters - width;
   return last < work->lengths[word] ? last : work->lengths[word];
 }
 
 /* maxima [n][filters]: the largest window of each word; NaN counts as the largest, unless all tables are `finite`. With
    `keep`, windows [n][filters] says where the maximum begins, the first of equals. */
-INLINE void block_maxima(const struct work *work, long block, const lanes *table, float *maxima, uint16_t *windows,
-                         int keep, int finite, long width) {
-  long first = work->firsts[block], count = work->counts[block];
-  for (long word = 0; word < work->n; word++) {
+INLINE void block_maxima(const struct work *work, i64 block, const lanes *table, float *maxima, uint16_t *windows,
+                         int keep, int finite, i64 width) {
+  i64 first = work->firsts[block], count = work->counts[block];
+  for (i64 word = 0; word < work->n; word++) {
     const uint16_t *character = work->words + word * work->characters;
-    long last = last_window(work, word, width);
-    lanes best = (lanes){0} - INFINITY;
-    bits window = (bits){0};
-    for (long start = 0; start <= last; start++) {
-      lanes sum = table[character[start] * width];
-      for (long k = 1; k < width; k++) sum += table[character[start + k] * width + k];
-      bits larger = finite ? sum > best : (sum > best) | (sum != sum);
-      best = (lanes)(((bits)sum & larger) | ((bits)best & ~larger));
-      if (keep) window = (((bits){0} + (int32_t)start) & larger) | (window & ~larger);
-    }
-    memcpy(maxima + word * work->filters + first, &best, 4 * count);
+    i64 last = last_window(work, word, width);
+    lanes best;
+    integers window[VECTORS];
+    for (int v = 0; v < VECTORS; v++) best[v] = (vector){0} - INFINITY, window[v] = (integers){0};
+    for (i64 start = 0; start <= last; start++)
+      for (int v = 0; v < VECTORS; v++) {
+        vector sum = table[character[start] * width][v];
+        for (i64 k = 1; k < width; k++) sum += table[character[start + k] * width + k][v];
+        integers larger = finite ? sum > best[v] : (sum > best[v]) | (sum != sum);
+        best[v] = (vector)(((integers)sum & larger) | ((integers)best[v] & ~larger));
+        if (keep) window[v] = (((integers){0} + (int32_t)start) & larger) | (window[v] & ~larger);
+      }
+    memcpy(maxima + word * work->filters + first, best, 4 * count);
     if (keep) {
-      starts narrow = __builtin_convertvector(window, starts);
-      memcpy(windows + word * work->filters + first, &narrow, 2 * count);
+      starts narrow[VECTORS];
+      for (int v = 0; v < VECTORS; v++) narrow[v] = __builtin_convertvector(window[v], starts);
+      memcpy(windows + word * work->filters + first, narrow, 2 * count);
     }
   }
 }
 
-/* tables [vocabulary][width][LANES], one block after the other; finite: all of their numbers are */
-void character_maxima(const struct work *work, const float *tables, const int64_t *places, float *maxima, int finite,
-                      int threads) {
-  (void)threads; /* without OpenMP */
-#pragma omp parallel for num_threads(threads) schedule(dynamic)
-  for (long block = 0; block < work->blocks; block++) {
-    const lanes *table = (const lanes *)(tables + places[block]);
-    if (finite)
-      WITH_WIDTH(work->widths[block], block_maxima, work, block, table, maxima, NULL, 0, 1)
-    else
-      WITH_WIDTH(work->widths[block], block_maxima, work, block, table, maxima, NULL, 0, 0)
-  }
+/* What the functions below share out among threads, by blocks. */
+struct blocks {
+  const struct work *work;
+  const float *tables; /* [vocabulary][width][LANES], one block after the other */
+  const i64 *places;   /* where each begins */
+  int finite;
+  const float *embedding, **weights, **biases; /* what tables are made from */
+  i64 size;
+  float *maxima;
+  uint16_t *windows;
+  const float *grads;
+  float *grad_embeddings, **grad_weights, **grad_biases;
+  _Atomic i64 *failed; /* counts the blocks that found no memory */
+};
+
+static void maxima_of_block(const void *data, i64 block, i64 thread) {
+  const struct blocks *x = data;
+  const lanes *table = (const lanes *)(x->tables + x->places[block]);
+  (void)thread;
+  if (x->finite)
+    WITH_WIDTH(x->work->widths[block], block_maxima, x->work, block, table, x->maxima, NULL, 0, 1)
+  else
+    WITH_WIDTH(x->work->widths[block], block_maxima, x->work, block, table, x->maxima, NULL, 0, 0)
 }
 
-static lanes *allocate(long numbers) { return aligned_alloc(64, (4 * numbers + 63) / 64 * 64); }
+/* finite: all numbers of the tables are */
+void character_maxima(const struct work *work, const float *tables, const i64 *places, float *maxima, int finite,
+                      int threads) {
+  struct blocks x = {.work = work, .tables = tables, .places = places, .maxima = maxima, .finite = finite};
+  share_in_order(maxima_of_block, &x, work->blocks, threads);
+}
+
+#ifdef _WIN32
+static lanes *allocate(i64 numbers) { return _aligned_malloc(4 * numbers, 64); }
+static void release(lanes *memory) { _aligned_free(memory); }
+#else
+static lanes *allocate(i64 numbers) { return aligned_alloc(64, (4 * numbers + 63) / 64 * 64); }
+static void release(lanes *memory) { free(memory); }
+#endif
 
 /* weight [count][size][width] as [width][size][LANES], lanes without a filter zero */
-static lanes *spread(const float *weight, long size, long width, long count) {
-  lanes *columns = allocate(width * size * LANES);
+static lanes *spread(const float *weight, i64 size, i64 width, i64 count) {
+  float *columns = (float *)allocate(width * size * LANES);
   if (!columns) return NULL;
   memset(columns, 0, 4 * width * size * LANES);
-  for (long lane = 0; lane < count; lane++)
-    for (long c = 0; c < size; c++)
-      for (long k = 0; k < width; k++) columns[k * size + c][lane] = weight[(lane * size + c) * width + k];
-  return columns;
+  for (i64 lane = 0; lane < count; lane++)
+    for (i64 c = 0; c < size; c++)
+      for (i64 k = 0; k < width; k++) columns[(k * size + c) * LANES + lane] = weight[(lane * size + c) * width + k];
+  return (lanes *)columns;
 }
 
-static void make_table(const float *embedding, long vocabulary, long size, long width, const lanes *columns,
-                       const lanes *bias, lanes *table) {
-  for (long v = 0; v < vocabulary; v++)
-    for (long k = 0; k < width; k++) {
-      lanes sum = k ? (lanes){0} : *bias;
-      for (long c = 0; c < size; c++) sum += embedding[v * size + c] * columns[k * size + c];
-      table[v * width + k] = sum;
+static void make_table(const float *embedding, i64 vocabulary, i64 size, i64 width, const lanes *columns,
+                       const vector *bias, lanes *table) {
+  for (i64 row = 0; row < vocabulary; row++)
+    for (i64 k = 0; k < width; k++) {
+      lanes sum;
+      for (int v = 0; v < VECTORS; v++) sum[v] = k ? (vector){0} : bias[v];
+      for (i64 c = 0; c < size; c++)
+        for (int v = 0; v < VECTORS; v++) sum[v] += embedding[row * size + c] * columns[k * size + c][v];
+      memcpy(table[row * width + k], sum, sizeof sum);
     }
+}
+
+static void windows_of_block(const void *data, i64 block, i64 thread) {
+  const struct blocks *x = data;
+  const struct work *work = x->work;
+  i64 width = work->widths[block], count = work->counts[block];
+  lanes *table = allocate(work->vocabulary * width * LANES);
+  lanes *columns = spread(x->weights[block], x->size, width, count);
+  (void)thread;
+  if (table && columns) {
+    lanes bias;
+    memset(bias, 0, sizeof bias);
+    memcpy(bias, x->biases[block], 4 * count);
+    make_table(x->embedding, work->vocabulary, x->size, width, columns, bias, table);
+    WITH_WIDTH(width, block_maxima, work, block, table, x->maxima, x->windows, 1, 0)
+  } else
+    ++*x->failed;
+  release(table);
+  release(columns);
 }
 
 /* As character_maxima, of embedding [vocabulary][size] and each block's weights [count][size][width] and biases.
    Returns how many blocks found no memory. */
-long character_windows(const struct work *work, const float *embedding, long size, const float **weights,
-                       const float **biases, float *maxima, uint16_t *windows, int threads) {
-  long failed = 0;
-  (void)threads;
-#pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(+ : failed)
-  for (long block = 0; block < work->blocks; block++) {
-    long width = work->widths[block], count = work->counts[block];
-    lanes *table = allocate(work->vocabulary * width * LANES), *columns = spread(weights[block], size, width, count);
-    if (table && columns) {
-      lanes bias = {0};
-      memcpy(&bias, biases[block], 4 * count);
-      make_table(embedding, work->vocabulary, size, width, columns, &bias, table);
-      WITH_WIDTH(width, block_maxima, work, block, table, maxima, windows, 1, 0)
-    } else
-      failed++;
-    free(table);
-    free(columns);
-  }
+i64 character_windows(const struct work *work, const float *embedding, i64 size, const float **weights,
+                      const float **biases, float *maxima, uint16_t *windows, int threads) {
+  _Atomic i64 failed = 0;
+  struct blocks x = {.work = work, .embedding = embedding, .size = size, .weights = weights, .biases = biases,
+                     .maxima = maxima, .windows = windows, .failed = &failed};
+  share_in_order(windows_of_block, &x, work->blocks, threads);
   return failed;
 }
 
 /* Add the gradient of a block's maxima to that of its table: only the window of a maximum has one. */
-INLINE void add_to_table(const struct work *work, long block, const float *grads, const uint16_t *windows,
-                         lanes *grad_table, long width) {
-  long first = work->firsts[block], count = work->counts[block];
-  for (long word = 0; word < work->n; word++) {
+INLINE void add_to_table(const struct work *work, i64 block, const float *grads, const uint16_t *windows,
+                         lanes *grad_table, i64 width) {
+  i64 first = work->firsts[block], count = work->counts[block];
+  for (i64 word = 0; word < work->n; word++) {
     const uint16_t *character = work->words + word * work->characters;
-    long last = last_window(work, word, width), place = word * work->filters + first;
-    lanes grad = {0};
-    starts narrow = {0};
-    memcpy(&grad, grads + place, 4 * count);
-    memcpy(&narrow, windows + place, 2 * count);
+    i64 last = last_window(work, word, width), place = word * work->filters + first;
+    lanes grad;
+    starts narrow[VECTORS];
+    memset(grad, 0, sizeof grad), memset(narrow, 0, sizeof narrow);
+    memcpy(grad, grads + place, 4 * count), memcpy(narrow, windows + place, 2 * count);
     __builtin_prefetch(grads + place + 8 * work->filters); /* rows are far apart */
     __builtin_prefetch(windows + place + 8 * work->filters);
-    bits window = __builtin_convertvector(narrow, bits);
-    for (long start = 0; start <= last; start++) {
-      lanes here = (lanes)((bits)grad & (window == (bits){0} + (int32_t)start));
-      for (long k = 0; k < width; k++) grad_table[character[start + k] * width + k] += here;
-    }
+    integers window[VECTORS];
+    for (int v = 0; v < VECTORS; v++) window[v] = __builtin_convertvector(narrow[v], integers);
+    for (i64 start = 0; start <= last; start++)
+      for (int v = 0; v < VECTORS; v++) {
+        vector here = (vector)((integers)grad[v] & (window[v] == (integers){0} + (int32_t)start));
+        for (i64 k = 0; k < width; k++) grad_table[character[start + k] * width + k][v] += here;
+      }
   }
 }
 
 /* The gradients of what make_table reads, from that of the table. */
-static void table_gradients(const float *embedding, long vocabulary, long size, long width, long count,
+static void table_gradients(const float *embedding, i64 vocabulary, i64 size, i64 width, i64 count,
                             const lanes *columns, const lanes *grad_table, float *grad_embedding, float *grad_weight,
                             float *grad_bias) {
-  lanes bias = {0};
-  for (long v = 0; v < vocabulary; v++) {
-    bias += grad_table[v * width];
-    for (long c = 0; c < size; c++) {
-      lanes sum = {0};
-      for (long k = 0; k < width; k++) sum += grad_table[v * width + k] * columns[k * size + c];
+  float bias[LANES] = {0};
+  for (i64 row = 0; row < vocabulary; row++) {
+    const float *of_first = (const float *)grad_table[row * width];
+    for (i64 lane = 0; lane < LANES; lane++) bias[lane] += of_first[lane];
+    for (i64 c = 0; c < size; c++) {
+      lanes sum;
+      memset(sum, 0, sizeof sum);
+      for (i64 k = 0; k < width; k++)
+        for (int v = 0; v < VECTORS; v++) sum[v] += grad_table[row * width + k][v] * columns[k * size + c][v];
       float total = 0;
-      for (long lane = 0; lane < LANES; lane++) total += sum[lane];
-      grad_embedding[v * size + c] = total;
+      for (int lane = 0; lane < LANES; lane++) total += sum[lane / VECTOR][lane % VECTOR];
+      grad_embedding[row * size + c] = total;
     }
   }
-  memcpy(grad_bias, &bias, 4 * count);
-  for (long k = 0; k < width; k++)
-    for (long c = 0; c < size; c++) {
-      lanes sum = {0};
-      for (long v = 0; v < vocabulary; v++) sum += embedding[v * size + c] * grad_table[v * width + k];
-      for (long lane = 0; lane < count; lane++) grad_weight[(lane * size + c) * width + k] = sum[lane];
+  memcpy(grad_bias, bias, 4 * count);
+  for (i64 k = 0; k < width; k++)
+    for (i64 c = 0; c < size; c++) {
+      lanes sum;
+      float sums[LANES];
+      memset(sum, 0, sizeof sum);
+      for (i64 row = 0; row < vocabulary; row++)
+        for (int v = 0; v < VECTORS; v++) sum[v] += embedding[row * size + c] * grad_table[row * width + k][v];
+      memcpy(sums, sum, sizeof sum);
+      for (i64 lane = 0; lane < count; lane++) grad_weight[(lane * size + c) * width + k] = sums[lane];
     }
+}
+
+static void gradients_of_block(const void *data, i64 block, i64 thread) {
+  const struct blocks *x = data;
+  const struct work *work = x->work;
+  i64 width = work->widths[block], count = work->counts[block], numbers = work->vocabulary * width * LANES;
+  lanes *grad_table = allocate(numbers), *columns = spread(x->weights[block], x->size, width, count);
+  (void)thread;
+  if (grad_table && columns) {
+    memset(grad_table, 0, 4 * numbers);
+    WITH_WIDTH(width, add_to_table, work, block, x->grads, x->windows, grad_table)
+    table_gradients(x->embedding, work->vocabulary, x->size, width, count, columns, grad_table,
+                    x->grad_embeddings + block * work->vocabulary * x->size, x->grad_weights[block],
+                    x->grad_biases[block]);
+  } else
+    ++*x->failed;
+  release(grad_table);
+  release(columns);
 }
 
 /* The gradients of what character_windows reads, from that of maxima. grad_embeddings [blocks][vocabulary][size] are
    one for each block, so that their sum does not depend on the number of threads. Returns how many blocks found no
    memory. */
-long character_gradients(const struct work *work, const float *embedding, long size, const float **weights,
-                         const float *grads, const uint16_t *windows, float *grad_embeddings, float **grad_weights,
-                         float **grad_biases, int threads) {
-  long failed = 0;
-  (void)threads;
-#pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(+ : failed)
-  for (long block = 0; block < work->blocks; block++) {
-    long width = work->widths[block], count = work->counts[block], numbers = work->vocabulary * width * LANES;
-    lanes *grad_table = allocate(numbers), *columns = spread(weights[block], size, width, count);
-    if (grad_table && columns) {
-      memset(grad_table, 0, 4 * numbers);
-      WITH_WIDTH(width, add_to_table, work, block, grads, windows, grad_table)
-      table_gradients(embedding, work->vocabulary, size, width, count, columns, grad_table,
-                      grad_embeddings + block * work->vocabulary * size, grad_weights[block], grad_biases[block]);
-    } else
-      failed++;
-    free(grad_table);
-    free(columns);
-  }
+i64 character_gradients(const struct work *work, const float *embedding, i64 size, const float **weights,
+                        const float *grads, uint16_t *windows, float *grad_embeddings, float **grad_weights,
+                        float **grad_biases, int threads) {
+  _Atomic i64 failed = 0;
+  struct blocks x = {.work = work, .embedding = embedding, .size = size, .weights = weights, .grads = grads,
+                     .windows = windows, .grad_embeddings = grad_embeddings, .grad_weights = grad_weights,
+                     .grad_biases = grad_biases, .failed = &failed};
+  share_in_order(gradients_of_block, &x, work->blocks, threads);
   return failed;
 }

@@ -1,6 +1,7 @@
 /* What every source here shares: number types, and the functions of a cell.
  *
- * Types: f32 is float; bf16 is bfloat16, the upper half of a float's bits. Sums and cells are float32 in either.
+ * Types: f32 is float; bf16 is bfloat16, the upper half of a float's bits. Sums and cells are float32 in either. Sizes
+ * are i64: a long of Windows has 32 bits.
  */
 #ifndef ELMO_H
 #define ELMO_H
@@ -9,13 +10,26 @@
 #include <stdint.h>
 #include <string.h>
 
-/* How blocks of weights and tables are laid out: Python lays them out (structs.py), and native.py compares. */
+/* How blocks of weights and tables are laid out: Python lays them out (native.py), and a test compares. */
 enum { LANES = 16 }; /* numbers side by side */
 enum { FUSED_ROWS = 16, FUSED_COLUMNS = 4 * LANES, FUSED_DEPTH = 32 }; /* of a product in fused.c */
 enum { PRODUCT_COLUMNS = 4 * LANES }; /* of a block of weights in product.c */
 
+typedef int64_t i64;
 typedef float f32;
 typedef uint16_t bf16;
+
+/* A vector of the processor: LANES numbers are VECTORS of them. gcc takes wider ones apart into single numbers. */
+#ifdef __AVX512F__
+enum { VECTOR = 16 };
+#elif defined __AVX__
+enum { VECTOR = 8 };
+#else
+enum { VECTOR = 4 };
+#endif
+enum { VECTORS = LANES / VECTOR };
+typedef float vector __attribute__((vector_size(4 * VECTOR), aligned(4)));
+typedef uint32_t bits __attribute__((vector_size(4 * VECTOR), aligned(4)));
 
 /* name ## _ ## suffix, both expanded first */
 #define JOIN_EXPANDED(name, suffix) name##_##suffix
@@ -23,29 +37,29 @@ typedef uint16_t bf16;
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* The arguments that Python fills in: each is a ctypes.Structure of the same name there, and native.py compares sizes. */
+/* Arguments that Python fills in: each is a ctypes.Structure in native.py, and a test compares their sizes. */
 
-/* A layer of the biLM, all directions, for fused.c: cpu_fused.py. */
+/* A layer of the biLM, all directions, for fused.c: lstm_c.py. */
 struct layer {
   const void *const *inputs, *const *weights, *const *weight_hr; /* of each direction */
   const float *const *biases;
   void *const *outputs;
   const float *hidden; /* [directions][rows][size] */
   float *cell;         /* [directions][rows][cells] */
-  const int64_t *sizes; /* rows of each step, never rising */
+  const i64 *sizes; /* rows of each step, never rising */
   char *scratch;
-  long scratch_bytes, steps, directions, rows, group, input, size, cells;
+  i64 scratch_bytes, steps, directions, rows, group, input, size, cells;
   float cell_clip, proj_clip;
   int threads;
 };
 
-/* The same for a small batch, for small_batch.c: cpu_small_batch.py. */
+/* The same for a small batch, for small_batch.c: lstm_c.py. */
 struct small_batch {
-  const void *const *gates, *const *weight_hh, *const *weight_hr; /* of each direction; gates: the input half, and bias */
+  const void *const *gates, *const *weight_hh, *const *weight_hr; /* of each direction; gates: input half and bias */
   void *const *outputs;
   float *hidden, *cell, *cell_outputs; /* [directions][rows][...] */
-  const int64_t *sizes;                /* rows of each step, never rising */
-  long steps, directions, rows, cells, size;
+  const i64 *sizes;                /* rows of each step, never rising */
+  i64 steps, directions, rows, cells, size;
   float before_clip, cell_clip, proj_clip; /* on the cell before the first step, on later cells, on the projection */
   int threads;
 };
@@ -54,9 +68,23 @@ struct small_batch {
    character_tables.py. */
 struct work {
   const uint16_t *words;  /* [n][characters] */
-  const int64_t *lengths; /* of the words, padding left out */
-  long n, characters, vocabulary, filters, blocks;
-  const int64_t *firsts, *counts, *widths; /* of each block: its first filter, how many it has, their width */
+  const i64 *lengths; /* of the words, padding left out */
+  i64 n, characters, vocabulary, filters, blocks;
+  const i64 *firsts, *counts, *widths; /* of each block: its first filter, how many it has, their width */
+};
+
+/* A step of the cell or its gradient, as the functions of cells.py describe it, for cells.c: cells.py. */
+struct cells {
+  void *gates; /* [rows][4 * size] */
+  const void *recurrent; /* NULL, or what is added to the gates */
+  const float *before; /* [rows][size] */
+  float *cells; /* [rows][size] */
+  void *hidden; /* [rows][size], or its gradient */
+  float *grad_cell; /* [rows][size] */
+  void *grad_gates; /* [rows][4 * size] */
+  i64 rows, size;
+  float before_clip, cell_clip;
+  int threads;
 };
 
 INLINE float widen_f32(f32 x) { return x; }

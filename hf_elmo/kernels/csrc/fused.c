@@ -70,7 +70,7 @@ INLINE lanes next_cells(const float *gates, float *cells, float clip, const int 
 
 /* Asks for lines of the memory at x, the weights of a later product. Few at a time, between other instructions: many at
    once fill the buffers that loads need as well. */
-INLINE void fetch(const void *x, long line, long end) {
+INLINE void fetch(const void *x, i64 line, i64 end) {
   for (; line < end; line++) _mm_prefetch((const char *)x + 64 * line, _MM_HINT_T1);
 }
 

@@ -5,7 +5,7 @@
  */
 
 /* Writes LANES numbers of a row where products find them. */
-INLINE void JOIN(put, KIND)(OPERAND *tiles, long depth, long row, long column, lanes x) {
+INLINE void JOIN(put, KIND)(OPERAND *tiles, i64 depth, i64 row, i64 column, lanes x) {
   OPERAND *place = tiles + (row / ROWS * depth + column / DEPTH * DEPTH) * PARTS * ROWS;
   place += row % ROWS * DEPTH + column % DEPTH;
   JOIN(store, OPERAND)(place, x);
@@ -17,10 +17,10 @@ struct JOIN(cells, KIND) {
   const float *gates;
   float *cells, clip;
   OPERAND *outputs;
-  long rows, row, column, depth;
+  i64 rows, row, column, depth;
 };
 
-INLINE void JOIN(compute, KIND)(const struct JOIN(cells, KIND) *x, long row, long end) {
+INLINE void JOIN(compute, KIND)(const struct JOIN(cells, KIND) *x, i64 row, i64 end) {
   for (end = end < x->rows ? end : x->rows; row < end; row++)
     JOIN(put, KIND)(x->outputs, x->depth, x->row + row, x->column,
                     next_cells(x->gates + row * COLUMNS, x->cells + row * LANES, x->clip, EXACT));
@@ -32,18 +32,18 @@ INLINE void JOIN(compute, KIND)(const struct JOIN(cells, KIND) *x, long row, lon
 #ifdef TILES
 
 INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
-                                 long bias_step, long rows, long depth, const struct JOIN(cells, KIND) *cells,
-                                 long part, long parts) {
+                                 i64 bias_step, i64 rows, i64 depth, const struct JOIN(cells, KIND) *cells,
+                                 i64 part, i64 parts) {
   const float *from = bias ? bias : sums;
-  long column = bias ? bias_step : LANES, next = bias ? 0 : 4 * COLUMNS, lines[5];
+  i64 column = bias ? bias_step : LANES, next = bias ? 0 : 4 * COLUMNS, lines[5];
   (void)rows;
-  for (long k = 0; k < 5; k++) lines[k] = PARTS * COLUMNS * (4 * part + k) / (4 * parts);
+  for (i64 k = 0; k < 5; k++) lines[k] = PARTS * COLUMNS * (4 * part + k) / (4 * parts);
   __asm__ volatile("" ::: "memory"); /* compilers do not know what tile loads read */
   _tile_loadd(0, from, next);
   _tile_loadd(1, from + column, next);
   _tile_loadd(2, from + 2 * column, next);
   _tile_loadd(3, from + 3 * column, next);
-  for (long k = 0; k < depth; k++, tile += PARTS * ROWS * DEPTH, weights += PARTS * COLUMNS * DEPTH) {
+  for (i64 k = 0; k < depth; k++, tile += PARTS * ROWS * DEPTH, weights += PARTS * COLUMNS * DEPTH) {
     const OPERAND *ahead = weights + AT_ONCE * PARTS * COLUMNS * DEPTH;
     PRODUCTS
     JOIN(compute, KIND)(cells, ROWS * k / AT_ONCE, ROWS * (k + 1) / AT_ONCE);
@@ -58,12 +58,12 @@ INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const OPERAND
 #else
 
 INLINE void JOIN(rows, KIND)(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
-                             long bias_step, long depth, const int rows, long line, long end) {
+                             i64 bias_step, i64 depth, const int rows, i64 line, i64 end) {
   lanes sum[6][4];
   for (int r = 0; r < rows; r++)
     for (int g = 0; g < 4; g++) sum[r][g] = load_f32(bias ? bias + g * bias_step : sums + r * COLUMNS + g * LANES);
   for (; depth > 0; depth--, tile += ROWS * DEPTH, weights += COLUMNS * DEPTH)
-    for (long k = 0; k < DEPTH / PAIR; k++) {
+    for (i64 k = 0; k < DEPTH / PAIR; k++) {
       if (line + k < end) fetch(weights + AT_ONCE * COLUMNS * DEPTH, line + k, line + k + 1);
       for (int r = 0; r < rows; r++)
         for (int g = 0; g < 4; g++)
@@ -75,18 +75,18 @@ INLINE void JOIN(rows, KIND)(float *sums, const OPERAND *tile, const OPERAND *we
 
 /* The sums of six or five rows fit into the registers. */
 static void JOIN(six_rows, KIND)(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
-                                 long bias_step, long depth, long line, long end) {
+                                 i64 bias_step, i64 depth, i64 line, i64 end) {
   JOIN(rows, KIND)(sums, tile, weights, bias, bias_step, depth, 6, line, end);
 }
 static void JOIN(five_rows, KIND)(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
-                                  long bias_step, long depth) {
+                                  i64 bias_step, i64 depth) {
   JOIN(rows, KIND)(sums, tile, weights, bias, bias_step, depth, 5, 0, 0);
 }
 
 static inline void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
-                                        long bias_step, long rows, long depth, const struct JOIN(cells, KIND) *cells,
-                                        long part, long parts) {
-  long lines = COLUMNS * DEPTH * (long)sizeof(OPERAND) / 64;
+                                        i64 bias_step, i64 rows, i64 depth, const struct JOIN(cells, KIND) *cells,
+                                        i64 part, i64 parts) {
+  i64 lines = COLUMNS * DEPTH * (i64)sizeof(OPERAND) / 64;
   JOIN(six_rows, KIND)(sums, tile, weights, bias, bias_step, depth, lines * part / parts, lines * (part + 1) / parts);
   if (rows > 6) JOIN(five_rows, KIND)(sums + 6 * COLUMNS, tile + 6 * DEPTH, weights, bias, bias_step, depth);
   if (rows > 11) JOIN(five_rows, KIND)(sums + 11 * COLUMNS, tile + 11 * DEPTH, weights, bias, bias_step, depth);
@@ -99,14 +99,14 @@ static inline void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const 
    of the 16 rows before are computed: `waiting`, which is those of the last 16 rows in the end. Without `waiting` there
    are none. */
 static void JOIN(block, KIND)(float *sums, const OPERAND *tiles, const OPERAND *weights, const float *bias,
-                              long bias_step, long rows, long depth, struct JOIN(cells, KIND) *waiting, float *cells,
-                              long column) {
+                              i64 bias_step, i64 rows, i64 depth, struct JOIN(cells, KIND) *waiting, float *cells,
+                              i64 column) {
   static const struct JOIN(cells, KIND) none;
-  long steps = depth / DEPTH, chunks = (steps + AT_ONCE - 1) / AT_ONCE, size = PARTS * DEPTH;
-  for (long chunk = 0; chunk < chunks; chunk++) {
-    long first = chunk * AT_ONCE, count = steps - first < AT_ONCE ? steps - first : AT_ONCE;
+  i64 steps = depth / DEPTH, chunks = (steps + AT_ONCE - 1) / AT_ONCE, size = PARTS * DEPTH;
+  for (i64 chunk = 0; chunk < chunks; chunk++) {
+    i64 first = chunk * AT_ONCE, count = steps - first < AT_ONCE ? steps - first : AT_ONCE;
     int ends = waiting && chunk == chunks - 1;
-    for (long row = 0; row < rows; row += ROWS) {
+    for (i64 row = 0; row < rows; row += ROWS) {
       float *own = sums + row * COLUMNS;
       JOIN(multiply, KIND)(own, tiles + (row * steps + first * ROWS) * size, weights + first * COLUMNS * size,
                            chunk ? NULL : bias, bias_step, rows - row, count, ends ? waiting : &none, row / ROWS,
@@ -120,23 +120,23 @@ static void JOIN(block, KIND)(float *sums, const OPERAND *tiles, const OPERAND *
 }
 
 /* Bytes that a group of rows needs. */
-long JOIN(scratch, KIND)(long rows, long input, long size, long cells) {
+i64 JOIN(scratch, KIND)(i64 rows, i64 input, i64 size, i64 cells) {
   rows = (rows + ROWS - 1) / ROWS * ROWS;
-  return rows * ((long)sizeof(OPERAND) * PARTS * (input + size + cells) + 4 * (cells + 2 * COLUMNS));
+  return rows * ((i64)sizeof(OPERAND) * PARTS * (input + size + cells) + 4 * (cells + 2 * COLUMNS));
 }
 
 /* Where a group's operands, cells and sums lie in its scratch. */
 struct JOIN(group, KIND) {
   OPERAND *both, *cell_outputs; /* word and hidden state side by side; what the projection reads */
   float *cell, *sums;           /* [cells / LANES][all_rows][LANES]; two blocks of [all_rows][COLUMNS] */
-  long all_rows, depth;
+  i64 all_rows, depth;
 };
 
 /* The cells of all rows of one step, from their gates. */
-static void JOIN(step, KIND)(const struct layer *x, long d, long now, const struct JOIN(group, KIND) *group) {
+static void JOIN(step, KIND)(const struct layer *x, i64 d, i64 now, const struct JOIN(group, KIND) *group) {
   const OPERAND *weights = x->weights[d];
   struct JOIN(cells, KIND) waiting = {.outputs = group->cell_outputs, .depth = x->cells, .clip = x->cell_clip};
-  for (long k = 0; k < x->cells; k += LANES) {
+  for (i64 k = 0; k < x->cells; k += LANES) {
     float *gates = group->sums + k / LANES % 2 * group->all_rows * COLUMNS; /* those before may still wait */
     JOIN(block, KIND)(gates, group->both, weights + 4 * k * group->depth * PARTS, x->biases[d] + k, x->cells, now,
                       group->depth, &waiting, group->cell + k * group->all_rows, k);
@@ -145,15 +145,15 @@ static void JOIN(step, KIND)(const struct layer *x, long d, long now, const stru
 }
 
 /* The projection of all rows of one step: outputs, and the state of the next step. */
-static void JOIN(project, KIND)(const struct layer *x, long d, long now, TYPE *outputs,
+static void JOIN(project, KIND)(const struct layer *x, i64 d, i64 now, TYPE *outputs,
                                 const struct JOIN(group, KIND) *group) {
   static const float no_bias[LANES];
   const OPERAND *weight_hr = x->weight_hr[d];
-  for (long k = 0; k < x->size; k += COLUMNS) {
+  for (i64 k = 0; k < x->size; k += COLUMNS) {
     JOIN(block, KIND)(group->sums, group->cell_outputs, weight_hr + k * x->cells * PARTS, no_bias, 0, now, x->cells,
                       NULL, NULL, 0);
-    for (long row = 0; row < now; row++)
-      for (long n = 0; n < COLUMNS; n += LANES) {
+    for (i64 row = 0; row < now; row++)
+      for (i64 n = 0; n < COLUMNS; n += LANES) {
         lanes h = clip_lanes(load_f32(group->sums + row * COLUMNS + n), x->proj_clip);
         JOIN(store, TYPE)(outputs + row * x->size + k + n, h);
         JOIN(put, KIND)(group->both, group->depth, row, x->input + k + n, h);
@@ -162,7 +162,7 @@ static void JOIN(project, KIND)(const struct layer *x, long d, long now, TYPE *o
 }
 
 /* All steps of the rows from `first` on. */
-static void JOIN(rows_to_the_end, KIND)(const struct layer *x, long d, long first, long rows, char *scratch) {
+static void JOIN(rows_to_the_end, KIND)(const struct layer *x, i64 d, i64 first, i64 rows, char *scratch) {
   struct JOIN(group, KIND) group = {.all_rows = (rows + ROWS - 1) / ROWS * ROWS, .depth = x->input + x->size};
   group.both = (OPERAND *)scratch, group.cell_outputs = group.both + group.all_rows * group.depth * PARTS;
   group.cell = (float *)(group.cell_outputs + group.all_rows * x->cells * PARTS);
@@ -172,39 +172,40 @@ static void JOIN(rows_to_the_end, KIND)(const struct layer *x, long d, long firs
   TYPE *outputs = (TYPE *)x->outputs[d] + first * x->size;
   const float *hidden = x->hidden + (d * x->rows + first) * x->size;
   float *state = x->cell + (d * x->rows + first) * x->cells;
-  for (long row = 0; row < rows; row++) {
-    for (long k = 0; k < x->size; k += LANES)
+  for (i64 row = 0; row < rows; row++) {
+    for (i64 k = 0; k < x->size; k += LANES)
       JOIN(put, KIND)(group.both, group.depth, row, x->input + k, load_f32(hidden + row * x->size + k));
-    for (long k = 0; k < x->cells; k += LANES)
+    for (i64 k = 0; k < x->cells; k += LANES)
       store_f32(group.cell + k * group.all_rows + row * LANES, load_f32(state + row * x->cells + k));
   }
-  for (long t = 0; t < x->steps && x->sizes[t] > first; t++) {
-    long now = x->sizes[t] - first < rows ? x->sizes[t] - first : rows;
-    for (long row = 0; row < now; row++)
-      for (long k = 0; k < x->input; k += LANES)
+  for (i64 t = 0; t < x->steps && x->sizes[t] > first; t++) {
+    i64 now = x->sizes[t] - first < rows ? x->sizes[t] - first : rows;
+    for (i64 row = 0; row < now; row++)
+      for (i64 k = 0; k < x->input; k += LANES)
         JOIN(put, KIND)(group.both, group.depth, row, k, JOIN(load, TYPE)(inputs + row * x->input + k));
     JOIN(step, KIND)(x, d, now, &group);
     JOIN(project, KIND)(x, d, now, outputs, &group);
     inputs += x->sizes[t] * x->input, outputs += x->sizes[t] * x->size;
   }
-  for (long row = 0; row < rows; row++)
-    for (long k = 0; k < x->cells; k += LANES)
+  for (i64 row = 0; row < rows; row++)
+    for (i64 k = 0; k < x->cells; k += LANES)
       store_f32(state + row * x->cells + k, load_f32(group.cell + k * group.all_rows + row * LANES));
 }
 
+static void JOIN(one_group, KIND)(const void *data, i64 n, i64 thread) { /* the longest rows first */
+  const struct layer *x = data;
+  i64 first = n / x->directions * x->group, rows = x->rows - first < x->group ? x->rows - first : x->group;
+#ifdef TILES
+  begin_tiles();
+#endif
+  JOIN(rows_to_the_end, KIND)(x, n % x->directions, first, rows, x->scratch + thread * x->scratch_bytes);
+#ifdef TILES
+  _tile_release();
+#endif
+}
+
 void JOIN(layer, KIND)(const struct layer *x) {
-  long groups = (x->rows + x->group - 1) / x->group;
-#pragma omp parallel for num_threads(x->threads) schedule(dynamic)
-  for (long n = 0; n < x->directions * groups; n++) { /* the longest rows first */
-    long first = n / x->directions * x->group, rows = x->rows - first < x->group ? x->rows - first : x->group;
-#ifdef TILES
-    begin_tiles();
-#endif
-    JOIN(rows_to_the_end, KIND)(x, n % x->directions, first, rows, x->scratch + omp_get_thread_num() * x->scratch_bytes);
-#ifdef TILES
-    _tile_release();
-#endif
-  }
+  share_in_order(JOIN(one_group, KIND), x, x->directions * ((x->rows + x->group - 1) / x->group), x->threads);
 }
 
 #undef KIND

@@ -7,72 +7,98 @@
 #include "elmo.h"
 #include "threads.h"
 
-typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4)));
-
-enum { COLUMNS = PRODUCT_COLUMNS, VECTORS = COLUMNS / LANES, CHUNK = 128, GROUP = 96 };
+enum { COLUMNS = PRODUCT_COLUMNS, CHUNK = 128, GROUP = 96 };
 #ifdef __AVX512F__
-enum { ROWS = 6 }; /* their sums, VECTORS each, fit into the registers */
+enum { ROWS = 6, WIDTH = 4 }; /* the sums of so many rows and vectors fit into the registers */
 #else
-enum { ROWS = 2 };
+enum { ROWS = 6, WIDTH = 2 };
 #endif
 
-/* sums [rows][COLUMNS] = bias + x [rows][depth] * weights [depth][COLUMNS] */
-INLINE void some_rows(const float *x, const float *weights, const float *bias, float *sums, long sums_step, long depth,
-                      long columns, const int rows) {
-  lanes total[ROWS][VECTORS];
+/* sums [rows][WIDTH * VECTOR] = bias + x [rows][depth] * weights [depth][COLUMNS] */
+INLINE void some_columns(const float *x, const float *weights, const float *bias, float *sums, i64 sums_step, i64 depth,
+                         i64 columns, const int rows) {
+  vector total[ROWS][WIDTH];
   for (int r = 0; r < rows; r++)
-    for (int v = 0; v < VECTORS; v++) total[r][v] = ((const lanes *)bias)[v];
-  for (long first = 0; first < depth; first += CHUNK) {
-    long end = depth - first < CHUNK ? depth : first + CHUNK;
-    lanes sum[ROWS][VECTORS];
+    for (int v = 0; v < WIDTH; v++) total[r][v] = ((const vector *)bias)[v];
+  for (i64 first = 0; first < depth; first += CHUNK) {
+    i64 end = depth - first < CHUNK ? depth : first + CHUNK;
+    vector sum[ROWS][WIDTH];
     for (int r = 0; r < rows; r++)
-      for (int v = 0; v < VECTORS; v++) sum[r][v] = (lanes){0};
-    for (long k = first; k < end; k++) {
-      const lanes *weight = (const lanes *)(weights + k * COLUMNS);
+      for (int v = 0; v < WIDTH; v++) sum[r][v] = (vector){0};
+    for (i64 k = first; k < end; k++) {
+      const vector *weight = (const vector *)(weights + k * COLUMNS);
       for (int r = 0; r < rows; r++)
-        for (int v = 0; v < VECTORS; v++) sum[r][v] += x[r * depth + k] * weight[v];
+        for (int v = 0; v < WIDTH; v++) sum[r][v] += x[r * depth + k] * weight[v];
     }
     for (int r = 0; r < rows; r++)
-      for (int v = 0; v < VECTORS; v++) total[r][v] += sum[r][v];
+      for (int v = 0; v < WIDTH; v++) total[r][v] += sum[r][v];
   }
   for (int r = 0; r < rows; r++) memcpy(sums + r * sums_step, total[r], 4 * columns);
 }
 
-static void all_rows(const float *x, const float *weights, const float *bias, float *sums, long sums_step, long rows,
-                     long depth, long columns) {
+INLINE void some_rows(const float *x, const float *weights, const float *bias, float *sums, i64 sums_step, i64 depth,
+                      i64 columns, const int rows) {
+  for (i64 n = 0; n < columns; n += WIDTH * VECTOR) {
+    i64 rest = columns - n;
+    some_columns(x, weights + n, bias + n, sums + n, sums_step, depth, rest < WIDTH * VECTOR ? rest : WIDTH * VECTOR,
+                 rows);
+  }
+}
+
+static void all_rows(const float *x, const float *weights, const float *bias, float *sums, i64 sums_step, i64 rows,
+                     i64 depth, i64 columns) {
   for (; rows >= ROWS; rows -= ROWS, x += ROWS * depth, sums += ROWS * sums_step)
     some_rows(x, weights, bias, sums, sums_step, depth, columns, ROWS);
   for (; rows > 0; rows--, x += depth, sums += sums_step)
     some_rows(x, weights, bias, sums, sums_step, depth, columns, 1);
 }
 
+struct product {
+  const float *x, *weights, *bias;
+  float *sums;
+  i64 rows, depth, columns, blocks;
+};
+
+static void one_block(const void *data, i64 n, i64 thread) {
+  const struct product *p = data;
+  i64 block = n % p->blocks, first = n / p->blocks * GROUP, column = block * COLUMNS, rest = p->columns - column;
+  (void)thread;
+  all_rows(p->x + first * p->depth, p->weights + column * p->depth, p->bias + column,
+           p->sums + first * p->columns + column, p->columns, p->rows - first < GROUP ? p->rows - first : GROUP,
+           p->depth, rest < COLUMNS ? rest : COLUMNS);
+}
+
 /* sums [rows][columns] = bias [blocks * COLUMNS] + x [rows][depth] * weights [blocks][depth][COLUMNS], GROUP rows at a
    time: they stay in the L2 cache for all blocks. */
-void product(const float *x, const float *weights, const float *bias, float *sums, long rows, long depth, long columns,
+void product(const float *x, const float *weights, const float *bias, float *sums, i64 rows, i64 depth, i64 columns,
              int threads) {
-  long blocks = (columns + COLUMNS - 1) / COLUMNS, groups = (rows + GROUP - 1) / GROUP;
-  (void)threads; /* without OpenMP */
-#pragma omp parallel for num_threads(threads) schedule(dynamic)
-  for (long n = 0; n < groups * blocks; n++) {
-    long block = n % blocks, first = n / blocks * GROUP, rest = columns - block * COLUMNS;
-    all_rows(x + first * depth, weights + block * depth * COLUMNS, bias + block * COLUMNS,
-             sums + first * columns + block * COLUMNS, columns, rows - first < GROUP ? rows - first : GROUP, depth,
-             rest < COLUMNS ? rest : COLUMNS);
+  i64 blocks = (columns + COLUMNS - 1) / COLUMNS, groups = (rows + GROUP - 1) / GROUP;
+  struct product p = {x, weights, bias, sums, rows, depth, columns, blocks};
+  share_in_order(one_block, &p, groups * blocks, threads);
+}
+
+struct highway {
+  float *x;
+  const float *carry, *transform;
+  i64 columns;
+};
+
+static void one_row(const void *data, i64 row, i64 thread) {
+  const struct highway *layer = data;
+  float *x = layer->x + row * layer->columns;
+  const float *gates = layer->carry + row * layer->columns, *others = layer->transform + row * layer->columns;
+  (void)thread;
+#pragma omp simd
+  for (i64 k = 0; k < layer->columns; k++) {
+    float gate = 1.f / sigmoid_denominator(gates[k]), other = others[k] < 0.f ? 0.f : others[k];
+    x[k] = gate * other + (1.f - gate) * x[k];
   }
 }
 
 /* x = g * max(transform, 0) + (1 - g) * x, where g = sigmoid(carry); all [rows][columns]. By rows, so that a number's
-   place among the lanes depends on its column alone: what is left of a row over whole vectors may be rounded otherwise. */
-void highway(float *x, const float *carry, const float *transform, long rows, long columns, int threads) {
-  (void)threads;
-#pragma omp parallel for num_threads(threads)
-  for (long row = 0; row < rows; row++) {
-    float *own = x + row * columns;
-    const float *gates = carry + row * columns, *others = transform + row * columns;
-#pragma omp simd
-    for (long k = 0; k < columns; k++) {
-      float gate = 1.f / sigmoid_denominator(gates[k]), other = others[k] < 0.f ? 0.f : others[k];
-      own[k] = gate * other + (1.f - gate) * own[k];
-    }
-  }
+   place among the lanes depends on its column alone: what is left of a row over whole vectors may be rounded
+   otherwise. */
+void highway(float *x, const float *carry, const float *transform, i64 rows, i64 columns, int threads) {
+  struct highway layer = {x, carry, transform, columns};
+  share_evenly(one_row, &layer, rows, threads);
 }

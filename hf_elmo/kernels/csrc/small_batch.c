@@ -8,31 +8,22 @@
 #include "elmo.h"
 #include "threads.h"
 
-typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef uint32_t bits __attribute__((vector_size(4 * LANES), aligned(4)));
-
 struct range {
-  long begin, end;
+  i64 begin, end;
 };
-INLINE struct range share(long total, long part, long parts) {
+INLINE struct range share(i64 total, i64 part, i64 parts) {
   return (struct range){total * part / parts, total * (part + 1) / parts};
 }
 
-INLINE void barrier(long parts) {
-  if (parts > 1) {
-#pragma omp barrier
-  }
+/* Vector v of two times LANES weights: one behind the other, or the lower and the upper halves of 32 bits. */
+INLINE void pair_f32(const f32 *weights, int v, vector *x, vector *y) {
+  *x = *(const vector *)(weights + v * VECTOR);
+  *y = *(const vector *)(weights + LANES + v * VECTOR);
 }
-
-/* Two vectors of weights: one behind the other, or the lower and the upper halves of 32 bits. */
-INLINE void pair_f32(const f32 *weights, lanes *x, lanes *y) {
-  *x = *(const lanes *)weights;
-  *y = *(const lanes *)(weights + LANES);
-}
-INLINE void pair_bf16(const bf16 *weights, lanes *x, lanes *y) {
-  bits both = *(const bits *)weights;
-  *x = (lanes)(both << 16);
-  *y = (lanes)(both & 0xffff0000u);
+INLINE void pair_bf16(const bf16 *weights, int v, vector *x, vector *y) {
+  bits both = *(const bits *)(weights + 2 * v * VECTOR);
+  *x = (vector)(both << 16);
+  *y = (vector)(both & 0xffff0000u);
 }
 
 #define ROWS_ONLY

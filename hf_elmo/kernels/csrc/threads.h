@@ -1,12 +1,71 @@
-/* OpenMP where the compiler has it; else one thread. */
+/* Threads: those of the OpenMP runtime that PyTorch uses, whose functions Python passes to use_openmp. PyTorch's
+ * threads spin for some milliseconds after their work: those of a second pool would wait for the same cores. Without
+ * such a runtime there is one thread.
+ */
 #ifndef THREADS_H
 #define THREADS_H
 
-#ifdef _OPENMP
-#include <omp.h>
-#else
-static inline int omp_get_num_threads(void) { return 1; }
-static inline int omp_get_thread_num(void) { return 0; }
-#endif
+#include <stdatomic.h>
+
+#include "elmo.h"
+
+/* Functions of libgomp, which LLVM's and Intel's runtimes have, too. */
+extern __attribute__((visibility("hidden"))) struct openmp {
+  void (*parallel)(void (*function)(void *), void *data, unsigned threads, unsigned flags);
+  int (*thread)(void), (*threads)(void);
+  void (*barrier)(void); /* waits for the other parts of a task */
+} openmp;
+
+/* Part `thread` of the `threads` parts of a task, and iteration n of a loop, on thread `thread`. */
+typedef void task(const void *data, i64 thread, i64 threads);
+typedef void iteration(const void *data, i64 n, i64 thread);
+
+struct team {
+  task *task;
+  const void *data;
+};
+static inline void take_part(void *data) {
+  const struct team *team = data;
+  team->task(team->data, openmp.thread(), openmp.threads());
+}
+
+/* All parts of a task at once; there may be fewer than `threads`. */
+static inline void together(task *task, const void *data, int threads) {
+  struct team team = {task, data};
+  if (threads > 1 && openmp.parallel)
+    openmp.parallel(take_part, &team, threads, 0);
+  else
+    task(data, 0, 1);
+}
+
+struct loop {
+  iteration *iteration;
+  const void *data;
+  i64 count;
+  _Atomic i64 *next;
+};
+static inline void even_share(const void *data, i64 thread, i64 threads) {
+  const struct loop *loop = data;
+  for (i64 n = loop->count * thread / threads; n < loop->count * (thread + 1) / threads; n++)
+    loop->iteration(loop->data, n, thread);
+}
+static inline void next_ones(const void *data, i64 thread, i64 threads) {
+  const struct loop *loop = data;
+  (void)threads;
+  for (i64 n; (n = atomic_fetch_add(loop->next, 1)) < loop->count;) loop->iteration(loop->data, n, thread);
+}
+
+/* The iterations from 0 to `count`, as many on each thread. */
+static inline void share_evenly(iteration *iteration, const void *data, i64 count, int threads) {
+  struct loop loop = {iteration, data, count, NULL};
+  together(even_share, &loop, threads);
+}
+
+/* The same; a thread takes the next iteration when it is free. */
+static inline void share_in_order(iteration *iteration, const void *data, i64 count, int threads) {
+  _Atomic i64 next = 0;
+  struct loop loop = {iteration, data, count, &next};
+  together(next_ones, &loop, threads);
+}
 
 #endif

@@ -1,0 +1,144 @@
+"""One function from any published ELMo, by its name or its files, to a checkpoint."""
+
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .allennlp import read_allennlp
+from .allennlp_archive import read_archive
+from .checkpoint import Source, require_absent, write_checkpoint
+from .manylangs import read_manylangs
+from .published import PUBLISHED, download, page, published_model
+from .tensorflow_checkpoints import find_checkpoint, read_bilm_tf, read_saved_model
+
+Reader = Callable[..., Source]
+
+# What reads a folder with these files; the first that fits.
+READERS: tuple[tuple[Reader, tuple[str, ...]], ...] = (
+    (read_manylangs, ("encoder.pkl", "token_embedder.pkl")),
+    (read_saved_model, ("saved_model.pb",)),
+    (read_archive, ("config.json", "weights.th")),
+    (read_bilm_tf, ("*.index",)),
+    (read_allennlp, ("*.hdf5",)),
+)
+
+
+def convert(
+    *paths: str | Path,
+    model: str | None = None,
+    dtype: str = "float32",
+    word_splitting: str | None = None,
+    cache_dir: str | Path | None = None,
+    sha256: str | None = None,
+    elmo_options: str | Path | None = None,
+    use: str | None = None,
+) -> Path:
+    """
+    Write a published ELMo, in any of its formats, as a folder for the Hub: safetensors, configuration, tokenizer, code,
+    model card and the record of the conversion (`conversion.json`). The folder is read back and compared with the
+    source, tensor by tensor, before it appears.
+
+    Args:
+        paths: what to convert, and last the folder to write, which must not exist. What to convert is one of:
+
+            - the name of a published model (see [`all_names`]), which is downloaded, unless a file has that name
+            - a folder or an archive (zip, tar) of any format
+            - AllenNLP's `options.json` and `weights.hdf5`, two paths
+            - the prefix of a TensorFlow checkpoint's files, and maybe its vocabulary
+
+        model: the name of the published model that the files are a copy of; without files it is downloaded. It
+            determines the model card and how the tokenizer splits text.
+        dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the stored weights.
+        word_splitting: how the tokenizer splits text, an argument of [`ElmoTokenizer`]; by default as the text that the
+            model was trained on.
+        cache_dir: for downloaded files, in a folder with the model's name; by default huggingface_hub's cache.
+        sha256: the SHA-256, in hexadecimal digits, that the weights or the archive must have.
+        elmo_options: of a task's model of AllenNLP: the `options.json` of its ELMo, if the model does not hold it.
+        use: of a task's model of AllenNLP: the name of the ELMo to convert, if it has several that differ.
+
+    Returns:
+        The folder that was written.
+
+    Raises:
+        FileExistsError: the folder exists.
+        FileNotFoundError: a path does not exist, and is not the name of a published model.
+        ConnectionError: a file cannot be downloaded.
+        ValueError: the files are of no known format, or not what they should be.
+        ImportError: the library that reads the format, h5py or tensorflow, is not installed.
+    """
+    *given, out = map(Path, paths)
+    require_absent(out)
+    if model is None and len(given) == 1 and not given[0].exists() and str(given[0]) in PUBLISHED:
+        model, given = str(given[0]), []
+    if model is not None:
+        word_splitting = word_splitting or published_model(model).word_splitting
+    if model is not None and not given:
+        files = download(model, cache_dir)
+        given = files if len(files) == 1 else [files[0].parent]
+    if not given:
+        raise ValueError("Give what to convert and the folder to write, or the name of a published model.")
+    settings = {"options": elmo_options, "use": use}
+    with opened(given[0]) as source:
+        read, arguments = recognize(source, *given[1:])
+        found = read(*arguments, **{name: value for name, value in settings.items() if value is not None})
+        if source != given[0]:
+            found.files.insert(0, given[0])
+        about = None if model is None else page(model)
+        return write_checkpoint(out, found, dtype=dtype, word_splitting=word_splitting, about=about, sha256=sha256)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Path]:
+    """The path itself; for an archive a temporary folder with its files, none of which is written anywhere else."""
+    is_file = path.is_file()
+    if not (is_file and (zipfile.is_zipfile(path) or tarfile.is_tarfile(path))):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                archive.extractall(folder)  # which leaves out ".." and writes no links
+        else:
+            with tarfile.open(path) as archive:
+                archive.extractall(folder, filter="data")
+        yield Path(folder)
+
+
+def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
+    """
+    What reads a model, and the paths that it takes.
+
+    Args:
+        path: a folder that holds one model, maybe further down; or a file.
+        others: further files.
+
+    Raises:
+        FileNotFoundError: there is no such path.
+        ValueError: it holds no model of a known format, or several.
+    """
+    if not path.is_dir() and find_checkpoint(path) is not None:
+        return read_bilm_tf, [path, *others]
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist, and no published model has that name: hf-elmo convert --list.")
+    if path.suffix == ".json" and others:
+        return read_allennlp, [path, *others]
+    models = list(_models(path)) if path.is_dir() else []
+    if len(models) != 1:
+        formats = "AllenNLP, simple_elmo, bilm-tf, ELMoForManyLangs or TF-Hub"
+        raise ValueError(f"{path} holds {len(models)} models in a format of {formats}, but one is converted at a time.")
+    read, folder = models[0]
+    return read, [folder, *others]
+
+
+def _models(folder: Path) -> Iterator[tuple[Reader, Path]]:
+    """What reads the models in a folder, or in the folders in it."""
+    for read, names in READERS:
+        if all(any(folder.glob(name)) for name in names):
+            yield read, folder
+            return
+    for inside in sorted(folder.iterdir()):
+        if inside.is_dir():
+            yield from _models(inside)

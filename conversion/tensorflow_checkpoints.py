@@ -1,0 +1,135 @@
+"""
+TensorFlow's files: the training checkpoints of bilm-tf and simple_elmo, with the softmax over words, and TF-Hub's
+`google/elmo`, versions 1 to 3, a SavedModel with the weights of its scalar mix.
+
+Their variables are the datasets of AllenNLP's format under other names. TensorFlow reads the files; no graph is run.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from hf_elmo.pretraining.vocabulary import Vocabulary
+
+from .allennlp import published_options, read_bilm
+from .checkpoint import SCALAR_MIX, Source
+
+# Variables that are no weights: counters, and what the optimizer keeps of each weight.
+NOT_WEIGHTS = re.compile(r"(^|/)(global_step|train_perplexity|beta[12]_power)$|/(Adagrad|Adam(_1)?|Momentum)$")
+SCOPE = re.compile(r"^(.*/)?(?=(bilm|aggregation)/)")  # under which a module was saved
+CELL = re.compile(r"RNN_([01])/(?:.*?cell_?(\d+)/)?(?:.*/)?lstm_?cell/(.+)", re.IGNORECASE)
+CELL_PARTS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
+CHECKPOINT_FILE = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")
+
+
+def dataset_name(variable: str) -> str:
+    """The dataset of AllenNLP's format that a variable is."""
+    name = re.sub(r"^(bilm|lm)/", "", SCOPE.sub("", variable))
+    if match := CELL.fullmatch(name):
+        direction, layer, part = match.groups()
+        cell = "" if layer is None else f"MultiRNNCell/Cell{layer}/"
+        return f"RNN_{direction}/RNN/{cell}LSTMCell/{CELL_PARTS.get(part, part)}"
+    return name
+
+
+def read_variables(prefix: Path) -> dict[str, np.ndarray]:
+    """All variables of a TensorFlow checkpoint, by name, from the prefix of its files (`model.ckpt-2500`)."""
+    import tensorflow
+
+    reader = tensorflow.train.load_checkpoint(str(prefix))
+    return {name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()}
+
+
+def _datasets(prefix: Path) -> dict[str, np.ndarray]:
+    variables = read_variables(prefix)
+    return {dataset_name(name): array for name, array in variables.items() if not NOT_WEIGHTS.search(name)}
+
+
+def _checkpoint_files(prefix: Path) -> list[Path]:
+    files = prefix.parent.glob(f"{prefix.name}.*")
+    return sorted(file for file in files if CHECKPOINT_FILE.search(file.name) and file.suffix != ".meta")
+
+
+def find_checkpoint(path: Path) -> Path | None:
+    """
+    The prefix of a TensorFlow checkpoint's files.
+
+    Args:
+        path: a folder, the prefix, or one of the files. Of several checkpoints in a folder the latest is taken, the one
+            that the file `checkpoint` names.
+
+    Returns:
+        The prefix; `None` if there is no checkpoint, or if it is not known which one is the latest.
+    """
+    if not path.is_dir():
+        prefix = path.with_name(CHECKPOINT_FILE.sub("", path.name))
+        return prefix if prefix.with_name(f"{prefix.name}.index").is_file() else None
+    state = path / "checkpoint"
+    latest = re.search(r'^model_checkpoint_path: "(?:.*/)?(.+)"', state.read_text() if state.is_file() else "")
+    if latest and (path / f"{latest[1]}.index").is_file():
+        return path / latest[1]
+    indices = list(path.glob("*.index"))
+    return indices[0].with_suffix("") if len(indices) == 1 else None
+
+
+def read_bilm_tf(source: Path, vocabulary: Path | None = None) -> Source:
+    """
+    A training checkpoint of bilm-tf or simple_elmo, next to the training's `options.json`.
+
+    Args:
+        source: the folder, the prefix of the checkpoint's files or one of them.
+        vocabulary: the words of the softmax; by default the only `vocab*.txt` in the folder.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint, or no vocabulary.
+        ValueError: the vocabulary is not that of the softmax, or as `read_bilm`.
+    """
+    prefix = find_checkpoint(source)
+    if prefix is None:
+        raise FileNotFoundError(f"{source}: give the prefix of a checkpoint's files, such as model.ckpt-2500.")
+    vocabularies = [vocabulary] if vocabulary is not None else list(prefix.parent.glob("vocab*.txt"))
+    if len(vocabularies) != 1:
+        raise FileNotFoundError(f"{prefix.parent} has {len(vocabularies)} files vocab*.txt: give the vocabulary.")
+    words = Vocabulary.load(vocabularies[0])
+    settings = prefix.with_name("options.json")
+    options, datasets = json.loads(settings.read_text(encoding="utf-8")), _datasets(prefix)
+    fields = {
+        "vocab_size": len(words),
+        "num_sampled": options.get("n_negative_samples_batch", 8192),
+        "hidden_dropout": options.get("dropout", 0.0),
+    }
+    config, arrays = read_bilm(options, datasets, str(prefix), softmax=True, **fields)
+    files = [*_checkpoint_files(prefix), settings, vocabularies[0]]
+    return Source("bilm-tf's TensorFlow checkpoint", config, arrays, files, vocabulary=vocabularies[0])
+
+
+def read_saved_model(source: Path) -> Source:
+    """
+    The folder of TF-Hub's SavedModel. What its variables do not tell is that of AllenNLP's published models.
+
+    Raises:
+        KeyError: the module has not the variables of TF-Hub's ELMo.
+        ValueError: as `read_bilm`.
+    """
+    prefix = source / "variables" / "variables"
+    datasets = _datasets(prefix)
+    mix = [np.asarray(datasets.pop(f"aggregation/{name}"), np.float32) for name in ("weights", "scaling")]
+    config, arrays = read_bilm(_options(datasets), datasets, str(source))
+    arrays |= {SCALAR_MIX[0]: mix[0].reshape(1, -1), SCALAR_MIX[1]: mix[1].reshape(-1)}
+    return Source("TF-Hub's SavedModel", config, arrays, _checkpoint_files(prefix))
+
+
+def _options(datasets: Mapping[str, np.ndarray]) -> dict:
+    filters = [datasets[f"CNN/W_cnn_{i}"].shape for i in range(sum("CNN/W_cnn_" in name for name in datasets))]
+    projection = datasets["RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0"].shape
+    return published_options(
+        char_size=datasets["char_embed"].shape[1],
+        filters=[[width, num_filters] for _, width, _, num_filters in filters],
+        num_highways=sum(bool(re.fullmatch(r"CNN_high_\d+/W_carry", name)) for name in datasets),
+        num_layers=sum(bool(re.fullmatch(r"RNN_0/.*/W_0", name)) for name in datasets),
+        cell_size=projection[0],
+        projection_size=projection[1],
+    )

@@ -1,0 +1,273 @@
+"""How the vectors of words lie to each other: nearest neighbors in a corpus, similarities by layer, and a plane."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+
+import numpy as np
+import torch
+from transformers.utils.logging import tqdm
+
+from ..embedding.corpus import embed
+from ..modeling_elmo import ElmoModel
+from ..text import Row, RowSource
+from ..tokenization_elmo import ElmoTokenizer
+from ..utils import Speller
+
+ROWS_AT_ONCE = 1000  # sentences whose vectors are in memory together
+Sentences = list[tuple[int, list[str]]]  # each with its index in the corpus
+Place = tuple[int, list[str], int]  # index of a sentence, the sentence, index of a word in it
+
+
+@dataclass(frozen=True)
+class Neighbor:
+    """A word of a corpus.
+
+    Args:
+        similarity: cosine similarity to the query vector.
+        word: as written in the corpus.
+        sentence: the words of its sentence.
+        position: its index in the sentence.
+        row: the index of the sentence in the corpus.
+    """
+
+    similarity: float
+    word: str
+    sentence: list[str]
+    position: int
+    row: int
+
+    def context(self, words: int = 8) -> tuple[str, str]:
+        """Up to `words` words before the word, and after it."""
+        first, last = max(self.position - words, 0), self.position + 1 + words
+        before = ["..."] * (first > 0) + self.sentence[first : self.position]
+        after = self.sentence[self.position + 1 : last] + ["..."] * (last < len(self.sentence))
+        return " ".join(before), " ".join(after)
+
+    def in_context(self, words: int = 8) -> str:
+        """The word in brackets, with up to `words` words on either side."""
+        before, after = self.context(words)
+        return f"{before} [{self.word}] {after}".strip()
+
+
+def nearest_neighbors(
+    model: ElmoModel,
+    tokenizer: ElmoTokenizer,
+    sentence: str | Sequence[str],
+    word: str | int,
+    corpus: str | os.PathLike | Iterable[Row],
+    top: int = 5,
+    any_word: bool = False,
+    pretokenized: bool = False,
+) -> dict[int, list[Neighbor]]:
+    """
+    The words of a corpus whose vectors are nearest to that of a word in a sentence, for each layer (Peters et al. 2018,
+    Table 4).
+
+    Layer 0 has no context: its neighbors are other words, each at its first occurrence. Neighbors in the layers above
+    are occurrences in context. Repeated sentences count once, and the query sentence is excluded.
+
+    Args:
+        model: an ELMo, or a model with one inside, on the device where it is to run.
+        tokenizer: splits and spells words.
+        sentence: the query sentence: text, which the tokenizer splits, or a list of words.
+        word: the query word (its first occurrence in `sentence`), or its index in the sentence.
+        corpus: sentences, each text or a list of words, or the path of a file of them, as `embed` reads it. Read once,
+            not kept in memory.
+        top: number of neighbors for each layer.
+        any_word: in layers 1 and up, search all words instead of only occurrences of the query word (in any case). Then
+            every sentence is embedded, otherwise only those that contain the word.
+        pretokenized: whether texts are tokenized already, so that whitespace separates their words.
+
+    Returns:
+        for each layer, 0 to `num_hidden_layers`, at most `top` neighbors, the nearest first.
+
+    Raises:
+        ValueError: the word is not in the sentence.
+    """
+    model = getattr(model, "base_model", model)
+    split = partial(tokenizer.split_into_words, pretokenized=pretokenized)
+    (words,) = split([sentence])
+    position = _position_of(words, word)
+    queries = _all_layers(model, tokenizer, [words])[0][:, position]
+    wanted = None if any_word else words[position].casefold()
+    known = {words[position]}
+    speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
+    source = RowSource(corpus) if isinstance(corpus, (str, os.PathLike)) else corpus
+    neighbors: dict[int, list[Neighbor]] = {layer: [] for layer in range(len(queries))}
+    for rows in _chunks(source, split, words):
+        for layer, vectors, places in (
+            *_word_vectors(rows, known, model, speller),
+            *_occurrences(rows, wanted, model, tokenizer),
+        ):
+            candidates = neighbors[layer] + _compare(queries[layer], vectors, places)
+            neighbors[layer] = sorted(candidates, key=lambda neighbor: -neighbor.similarity)[:top]
+    return neighbors
+
+
+def _position_of(words: list[str], word: str | int) -> int:
+    """The index of a word in a sentence: of its first occurrence, or the one that is given."""
+    if word not in words if isinstance(word, str) else not 0 <= word < len(words):
+        raise ValueError(f"word {word!r} does not occur in the sentence, whose words are {words!r}.")
+    return words.index(word) if isinstance(word, str) else word
+
+
+def _chunks(
+    rows: Iterable[Row], split: Callable[[list[Row]], list[list[str]]], query: list[str]
+) -> Iterator[Sentences]:
+    """Sentences with their indices, `ROWS_AT_ONCE` at a time, without blank and repeated ones and the query."""
+    hashes = {hash(tuple(query))}
+    indexed = enumerate(rows)
+    with tqdm(desc="Neighbors", unit=" rows", leave=False) as progress:
+        while chunk := list(islice(indexed, ROWS_AT_ONCE)):
+            fresh = []
+            for (index, _), words in zip(chunk, split([row for _, row in chunk]), strict=True):
+                key = hash(tuple(words))
+                if words and key not in hashes:
+                    hashes.add(key)
+                    fresh.append((index, words))
+            yield fresh
+            progress.update(len(chunk))
+
+
+def _word_vectors(
+    rows: Sentences, known: set[str], model: ElmoModel, speller: Speller
+) -> Iterator[tuple[int, np.ndarray, list[Place]]]:
+    """Vectors of layer 0, the output of the character CNN twice, of words that are not known from earlier rows."""
+    places = {}
+    for row, words in rows:
+        for position, word in enumerate(words):
+            if word not in known:
+                places.setdefault(word, (row, words, position))
+    known.update(places)
+    if places:
+        characters = torch.from_numpy(speller.characters(list(places))).to(model.device)
+        with torch.inference_mode():
+            vectors = model.char_encoder(characters).float().cpu().numpy()
+        yield 0, np.concatenate((vectors, vectors), axis=1), list(places.values())
+
+
+def _occurrences(
+    rows: Sentences, wanted: str | None, model: ElmoModel, tokenizer: ElmoTokenizer
+) -> Iterator[tuple[int, np.ndarray, list[Place]]]:
+    """Vectors of the layers from 1 up, of all words or of those equal to `wanted` when case-folded."""
+    rows = [(row, words) for row, words in rows if wanted is None or wanted in map(str.casefold, words)]
+    arrays = _all_layers(model, tokenizer, [words for _, words in rows])
+    for (row, words), layers in zip(rows, arrays, strict=True):
+        positions = [position for position, word in enumerate(words) if wanted in (None, word.casefold())]
+        for layer in range(1, len(layers)):
+            yield layer, layers[layer][positions], [(row, words, position) for position in positions]
+
+
+def _compare(query: np.ndarray, vectors: np.ndarray, places: list[Place]) -> list[Neighbor]:
+    """The words at places, with the similarity of their vectors `[words, size]` to the query `[size]`."""
+    similarities = (_unit(vectors) @ _unit(query)).tolist()
+    return [
+        Neighbor(similarity, sentence[position], sentence, position, row)
+        for similarity, (row, sentence, position) in zip(similarities, places, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class LayerSimilarities:
+    """How similar the vectors of two words are.
+
+    Args:
+        words: both, as written in their sentences.
+        layers: `[layers]`, the cosine of their vectors in each, from 0, the characters.
+        others: `[layers]`, the mean cosine of all other pairs of a word of the first sentence and one of the second, to
+            compare with; NaN where there is no other pair.
+    """
+
+    words: tuple[str, str]
+    layers: np.ndarray
+    others: np.ndarray
+
+
+def layer_similarities(
+    model: ElmoModel,
+    tokenizer: ElmoTokenizer,
+    sentences: Sequence[str | Sequence[str]],
+    words: Sequence[str | int],
+    pretokenized: bool = False,
+) -> LayerSimilarities:
+    """
+    The similarity of a word in one sentence with a word in another, for each layer of the biLM.
+
+    Args:
+        model, tokenizer, pretokenized: as for [`nearest_neighbors`].
+        sentences: two, each text, which the tokenizer splits, or a list of words.
+        words: of each sentence a word (its first occurrence) or the index of one.
+
+    Raises:
+        ValueError: there are not two sentences and two words, or a word is not in its sentence.
+    """
+    first, second = tokenizer.split_into_words(sentences, pretokenized)
+    row, column = (_position_of(split, word) for split, word in zip((first, second), words, strict=True))
+    unit = [_unit(layers) for layers in _all_layers(model, tokenizer, [first, second])]
+    cosines = np.einsum("lfv,lsv->lfs", *unit)
+    others = np.full(len(cosines), np.nan)
+    if cosines[0].size > 1:
+        others = (cosines.sum(axis=(1, 2)) - cosines[:, row, column]) / (cosines[0].size - 1)
+    return LayerSimilarities((first[row], second[column]), cosines[:, row, column], others)
+
+
+@dataclass(frozen=True)
+class WordPlane:
+    """The vectors of the words of sentences in the plane in which they differ most.
+
+    Args:
+        sentences: their words.
+        points: for each sentence `[words, 2]`.
+        explained: the share of the variance that each of the two axes has.
+        layer: the layer that the vectors are of.
+    """
+
+    sentences: list[list[str]]
+    points: list[np.ndarray]
+    explained: tuple[float, float]
+    layer: int
+
+
+def word_plane(
+    model: ElmoModel,
+    tokenizer: ElmoTokenizer,
+    sentences: Sequence[str | Sequence[str]],
+    layer: int | None = None,
+    pretokenized: bool = False,
+) -> WordPlane:
+    """
+    The first two principal components of the vectors of all words of some sentences.
+
+    Each axis points where its largest coordinate is positive, so that the picture is the same each time.
+
+    Args:
+        model, tokenizer, pretokenized: as for [`nearest_neighbors`].
+        sentences: each text, which the tokenizer splits, or a list of words; blank ones are left out.
+        layer: 0 (characters) to `num_hidden_layers`; by default the last one.
+
+    Raises:
+        ValueError: there are fewer than three words.
+    """
+    split = [words for words in tokenizer.split_into_words(sentences, pretokenized) if words]
+    layer = model.config.num_hidden_layers if layer is None else layer
+    if sum(map(len, split)) < 3:
+        raise ValueError(f"sentences needs three words or more, but has {sum(map(len, split))}.")
+    vectors = np.concatenate([layers[layer] for layers in _all_layers(model, tokenizer, split)]).astype(np.float64)
+    u, s, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
+    points = u[:, :2] * s[:2]
+    points *= np.sign(points[np.abs(points).argmax(axis=0), [0, 1]])
+    shares = s[:2] ** 2 / max((s**2).sum(), np.finfo(np.float64).tiny)
+    ends = np.cumsum([len(words) for words in split])[:-1]
+    return WordPlane(split, np.split(points, ends), (float(shares[0]), float(shares[1])), layer)
+
+
+def _all_layers(model: ElmoModel, tokenizer: ElmoTokenizer, sentences: list[list[str]]) -> list[np.ndarray]:
+    """`[layers, words, 2P]` of each sentence."""
+    return embed(model, sentences, tokenizer=tokenizer, layers="all", progress=False)
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(np.float32).tiny)

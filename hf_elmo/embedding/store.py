@@ -1,0 +1,246 @@
+"""The folder of finished work from which an interrupted run resumes, and the result that is made from it.
+
+A run writes shards: the vectors of a window of rows, or lines of text. A shard is written under a temporary name and
+then renamed, so every shard is whole. The manifest has everything that the shards depend on; a run with another
+manifest is refused. Names of other files begin with a dot, so that readers of Parquet take the folder as one table.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import tempfile
+import uuid
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow
+import pyarrow.compute
+import pyarrow.parquet
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+from huggingface_hub.utils import WeakFileLock
+
+from .engine import RowLayout
+
+MANIFEST, LOCK = ".manifest.json", ".lock"
+LOCK_SECONDS = 1.0  # how long a run waits for the lock of another one
+PARQUET_OPTIONS = {"use_dictionary": ["path", "words"], "write_statistics": ["row"]}
+ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # at most; readers of Parquet hold a row group in memory
+SAFETENSORS_ROWS = 1_200_000  # the entries of so many arrays fill the header, which has at most 100 MB
+
+
+class ShardStore:
+    """A folder of shards.
+
+    Args:
+        folder: a path, or an address of fsspec.
+        ending: of the shards' names: `".arrow"`, `".parquet"`, or any other for lines of text.
+    """
+
+    def __init__(self, folder: str | os.PathLike, ending: str) -> None:
+        self.filesystem, self.path = url_to_fs(os.fspath(folder))
+        self.ending = ending
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the folder is on this machine's file system."""
+        return isinstance(self.filesystem, LocalFileSystem)
+
+    @contextmanager
+    def opened(self, manifest: dict[str, Any], overwrite: bool = False, restart: bool = False) -> Iterator[None]:
+        """Use the folder for this run alone: a new one, or that of an interrupted run with the same manifest.
+
+        Args:
+            manifest: everything that the shards depend on, JSON-serializable.
+            overwrite: remove what a finished run left.
+            restart: remove what an interrupted run left.
+
+        Raises:
+            FileExistsError: the folder has a finished run, or something else.
+            TimeoutError: another run uses it. (Locks exist on a local file system only.)
+            ValueError: the interrupted run had another manifest.
+        """
+        self.filesystem.makedirs(self.path, exist_ok=True)
+        with WeakFileLock(os.path.join(self.path, LOCK), timeout=LOCK_SECONDS) if self.is_local else nullcontext():
+            manifest = json.loads(json.dumps(manifest))
+            before = self._read_manifest()
+            finished = before is not None and before.pop("finished", None)
+            if (before is None and self.names()) or (finished and not overwrite):
+                raise FileExistsError(f"{self.path} exists; choose another output, or overwrite=True (--overwrite)")
+            if finished or restart:
+                self.remove(self.names())
+            elif before not in (None, manifest):
+                other = [name for name in {**before, **manifest} if before.get(name) != manifest.get(name)]
+                raise ValueError(
+                    f"{self.path} has work of an interrupted run that differs in {', '.join(other)}; resume that run "
+                    "with its settings, or discard it with restart=True (--restart)"
+                )
+            self._write_manifest(manifest)
+            yield
+
+    def names(self) -> list[str]:
+        """The names of the files in the folder that do not begin with a dot, in alphabetical order."""
+        names = (os.path.basename(path) for path in self.filesystem.ls(self.path, detail=False, refresh=True))
+        return sorted(name for name in names if not name.startswith("."))
+
+    def write(self, name: str, content: pyarrow.Table | Iterable[str]) -> None:
+        """Add a shard."""
+
+        def write(file: IO[bytes]) -> None:
+            if self.ending == ".arrow":
+                with pyarrow.ipc.new_file(file, content.schema) as writer:
+                    writer.write_table(content)
+            elif self.ending == ".parquet":
+                pyarrow.parquet.write_table(content, file, **PARQUET_OPTIONS)
+            else:
+                file.writelines(line.encode() for line in content)
+
+        self._replace(name + self.ending, write)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files of the folder."""
+        for name in names:
+            self.filesystem.rm_file(f"{self.path}/{name}")
+
+    def finish(self, **counts: int) -> None:
+        """Mark the work as finished, in a folder that is itself the result."""
+        self._write_manifest({**self._read_manifest(), "finished": counts})
+
+    def become(self, output: Path, write: Callable[[Path], None]) -> None:
+        """Write the result under another name, rename it to `output`, and remove the folder, the manifest last."""
+        draft = Path(self.path, f".result{output.suffix}")
+        write(draft)
+        os.replace(draft, output)
+        self.remove(self.names())
+        shutil.rmtree(self.path)
+
+    def _replace(self, name: str, write: Callable[[IO[bytes]], None]) -> None:
+        draft = f"{self.path}/.{name}.{uuid.uuid4().hex}"
+        with self.filesystem.open(draft, "wb") as file:
+            write(file)
+        self.filesystem.mv(draft, f"{self.path}/{name}")
+
+    def _read_manifest(self) -> dict[str, Any] | None:
+        path = f"{self.path}/{MANIFEST}"
+        return json.loads(self.filesystem.cat_file(path)) if self.filesystem.exists(path) else None
+
+    def _write_manifest(self, manifest: dict[str, Any]) -> None:
+        self._replace(MANIFEST, lambda file: file.write(json.dumps(manifest, indent=2).encode()))
+
+
+def require_free(output: Path, inputs: Any, overwrite: bool) -> None:
+    """Raises ValueError if a result would replace its input, and FileExistsError if it would replace another file
+    without `overwrite`."""
+    is_file = isinstance(inputs, (str, os.PathLike)) and os.path.exists(inputs)
+    if is_file and os.path.exists(output) and os.path.samefile(inputs, output):
+        raise ValueError(f"output {str(output)!r} is the input; choose another name")
+    if output.is_dir() or (os.path.lexists(output) and not overwrite):
+        raise FileExistsError(f"output {str(output)!r} exists; choose another name, or overwrite=True (--overwrite)")
+
+
+# -- results in one file -----------------------------------------------------------------------------------------------
+
+
+def require_writable(output: Path, layout: RowLayout, names: list[str] | None, rows: int) -> None:
+    """Raises ValueError, before the work, for a result that could not be written or read.
+
+    Args:
+        output: whose ending names the format.
+        layout: of the rows.
+        names: of the rows, if they have any.
+        rows: the number of rows.
+    """
+    if output.suffix.lower() not in FORMATS:
+        raise ValueError(f"output {str(output)!r} must end in one of {', '.join(FORMATS)}")
+    if names is not None and len(set(names)) < len(names):
+        raise ValueError("two rows have the same name, which would name two arrays: rename one")
+    if output.suffix.lower() == ".safetensors" and rows > SAFETENSORS_ROWS and (names or not layout.pooled):
+        raise ValueError(f"output {str(output)!r} cannot hold {rows:,} arrays: take .hdf5, .npz or .parquet")
+
+
+def export(store: ShardStore, layout: RowLayout, rows: int, draft: Path) -> None:
+    """Write the rows of a store into one file. Shards are mapped into memory, not read at once."""
+    tables = map(_mapped, (f"{store.path}/{name}" for name in store.names()))
+    write = FORMATS[draft.suffix.lower()]
+    if write is _write_parquet:
+        _write_parquet(draft, tables, layout)
+    else:
+        write(draft, _arrays(tables, layout, rows, store.path))
+
+
+def _mapped(path: str) -> pyarrow.Table:
+    with pyarrow.memory_map(path) as file:
+        return pyarrow.ipc.open_file(file).read_all()
+
+
+def _arrays(tables: Iterator[pyarrow.Table], layout: RowLayout, rows: int, folder: str) -> Iterator[tuple[str, Any]]:
+    """The arrays of a file by their names: one for each row, named by its number or its name; of pooled rows without
+    names one, `embeddings`."""
+    pooled = None
+    for table in tables:
+        values = table["embedding"].chunk(0)
+        while not pyarrow.types.is_floating(values.type):
+            values = values.values
+        counts = pyarrow.compute.list_value_length(table["words"]).to_numpy()
+        arrays = layout.split(values.to_numpy(), counts.tolist())
+        if "id" in table.column_names or not layout.pooled:
+            names = table["id" if "id" in table.column_names else "row"].to_pylist()
+            yield from zip(map(str, names), arrays, strict=True)
+        else:
+            if pooled is None:
+                with tempfile.TemporaryFile(dir=folder) as file:
+                    pooled = np.memmap(file, layout.dtype, "w+", shape=(rows, *layout.shape(0)))
+            first = table["row"][0].as_py()
+            pooled[first : first + len(arrays)] = values.to_numpy().reshape(-1, *layout.shape(0))
+    if layout.pooled and (pooled is not None or rows == 0):
+        yield "embeddings", np.zeros((0, *layout.shape(0)), layout.dtype) if pooled is None else np.asarray(pooled)
+
+
+def _write_safetensors(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
+    from safetensors.numpy import save_file
+
+    save_file(dict(arrays), path)
+
+
+def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
+    """As `numpy.savez` does, array by array."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays:
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array)
+
+
+def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
+    """A dataset for each array, as bilm-tf's `dump_bilm_embeddings` writes them."""
+    import h5py
+
+    # The format of HDF5 1.8 (2008) and later; with the oldest one, memory grows with the number of datasets.
+    with h5py.File(path, "w", libver=("v108", "v108")) as archive:
+        for name, array in arrays:
+            archive.create_dataset(name, data=array)
+
+
+def _write_parquet(path: Path, tables: Iterator[pyarrow.Table], layout: RowLayout) -> None:
+    """The columns `row`, `words`, `embedding`, and `id` where rows have names."""
+    first = next(tables, layout.schema.empty_table())
+    with pyarrow.parquet.ParquetWriter(path, first.schema, **PARQUET_OPTIONS) as writer:
+        for table in chain([first], tables):
+            rows = math.ceil(table.num_rows * ROW_GROUP_BYTES / max(table.nbytes, 1))
+            writer.write_table(table, row_group_size=max(1, min(rows, ROW_GROUP_ROWS)))
+
+
+FORMATS: dict[str, Callable[..., None]] = {
+    ".safetensors": _write_safetensors,
+    ".npz": _write_npz,
+    ".hdf5": _write_hdf5,
+    ".h5": _write_hdf5,
+    ".parquet": _write_parquet,
+}

@@ -1,0 +1,263 @@
+"""LSTM layers without gradients in C: many rows on AVX-512 vectors or AMX tiles, and small batches.
+
+"fused" (`csrc/fused.c`) computes products and cells at the same time, with as many threads as PyTorch has.
+"fused-tiles" is the same on AMX tiles: bfloat16, and float32 as pairs of bfloat16 numbers if
+`torch.set_float32_matmul_precision("high")` allows it (each number is the sum of two bfloat16 numbers, and a product
+the sum of three of theirs). "small-batch" (`csrc/small_batch.c`) runs a direction of a layer in one call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from . import native
+from .lstm_onednn import Product, pack, why_not_packed
+from .native import FUSED_COLUMNS, FUSED_DEPTH, FUSED_ROWS, LANES, Layer, SmallBatch
+from .registry import register
+from .tensors import cached, clip, last_words, steps_of, why_not_inference
+
+if TYPE_CHECKING:
+    from ..modeling_elmo import LstmCall, LstmWeights, State
+
+TYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+TILE_TYPES = {torch.float32: "split_tiles", torch.bfloat16: "bf16_tiles"}
+
+# -- many rows ---------------------------------------------------------------------------------------------------------
+
+GROUP_ROWS = 512  # at most: each weight that is read serves all rows of a group, but their cells need memory
+# For fewer rows, reading the weights of both halves of the gates takes too long.
+FEWEST_ROWS = {"f32": 8, "bf16": 3, "bf16_tiles": 3, "split_tiles": 8}
+
+
+def _supports_fused(call: LstmCall) -> str | None:
+    return _why_not_fused(TYPES.get(call.inputs.dtype), call)
+
+
+def _supports_fused_tiles(call: LstmCall) -> str | None:
+    kind = TILE_TYPES.get(call.inputs.dtype)
+    if native.library() is not None and not _has_tiles():
+        return "this processor has no AMX tiles, or the operating system does not permit them (arch_prctl)"
+    if kind == "split_tiles" and _has_exact_products():
+        return 'float32 products are exact: torch.set_float32_matmul_precision("high") allows faster ones'
+    return _why_not_fused(kind, call)
+
+
+@functools.cache
+def _has_tiles() -> bool:
+    return hasattr(native.library(), "request_tiles") and bool(native.library().request_tiles())
+
+
+def _has_exact_products() -> bool:
+    try:
+        return torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:  # PyTorch's newer settings, one for each library, were used and differ
+        return torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")
+
+
+def _why_not_fused(kind: str | None, call: LstmCall) -> str | None:
+    if kind is None:
+        return f"inputs are {call.inputs.dtype}, not float32 or bfloat16"
+    if native.library() is None:
+        return native.reason()
+    if not hasattr(native.library(), f"layer_{kind}"):
+        return f"this processor has no instructions for products of the kind {kind}"
+    if torch.get_num_threads() > 1 and not native.library().has_threads():
+        return f"threads of the kernels: {native.NO_THREADS}"
+    if call.batch_sizes[0] < FEWEST_ROWS[kind]:
+        return f"a batch of fewer than {FEWEST_ROWS[kind]} rows"
+    if call.weights[0].weight_hr is None:
+        return "the LSTM has no projection"
+    width, size, cells = call.inputs.shape[2], call.hidden.shape[2], call.cell.shape[2]
+    if width % FUSED_DEPTH or size % FUSED_COLUMNS or cells % FUSED_DEPTH:
+        return f"sizes {width}, {size}, {cells} are no multiples of {FUSED_DEPTH}, {FUSED_COLUMNS}, {FUSED_DEPTH}"
+    if call.cell.dtype != torch.float32:
+        return f"cells are {call.cell.dtype}, not float32"
+    return why_not_inference(call)
+
+
+def _run_fused(types: dict[torch.dtype, str], call: LstmCall) -> tuple[Tensor, State]:
+    """The result of `modeling_elmo.bilstm_layer`."""
+    dtype = call.inputs.dtype
+    kind = types[dtype]
+    weights = [_gates_layout(kind, own, dtype) for own in call.weights]
+    weights_hr = [_projection_layout(kind, own, dtype) for own in call.weights]
+    biases = [own.bias.detach().to(dtype).float().contiguous() for own in call.weights]
+    inputs, hidden = call.inputs.contiguous(), call.hidden.float().contiguous()
+    cell = call.cell.clone(memory_format=torch.contiguous_format)
+    outputs = inputs.new_empty(*inputs.shape[:2], hidden.shape[2])
+
+    (directions, rows, size), cells, threads = hidden.shape, cell.shape[2], torch.get_num_threads()
+    step = threads // math.gcd(threads, directions)  # a multiple of it of groups keeps all threads at work
+    groups = math.ceil(rows / GROUP_ROWS / step) * step
+    group = math.ceil(rows / groups / FUSED_ROWS) * FUSED_ROWS
+    needed = getattr(native.library(), f"scratch_{kind}")(group, inputs.shape[2], size, cells)
+    scratch_bytes = math.ceil(needed / 64) * 64  # a whole number of cache lines
+    scratch = torch.empty(threads, scratch_bytes, dtype=torch.uint8, device="cpu")
+    sizes = torch.tensor(call.batch_sizes, device="cpu")
+    arrays = [native.pointers(x) for x in (inputs, weights, weights_hr, biases, outputs)]
+    layer = Layer(
+        *(ctypes.cast(array, ctypes.c_void_p) for array in arrays),
+        *(x.data_ptr() for x in (hidden, cell, sizes, scratch)),
+        *(scratch_bytes, len(call.batch_sizes), directions, rows, group, inputs.shape[2], size, cells),
+        *(math.inf if bound is None else bound for bound in (call.cell_clip, call.proj_clip)),
+        threads,
+    )
+    getattr(native.library(), f"layer_{kind}")(ctypes.byref(layer))
+    return outputs, (outputs.index_select(1, last_words(call.batch_sizes)), cell)
+
+
+def _gates_layout(kind: str, own: LstmWeights, dtype: torch.dtype) -> Tensor:
+    """`weight_ih` and `weight_hh` `[4C, ...]` side by side, as the functions read them."""
+
+    def make() -> Tensor:
+        weight = torch.cat((own.weight_ih, own.weight_hh), dim=1).detach().to(dtype)
+        return _fused_layout(kind, weight.view(4, -1, LANES, weight.shape[1]).transpose(0, 1))
+
+    return cached((own.weight_ih, own.weight_hh), (kind, dtype), make)
+
+
+def _projection_layout(kind: str, own: LstmWeights, dtype: torch.dtype) -> Tensor:
+    def make() -> Tensor:
+        return _fused_layout(kind, own.weight_hr.detach().to(dtype).view(-1, 4, LANES, own.weight_hr.shape[1]))
+
+    return cached((own.weight_hr,), (kind, dtype), make)
+
+
+def _fused_layout(kind: str, blocks: Tensor) -> Tensor:
+    """From `[blocks, 4, LANES, K]`."""
+    if kind == "f32":
+        return blocks.unflatten(3, (-1, FUSED_DEPTH)).permute(0, 3, 4, 1, 2).contiguous()
+    parts = blocks.bfloat16()
+    parts = torch.stack((parts, (blocks - parts).bfloat16())) if kind == "split_tiles" else parts[None]
+    parts = parts.unflatten(4, (-1, FUSED_DEPTH // 2, 2))  # [parts, blocks, 4, LANES, K / FUSED_DEPTH, pairs, 2]
+    return parts.permute((1, 4, 0, 5, 2, 3, 6) if kind == "bf16" else (1, 4, 0, 2, 5, 3, 6)).contiguous()
+
+
+# -- small batches -----------------------------------------------------------------------------------------------------
+
+MOST_ROWS = 7  # for more, products of many rows are faster
+WORDS_AT_ONCE = 256  # whose input half of the gates is computed together
+
+
+def _supports_small_batch(call: LstmCall) -> str | None:
+    if call.batch_sizes[0] > MOST_ROWS:
+        return f"a batch of more than {MOST_ROWS} rows"
+    if call.inputs.dtype not in TYPES or call.cell.dtype != torch.float32:
+        return f"inputs are {call.inputs.dtype} and cells {call.cell.dtype}"
+    size, cells = call.hidden.shape[2], call.cell.shape[2]
+    if size % (2 * LANES) or cells % LANES:
+        return f"the sizes {size} and {cells} are no multiples of {2 * LANES} and {LANES}"
+    return native.reason() or why_not_inference(call)
+
+
+def _run_small_batch(call: LstmCall) -> tuple[Tensor, State]:
+    """The result of `modeling_elmo.bilstm_layer`."""
+    inputs, dtype = call.inputs.contiguous(), call.inputs.dtype
+    hidden = call.hidden.to(torch.float32, copy=True).contiguous()
+    cell = call.cell.clone(memory_format=torch.contiguous_format)
+    outputs = inputs.new_empty(*inputs.shape[:2], hidden.shape[2])
+    biases = [own.bias.detach().to(dtype) for own in call.weights]
+    products, weights_hh, weights_hr = _small_batch_layouts(call.weights, dtype)
+    before_clip = None
+    for steps in _pieces(steps_of(call.batch_sizes)):
+        part = slice(steps[0][0], steps[-1][1])
+        gates = [product(x[part], bias) for product, x, bias in zip(products, inputs, biases, strict=True)]
+        clips = before_clip, call.cell_clip, call.proj_clip
+        sizes = [end - start for start, end in steps]
+        _run_steps(sizes, gates, hidden, cell, weights_hh, weights_hr, clips, [output[part] for output in outputs])
+        before_clip = call.cell_clip
+    return outputs, (outputs.index_select(1, last_words(call.batch_sizes)), clip(cell, call.cell_clip))
+
+
+def _small_batch_layouts(
+    directions: Sequence[LstmWeights], dtype: torch.dtype
+) -> tuple[list[Product], list[Tensor], list[Tensor | None]]:
+    """For each direction the product of words with `weight_ih`, and the layouts of `weight_hh` and `weight_hr`."""
+    packs = why_not_packed(directions[0].weight_ih.new_empty(0, dtype=dtype)) is None
+
+    def make() -> tuple[list[Product], list[Tensor], list[Tensor | None]]:
+        cast = [[None if x is None else x.detach().to(dtype) for x in own] for own in directions]
+        products = [pack(ih) if packs else partial(_linear, ih) for ih, *_ in cast]
+        projections = [None if hr is None else projection_layout(hr) for *_, hr in cast]
+        return products, [recurrent_layout(hh) for _, hh, *_ in cast], projections
+
+    weights = [x for own in directions for x in (own.weight_ih, own.weight_hh, own.weight_hr) if x is not None]
+    return cached(weights, ("small batch", dtype, len(directions), packs), make)
+
+
+def _linear(weight: Tensor, x: Tensor, bias: Tensor) -> Tensor:
+    return torch.nn.functional.linear(x, weight, bias)
+
+
+def _pieces(steps: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """The steps in pieces of about `WORDS_AT_ONCE` words."""
+    piece: list[tuple[int, int]] = []
+    for step in steps:
+        piece.append(step)
+        if step[1] - piece[0][0] >= WORDS_AT_ONCE:
+            yield piece
+            piece = []
+    if piece:
+        yield piece
+
+
+def recurrent_layout(weight: Tensor) -> Tensor:
+    """`weight_hh [4C, P]` as the functions read it: the gates of `LANES` cells side by side, in pairs if of 16 bits."""
+    cells = len(weight) // 4
+    if weight.dtype == torch.float32:
+        return native.lay_out(weight, cells // LANES, 4, LANES, cells)
+    return weight.view(2, 2, -1, LANES, weight.shape[1]).permute(2, 4, 0, 3, 1).contiguous()
+
+
+def projection_layout(weight: Tensor) -> Tensor:
+    """`weight_hr [P, C]` as the functions read it."""
+    if weight.dtype == torch.float32:
+        return native.lay_out(weight, len(weight) // (2 * LANES), 2, 2 * LANES, LANES)
+    return weight.view(-1, 2, LANES, weight.shape[1]).permute(0, 3, 2, 1).contiguous()
+
+
+def _run_steps(
+    sizes: Sequence[int],
+    gates: Sequence[Tensor],
+    hidden: Tensor,
+    cell: Tensor,
+    weights_hh: Sequence[Tensor],
+    weights_hr: Sequence[Tensor | None],
+    clips: tuple[float | None, float | None, float | None],
+    outputs: Sequence[Tensor],
+) -> None:
+    """Some steps of several directions.
+
+    Args:
+        sizes: rows of each step, never rising.
+        gates: for each direction `[words, 4C]`, the input half, bias included.
+        hidden, cell: `[directions, rows, P]` and `[directions, rows, C]` float32, contiguous: the state, overwritten by
+            the state after each row's last step (the cell before its clip).
+        weights_hh, weights_hr: for each direction, laid out by [`recurrent_layout`] and [`projection_layout`].
+        clips: on the cell before the first step, on later cells, on the projection.
+        outputs: for each direction `[words, P]`, contiguous, written.
+    """
+    (directions, rows, size), cells = hidden.shape, cell.shape[2]
+    cell_outputs, step_rows = torch.empty_like(cell), torch.tensor(sizes, device="cpu")
+    arrays = [native.pointers(tensors) for tensors in (gates, weights_hh, weights_hr, outputs)]
+    arguments = SmallBatch(
+        *(ctypes.cast(array, ctypes.c_void_p) for array in arrays),
+        *(tensor.data_ptr() for tensor in (hidden, cell, cell_outputs, step_rows)),
+        *(len(sizes), directions, rows, cells, size),
+        *(math.inf if bound is None else bound for bound in clips),
+        torch.get_num_threads(),
+    )
+    getattr(native.library(), f"small_batch_{TYPES[outputs[0].dtype]}")(ctypes.byref(arguments))
+
+
+register("lstm", "fused-tiles", 10, _supports_fused_tiles, partial(_run_fused, TILE_TYPES))
+register("lstm", "fused", 20, _supports_fused, partial(_run_fused, TYPES))
+register("lstm", "small-batch", 30, _supports_small_batch, _run_small_batch)

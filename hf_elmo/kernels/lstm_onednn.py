@@ -1,0 +1,275 @@
+"""LSTM layers on the CPU whose products are oneDNN's on packed weights, with the fastest cell available.
+
+`torch.nn.functional.linear` brings the weight into the library's layout at each call. In a recurrence, where the same
+weight meets one small batch of rows after another, that can take as long as the product.
+
+"packed" computes without gradients. "training" writes the loop over steps and its gradient out, as one autograd
+function a layer and direction: what does not depend on the previous step is one product over all words, after the loop
+(and, without packed weights, before it). It saves for each word the gates before activation, the cell before its clip,
+the cell's output and the projection before its clip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from .cells import Cell, choose_cell, clip_backward_
+from .registry import register
+from .tensors import (
+    cached,
+    clip,
+    first_order,
+    last_words,
+    lstm_tensors,
+    steps_of,
+    wants_gradient,
+    why_not_inference,
+    why_not_plain,
+)
+
+if TYPE_CHECKING:
+    from ..modeling_elmo import LstmCall, LstmWeights, State
+
+Product = Callable[..., Tensor]
+Steps = list[tuple[int, int]]
+Clips = tuple[float | None, float | None]
+
+ROWS = 128  # for which oneDNN chooses its layout; it multiplies any number of rows
+# For fewer rows, reading the weights takes the time: "small-batch" and plain PyTorch read half of them in a step.
+FEWEST_ROWS = 8
+
+
+def why_not_packed(x: Tensor) -> str | None:
+    """Why products with tensors like `x` do not gain from packed weights, or `None`."""
+    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
+        return "oneDNN is switched off, or not a part of this PyTorch"
+    bfloat16 = x.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    if x.dtype != torch.float32 and not bfloat16:
+        return f"oneDNN multiplies no {x.dtype} on this processor"
+    return None
+
+
+def pack(weight: Tensor) -> Product:
+    """`(x [rows, in], bias [out] or None) -> x @ weight.T + bias`, in the type of `weight [out, in]`."""
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS)
+    linear = torch.ops.mkldnn._linear_pointwise
+    return lambda x, bias=None: linear(x, packed, bias, "none", [], "")
+
+
+# -- inference ---------------------------------------------------------------------------------------------------------
+
+
+def _supports_packed(call: LstmCall) -> str | None:
+    if call.batch_sizes[0] < FEWEST_ROWS:
+        return f"a batch of fewer than {FEWEST_ROWS} rows"
+    return why_not_packed(call.inputs) or why_not_inference(call)
+
+
+def _run_packed(call: LstmCall) -> tuple[Tensor, State]:
+    """The result of `modeling_elmo.bilstm_layer`."""
+    inputs = call.inputs.contiguous()
+    outputs = inputs.new_empty(*inputs.shape[:2], call.hidden.shape[2])
+    cell = call.cell.clone(memory_format=torch.contiguous_format)
+    for direction, weights in enumerate(call.weights):
+        _infer(call, weights, inputs[direction], call.hidden[direction], cell[direction], outputs[direction])
+    return outputs, (outputs.index_select(1, last_words(call.batch_sizes)), clip(cell, call.cell_clip))
+
+
+def _infer(call: LstmCall, weights: LstmWeights, inputs: Tensor, hidden: Tensor, cell: Tensor, outputs: Tensor) -> None:
+    """Write `outputs [words, P]` of one direction; `cell` becomes that of each row's last step, before its clip."""
+    gates_of = _packed_together((weights.weight_ih, weights.weight_hh), inputs.dtype)
+    project = None if weights.weight_hr is None else _packed_together((weights.weight_hr,), inputs.dtype)
+    bias, size, rows, before_clip = weights.bias.detach().to(inputs.dtype), inputs.shape[1], len(cell), None
+    both, cell_outputs = inputs.new_empty(rows, size + hidden.shape[1]), inputs.new_empty(cell.shape)
+    forward_cell = choose_cell(inputs, cell).forward
+    for start, end in steps_of(call.batch_sizes):
+        if end - start < rows:
+            rows = end - start
+            hidden, cell, cell_outputs, both = hidden[:rows], cell[:rows], cell_outputs[:rows], both[:rows]
+        both[:, :size] = inputs[start:end]
+        both[:, size:] = hidden
+        forward_cell(gates_of(both, bias), None, cell, before_clip, call.cell_clip, cell, cell_outputs)
+        hidden, before_clip = outputs[start:end], call.cell_clip
+        if project is None:
+            hidden.copy_(cell_outputs)
+        elif call.proj_clip is None:
+            hidden.copy_(project(cell_outputs))
+        else:
+            torch.clamp(project(cell_outputs), -call.proj_clip, call.proj_clip, out=hidden)
+
+
+def _packed_together(weights: tuple[Tensor, ...], dtype: torch.dtype) -> Product:
+    """The product with weights `[out, in]` side by side, `[out, sum of in]`, in `dtype`."""
+    return cached(weights, ("packed", dtype, len(weights)), lambda: pack(torch.cat(weights, 1).detach().to(dtype)))
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def _supports_training(call: LstmCall) -> str | None:
+    tensors = lstm_tensors(call)
+    if not wants_gradient(tensors):
+        return "no gradient is needed"
+    return why_not_plain(tensors)
+
+
+def _run_training(call: LstmCall) -> tuple[Tensor, State]:
+    """The result of `modeling_elmo.bilstm_layer`, with gradients."""
+    clips = call.cell_clip, call.proj_clip
+    layers = []
+    for inputs, hidden, cell, weights in zip(call.inputs, call.hidden, call.cell, call.weights, strict=True):
+        cast = (None if weight is None else weight.to(inputs.dtype) for weight in weights)
+        layers.append(_Layer.apply(inputs, hidden, cell, *cast, steps_of(call.batch_sizes), clips))
+    outputs, hidden, cell = (torch.stack(same) for same in zip(*layers, strict=True))
+    return outputs, (hidden, cell)
+
+
+class _Layer(torch.autograd.Function):
+    """One direction of `modeling_elmo.bilstm_layer`, and its gradient."""
+
+    @staticmethod
+    def forward(ctx, inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr, steps, clips):
+        arguments = inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr
+        lstm_cell = choose_cell(inputs, cell)
+        saved = _forward_loop(steps, clips, lstm_cell, *arguments)
+        *_, cells, _, _, outputs = saved
+        ctx.save_for_backward(*arguments, *saved)
+        ctx.loop = steps, clips, lstm_cell
+        last = last_words([end - start for start, end in steps])
+        return outputs, outputs.index_select(0, last), clip(cells.index_select(0, last), clips[0])
+
+    @staticmethod
+    @first_order
+    def backward(ctx, *grads):
+        tensors = ctx.saved_tensors
+        arguments, saved = tensors[:7], tensors[7:]
+        inputs, hidden, _, weight_ih, _, _, weight_hr = arguments
+        *_, cell_outputs, _, outputs = saved
+        grad_outputs, grad_hidden, grad_cell = (grad.clone(memory_format=torch.contiguous_format) for grad in grads)
+        grad_gates = _backward_loop(*ctx.loop, arguments, saved, grad_outputs, grad_hidden, grad_cell)
+        wanted = ctx.needs_input_grad
+        grad_weights: tuple[Tensor | None, ...] = (None, None, None)
+        if any(wanted[3:6]):
+            grad_weights = _weight_gradients(grad_gates, inputs, _words_before(outputs, hidden, ctx.loop[0]))
+        return (
+            grad_gates @ weight_ih if wanted[0] else None,
+            grad_hidden,
+            grad_cell,
+            *grad_weights,
+            grad_outputs.T @ cell_outputs if weight_hr is not None and wanted[6] else None,
+            *(None, None),
+        )
+
+
+def _product(weight: Tensor) -> Product:
+    """`(x [rows, in], bias [out] or None) -> x @ weight.T + bias` for `weight [out, in]`."""
+    if why_not_packed(weight):
+        return lambda x, bias=None: nn.functional.linear(x, weight, bias)
+    return pack(weight)
+
+
+def _forward_loop(
+    steps: Steps,
+    clips: Clips,
+    lstm_cell: Cell,
+    inputs: Tensor,
+    hidden: Tensor,
+    cell: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor,
+    weight_hr: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    """What the gradient needs: the gates before activation, of all words or of each step; the cells before their clip,
+    the cell's outputs, the projections before their clip or `None`, and the outputs."""
+    cell_clip, proj_clip = clips
+    gates_of, all_gates = _gates(inputs, hidden, weight_ih, weight_hh, bias)
+    cells, cell_outputs = cell.new_empty(len(inputs), cell.shape[1]), inputs.new_empty(len(inputs), cell.shape[1])
+    projected = None if weight_hr is None else inputs.new_empty(len(inputs), len(weight_hr))
+    outputs = cell_outputs if projected is None else projected if proj_clip is None else torch.empty_like(projected)
+    project, step_gates = None if weight_hr is None else _product(weight_hr), []
+    cell, before_clip = cell.contiguous(), None
+    for start, end in steps:
+        now, rows = slice(start, end), slice(0, end - start)
+        gates, recurrent = gates_of(now, hidden[rows])
+        step_gates.append(gates)
+        lstm_cell.forward(gates, recurrent, cell[rows], before_clip, cell_clip, cells[now], cell_outputs[now])
+        if project is not None:
+            projected[now] = project(cell_outputs[now])
+            if proj_clip is not None:
+                torch.clamp(projected[now], -proj_clip, proj_clip, out=outputs[now])
+        hidden, cell, before_clip = outputs[now], cells[now], cell_clip
+    return *(step_gates if all_gates is None else [all_gates]), cells, cell_outputs, projected, outputs
+
+
+def _gates(
+    inputs: Tensor, hidden: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
+) -> tuple[Callable[[slice, Tensor], tuple[Tensor, Tensor | None]], Tensor | None]:
+    """`(words, hidden) -> (gates, what the cell has yet to add or None)`, and the tensor that all gates are part of."""
+    if why_not_packed(weight_ih):
+        gates = nn.functional.linear(inputs, weight_ih, bias)
+        return lambda now, hidden: (gates[now], nn.functional.linear(hidden, weight_hh)), gates
+    # With packed weights one product of both halves takes less time than a cell that adds them.
+    product, size = pack(torch.cat((weight_ih, weight_hh), dim=1)), inputs.shape[1]
+    both = torch.cat((inputs, inputs.new_empty(len(inputs), hidden.shape[1])), dim=1)
+
+    def both_halves(now: slice, hidden: Tensor) -> tuple[Tensor, None]:
+        both[now, size:] = hidden
+        return product(both[now], bias), None
+
+    return both_halves, None
+
+
+def _backward_loop(
+    steps: Steps,
+    clips: Clips,
+    lstm_cell: Cell,
+    arguments: tuple[Tensor | None, ...],
+    saved: tuple[Tensor | None, ...],
+    grad_outputs: Tensor,
+    grad_hidden: Tensor,
+    grad_cell: Tensor,
+) -> Tensor:
+    """The gradient of the gates before activation, from the arguments of `_forward_loop` and what it returned.
+
+    In place, `grad_outputs` becomes that of the projections before their clip, `grad_hidden` and `grad_cell` that of
+    the state before the first step.
+    """
+    (_, _, cell, _, weight_hh, _, weight_hr), (*gates, cells, _, projected, _) = arguments, saved
+    cell_clip, proj_clip = clips
+    if len(gates) < len(steps):
+        gates = gates[0].split([end - start for start, end in steps])
+    cell, grad_gates = cell.contiguous(), cells.new_empty(len(cells), 4 * cells.shape[1], dtype=gates[0].dtype)
+    to_hidden, to_cell_outputs = _product(weight_hh.T), None if weight_hr is None else _product(weight_hr.T)
+    for step in reversed(range(len(steps))):
+        start, end = steps[step]
+        now, rows = slice(start, end), slice(0, end - start)
+        grad = grad_outputs[now].add_(grad_hidden[rows])
+        if to_cell_outputs is not None:
+            grad = to_cell_outputs(clip_backward_(grad, projected[now], proj_clip))
+        before, before_clip = (cells[slice(*steps[step - 1])], cell_clip) if step else (cell, None)
+        own = gates[step], before[rows], before_clip, cell_clip, cells[now]
+        lstm_cell.backward(*own, grad, grad_cell[rows], grad_gates[now])
+        grad_hidden[rows] = to_hidden(grad_gates[now])
+    return grad_gates
+
+
+def _weight_gradients(grad_gates: Tensor, inputs: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of `weight_ih`, `weight_hh` and `bias`: one product, which takes half the time of three."""
+    sources = torch.cat((inputs, before, inputs.new_ones(len(inputs), 1)), dim=1).T.contiguous()
+    grad_ih, grad_hh, grad_bias = (sources @ grad_gates).split((inputs.shape[1], before.shape[1], 1))
+    return grad_ih.T.contiguous(), grad_hh.T.contiguous(), grad_bias[0]
+
+
+def _words_before(x: Tensor, first: Tensor, steps: Steps) -> Tensor:
+    """For each packed word the row of `x [N, n]` of the step before it, `first [rows, n]` for the first step."""
+    rows_after = [end - start for start, end in steps[1:]]
+    return torch.cat([first, *(x[start : start + rows] for (start, _), rows in zip(steps, rows_after, strict=False))])
+
+
+register("lstm", "packed", 40, _supports_packed, _run_packed)
+register("lstm", "training", 50, _supports_training, _run_training)

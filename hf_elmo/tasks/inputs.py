@@ -1,0 +1,289 @@
+"""Inputs of heads that are computed before training: stored layers of a frozen biLM, and pretrained word vectors."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from transformers import BatchEncoding, DataCollatorWithPadding
+
+from .. import __version__
+from ..modeling_tasks_elmo import ElmoTaskModel
+from ..tokenization_elmo import ElmoTokenizer
+from ..utils import evaluation_mode
+from .heads import batches_by_length
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+STORED_TYPES = {"float16": "float16", "bfloat16": "uint16", "float32": "float32"}  # Arrow has no bfloat16: its bits
+# Columns of rows with stored layers that have a value for each position, and the value of padding.
+PADDING = {"bilm_layers": 0, "attention_mask": 0, "special_tokens_mask": 1, "token_type_ids": 0, "word_vector_ids": 0}
+
+
+def store_layers(
+    model: ElmoTaskModel,
+    dataset: Dataset,
+    dtype: str = "float16",
+    folder: str | os.PathLike | None = None,
+    batch_size: int = 64,
+    batch_tokens: int = 4096,
+) -> Dataset:
+    """
+    Compute the layers of a model's frozen biLM once for a data set.
+
+    The column `bilm_layers` replaces `input_ids`. Training on it gives the same model as training on `input_ids`, up to
+    the rounding of `dtype`, at the cost of the head alone; scalar mixes are still learned. All heads on the same biLM
+    can share a stored data set. A head on another biLM refuses it where texts have boundaries, by the vector of `<S>`.
+    The result is memory-mapped from an Arrow file, which later calls with the same data, weights and `dtype` reuse.
+
+    Args:
+        model: a model with a head whose biLM is frozen.
+        dataset: a `datasets.Dataset` with the `input_ids` of the tokenizer, not padded: the collator pads.
+        dtype: `"float16"`, `"bfloat16"` or `"float32"`: 2 or 4 bytes for each of the `(num_hidden_layers + 1) * 2P`
+            values of a word.
+        folder: of the Arrow file; by default the cache of `datasets`, or memory if the data set is in memory.
+        batch_size: the number of rows to read and write at once.
+        batch_tokens: the number of words, boundaries and padding to compute at once, unless a single text has more.
+
+    Returns:
+        the data set in numpy format with the columns `bilm_layers`, `length` (to group rows by length) and
+        `special_tokens_mask` (which positions are boundaries); other columns are kept. [`LayersCollator`],
+        [`TaggingCollator`] and [`CoreferenceCollator`] pad its rows.
+
+    Raises:
+        ValueError: the biLM is not frozen, rows are padded, or a value does not fit into float16.
+    """
+    from datasets import Array3D, Sequence, Value
+
+    model.require_frozen_bilm()
+    dataset = dataset.with_format(None)  # rows of any format are read as lists, with all columns
+    features = dataset.features.copy()
+    del features["input_ids"]
+    shape = None, model.config.num_hidden_layers + 1, model.config.hidden_size
+    features["bilm_layers"] = Array3D(shape, STORED_TYPES[dtype])
+    features["length"] = Value("int64")
+    features["special_tokens_mask"] = Sequence(Value("int8"))
+    fingerprint = _fingerprint(model, dataset, dtype)
+    file = None
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        file = str(Path(folder, f"layers-{fingerprint}.arrow"))
+    with evaluation_mode(model):
+        stored = dataset.map(
+            lambda texts, indices: _compute(model, texts, indices, dtype, batch_tokens),
+            batched=True,
+            with_indices=True,
+            batch_size=batch_size,
+            writer_batch_size=batch_size,
+            remove_columns=["input_ids"],
+            features=features,
+            cache_file_name=file,
+            new_fingerprint=fingerprint,
+            desc="Computing the biLM's layers",
+        )
+    return stored.with_format("numpy")
+
+
+def _compute(
+    model: ElmoTaskModel, texts: dict[str, list], indices: list[int], dtype: str, batch_tokens: int
+) -> dict[str, list]:
+    """The new columns of some rows of the data set, whose `input_ids` are nested lists `[words, row_length]`."""
+    rows = [np.asarray(text, dtype=np.int64).reshape(-1, model.config.row_length) for text in texts["input_ids"]]
+    for index, row, mask in zip(indices, rows, texts.get("attention_mask", [True] * len(rows)), strict=True):
+        if not (row.any(1).all() and np.all(mask)):
+            raise ValueError(f"row {index} of the dataset is padded: tokenize without padding, the collator pads.")
+    layers: list[Any] = [None] * len(rows)
+    for batch in batches_by_length([len(row) for row in rows], batch_tokens):
+        for index, values in zip(batch, _layers(model, [rows[index] for index in batch], dtype), strict=True):
+            layers[index] = values
+    boundaries = model.config.bos_token_id, model.config.eos_token_id
+    return {
+        "bilm_layers": layers,
+        "length": [len(row) for row in rows],
+        "special_tokens_mask": [np.isin(row[:, 1], boundaries).astype(np.int8) for row in rows],
+    }
+
+
+@torch.no_grad()
+def _layers(model: ElmoTaskModel, rows: list[np.ndarray], dtype: str) -> list[np.ndarray]:
+    """The layers `[words, num_hidden_layers + 1, 2P]` of each row `[words, row_length]` of a batch."""
+    input_ids = pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)
+    mask = pad_sequence([torch.ones(len(row), dtype=torch.bool) for row in rows], batch_first=True)
+    layers = model.bilm_layers(input_ids.to(model.device), mask.to(model.device))
+    stored = layers.to(getattr(torch, dtype)).cpu()
+    if dtype == "float16" and not stored.isfinite().all() and layers.isfinite().all():
+        raise ValueError("dtype='float16' cannot hold a value over 65504 of a layer: use dtype='bfloat16'.")
+    values = stored.view(torch.uint16).numpy() if dtype == "bfloat16" else stored.numpy()
+    return [value[: len(row)] for value, row in zip(values, rows, strict=True)]
+
+
+def _fingerprint(model: ElmoTaskModel, dataset: Dataset, dtype: str) -> str:
+    """A hash of all that the layers depend on: the data, the biLM's weights and configuration, the precision."""
+    config = model.config.to_dict()
+    fields = "cell_clip", "proj_clip", "use_skip_connections", "char_activation"
+    settings = [__version__, dataset._fingerprint, dtype, model.dtype, model.reads_text_pairs]
+    digest = hashlib.sha256(repr([*settings, *(config[field] for field in fields)]).encode())
+    for name, weight in model.elmo.state_dict().items():
+        if not name.startswith("scalar_mix."):
+            digest.update(f"{name} {list(weight.shape)}".encode())
+            digest.update(weight.cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()[:32]
+
+
+class LayersCollator(DataCollatorWithPadding):
+    """transformers' `DataCollatorWithPadding`, which also pads rows of [`store_layers`]."""
+
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
+        batch = pad_rows(
+            self.tokenizer,
+            features,
+            padding=self.padding,
+            max_length=self.max_length,
+            pad_to_multiple_of=self.pad_to_multiple_of,
+        )
+        if "label" in batch:
+            batch["labels"] = batch.pop("label")
+        return batch
+
+
+def pad_rows(
+    tokenizer: ElmoTokenizer,
+    rows: Sequence[Mapping[str, Any]],
+    padding: bool | str = True,
+    max_length: int | None = None,
+    pad_to_multiple_of: int | None = None,
+) -> BatchEncoding:
+    """Pads rows as `tokenizer.pad` does, also those of [`store_layers`], which have `bilm_layers` in place of
+    `input_ids`."""
+    if "bilm_layers" not in rows[0]:
+        options = {"padding": padding, "max_length": max_length, "pad_to_multiple_of": pad_to_multiple_of}
+        return tokenizer.pad(rows, return_tensors="pt", **options)
+    lengths = [len(row["bilm_layers"]) for row in rows]
+    length = max_length if padding == "max_length" else max(lengths)
+    length += -length % (pad_to_multiple_of or 1)
+    batch = {}
+    for name in ("attention_mask", *rows[0]):
+        if name == "attention_mask" and name not in rows[0]:
+            values = [np.ones(own, dtype=np.int64) for own in lengths]
+        else:
+            values = [np.asarray(row[name]) for row in rows]
+        if name in PADDING:
+            values = [_padded(value, length, PADDING[name], tokenizer.padding_side) for value in values]
+        tensor = torch.from_numpy(np.stack(values))
+        if name == "bilm_layers" and not tensor.is_floating_point():  # numpy format may widen the bits of bfloat16
+            tensor = tensor.to(torch.uint16).view(torch.bfloat16)
+        batch[name] = tensor
+    return BatchEncoding(batch)
+
+
+def _padded(values: np.ndarray, length: int, padding: int, side: str) -> np.ndarray:
+    """`[positions, ...]` as `[length, ...]`."""
+    missing = 0, length - len(values)
+    widths = [missing if side == "right" else missing[::-1], *[(0, 0)] * (values.ndim - 1)]
+    return np.pad(values, widths, constant_values=padding)
+
+
+def read_word_vectors(
+    path: str | os.PathLike, words: Iterable[str] | None = None, limit: int | None = None
+) -> tuple[list[str], np.ndarray]:
+    """
+    Word vectors from a file: GloVe's text, the text of word2vec and fastText (`.vec`, with a first line `words size`),
+    or word2vec's binary format where the name ends in `.bin`; each also with `.gz`. Text is UTF-8, with one space
+    between columns. A word that occurs twice has its first vector.
+
+    Args:
+        path: the file.
+        words: keep only the vectors of these words, as they are spelled or in lower case, as the tokenizer looks them
+            up; all by default.
+        limit: read only the first vectors of the file, those of the most frequent words; all by default.
+
+    Returns:
+        the words, and their vectors `[words, size]` in float32.
+
+    Raises:
+        ValueError: the file has another number of vectors than its first line says, because it was truncated, or
+            because a word in a binary file has a space.
+
+    Example:
+
+    ```python
+    >>> words, vectors = read_word_vectors("glove.6B.50d.txt")
+    >>> tokenizer.words = words
+    >>> fields = {"word_vectors_vocab_size": len(words) + 3, "word_vectors_size": vectors.shape[1]}
+    >>> model = ElmoForSequenceClassification.from_pretrained(folder, **fields)
+    >>> model.set_word_vectors(vectors)
+    ```"""
+    path = Path(path)
+    is_binary = path.name.lower().removesuffix(".gz").endswith(".bin")
+    wanted = None if words is None else {form for word in words for form in (word, word.lower())}
+    vectors: dict[str, np.ndarray] = {}
+    for word, vector in islice((_read_binary if is_binary else _read_text)(path), limit):
+        if word and word not in vectors and (wanted is None or word in wanted) and not {"\n", "\r"} & set(word):
+            vectors[word] = vector
+    return list(vectors), np.stack(list(vectors.values()))
+
+
+def _read_text(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    size = expected = None
+    count = 0
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="\n") as lines:
+        for line in lines:
+            columns = line.rstrip(" \r\n").split(" ")
+            if size is None and len(columns) == 2 and all(column.isdecimal() for column in columns):
+                expected, size = map(int, columns)
+                continue
+            size = size or len(columns) - 1  # words of GloVe may hold spaces, but not the first one
+            yield " ".join(columns[:-size]), np.array(columns[-size:], dtype=np.float32)
+            count += 1
+    if expected not in (None, count):
+        raise ValueError(f"path {str(path)!r} has {count} vectors, but its first line says {expected}.")
+
+
+def _read_binary(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        count, size = map(int, file.readline().split())
+        for _ in range(count):
+            word = bytearray()
+            while (byte := file.read(1)) not in (b" ", b""):
+                word += byte
+            vector = np.frombuffer(file.read(4 * size), dtype="<f4").astype(np.float32)
+            if len(vector) != size:
+                raise ValueError(f"path {str(path)!r} ends before the {count} vectors that its first line says.")
+            yield word.lstrip(b"\n").decode("utf-8", "replace"), vector  # some writers put line breaks before words
+        if file.read(2) not in (b"", b"\n"):
+            raise ValueError(f"path {str(path)!r} has more than {count} vectors, or a word with a space in it.")
+
+
+def count_words(
+    tokenizer: ElmoTokenizer,
+    texts: Iterable[str | Sequence[str]],
+    min_count: int = 1,
+    limit: int | None = None,
+    lowercase: bool = False,
+) -> list[str]:
+    """
+    The words of texts by decreasing frequency, as `tokenizer.words` for word vectors that are learned.
+
+    Args:
+        tokenizer: splits the texts.
+        texts: each a string, or a list of words.
+        min_count: leave out words that occur less often. With 1, no training text has an unknown word, whose vector is
+            then untrained.
+        limit: the number of words to keep; all by default.
+        lowercase: count words in lower case, so that the tokenizer looks up all spellings as one word.
+    """
+    counts = Counter(
+        word.lower() if lowercase else word for words in tokenizer.split_into_words(texts) for word in words if word
+    )
+    ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
+    return [word for _, word in ranked[:limit]]

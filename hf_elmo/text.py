@@ -1,0 +1,478 @@
+"""Reading text: lines, rows of files and datasets, and the sentences or documents that language models train on.
+
+Files are opened by fsspec: paths, and addresses (`s3://`, `hf://`) where the library is installed that fsspec needs for
+them. They are decompressed by the ending of their name (`.gz`, `.bz2`, `.xz`). CSV, TSV, Parquet and Arrow are read by
+pyarrow. No reader holds more of a file in memory than a block of it.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Integral
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+import fsspec
+import pyarrow
+import pyarrow.csv
+import pyarrow.parquet
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.utils import infer_compression
+
+from .tokenization_elmo import ElmoTokenizer
+
+Words = list[str]
+Row = str | Words  # text that is still to be split into words, or words
+Pair = tuple[Row, Row | int]  # a text, and what belongs to it: another text, or the index of a word
+Text = list[Words]  # what a language model reads at a time: one sentence, or the sentences of a document
+
+# By the ending of a file's name; every other ending is plain text.
+FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}
+FORMATS |= {".parquet": "parquet", ".arrow": "arrow", ".fasta": "fasta", ".fa": "fasta", ".faa": "fasta"}
+DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
+CSV_BLOCK_BYTES = 1 << 24  # at least as long as the longest row of a CSV
+TABLE_ROWS = 1024  # rows of a table that are converted to Python together
+TEXTS_AT_ONCE = 1024  # texts that are split into words together
+SAMPLES = 64  # texts of a dataset that its fingerprint is made of
+FILES_PER_PROCESS = 20  # with so many files for each process or more, a process reads whole files
+
+
+def find_files(pattern: str | os.PathLike) -> list[str]:
+    """The files that a path, a folder or a glob pattern stands for, in alphabetical order.
+
+    A folder stands for all files below it, without files and folders whose names begin with a dot or an underscore.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    filesystem, path = url_to_fs(os.fspath(pattern))
+    if filesystem.isdir(path):
+        names = {file: PurePosixPath(file).relative_to(path).parts for file in filesystem.find(path)}
+        paths = [file for file in names if not any(name.startswith((".", "_")) for name in names[file])]
+    elif filesystem.isfile(path):
+        paths = [path]
+    else:
+        paths = [file for file in filesystem.glob(path) if not filesystem.isdir(file)]
+    if not paths:
+        raise FileNotFoundError(f"no file matches {os.fspath(pattern)!r}")
+    is_local = isinstance(filesystem, LocalFileSystem)
+    return [file if is_local else filesystem.unstrip_protocol(file) for file in sorted(paths)]
+
+
+def read_lines(path: str | os.PathLike, encoding: str = "utf-8", newline: str | None = None) -> Iterator[str]:
+    """The lines of a text file, each with its end, without a byte order mark at the beginning of UTF-8.
+
+    Args:
+        path: a path or an address; decompressed by its ending.
+        encoding: of the text.
+        newline: as in `open`.
+
+    Raises:
+        ValueError: bytes are not of the encoding; the message has the line.
+    """
+    codec = "utf-8-sig" if encoding.lower() == "utf-8" else encoding
+    lines_read = 0
+    try:
+        with fsspec.open(os.fspath(path), "rt", compression="infer", encoding=codec, newline=newline) as lines:
+            for line in lines:
+                lines_read += 1
+                yield line
+    except UnicodeDecodeError as error:  # its object is the block of bytes after the last line that was read
+        line_number = lines_read + error.object[: error.start].count(b"\n") + 1
+        raise ValueError(f"{path}, line {line_number}: not {encoding} ({error.reason})") from error
+
+
+class NamedRow(list):
+    """The words of a row that has a name: of a FASTA sequence, its identifier."""
+
+    def __init__(self, words: Iterable[str], name: str) -> None:
+        super().__init__(words)
+        self.name = name
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """The rows of a file. It can be iterated repeatedly, each time from the beginning.
+
+    A row is a `str` (text to be split into words), a `list[str]` (words; of FASTA a [`NamedRow`]), or with
+    `text_pair_column` a tuple of a text and its pair.
+
+    Args:
+        path: a path or an address.
+        file_format: `"text"` (a row a line), `"jsonl"`, `"csv"`, `"tsv"` (quotes are ordinary characters), `"parquet"`,
+            `"arrow"` or `"fasta"` (each letter of a sequence is a word, in upper case); by default from the ending.
+        text_column: the column or key with the text; an `int` is the index of a column of a CSV without a header. By
+            default `text`, `sentence`, `words` or `tokens`, or the only column.
+        encoding: of text, JSON lines, CSV, TSV and FASTA.
+        text_pair_column: the column or key of each text's pair, another text or a whole number.
+
+    Raises:
+        ValueError: no such column, or a malformed row.
+        TypeError: a value that is neither text nor a list of words.
+    """
+
+    path: str | os.PathLike
+    file_format: str | None = None
+    text_column: str | int | None = None
+    encoding: str = "utf-8"
+    text_pair_column: str | int | None = None
+
+    @property
+    def ending(self) -> str:
+        """The ending of the file's name in lower case, without that of a compression."""
+        name = PurePosixPath(os.fspath(self.path))
+        return (name.with_suffix("") if infer_compression(name.name) else name).suffix.lower()
+
+    @property
+    def resolved_format(self) -> str:
+        """The given format, or that of the ending; ValueError for an archive of files."""
+        if self.ending in (".tar", ".tgz"):
+            raise ValueError(f"{self.path} is an archive: extract its files")
+        return self.file_format or FORMATS.get(self.ending, "text")
+
+    def __iter__(self) -> Iterator[Row | Pair]:
+        for row, values in enumerate(self.values()):
+            where = f"{self.path}, row {row} (from 0)"
+            yield check_row(values[0], where) if len(values) == 1 else check_pair(values, where)
+
+    def values(self) -> Iterator[tuple]:
+        """The values of each row's columns, of any type."""
+        if self.resolved_format == "text":
+            yield from ((line.rstrip("\n"),) for line in read_lines(self.path, self.encoding))
+        elif self.resolved_format == "fasta":
+            yield from ((sequence,) for sequence in self._sequences())
+        elif self.resolved_format == "jsonl":
+            yield from self._json_values()
+        else:
+            try:
+                for batch in self._batches():
+                    for start in range(0, batch.num_rows, TABLE_ROWS):
+                        yield from zip(*(part.to_pylist() for part in batch.slice(start, TABLE_ROWS)), strict=True)
+            except pyarrow.ArrowInvalid as error:
+                raise ValueError(f"{self.path}: {error}") from error
+
+    def _sequences(self) -> Iterator[NamedRow]:
+        """The letters of each FASTA sequence (Pearson and Lipman 1988), named by the first word of its header."""
+        row = None
+        for line in read_lines(self.path, self.encoding):
+            if line.startswith(">"):
+                if row is not None:
+                    yield row
+                row = NamedRow([], line[1:].split()[0])
+            elif line.strip():
+                row += "".join(line.split()).upper()
+        if row is not None:
+            yield row
+
+    def _json_values(self) -> Iterator[tuple]:
+        columns = None
+        for line_number, line in enumerate(read_lines(self.path, self.encoding), start=1):
+            try:
+                value = json.loads(line)
+                if isinstance(value, dict):
+                    columns = columns or self._columns(list(value))
+                    yield tuple([value[column] for column in columns])
+                    continue
+            except (json.JSONDecodeError, KeyError) as error:
+                raise ValueError(f"{self.path}, line {line_number}: {type(error).__name__}: {error}") from error
+            if isinstance(value, list) and self.ending == ".json" and self.file_format is None:
+                raise ValueError(f"{self.path}: is the list a row, or are its members? Write a .jsonl, a row a line")
+            yield (value,)
+
+    def _batches(self) -> Iterator[pyarrow.RecordBatch]:
+        """The wanted columns of a table."""
+        with fsspec.open(os.fspath(self.path), "rb", compression="infer") as file:
+            if self.resolved_format == "parquet":
+                table = pyarrow.parquet.ParquetFile(file)
+                columns = self._columns(table.schema_arrow.names)
+                batches = table.iter_batches(TABLE_ROWS, columns=columns)
+            elif self.resolved_format == "arrow":
+                names, batches = _open_arrow(file)
+                columns = self._columns(names)
+            else:
+                columns = self._columns(self._open_csv(file).schema.names)
+                file.seek(0)
+                types = dict.fromkeys(columns, pyarrow.string())
+                batches = self._open_csv(file, include_columns=columns, column_types=types)
+            for batch in batches:
+                yield batch.select(columns)
+
+    def _open_csv(self, file: IO[bytes], **conversion: Any) -> pyarrow.csv.CSVStreamingReader:
+        is_tsv = self.resolved_format == "tsv"
+        return pyarrow.csv.open_csv(
+            pyarrow.PythonFile(file, "r"),  # does not close the file
+            pyarrow.csv.ReadOptions(
+                use_threads=False,  # so that errors have the number of the row
+                block_size=CSV_BLOCK_BYTES,
+                autogenerate_column_names=isinstance(self.text_column, int),
+                encoding=self.encoding,
+            ),
+            pyarrow.csv.ParseOptions(
+                delimiter="\t" if is_tsv else ",",
+                quote_char=False if is_tsv else '"',
+                newlines_in_values=not is_tsv,
+                ignore_empty_lines=not is_tsv,  # of a TSV of one column they are texts
+            ),
+            pyarrow.csv.ConvertOptions(**conversion),
+        )
+
+    def _columns(self, names: list[str]) -> list[str]:
+        """The names of the text's column and, if there is a `text_pair_column`, of the pair's."""
+        is_csv = self.resolved_format in ("csv", "tsv")
+        if is_csv and self.text_column is None and len(names) == 1 and " " in names[0]:
+            raise ValueError(f"{self.path}: text_column must say whether the first row, {names[0]!r:.60}, is its name")
+        without_header = is_csv and isinstance(self.text_column, int)
+        text, pair = (
+            names[wanted] if without_header and wanted is not None else wanted
+            for wanted in (self.text_column, self.text_pair_column)
+        )
+        if pair is None:
+            return [pick_column(names, text, str(self.path))]
+        text = pick_column([name for name in names if name != str(pair)], text, str(self.path))
+        return [text, pick_column(names, pair, str(self.path), "text_pair_column")]
+
+
+def _open_arrow(file: IO[bytes]) -> tuple[list[str], Iterable[pyarrow.RecordBatch]]:
+    """The names of an Arrow file's columns, and its batches; `datasets` writes the stream format."""
+    if file.read(6) != b"ARROW1":
+        file.seek(0)
+        stream = pyarrow.ipc.open_stream(file)
+        return stream.schema.names, stream
+    reader = pyarrow.ipc.open_file(file)
+    return reader.schema.names, map(reader.get_batch, range(reader.num_record_batches))
+
+
+def pick_column(names: list[str], wanted: str | int | None, where: str, option: str = "text_column") -> str:
+    """The column of the text: `wanted`, or by default the first of `DEFAULT_COLUMNS` that exists, or the only column.
+
+    Raises:
+        ValueError: there is none or more than one; the message begins with `where` and names the `option`.
+    """
+    if wanted is None:
+        wanted = next((name for name in DEFAULT_COLUMNS if name in names), names[0] if len(names) == 1 else None)
+    if names.count(str(wanted)) != 1:
+        raise ValueError(f"{where}: {option} is {wanted!r}, but must be one of the columns {names}")
+    return str(wanted)
+
+
+def check_row(value: Any, where: str) -> Row:
+    """A row as `str` or `list[str]`; a null is a blank row. TypeError, which begins with `where`, for anything else."""
+    if value is None:
+        return ""
+    if isinstance(value, (str, NamedRow)):
+        return value
+    words = value.tolist() if hasattr(value, "tolist") else value  # an array, a pandas Series
+    if isinstance(words, (list, tuple)) and all(isinstance(word, str) for word in words):
+        return list(words)
+    raise TypeError(f"{where}: expected text or a list of words, got {type(value).__name__} {value!r:.60}")
+
+
+def check_pair(value: Any, where: str) -> Pair:
+    """A text and its pair, each as [`check_row`] has it, or the pair a whole number. TypeError for anything else."""
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise TypeError(f"{where}: expected a tuple (text, pair), got {type(value).__name__} {value!r:.60}")
+    text, pair = value
+    is_index = isinstance(pair, Integral) and not isinstance(pair, bool)
+    return check_row(text, where), int(pair) if is_index else check_row(pair, where)
+
+
+class _Texts:
+    """The texts that language models train on, in a fixed order.
+
+    Args:
+        tokenizer: splits sentences into words; `None` where words are separated by whitespace already.
+        documents: whether a string is a document, one sentence a line, instead of a sentence.
+    """
+
+    countable = True  # whether the number of texts is finite and known, so that an epoch has a length
+    files: list[str]  # the files that are read; empty for a dataset
+
+    def __init__(self, tokenizer: ElmoTokenizer | None, documents: bool) -> None:
+        self.tokenizer, self.documents = tokenizer, documents
+        self._rank, self._world_size = 0, 1
+
+    def part(self, rank: int, world_size: int) -> _Texts:
+        """The texts that process `rank` of `world_size` reads: each text is in exactly one part."""
+        part = copy.copy(self)
+        part._rank, part._world_size = rank, world_size
+        return part
+
+    def read(self, start: int = 0) -> Iterator[Text]:
+        """The texts from number `start` on; those before are skipped without being split into words."""
+        split = (self.tokenizer or ElmoTokenizer()).split_into_words
+        values = self._values(start)
+        while chunk := list(itertools.islice(values, TEXTS_AT_ONCE)):
+            lines = [self._lines(value) if isinstance(value, str) else () for value in chunk]
+            words = iter(split(list(itertools.chain(*lines)), pretokenized=self.tokenizer is None))
+            for value, sentences in zip(chunk, lines, strict=True):
+                yield list(itertools.islice(words, len(sentences))) if isinstance(value, str) else value
+
+    def _lines(self, text: str) -> list[str]:
+        return [line for line in text.split("\n") if line.strip()] if self.documents else [text]
+
+    def _values(self, start: int) -> Iterator[str | Text]:
+        """The texts from number `start` on, each a string that is still to be split, or lists of words."""
+        raise NotImplementedError
+
+
+def _check_text(value: Any, where: str) -> str | Text:
+    """A row's value: a string to be split, or a list of words for each sentence."""
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], (list, tuple)):
+        return [check_row(sentence, where) for sentence in value]
+    row = check_row(value, where)
+    return row if isinstance(row, str) else [row]
+
+
+class TextFiles(_Texts):
+    """
+    The texts of files in any format that [`RowSource`] reads.
+
+    In plain text a line is a sentence, and the lines between blank lines are a document. In other formats a row is a
+    sentence, or with `documents` a document, one sentence a line; a list of words is a sentence, and a list of such
+    lists is a document.
+
+    Args:
+        patterns: files, folders or glob patterns ([`find_files`]), read in this order.
+        tokenizer: splits lines into words; by default whitespace separates words.
+        documents: whether a text is a document instead of a sentence.
+        column: the column with the text, in formats that have columns; by default as [`RowSource`] chooses it.
+    """
+
+    def __init__(
+        self,
+        patterns: str | Path | Iterable[str | Path],
+        tokenizer: ElmoTokenizer | None = None,
+        documents: bool = False,
+        column: str | None = None,
+    ) -> None:
+        super().__init__(tokenizer, documents)
+        patterns = [patterns] if isinstance(patterns, (str, os.PathLike)) else patterns
+        self.files = list(dict.fromkeys(itertools.chain.from_iterable(map(find_files, patterns))))
+        self.column = column
+
+    def _values(self, start: int) -> Iterator[str | Text]:
+        """With `FILES_PER_PROCESS` files for each process, this process reads every `world_size`th file, with fewer
+        every `world_size`th text."""
+        files, first, step = self.files, self._rank, self._world_size
+        if len(files) >= FILES_PER_PROCESS * step:
+            files, first, step = files[first::step], 0, 1
+        texts = itertools.chain.from_iterable(map(self._texts_of, files))
+        return itertools.islice(texts, first + start * step, None, step)
+
+    def _texts_of(self, file: str) -> Iterator[str | Text]:
+        source = RowSource(file, text_column=self.column)
+        if source.resolved_format != "text":
+            for row, (value,) in enumerate(source.values()):
+                yield _check_text(value, f"{file}, row {row} (from 0)")
+            return
+        lines = map(str.strip, read_lines(file))
+        if not self.documents:
+            yield from filter(None, lines)
+            return
+        for is_text, group in itertools.groupby(lines, bool):
+            if is_text:
+                yield "\n".join(group)
+
+    @cached_property
+    def fingerprint(self) -> dict[str, Any]:
+        """The SHA-256 of the bytes of all files (of remote files, of the checksum that their server gives), and the
+        settings by which they are read."""
+        digest = hashlib.sha256()
+        for file in self.files:
+            filesystem, path = url_to_fs(file)
+            if isinstance(filesystem, LocalFileSystem):
+                with open(path, "rb") as content:
+                    digest.update(hashlib.file_digest(content, "sha256").digest())
+            else:
+                digest.update(str(filesystem.checksum(path)).encode())
+        settings = {"column": self.column, "documents": self.documents, "pretokenized": self.tokenizer is None}
+        return {"files": len(self.files), **settings, "files_sha256": digest.hexdigest()}
+
+
+class DatasetTexts(_Texts):
+    """
+    The rows of a `datasets.Dataset`, of a streamed `datasets.IterableDataset`, or of a list of rows.
+
+    Args:
+        dataset: its rows are dictionaries; a list may also hold the texts themselves.
+        column: the column with the text: a string, a list of words, or a list of lists of words, which is a document.
+        tokenizer, documents: as in [`TextFiles`].
+
+    A stream is read from its beginning whenever a pass over it begins, and must give the same rows in the same order
+    each time: one that is shuffled (`dataset.shuffle(seed=..., buffer_size=...)`) keeps the order of its seed.
+    Processes share a dataset as `datasets.distributed.split_dataset_by_node` does: a stream by its shards
+    (files) where their number is a multiple of the processes, else by rows.
+    """
+
+    files = ()
+
+    def __init__(
+        self, dataset: Any, column: str = "text", tokenizer: ElmoTokenizer | None = None, documents: bool = False
+    ) -> None:
+        super().__init__(tokenizer, documents)
+        self.dataset, self.column = dataset, column
+        self.countable = hasattr(dataset, "__len__")
+
+    def part(self, rank: int, world_size: int) -> DatasetTexts:
+        """The texts that process `rank` of `world_size` reads."""
+        part = super().part(rank, world_size)
+        if hasattr(self.dataset, "column_names"):
+            from datasets.distributed import split_dataset_by_node
+
+            part.dataset = split_dataset_by_node(self.dataset, rank=rank, world_size=world_size)
+        else:
+            rows = len(self.dataset)
+            part.dataset = self.dataset[rows * rank // world_size : rows * (rank + 1) // world_size]
+        return part
+
+    def _values(self, start: int) -> Iterator[str | Text]:
+        # `skip` of a part of a stream would skip rows of the whole stream.
+        if hasattr(self.dataset, "skip") and (self.countable or self._world_size == 1):
+            rows = self.dataset.skip(start)
+        else:
+            rows = itertools.islice(self.dataset, start, None)
+        for place, row in enumerate(rows, start):
+            yield _check_text(row[self.column] if isinstance(row, dict) else row, f"row {place} (from 0)")
+
+    @cached_property
+    def fingerprint(self) -> dict[str, Any]:
+        """The SHA-256 of `SAMPLES` texts, evenly spread (of a stream, the first ones). It misses changes of others."""
+        texts = itertools.islice(self.read(), SAMPLES)
+        rows = len(self.dataset) if self.countable else None
+        if rows:
+            sample = [self.dataset[place * (rows - 1) // (SAMPLES - 1)] for place in range(SAMPLES)]
+            texts = DatasetTexts(sample, self.column, self.tokenizer, self.documents).read()
+        return {"rows": rows, "sha256": hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()}
+
+
+def open_texts(
+    texts: Any, tokenizer: ElmoTokenizer | None = None, documents: bool = False, column: str | None = None
+) -> TextFiles | DatasetTexts:
+    """The texts of files, folders and patterns ([`TextFiles`]), or of a dataset ([`DatasetTexts`]).
+
+    Raises:
+        FileNotFoundError: a pattern matches no file.
+        ValueError: a dictionary of datasets.
+    """
+    if isinstance(texts, Mapping):
+        raise ValueError(f"texts has the parts {', '.join(texts)}: give one of them, texts[{next(iter(texts), '')!r}].")
+    if hasattr(texts, "column_names"):
+        return DatasetTexts(texts, column or "text", tokenizer, documents)
+    return TextFiles(texts, tokenizer, documents, column)
+
+
+def require_apart(texts: TextFiles | DatasetTexts, held_out: TextFiles | DatasetTexts | None) -> None:
+    """Raises ValueError where a file or the dataset of `held_out` is among `texts`: it would be trained on."""
+    if held_out is None:
+        return
+    both = set(map(os.path.realpath, texts.files)) & set(map(os.path.realpath, held_out.files))
+    if both or (isinstance(texts, DatasetTexts) and texts.dataset is getattr(held_out, "dataset", None)):
+        raise ValueError(f"{', '.join(sorted(both)) or 'the dataset'} is trained on, so it must not be held_out, too")

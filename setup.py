@@ -1,0 +1,67 @@
+"""Wheels with compiled kernels: `pip install build ziglang`, then
+
+    python -m build --wheel -C--build-option=--plat-name=manylinux_2_28_x86_64
+
+for one of PLATFORMS, on any machine. Without --plat-name the wheel is pure, and wants a C compiler later.
+
+Two ways were weighed. scikit-build-core or meson-python build one configuration with the compiler of one machine: four
+instruction sets are four targets, each other platform needs a toolchain file and its own headers, and an installation
+from source would need CMake or Meson. This hook calls one compiler (zig: clang with the headers of all platforms) once
+for each instruction set, and leaves the pure build as it was.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
+
+KERNELS = Path("hf_elmo", "kernels")
+X86 = {"avx2": "x86_64_v3", "avx512": "x86_64_v4", "avx512_bf16": "x86_64_v4+avx512bf16"}
+AMX = {"amx": "x86_64_v4+avx512bf16+amx_tile+amx_bf16"}  # Linux lends the tiles to a process
+# zig's target, and its processor for each library: the names of native.INSTRUCTION_SETS. On ARM the kernels use NEON
+# alone: libraries for armv8.2 and its bfloat16 would be the same.
+PLATFORMS = {
+    "manylinux_2_28_x86_64": ("x86_64-linux-gnu.2.28", X86 | AMX),
+    "manylinux_2_28_aarch64": ("aarch64-linux-gnu.2.28", {"neon": "generic"}),
+    "macosx_11_0_arm64": ("aarch64-macos.11.0", {"neon": "apple_m1"}),
+    "win_amd64": ("x86_64-windows-gnu", X86),
+}
+
+
+class Wheel(bdist_wheel):
+    """A wheel for any Python: pure, or with the kernels for the platform of --plat-name."""
+
+    def finalize_options(self) -> None:
+        self.compiles = self.plat_name is not None
+        self.distribution.has_ext_modules = lambda: self.compiles
+        super().finalize_options()
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", self.plat_name if self.compiles else "any"
+
+    def run(self) -> None:
+        folder = Path(self.get_finalized_command("build").build_lib, KERNELS, "compiled")
+        shutil.rmtree(folder, ignore_errors=True)  # of a wheel that was built before
+        if self.compiles:
+            compile_kernels(self.plat_name, folder)
+        super().run()
+
+
+def compile_kernels(plat_name: str, folder: Path) -> None:
+    """Write a library for each instruction set of a platform."""
+    target, processors = PLATFORMS[plat_name]
+    flags = (KERNELS / "csrc" / "flags").read_text().split()
+    flags += ["-mprefer-vector-width=512"] if "x86_64" in target else []
+    folder.mkdir(parents=True)
+    for name, processor in processors.items():
+        command = [sys.executable, "-m", "ziglang", "cc", "-target", target, f"-mcpu={processor}", *flags, "-s"]
+        sources = map(str, sorted((KERNELS / "csrc").glob("*.c")))
+        subprocess.run([*command, *sources, "-o", str(folder / f"{name}.so")], check=True)
+    for file in folder.glob("*.lib"):  # the linker of Windows writes them, for other linkers
+        file.unlink()
+
+
+setup(cmdclass={"bdist_wheel": Wheel})

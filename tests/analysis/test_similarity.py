@@ -1,0 +1,169 @@
+"""Nearest neighbors, similarities by layer and the plane, compared with the model's vectors and with scikit-learn."""
+
+import numpy as np
+import pytest
+import torch
+
+import hf_elmo
+from hf_elmo import ElmoTokenizer, layer_similarities, word_plane
+from hf_elmo.analysis.similarity import Neighbor, nearest_neighbors
+from hf_elmo_cli import main
+
+QUERY = ["the", "old", "bank", "of", "the", "river"]
+SECOND = ["a", "bank", "lends", "gold"]
+CORPUS = [
+    ["we", "sat", "on", "a", "Bank", "of", "sand"],
+    ["she", "keeps", "her", "gold", "in", "the", "bank", "or", "another", "bank"],
+    QUERY,
+    [],
+    ["banks", "lend", "gold"],
+    ["we", "sat", "on", "a", "Bank", "of", "sand"],
+    ["nothing", "here"],
+]
+
+
+def layers_of(model, tokenizer, words: list[str]) -> torch.Tensor:
+    """`[layers, words, 2P]` by the model itself."""
+    with torch.no_grad():
+        output = model(**tokenizer(words, is_split_into_words=True, return_tensors="pt"), output_hidden_states=True)
+    return torch.cat(output.hidden_states)[:, 1:-1]
+
+
+def _cosines(model, tokenizer, layer: int) -> dict[tuple[int, int], float]:
+    """(row, place) -> similarity with the query's third word, by the model itself, a sentence at a time."""
+
+    query = layers_of(model, tokenizer, QUERY)[layer, 2]
+    return {
+        (row, place): torch.cosine_similarity(vector, query, dim=0).item()
+        for row, words in enumerate(CORPUS)
+        if words and words != QUERY and row != 5
+        for place, vector in enumerate(layers_of(model, tokenizer, words)[layer])
+    }
+
+
+@pytest.mark.parametrize("any_word", [False, True], ids=["same word", "any word"])
+def test_occurrences_are_the_nearest_of_each_layer(model, tokenizer, any_word):
+    found = nearest_neighbors(model, tokenizer, QUERY, "bank", CORPUS, top=4, any_word=any_word)
+    assert list(found) == [0, 1, 2]
+    for layer in (1, 2):
+        expected = _cosines(model, tokenizer, layer)
+        if not any_word:
+            expected = {key: value for key, value in expected.items() if CORPUS[key[0]][key[1]].lower() == "bank"}
+        order = sorted(expected, key=lambda key: -expected[key])[:4]
+        assert [(one.row, one.position) for one in found[layer]] == order
+        np.testing.assert_allclose(
+            [one.similarity for one in found[layer]], [expected[key] for key in order], atol=1e-5
+        )
+        assert all(
+            one.word == CORPUS[one.row][one.position] and one.sentence == CORPUS[one.row] for one in found[layer]
+        )
+
+
+def test_static_neighbors_are_other_words_each_once(model, tokenizer):
+    found = nearest_neighbors(model, tokenizer, QUERY, "bank", CORPUS, top=30)[0]
+    words = [one.word for one in found]
+    assert sorted(words) == sorted({word for row in CORPUS if row != QUERY for word in row} - {"bank"})
+    expected = _cosines(model, tokenizer, 0)
+    np.testing.assert_allclose(
+        [one.similarity for one in found], [expected[one.row, one.position] for one in found], atol=1e-5
+    )
+    assert [one.similarity for one in found] == sorted((one.similarity for one in found), reverse=True)
+
+
+def test_texts_and_files_are_split_as_asked_for(model, tokenizer, tmp_path):
+    lm1b = ElmoTokenizer()
+    text = nearest_neighbors(model, lm1b, "The old bank.", "bank", ["A bank, too.", "No bank!"], top=2)
+    assert {tuple(one.sentence) for one in text[1]} == {("A", "bank", ",", "too", "."), ("No", "bank", "!")}
+    path = tmp_path / "corpus.txt"
+    path.write_text("A bank, too.\nNo bank!\nthis bank .\n", encoding="utf-8")
+    at_whitespace = nearest_neighbors(model, lm1b, "The old bank .", "bank", path, top=9, pretokenized=True)
+    assert [one.sentence for one in at_whitespace[2]] == [["this", "bank", "."]]
+
+
+def test_no_occurrence_gives_no_neighbor(model, tokenizer):
+    found = nearest_neighbors(model, tokenizer, QUERY, "bank", [["nothing", "here"]])
+    assert [len(found[layer]) for layer in (0, 1, 2)] == [2, 0, 0]
+
+
+@pytest.mark.parametrize("word", ["sea", 6, -1])
+def test_a_word_that_is_not_in_the_sentence_is_refused(model, tokenizer, word):
+    with pytest.raises(ValueError, match="word"):
+        nearest_neighbors(model, tokenizer, QUERY, word, CORPUS)
+
+
+def test_a_model_with_a_head_is_used_without_it(model, tokenizer):
+    config = hf_elmo.ElmoConfig(**{**model.config.to_diff_dict(), "vocab_size": 11})
+    head = hf_elmo.ElmoForPreTraining(config).eval()
+    head.elmo.load_state_dict(model.state_dict())
+    expected = nearest_neighbors(model, tokenizer, QUERY, "bank", CORPUS)
+    assert nearest_neighbors(head, tokenizer, QUERY, "bank", CORPUS) == expected
+
+
+def test_context_is_cut_around_the_word():
+    sentence = list("abcdefg")
+    assert Neighbor(1.0, "d", sentence, 3, 0).in_context(2) == "... b c [d] e f ..."
+    assert Neighbor(1.0, "a", sentence, 0, 0).in_context(6) == "[a] b c d e f g"
+
+
+def test_command_prints_neighbors_of_each_layer(model, tokenizer, tmp_path, capsys):
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("".join(f"{' '.join(words)}\n" for words in CORPUS), encoding="utf-8")
+    arguments = ["neighbors", " ".join(QUERY), "bank", str(corpus), "--model", str(tmp_path / "model"), "--top", "2"]
+    assert main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = nearest_neighbors(model, tokenizer, QUERY, "bank", CORPUS, top=2)
+    assert lines[0].split()[:2] == ["layer", "0"]
+    assert len(lines) == 6
+    best = found[2][0]
+    assert lines[4].split(maxsplit=4) == ["layer", "2", f"{best.similarity:.3f}", f"{best.row + 1}:", best.in_context()]
+
+
+# -- similarities by layer, and the plane ------------------------------------------------------------------------------
+
+
+def test_similarities_are_the_cosines(model, tokenizer):
+    found = layer_similarities(model, tokenizer, [QUERY, SECOND], ["bank", "gold"])
+    first, second = (layers_of(model, tokenizer, words) for words in (QUERY, SECOND))
+    cosines = torch.cosine_similarity(first[:, :, None], second[:, None], dim=3)
+    assert found.words == ("bank", "gold")
+    np.testing.assert_allclose(found.layers, cosines[:, 2, 3], atol=1e-5)
+    others = torch.ones(6, 4, dtype=torch.bool)
+    others[2, 3] = False
+    np.testing.assert_allclose(found.others, cosines[:, others].mean(1), atol=1e-5)
+
+
+def test_a_word_alone_has_no_other_pairs(model, tokenizer):
+    found = layer_similarities(model, tokenizer, ["bank", "bank"], [0, 0])
+    np.testing.assert_allclose(found.layers, 1, atol=1e-6)
+    assert np.isnan(found.others).all()
+
+
+@pytest.mark.parametrize("layer", [None, 0])
+def test_the_plane_is_that_of_the_principal_components(model, tokenizer, layer):
+    decomposition = pytest.importorskip("sklearn.decomposition")
+    found = word_plane(model, tokenizer, [QUERY, [], SECOND], layer)
+    assert found.sentences == [QUERY, SECOND]
+    assert found.layer == (2 if layer is None else layer)
+    vectors = np.concatenate([layers_of(model, tokenizer, words)[found.layer] for words in (QUERY, SECOND)])
+    expected = decomposition.PCA(2, svd_solver="full").fit(vectors.astype(np.float64))
+    points, coordinates = np.concatenate(found.points), expected.transform(vectors.astype(np.float64))
+    np.testing.assert_allclose(np.abs(points), np.abs(coordinates), atol=1e-4)
+    np.testing.assert_allclose(points[:, :1] * points[:, :1].T, coordinates[:, :1] * coordinates[:, :1].T, atol=1e-4)
+    np.testing.assert_allclose(found.explained, expected.explained_variance_ratio_, atol=1e-5)
+    assert [len(own) for own in found.points] == [6, 4]
+    assert (points[np.abs(points).argmax(0), [0, 1]] > 0).all()
+
+
+def test_equal_words_lie_at_one_point_of_layer_0_and_a_constant_has_no_direction(model, tokenizer):
+    (points,) = word_plane(model, tokenizer, [["a", "b", "a"]], 0).points
+    np.testing.assert_allclose(points[0], points[2], atol=1e-6)
+    constant = word_plane(model, tokenizer, [["a", "a", "a"]], 0)
+    np.testing.assert_allclose(constant.points[0], 0, atol=1e-6)
+    assert np.isfinite(constant.explained).all()
+
+
+def test_two_words_have_no_plane(model, tokenizer):
+    with pytest.raises(ValueError, match="sentences"):
+        word_plane(model, tokenizer, ["a", "", "b"])

@@ -1,0 +1,315 @@
+"""`convert` and `hf-elmo convert`: what is recognized, what is written, and that a failure writes nothing."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
+from hf_elmo.conversion import all_names, convert, export, load
+from hf_elmo.conversion.allennlp import read_allennlp, read_weights
+from hf_elmo.conversion.allennlp_archive import read_archive
+from hf_elmo.conversion.convert import recognize
+from hf_elmo.conversion.manylangs import read_manylangs
+from hf_elmo.conversion.published import PUBLISHED
+from hf_elmo.conversion.tensorflow_checkpoints import read_bilm_tf, read_saved_model
+from hf_elmo.remote_code import FILES
+from hf_elmo_cli import main
+
+from ..allennlp_files import make_arrays, make_options, write_files
+from ..conftest import SENTENCES
+from ..kills import KILLS, Command, run_with_kills
+from ..manylangs_files import make_settings, write_model
+
+WORDS = ["<S>", "</S>", "<UNK>", "og", "naïve", "日本"]
+CHECKPOINT = ("model.ckpt-7.index", "model.ckpt-7.data-00000-of-00001")
+MANYLANGS = ("config.json", "char.dic", "word.dic", "encoder.pkl", "token_embedder.pkl")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> tuple[Path, Path]:
+    options = make_options(char_cnn={"max_characters_per_token": 40})
+    return write_files(tmp_path / "source", options, make_arrays(options))
+
+
+@pytest.fixture
+def simple_elmo(tmp_path: Path) -> Path:
+    """A folder as simple_elmo and NLPL share models."""
+    options = make_options()
+    _, weights = write_files(tmp_path / "model", options, make_arrays(options))
+    weights.rename(weights.with_name("model.hdf5"))
+    (tmp_path / "model" / "vocab.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "results" / "elmo-test"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+# -- what is written ---------------------------------------------------------------------------------------------------
+
+
+def test_the_checkpoint(source: tuple[Path, Path], out: Path) -> None:
+    assert convert(*source, out) == out
+    files = {"README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    files |= {"conversion.json", *FILES["ElmoModel"], *FILES["ElmoTokenizer"]}
+    assert {path.name for path in out.iterdir()} == files
+    assert [path.name for path in out.parent.iterdir()] == [out.name]
+    model, tokenizer = AutoModel.from_pretrained(out), AutoTokenizer.from_pretrained(out)
+    assert (type(model), type(tokenizer)) == (ElmoModel, ElmoTokenizer)
+    words = tokenizer(["One sentence .", "Another"], padding=True, return_tensors="pt")
+    assert words["input_ids"].shape == (2, 5, 40)
+    with torch.no_grad():
+        assert torch.equal(model(**words).last_hidden_state, load(*source)(**words).last_hidden_state)
+    card = ModelCard.load(out / "README.md")
+    assert card.text.strip().startswith("# elmo-test\n")
+    for fact in ("`weights.hdf5`, SHA-256 `", "4 of width 1, 5 of width 2, 8 of width 3; relu", "float32", "40"):
+        assert fact in card.text
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_dtype(source: tuple[Path, Path], out: Path, dtype: str) -> None:
+    convert(*source, out, dtype=dtype)
+    stored = load_file(out / "model.safetensors")
+    for key, array in read_weights(*source)[1].items():
+        assert torch.equal(stored[key], torch.from_numpy(array.copy()).to(getattr(torch, dtype))), key
+    assert AutoModel.from_pretrained(out, dtype="auto").dtype == load(*source, dtype).dtype == getattr(torch, dtype)
+
+
+def test_the_digest_that_a_file_must_have(source: tuple[Path, Path], out: Path) -> None:
+    digest = hashlib.sha256(source[1].read_bytes()).hexdigest()
+    with pytest.raises(ValueError, match="sha256"):
+        convert(*source, out, sha256="00ff")
+    assert not out.exists()
+    assert main(["convert", *map(str, source), str(out), "--sha256", digest.upper()]) == 0
+    assert "The digest of the weights is the one that was asked for." in (out / "README.md").read_text()
+
+
+def test_there_and_back_by_the_commands_without_the_head(source: tuple[Path, Path], out: Path, tmp_path: Path) -> None:
+    options = ["--dtype", "bfloat16", "--word-splitting", "whitespace"]
+    assert main(["convert", *map(str, source), str(out), *options]) == 0
+    assert ElmoTokenizer.from_pretrained(out).word_splitting == "whitespace"
+    head = ElmoForSequenceClassification.from_pretrained(out, num_labels=3)
+    torch.nn.init.normal_(head.elmo.scalar_mix.scalars)
+    head.save_pretrained(tmp_path / "head")
+    back = tmp_path / "back"
+    assert main(["export", str(tmp_path / "head"), str(back)]) == 0
+    assert sorted(path.name for path in back.iterdir()) == ["options.json", "weights.hdf5"]
+    expected = head.elmo.state_dict()
+    for key, tensor in load(back / "options.json", back / "weights.hdf5").state_dict().items():
+        assert key.startswith("scalar_mix.") or torch.equal(tensor, expected[key]), key
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_killed_conversion_leaves_all_or_nothing(source: tuple[Path, Path], tmp_path: Path) -> None:
+    counts = run_with_kills(Command(["convert", *map(str, source), "OUT/elmo"], "elmo"), tmp_path, KILLS)
+    assert counts["kills"], "nothing was killed: the test would prove too little"
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
+def test_nothing_is_overwritten(source: tuple[Path, Path], out: Path, make: Callable[[Path], None]) -> None:
+    out.parent.mkdir()
+    make(out)
+    for write in (lambda: convert(*source, out), lambda: export(load(*source), out)):
+        with pytest.raises(FileExistsError):
+            write()
+    assert [path.name for path in out.parent.iterdir()] == [out.name]
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(np.nan, "float32"), (1e5, "float16")], ids=["NaN", "too large"])
+def test_a_weight_that_is_no_number(source: tuple[Path, Path], out: Path, value: float, dtype: str) -> None:
+    with h5py.File(source[1], "r+") as file:
+        file["CNN/b_cnn_1"][2] = value
+    with pytest.raises(ValueError, match=r"convolutions\.1\.bias"):
+        convert(*source, out, dtype=dtype)
+    assert not out.exists()
+
+
+# -- what is recognized ------------------------------------------------------------------------------------------------
+
+
+def touch(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("files", "read", "folder"),
+    [
+        (MANYLANGS, read_manylangs, "."),
+        ([f"161/{name}" for name in MANYLANGS], read_manylangs, "161"),
+        (["saved_model.pb", "variables/variables.index"], read_saved_model, "."),
+        (["config.json", "weights.th", "vocabulary/labels.txt"], read_archive, "."),
+        (["a/b/model.hdf5", "a/b/options.json", "a/b/vocab.txt"], read_allennlp, "a/b"),
+        (["options.json", *CHECKPOINT], read_bilm_tf, "."),
+    ],
+)
+def test_a_folder_is_recognized_by_its_files(files: list[str], read: Callable, folder: str, tmp_path: Path) -> None:
+    assert recognize(touch(tmp_path, *files)) == (read, [tmp_path / folder])
+
+
+@pytest.mark.parametrize("name", ["model.ckpt-7", *CHECKPOINT])
+def test_a_tensorflow_checkpoint_is_recognized_by_its_prefix_and_its_files(name: str, tmp_path: Path) -> None:
+    paths = [touch(tmp_path, *CHECKPOINT) / name, tmp_path / "words"]
+    assert recognize(*paths) == (read_bilm_tf, paths)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["a.txt"],
+        ["x/options.json", "x/a.hdf5", "y/options.json", "y/a.hdf5"],
+        ["options.json", "a.hdf5", "b.hdf5"],
+        ["config.json", "model.safetensors"],
+    ],
+    ids=["no model", "two models", "two weights", "a checkpoint"],
+)
+def test_a_folder_that_is_not_one_model(files: list[str], tmp_path: Path, out: Path) -> None:
+    with pytest.raises(ValueError, match=r"model|hdf5"):
+        convert(touch(tmp_path / "model", *files), out)
+    assert not out.exists()
+
+
+def test_what_does_not_exist(tmp_path: Path, out: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="missing"):
+        convert(tmp_path / "missing", out)
+    with pytest.raises(ValueError, match="no-such-model"):
+        convert(out, model="no-such-model")
+    with pytest.raises(ValueError, match="folder to write"):
+        convert(out)
+
+
+def test_every_published_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["convert", "--list"])
+    assert stopped.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(all_names())
+    assert len(lines) == 7 + 1 + 44
+    assert "manylangs-ko      Korean, ELMoForManyLangs, http://vectors.nlpl.eu/repository/11/161.zip" in lines
+    numbers = [model.files[0] for name, model in PUBLISHED.items() if name.startswith("manylangs-")]
+    assert sorted(numbers) == [f"{number}.zip" for number in range(136, 180)]
+
+
+# -- folders and archives ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [261, 262])
+def test_characters_are_those_of_the_tensor(rows: int, tmp_path: Path, out: Path) -> None:
+    options = make_options(char_cnn={"n_characters": 523 - rows})
+    files = write_files(tmp_path / "source", options, make_arrays(options, rows=rows))
+    assert ElmoModel.from_pretrained(convert(*files, out)).config.char_vocab_size == rows + 1
+
+
+@pytest.mark.parametrize(
+    ("prefix", "weights", "splitting"),
+    [("elmo_2x_", "elmo_2x_weights.hdf5", "lm1b"), ("", "model.hdf5", "whitespace")],
+    ids=["AllenNLP", "simple_elmo"],
+)
+def test_a_folder_and_its_archives(
+    simple_elmo: Path, tmp_path: Path, prefix: str, weights: str, splitting: str
+) -> None:
+    paths = [simple_elmo / f"{prefix}options.json", simple_elmo / weights]
+    (simple_elmo / "options.json").rename(paths[0])
+    (simple_elmo / "model.hdf5").rename(paths[1])
+    expected = convert(*paths, tmp_path / "expected")
+    sources = [simple_elmo, Path(shutil.make_archive(str(tmp_path / "x"), "zip", simple_elmo))]
+    sources.append(Path(shutil.make_archive(str(tmp_path / "x"), "gztar", tmp_path, "model")))
+    for number, source in enumerate(sources):
+        out = convert(source, tmp_path / str(number))
+        assert (out / "config.json").read_bytes() == (expected / "config.json").read_bytes()
+        tensors, found = load_file(expected / "model.safetensors"), load_file(out / "model.safetensors")
+        assert tensors.keys() == found.keys()
+        assert all(torch.equal(tensor, found[key]) for key, tensor in tensors.items())
+        tokenizer = ElmoTokenizer.from_pretrained(out)
+        assert (tokenizer.word_splitting, tokenizer.vocabulary) == (splitting, None)  # it has no softmax
+        assert (out / "softmax_vocab.txt").read_text(encoding="utf-8").split() == WORDS
+        files = [*([source] if source.is_file() else []), *paths, simple_elmo / "vocab.txt"]
+        digests = [{"file": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()} for file in files]
+        assert json.loads((out / "conversion.json").read_text())["sources"] == digests
+
+
+def test_a_tar_that_leads_out_of_its_folder(tmp_path: Path, out: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar.gz", "w:gz") as archive:
+        link = tarfile.TarInfo("options.json")
+        link.type, link.linkname = tarfile.SYMTYPE, "../../secret"
+        archive.addfile(link)
+    with pytest.raises(tarfile.FilterError):
+        convert(tmp_path / "x.tar.gz", out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.tar.gz"]
+
+
+# -- copies of published models ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["pubmed", "seqvec", "manylangs-ko"])
+def test_a_copy_becomes_what_a_download_becomes(name: str, tmp_path: Path) -> None:
+    """Downloaded files are found in the cache, under the names that they have on their host."""
+    cache, options = tmp_path / "cache" / name, make_options()
+    if name == "manylangs-ko":
+        cache.mkdir(parents=True)
+        folder = write_model(tmp_path / "source", make_settings(), [["나는", "간다"]])
+        copies = [[shutil.copy(shutil.make_archive(str(tmp_path / "161"), "zip", folder), cache)]]
+    else:
+        files = write_files(cache, options, make_arrays(options))
+        renamed = [cache / path.rpartition("/")[2] for path in PUBLISHED[name].files]
+        copies = [[file.rename(new) for file, new in zip(files, renamed, strict=True)], [cache]]
+    downloaded = convert(name, tmp_path / "downloaded" / "elmo", cache_dir=tmp_path / "cache")
+    splitting = {"pubmed": "lm1b", "seqvec": "characters"}.get(name, "whitespace")
+    assert ElmoTokenizer.from_pretrained(downloaded).word_splitting == splitting
+    assert ModelCard.load(downloaded / "README.md").data.language == {"pubmed": "en", "seqvec": None}.get(name, "ko")
+    for number, paths in enumerate(copies):
+        out = tmp_path / str(number) / "elmo"
+        assert main(["convert", "--model", name, *map(str, paths), str(out)]) == 0
+        assert contents(out) == contents(downloaded)
+
+
+def test_every_layer_is_that_of_simple_elmo_itself(shared: Path, simple_elmo_python: str, tmp_path: Path) -> None:
+    """In TensorFlow, which carries the state from batch to batch: so do we. Real sentences, and odd words."""
+    options = make_options(lstm={"projection_dim": 8, "n_layers": 2})
+    _, weights = write_files(tmp_path / "model", options, make_arrays(options))
+    source = weights.rename(weights.with_name("model.hdf5")).parent
+    sentences = [sentence.split() for sentence in SENTENCES]
+    for language in ("de", "ko", "ru"):
+        text = (shared / "data" / "multilingual" / "tokens" / f"{language}.txt").read_text(encoding="utf-8")
+        sentences += [line.split() for line in text.splitlines()[:4]]
+    (source / "vocab.txt").write_text("\n".join([*WORDS[:3], *sorted({w for one in sentences for w in one})]) + "\n")
+    texts, saved, batch = tmp_path / "sentences.json", tmp_path / "layers.npz", 4
+    texts.write_text(json.dumps(sentences))
+    worker = Path(__file__).parent.parent / "peer_simple_elmo.py"
+    command = [simple_elmo_python, worker, source, texts, str(batch), saved]
+    environment = os.environ | {"TF_USE_LEGACY_KERAS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    out = convert(source, tmp_path / "out")
+    model, tokenizer, state = ElmoModel.from_pretrained(out), ElmoTokenizer.from_pretrained(out), None
+    with np.load(saved) as expected, torch.no_grad():
+        for start in range(0, len(sentences), batch):
+            rows = sentences[start : start + batch]
+            given = tokenizer(rows, is_split_into_words=True, padding=True, return_tensors="pt")
+            output = model(**given, state=state, use_cache=True, output_hidden_states=True)
+            state, layers = output.state, torch.stack(output.hidden_states, dim=1).numpy()
+            for row, sentence in enumerate(rows):
+                found = layers[row, :, 1 : len(sentence) + 1]
+                assert np.abs(found - expected[str(start + row)]).max() <= 1e-5, sentence

@@ -1,0 +1,50 @@
+"""The LSTM cell in C against the one in PyTorch's operations."""
+
+import pytest
+import torch
+
+from hf_elmo.kernels.cells import C_CELL, TORCH_CELL
+
+from . import machine
+
+TYPES = [torch.float32, torch.bfloat16]
+
+
+@pytest.fixture(autouse=True)
+def _with_a_compiler(request: pytest.FixtureRequest) -> None:
+    machine.require("cell-c")
+    request.node.user_properties.append(("backend", "cell-c"))
+
+
+@pytest.mark.parametrize("recurrent", [True, False], ids=["two halves", "sum"])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_equals_the_cell_of_pytorch(dtype, recurrent):
+    """Over the whole range of the gates, on rows of larger tensors."""
+    rows, size = 3, 37
+    torch.manual_seed(0)
+    gates = (torch.randn(8, 4 * size) * 20).to(dtype)[2 : 2 + rows]
+    added = torch.randn(rows, 4 * size).to(dtype) if recurrent else None
+    before, grad_cell = torch.randn(2, rows, size)
+    grad_hidden = torch.randn(rows, size).to(dtype)
+    results = []
+    for cell in (C_CELL, TORCH_CELL):
+        cells, hidden = torch.empty(5, size)[1:4], torch.empty(rows, size, dtype=dtype)
+        total, carried, grad_gates = gates.clone(), grad_cell.clone(), torch.empty(rows, 4 * size, dtype=dtype)
+        cell.forward(total, added, before, 0.9, 0.5, cells, hidden)
+        cell.backward(total, before, 0.9, 0.5, cells, grad_hidden, carried, grad_gates)
+        results.append((total, cells, hidden, carried, grad_gates))
+    for x, y in zip(*results, strict=True):
+        # In C a bfloat16 sum of both halves is rounded only where it is stored. In float32, where a gate saturates,
+        # 1 - g * g is off by twice g's error (1.2e-7), times gradients of up to 4.
+        tolerance = {"rtol": 2e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {"rtol": 2e-6, "atol": 2e-6}
+        torch.testing.assert_close(x, y, **tolerance)
+
+
+def test_near_zero_and_beyond_range():
+    """tanh keeps its relative precision near zero; infinite gates saturate; NaN propagates."""
+    gates = torch.tensor([0.0, 0.0, 1e-6, 0.0] + [torch.inf, -torch.inf, torch.inf, 0.0] + [torch.nan] * 4)
+    cells, hidden = torch.empty(2, 3, 1)
+    C_CELL.forward(gates.reshape(3, 4), None, torch.zeros(3, 1), None, None, cells, hidden)
+    torch.testing.assert_close(cells[:2, 0], torch.tensor([0.5e-6, 1.0]), rtol=1e-6, atol=0)
+    assert cells[2, 0].isnan()
+    assert hidden[2, 0].isnan()

@@ -1,0 +1,111 @@
+"""Learning rates for parts of a model, as Trainer uses them, and the weights of the layers in a task."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import DataCollatorWithPadding, Trainer
+
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForSequenceClassification,
+    ElmoModel,
+    ElmoTokenizer,
+    layer_weights,
+    learning_rates,
+    plot_layer_weights,
+)
+from tests.conftest import SENTENCES, TINY, random_model
+
+FIELDS = {
+    "encoder_type": "bilstm",
+    "encoder_hidden_size": 7,
+    "elmo_at_output": True,
+    "word_vectors_vocab_size": 5,
+    "word_vectors_size": 4,
+    "freeze_bilm": False,
+}
+
+
+def make(**changes: object) -> ElmoForSequenceClassification:
+    return random_model(ElmoConfig(**{**TINY, **FIELDS, **changes}), ElmoForSequenceClassification)
+
+
+def train(arguments: Callable, model: torch.nn.Module, tokenizer: ElmoTokenizer, rates: dict, **changes) -> Trainer:
+    tokenizer.words = ["a", "The"]
+    rows = [{**tokenizer(text), "label": number % 2} for number, text in enumerate(SENTENCES)]
+    settings = arguments(**{"max_steps": 1, "per_device_train_batch_size": 4, "learning_rate": 0.5, **changes})
+    chosen = learning_rates(model, settings, **rates)
+    trainer = Trainer(model, settings, DataCollatorWithPadding(tokenizer), rows, optimizer_cls_and_kwargs=chosen)
+    trainer.train()
+    return trainer
+
+
+def part(name: str) -> str:
+    if "mix" in name:
+        return "mix"
+    return "bilm" if name.startswith("elmo.") else "word_vectors" if name.startswith("word_vectors") else "head"
+
+
+@pytest.mark.parametrize("still", ["bilm", "mix", "word_vectors"])
+def test_a_rate_of_zero_does_not_train_that_part(arguments, tokenizer: ElmoTokenizer, still: str) -> None:
+    model = make()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    train(arguments, model, tokenizer, {still: 0.0})
+    moved = {part(name) for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
+    assert moved == {"bilm", "mix", "word_vectors", "head"} - {still}
+
+
+def test_each_parameter_is_in_one_group_with_its_rate_and_decay(arguments) -> None:
+    """Also where the head is a part of another network."""
+    model = torch.nn.ModuleDict({"tagger": make(), "more": torch.nn.Linear(2, 2)})
+    rates = {"bilm": 1e-4, "mix": 0.01, "word_vectors": 0.1}
+    settings = arguments(optim="adamw_torch", weight_decay=0.3, learning_rate=0.5)
+    optimizer, options = learning_rates(model, settings, **rates)
+    assert optimizer is torch.optim.AdamW
+    found = {p: (group["lr"], group["weight_decay"]) for group in options["params"] for p in group["params"]}
+    assert sum(len(group["params"]) for group in options["params"]) == len(found) == len(list(model.parameters()))
+    for name, parameter in model.named_parameters():
+        name = name.removeprefix("tagger.")
+        decay = 0.3 if parameter.dim() > 1 and part(name) != "mix" else 0.0
+        assert found[parameter] == ({**rates, "head": 0.5}[part(name)], decay), name
+
+
+def test_a_schedule_is_for_every_rate(arguments, tokenizer: ElmoTokenizer) -> None:
+    trainer = train(arguments, make(), tokenizer, {"bilm": 0.1}, max_steps=2, lr_scheduler_type="linear")
+    assert {round(group["initial_lr"], 6) for group in trainer.optimizer.param_groups} == {0.1, 0.5}
+    assert {group["lr"] for group in trainer.optimizer.param_groups} == {0.0}
+
+
+def test_gradients_are_clipped_together(arguments, tokenizer: ElmoTokenizer) -> None:
+    model = make()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    train(arguments, model, tokenizer, {"bilm": 0.5}, max_grad_norm=0.01)
+    step = sum((p - before[name]).square().sum() for name, p in model.named_parameters()).sqrt()
+    torch.testing.assert_close(step.item(), 0.5 * 0.01, rtol=1e-2, atol=0)  # rate times the norm
+
+
+def test_bars_are_the_layer_weights(tmp_path: Path) -> None:
+    model = make()
+    model.elmo.scalar_mix.scalars.data[0, 1], model.output_mix.gamma.data[0] = 1.0, 2.5
+    found = layer_weights(model)
+    assert list(found) == ["input", "output"]
+    assert found["input"][0] == pytest.approx(torch.softmax(torch.tensor([0.0, 1.0, 0.0]), 0).tolist())
+    assert found["output"] == (pytest.approx([1 / 3] * 3), 2.5)
+    axes = plot_layer_weights(model, path=tmp_path / "weights.png", title="a task")
+    assert [bar.get_height() for bar in axes.patches] == pytest.approx(found["input"][0] + found["output"][0])
+    assert [label.get_text() for label in axes.get_legend().get_texts()] == [
+        "input (gamma 1.00)",
+        "output (gamma 2.50)",
+    ]
+    assert (tmp_path / "weights.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_layer_weights_of_several_mixes_of_fixed_ones_and_of_adapters() -> None:
+    assert list(layer_weights(ElmoModel(ElmoConfig(**TINY, num_scalar_mixes=2)))) == ["input 1", "input 2"]
+    assert layer_weights(ElmoModel(ElmoConfig(**TINY, layer_weights=-1))) == {"input": ([0.0, 0.0, 1.0], 1.0)}
+    model = make()
+    torch.nn.init.constant_(model.output_mix.gamma, 2.0)
+    model.output_mix = torch.nn.ModuleDict({"default": model.output_mix})  # as PEFT's modules_to_save
+    assert {place: gamma for place, (_, gamma) in layer_weights(model).items()} == {"input": 1.0, "output": 2.0}

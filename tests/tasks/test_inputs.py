@@ -1,0 +1,292 @@
+"""Stored layers of a frozen biLM, and word vectors from files."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from transformers import Trainer
+
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoTokenizer,
+    LayersCollator,
+    TaggingCollator,
+    count_words,
+    read_word_vectors,
+    store_layers,
+)
+from hf_elmo.tokenization_elmo import CharacterVocabulary
+from tests.conftest import TINY, random_model
+
+HEADS = {
+    "classifier": (ElmoForSequenceClassification, {"encoder_type": "bilstm", "encoder_hidden_size": 7}),
+    "pairs": (ElmoForSequenceClassification, {"classifier_text_pairs": True}),
+    "tagger": (ElmoForTokenClassification, {"tagging_crf": True, "word_vectors_vocab_size": 5, "word_vectors_size": 4}),
+}
+TEXTS = ["a b c d e", "f", "g h", "i j k", "l m", "n o p q", "r", "", "y z a", "b c"]
+
+
+def make(head: str, **changes: object) -> torch.nn.Module:
+    model_class, settings = HEADS[head]
+    config = ElmoConfig(**{**TINY, "num_labels": 3, **settings, **changes})
+    return random_model(config, model_class)
+
+
+def data(tokenizer: ElmoTokenizer, head: str) -> datasets.Dataset:
+    rows = []
+    for number, text in enumerate(TEXTS):
+        encoded = tokenizer(text, TEXTS[-number]) if head == "pairs" else tokenizer(text)
+        labels = number % 3
+        if head == "tagger":
+            labels = tokenizer.align_labels(encoded, [i % 3 for i in range(len(text.split()))])
+        rows.append({**encoded, "labels": labels})
+    return datasets.Dataset.from_list(rows)
+
+
+@pytest.fixture
+def head() -> str:
+    return "classifier"
+
+
+@pytest.fixture
+def tokenizer(tokenizer: ElmoTokenizer, head: str) -> ElmoTokenizer:
+    if head == "tagger":
+        tokenizer.words = ["a", "b"]
+    return tokenizer
+
+
+def weights_after_training(arguments: Callable, model, rows, tokenizer) -> dict[str, torch.Tensor]:
+    settings = arguments(num_train_epochs=2, per_device_train_batch_size=3, learning_rate=0.05, seed=5)
+    collator = (TaggingCollator if model.config.tagging_crf else LayersCollator)(tokenizer)
+    Trainer(model, settings, collator, rows).train()
+    return model.state_dict()
+
+
+# A layer's values are rounded by 2**-11 (float16) or 2**-8 (bfloat16) of their size; over the 8 steps of rate 0.05 the
+# weights then differ by a small multiple of that.
+@pytest.mark.parametrize(
+    ("head", "dtype", "tolerance", "side"),
+    [
+        ("classifier", "float32", 1e-5, "right"),
+        ("classifier", "float16", 2**-11, "left"),
+        ("classifier", "bfloat16", 2**-8, "right"),
+        ("pairs", "float16", 2**-11, "left"),
+        ("tagger", "float16", 2**-11, "right"),
+        ("tagger", "float16", 2**-11, "left"),
+    ],
+)
+def test_training_is_the_same_as_on_input_ids(
+    arguments, tokenizer: ElmoTokenizer, head: str, dtype: str, tolerance: float, side: str
+) -> None:
+    tokenizer.padding_side = side
+    rows = data(tokenizer, head)
+    expected = weights_after_training(arguments, make(head), rows, tokenizer)
+    stored, model = store_layers(make(head), rows, dtype), make(head)
+    assert "input_ids" not in stored.column_names
+    start = model.classifier.weight.detach().clone()
+    found = weights_after_training(arguments, model, stored, tokenizer)
+    for name, weight in expected.items():
+        torch.testing.assert_close(found[name], weight, atol=tolerance, rtol=tolerance, msg=name)
+    assert not torch.equal(start, found["classifier.weight"])
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 8, 4096])
+@pytest.mark.parametrize("head", HEADS)
+def test_what_is_stored(tokenizer: ElmoTokenizer, head: str, batch_tokens: int) -> None:
+    """Of rows in any format and order."""
+    model, rows = make(head), data(tokenizer, head).shuffle(seed=1)
+    stored = store_layers(model, rows.with_format("torch"), "float32", batch_size=3, batch_tokens=batch_tokens)
+    assert stored["length"][:].tolist() == [len(row["input_ids"]) for row in rows]
+    for row, own in zip(rows, stored, strict=True):
+        expected = model.bilm_layers(torch.tensor([row["input_ids"]]))[0].detach()
+        torch.testing.assert_close(torch.from_numpy(own["bilm_layers"]), expected)
+        assert np.array_equal(own["labels"], row["labels"])
+        assert own["special_tokens_mask"].tolist() == [int(word[1] in (257, 258)) for word in row["input_ids"]]
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [(np.float32, torch.float32), (np.uint16, torch.bfloat16), (np.int64, torch.bfloat16)],
+    ids=["float32", "bits of bfloat16", "widened bits"],
+)
+def test_rows_of_layers_are_padded(tokenizer: ElmoTokenizer, side: str, dtype: type, expected: torch.dtype) -> None:
+    tokenizer.padding_side = side
+    one = 1.0 if expected == torch.float32 else 0x3F80  # 1.0 in bfloat16
+    rows = [{"bilm_layers": np.full((n, 3, 4), one, dtype), "word_vector_ids": [5] * n, "label": n} for n in (2, 5)]
+    batch = LayersCollator(tokenizer, pad_to_multiple_of=4)(rows)
+    mask = [1, 1, 0, 0, 0, 0, 0, 0] if side == "right" else [0, 0, 0, 0, 0, 0, 1, 1]
+    assert batch["bilm_layers"].dtype == expected
+    assert batch["bilm_layers"].shape == (2, 8, 3, 4)
+    assert batch["bilm_layers"][0, :, 0, 0].tolist() == batch["attention_mask"][0].tolist() == mask
+    assert batch["word_vector_ids"][0].tolist() == [5 * i for i in mask]
+    assert batch["labels"].tolist() == [2, 5]
+
+
+def test_a_long_text_is_computed_alone(tokenizer: ElmoTokenizer, head: str) -> None:
+    """Otherwise the others of its batch would be padded to its length: 20 GB for 12,000 words among 63 short texts."""
+    model, computed = make(head), []
+    rows = datasets.Dataset.from_dict({**tokenizer([*TEXTS, "a " * 98, *TEXTS])})
+    compute = model.bilm_layers
+    model.bilm_layers = lambda input_ids, mask: computed.append(mask.numel()) or compute(input_ids, mask)
+    lengths = store_layers(model, rows, batch_tokens=20)["length"][:].tolist()
+    assert max(computed) == max(lengths) == 100
+    assert sorted(computed)[-2] <= 20
+    assert sum(computed) < 1.2 * sum(lengths)
+
+
+def test_texts_without_boundaries(tokenizer: ElmoTokenizer, head: str) -> None:
+    model = make(head).eval()
+    rows = datasets.Dataset.from_dict(dict(tokenizer(TEXTS[:4], add_special_tokens=False)))
+    collate = LayersCollator(tokenizer)
+    expected = model(**collate(list(rows))).logits
+    stored = collate(list(store_layers(model, rows, "float32").remove_columns("length")))
+    torch.testing.assert_close(model(**stored).logits, expected)
+
+
+def test_the_file_is_reused_for_the_same_weights_only(tmp_path: Path, tokenizer: ElmoTokenizer, head: str) -> None:
+    model, rows = make(head), data(tokenizer, head)
+    first = store_layers(model, rows, folder=tmp_path)
+    (file,) = tmp_path.glob("layers-*.arrow")
+    written = file.stat().st_mtime_ns
+    model.elmo.scalar_mix.scalars.data += 1.0  # has no effect on the layers
+    store_layers(model, rows, folder=tmp_path)
+    assert list(tmp_path.glob("*.arrow")) == [file]
+    assert file.stat().st_mtime_ns == written
+    store_layers(model, rows, "bfloat16", folder=tmp_path)
+    model.elmo.bilm.forward_layers[0].bias.data += 1.0
+    other = store_layers(model, rows, folder=tmp_path)
+    assert not np.array_equal(other[0]["bilm_layers"], first[0]["bilm_layers"])
+    clipped = make(head, cell_clip=0.1)
+    clipped.load_state_dict(model.state_dict())
+    store_layers(clipped, rows, folder=tmp_path)
+    assert len(list(tmp_path.glob("*.arrow"))) == 4
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("head", HEADS)
+def test_layers_of_another_bilm_are_refused(tokenizer: ElmoTokenizer, head: str, dtype: str) -> None:
+    model, other, collate = make(head), make(head), LayersCollator(tokenizer)
+    with torch.no_grad():
+        for parameter in other.elmo.parameters():
+            parameter += torch.randn_like(parameter)
+    rows = data(tokenizer, head).remove_columns("labels")
+    for side in ("left", "right"):
+        tokenizer.padding_side = side
+        own, others = (collate(list(store_layers(one, rows, dtype))) for one in (model, other))
+        assert model(**own).logits.isfinite().all()
+        with pytest.raises(ValueError, match="bilm_layers"):
+            model(**others)
+
+
+def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
+    model, rows = make(head), data(tokenizer, head)
+    for side in ("left", "right"):
+        padded = tokenizer(["a b c", "d"], padding=True, padding_side=side)
+        with pytest.raises(ValueError, match="row 1"):
+            store_layers(model, datasets.Dataset.from_dict({"input_ids": padded["input_ids"]}), batch_size=1)
+    with torch.no_grad():
+        model.elmo.char_encoder.projection.bias += 1e6
+    with pytest.raises(ValueError, match="float16"):
+        store_layers(model, rows)
+    model.elmo.bilm.forward_layers[1].bias.requires_grad_(True)
+    with pytest.raises(ValueError, match="trained"):
+        store_layers(model, rows)
+
+
+def test_words_with_an_id_after_their_characters() -> None:
+    """The second text has as many positions as a row has characters."""
+    vocabulary = CharacterVocabulary(list("abcdef"), ["a", "bc"])
+    tokenizer = ElmoTokenizer("whitespace", 12)
+    tokenizer.character_vocab = vocabulary
+    sizes = {"char_vocab_size": vocabulary.size, "word_vocab_size": vocabulary.word_size}
+    model = make("classifier", char_units="unicode", max_word_length=12, word_embedding_size=3, **sizes)
+    encoded = tokenizer(["a bc d", " ".join("abcdefabcd")])
+    stored = store_layers(model, datasets.Dataset.from_dict({"input_ids": encoded["input_ids"]}), "float32")
+    expected = model(**tokenizer.pad(encoded, return_tensors="pt")).logits
+    found = model(**LayersCollator(tokenizer)(list(stored.remove_columns("length")))).logits
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
+# -- word vectors ------------------------------------------------------------------------------------------------------
+
+WORDS = ["the", "naïve", "a\u2028b", "Rain"]
+VECTORS = np.array([[1, 2.5, -3e-2], [0, 0, 1], [4, 5, 6], [7, 8, 9]], dtype=np.float32)
+
+
+def text(header: bool, ending: str = "\n") -> bytes:
+    rows = [f"{word} {' '.join(map(str, vector))}{ending}" for word, vector in zip(WORDS, VECTORS, strict=True)]
+    return ("4 3\n" * header + "".join(rows)).encode()
+
+
+def binary(separator: bytes) -> bytes:
+    rows = [word.encode() + b" " + vector.tobytes() for word, vector in zip(WORDS, VECTORS, strict=True)]
+    return b"4 3\n" + separator.join(rows) + separator
+
+
+FILES = {
+    "glove.txt": text(header=False),
+    "glove.txt.gz": gzip.compress(text(header=False), mtime=0),
+    "word2vec.txt": text(header=True),
+    "fasttext.vec": text(header=True, ending=" \n"),
+    "windows.txt": text(header=False, ending="\r\n"),
+    "word2vec.bin": binary(b"\n"),
+    "google.bin.gz": gzip.compress(binary(b""), mtime=0),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_format_is_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(FILES[name])
+    words, vectors = read_word_vectors(tmp_path / name)
+    assert words == WORDS
+    assert vectors.dtype == np.float32
+    np.testing.assert_array_equal(vectors, VECTORS)
+    words, vectors = read_word_vectors(tmp_path / name, words=["Rain", "THE", "rain"])
+    assert words == ["the", "Rain"]
+    np.testing.assert_array_equal(vectors, VECTORS[[0, 3]])
+    assert read_word_vectors(tmp_path / name, words=["the", "Rain"], limit=3)[0] == ["the"]  # 3 vectors of the file
+
+
+def test_words_with_spaces_and_words_that_occur_twice(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the 1 2\n. . 3 4\nthe 5 6\n 7 8\n")
+    words, vectors = read_word_vectors(tmp_path / "a.txt")
+    assert words == ["the", ". ."]
+    assert vectors.tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", b"the 1 2\ncat 3\n"),
+        ("a.vec", b"3 2\nthe 1 2\ncat 3 4\n"),
+        ("a.bin", binary(b"")[:-1]),
+        ("a.bin", b"3" + binary(b"\n")[1:]),
+        ("a.bin", b"2 1\nNew York \1\1\1\1\nthe \2\2\2\2\n"),
+        ("vectors", binary(b"\n")),
+    ],
+)
+def test_a_damaged_file_is_not_read(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError):
+        read_word_vectors(tmp_path / name)
+
+
+def test_glove(shared: Path) -> None:
+    words, vectors = read_word_vectors(shared / "data" / "glove" / "glove.6B.50d.5k.txt.gz", words=["The", "bank"])
+    assert sorted(words) == ["bank", "the"]
+    assert vectors.shape == (2, 50)
+
+
+def test_words_of_texts() -> None:
+    tokenizer = ElmoTokenizer()
+    texts = ["The cat, the dog.", ["the", "Cat", "New York", ""]]
+    assert count_words(tokenizer, texts) == ["the", ",", ".", "Cat", "New York", "The", "cat", "dog"]
+    assert count_words(tokenizer, texts, min_count=2, lowercase=True) == ["the", "cat"]
+    assert count_words(tokenizer, texts, limit=1) == ["the"]
