@@ -97,11 +97,6 @@ def _one_sentence(sentence: str) -> None:
         torch.stack(output.hidden_states).float().numpy()
 
 
-def save_layers(sentences: list[str], path: str) -> None:
-    """Write the layers of each sentence: arrays `0`, `1`, ... `[layers, words, 2P]`."""
-    np.savez(path, **{str(place): array for place, array in enumerate(_embed(sentences))})
-
-
 @contextmanager
 def _timers(calls: dict[str, list[tuple[Any, str]]]) -> Iterator[Counter[str]]:
     """Seconds by name, of the calls of these attributes of objects in the block."""
@@ -262,23 +257,6 @@ def head_step(sentences: list[str], head: str, bilm: str, seconds: float) -> dic
     model, optimizer = _head(head, trained=bilm == "trained")
     inputs = next(iter(_batches(model, sentences, len(sentences), stored=bilm == "stored")))
     return {"seconds": median_of(lambda: _step(model, optimizer, inputs), seconds, least=2)}
-
-
-def epochs(sentences: list[str], batch: int) -> dict:
-    """Seconds of an epoch on character ids and on stored layers, and of storing them."""
-    model, optimizer = _head("mean", trained=False)
-
-    def epoch(batches: DataLoader) -> None:
-        _forget_words()
-        for inputs in batches:
-            _step(model, optimizer, inputs)
-
-    loaders = [_batches(model, sentences, batch, stored=False)]
-    _forget_words()
-    store_seconds = seconds_of(lambda: loaders.append(_batches(model, sentences, batch, stored=True)))
-    computed, read = (min(times_of(lambda x=x: epoch(x), 0.0, least=2)) for x in loaders)
-    times = {"epoch_seconds": computed, "store_seconds": store_seconds, "stored_seconds": read}
-    return {**times, "times": computed / read}
 
 
 def _head(head: str, trained: bool) -> tuple[Any, torch.optim.Optimizer]:

@@ -52,15 +52,6 @@ def latency(sentence: str, seconds: float) -> list[float]:
     return times_of(lambda: _layers([sentence.split()]), seconds)
 
 
-def save_layers(sentences: list[str], path: str) -> None:
-    """Write the layers of each sentence by itself, from zero state: arrays `0`, `1`, ... `[layers, words, 2P]`."""
-    arrays = {}
-    for number, sentence in enumerate(sentences):
-        STATE["bilm"]._elmo_lstm.reset_states()
-        arrays[str(number)] = _layers([sentence.split()])[:, 0, 1:-1]
-    np.savez(path, **arrays)
-
-
 def finetuning(sentences: list[str], unfrozen: bool, seconds: float) -> dict:
     """One step of a classifier on the mean of the mixed layers: forward, backward, AdamW."""
     elmo = Elmo(*STATE["files"], num_output_representations=1, dropout=0.5, requires_grad=unfrozen)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,9 +20,9 @@ import torch
 from torch import Tensor
 
 from . import native
-from .lstm_onednn import Product, pack, why_not_packed
+from .lstm_onednn import Product, pack, run_packed, why_not_packed
 from .native import FUSED_COLUMNS, FUSED_DEPTH, FUSED_ROWS, LANES, Layer, SmallBatch
-from .registry import register
+from .registry import enabled, register, watch
 from .tensors import cached, clip, last_words, steps_of, why_not_inference
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ TILE_TYPES = {torch.float32: "split_tiles", torch.bfloat16: "bf16_tiles"}
 GROUP_ROWS = 512  # at most: each weight that is read serves all rows of a group, but their cells need memory
 # For fewer rows, reading the weights of both halves of the gates takes too long.
 FEWEST_ROWS = {"f32": 8, "bf16": 3, "bf16_tiles": 3, "split_tiles": 8}
+MEASURED = (32, 2, 128, 1024)  # rows, steps, P and C of the layer that is measured
+SLOWER = 1.25  # times as long as "packed"; a smaller difference may be chance
 
 
 def _supports_fused(call: LstmCall) -> str | None:
@@ -80,7 +83,42 @@ def _why_not_fused(kind: str | None, call: LstmCall) -> str | None:
         return f"sizes {width}, {size}, {cells} are no multiples of {FUSED_DEPTH}, {FUSED_COLUMNS}, {FUSED_DEPTH}"
     if call.cell.dtype != torch.float32:
         return f"cells are {call.cell.dtype}, not float32"
-    return why_not_inference(call)
+    return why_not_inference(call) or _why_packed(kind, call)
+
+
+def _why_packed(kind: str, call: LstmCall) -> str | None:
+    """Why "packed" is the faster one of this machine, or `None`.
+
+    On one processor AVX-512's products in bfloat16 run at twice the rate of float32, on another at two thirds of it.
+    Two ways were weighed: a table of processors, which is right for those in it, and this measurement, which takes
+    some milliseconds once on each machine.
+    """
+    if "packed" not in enabled() or why_not_packed(call.inputs):
+        return None
+    fused, packed = native.measured(kind, functools.partial(_measure, kind, call))
+    return None if fused < SLOWER * packed else f"slower here than packed ({1e3 * fused:.2f} and {1e3 * packed:.2f} ms)"
+
+
+def _measure(kind: str, call: LstmCall) -> list[float]:
+    """Seconds of "fused" and of "packed" for a layer of the size `MEASURED`: the shortest of eight calls of each, in
+    the processor time of one thread, which other work on the machine changes least."""
+    (rows, steps, size, cells), (dtype, directions) = MEASURED, (call.inputs.dtype, len(call.weights))
+    best, threads = [math.inf, math.inf], torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.inference_mode(False), torch.no_grad(), watch(lambda *_: None):
+        shapes = (4 * cells, size), (4 * cells, size), (4 * cells,), (size, cells)
+        weights = [type(own)(*(torch.full(shape, 0.01, dtype=dtype) for shape in shapes)) for own in call.weights]
+        inputs, hidden = (torch.full((directions, n, size), 0.01, dtype=dtype) for n in (steps * rows, rows))
+        cell = torch.zeros(directions, rows, cells)
+        sample = call._replace(inputs=inputs, batch_sizes=[rows] * steps, hidden=hidden, cell=cell, weights=weights)
+        for number in range(9):
+            for place, run in enumerate((partial(_run_fused, {dtype: kind}), run_packed)):
+                start = time.thread_time()
+                run(sample)
+                if number:  # the first call lays out the weights
+                    best[place] = min(best[place], time.thread_time() - start)
+    torch.set_num_threads(threads)
+    return best
 
 
 def _run_fused(types: dict[torch.dtype, str], call: LstmCall) -> tuple[Tensor, State]:

@@ -69,7 +69,7 @@ def _supports_packed(call: LstmCall) -> str | None:
     return why_not_packed(call.inputs) or why_not_inference(call)
 
 
-def _run_packed(call: LstmCall) -> tuple[Tensor, State]:
+def run_packed(call: LstmCall) -> tuple[Tensor, State]:
     """The result of `modeling_elmo.bilstm_layer`."""
     inputs = call.inputs.contiguous()
     outputs = inputs.new_empty(*inputs.shape[:2], call.hidden.shape[2])
@@ -271,5 +271,5 @@ def _words_before(x: Tensor, first: Tensor, steps: Steps) -> Tensor:
     return torch.cat([first, *(x[start : start + rows] for (start, _), rows in zip(steps, rows_after, strict=False))])
 
 
-register("lstm", "packed", 40, _supports_packed, _run_packed)
+register("lstm", "packed", 40, _supports_packed, run_packed)
 register("lstm", "training", 50, _supports_training, _run_training)

@@ -4,20 +4,23 @@ A wheel for a platform holds a library for each of its instruction sets (`setup.
 loaded. Elsewhere, and where `HF_ELMO_CFLAGS` adds compiler flags (for example `-march=haswell`), the sources in `csrc/`
 become one library in `HF_HOME/hf_elmo/kernels`, named by a hash of the sources, the flags, the compiler's version and
 the processor. It is compiled in a private folder and renamed into place, so several processes may compile at once.
-With neither, PyTorch does the work, and one warning says why.
+With neither, PyTorch does the work, and one warning says why. The same folder keeps what was measured of the library's
+speed on this machine.
 """
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import hashlib
+import json
 import os
 import platform
 import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import c_char_p, c_float, c_int, c_int64, c_void_p
 from pathlib import Path
 from typing import NamedTuple
@@ -284,3 +287,28 @@ def processor() -> list[str]:
         first = cpuinfo.read_text(errors="replace").partition("\n\n")[0].split("\n")
         described += [line for line in first if line.partition(":")[0].strip() in names]
     return described
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+def measured(name: str, measure: Callable[[], list[float]]) -> list[float]:
+    """What `measure()` returned when it was first called with this library, processor and version of PyTorch."""
+    path, values = _measurements()
+    if name not in values:
+        values[name] = measure()
+        with contextlib.suppress(OSError):  # a read-only home: each process measures for itself
+            draft = path.with_suffix(f".{os.getpid()}")
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft.write_text(json.dumps(values), encoding="utf-8")
+            draft.replace(path)
+    return values[name]
+
+
+@functools.cache
+def _measurements() -> tuple[Path, dict[str, list[float]]]:
+    """The file of measurements, and its content."""
+    digest = hashlib.sha256("\0".join([torch.__version__, *processor()]).encode())
+    digest.update(Path(library()._name).read_bytes())
+    path = cache_folder() / f"measured-{digest.hexdigest()[:32]}.json"
+    return path, json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

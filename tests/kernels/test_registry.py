@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import hf_elmo
 from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, kernels
-from hf_elmo.kernels import BACKENDS
+from hf_elmo.kernels import BACKENDS, lstm_c, native
 from hf_elmo.kernels.report import describe_environment
 from hf_elmo.modeling_elmo import LstmCall, bilstm_layer
 from tests.lstm_layers import random_layer, reference
@@ -58,7 +58,8 @@ def test_a_backend_that_this_machine_can_run_takes_what_suits_it(model: ElmoMode
     machine.require(label)
     operation, arguments = arguments_of(label, model)
     (backend,) = (backend for backend in BACKENDS[operation] if backend.name == label.partition(" ")[0])
-    assert backend.supports(*arguments) is None
+    with kernels.use(backend.name):
+        assert backend.supports(*arguments) is None
 
 
 def test_the_machine_knows_all_backends() -> None:
@@ -72,6 +73,21 @@ def test_the_first_that_supports_a_call_runs_it() -> None:
         assert name == (chosen and chosen.name)
         assert list(refused) == order[: order.index(name) if name else len(order)]
         assert all(refused.values())
+
+
+@pytest.mark.parametrize(("seconds", "chosen"), [((1.0, 2.0), "fused"), ((2.0, 1.0), "packed")])
+def test_the_faster_one_of_this_machine_runs(monkeypatch, tmp_path, seconds, chosen) -> None:
+    machine.require("fused bfloat16")
+    monkeypatch.setattr(native, "cache_folder", lambda: tmp_path)
+    call = call_of(9, torch.bfloat16)
+    for measured in (list(seconds), None):  # the second time the file has the answer
+        native._measurements.cache_clear()
+        monkeypatch.setattr(lstm_c, "_measure", lambda kind, call, measured=measured: measured)
+        with kernels.use("fused", "packed"):
+            assert kernels.choose("lstm", call).name == chosen
+    with kernels.use("fused"):  # the only one runs, however fast it is
+        assert kernels.choose("lstm", call).name == "fused"
+    native._measurements.cache_clear()
 
 
 @pytest.mark.parametrize("setting", ["off", "packed", "packed, cell-c", "on", ""])
