@@ -256,13 +256,13 @@ def _layer_norm(parts: list[Part], uses: list[Use]) -> bool:
         )
     if len(set(values.values())) < 2:
         return any(values.values())
-    found = {one.prefix: next((values[keys] for keys in _keys_of(one) if keys in values), None) for one in uses}
-    if len(set(found.values())) > 1 or None in found.values():
+    settings = {one.prefix: next((values[keys] for keys in _keys_of(one) if keys in values), None) for one in uses}
+    if len(set(settings.values())) > 1 or None in settings.values():
         raise ValueError(
-            f"do_layer_norm is not the same for all ELMos of the task: {found}, None if it is not known. Choose one "
+            f"do_layer_norm is not the same for all ELMos of the task: {settings}, None if it is not known. Choose one "
             "with use (--use NAME), or set one value for all in config.json."
         )
-    return found[uses[0].prefix]
+    return settings[uses[0].prefix]
 
 
 def _normalizes(value: Any) -> bool:

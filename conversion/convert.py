@@ -83,11 +83,11 @@ def convert(
     settings = {"options": elmo_options, "use": use}
     with opened(given[0]) as source:
         read, arguments = recognize(source, *given[1:])
-        found = read(*arguments, **{name: value for name, value in settings.items() if value is not None})
+        original = read(*arguments, **{name: value for name, value in settings.items() if value is not None})
         if source != given[0]:
-            found.files.insert(0, given[0])
+            original.files.insert(0, given[0])
         about = None if model is None else page(model)
-        return write_checkpoint(out, found, dtype=dtype, word_splitting=word_splitting, about=about, sha256=sha256)
+        return write_checkpoint(out, original, dtype=dtype, word_splitting=word_splitting, about=about, sha256=sha256)
 
 
 @contextmanager

@@ -233,10 +233,10 @@ class Elmo(nn.Module):
         shape = inputs.shape[:-2]
         if word_inputs is not None:
             word_inputs = word_inputs.flatten(0, -2)
-        found = self._elmo_lstm(inputs.flatten(0, -3), word_inputs)
-        mixes = [getattr(self, name)(found["activations"], found["mask"]) for name in self._mixes]
+        output = self._elmo_lstm(inputs.flatten(0, -3), word_inputs)
+        mixes = [getattr(self, name)(output["activations"], output["mask"]) for name in self._mixes]
         keep = self._keep_sentence_boundaries
-        pairs = [(mix, found["mask"]) if keep else _without_boundaries(mix, found["mask"]) for mix in mixes]
+        pairs = [(mix, output["mask"]) if keep else _without_boundaries(mix, output["mask"]) for mix in mixes]
         representations = [self._dropout(values).unflatten(0, shape) for values, _ in pairs]
         return {"elmo_representations": representations, "mask": pairs[0][1].unflatten(0, shape)}
 
@@ -266,8 +266,8 @@ class ElmoEmbedder(nn.Module):
 
     def batch_to_embeddings(self, batch: list[list[str]]) -> tuple[Tensor, Tensor]:
         """The layers `[sentences, layers, words, 2P]` of sentences, and the mask `[sentences, words]`, int64."""
-        found = self.elmo_bilm(batch_to_ids(batch).to(self.elmo_bilm.model.device))
-        pairs = [_without_boundaries(layer, found["mask"]) for layer in found["activations"]]
+        output = self.elmo_bilm(batch_to_ids(batch).to(self.elmo_bilm.model.device))
+        pairs = [_without_boundaries(layer, output["mask"]) for layer in output["activations"]]
         return torch.stack([values for values, _ in pairs], dim=1), pairs[0][1].long()
 
     def embed_sentence(self, sentence: list[str]) -> np.ndarray:

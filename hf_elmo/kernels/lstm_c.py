@@ -107,7 +107,9 @@ def _measure(kind: str, call: LstmCall) -> list[float]:
     torch.set_num_threads(1)
     with torch.inference_mode(False), torch.no_grad(), watch(lambda *_: None):
         shapes = (4 * cells, size), (4 * cells, size), (4 * cells,), (size, cells)
-        weights = [type(own)(*(torch.full(shape, 0.01, dtype=dtype) for shape in shapes)) for own in call.weights]
+        weights = [
+            type(direction)(*(torch.full(shape, 0.01, dtype=dtype) for shape in shapes)) for direction in call.weights
+        ]
         inputs, hidden = (torch.full((directions, n, size), 0.01, dtype=dtype) for n in (steps * rows, rows))
         cell = torch.zeros(directions, rows, cells)
         sample = call._replace(inputs=inputs, batch_sizes=[rows] * steps, hidden=hidden, cell=cell, weights=weights)
@@ -125,9 +127,9 @@ def _run_fused(types: dict[torch.dtype, str], call: LstmCall) -> tuple[Tensor, S
     """The result of `modeling_elmo.bilstm_layer`."""
     dtype = call.inputs.dtype
     kind = types[dtype]
-    weights = [_gates_layout(kind, own, dtype) for own in call.weights]
-    weights_hr = [_projection_layout(kind, own, dtype) for own in call.weights]
-    biases = [own.bias.detach().to(dtype).float().contiguous() for own in call.weights]
+    weights = [_gates_layout(kind, direction, dtype) for direction in call.weights]
+    weights_hr = [_projection_layout(kind, direction, dtype) for direction in call.weights]
+    biases = [direction.bias.detach().to(dtype).float().contiguous() for direction in call.weights]
     inputs, hidden = call.inputs.contiguous(), call.hidden.float().contiguous()
     cell = call.cell.clone(memory_format=torch.contiguous_format)
     outputs = inputs.new_empty(*inputs.shape[:2], hidden.shape[2])
@@ -152,21 +154,23 @@ def _run_fused(types: dict[torch.dtype, str], call: LstmCall) -> tuple[Tensor, S
     return outputs, (outputs.index_select(1, last_words(call.batch_sizes)), cell)
 
 
-def _gates_layout(kind: str, own: LstmWeights, dtype: torch.dtype) -> Tensor:
+def _gates_layout(kind: str, direction: LstmWeights, dtype: torch.dtype) -> Tensor:
     """`weight_ih` and `weight_hh` `[4C, ...]` side by side, as the functions read them."""
 
     def make() -> Tensor:
-        weight = torch.cat((own.weight_ih, own.weight_hh), dim=1).detach().to(dtype)
+        weight = torch.cat((direction.weight_ih, direction.weight_hh), dim=1).detach().to(dtype)
         return _fused_layout(kind, weight.view(4, -1, LANES, weight.shape[1]).transpose(0, 1))
 
-    return cached((own.weight_ih, own.weight_hh), (kind, dtype), make)
+    return cached((direction.weight_ih, direction.weight_hh), (kind, dtype), make)
 
 
-def _projection_layout(kind: str, own: LstmWeights, dtype: torch.dtype) -> Tensor:
+def _projection_layout(kind: str, direction: LstmWeights, dtype: torch.dtype) -> Tensor:
     def make() -> Tensor:
-        return _fused_layout(kind, own.weight_hr.detach().to(dtype).view(-1, 4, LANES, own.weight_hr.shape[1]))
+        return _fused_layout(
+            kind, direction.weight_hr.detach().to(dtype).view(-1, 4, LANES, direction.weight_hr.shape[1])
+        )
 
-    return cached((own.weight_hr,), (kind, dtype), make)
+    return cached((direction.weight_hr,), (kind, dtype), make)
 
 
 def _fused_layout(kind: str, blocks: Tensor) -> Tensor:
@@ -202,7 +206,7 @@ def _run_small_batch(call: LstmCall) -> tuple[Tensor, State]:
     hidden = call.hidden.to(torch.float32, copy=True).contiguous()
     cell = call.cell.clone(memory_format=torch.contiguous_format)
     outputs = inputs.new_empty(*inputs.shape[:2], hidden.shape[2])
-    biases = [own.bias.detach().to(dtype) for own in call.weights]
+    biases = [direction.bias.detach().to(dtype) for direction in call.weights]
     products, weights_hh, weights_hr = _small_batch_layouts(call.weights, dtype)
     before_clip = None
     for steps in _pieces(steps_of(call.batch_sizes)):
@@ -222,12 +226,17 @@ def _small_batch_layouts(
     packs = why_not_packed(directions[0].weight_ih.new_empty(0, dtype=dtype)) is None
 
     def make() -> tuple[list[Product], list[Tensor], list[Tensor | None]]:
-        cast = [[None if x is None else x.detach().to(dtype) for x in own] for own in directions]
+        cast = [[None if x is None else x.detach().to(dtype) for x in direction] for direction in directions]
         products = [pack(ih) if packs else partial(_linear, ih) for ih, *_ in cast]
         projections = [None if hr is None else projection_layout(hr) for *_, hr in cast]
         return products, [recurrent_layout(hh) for _, hh, *_ in cast], projections
 
-    weights = [x for own in directions for x in (own.weight_ih, own.weight_hh, own.weight_hr) if x is not None]
+    weights = [
+        x
+        for direction in directions
+        for x in (direction.weight_ih, direction.weight_hh, direction.weight_hr)
+        if x is not None
+    ]
     return cached(weights, ("small batch", dtype, len(directions), packs), make)
 
 

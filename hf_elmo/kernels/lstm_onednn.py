@@ -252,8 +252,8 @@ def _backward_loop(
         if to_cell_outputs is not None:
             grad = to_cell_outputs(clip_backward_(grad, projected[now], proj_clip))
         before, before_clip = (cells[slice(*steps[step - 1])], cell_clip) if step else (cell, None)
-        own = gates[step], before[rows], before_clip, cell_clip, cells[now]
-        lstm_cell.backward(*own, grad, grad_cell[rows], grad_gates[now])
+        forward = gates[step], before[rows], before_clip, cell_clip, cells[now]
+        lstm_cell.backward(*forward, grad, grad_cell[rows], grad_gates[now])
         grad_hidden[rows] = to_hidden(grad_gates[now])
     return grad_gates
 
