@@ -341,8 +341,8 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
 
     def _nll(self, document: _Document, mentions: _Mentions, labels: Tensor) -> Tensor:
         """The loss of a document: that of the antecedents, and the cross-entropy of mention scores over the kept spans
-        and the mentions in `labels` that are not kept (Zhang et al. 2018, section 3). The first alone falls to 0 where
-        no mention is kept and all scores are low, and has no gradient there."""
+        and the mentions in `labels` that are not kept (Zhang et al. 2018). The first alone falls to 0 where no mention
+        is kept and all scores are low, and has no gradient there."""
         kept = [tuple(span) for span in mentions.spans.tolist()]
         width = self.config.coreference_max_width
         true = {(first, last) for first, last, _ in labels.tolist() if first != IGNORE_INDEX and last - first < width}
