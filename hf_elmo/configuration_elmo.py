@@ -49,7 +49,7 @@ class ElmoTaskFields:
         classifier_pooling (`str`, defaults to `"mean"`): `"mean"`, `"max"`, `"last"` (each direction's final state) or
             `"attention"` (a mean by learned weights).
         classifier_hidden_size (`int`, *optional*): Size of a hidden layer in front of the classifier; `None` for none.
-        classifier_dropout (`float`, defaults to 0.5): Dropout on the classifier's input (paper, section 3.3).
+        classifier_dropout (`float`, defaults to 0.2): Dropout on the classifier's input (paper, section 3.3).
         classifier_text_pairs (`bool`, defaults to `False`): Whether the classifier reads pairs of texts: each by
             itself, their vectors u and v together as `[u; v; |u - v|; u * v]` (Mou et al. 2016).
         allow_no_answer (`bool`, defaults to `False`): Whether a question may have no answer in its passage.
@@ -85,7 +85,7 @@ class ElmoTaskFields:
     encoder_recurrent_dropout: float | int = 0.0
     classifier_pooling: Literal["mean", "max", "last", "attention"] = "mean"
     classifier_hidden_size: int | None = None
-    classifier_dropout: float | int = 0.5
+    classifier_dropout: float | int = 0.2
     classifier_text_pairs: bool = False
     allow_no_answer: bool = False
     tagging_crf: bool = False

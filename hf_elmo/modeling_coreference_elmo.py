@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding_bag
+from torch.nn.functional import binary_cross_entropy_with_logits, embedding_bag
 from torch.utils.checkpoint import checkpoint
 from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple
@@ -28,8 +28,8 @@ class ElmoCoreferenceOutput(ModelOutput):
     -100 is padding.
 
     Args:
-        loss: the negative log-likelihood of the antecedents, summed over the spans and divided by the number of
-            mentions in `labels`.
+        loss: the negative log-likelihood of the antecedents, summed over the spans, and that of which spans are
+            mentions; divided by the number of mentions in `labels`.
         clusters: `[batch, mentions, 3]`, for each mention in a cluster its first word, its last word and the number of
             the cluster, in the order of the document. In evaluation mode.
         spans: `[batch, spans, 2]`, the spans that are kept as mentions, in the order of the document.
@@ -285,7 +285,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         if labels is not None:
             _require_mentions(labels, documents)
             no_loss = documents[0].attention[:0].sum()  # 0, with gradients
-            loss = no_loss + sum(antecedent_nll(*pair) for pair in zip(mentions, labels, strict=True))
+            loss = no_loss + sum(map(self._nll, documents, mentions, labels))
             loss = loss * 3 / count_labels(labels, num_items_in_batch).clamp(min=3)  # three numbers for each mention
             loss = self.regularize(loss, labels, num_items_in_batch)
         if not self.training:
@@ -338,6 +338,20 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         speakers = None if document.speakers is None else document.speakers[first]
         antecedents, scores = self.pair_scorer(spans, mention_scores, speakers, document.genre, self._refine)
         return _Mentions(torch.stack((first, last), dim=1), mention_scores, antecedents, scores)
+
+    def _nll(self, document: _Document, mentions: _Mentions, labels: Tensor) -> Tensor:
+        """The loss of a document: that of the antecedents, and the cross-entropy of mention scores over the kept spans
+        and the mentions in `labels` that are not kept (Zhang et al. 2018). The first alone falls to 0 where no mention
+        is kept and all scores are low, and has no gradient there."""
+        kept = [tuple(span) for span in mentions.spans.tolist()]
+        width = self.config.coreference_max_width
+        true = {(first, last) for first, last, _ in labels.tolist() if first != IGNORE_INDEX and last - first < width}
+        missed = torch.tensor(sorted(true.difference(kept)), dtype=torch.int64, device=labels.device).view(-1, 2)
+        missed_scores = self.mention_scorer(self.span_vectors(document, *missed.unbind(1)))
+        scores = torch.cat((mentions.scores, missed_scores))
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        targets = scores.new_tensor([span in true for span in kept] + [True] * len(missed))
+        return antecedent_nll(mentions, labels) + binary_cross_entropy_with_logits(scores, targets, reduction="sum")
 
     def _refine(self, spans: Tensor, antecedents: Tensor, scores: Tensor) -> Tensor:
         """Interpolates each span with the expectation of its antecedent, by a gate (Lee et al. 2018, section 3)."""

@@ -145,6 +145,10 @@ class Slow:
             self.rightly += len(right)
             good = sum(s.exp() for s in right) if right else torch.ones_like(total)
             total -= torch.log(good / (1 + sum(s.exp() for s in own.values())))
+        narrow = {(i, j) for i, j in cluster if j - i < self.config.coreference_max_width}
+        for span in narrow.union(self.kept):
+            score = self.score("mention_scorer", self.span(*span))
+            total -= torch.log(torch.sigmoid(score if span in narrow else -score))
         return total
 
     def clusters(self, scores: dict[int, dict[int, Tensor]]) -> set[frozenset]:
@@ -295,7 +299,8 @@ def test_documents_without_mentions_and_words(tokenizer: ElmoTokenizer) -> None:
     output.loss.backward()
     for more in ({}, {"num_items_in_batch": 0}):  # the loss is that of one mention
         output = model.eval()(**batch, **more)
-        torch.testing.assert_close(output.loss, -output.antecedent_scores.log_softmax(2)[:, :, 0].sum())
+        nll = torch.log(1 + output.mention_scores.exp()).sum() - output.antecedent_scores.log_softmax(2)[:, :, 0].sum()
+        torch.testing.assert_close(output.loss, nll)
     empty = tokenizer(["", "a word"], padding=True, return_tensors="pt")
     output = model.eval()(**empty, labels=torch.zeros(2, 0, 3, dtype=torch.int64))
     assert (output.spans[0] == -100).all()

@@ -37,8 +37,11 @@ from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.shipped import located
 
-# Lines of the Brown corpus, from 0: the paper's two sentences with "play", and the nearest that it prints of each.
-PLAY = {1240: 1656, 1525: 56449}
+# Parts of sentences of the Brown corpus: the paper's two with "play", and the nearest that it prints of each.
+PLAY = {
+    "Chico Ruiz made a spectacular play on Alusik's grounder": "Kieffer , the only junior in the group",
+    "Olivia De Havilland signed to do a Broadway play": "actors who had been handed fat roles in a successful play",
+}
 # Of the taggers' data sets those that are measured.
 NAMES = {"uner_ewt": "names in web text", "wnut17": "names in posts"}
 
@@ -80,15 +83,15 @@ def play(model: hf_elmo.ElmoModel, tokenizer: ElmoTokenizer, data: Path) -> Meas
     """The ranks of the answers to the paper's two sentences, by each layer with context."""
     text = gzip.decompress((data / "lm" / "other" / "brown.txt.gz").read_bytes()).decode("utf-8")
     sentences = [line.replace("``", '"').replace("''", '"') for line in text.split("\n")]
-    places = [place for place, sentence in enumerate(sentences) if "play" in sentence.casefold()]
-    candidates = [sentences[place] for place in places]
+    candidates = [sentence for sentence in sentences if "play" in sentence.casefold()]
     rows = {}
-    for number, (question, answer) in enumerate(PLAY.items(), start=1):
+    for number, pair in enumerate(PLAY.items(), start=1):
+        question, answer = (next(row for row, own in enumerate(candidates) if part in own) for part in pair)
         nearest = hf_elmo.nearest_neighbors(
-            model, tokenizer, sentences[question], "play", candidates, top=10 * len(places)
+            model, tokenizer, candidates[question], "play", candidates, top=10 * len(candidates)
         )
         for layer in range(1, len(nearest)):
-            ranked = list(dict.fromkeys(places[neighbor.row] for neighbor in nearest[layer]))
+            ranked = list(dict.fromkeys(neighbor.row for neighbor in nearest[layer]))
             rank = f"{ranked.index(answer) + 1} of {len(ranked)}"
             rows[f'rank of the paper\'s answer to its "play" {number}, layer {layer}'] = rank
     return rows

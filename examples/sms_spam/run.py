@@ -16,7 +16,7 @@ from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from examples import comparison
-from examples.classifier import BAG, bag_of_words
+from examples.classifier import BAG, HEAD, bag_of_words
 from hf_elmo import ElmoTokenizer
 
 LABELS = {"ham": 0, "spam": 1}
@@ -31,7 +31,7 @@ TEXTBOOK_SETTINGS = {
     "max_grad_norm": 0.0,
     "train_sampling_strategy": "random",
 }
-IMPROVED = {**SIGMOID, "encoder_type": "bilstm", "encoder_hidden_size": 100, "classifier_pooling": "max"}
+IMPROVED = {**SIGMOID, **HEAD}
 IMPROVED_SETTINGS = {"num_train_epochs": 2, "per_device_train_batch_size": 32, "learning_rate": 2e-3}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import EvalPrediction
+from transformers.utils import logging
 
 from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
@@ -17,6 +18,8 @@ from ..tokenization_elmo import ElmoTokenizer
 from ..utils import evaluation_mode
 from .heads import load_head, require_no_nan
 from .inputs import pad_rows
+
+logger = logging.get_logger(f"transformers.{__name__}")
 
 Span = tuple[int, int]
 Document = str | Sequence[Sequence[str]]
@@ -200,17 +203,23 @@ def _of_mentions(rows: Any) -> list[list[Span]]:
 
 def coreference_metrics(singletons: bool = False) -> Callable[[EvalPrediction], dict[str, float]]:
     """
-    `compute_metrics` of Trainer for [`ElmoForCoreferenceResolution`]: [`score_clusters`].
+    `compute_metrics` of Trainer for [`ElmoForCoreferenceResolution`]: [`score_clusters`], and `mentions_kept`, the
+    fraction of the mentions in `labels` that are among the model's `spans`: the others cannot be found. Choose the best
+    checkpoint by F1, `metric_for_best_model="conll_f1"`: the loss does not count wrong clusters.
 
     Args:
         singletons: whether clusters of one mention in `labels` count. CoNLL-2012 has none, and the model predicts none.
     """
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
-        predicted = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
-        keys, responses = ([_of_mentions(row) for row in rows] for rows in (prediction.label_ids, predicted))
+        clusters, spans, *_ = prediction.predictions
+        keys, responses = ([_of_mentions(row) for row in rows] for rows in (prediction.label_ids, clusters))
         keys = keys if singletons else [[own for own in key if len(own) > 1] for key in keys]
-        return score_clusters(keys, responses)
+        kept = [set(map(tuple, own.tolist())) for own in spans]
+        found = [mention in own for key, own in zip(keys, kept, strict=True) for one in key for mention in one]
+        if found and not any(found):
+            logger.warning("The resolver keeps none of the mentions in labels: it finds no cluster that is there.")
+        return score_clusters(keys, responses) | {"mentions_kept": _ratio(sum(found), len(found))}
 
     return compute
 

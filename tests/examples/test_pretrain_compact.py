@@ -73,9 +73,7 @@ def data(tmp_path: Path) -> Path:
     for part in ("valid", "test"):
         text = f" \n = Head = \n \n The {part} was 3 @.@ 5 @-@ mile . He went .\n"
         write(folder / "lm" / "other" / "wikitext-2" / f"{part}.txt", text)
-    brown = [""] * (max(evaluate.PLAY.values()) + 1)
-    for number, place in enumerate((*evaluate.PLAY, *evaluate.PLAY.values())):
-        brown[place] = f"`` We saw the {number} play '' , he said ."
+    brown = [f"`` {part} , '' he said of the play ." for pair in evaluate.PLAY.items() for part in pair]
     write(folder / "lm" / "other" / "brown.txt.gz", "\n".join([*brown, TESTED]))
     for word in ("line", "interest"):
         instances = "".join(
