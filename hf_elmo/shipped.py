@@ -80,6 +80,16 @@ def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:
     return ElmoTokenizer(max_word_length=model.config.max_word_length)
 
 
+def loaded(
+    model: ElmoPreTrainedModel | str | os.PathLike | None, tokenizer: ElmoTokenizer | None, language_model: bool = False
+) -> tuple[ElmoPreTrainedModel, ElmoTokenizer]:
+    """A model that is given, or in float32 the one of a name or folder (`None`: the one that ships); and its own
+    tokenizer unless another is given."""
+    if model is None or isinstance(model, (str, os.PathLike)):
+        model = load_weights(model, language_model, "float32")
+    return model, tokenizer_of(model) if tokenizer is None else tokenizer
+
+
 def located(name: str | os.PathLike) -> str:
     """The folder of the model that ships, for its name, unless a folder has that name; any other name unchanged."""
     name = os.fspath(name)

@@ -59,7 +59,7 @@ def perplexities(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, args: Name
         with TemporaryDirectory() as folder:
             path = Path(folder, "text.txt")
             path.write_text("".join(f"{line}\n" for line in lines[: args.limit]), encoding="utf-8")
-            result = perplexity(model, tokenizer, path, pretokenized=True)
+            result = perplexity(model, path, tokenizer=tokenizer, pretokenized=True)
         rows[f"perplexity, {name}"] = f"{result.mean:.1f} ({result.unknown:.1%} unknown)"
     return rows
 
@@ -84,9 +84,8 @@ def play(model: hf_elmo.ElmoModel, tokenizer: ElmoTokenizer, data: Path) -> Meas
     candidates = [sentences[place] for place in places]
     rows = {}
     for number, (question, answer) in enumerate(PLAY.items(), start=1):
-        nearest = hf_elmo.nearest_neighbors(
-            model, tokenizer, sentences[question], "play", candidates, top=10 * len(places)
-        )
+        query = sentences[question], "play", candidates
+        nearest = hf_elmo.nearest_neighbors(model, *query, tokenizer=tokenizer, top=10 * len(places))
         for layer in range(1, len(nearest)):
             ranked = list(dict.fromkeys(places[neighbor.row] for neighbor in nearest[layer]))
             rank = f"{ranked.index(answer) + 1} of {len(ranked)}"

@@ -12,6 +12,7 @@ from transformers.utils.logging import tqdm
 
 from ..embedding.corpus import embed
 from ..modeling_elmo import ElmoModel
+from ..shipped import loaded
 from ..text import Row, RowSource
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import Speller
@@ -53,11 +54,12 @@ class Neighbor:
 
 
 def nearest_neighbors(
-    model: ElmoModel,
-    tokenizer: ElmoTokenizer,
+    model: ElmoModel | str | os.PathLike | None,
     sentence: str | Sequence[str],
     word: str | int,
     corpus: str | os.PathLike | Iterable[Row],
+    *,
+    tokenizer: ElmoTokenizer | None = None,
     top: int = 5,
     any_word: bool = False,
     pretokenized: bool = False,
@@ -70,12 +72,13 @@ def nearest_neighbors(
     are occurrences in context. Repeated sentences count once, and the query sentence is excluded.
 
     Args:
-        model: an ELMo, or a model with one inside, on the device where it is to run.
-        tokenizer: splits and spells words.
+        model: an ELMo, or a model with one inside, on the device where it is to run; or the name or folder of one, or
+            `None` for the one that ships.
         sentence: the query sentence: text, which the tokenizer splits, or a list of words.
         word: the query word (its first occurrence in `sentence`), or its index in the sentence.
         corpus: sentences, each text or a list of words, or the path of a file of them, as `embed` reads it. Read once,
             not kept in memory.
+        tokenizer: splits and spells words; by default that of the model's folder.
         top: number of neighbors for each layer.
         any_word: in layers 1 and up, search all words instead of only occurrences of the query word (in any case). Then
             every sentence is embedded, otherwise only those that contain the word.
@@ -87,7 +90,8 @@ def nearest_neighbors(
     Raises:
         ValueError: the word is not in the sentence.
     """
-    model = getattr(model, "base_model", model)
+    model, tokenizer = loaded(model, tokenizer)
+    model = model.base_model
     split = partial(tokenizer.split_into_words, pretokenized=pretokenized)
     (words,) = split([sentence])
     position = _position_of(words, word)
@@ -187,10 +191,11 @@ class LayerSimilarities:
 
 
 def layer_similarities(
-    model: ElmoModel,
-    tokenizer: ElmoTokenizer,
+    model: ElmoModel | str | os.PathLike | None,
     sentences: Sequence[str | Sequence[str]],
     words: Sequence[str | int],
+    *,
+    tokenizer: ElmoTokenizer | None = None,
     pretokenized: bool = False,
 ) -> LayerSimilarities:
     """
@@ -204,6 +209,7 @@ def layer_similarities(
     Raises:
         ValueError: there are not two sentences and two words, or a word is not in its sentence.
     """
+    model, tokenizer = loaded(model, tokenizer)
     first, second = tokenizer.split_into_words(sentences, pretokenized)
     row, column = (_position_of(split, word) for split, word in zip((first, second), words, strict=True))
     unit = [_unit(layers) for layers in _all_layers(model, tokenizer, [first, second])]
@@ -232,9 +238,10 @@ class WordPlane:
 
 
 def word_plane(
-    model: ElmoModel,
-    tokenizer: ElmoTokenizer,
+    model: ElmoModel | str | os.PathLike | None,
     sentences: Sequence[str | Sequence[str]],
+    *,
+    tokenizer: ElmoTokenizer | None = None,
     layer: int | None = None,
     pretokenized: bool = False,
 ) -> WordPlane:
@@ -251,6 +258,7 @@ def word_plane(
     Raises:
         ValueError: there are fewer than three words.
     """
+    model, tokenizer = loaded(model, tokenizer)
     split = [words for words in tokenizer.split_into_words(sentences, pretokenized) if words]
     layer = model.config.num_hidden_layers if layer is None else layer
     if sum(map(len, split)) < 3:

@@ -67,43 +67,38 @@ class Explorer:
     ) -> None:
         config = ElmoConfig.from_pretrained(located(FOLDER if name is None else name))
         language_model = "ElmoForPreTraining" in (config.architectures or ())
-        self.model, self.tokenizer = load_model(name, language_model=language_model, dtype="float32")
-        self.has_softmax = language_model and self.tokenizer.vocabulary is not None
+        self.model, tokenizer = load_model(name, language_model=language_model, dtype="float32")
+        self.reading = {"tokenizer": tokenizer, "pretokenized": pretokenized}
+        self.has_softmax = language_model and tokenizer.vocabulary is not None
         self.corpus = corpus
         self.name = f"{NAME}, which ships with hf_elmo" if name is None else os.fspath(name)
         self.layers = config.num_hidden_layers
-        self.pretokenized = pretokenized
 
     def similarities(self, first: str, word: str, second: str, other: str) -> str:
         """How similar a word of one sentence and a word of another are, by layer: a picture."""
         words = word.strip(), other.strip()
-        result = layer_similarities(self.model, self.tokenizer, (first, second), words, pretokenized=self.pretokenized)
+        result = layer_similarities(self.model, (first, second), words, **self.reading)
         return card(draw_similarities(result))
 
     def neighbors(self, sentence: str, word: str, corpus: str = "", top: int = 5) -> str:
         """Where a corpus, the given file or sentences one a line, uses a word in the same sense: a table."""
         source = corpus.splitlines() if self.corpus is None else self.corpus
-        how = {"top": int(top), "pretokenized": self.pretokenized}
-        neighbors = nearest_neighbors(self.model, self.tokenizer, sentence, word.strip(), source, **how)
+        neighbors = nearest_neighbors(self.model, sentence, word.strip(), source, top=int(top), **self.reading)
         return card("".join(_neighbors_of_layer(layer, places) for layer, places in neighbors.items()))
 
     def substitutes(self, sentence: str, word: str, top: int = 10) -> str:
         """What the language models expect in place of a word: three tables."""
-        how = {"top": int(top), "words": word.strip(), "pretokenized": self.pretokenized}
-        (places,) = substitutes(self.model, self.tokenizer, [sentence], **how)
-        if not places:
-            raise ValueError(f"word {word.strip()!r} does not occur in the sentence {sentence!r}.")
+        place, *_ = substitutes(self.model, sentence, word.strip(), top=int(top), **self.reading)
         tables = {
-            "both directions": places[0].candidates,
-            "forward (the words before)": places[0].forward,
-            "backward (the words after)": places[0].backward,
+            "both directions": place.candidates,
+            "forward (the words before)": place.forward,
+            "backward (the words after)": place.backward,
         }
         return card(f'<div class="columns">{"".join(_candidates(*table) for table in tables.items())}</div>')
 
     def plane(self, sentences: str, layer: int | None = None) -> str:
         """The vectors of the words of sentences, one a line, in the plane: a picture."""
-        how = {"layer": layer, "pretokenized": self.pretokenized}
-        return card(draw_plane(word_plane(self.model, self.tokenizer, sentences.splitlines(), **how)))
+        return card(draw_plane(word_plane(self.model, sentences.splitlines(), layer=layer, **self.reading)))
 
 
 def card(content: str) -> str:

@@ -27,7 +27,7 @@ def test_neighbors_are_those_of_the_function(folder: Path) -> None:
     explorer = Explorer(folder)
     corpus = "The bank failed .\n\nA bank of sand & <i>\nnothing"
     found = explorer.neighbors("the old bank", " bank ", corpus, 2)
-    expected = nearest_neighbors(explorer.model, explorer.tokenizer, "the old bank", "bank", corpus.splitlines(), top=2)
+    expected = nearest_neighbors(explorer.model, "the old bank", "bank", corpus.splitlines(), top=2)
     rows = cells(found)
     assert "<i>" not in found  # a word is text, not HTML
     for row, place in zip(rows, [*expected[1], *expected[2]], strict=True):
@@ -49,7 +49,7 @@ def test_substitutes_are_those_of_the_function(language_model: Path) -> None:
     explorer = Explorer(language_model)
     assert explorer.has_softmax
     found = explorer.substitutes("the old bank", "old", 3)
-    (expected,) = substitutes(explorer.model, explorer.tokenizer, ["the old bank"], top=3, words="old")[0]
+    (expected,) = substitutes(explorer.model, "the old bank", "old", top=3)
     columns = [*expected.candidates, *expected.forward, *expected.backward]
     words = [row[0].replace("&lt;", "<").replace("&gt;", ">") for row in cells(found)]
     assert words == [word for word, _ in columns]
