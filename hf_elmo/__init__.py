@@ -49,6 +49,7 @@ _MODULE_OF = {
     "nearest_neighbors": "analysis.similarity",
     "neighbor_labels": "modeling_elmo",
     "next_words": "analysis.scoring",
+    "path": "shipped",
     "perplexity": "pretraining.perplexity",
     "plot_layer_weights": "tasks.heads",
     "predict": "tasks.predict",

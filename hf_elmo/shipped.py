@@ -15,6 +15,19 @@ NAME = "elmo-compact-en"
 FOLDER = Path(__file__).parent / "checkpoints" / NAME
 
 
+def path(name: str = NAME) -> str:
+    """
+    The folder of a model that ships with hf_elmo, for `from_pretrained` of every class, `pipeline` and other libraries,
+    which would ask the Hub for its name.
+
+    Raises:
+        ValueError: no such model ships.
+    """
+    if name != NAME:
+        raise ValueError(f"name is {name!r}, but {NAME} is the model that ships.")
+    return str(FOLDER)
+
+
 def load_default(language_model: bool = False) -> tuple[ElmoModel | ElmoForPreTraining, ElmoTokenizer]:
     """
     The model elmo-compact-en and its tokenizer, on the CPU and without network; its card is in `FOLDER`.
@@ -96,4 +109,4 @@ def located(name: str | os.PathLike) -> str:
     return str(FOLDER) if name == NAME and not os.path.lexists(name) else name
 
 
-__all__ = ["load_default", "load_model"]
+__all__ = ["load_default", "load_model", "path"]
