@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, TrainingArguments
+from transformers import AutoConfig, EvalPrediction, TrainingArguments
 
 import hf_elmo
 
@@ -76,6 +76,28 @@ def require_no_nan(*scores: Tensor) -> None:
     """Refuses scores with NaN (ValueError), as after a training that diverged: argmax would return a label anyway."""
     if any(part.isnan().any() for part in scores):
         raise ValueError("the model's scores are NaN: its weights hold NaN, or are too large for its dtype.")
+
+
+def classification_metrics() -> Callable[[EvalPrediction], dict[str, float]]:
+    """
+    `compute_metrics` of Trainer for classifiers: accuracy and macro F1.
+
+    With several labels at once (`problem_type="multi_label_classification"`) a label is predicted where its logit is
+    above 0, and accuracy is the share of texts of which all labels are right.
+    """
+    from sklearn.metrics import accuracy_score, f1_score
+
+    def compute(prediction: EvalPrediction) -> dict[str, float]:
+        logits, labels = prediction.predictions, prediction.label_ids
+        predicted = logits > 0 if logits.shape == labels.shape or logits.shape[1] == 1 else logits.argmax(1)
+        if logits.shape[1] == 1:
+            predicted, labels = predicted[:, 0], labels.reshape(-1)
+        return {
+            "accuracy": float(accuracy_score(labels, predicted)),
+            "macro_f1": float(f1_score(labels, predicted, average="macro", zero_division=0)),
+        }
+
+    return compute
 
 
 def learning_rates(

@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from transformers import DataCollatorWithPadding, Trainer
+from transformers import DataCollatorWithPadding, EvalPrediction, Trainer
 
 from hf_elmo import (
     ElmoConfig,
     ElmoForSequenceClassification,
     ElmoModel,
     ElmoTokenizer,
+    classification_metrics,
     layer_weights,
     learning_rates,
     plot_layer_weights,
@@ -84,6 +86,20 @@ def test_gradients_are_clipped_together(arguments, tokenizer: ElmoTokenizer) -> 
     train(arguments, model, tokenizer, {"bilm": 0.5}, max_grad_norm=0.01)
     step = sum((p - before[name]).square().sum() for name, p in model.named_parameters()).sqrt()
     torch.testing.assert_close(step.item(), 0.5 * 0.01, rtol=1e-2, atol=0)  # rate times the norm
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "accuracy", "macro_f1"),
+    [
+        ([[2, 1, 0], [0, 1, 0], [0, 3, 1], [0, 0, 1]], [0, 1, 2, 2], 3 / 4, (1 + 2 / 3 + 2 / 3) / 3),
+        ([[1], [-1], [1], [-2]], [1, 0, 0, 0], 3 / 4, (2 / 3 + 4 / 5) / 2),
+        ([[1, -1], [1, 1], [-1, 1]], [[1, 0], [0, 1], [0, 1]], 2 / 3, (2 / 3 + 1) / 2),
+    ],
+    ids=["one of three", "a sigmoid", "several at once"],
+)
+def test_metrics_of_classes(logits: list, labels: list, accuracy: float, macro_f1: float) -> None:
+    found = classification_metrics()(EvalPrediction(np.array(logits, np.float32), np.array(labels)))
+    assert found == pytest.approx({"accuracy": accuracy, "macro_f1": macro_f1})
 
 
 def test_bars_are_the_layer_weights(tmp_path: Path) -> None:
