@@ -54,6 +54,8 @@ _MODULE_OF = {
     "path": "shipped",
     "perplexity": "pretraining.perplexity",
     "plot_layer_weights": "tasks.heads",
+    "plot_similarities": "analysis.plots",
+    "plot_word_plane": "analysis.plots",
     "predict": "tasks.predict",
     "pretrain": "pretraining.recipe",
     "previous_words": "analysis.scoring",

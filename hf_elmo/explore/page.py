@@ -69,11 +69,12 @@ def make_page(explorer: Explorer) -> gr.Blocks:
                 inputs.append(gr.Slider(1, 30, 10, step=1, label="substitutes"))
                 _view("Find", explorer.substitutes, inputs, "substitutes")
         with gr.Tab("Plane"):
-            gr.Markdown("The vectors of all words of a few sentences, in the plane in which they differ most.")
+            gr.Markdown("The words of a few sentences, or the uses of one, in the plane in which they differ most.")
             layers = [(f"layer {n} ({'LSTM' if n else 'characters'})", n) for n in range(explorer.layers + 1)]
             label = "sentences, one a line"
             inputs = [
                 gr.Textbox(PLANE_EXAMPLE, label=label, lines=4, max_lines=10, max_length=5 * LONGEST_SENTENCE),
+                gr.Textbox("bank", label="one word [all words]", max_lines=1, max_length=100),
                 gr.Radio(layers, value=explorer.layers, label="vectors of"),
             ]
             _view("Draw", explorer.plane, inputs, "plane")

@@ -12,6 +12,7 @@ from transformers import AutoConfig, EvalPrediction, TrainingArguments
 
 import hf_elmo
 
+from ..analysis.plots import legend_above, new_axes
 from ..configuration_elmo import FIRST_VECTOR_ID
 from ..modeling_elmo import ElmoScalarMix
 from ..modeling_tasks_elmo import ElmoTaskModel
@@ -191,15 +192,13 @@ def plot_layer_weights(
         model: with or without a head.
         axes: where to draw; by default a new figure.
         path: a file to write the figure to, `.png`, `.svg` or `.pdf`.
-        title: of the axes.
+        title: above the legend.
 
     Returns:
         matplotlib's axes, with a group of bars for each mix.
     """
-    from matplotlib.figure import Figure
-
     mixes = layer_weights(model)
-    axes = Figure(figsize=(5, 3), layout="constrained").subplots() if axes is None else axes
+    axes = axes or new_axes(5, 3)
     width = 0.8 / len(mixes)
     for index, (name, (weights, gamma)) in enumerate(mixes.items()):
         places = [layer + (index - (len(mixes) - 1) / 2) * width for layer in range(len(weights))]
@@ -208,8 +207,7 @@ def plot_layer_weights(
     layers = range(len(weights))
     axes.set_xticks(list(layers), ["characters" if layer == 0 else f"LSTM {layer}" for layer in layers])
     axes.set_ylabel("weight")
-    axes.set_title(title or "")
-    axes.legend()
+    legend_above(axes, title=title, ncols=2, alignment="left")
     if path is not None:
         axes.figure.savefig(path)
     return axes

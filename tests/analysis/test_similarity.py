@@ -1,5 +1,7 @@
 """Nearest neighbors, similarities by layer and the plane, compared with the model's vectors and with scikit-learn."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -127,11 +129,23 @@ def test_similarities_are_the_cosines(model, tokenizer):
     found = layer_similarities(model, [QUERY, SECOND], ["bank", "gold"], tokenizer=tokenizer)
     first, second = (layers_of(model, tokenizer, words) for words in (QUERY, SECOND))
     cosines = torch.cosine_similarity(first[:, :, None], second[:, None], dim=3)
-    assert found.words == ("bank", "gold")
+    assert found.uses == [f"{QUERY[1]} bank {QUERY[3]}", " ".join(SECOND[2:])]
+    np.testing.assert_allclose(found.matrix[:, 0, 1], found.layers)
     np.testing.assert_allclose(found.layers, cosines[:, 2, 3], atol=1e-5)
     others = torch.ones(6, 4, dtype=torch.bool)
     others[2, 3] = False
     np.testing.assert_allclose(found.others, cosines[:, others].mean(1), atol=1e-5)
+
+
+def test_uses_of_one_word_are_compared_in_pairs(model, tokenizer):
+    sentences = [QUERY, ["bank", "too"], ["a", "bank"]]
+    found = layer_similarities(model, sentences, "bank", tokenizer=tokenizer)
+    pairs = [layer_similarities(model, list(two), "bank", tokenizer=tokenizer) for two in combinations(sentences, 2)]
+    assert found.matrix.shape == (3, 3, 3)
+    np.testing.assert_allclose(found.matrix[:, 2, 0], pairs[1].layers, atol=1e-5)
+    np.testing.assert_allclose(found.layers, np.mean([pair.layers for pair in pairs], axis=0), atol=1e-5)
+    weights = [6 * 2 - 1, 6 * 2 - 1, 2 * 2 - 1]
+    np.testing.assert_allclose(found.others, np.average([pair.others for pair in pairs], 0, weights), atol=1e-5)
 
 
 def test_a_word_alone_has_no_other_pairs(model, tokenizer):
@@ -154,6 +168,12 @@ def test_the_plane_is_that_of_the_principal_components(model, tokenizer, layer):
     np.testing.assert_allclose(found.explained, expected.explained_variance_ratio_, atol=1e-5)
     assert [len(own) for own in found.points] == [6, 4]
     assert (points[np.abs(points).argmax(0), [0, 1]] > 0).all()
+
+
+def test_the_plane_of_one_word_has_a_point_for_each_sentence(model, tokenizer):
+    found = word_plane(model, [QUERY, ["bank", "too"], ["a", "bank"]], "bank", tokenizer=tokenizer)
+    assert found.labels == [[f"{QUERY[1]} bank {QUERY[3]}"], ["bank too"], ["a bank"]]
+    assert [len(points) for points in found.points] == [1, 1, 1]
 
 
 def test_equal_words_lie_at_one_point_of_layer_0_and_a_constant_has_no_direction(model, tokenizer):

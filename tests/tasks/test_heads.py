@@ -116,6 +116,7 @@ def test_bars_are_the_layer_weights(tmp_path: Path) -> None:
         "output (gamma 2.50)",
     ]
     assert (tmp_path / "weights.png").read_bytes()[:4] == b"\x89PNG"
+    assert not any(axes.get_legend().get_window_extent().overlaps(part.get_window_extent()) for part in axes.patches)
 
 
 def test_layer_weights_of_several_mixes_of_fixed_ones_and_of_adapters() -> None:
