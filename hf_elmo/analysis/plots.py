@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colors, which color-blind people tell apart, without yellow, which is too pale on white; and a marker
 # with each, so that no difference is one of color alone.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#888888")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 LABEL_OFFSETS = [(x, y) for gap in (5, 14, 24) for x, y in ((gap, -3), (gap, gap), (gap, -gap - 6), (-gap, gap))]
 
@@ -37,7 +37,9 @@ def plot_similarities(similarities: LayerSimilarities, axes: Axes | None = None,
         axes.imshow(matrix, cmap="Blues", vmax=1)
         for (row, column), value in np.ndenumerate(matrix):
             color = "white" if value > (matrix.min() + 1) / 2 else "black"
-            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize="small")
+            axes.text(
+                column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize=min(8, 52 / len(uses))
+            )
         axes.set_xticks(range(len(uses)), range(1, len(uses) + 1))
         axes.set_yticks(range(len(uses)), [f"{number}: {use}" for number, use in enumerate(uses, start=1)])
         axes.set_title(f"cosine similarity, layer {layer}", fontsize="medium")
@@ -69,8 +71,8 @@ def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
         style = {"color": COLORS[index % len(COLORS)], "marker": MARKERS[index % len(MARKERS)]}
         label, most = f"{index + 1}: {' '.join(sentence)}", int(9 * axes.figure.get_size_inches()[0])
         axes.scatter(*points.T, s=36, label=label if len(label) <= most else f"{label[:most]} ...", **style)
-    for axis, name, share in zip("xy", ("first", "second"), plane.explained, strict=True):
-        axes.set(**{f"{axis}label": f"{name} principal component ({share:.0%} of the variance)"})
+    first, second = plane.explained
+    axes.set(xlabel=f"component 1 ({first:.0%} of the variance)", ylabel=f"component 2 ({second:.0%})")
     axes.margins(0.15)
     axes.set_aspect("equal", adjustable="datalim")
     legend_above(axes)

@@ -110,7 +110,8 @@ def launch_settings() -> dict[str, Any]:
     """Arguments of `launch`: the theme with the fonts of the reader's system; Gradio's are loaded from elsewhere."""
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Noto Sans", "Liberation Sans", "Arial", "sans-serif"]
     theme = gr.themes.Default(primary_hue="blue", font=fonts, font_mono=["ui-monospace", "Consolas", "monospace"])
-    return {"theme": theme, "footer_links": ["gradio", "settings"]}
+    css = "@media (max-width: 600px) {.gradio-container main {padding: 8px} .tab-container button {padding: 0 5px}}"
+    return {"theme": theme, "css": css, "footer_links": ["gradio", "settings"]}
 
 
 def explore(

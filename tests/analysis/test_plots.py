@@ -46,5 +46,5 @@ def test_a_plane_has_all_words_axes_and_sentences(axes) -> None:
     plot_word_plane(WordPlane(sentences, sentences, points, (0.625, 0.25), 1), axes=axes)
     assert texts(axes) == ["a", "bank", "here", "the", "Bank"]
     assert names(axes) == ["1: a bank here", "2: the Bank"]
-    assert axes.get_xlabel() == "first principal component (62% of the variance)"
+    assert axes.get_xlabel() == "component 1 (62% of the variance)"
     assert {text.get_text() for text in axes.texts if text.get_fontweight() == "bold"} == {"bank", "Bank"}
