@@ -96,8 +96,7 @@ def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:
 def loaded(
     model: ElmoPreTrainedModel | str | os.PathLike | None, tokenizer: ElmoTokenizer | None, language_model: bool = False
 ) -> tuple[ElmoPreTrainedModel, ElmoTokenizer]:
-    """A model that is given, or in float32 the one of a name or folder (`None`: the one that ships); and its own
-    tokenizer unless another is given."""
+    """A model, loaded in float32 where a name, a folder or `None` is given; and its own tokenizer if none is given."""
     if model is None or isinstance(model, (str, os.PathLike)):
         model = load_weights(model, language_model, "float32")
     return model, tokenizer_of(model) if tokenizer is None else tokenizer

@@ -68,13 +68,13 @@ def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
     labels = [label for own in plane.labels for label in own]
     counts = Counter(label.casefold() for label in labels)
     for index, (sentence, points) in enumerate(zip(plane.sentences, plane.points, strict=True)):
-        style = {"color": COLORS[index % len(COLORS)], "marker": MARKERS[index % len(MARKERS)]}
+        color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
         label, most = f"{index + 1}: {' '.join(sentence)}", int(9 * axes.figure.get_size_inches()[0])
-        axes.scatter(*points.T, s=36, label=label if len(label) <= most else f"{label[:most]} ...", **style)
-    first, second = plane.explained
-    axes.set(xlabel=f"component 1 ({first:.0%} of the variance)", ylabel=f"component 2 ({second:.0%})")
+        label = label if len(label) <= most else f"{label[:most]} ..."
+        axes.scatter(*points.T, s=36, c=color, marker=marker, label=label)
+    shares = [f"component {n} ({share:.0%} of the variance)" for n, share in enumerate(plane.explained, start=1)]
+    axes.set(**dict(zip(("xlabel", "ylabel"), shares, strict=True)), aspect="equal", adjustable="datalim")
     axes.margins(0.15)
-    axes.set_aspect("equal", adjustable="datalim")
     legend_above(axes)
     axes.figure.draw_without_rendering()  # places of points on the paper are known after it
     points = np.concatenate(plane.points)

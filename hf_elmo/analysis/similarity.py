@@ -218,13 +218,8 @@ def layer_similarities(
     words = [words] * len(split) if isinstance(words, str) else words
     places = [_position_of(own, word) for own, word in zip(split, words, strict=True)]
     unit = [_unit(layers) for layers in _all_layers(model, tokenizer, split)]
-    of_words, of_sentences = (
-        np.einsum("slv,tlv->lst", vectors, vectors)
-        for vectors in (
-            [own[:, place] for own, place in zip(unit, places, strict=True)],
-            [own.sum(axis=1) for own in unit],
-        )
-    )
+    vectors, sums = [own[:, place] for own, place in zip(unit, places, strict=True)], [own.sum(axis=1) for own in unit]
+    of_words, of_sentences = (np.einsum("slv,tlv->lst", each, each) for each in (vectors, sums))
     pairs = (slice(None), *np.triu_indices(len(split), 1))
     lengths = np.array([len(own) for own in split])
     others = np.full(len(of_words), np.nan)
@@ -235,7 +230,6 @@ def layer_similarities(
 
 
 def _use(words: list[str], place: int) -> str:
-    """A word between its neighbors."""
     return " ".join(words[max(place - 1, 0) : place + 2])
 
 

@@ -13,7 +13,8 @@ Pretokenized = Annotated[
     bool,
     typer.Option("--pretokenized", "--words", help="the text is tokenized already: whitespace separates the words"),
 ]
-OptionalModel = Annotated[str | None, argument("[MODEL]", "folder or Hub name of an ELMo [the one that ships]")]
+A_MODEL = "folder or Hub name of an ELMo [the one that ships]"
+OptionalModel = Annotated[str | None, argument("[MODEL]", A_MODEL)]
 LanguageModel = Annotated[str, argument("MODEL", "folder or Hub name of an ELMo with its softmax")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... [a GPU if there is one]")]
 InputFormat = Annotated[
@@ -29,11 +30,10 @@ Restart = Annotated[bool, flag("--restart", "discard what an interrupted run lef
 
 def with_model(given: list[str], *names: str) -> list[str | None]:
     """MODEL and the other arguments of a command, where `[MODEL]`, before them, may be left out."""
-    if len(given) == len(names):
-        return [None, *given]
-    if len(given) != len(names) + 1:
+    missing = len(names) + 1 - len(given)
+    if missing not in (0, 1):
         raise typer.BadParameter(f"[MODEL] {' '.join(names)} expected, {len(given)} given: {' '.join(given)}")
-    return given
+    return [None] * missing + given
 
 
 def number_or_name(text: str | None) -> str | int | None:
@@ -53,9 +53,7 @@ def number_or_name(text: str | None) -> str | int | None:
 def embed(
     paths: Annotated[
         list[str],
-        argument(
-            "[MODEL] INPUT OUTPUT", "folder or Hub name of an ELMo [the one that ships], file to read, file to write"
-        ),
+        argument("[MODEL] INPUT OUTPUT", f"{A_MODEL}, file to read, file to write"),
     ],
     layers: Annotated[str, typer.Option(help="mix, sum, all, or one layer's number")] = "mix",
     pooling: Annotated[Literal["none", "mean", "max"], typer.Option(help="one vector a row")] = "none",
@@ -147,8 +145,7 @@ def neighbors(
         list[str],
         argument(
             "[MODEL] SENTENCE WORD CORPUS",
-            "folder or Hub name of an ELMo [the one that ships], a sentence, a word of it, whose first occurrence "
-            "counts, and sentences, one a line or record, as embed reads them",
+            f"{A_MODEL}, a sentence, a word of it (the first occurrence), file to search",
         ),
     ],
     top: Annotated[int, option("N", "neighbors for each layer")] = 5,
@@ -196,12 +193,7 @@ def substitutes(
 )
 def next_words(
     arguments: Annotated[
-        list[str],
-        argument(
-            "[MODEL] TEXT",
-            "folder or Hub name of an ELMo with its softmax [the one that ships], and the beginning of a sentence, "
-            "with --before its end",
-        ),
+        list[str], argument("[MODEL] TEXT", f"{A_MODEL}, the beginning of a sentence, with --before its end")
     ],
     before: Annotated[bool, flag("--before", "the words before TEXT")] = False,
     top: Annotated[int, option("N", "words to print")] = 10,

@@ -17,10 +17,6 @@ EXAMPLES = (
     ("The children went out to play in the garden .", "play", "We saw a new play at the theatre .", "play"),
     ("He struck a match and lit the lamp .", "match", "It was a good match for a girl without money .", "match"),
 )
-PLANE_EXAMPLE = """They pulled the boat up on the bank of the river .
-The children sat on the bank and watched the stream .
-She had left all her money in the bank in London .
-The bank lent him the money to buy the house ."""
 CORPUS = """The children sat upon the bank and watched the stream .
 They climbed up the steep bank and looked down at the water .
 The river had risen over its bank in the night .
@@ -32,6 +28,7 @@ We went to the play , and the actors were very good .
 She struck a match , but the wind blew it out .
 He was no match for so strong an enemy .
 """
+PLANE_EXAMPLE = "\n".join(CORPUS.splitlines()[:6])
 
 
 def make_page(explorer: Explorer) -> gr.Blocks:

@@ -95,9 +95,8 @@ def perplexity(
         ValueError: the tokenizer has no vocabulary or another one, or there is no text.
     """
     model, encoder = open_language_model(model, tokenizer)
-    source = texts
-    if not hasattr(texts, "read"):
-        source = open_texts(texts, None if pretokenized else encoder.tokenizer, column=text_column)
+    splitter = None if pretokenized else encoder.tokenizer
+    source = texts if hasattr(texts, "read") else open_texts(texts, splitter, column=text_column)
     with evaluation_mode(model):
         if stateful:
             return Perplexity.of(_stateful_totals(model, encoder, source.read(), words_per_batch, batch_size))
@@ -107,12 +106,7 @@ def perplexity(
 def open_language_model(
     model: ElmoForPreTraining | str | os.PathLike | None, tokenizer: ElmoTokenizer | None
 ) -> tuple[ElmoForPreTraining, WordEncoder]:
-    """A language model, loaded where a name or folder is given, and the encoder of its vocabulary.
-
-    Raises:
-        TypeError: the model is not a language model.
-        ValueError: the tokenizer has no vocabulary or another one.
-    """
+    """A language model, loaded where a name or folder is given, and the encoder of its vocabulary."""
     model, tokenizer = loaded(model, tokenizer, language_model=True)
     if not hasattr(model, "word_nll"):
         raise TypeError(f"model is a {type(model).__name__}, but must be an ElmoForPreTraining.")

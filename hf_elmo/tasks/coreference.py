@@ -70,11 +70,11 @@ def read_conll2012(path: str | os.PathLike) -> Dataset:
     for columns in read_columns(path):
         if columns and columns[0].startswith("#begin"):
             name, part = re.search(r"\((.*)\)(?:; part (\d+))?", " ".join(columns)).groups("0")
-            documents.append({"document": name, "part": int(part), "sentences": [[]], "speakers": [], "clusters": []})
+            own = {"document": name, "part": int(part), "sentences": [[]], "speakers": [], "clusters": []}
+            documents.append(own)
         elif not columns:
-            documents[-1]["sentences"].append([])
+            own["sentences"].append([])
         elif not columns[0].startswith("#end"):
-            own = documents[-1]
             if not own["sentences"][-1]:
                 own["speakers"].append(None if columns[9] in ("-", "_") else columns[9])
             own["sentences"][-1].append(columns[3])
@@ -85,11 +85,8 @@ def read_conll2012(path: str | os.PathLike) -> Dataset:
 
 
 def _clusters(columns: Sequence[str]) -> list[list[Span]]:
-    """The clusters that the columns of words, such as `(3|(0)`, begin and end. A mention that occurs twice counts where
-    it is first."""
-    clusters: dict[str, list[Span]] = {}
-    begun: dict[str, list[int]] = {}
-    seen = set()
+    """The clusters in the columns of words, such as `(3|(0)`; a mention that occurs twice is in the first one."""
+    clusters, begun, seen = {}, {}, set()
     for place, column in enumerate(columns):
         for part in filter(None, column.strip("_-").split("|")):
             number = part.strip("()")

@@ -90,13 +90,9 @@ def classification_metrics() -> Callable[[EvalPrediction], dict[str, float]]:
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         logits, labels = prediction.predictions, prediction.label_ids
-        predicted = logits > 0 if logits.shape == labels.shape or logits.shape[1] == 1 else logits.argmax(1)
-        if logits.shape[1] == 1:
-            predicted, labels = predicted[:, 0], labels.reshape(-1)
-        return {
-            "accuracy": float(accuracy_score(labels, predicted)),
-            "macro_f1": float(f1_score(labels, predicted, average="macro", zero_division=0)),
-        }
+        predicted = logits.argmax(1) if labels.ndim == 1 < logits.shape[1] else logits > 0
+        macro_f1 = f1_score(labels, predicted, average="macro", zero_division=0)
+        return {"accuracy": float(accuracy_score(labels, predicted)), "macro_f1": float(macro_f1)}
 
     return compute
 
@@ -125,13 +121,7 @@ def learning_rates(
 
     Returns:
         the argument `optimizer_cls_and_kwargs` of Trainer.
-
-    Example:
-
-    ```python
-    >>> rates = learning_rates(model, arguments, bilm=1e-4, mix=1e-2)
-    >>> Trainer(model, arguments, optimizer_cls_and_kwargs=rates, ...)
-    ```"""
+    """
     from transformers import Trainer  # imports accelerate, which takes seconds
 
     rates = {"bilm": bilm, "mix": mix, "word_vectors": word_vectors}

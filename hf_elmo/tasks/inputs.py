@@ -76,8 +76,7 @@ def store_layers(
         how = dtype, folder, batch_size, batch_tokens
         return DatasetDict({name: store_layers(model, part, *how) for name, part in dataset.items()})
     if not isinstance(dataset, Dataset):
-        kind = type(dataset).__name__
-        raise TypeError(f"dataset is a {kind}, but must be a datasets.Dataset, as Dataset.from_dict(tokenizer(texts)).")
+        raise TypeError(f"dataset is a {type(dataset).__name__}, but must be a Dataset: Dataset.from_dict, from_list.")
     model.require_frozen_bilm()
     if folder is None and not dataset.cache_files:
         logger.warning_once("dataset is in memory: its layers are computed again at each call. folder= keeps them.")
@@ -279,27 +278,19 @@ def add_word_vectors(
     **fields: Any,
 ) -> ElmoTaskModel:
     """
-    A model with pretrained word vectors beside its ELMo, `[x; ELMo]`. Its biLM is that of `model`, its head is new:
-    it reads longer vectors.
+    A new model with pretrained word vectors beside ELMo, `[x; ELMo]`: the biLM of `model` under a new head, as what it
+    reads is longer.
 
     Args:
         model: with a head, or its name or folder.
         tokenizer: gets the words that have a vector (`tokenizer.words`); save it with the model.
         path: a file of vectors, as [`read_word_vectors`] reads it.
-        texts: all that the model is to read, test data included, each a string or a list of words: the vectors of other
-            words are left out. By default all are kept.
-        fields: of the configuration that change, such as `freeze_word_vectors=True`; `use_elmo=False` gives the same
-            head on the word vectors alone.
+        texts: all that the model is to read, each a string or a list of words; vectors of other words are left out.
+        fields: of the configuration that change: `freeze_word_vectors=True`, `use_elmo=False` for a head without ELMo.
 
     Raises:
         TypeError: the model has no head.
-
-    Example:
-
-    ```python
-    >>> model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=3)
-    >>> model = hf_elmo.add_word_vectors(model, tokenizer, "glove.6B.50d.txt", texts)
-    ```"""
+    """
     if isinstance(model, (str, os.PathLike)):
         model, _ = load_head(model, tokenizer, "cpu")
     if not isinstance(model, ElmoTaskModel):

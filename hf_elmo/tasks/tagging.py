@@ -56,9 +56,8 @@ class TaggingCollator(DataCollatorForTokenClassification):
 def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset:
     """
     The sentences of a file in columns, as CoNLL has them: a line for each word, a blank one after each sentence. Tabs
-    separate the columns if the file has any, else whitespace.
-
-    Comments, `-DOCSTART-`, and what CoNLL-U has beside words (`3-4`, `8.1`) are left out.
+    separate the columns if the file has any, else whitespace. Comments, `-DOCSTART-`, and what CoNLL-U has beside words
+    (`3-4`, `8.1`) are left out.
 
     Args:
         path: of the file; decompressed by its ending.
