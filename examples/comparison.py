@@ -17,7 +17,6 @@ import torch
 from datasets import Dataset, disable_progress_bars
 from matplotlib.figure import Figure
 from scipy import stats
-from sklearn.metrics import accuracy_score, f1_score
 from transformers import AutoTokenizer, EarlyStoppingCallback, EvalPrediction, Trainer, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging
@@ -158,20 +157,13 @@ def rows_of_table(
     return {name: partial(run, variant) for name, variant in variants.items()}
 
 
-def classification_metrics(prediction: EvalPrediction) -> dict[str, float]:
-    """Accuracy and macro F1 of `[texts, classes]` logits, or of the logits `[texts, 1]` of a sigmoid."""
-    logits, labels = prediction.predictions, prediction.label_ids
-    predicted = logits.argmax(1) if logits.shape[1] > 1 else logits[:, 0] > 0
-    return {"accuracy": accuracy_score(labels, predicted), "macro_f1": f1_score(labels, predicted, average="macro")}
-
-
 def fine_tune(
     model: ElmoTaskModel,
     parts: Mapping[str, Any],
     tokenizer: hf_elmo.ElmoTokenizer,
     seed: int,
     *,
-    metrics: Callable[[EvalPrediction], dict[str, float]] = classification_metrics,
+    metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
     best: str = "accuracy",
     collator: type = hf_elmo.LayersCollator,
     rates: Mapping[str, float] | None = None,
@@ -211,7 +203,7 @@ def fine_tune(
             collator(tokenizer),
             parts["train"],
             parts.get("dev"),
-            compute_metrics=metrics,
+            compute_metrics=metrics or hf_elmo.classification_metrics(),
             callbacks=[EarlyStoppingCallback(patience)] if "dev" in parts else None,
             optimizer_cls_and_kwargs=hf_elmo.learning_rates(model, arguments, **(rates or {})),
         )

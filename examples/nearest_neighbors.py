@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--vectors", help="a file of word vectors, as GloVe's, whose neighbors are printed, too")
     parser.add_argument("--model", help="folder or Hub name of an ELMo [the one that ships with hf_elmo]")
     args = parser.parse_args(arguments)
-    model, tokenizer = hf_elmo.load_model(args.model, dtype="float32")
+    model, _ = hf_elmo.load_model(args.model, dtype="float32")
     if args.vectors:
         words, vectors = hf_elmo.read_word_vectors(args.vectors)
         for word in dict.fromkeys(word for _, word in QUESTIONS if word in words):
@@ -66,9 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
             print(f"{word}: {near}")
     for sentence, word in QUESTIONS:
-        found = hf_elmo.nearest_neighbors(
-            model, tokenizer, sentence, word, args.corpus, top=args.top, pretokenized=True
-        )
+        found = hf_elmo.nearest_neighbors(model, sentence, word, args.corpus, top=args.top, pretokenized=True)
         print(f"\n{sentence.replace(f' {word} ', f' [{word}] ')}")
         static = ", ".join(f"{neighbor.word} {neighbor.similarity:.2f}" for neighbor in found.pop(0))
         print(f"  layer 0  {static}")

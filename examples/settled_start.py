@@ -26,10 +26,12 @@ def main(arguments: list[str] | None = None) -> None:
     print("| model | from zeros | settled | carried |\n|---|--:|--:|--:|")
     for name in args.models:
         model, tokenizer = hf_elmo.load_model(name, language_model=True, dtype="float32")
-        zeros = hf_elmo.perplexity(model, tokenizer, args.text, pretokenized=True)
-        carried = hf_elmo.perplexity(model, tokenizer, args.text, pretokenized=True, stateful=True, batch_size=32)
-        hf_elmo.settle(model, tokenizer, before, pretokenized=True)
-        settled = hf_elmo.perplexity(model, tokenizer, args.text, pretokenized=True)
+        zeros = hf_elmo.perplexity(model, args.text, tokenizer=tokenizer, pretokenized=True)
+        carried = hf_elmo.perplexity(
+            model, args.text, tokenizer=tokenizer, pretokenized=True, stateful=True, batch_size=32
+        )
+        hf_elmo.settle(model, before, tokenizer=tokenizer, pretokenized=True)
+        settled = hf_elmo.perplexity(model, args.text, tokenizer=tokenizer, pretokenized=True)
         print(f"| {name} | {zeros.mean:.1f} | {settled.mean:.1f} | {carried.mean:.1f} |", flush=True)
     if args.out:
         model.save_pretrained(args.out)

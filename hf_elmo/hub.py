@@ -74,7 +74,7 @@ def push(
     with TemporaryDirectory() as staging:
         for name in chosen:
             shutil.copyfile(folder / name, Path(staging, name))
-        if "auto_map" not in json.loads((folder / "config.json").read_text(encoding="utf-8")):
+        if not any(folder.glob("*_elmo.py")):
             add_remote_code(staging)
         _write_card(Path(staging), repository)
         files = {path.name: path.stat().st_size for path in sorted(Path(staging).iterdir())}

@@ -34,6 +34,7 @@ from .modeling_elmo import (
     State,
     compact,
     expand,
+    logger,
     mean_over,
     words_mask,
 )
@@ -544,6 +545,11 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         if not config.use_elmo:  # the checkpoint of a biLM has weights that this model has not
             ignored = [r"^elmo\.", r"^char_encoder\.", r"^bilm\.", r"mix"]
         self._keys_to_ignore_on_load_unexpected = [*self._keys_to_ignore_on_load_unexpected, *ignored]
+
+    def _adjust_missing_and_unexpected_keys(self, loading_info: object) -> None:
+        super()._adjust_missing_and_unexpected_keys(loading_info)
+        if "word_vectors.weight" in loading_info.missing_keys:
+            logger.warning_once("word_vectors are random and learned, until set_word_vectors fills in pretrained ones.")
 
     def set_trainable(self) -> None:
         """Freezes the biLM if `config.freeze_bilm`, and the word vectors if `config.freeze_word_vectors`."""

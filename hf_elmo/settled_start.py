@@ -7,6 +7,7 @@ from torch import nn
 from transformers.utils.logging import tqdm
 
 from .modeling_elmo import ElmoPreTrainedModel
+from .shipped import loaded
 from .tokenization_elmo import ElmoTokenizer
 from .utils import evaluation_mode
 
@@ -14,8 +15,9 @@ from .utils import evaluation_mode
 @torch.no_grad()
 def settle(
     model: ElmoPreTrainedModel,
-    tokenizer: ElmoTokenizer,
     texts: Sequence[str | Sequence[str]],
+    *,
+    tokenizer: ElmoTokenizer | None = None,
     batch_size: int = 32,
     pretokenized: bool = False,
 ) -> None:
@@ -30,10 +32,10 @@ def settle(
 
     Args:
         model: any model with a biLM; it is changed in place.
-        tokenizer: the model's.
         texts: sentences like those to come, a few suffice: texts, which the tokenizer splits, or lists of words. They
             are read in `batch_size` rows, each going on from the state that the text before left in its row, and the
             mean is of the states after each text, but for a row's first where there are others.
+        tokenizer: by default that of the model's folder.
         batch_size: rows.
         pretokenized: texts are tokenized already: whitespace separates their words.
 
@@ -45,6 +47,7 @@ def settle(
         raise ValueError("use_elmo is False: the model has no biLM that could start from a state.")
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}, but must be 1 or more.")
+    model, tokenizer = loaded(model, tokenizer)
     sentences = [words for words in tokenizer.split_into_words(texts, pretokenized) if words]
     if not sentences:
         raise ValueError("texts have no word in them: give sentences to read before the first one.")

@@ -15,6 +15,19 @@ NAME = "elmo-compact-en"
 FOLDER = Path(__file__).parent / "checkpoints" / NAME
 
 
+def path(name: str = NAME) -> str:
+    """
+    The folder of a model that ships with hf_elmo, for `from_pretrained` of every class, `pipeline` and other libraries,
+    which would ask the Hub for its name.
+
+    Raises:
+        ValueError: no such model ships.
+    """
+    if name != NAME:
+        raise ValueError(f"name is {name!r}, but {NAME} is the model that ships.")
+    return str(FOLDER)
+
+
 def load_default(language_model: bool = False) -> tuple[ElmoModel | ElmoForPreTraining, ElmoTokenizer]:
     """
     The model elmo-compact-en and its tokenizer, on the CPU and without network; its card is in `FOLDER`.
@@ -80,10 +93,19 @@ def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:
     return ElmoTokenizer(max_word_length=model.config.max_word_length)
 
 
+def loaded(
+    model: ElmoPreTrainedModel | str | os.PathLike | None, tokenizer: ElmoTokenizer | None, language_model: bool = False
+) -> tuple[ElmoPreTrainedModel, ElmoTokenizer]:
+    """A model, loaded in float32 where a name, a folder or `None` is given; and its own tokenizer if none is given."""
+    if model is None or isinstance(model, (str, os.PathLike)):
+        model = load_weights(model, language_model, "float32")
+    return model, tokenizer_of(model) if tokenizer is None else tokenizer
+
+
 def located(name: str | os.PathLike) -> str:
     """The folder of the model that ships, for its name, unless a folder has that name; any other name unchanged."""
     name = os.fspath(name)
     return str(FOLDER) if name == NAME and not os.path.lexists(name) else name
 
 
-__all__ = ["load_default", "load_model"]
+__all__ = ["load_default", "load_model", "path"]

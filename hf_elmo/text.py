@@ -67,6 +67,14 @@ def find_files(pattern: str | os.PathLike) -> list[str]:
     return [file if is_local else filesystem.unstrip_protocol(file) for file in sorted(paths)]
 
 
+def read_columns(path: str | os.PathLike) -> Iterator[list[str]]:
+    """The columns of each line of a file as CoNLL has them, none of a blank line. Tabs separate them if the file has
+    any, else whitespace."""
+    lines = list(read_lines(path))
+    separator = "\t" if any("\t" in line for line in lines) else None
+    return (line.rstrip("\r\n").split(separator) if line.strip() else [] for line in lines)
+
+
 def read_lines(path: str | os.PathLike, encoding: str = "utf-8", newline: str | None = None) -> Iterator[str]:
     """The lines of a text file, each with its end, without a byte order mark at the beginning of UTF-8.
 

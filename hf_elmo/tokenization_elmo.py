@@ -694,10 +694,11 @@ class ElmoTokenizer(TokenizersBackend):
         Pads encodings to one length, as every tokenizer of transformers does, with rows of zeros.
 
         The columns with one row a word are `input_ids` and `word_vector_ids`; at least one of them is needed.
-        [`hf_elmo.LayersCollator`] pads stored layers.
         """
         if isinstance(encoded_inputs, (list, tuple)):
             encoded_inputs = {key: [example[key] for example in encoded_inputs] for key in encoded_inputs[0]}
+        if "bilm_layers" in encoded_inputs:
+            raise ValueError("bilm_layers are padded by hf_elmo.LayersCollator, of taggers by hf_elmo.TaggingCollator.")
         columns = {name: encoded_inputs[name] for name in WORD_COLUMNS if name in encoded_inputs}
         others = {key: to_py_obj(value) for key, value in encoded_inputs.items() if key not in columns}
         if not columns:

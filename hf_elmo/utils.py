@@ -26,12 +26,6 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def require_language_model(model: nn.Module) -> None:
-    """Raises TypeError for a model without a softmax over words."""
-    if not hasattr(model, "word_nll"):
-        raise TypeError(f"model is a {type(model).__name__}, but must be an ElmoForPreTraining.")
-
-
 def model_fingerprint(model: ElmoPreTrainedModel) -> str:
     """SHA-256 of a model's configuration and weights."""
     digest = hashlib.sha256(model.config.to_json_string(use_diff=False).encode())

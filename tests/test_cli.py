@@ -91,7 +91,7 @@ def test_the_commands_of_a_page_are_taken(page: str) -> None:
     ("arguments", "named"),
     [
         (["embed", "--poling", "mean", "a", "b"], "--poling"),
-        (["next", "a", "b"], "b"),
+        (["next", "a", "b", "c"], "c"),
         (["convert", "a", "b", "--word-splitting", "moses"], "--word-splitting"),
         (["env", "--dtype", "int8"], "--dtype"),
         (["pretrain", "out", "text", "--set", "seed"], "seed"),
@@ -153,7 +153,7 @@ MISSING = {
     "substitutes, model": ["substitutes", "./missing", "A word."],
     "convert, source": ["convert", "missing.json", "missing.hdf5", "out"],
     "predict, model": ["predict", "./missing", "text.txt", "out.jsonl"],
-    "next, model": ["next", "A word.", "--model", "./missing"],
+    "next, model": ["next", "./missing", "A word."],
     "env, model": ["env", "../missing/model"],
 }
 

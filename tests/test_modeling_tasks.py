@@ -217,11 +217,13 @@ def test_new_word_vectors_on_a_bilm(tmp_path: Path, caplog) -> None:
     random_model(ElmoConfig(**TINY)).save_pretrained(tmp_path)
     for use_elmo in (True, False):
         caplog.clear()
+        transformers.utils.logging.warning_once.cache_clear()
         model = ElmoForSequenceClassification.from_pretrained(tmp_path, **VECTORS, use_elmo=use_elmo)
         weight = model.word_vectors.weight.detach()
         assert not weight[:2].any()
         assert 0.5 < weight[2:].abs().max() <= (3 / 6) ** 0.5
         assert "UNEXPECTED" not in caplog.text
+        assert "set_word_vectors" in caplog.text
 
 
 @every_head

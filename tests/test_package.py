@@ -1,5 +1,6 @@
 """The package as a whole: what importing it costs and offers, its registration, and the wheel."""
 
+import inspect
 import json
 import os
 import platform
@@ -81,6 +82,19 @@ AUTO = {
     AutoModelForPreTraining: "ElmoForPreTraining",
     AutoModelForSequenceClassification: "ElmoForSequenceClassification",
 }
+
+
+def test_the_model_comes_first_and_the_tokenizer_by_name() -> None:
+    functions = [value for name in hf_elmo.__all__ if inspect.isfunction(value := getattr(hf_elmo, name))]
+    of_models = [
+        signature.parameters for signature in map(inspect.signature, functions) if "model" in signature.parameters
+    ]
+    assert sum("tokenizer" in parameters for parameters in of_models) > 10
+    for parameters in of_models:
+        assert next(iter(parameters)) == "model"
+        if "tokenizer" in parameters and "path" not in parameters:
+            assert parameters["tokenizer"].kind is inspect.Parameter.KEYWORD_ONLY
+            assert parameters["tokenizer"].default is None
 
 
 def test_the_configuration_is_registered() -> None:

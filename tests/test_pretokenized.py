@@ -45,24 +45,26 @@ def words_of_embed(model, tokenizer, corpus: Path, **how) -> int:
 
 
 def words_of_neighbors(model, tokenizer, corpus: Path, **how) -> int:
-    found = hf_elmo.nearest_neighbors(model, tokenizer, f"Oh. {TEXT}", "It", corpus, top=1, **how)
+    found = hf_elmo.nearest_neighbors(model, f"Oh. {TEXT}", "It", corpus, tokenizer=tokenizer, top=1, **how)
     return len(found[1][0].sentence)
 
 
 def words_of_perplexity(model, tokenizer, corpus: Path, **how) -> int:
-    return hf_elmo.perplexity(model, tokenizer, corpus, **how).words // 9 - 1  # one prediction is the boundary
+    return (
+        hf_elmo.perplexity(model, corpus, tokenizer=tokenizer, **how).words // 9 - 1
+    )  # one prediction is the boundary
 
 
 def words_of_score(model, tokenizer, corpus: Path, **how) -> int:
-    return len(hf_elmo.score(model, tokenizer, [TEXT], **how)[0].words) - 2
+    return len(hf_elmo.score(model, [TEXT], tokenizer=tokenizer, **how)[0].words) - 2
 
 
 def words_of_substitutes(model, tokenizer, corpus: Path, **how) -> int:
-    return len(hf_elmo.substitutes(model, tokenizer, [TEXT], top=2, **how)[0])
+    return len(hf_elmo.substitutes(model, TEXT, tokenizer=tokenizer, top=2, **how))
 
 
 def words_of_word_plane(model, tokenizer, corpus: Path, **how) -> int:
-    return len(hf_elmo.word_plane(model, tokenizer, [TEXT], **how).sentences[0])
+    return len(hf_elmo.word_plane(model, [TEXT], tokenizer=tokenizer, **how).sentences[0])
 
 
 def words_of_pretrain(model, tokenizer, corpus: Path, **how) -> int:

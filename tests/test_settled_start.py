@@ -34,7 +34,7 @@ def encoded(tokenizer: ElmoTokenizer, texts: list[str]) -> dict[str, Tensor]:
 
 @pytest.fixture
 def settled(model: ElmoModel, tokenizer: ElmoTokenizer) -> ElmoModel:
-    settle(model, tokenizer, TEXTS, batch_size=2)
+    settle(model, TEXTS, tokenizer=tokenizer, batch_size=2)
     return model
 
 
@@ -44,7 +44,7 @@ def settled(model: ElmoModel, tokenizer: ElmoTokenizer) -> ElmoModel:
 @pytest.mark.parametrize("split", [False, True], ids=["texts", "words"])
 def test_the_state_of_one_text_is_the_start(model: ElmoModel, tokenizer: ElmoTokenizer, split: bool) -> None:
     after = model(**encoded(tokenizer, TEXTS[:1]), use_cache=True).state
-    settle(model, tokenizer, [TEXTS[0].split()] if split else TEXTS[:1])
+    settle(model, [TEXTS[0].split()] if split else TEXTS[:1], tokenizer=tokenizer)
     assert model.config.settled_start
     for start, state in zip(states(model), after, strict=True):
         assert not start.requires_grad
@@ -59,7 +59,7 @@ def test_the_mean_of_the_states_that_rows_carry_from_text_to_text(model: ElmoMod
             state = model(**encoded(tokenizer, [text]), state=state, use_cache=True).state
             found.append((text, state))
     later = [state for text, state in found if text not in TEXTS[:2]]
-    settle(model, tokenizer, TEXTS, batch_size=2)
+    settle(model, TEXTS, tokenizer=tokenizer, batch_size=2)
     for number, own in enumerate(states(model)):
         mean = torch.stack([state[number][:, :, 0] for state in later]).double().mean(0)
         torch.testing.assert_close(own.double(), mean, atol=1e-5, rtol=0)  # rows together sum in another order
@@ -113,7 +113,7 @@ def test_layers_that_were_stored_before(tokenizer: ElmoTokenizer) -> None:
     texts = Dataset.from_list([dict(tokenizer(sentence)) for sentence in SENTENCES])
     stored = store_layers(model, texts, dtype="float32")
     inputs = {name: torch.tensor(stored[0][name])[None] for name in ("bilm_layers", "special_tokens_mask")}
-    settle(model, tokenizer, TEXTS)
+    settle(model, TEXTS, tokenizer=tokenizer)
     with pytest.raises(ValueError, match="bilm_layers"):
         model(**inputs)
 
@@ -156,7 +156,7 @@ def test_a_checkpoint_without_a_start(model: ElmoModel, tmp_path: Path) -> None:
 @pytest.mark.parametrize("fixed", [None, 1])
 def test_heads_and_language_models_have_it(tokenizer: ElmoTokenizer, tmp_path: Path, fixed: int | None) -> None:
     language_model = random_model(ElmoConfig(**TINY, vocab_size=7), ElmoForPreTraining)
-    settle(language_model, tokenizer, TEXTS)
+    settle(language_model, TEXTS, tokenizer=tokenizer)
     language_model.save_pretrained(tmp_path)
     for switched_on in (True, False):
         how = {"settled_start": switched_on, "layer_weights": fixed}

@@ -40,11 +40,19 @@ def test_the_default_is_the_model_that_ships(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_model_that_ships_by_the_auto_classes() -> None:
-    model, tokenizer = AutoModel.from_pretrained(shipped.FOLDER), AutoTokenizer.from_pretrained(shipped.FOLDER)
+    folder = hf_elmo.path("elmo-compact-en")
+    model, tokenizer = AutoModel.from_pretrained(folder, trust_remote_code=True), AutoTokenizer.from_pretrained(folder)
     default = hf_elmo.load_default()[0]
     batch = tokenizer(["He sat on the river bank."], return_tensors="pt")
     with torch.no_grad():
         assert torch.equal(model(**batch).last_hidden_state, default(**batch).last_hidden_state)
+
+
+@pytest.mark.parametrize(("trusted", "error"), [(False, "ValueError"), (True, "OSError")])
+def test_without_hf_elmo_nothing_loads_it(trusted: bool, error: str) -> None:
+    load = f"from_pretrained({hf_elmo.path()!r}, trust_remote_code={trusted})"
+    command = [sys.executable, "-c", f"from transformers import AutoTokenizer; AutoTokenizer.{load}"]
+    assert f"\n{error}: " in subprocess.run(command, capture_output=True, text=True, timeout=120).stderr
 
 
 def test_a_checkpoint_without_softmax_is_no_language_model(tmp_path: Path) -> None:

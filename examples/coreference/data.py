@@ -4,9 +4,10 @@ import csv
 import gzip
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import hf_elmo
 
 LITBANK, FOLDS = "coref/litbank/litbank_all.conll.gz", "coref/litbank/tenfold_splits.tar.gz"
 GAP = "coref/gap/gap-test.tsv.gz"
@@ -14,14 +15,14 @@ GAP = "coref/gap/gap-test.tsv.gz"
 
 @dataclass
 class Document:
-    """Sentences of words, and clusters of two mentions or more, each the first and the last word, counted from 0."""
+    """Sentences of words, and clusters of mentions, each the first and the last word, counted from 0."""
 
     name: str
     sentences: list[list[str]]
-    clusters: list[list[tuple[int, int]]]
+    clusters: list[list[list[int]]]
 
     def begin(self, sentences: int) -> "Document":
-        """Its first sentences."""
+        """Its first sentences, with clusters of two mentions or more."""
         own = self.sentences[:sentences]
         words = sum(map(len, own))
         inside = [[mention for mention in cluster if mention[1] < words] for cluster in self.clusters]
@@ -30,47 +31,14 @@ class Document:
 
 def read_litbank(data: Path, fold: int = 0) -> dict[str, list[Document]]:
     """Train, dev and test of one of the ten folds."""
-    documents = {document.name: document for document in read_conll(data / LITBANK)}
+    rows = hf_elmo.read_conll2012(data / LITBANK)
+    documents = {row["document"]: Document(row["document"], row["sentences"], row["clusters"]) for row in rows}
     parts = {}
     with tarfile.open(data / FOLDS) as folds:
         for part in ("train", "dev", "test"):
             text = folds.extractfile(f"litbank_tenfold_splits/{fold}/{part}.ids").read().decode()
             parts[part] = [documents[Path(line).stem] for line in text.split()]
     return parts
-
-
-def read_conll(path: Path) -> Iterator[Document]:
-    """Documents of a file in LitBank's columns: the word is the fourth, coreference the last."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            if line.startswith("#begin document"):
-                name, sentences, rows = re.search(r"\((.*)\)", line)[1], [[]], []
-            elif line.startswith("#end document"):
-                yield Document(name, [words for words in sentences if words], _clusters(rows))
-            elif not line.strip():
-                sentences.append([])
-            else:
-                columns = line.rstrip("\n").split("\t")
-                sentences[-1].append(columns[3])
-                rows.append(columns[-1])
-
-
-def _clusters(rows: Sequence[str]) -> list[list[tuple[int, int]]]:
-    """The clusters of the columns of words, such as `(3|(0)`. A mention that occurs twice counts where it is first."""
-    clusters: dict[str, list[tuple[int, int]]] = {}
-    begun: dict[str, list[int]] = {}
-    seen = set()
-    for place, column in enumerate(rows):
-        for part in filter(None, column.strip("_-").split("|")):
-            number = part.strip("()")
-            if part[0] == "(":
-                begun.setdefault(number, []).append(place)
-            if part[-1] == ")":
-                mention = begun[number].pop(), place
-                if mention not in seen:
-                    clusters.setdefault(number, []).append(mention)
-                seen.add(mention)
-    return [sorted(cluster) for cluster in clusters.values() if len(cluster) > 1]
 
 
 def read_gap(data: Path, number: int) -> list[dict[str, str]]:

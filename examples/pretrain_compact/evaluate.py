@@ -62,7 +62,7 @@ def perplexities(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, args: Name
         with TemporaryDirectory() as folder:
             path = Path(folder, "text.txt")
             path.write_text("".join(f"{line}\n" for line in lines[: args.limit]), encoding="utf-8")
-            result = perplexity(model, tokenizer, path, pretokenized=True)
+            result = perplexity(model, path, tokenizer=tokenizer, pretokenized=True)
         rows[f"perplexity, {name}"] = f"{result.mean:.1f} ({result.unknown:.1%} unknown)"
     return rows
 
@@ -86,10 +86,9 @@ def play(model: hf_elmo.ElmoModel, tokenizer: ElmoTokenizer, data: Path) -> Meas
     candidates = [sentence for sentence in sentences if "play" in sentence.casefold()]
     rows = {}
     for number, pair in enumerate(PLAY.items(), start=1):
-        question, answer = (next(row for row, own in enumerate(candidates) if part in own) for part in pair)
-        nearest = hf_elmo.nearest_neighbors(
-            model, tokenizer, candidates[question], "play", candidates, top=10 * len(candidates)
-        )
+        question, answer = (next(row for row, text in enumerate(candidates) if part in text) for part in pair)
+        query = candidates[question], "play", candidates
+        nearest = hf_elmo.nearest_neighbors(model, *query, tokenizer=tokenizer, top=10 * len(candidates))
         for layer in range(1, len(nearest)):
             ranked = list(dict.fromkeys(neighbor.row for neighbor in nearest[layer]))
             rank = f"{ranked.index(answer) + 1} of {len(ranked)}"

@@ -36,10 +36,10 @@ def save_in_half(model: ElmoForPreTraining, checkpoint: str, folder: Path) -> No
     # transformers loads what the configuration says, which is not the type that the file is stored in.
     for name, changes in (("config.json", {"dtype": "float32"}), ("tokenizer_config.json", {})):
         fields = {**json.loads((folder / name).read_text(encoding="utf-8")), **changes}
-        for left_out in ("local_files_only", "is_local", "auto_map"):  # the package's code is used, not a copy of it
+        for left_out in ("local_files_only", "is_local"):
             fields.pop(left_out, None)
         (folder / name).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
-    for code in folder.glob("*.py"):
+    for code in folder.glob("*.py"):  # the package's is used, not a copy of it; `auto_map` asks for hf_elmo without it
         code.unlink()
     (folder / "model.safetensors").chmod(0o644)
 

@@ -1,6 +1,5 @@
 """The data sets of the comparison of taggers, in columns as CoNLL has them."""
 
-import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,27 +14,26 @@ Sentences = list[tuple[list[str], list[str]]]  # the words of each, and their ta
 @dataclass(frozen=True)
 class Task:
     """Where train, dev and test are (without a file for dev it is the last tenth of train), in which columns the words
-    and the tags are, what separates the columns, and whether the words are English."""
+    and the tags are, and whether the words are English."""
 
     files: tuple[str, str | None, str]
     word: int
     tag: int
-    separator: str = "\t"
     english: bool = True
 
 
 WNUT17 = ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated")
 TASKS = {
-    "chunking": Task(("chunking/conll2000/train.txt.gz", None, "chunking/conll2000/test.txt"), 0, 2, " "),
+    "chunking": Task(("chunking/conll2000/train.txt.gz", None, "chunking/conll2000/test.txt"), 0, 2),
     "uner_ewt": Task(tuple(f"ner/uner_ewt/en_ewt-ud-{part}.iob2.gz" for part in ("train.mapped", "dev", "test")), 1, 2),
     "wnut17": Task(tuple(f"ner/wnut17/{part}.gz" for part in WNUT17), 0, 1),
-    "conll2002": Task(tuple(f"ner/conll2002/esp.{part}.gz" for part in ("train", "testa", "testb")), 0, 2, " ", False),
+    "conll2002": Task(tuple(f"ner/conll2002/esp.{part}.gz" for part in ("train", "testa", "testb")), 0, 2, False),
 }
 
 
 def read(data: Path, task: Task, train: int, quick: bool) -> dict[str, Sentences]:
     """Train (its first `train` sentences), dev and test."""
-    parts = [list(read_sentences(data / file, task)) if file else [] for file in task.files]
+    parts = [list(sentences_of(data / file, task)) if file else [] for file in task.files]
     if not parts[1]:
         tenth = len(parts[0]) // 10
         parts[:2] = parts[0][:-tenth], parts[0][-tenth:]
@@ -43,18 +41,9 @@ def read(data: Path, task: Task, train: int, quick: bool) -> dict[str, Sentences
     return {name: part[:limit] for name, part, limit in zip(("train", "dev", "test"), parts, limits, strict=True)}
 
 
-def read_sentences(path: Path, task: Task) -> Iterator[tuple[list[str], list[str]]]:
-    """The sentences of a file: a line for each word, an empty one after each sentence."""
-    words, tags = [], []
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
-        for line in [*lines, ""]:
-            columns = line.rstrip("\n").split(task.separator)
-            if columns[0] and len(columns) > task.tag:  # comments have fewer
-                words.append(columns[task.word])
-                tags.append(columns[task.tag])
-            elif not columns[0] and words:
-                yield words, tags
-                words, tags = [], []
+def sentences_of(file: Path, task: Task) -> Iterator[tuple[list[str], list[str]]]:
+    """The words and the tags of each sentence of a file."""
+    return ((row["words"], row["tags"]) for row in hf_elmo.read_conll(file, task.word, task.tag))
 
 
 def encode(tokenizer: hf_elmo.ElmoTokenizer, sentences: Sentences, label2id: dict[str, int]) -> Dataset:

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +11,10 @@ from torch import Tensor
 
 from ..modeling_elmo import ElmoForPreTraining
 from ..pretraining.data import WordEncoder
-from ..pretraining.perplexity import sentence_batches, sentence_inputs
+from ..pretraining.perplexity import open_language_model, sentence_batches, sentence_inputs
 from ..pretraining.vocabulary import Vocabulary
-from ..shipped import load_tokenizer, load_weights
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils import evaluation_mode, require_language_model
+from ..utils import evaluation_mode
 
 Candidates = list[tuple[str, float]]  # words and their log-probabilities (nats), the most probable first
 
@@ -37,9 +36,10 @@ class SentenceScore:
 
 @torch.no_grad()
 def score(
-    model: ElmoForPreTraining,
-    tokenizer: ElmoTokenizer,
+    model: ElmoForPreTraining | str | os.PathLike | None,
     sentences: Sequence[str | Sequence[str]],
+    *,
+    tokenizer: ElmoTokenizer | None = None,
     words_per_batch: int = 4096,
     pretokenized: bool = False,
 ) -> list[SentenceScore]:
@@ -47,9 +47,10 @@ def score(
     The log-probability of each word of each sentence in both directions, each sentence from zero state.
 
     Args:
-        model, tokenizer: of a language model with its vocabulary.
+        model: a language model, or the name or folder of a checkpoint with its softmax; `None` for the one that ships.
         sentences: texts, which the tokenizer splits, or lists of words. A word outside the vocabulary gets the
             probability of `<UNK>`.
+        tokenizer: with the vocabulary; by default that of the model's folder.
         words_per_batch: words in a batch, padding included.
         pretokenized: whether texts are tokenized already, so that whitespace separates their words.
 
@@ -57,8 +58,8 @@ def score(
         TypeError: the model is not a language model.
         ValueError: the tokenizer has no vocabulary or another one.
     """
-    encoder = _encoder(model, tokenizer)
-    sentences = tokenizer.split_into_words(sentences, pretokenized)
+    model, encoder = open_language_model(model, tokenizer)
+    sentences = encoder.tokenizer.split_into_words(sentences, pretokenized)
     scores: list[SentenceScore | None] = [None] * len(sentences)
     with evaluation_mode(model):
         for batch in sentence_batches(sentences, words_per_batch):
@@ -90,45 +91,47 @@ class Substitutes:
 
 @torch.no_grad()
 def substitutes(
-    model: ElmoForPreTraining,
-    tokenizer: ElmoTokenizer,
-    sentences: Sequence[str | Sequence[str]],
+    model: ElmoForPreTraining | str | os.PathLike | None,
+    sentence: str | Sequence[str],
+    word: str | int | None = None,
+    *,
+    tokenizer: ElmoTokenizer | None = None,
     top: int = 10,
-    words: str | Iterable[str] | None = None,
     pretokenized: bool = False,
-) -> list[list[Substitutes]]:
+) -> list[Substitutes]:
     """
-    Lexical substitutes: for each word of each sentence, the words of the vocabulary that are most probable in its place
+    Lexical substitutes: for each word of a sentence, the words of the vocabulary that are most probable in its place
     given the words before it and the words after it (simple_elmo's `get_elmo_substitutes`, without the state that it
     carries from sentence to sentence).
 
     Args:
-        model, tokenizer, sentences, pretokenized: as for [`score`].
+        model, tokenizer, pretokenized: as for [`score`].
+        sentence: text, which the tokenizer splits, or a list of words.
+        word: the word to replace, wherever the sentence has it, or its index; all by default.
         top: number of candidates for each word; `<S>`, `</S>` and `<UNK>` are excluded. Marks of the training text are
             not: WikiText's `<unk>` and `@-@` are words of elmo-compact-en.
-        words: the word or words to replace; all by default.
 
     Returns:
-        for each sentence the [`Substitutes`] of its words, in their order.
+        the [`Substitutes`] of each of these words, in their order.
+
+    Raises:
+        TypeError, ValueError: as [`score`]; or the word is not in the sentence.
     """
-    encoder = _encoder(model, tokenizer)
-    wanted = None if words is None else {words} if isinstance(words, str) else set(words)
-    results = []
+    model, encoder = open_language_model(model, tokenizer)
+    (words,) = encoder.tokenizer.split_into_words([sentence], pretokenized)
+    positions = [position for position, own in enumerate(words) if word in (None, own, position)]
+    if word is not None and not positions:
+        raise ValueError(f"word {word!r} does not occur in the sentence, whose words are {words!r}.")
     with evaluation_mode(model):
-        for sentence in tokenizer.split_into_words(sentences, pretokenized):
-            positions = [position for position, word in enumerate(sentence) if wanted is None or word in wanted]
-            hidden = _last_layer(model, encoder, sentence)
-            index = torch.tensor(positions, dtype=torch.int64, device=hidden.device)
-            forward, backward = (
-                _log_probabilities(model, context, encoder.vocabulary)
-                for context in (hidden[index].chunk(2, dim=1)[0], hidden[index + 2].chunk(2, dim=1)[1])
-            )
-            both = torch.log_softmax(forward + backward, dim=1)
-            columns = [_best(table, top, encoder.vocabulary) for table in (both, forward, backward)]
-            results.append(
-                [Substitutes(sentence[position], *best) for position, *best in zip(positions, *columns, strict=True)]
-            )
-    return results
+        hidden = _last_layer(model, encoder, words)
+        index = torch.tensor(positions, dtype=torch.int64, device=hidden.device)
+        forward, backward = (
+            _log_probabilities(model, context, encoder.vocabulary)
+            for context in (hidden[index].chunk(2, dim=1)[0], hidden[index + 2].chunk(2, dim=1)[1])
+        )
+    both = torch.log_softmax(forward + backward, dim=1)
+    columns = [_best(table, top, encoder.vocabulary) for table in (both, forward, backward)]
+    return [Substitutes(words[position], *best) for position, *best in zip(positions, *columns, strict=True)]
 
 
 def next_words(
@@ -143,12 +146,10 @@ def next_words(
     How a sentence goes on: the words that the forward language model expects after its beginning.
 
     Args:
-        model: a language model, or the name or folder of a checkpoint with its softmax; `None` for the one that ships.
+        model, tokenizer, pretokenized: as for [`score`].
         text: the beginning of a sentence: a string, which the tokenizer splits, or a list of words. An empty one asks
             for the first words of sentences.
-        tokenizer: with the vocabulary; by default that of the model's folder.
         top: number of words to return; `<S>`, `</S>` and `<UNK>` are not among them.
-        pretokenized: whether the text is tokenized already, so that whitespace separates its words.
 
     Returns:
         words of the vocabulary and their log-probabilities (nats), the most probable first: what [`score`] gives for
@@ -173,9 +174,7 @@ def previous_words(
 @torch.no_grad()
 def _expected_words(direction: int, model, text, tokenizer, top: int, pretokenized: bool) -> Candidates:
     """The words after `text` (`direction` 0) or before it (1)."""
-    if model is None or isinstance(model, (str, os.PathLike)):
-        model = load_weights(model, language_model=True, dtype="float32")
-    encoder = _encoder(model, load_tokenizer(model.name_or_path) if tokenizer is None else tokenizer)
+    model, encoder = open_language_model(model, tokenizer)
     (words,) = encoder.tokenizer.split_into_words([text], pretokenized)
     with evaluation_mode(model):
         hidden = _last_layer(model, encoder, words)
@@ -183,13 +182,6 @@ def _expected_words(direction: int, model, text, tokenizer, top: int, pretokeniz
         context = hidden[1 if direction else len(words)].chunk(2)[direction]
         table = torch.log_softmax(model.lm_head(context).float(), dim=0)[None]
     return _best(table.index_fill(1, _special_ids(encoder.vocabulary, table), -math.inf), top, encoder.vocabulary)[0]
-
-
-def _encoder(model: ElmoForPreTraining, tokenizer: ElmoTokenizer) -> WordEncoder:
-    require_language_model(model)
-    encoder = WordEncoder(tokenizer)
-    encoder.vocabulary.require_rows(model.config.vocab_size)
-    return encoder
 
 
 def _last_layer(model: ElmoForPreTraining, encoder: WordEncoder, words: Sequence[str]) -> Tensor:

@@ -12,6 +12,7 @@ from transformers.utils.logging import tqdm
 
 from ..embedding.corpus import embed
 from ..modeling_elmo import ElmoModel
+from ..shipped import loaded
 from ..text import Row, RowSource
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import Speller
@@ -53,11 +54,12 @@ class Neighbor:
 
 
 def nearest_neighbors(
-    model: ElmoModel,
-    tokenizer: ElmoTokenizer,
+    model: ElmoModel | str | os.PathLike | None,
     sentence: str | Sequence[str],
     word: str | int,
     corpus: str | os.PathLike | Iterable[Row],
+    *,
+    tokenizer: ElmoTokenizer | None = None,
     top: int = 5,
     any_word: bool = False,
     pretokenized: bool = False,
@@ -70,12 +72,13 @@ def nearest_neighbors(
     are occurrences in context. Repeated sentences count once, and the query sentence is excluded.
 
     Args:
-        model: an ELMo, or a model with one inside, on the device where it is to run.
-        tokenizer: splits and spells words.
+        model: an ELMo, or a model with one inside, on the device where it is to run; or the name or folder of one, or
+            `None` for the one that ships.
         sentence: the query sentence: text, which the tokenizer splits, or a list of words.
         word: the query word (its first occurrence in `sentence`), or its index in the sentence.
         corpus: sentences, each text or a list of words, or the path of a file of them, as `embed` reads it. Read once,
             not kept in memory.
+        tokenizer: splits and spells words; by default that of the model's folder.
         top: number of neighbors for each layer.
         any_word: in layers 1 and up, search all words instead of only occurrences of the query word (in any case). Then
             every sentence is embedded, otherwise only those that contain the word.
@@ -87,7 +90,8 @@ def nearest_neighbors(
     Raises:
         ValueError: the word is not in the sentence.
     """
-    model = getattr(model, "base_model", model)
+    model, tokenizer = loaded(model, tokenizer)
+    model = model.base_model
     split = partial(tokenizer.split_into_words, pretokenized=pretokenized)
     (words,) = split([sentence])
     position = _position_of(words, word)
@@ -172,46 +176,61 @@ def _compare(query: np.ndarray, vectors: np.ndarray, places: list[Place]) -> lis
 
 @dataclass(frozen=True)
 class LayerSimilarities:
-    """How similar the vectors of two words are.
+    """How similar the vectors of a word of each of some sentences are.
 
     Args:
-        words: both, as written in their sentences.
-        layers: `[layers]`, the cosine of their vectors in each, from 0, the characters.
-        others: `[layers]`, the mean cosine of all other pairs of a word of the first sentence and one of the second, to
-            compare with; NaN where there is no other pair.
+        uses: of each sentence the word with its neighbors, `"river bank ."`.
+        layers: `[layers]`, the cosine of their vectors in each, from 0, the characters; of more than two sentences the
+            mean over their pairs.
+        others: `[layers]`, the mean cosine of all other pairs of words of two sentences, to compare with; NaN where
+            there is no other pair.
+        matrix: `[layers, sentences, sentences]`, the cosines of the words' vectors.
     """
 
-    words: tuple[str, str]
+    uses: list[str]
     layers: np.ndarray
     others: np.ndarray
+    matrix: np.ndarray
 
 
 def layer_similarities(
-    model: ElmoModel,
-    tokenizer: ElmoTokenizer,
+    model: ElmoModel | str | os.PathLike | None,
     sentences: Sequence[str | Sequence[str]],
-    words: Sequence[str | int],
+    words: str | Sequence[str | int],
+    *,
+    tokenizer: ElmoTokenizer | None = None,
     pretokenized: bool = False,
 ) -> LayerSimilarities:
     """
-    The similarity of a word in one sentence with a word in another, for each layer of the biLM.
+    The similarity of a word in one sentence with a word in another, or of the uses of a word in several sentences, for
+    each layer of the biLM. [`plot_similarities`] draws it.
 
     Args:
         model, tokenizer, pretokenized: as for [`nearest_neighbors`].
-        sentences: two, each text, which the tokenizer splits, or a list of words.
-        words: of each sentence a word (its first occurrence) or the index of one.
+        sentences: two or more, each text, which the tokenizer splits, or a list of words.
+        words: of each sentence a word (its first occurrence) or the index of one; or one word for all.
 
     Raises:
-        ValueError: there are not two sentences and two words, or a word is not in its sentence.
+        ValueError: there are other numbers of sentences and words, or a word is not in its sentence.
     """
-    first, second = tokenizer.split_into_words(sentences, pretokenized)
-    row, column = (_position_of(split, word) for split, word in zip((first, second), words, strict=True))
-    unit = [_unit(layers) for layers in _all_layers(model, tokenizer, [first, second])]
-    cosines = np.einsum("lfv,lsv->lfs", *unit)
-    others = np.full(len(cosines), np.nan)
-    if cosines[0].size > 1:
-        others = (cosines.sum(axis=(1, 2)) - cosines[:, row, column]) / (cosines[0].size - 1)
-    return LayerSimilarities((first[row], second[column]), cosines[:, row, column], others)
+    model, tokenizer = loaded(model, tokenizer)
+    split = tokenizer.split_into_words(sentences, pretokenized)
+    words = [words] * len(split) if isinstance(words, str) else words
+    places = [_position_of(own, word) for own, word in zip(split, words, strict=True)]
+    unit = [_unit(layers) for layers in _all_layers(model, tokenizer, split)]
+    vectors, sums = [own[:, place] for own, place in zip(unit, places, strict=True)], [own.sum(axis=1) for own in unit]
+    of_words, of_sentences = (np.einsum("slv,tlv->lst", each, each) for each in (vectors, sums))
+    pairs = (slice(None), *np.triu_indices(len(split), 1))
+    lengths = np.array([len(own) for own in split])
+    others = np.full(len(of_words), np.nan)
+    if (number := (np.outer(lengths, lengths)[pairs[1:]] - 1).sum()) > 0:
+        others = (of_sentences[pairs].sum(axis=1) - of_words[pairs].sum(axis=1)) / number
+    uses = [_use(own, place) for own, place in zip(split, places, strict=True)]
+    return LayerSimilarities(uses, of_words[pairs].mean(axis=1), others, of_words)
+
+
+def _use(words: list[str], place: int) -> str:
+    return " ".join(words[max(place - 1, 0) : place + 2])
 
 
 @dataclass(frozen=True)
@@ -220,48 +239,58 @@ class WordPlane:
 
     Args:
         sentences: their words.
-        points: for each sentence `[words, 2]`.
+        labels: for each sentence its words, or the one use of a word with its neighbors.
+        points: for each sentence `[labels, 2]`.
         explained: the share of the variance that each of the two axes has.
         layer: the layer that the vectors are of.
     """
 
     sentences: list[list[str]]
+    labels: list[list[str]]
     points: list[np.ndarray]
     explained: tuple[float, float]
     layer: int
 
 
 def word_plane(
-    model: ElmoModel,
-    tokenizer: ElmoTokenizer,
+    model: ElmoModel | str | os.PathLike | None,
     sentences: Sequence[str | Sequence[str]],
+    word: str | None = None,
+    *,
+    tokenizer: ElmoTokenizer | None = None,
     layer: int | None = None,
     pretokenized: bool = False,
 ) -> WordPlane:
     """
-    The first two principal components of the vectors of all words of some sentences.
+    The first two principal components of the vectors of all words of some sentences, or of one word in each of them.
+    [`plot_word_plane`] draws it.
 
     Each axis points where its largest coordinate is positive, so that the picture is the same each time.
 
     Args:
         model, tokenizer, pretokenized: as for [`nearest_neighbors`].
         sentences: each text, which the tokenizer splits, or a list of words; blank ones are left out.
+        word: only this word, its first occurrence in each sentence.
         layer: 0 (characters) to `num_hidden_layers`; by default the last one.
 
     Raises:
-        ValueError: there are fewer than three words.
+        ValueError: there are fewer than three vectors, or the word is not in a sentence.
     """
+    model, tokenizer = loaded(model, tokenizer)
     split = [words for words in tokenizer.split_into_words(sentences, pretokenized) if words]
     layer = model.config.num_hidden_layers if layer is None else layer
-    if sum(map(len, split)) < 3:
-        raise ValueError(f"sentences needs three words or more, but has {sum(map(len, split))}.")
-    vectors = np.concatenate([layers[layer] for layers in _all_layers(model, tokenizer, split)]).astype(np.float64)
+    places = [list(range(len(words))) if word is None else [_position_of(words, word)] for words in split]
+    if sum(map(len, places)) < 3:
+        raise ValueError(f"sentences needs three words or more, but has {sum(map(len, places))}.")
+    arrays = _all_layers(model, tokenizer, split)
+    vectors = np.concatenate([own[layer, place] for own, place in zip(arrays, places, strict=True)]).astype(np.float64)
     u, s, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
     points = u[:, :2] * s[:2]
     points *= np.sign(points[np.abs(points).argmax(axis=0), [0, 1]])
     shares = s[:2] ** 2 / max((s**2).sum(), np.finfo(np.float64).tiny)
-    ends = np.cumsum([len(words) for words in split])[:-1]
-    return WordPlane(split, np.split(points, ends), (float(shares[0]), float(shares[1])), layer)
+    labels = split if word is None else [[_use(words, *place)] for words, place in zip(split, places, strict=True)]
+    ends = np.cumsum([len(place) for place in places])[:-1]
+    return WordPlane(split, labels, np.split(points, ends), (float(shares[0]), float(shares[1])), layer)
 
 
 def _all_layers(model: ElmoModel, tokenizer: ElmoTokenizer, sentences: list[list[str]]) -> list[np.ndarray]:

@@ -13,8 +13,8 @@ Pretokenized = Annotated[
     bool,
     typer.Option("--pretokenized", "--words", help="the text is tokenized already: whitespace separates the words"),
 ]
-ModelOption = Annotated[str | None, option("MODEL", "folder or Hub name of an ELMo [the one that ships]", "--model")]
-OptionalModel = Annotated[str | None, argument("[MODEL]", "folder or Hub name of an ELMo [the one that ships]")]
+A_MODEL = "folder or Hub name of an ELMo [the one that ships]"
+OptionalModel = Annotated[str | None, argument("[MODEL]", A_MODEL)]
 LanguageModel = Annotated[str, argument("MODEL", "folder or Hub name of an ELMo with its softmax")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... [a GPU if there is one]")]
 InputFormat = Annotated[
@@ -26,6 +26,14 @@ TextColumn = Annotated[
 Encoding = Annotated[str, typer.Option(help="of INPUT")]
 Overwrite = Annotated[bool, flag("--overwrite", "replace OUTPUT if it exists")]
 Restart = Annotated[bool, flag("--restart", "discard what an interrupted run left")]
+
+
+def with_model(given: list[str], *names: str) -> list[str | None]:
+    """MODEL and the other arguments of a command, where `[MODEL]`, before them, may be left out."""
+    missing = len(names) + 1 - len(given)
+    if missing not in (0, 1):
+        raise typer.BadParameter(f"[MODEL] {' '.join(names)} expected, {len(given)} given: {' '.join(given)}")
+    return [None] * missing + given
 
 
 def number_or_name(text: str | None) -> str | int | None:
@@ -45,9 +53,7 @@ def number_or_name(text: str | None) -> str | int | None:
 def embed(
     paths: Annotated[
         list[str],
-        argument(
-            "[MODEL] INPUT OUTPUT", "folder or Hub name of an ELMo [the one that ships], file to read, file to write"
-        ),
+        argument("[MODEL] INPUT OUTPUT", f"{A_MODEL}, file to read, file to write"),
     ],
     layers: Annotated[str, typer.Option(help="mix, sum, all, or one layer's number")] = "mix",
     pooling: Annotated[Literal["none", "mean", "max"], typer.Option(help="one vector a row")] = "none",
@@ -75,14 +81,12 @@ def embed(
     """
     options = {name: value for name, value in locals().items() if name not in ("paths", "engine") and value is not None}
     options |= {"layers": number_or_name(layers), "text_column": number_or_name(text_column)}
-    if len(paths) not in (2, 3):
-        raise typer.BadParameter(f"[MODEL] INPUT OUTPUT expected, {len(paths)} given: {' '.join(paths)}")
-    *model, source, output = paths
+    model, source, output = with_model(paths, "INPUT", "OUTPUT")
     if engine == "ray":
         from hf_elmo.embedding.workers import embed_on_ray as embed_corpus
     else:
         from hf_elmo.embedding.corpus import embed as embed_corpus
-    written = embed_corpus(model[0] if model else None, source, output, **options)
+    written = embed_corpus(model, source, output, **options)
     print(f"{written.path}: {written.rows:,} rows, {written.words:,} words, {written.hidden_size} numbers a word")
 
 
@@ -137,10 +141,13 @@ def predict(
     epilog=examples('neighbors "He sat on the bank of the river." bank corpus.txt'),
 )
 def neighbors(
-    sentence: Annotated[str, argument("SENTENCE", "a sentence with WORD in it")],
-    word: Annotated[str, argument("WORD", "a word of SENTENCE; its first occurrence counts")],
-    corpus: Annotated[str, argument("CORPUS", "one sentence a line or record, as embed reads it")],
-    model: ModelOption = None,
+    arguments: Annotated[
+        list[str],
+        argument(
+            "[MODEL] SENTENCE WORD CORPUS",
+            f"{A_MODEL}, a sentence, a word of it (the first occurrence), file to search",
+        ),
+    ],
     top: Annotated[int, option("N", "neighbors for each layer")] = 5,
     any_word: Annotated[bool, flag("--any-word", "search all words, not only occurrences of WORD")] = False,
     pretokenized: Pretokenized = False,
@@ -150,10 +157,9 @@ def neighbors(
     spelling, in the layers above occurrences in the corpus, with their line.
     """
     from hf_elmo.analysis.similarity import nearest_neighbors
-    from hf_elmo.shipped import load_model
 
-    options = {"top": top, "any_word": any_word, "pretokenized": pretokenized}
-    for layer, places in nearest_neighbors(*load_model(model), sentence, word, corpus, **options).items():
+    query = with_model(arguments, "SENTENCE", "WORD", "CORPUS")
+    for layer, places in nearest_neighbors(*query, top=top, any_word=any_word, pretokenized=pretokenized).items():
         for place in places:
             where = f"{place.row + 1}: {place.in_context()}" if layer else place.word
             print(f"layer {layer}  {place.similarity:.3f}  {where}")
@@ -175,25 +181,20 @@ def substitutes(
     together, with their probabilities.
     """
     from hf_elmo.analysis.scoring import substitutes as find_substitutes
-    from hf_elmo.shipped import load_model
 
-    options = {"top": top, "words": None if word is None else [word], "pretokenized": pretokenized}
-    language_model = load_model(model, language_model=True, dtype="float32")
-    (places,) = find_substitutes(*language_model, [sentence], **options)
-    if not places:
-        raise ValueError(f"{word!r} is not a word of the sentence as it is split: {sentence!r}.")
-    for place in places:
+    for place in find_substitutes(model, sentence, word, top=top, pretokenized=pretokenized):
         print(place.word, *(f"{other} {math.exp(value):.3f}" for other, value in place.candidates), sep="\t")
 
 
 @app.command(
     "next",
     short_help="show how the language models continue a sentence",
-    epilog=examples('next "Let\'s stick to"', 'next "of the river ." --before --model my-elmo'),
+    epilog=examples('next "Let\'s stick to"', 'next my-elmo "of the river ." --before'),
 )
 def next_words(
-    text: Annotated[str, argument("TEXT", "the beginning of a sentence, with --before its end")],
-    model: ModelOption = None,
+    arguments: Annotated[
+        list[str], argument("[MODEL] TEXT", f"{A_MODEL}, the beginning of a sentence, with --before its end")
+    ],
     before: Annotated[bool, flag("--before", "the words before TEXT")] = False,
     top: Annotated[int, option("N", "words to print")] = 10,
     pretokenized: Pretokenized = False,
@@ -206,7 +207,7 @@ def next_words(
     from hf_elmo.analysis import scoring
 
     ask = scoring.previous_words if before else scoring.next_words
-    for word, value in ask(model, text, top=top, pretokenized=pretokenized):
+    for word, value in ask(*with_model(arguments, "TEXT"), top=top, pretokenized=pretokenized):
         print(f"{word}\t{math.exp(value):.3f}")
 
 

@@ -144,7 +144,6 @@ def perplexity(
     options |= {"batch_size": batch_size, "text_column": text_column}
     from hf_elmo.pretraining.perplexity import perplexity as measure
     from hf_elmo.pretraining.recipe import describe
-    from hf_elmo.shipped import load_model
 
-    result = measure(*load_model(model, language_model=True, dtype="float32"), files, **options)
+    result = measure(model, files, **options)
     print(f"perplexity: {describe(result)}")

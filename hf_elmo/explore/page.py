@@ -17,10 +17,6 @@ EXAMPLES = (
     ("The children went out to play in the garden .", "play", "We saw a new play at the theatre .", "play"),
     ("He struck a match and lit the lamp .", "match", "It was a good match for a girl without money .", "match"),
 )
-PLANE_EXAMPLE = """They pulled the boat up on the bank of the river .
-The children sat on the bank and watched the stream .
-She had left all her money in the bank in London .
-The bank lent him the money to buy the house ."""
 CORPUS = """The children sat upon the bank and watched the stream .
 They climbed up the steep bank and looked down at the water .
 The river had risen over its bank in the night .
@@ -32,6 +28,7 @@ We went to the play , and the actors were very good .
 She struck a match , but the wind blew it out .
 He was no match for so strong an enemy .
 """
+PLANE_EXAMPLE = "\n".join(CORPUS.splitlines()[:6])
 
 
 def make_page(explorer: Explorer) -> gr.Blocks:
@@ -69,11 +66,12 @@ def make_page(explorer: Explorer) -> gr.Blocks:
                 inputs.append(gr.Slider(1, 30, 10, step=1, label="substitutes"))
                 _view("Find", explorer.substitutes, inputs, "substitutes")
         with gr.Tab("Plane"):
-            gr.Markdown("The vectors of all words of a few sentences, in the plane in which they differ most.")
+            gr.Markdown("The words of a few sentences, or the uses of one, in the plane in which they differ most.")
             layers = [(f"layer {n} ({'LSTM' if n else 'characters'})", n) for n in range(explorer.layers + 1)]
             label = "sentences, one a line"
             inputs = [
                 gr.Textbox(PLANE_EXAMPLE, label=label, lines=4, max_lines=10, max_length=5 * LONGEST_SENTENCE),
+                gr.Textbox("bank", label="one word [all words]", max_lines=1, max_length=100),
                 gr.Radio(layers, value=explorer.layers, label="vectors of"),
             ]
             _view("Draw", explorer.plane, inputs, "plane")
@@ -109,7 +107,8 @@ def launch_settings() -> dict[str, Any]:
     """Arguments of `launch`: the theme with the fonts of the reader's system; Gradio's are loaded from elsewhere."""
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Noto Sans", "Liberation Sans", "Arial", "sans-serif"]
     theme = gr.themes.Default(primary_hue="blue", font=fonts, font_mono=["ui-monospace", "Consolas", "monospace"])
-    return {"theme": theme, "footer_links": ["gradio", "settings"]}
+    css = "@media (max-width: 600px) {.gradio-container main {padding: 8px} .tab-container button {padding: 0 5px}}"
+    return {"theme": theme, "css": css, "footer_links": ["gradio", "settings"]}
 
 
 def explore(

@@ -1,6 +1,5 @@
 """Batches of text for training the language models, whose position in the text can be saved."""
 
-import contextlib
 import hashlib
 import heapq
 import itertools
@@ -20,10 +19,6 @@ from ..utils import BEGIN, END, PADDING, Speller, Token, tokenizer_fingerprint
 from .vocabulary import Vocabulary
 
 Row = tuple[Text, int, int]  # a text, and the first and last time step of it that make a row of a batch
-
-
-class _EndOfText(Exception):
-    """The text has ended and must not start over."""
 
 
 class _Batches(IterableDataset):
@@ -58,7 +53,6 @@ class _Batches(IterableDataset):
         self._epoch, self._texts_read = 0, 0  # passes over the source completed, texts of this pass read
         self._step = 0  # batches of the current epoch yielded
         self._resumed_at = 0
-        self._ends = False
         self._length: int | None = None
         self._texts: Iterator[Text] | None = None
 
@@ -116,13 +110,6 @@ class _Batches(IterableDataset):
         self._step = self._resumed_at = state["step"]
         self._texts = None
 
-    def one_pass(self) -> Iterator[dict[str, Tensor]]:
-        """The batches of a single pass over the text; an incomplete last batch is dropped."""
-        with contextlib.suppress(_EndOfText):
-            self._ends = True
-            while True:
-                yield self._next_batch()
-
     def _next_text(self) -> Text:
         if self._texts is None:
             self._texts = self._pass(self._epoch, self._texts_read)
@@ -130,8 +117,6 @@ class _Batches(IterableDataset):
         if text is None:
             if self._texts_read == 0:
                 raise ValueError(f"there is no text to train on in process {self.rank} of {self.world_size}.")
-            if self._ends:
-                raise _EndOfText
             self._epoch, self._texts_read, self._texts = self._epoch + 1, 0, None
             return self._next_text()
         self._texts_read += 1
@@ -340,13 +325,7 @@ class PaddedTexts(_Batches):
         size = self.batch_size
         rows = self._rest
         while len(rows) < self.sort_batches * size:
-            try:
-                text = [words for words in self._next_text() if words]
-            except _EndOfText:
-                if len(rows) < size:
-                    raise
-                rows = rows[: len(rows) // size * size]
-                break
+            text = [words for words in self._next_text() if words]
             steps = _steps(text)
             rows += [(text, start, min(start + self.max_words, steps)) for start in range(0, steps, self.max_words)]
         rows, self._rest = rows[: self.sort_batches * size], rows[self.sort_batches * size :]

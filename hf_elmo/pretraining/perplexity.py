@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,10 @@ from torch import Tensor
 from transformers.utils.logging import tqdm
 
 from ..modeling_elmo import ElmoForPreTraining, neighbor_labels
+from ..shipped import loaded
 from ..text import DatasetTexts, TextFiles, Words, open_texts
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils import BEGIN, END, PADDING, evaluation_mode, require_language_model
+from ..utils import BEGIN, END, PADDING, evaluation_mode
 from .data import WordEncoder, carried_windows
 from .vocabulary import Vocabulary
 
@@ -58,9 +60,10 @@ def _exp(loss: float) -> float:
 
 
 def perplexity(
-    model: ElmoForPreTraining,
-    tokenizer: ElmoTokenizer,
+    model: ElmoForPreTraining | str | os.PathLike | None,
     texts: str | Path | Iterable[str | Path] | TextFiles | DatasetTexts,
+    *,
+    tokenizer: ElmoTokenizer | None = None,
     pretokenized: bool = False,
     stateful: bool = False,
     words_per_batch: int = 4096,
@@ -71,10 +74,11 @@ def perplexity(
     The perplexity of both language models on a text, by the full softmax.
 
     Args:
-        model: on the device where it is to run; in evaluation mode during the call.
-        tokenizer: with the vocabulary.
+        model: a language model on the device where it is to run, in evaluation mode during the call; or the name or
+            folder of a checkpoint with its softmax; `None` for the one that ships.
         texts: files or glob patterns, Parquet or a dataset, as [`pretrain`] takes them; or a source of texts, which
             splits its own text.
+        tokenizer: with the vocabulary; by default that of the model's folder.
         pretokenized: whether the files are tokenized already, so that whitespace separates their words; otherwise the
             tokenizer splits them.
         stateful: `False` starts each sentence from zero state: the result depends neither on the order of the sentences
@@ -90,16 +94,25 @@ def perplexity(
         TypeError: the model is not a language model.
         ValueError: the tokenizer has no vocabulary or another one, or there is no text.
     """
-    require_language_model(model)
-    encoder = WordEncoder(tokenizer)
-    encoder.vocabulary.require_rows(model.config.vocab_size)
-    source = texts
-    if not hasattr(texts, "read"):
-        source = open_texts(texts, None if pretokenized else tokenizer, column=text_column)
+    model, encoder = open_language_model(model, tokenizer)
+    splitter = None if pretokenized else encoder.tokenizer
+    source = texts if hasattr(texts, "read") else open_texts(texts, splitter, column=text_column)
     with evaluation_mode(model):
         if stateful:
             return Perplexity.of(_stateful_totals(model, encoder, source.read(), words_per_batch, batch_size))
         return Perplexity.of(nll_totals(model, encoder, source.read(), words_per_batch))
+
+
+def open_language_model(
+    model: ElmoForPreTraining | str | os.PathLike | None, tokenizer: ElmoTokenizer | None
+) -> tuple[ElmoForPreTraining, WordEncoder]:
+    """A language model, loaded where a name or folder is given, and the encoder of its vocabulary."""
+    model, tokenizer = loaded(model, tokenizer, language_model=True)
+    if not hasattr(model, "word_nll"):
+        raise TypeError(f"model is a {type(model).__name__}, but must be an ElmoForPreTraining.")
+    encoder = WordEncoder(tokenizer)
+    encoder.vocabulary.require_rows(model.config.vocab_size)
+    return model, encoder
 
 
 @torch.no_grad()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,10 +15,14 @@ from transformers.utils import logging
 
 from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
+from ..text import read_columns
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import evaluation_mode
 from .heads import load_head, require_no_nan
 from .inputs import pad_rows
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
@@ -48,6 +53,54 @@ class Resolved:
     words: list[str]
     clusters: list[list[Span]]
     characters: list[list[Span]] | None
+
+
+def read_conll2012(path: str | os.PathLike) -> Dataset:
+    """
+    The documents of a file in the columns of CoNLL-2012, or in LitBank's.
+
+    Args:
+        path: of the file; decompressed by its ending.
+
+    Returns:
+        a data set whose rows have the `document` and the `part` that its beginning names, and what [`encode_document`]
+        takes: `sentences`, lists of words; `clusters`, lists of mentions, of which some may have only one; `speakers`,
+        of each sentence a name or `None`.
+    """
+    from datasets import Dataset
+
+    documents: list[dict[str, Any]] = []
+    for columns in read_columns(path):
+        if columns and columns[0].startswith("#begin"):
+            name, part = re.search(r"\((.*)\)(?:; part (\d+))?", " ".join(columns)).groups("0")
+            own = {"document": name, "part": int(part), "sentences": [[]], "speakers": [], "clusters": []}
+            documents.append(own)
+        elif not columns:
+            own["sentences"].append([])
+        elif not columns[0].startswith("#end"):
+            if not own["sentences"][-1]:
+                own["speakers"].append(None if columns[9] in ("-", "_") else columns[9])
+            own["sentences"][-1].append(columns[3])
+            own["clusters"].append(columns[-1])
+    for own in documents:
+        own |= {"sentences": list(filter(None, own["sentences"])), "clusters": _clusters(own["clusters"])}
+    return Dataset.from_list(documents)
+
+
+def _clusters(columns: Sequence[str]) -> list[list[Span]]:
+    """The clusters in the columns of words, such as `(3|(0)`; a mention that occurs twice is in the first one."""
+    clusters, begun, seen = {}, {}, set()
+    for place, column in enumerate(columns):
+        for part in filter(None, column.strip("_-").split("|")):
+            number = part.strip("()")
+            if part[0] == "(":
+                begun.setdefault(number, []).append(place)
+            if part[-1] == ")":
+                mention = begun[number].pop(), place
+                if mention not in seen:
+                    clusters.setdefault(number, []).append(mention)
+                seen.add(mention)
+    return [sorted(cluster) for cluster in clusters.values()]
 
 
 def encode_document(

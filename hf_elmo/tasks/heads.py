@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, TrainingArguments
+from transformers import AutoConfig, EvalPrediction, TrainingArguments
 
 import hf_elmo
 
+from ..analysis.plots import legend_above, new_axes
 from ..configuration_elmo import FIRST_VECTOR_ID
 from ..modeling_elmo import ElmoScalarMix
 from ..modeling_tasks_elmo import ElmoTaskModel
@@ -78,6 +79,24 @@ def require_no_nan(*scores: Tensor) -> None:
         raise ValueError("the model's scores are NaN: its weights hold NaN, or are too large for its dtype.")
 
 
+def classification_metrics() -> Callable[[EvalPrediction], dict[str, float]]:
+    """
+    `compute_metrics` of Trainer for classifiers: accuracy and macro F1.
+
+    With several labels at once (`problem_type="multi_label_classification"`) a label is predicted where its logit is
+    above 0, and accuracy is the share of texts of which all labels are right.
+    """
+    from sklearn.metrics import accuracy_score, f1_score
+
+    def compute(prediction: EvalPrediction) -> dict[str, float]:
+        logits, labels = prediction.predictions, prediction.label_ids
+        predicted = logits.argmax(1) if labels.ndim == 1 < logits.shape[1] else logits > 0
+        macro_f1 = f1_score(labels, predicted, average="macro", zero_division=0)
+        return {"accuracy": float(accuracy_score(labels, predicted)), "macro_f1": float(macro_f1)}
+
+    return compute
+
+
 def learning_rates(
     model: nn.Module,
     arguments: TrainingArguments,
@@ -102,13 +121,7 @@ def learning_rates(
 
     Returns:
         the argument `optimizer_cls_and_kwargs` of Trainer.
-
-    Example:
-
-    ```python
-    >>> rates = learning_rates(model, arguments, bilm=1e-4, mix=1e-2)
-    >>> Trainer(model, arguments, optimizer_cls_and_kwargs=rates, ...)
-    ```"""
+    """
     from transformers import Trainer  # imports accelerate, which takes seconds
 
     rates = {"bilm": bilm, "mix": mix, "word_vectors": word_vectors}
@@ -169,15 +182,13 @@ def plot_layer_weights(
         model: with or without a head.
         axes: where to draw; by default a new figure.
         path: a file to write the figure to, `.png`, `.svg` or `.pdf`.
-        title: of the axes.
+        title: above the legend.
 
     Returns:
         matplotlib's axes, with a group of bars for each mix.
     """
-    from matplotlib.figure import Figure
-
     mixes = layer_weights(model)
-    axes = Figure(figsize=(5, 3), layout="constrained").subplots() if axes is None else axes
+    axes = axes or new_axes(5, 3)
     width = 0.8 / len(mixes)
     for index, (name, (weights, gamma)) in enumerate(mixes.items()):
         places = [layer + (index - (len(mixes) - 1) / 2) * width for layer in range(len(weights))]
@@ -186,8 +197,7 @@ def plot_layer_weights(
     layers = range(len(weights))
     axes.set_xticks(list(layers), ["characters" if layer == 0 else f"LSTM {layer}" for layer in layers])
     axes.set_ylabel("weight")
-    axes.set_title(title or "")
-    axes.legend()
+    legend_above(axes, title=title, ncols=2, alignment="left")
     if path is not None:
         axes.figure.savefig(path)
     return axes

@@ -15,15 +15,19 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, DataCollatorWithPadding
+from transformers.utils import logging
 
 from .. import __version__
+from ..configuration_elmo import FIRST_VECTOR_ID
 from ..modeling_tasks_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import evaluation_mode
-from .heads import batches_by_length
+from .heads import batches_by_length, load_head
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    from datasets import Dataset, DatasetDict
+
+logger = logging.get_logger(f"transformers.{__name__}")
 
 STORED_TYPES = {"float16": "float16", "bfloat16": "uint16", "float32": "float32"}  # Arrow has no bfloat16: its bits
 # Columns of rows with stored layers that have a value for each position, and the value of padding.
@@ -32,26 +36,28 @@ PADDING = {"bilm_layers": 0, "attention_mask": 0, "special_tokens_mask": 1, "tok
 
 def store_layers(
     model: ElmoTaskModel,
-    dataset: Dataset,
+    dataset: Dataset | DatasetDict,
     dtype: str = "float16",
     folder: str | os.PathLike | None = None,
     batch_size: int = 64,
     batch_tokens: int = 4096,
-) -> Dataset:
+) -> Dataset | DatasetDict:
     """
     Compute the layers of a model's frozen biLM once for a data set.
 
     The column `bilm_layers` replaces `input_ids`. Training on it gives the same model as training on `input_ids`, up to
     the rounding of `dtype`, at the cost of the head alone; scalar mixes are still learned. All heads on the same biLM
     can share a stored data set. A head on another biLM refuses it where texts have boundaries, by the vector of `<S>`.
-    The result is memory-mapped from an Arrow file, which later calls with the same data, weights and `dtype` reuse.
+    The result is memory-mapped from an Arrow file, which later calls with the same data, weights and `dtype` reuse; of
+    data in memory, without `folder`, it is in memory, and each call computes it.
 
     Args:
         model: a model with a head whose biLM is frozen.
-        dataset: a `datasets.Dataset` with the `input_ids` of the tokenizer, not padded: the collator pads.
+        dataset: a `datasets.Dataset` or `DatasetDict` with the `input_ids` of the tokenizer, not padded: the collator
+            pads.
         dtype: `"float16"`, `"bfloat16"` or `"float32"`: 2 or 4 bytes for each of the `(num_hidden_layers + 1) * 2P`
             values of a word.
-        folder: of the Arrow file; by default the cache of `datasets`, or memory if the data set is in memory.
+        folder: of the Arrow files; by default the cache of `datasets`, or memory if the data set is in memory.
         batch_size: the number of rows to read and write at once.
         batch_tokens: the number of words, boundaries and padding to compute at once, unless a single text has more.
 
@@ -61,11 +67,19 @@ def store_layers(
         [`TaggingCollator`] and [`CoreferenceCollator`] pad its rows.
 
     Raises:
+        TypeError: `dataset` is neither.
         ValueError: the biLM is not frozen, rows are padded, or a value does not fit into float16.
     """
-    from datasets import Array3D, Sequence, Value
+    from datasets import Array3D, Dataset, DatasetDict, Sequence, Value
 
+    if isinstance(dataset, DatasetDict):
+        how = dtype, folder, batch_size, batch_tokens
+        return DatasetDict({name: store_layers(model, part, *how) for name, part in dataset.items()})
+    if not isinstance(dataset, Dataset):
+        raise TypeError(f"dataset is a {type(dataset).__name__}, but must be a Dataset: Dataset.from_dict, from_list.")
     model.require_frozen_bilm()
+    if folder is None and not dataset.cache_files:
+        logger.warning_once("dataset is in memory: its layers are computed again at each call. folder= keeps them.")
     dataset = dataset.with_format(None)  # rows of any format are read as lists, with all columns
     features = dataset.features.copy()
     del features["input_ids"]
@@ -214,15 +228,7 @@ def read_word_vectors(
         ValueError: the file has another number of vectors than its first line says, because it was truncated, or
             because a word in a binary file has a space.
 
-    Example:
-
-    ```python
-    >>> words, vectors = read_word_vectors("glove.6B.50d.txt")
-    >>> tokenizer.words = words
-    >>> fields = {"word_vectors_vocab_size": len(words) + 3, "word_vectors_size": vectors.shape[1]}
-    >>> model = ElmoForSequenceClassification.from_pretrained(folder, **fields)
-    >>> model.set_word_vectors(vectors)
-    ```"""
+    """
     path = Path(path)
     is_binary = path.name.lower().removesuffix(".gz").endswith(".bin")
     wanted = None if words is None else {form for word in words for form in (word, word.lower())}
@@ -262,6 +268,43 @@ def _read_binary(path: Path) -> Iterator[tuple[str, np.ndarray]]:
             yield word.lstrip(b"\n").decode("utf-8", "replace"), vector  # some writers put line breaks before words
         if file.read(2) not in (b"", b"\n"):
             raise ValueError(f"path {str(path)!r} has more than {count} vectors, or a word with a space in it.")
+
+
+def add_word_vectors(
+    model: ElmoTaskModel | str | os.PathLike,
+    tokenizer: ElmoTokenizer,
+    path: str | os.PathLike,
+    texts: Iterable[str | Sequence[str]] | None = None,
+    **fields: Any,
+) -> ElmoTaskModel:
+    """
+    A new model with pretrained word vectors beside ELMo, `[x; ELMo]`: the biLM of `model` under a new head, as what it
+    reads is longer.
+
+    Args:
+        model: with a head, or its name or folder.
+        tokenizer: gets the words that have a vector (`tokenizer.words`); save it with the model.
+        path: a file of vectors, as [`read_word_vectors`] reads it.
+        texts: all that the model is to read, each a string or a list of words; vectors of other words are left out.
+        fields: of the configuration that change: `freeze_word_vectors=True`, `use_elmo=False` for a head without ELMo.
+
+    Raises:
+        TypeError: the model has no head.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        model, _ = load_head(model, tokenizer, "cpu")
+    if not isinstance(model, ElmoTaskModel):
+        raise TypeError(f"model is a {type(model).__name__}, but must have a head: load it by its Auto class.")
+    words = None if texts is None else (word for own in tokenizer.split_into_words(texts) for word in own)
+    tokenizer.words, vectors = read_word_vectors(path, words)
+    sizes = {"word_vectors_vocab_size": len(vectors) + FIRST_VECTOR_ID, "word_vectors_size": vectors.shape[1]}
+    config = type(model.config).from_dict({**model.config.to_dict(), **sizes, **fields})
+    extended = type(model)(config).to(model.device, model.dtype).train(model.training)
+    extended.name_or_path = model.name_or_path
+    if config.use_elmo:
+        extended.elmo.load_state_dict(model.elmo.state_dict())
+    extended.set_word_vectors(vectors)
+    return extended
 
 
 def count_words(

@@ -1,8 +1,12 @@
-"""Taggers: batches, metrics over spans and over semantic roles, and a token-classification pipeline."""
+"""Taggers: files, batches, metrics over spans and over semantic roles, and a token-classification pipeline."""
 
+from __future__ import annotations
+
+import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -10,7 +14,11 @@ from transformers import DataCollatorForTokenClassification, EvalPrediction, Tok
 from transformers.pipelines.token_classification import AggregationStrategy
 
 from ..modeling_elmo import compact, expand
+from ..text import read_columns
 from .inputs import pad_rows
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 SCHEMES = {"IOB1": "IOB1", "IOB2": "IOB2", "BIOES": "IOBES"}  # names in ElmoConfig, and in seqeval
 VERB = "V"  # the role of the predicate, which is given and not scored
@@ -43,6 +51,34 @@ class TaggingCollator(DataCollatorForTokenClassification):
                 )
             (row[: len(labels)] if self.tokenizer.padding_side == "right" else row[-len(labels) :]).copy_(labels)
         return batch
+
+
+def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset:
+    """
+    The sentences of a file in columns, as CoNLL has them: a line for each word, a blank one after each sentence. Tabs
+    separate the columns if the file has any, else whitespace. Comments, `-DOCSTART-`, and what CoNLL-U has beside words
+    (`3-4`, `8.1`) are left out.
+
+    Args:
+        path: of the file; decompressed by its ending.
+        word, tag: the columns of the words and of their tags; -1 is the last one.
+
+    Returns:
+        a data set with the columns `words` and `tags`, lists of strings.
+    """
+    from datasets import Dataset
+
+    # Of CoNLL-U the first column is a number; in other files it is the word, which may look like `3-4`.
+    no_word = re.compile(r"-DOCSTART-|#begin$|#end$" + (r"|\d+[-.]\d+$" if word else ""))
+    words, tags = [[]], [[]]
+    for columns in (*read_columns(path), []):
+        if not columns and words[-1]:
+            words.append([])
+            tags.append([])
+        elif len(columns) > max(word, tag, 1) and not no_word.match(columns[0]):
+            words[-1].append(columns[word])
+            tags[-1].append(columns[tag])
+    return Dataset.from_dict({"words": words[:-1], "tags": tags[:-1]})
 
 
 def span_metrics(

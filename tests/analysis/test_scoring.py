@@ -26,7 +26,7 @@ def model(tokenizer: ElmoTokenizer) -> ElmoForPreTraining:
 
 
 def test_scores_are_the_log_probabilities_of_the_words(model, tokenizer):
-    results = score(model, tokenizer, TEXTS, words_per_batch=15)
+    results = score(model, TEXTS, tokenizer=tokenizer, words_per_batch=15)
     assert [result.words[1:-1] for result in results] == [text.split() for text in TEXTS]
     for text, result in zip(TEXTS, results, strict=True):
         forward, backward, words = sentence_logits(model, tokenizer, text)
@@ -43,9 +43,12 @@ def test_scores_are_the_log_probabilities_of_the_words(model, tokenizer):
 def test_substitutes_multiply_both_distributions(model, tokenizer):
     words = tokenizer.vocabulary
     top = len(words) - 3  # all but <S>, </S> and <UNK>
-    (results,) = substitutes(model, tokenizer, [TEXTS[0]], top=top)
+    results = substitutes(model, TEXTS[0], tokenizer=tokenizer, top=top)
     assert [result.word for result in results] == TEXTS[0].split()
-    assert [result.word for result in substitutes(model, tokenizer, [TEXTS[0]], words=["cat"])[0]] == ["cat"]
+    index = TEXTS[0].split().index("cat")
+    for word in ("cat", index):
+        (one,) = substitutes(model, TEXTS[0], word, tokenizer=tokenizer, top=1)
+        assert (one.word, one.candidates[0][0]) == ("cat", results[index].candidates[0][0])
     forward, backward, _ = sentence_logits(model, tokenizer, TEXTS[0])
     for place, result in enumerate(results, start=1):
         tables = [forward[place - 1, 3:].log_softmax(-1), backward[place + 1, 3:].log_softmax(-1)]
@@ -72,17 +75,17 @@ def test_next_and_previous_words_have_the_probabilities_of_score(model, tokenize
         assert values == sorted(values, reverse=True)
         assert 0 < sum(map(math.exp, values)) < 1  # <S>, </S> and <UNK> have the rest
     for word, value in after[:4]:
-        (scored,) = score(model, tokenizer, [[*words, word]])
+        (scored,) = score(model, [[*words, word]], tokenizer=tokenizer)
         assert value == pytest.approx(scored.forward[len(words) + 1], rel=1e-4)
     for word, value in before[:4]:
-        (scored,) = score(model, tokenizer, [[word, *words]])
+        (scored,) = score(model, [[word, *words]], tokenizer=tokenizer)
         assert value == pytest.approx(scored.backward[1], rel=1e-4)
 
 
 def test_next_words_of_a_folder_by_name_and_by_command(model, tokenizer, tmp_path, capsys):
     model.save_pretrained(tmp_path / "lm")
     tokenizer.save_pretrained(tmp_path / "lm")
-    command = ["next", "the cat it's", "--model", str(tmp_path / "lm"), "--top", "3", "--pretokenized"]
+    command = ["next", str(tmp_path / "lm"), "the cat it's", "--top", "3", "--pretokenized"]
     for option, ask in (([], next_words), (["--before"], previous_words)):
         assert main([*command, *option]) == 0
         found = ask(tmp_path / "lm", "the cat it's", top=3, pretokenized=True)
@@ -101,9 +104,9 @@ def test_the_model_that_ships_goes_on(capsys):
 def test_models_without_a_softmax_or_of_another_vocabulary_are_refused(model, tokenizer, tmp_path):
     (tmp_path / "more.txt").write_text("\n".join([*tokenizer.vocabulary, "more"]) + "\n")
     more = ElmoTokenizer(vocab_file=str(tmp_path / "more.txt"))
-    for ask in (score, substitutes, lambda *of: perplexity(*of), lambda *of: next_words(of[0], "a", tokenizer=of[1])):
+    for ask in (score, substitutes, perplexity, next_words):
         with pytest.raises(TypeError, match="model"):
-            ask(model.elmo, tokenizer, ["the cat"])
+            ask(model.elmo, ["the", "cat"], tokenizer=tokenizer)
         for other in (more, ElmoTokenizer()):
             with pytest.raises(ValueError, match="vocab_file"):
-                ask(model, other, ["the cat"])
+                ask(model, ["the", "cat"], tokenizer=other)

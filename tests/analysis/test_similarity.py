@@ -1,5 +1,7 @@
 """Nearest neighbors, similarities by layer and the plane, compared with the model's vectors and with scikit-learn."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -43,7 +45,7 @@ def _cosines(model, tokenizer, layer: int) -> dict[tuple[int, int], float]:
 
 @pytest.mark.parametrize("any_word", [False, True], ids=["same word", "any word"])
 def test_occurrences_are_the_nearest_of_each_layer(model, tokenizer, any_word):
-    found = nearest_neighbors(model, tokenizer, QUERY, "bank", CORPUS, top=4, any_word=any_word)
+    found = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer, top=4, any_word=any_word)
     assert list(found) == [0, 1, 2]
     for layer in (1, 2):
         expected = _cosines(model, tokenizer, layer)
@@ -60,7 +62,7 @@ def test_occurrences_are_the_nearest_of_each_layer(model, tokenizer, any_word):
 
 
 def test_static_neighbors_are_other_words_each_once(model, tokenizer):
-    found = nearest_neighbors(model, tokenizer, QUERY, "bank", CORPUS, top=30)[0]
+    found = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer, top=30)[0]
     words = [one.word for one in found]
     assert sorted(words) == sorted({word for row in CORPUS if row != QUERY for word in row} - {"bank"})
     expected = _cosines(model, tokenizer, 0)
@@ -72,31 +74,31 @@ def test_static_neighbors_are_other_words_each_once(model, tokenizer):
 
 def test_texts_and_files_are_split_as_asked_for(model, tokenizer, tmp_path):
     lm1b = ElmoTokenizer()
-    text = nearest_neighbors(model, lm1b, "The old bank.", "bank", ["A bank, too.", "No bank!"], top=2)
+    text = nearest_neighbors(model, "The old bank.", "bank", ["A bank, too.", "No bank!"], tokenizer=lm1b, top=2)
     assert {tuple(one.sentence) for one in text[1]} == {("A", "bank", ",", "too", "."), ("No", "bank", "!")}
     path = tmp_path / "corpus.txt"
     path.write_text("A bank, too.\nNo bank!\nthis bank .\n", encoding="utf-8")
-    at_whitespace = nearest_neighbors(model, lm1b, "The old bank .", "bank", path, top=9, pretokenized=True)
+    at_whitespace = nearest_neighbors(model, "The old bank .", "bank", path, tokenizer=lm1b, top=9, pretokenized=True)
     assert [one.sentence for one in at_whitespace[2]] == [["this", "bank", "."]]
 
 
 def test_no_occurrence_gives_no_neighbor(model, tokenizer):
-    found = nearest_neighbors(model, tokenizer, QUERY, "bank", [["nothing", "here"]])
+    found = nearest_neighbors(model, QUERY, "bank", [["nothing", "here"]], tokenizer=tokenizer)
     assert [len(found[layer]) for layer in (0, 1, 2)] == [2, 0, 0]
 
 
 @pytest.mark.parametrize("word", ["sea", 6, -1])
 def test_a_word_that_is_not_in_the_sentence_is_refused(model, tokenizer, word):
     with pytest.raises(ValueError, match="word"):
-        nearest_neighbors(model, tokenizer, QUERY, word, CORPUS)
+        nearest_neighbors(model, QUERY, word, CORPUS, tokenizer=tokenizer)
 
 
 def test_a_model_with_a_head_is_used_without_it(model, tokenizer):
     config = hf_elmo.ElmoConfig(**{**model.config.to_diff_dict(), "vocab_size": 11})
     head = hf_elmo.ElmoForPreTraining(config).eval()
     head.elmo.load_state_dict(model.state_dict())
-    expected = nearest_neighbors(model, tokenizer, QUERY, "bank", CORPUS)
-    assert nearest_neighbors(head, tokenizer, QUERY, "bank", CORPUS) == expected
+    expected = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer)
+    assert nearest_neighbors(head, QUERY, "bank", CORPUS, tokenizer=tokenizer) == expected
 
 
 def test_context_is_cut_around_the_word():
@@ -110,10 +112,10 @@ def test_command_prints_neighbors_of_each_layer(model, tokenizer, tmp_path, caps
     tokenizer.save_pretrained(tmp_path / "model")
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("".join(f"{' '.join(words)}\n" for words in CORPUS), encoding="utf-8")
-    arguments = ["neighbors", " ".join(QUERY), "bank", str(corpus), "--model", str(tmp_path / "model"), "--top", "2"]
+    arguments = ["neighbors", str(tmp_path / "model"), " ".join(QUERY), "bank", str(corpus), "--top", "2"]
     assert main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
-    found = nearest_neighbors(model, tokenizer, QUERY, "bank", CORPUS, top=2)
+    found = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer, top=2)
     assert lines[0].split()[:2] == ["layer", "0"]
     assert len(lines) == 6
     best = found[2][0]
@@ -124,18 +126,30 @@ def test_command_prints_neighbors_of_each_layer(model, tokenizer, tmp_path, caps
 
 
 def test_similarities_are_the_cosines(model, tokenizer):
-    found = layer_similarities(model, tokenizer, [QUERY, SECOND], ["bank", "gold"])
+    found = layer_similarities(model, [QUERY, SECOND], ["bank", "gold"], tokenizer=tokenizer)
     first, second = (layers_of(model, tokenizer, words) for words in (QUERY, SECOND))
     cosines = torch.cosine_similarity(first[:, :, None], second[:, None], dim=3)
-    assert found.words == ("bank", "gold")
+    assert found.uses == [f"{QUERY[1]} bank {QUERY[3]}", " ".join(SECOND[2:])]
+    np.testing.assert_allclose(found.matrix[:, 0, 1], found.layers)
     np.testing.assert_allclose(found.layers, cosines[:, 2, 3], atol=1e-5)
     others = torch.ones(6, 4, dtype=torch.bool)
     others[2, 3] = False
     np.testing.assert_allclose(found.others, cosines[:, others].mean(1), atol=1e-5)
 
 
+def test_uses_of_one_word_are_compared_in_pairs(model, tokenizer):
+    sentences = [QUERY, ["bank", "too"], ["a", "bank"]]
+    found = layer_similarities(model, sentences, "bank", tokenizer=tokenizer)
+    pairs = [layer_similarities(model, list(two), "bank", tokenizer=tokenizer) for two in combinations(sentences, 2)]
+    assert found.matrix.shape == (3, 3, 3)
+    np.testing.assert_allclose(found.matrix[:, 2, 0], pairs[1].layers, atol=1e-5)
+    np.testing.assert_allclose(found.layers, np.mean([pair.layers for pair in pairs], axis=0), atol=1e-5)
+    weights = [6 * 2 - 1, 6 * 2 - 1, 2 * 2 - 1]
+    np.testing.assert_allclose(found.others, np.average([pair.others for pair in pairs], 0, weights), atol=1e-5)
+
+
 def test_a_word_alone_has_no_other_pairs(model, tokenizer):
-    found = layer_similarities(model, tokenizer, ["bank", "bank"], [0, 0])
+    found = layer_similarities(model, ["bank", "bank"], [0, 0], tokenizer=tokenizer)
     np.testing.assert_allclose(found.layers, 1, atol=1e-6)
     assert np.isnan(found.others).all()
 
@@ -143,7 +157,7 @@ def test_a_word_alone_has_no_other_pairs(model, tokenizer):
 @pytest.mark.parametrize("layer", [None, 0])
 def test_the_plane_is_that_of_the_principal_components(model, tokenizer, layer):
     decomposition = pytest.importorskip("sklearn.decomposition")
-    found = word_plane(model, tokenizer, [QUERY, [], SECOND], layer)
+    found = word_plane(model, [QUERY, [], SECOND], layer=layer, tokenizer=tokenizer)
     assert found.sentences == [QUERY, SECOND]
     assert found.layer == (2 if layer is None else layer)
     vectors = np.concatenate([layers_of(model, tokenizer, words)[found.layer] for words in (QUERY, SECOND)])
@@ -156,14 +170,20 @@ def test_the_plane_is_that_of_the_principal_components(model, tokenizer, layer):
     assert (points[np.abs(points).argmax(0), [0, 1]] > 0).all()
 
 
+def test_the_plane_of_one_word_has_a_point_for_each_sentence(model, tokenizer):
+    found = word_plane(model, [QUERY, ["bank", "too"], ["a", "bank"]], "bank", tokenizer=tokenizer)
+    assert found.labels == [[f"{QUERY[1]} bank {QUERY[3]}"], ["bank too"], ["a bank"]]
+    assert [len(points) for points in found.points] == [1, 1, 1]
+
+
 def test_equal_words_lie_at_one_point_of_layer_0_and_a_constant_has_no_direction(model, tokenizer):
-    (points,) = word_plane(model, tokenizer, [["a", "b", "a"]], 0).points
+    (points,) = word_plane(model, [["a", "b", "a"]], layer=0, tokenizer=tokenizer).points
     np.testing.assert_allclose(points[0], points[2], atol=1e-6)
-    constant = word_plane(model, tokenizer, [["a", "a", "a"]], 0)
+    constant = word_plane(model, [["a", "a", "a"]], layer=0, tokenizer=tokenizer)
     np.testing.assert_allclose(constant.points[0], 0, atol=1e-6)
     assert np.isfinite(constant.explained).all()
 
 
 def test_two_words_have_no_plane(model, tokenizer):
     with pytest.raises(ValueError, match="sentences"):
-        word_plane(model, tokenizer, ["a", "", "b"])
+        word_plane(model, ["a", "", "b"], tokenizer=tokenizer)

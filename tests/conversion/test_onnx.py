@@ -66,6 +66,8 @@ def test_a_model_with_projections_and_skips_and_its_layers(model, tmp_path):
     }
     assert [path.name for path in file.parent.iterdir()] == ["elmo.onnx"]
     assert str(Path(hf_elmo.__file__).parent).encode() not in file.read_bytes()
+    operations = [node.op_type for node in pytest.importorskip("onnx").load(file).graph.node]
+    assert operations.index("Unique") < operations.index("Conv")  # each distinct word is computed once
 
 
 def test_the_biLM_of_a_language_model_in_half_precision_without_projections_and_skips_with_two_mixes(tmp_path):

@@ -95,7 +95,7 @@ def test_tagging(run, data: Path) -> None:
     lines = [f"{n}\t{word}\t{tag}\t-\t-\n" for n, (word, tag) in enumerate(rows, start=1)]
     for file in task.files:
         write(data / file, ("# newdoc id = 1\n" + "".join(lines) + "\n") * 24)
-    sentences = list(tagging_data.read_sentences(data / task.files[0], task))
+    sentences = list(tagging_data.sentences_of(data / task.files[0], task))
     assert sentences == [tuple(map(list, zip(*rows, strict=True)))] * 24
     assert run(tagging, "--tasks", "uner_ewt") == ["GloVe", "GloVe + characters", "GloVe + ELMo"]
 
@@ -160,8 +160,8 @@ def test_coreference(run, data: Path) -> None:
             folds.addfile(info, io.BytesIO(content))
     (document,) = litbank.read_litbank(data)["dev"]
     assert document.sentences == [[word for word, _ in sentence] for sentence in DOCUMENT]
-    assert document.clusters == [[(0, 1), (7, 7), (14, 14)], [(3, 3), (10, 12)], [(9, 10), (16, 17)]]
-    assert document.begin(2).clusters == [[(0, 1), (7, 7)], [(3, 3), (10, 12)]]
+    assert document.begin(9).clusters == [[[0, 1], [7, 7], [14, 14]], [[3, 3], [10, 12]], [[9, 10], [16, 17]]]
+    assert document.begin(2).clusters == [[[0, 1], [7, 7]], [[3, 3], [10, 12]]]
     gap = litbank.read_gap(data, 3)
     assert [row["Text"] for row in gap] == ['Anna "met" Bob.\nShe ran.', "Bob met Anna in St.\nIves?\n(He sang.)"]
     assert run(coreference) == GLOVE_ROWS

@@ -56,8 +56,8 @@ def test_the_examples_fit_the_model_that_ships() -> None:
     explorer = Explorer()
     assert explorer.has_softmax
     for sentence, word in [pair for first in EXAMPLES for pair in (first[:2], first[2:])]:
-        assert word in explorer.tokenizer.split_into_words([sentence])[0]
-    assert all(len(explorer.tokenizer.split_into_words([line])[0]) > 3 for line in CORPUS.splitlines())
+        assert word in explorer.reading["tokenizer"].split_into_words([sentence])[0]
+    assert all(len(explorer.reading["tokenizer"].split_into_words([line])[0]) > 3 for line in CORPUS.splitlines())
 
 
 def test_it_is_served_until_ctrl_c(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_perplexity_is_that_of_the_sentences_one_by_one(model, tokenizer):
         for place in range(len(words) - 1):
             totals -= forward[place, words[place + 1]].item(), backward[place + 1, words[place]].item()
         count += len(words) - 1
-    result = perplexity(model, tokenizer, DatasetTexts(TEXTS))
+    result = perplexity(model, DatasetTexts(TEXTS), tokenizer=tokenizer)
     assert result.forward == pytest.approx(math.exp(totals[0] / count), rel=1e-4)
     assert result.backward == pytest.approx(math.exp(totals[1] / count), rel=1e-4)
     assert result.mean == pytest.approx(math.exp(totals.sum() / 2 / count), rel=1e-4)
@@ -43,21 +43,21 @@ def test_perplexity_is_that_of_the_sentences_one_by_one(model, tokenizer):
 
 @pytest.mark.parametrize(("words_per_batch", "sorted_together"), [(1, 4096), (9, 2), (10_000, 2)])
 def test_batches_and_order_do_not_matter(model, tokenizer, monkeypatch, words_per_batch, sorted_together):
-    expected = perplexity(model, tokenizer, DatasetTexts(TEXTS))
+    expected = perplexity(model, DatasetTexts(TEXTS), tokenizer=tokenizer)
     monkeypatch.setattr(perplexity_module, "SORTED_TOGETHER", sorted_together)
-    turned = perplexity(model, tokenizer, DatasetTexts(TEXTS[::-1]), words_per_batch=words_per_batch)
+    turned = perplexity(model, DatasetTexts(TEXTS[::-1]), tokenizer=tokenizer, words_per_batch=words_per_batch)
     assert turned.forward == pytest.approx(expected.forward, rel=1e-5)
     assert turned.backward == pytest.approx(expected.backward, rel=1e-5)
 
 
 def test_files_are_split_by_the_tokenizer_unless_they_are_pretokenized(model, tokenizer, tmp_path):
     (tmp_path / "raw.txt").write_text("The cat (yes!)\n\n", encoding="utf-8")
-    assert perplexity(model, tokenizer, tmp_path / "raw.txt").words == 7
-    assert perplexity(model, tokenizer, tmp_path / "raw.txt", pretokenized=True).words == 4
+    assert perplexity(model, tmp_path / "raw.txt", tokenizer=tokenizer).words == 7
+    assert perplexity(model, tmp_path / "raw.txt", tokenizer=tokenizer, pretokenized=True).words == 4
 
 
 def test_unknown_words_are_counted(model, tokenizer):
-    assert perplexity(model, tokenizer, DatasetTexts(["the zebra"])).unknown == pytest.approx(1 / 3)
+    assert perplexity(model, DatasetTexts(["the zebra"]), tokenizer=tokenizer).unknown == pytest.approx(1 / 3)
 
 
 @torch.no_grad()
@@ -88,7 +88,9 @@ def test_stateful_perplexity_is_that_of_each_row_sentence_after_sentence(model, 
         min(rows, key=lambda row: sum(len(own.split()) + 1 for own in row)).append(text)
     forward, backward, count = carried_by_hand(model, tokenizer, rows)
     how = {} if batch_size is None else {"batch_size": batch_size}
-    result = perplexity(model, tokenizer, DatasetTexts(texts), stateful=True, words_per_batch=words_per_batch, **how)
+    result = perplexity(
+        model, DatasetTexts(texts), tokenizer=tokenizer, stateful=True, words_per_batch=words_per_batch, **how
+    )
     assert (result.words, result.sentences) == (count, len(texts))
     assert result.forward == pytest.approx(forward, rel=1e-4)
     assert result.backward == pytest.approx(backward, rel=1e-4)
@@ -98,25 +100,25 @@ def test_rows_are_as_many_as_the_text_fills(model, tokenizer, monkeypatch):
     """By default a row for so many words, so that most sentences go on from another one."""
     texts = DatasetTexts(TEXTS * 20)
     words = sum(len(text.split()) + 1 for text in TEXTS * 20)
-    found = perplexity(model, tokenizer, texts, stateful=True)
+    found = perplexity(model, texts, tokenizer=tokenizer, stateful=True)
     assert (found.words, found.sentences) == (words, 100)
-    assert found == perplexity(model, tokenizer, texts, stateful=True, batch_size=1)
+    assert found == perplexity(model, texts, tokenizer=tokenizer, stateful=True, batch_size=1)
     monkeypatch.setattr(perplexity_module, "SENTENCES_PER_ROW", 20)
     for words_of_a_row, rows in ((words // 3, 3), (words // 50, 5)):
         monkeypatch.setattr(perplexity_module, "WORDS_PER_ROW", words_of_a_row)
-        given = perplexity(model, tokenizer, texts, stateful=True, batch_size=rows)
-        assert perplexity(model, tokenizer, texts, stateful=True) == given
+        given = perplexity(model, texts, tokenizer=tokenizer, stateful=True, batch_size=rows)
+        assert perplexity(model, texts, tokenizer=tokenizer, stateful=True) == given
 
 
 @pytest.mark.parametrize("stateful", [False, True])
 def test_no_text_is_an_error(model, tokenizer, stateful):
     with pytest.raises(ValueError, match="texts"):
-        perplexity(model, tokenizer, DatasetTexts([]), stateful=stateful)
+        perplexity(model, DatasetTexts([]), tokenizer=tokenizer, stateful=stateful)
 
 
 def test_more_rows_than_sentences_change_no_number(model, tokenizer):
-    expected = perplexity(model, tokenizer, DatasetTexts(TEXTS))
-    result = perplexity(model, tokenizer, DatasetTexts(TEXTS), stateful=True, batch_size=9)
+    expected = perplexity(model, DatasetTexts(TEXTS), tokenizer=tokenizer)
+    result = perplexity(model, DatasetTexts(TEXTS), tokenizer=tokenizer, stateful=True, batch_size=9)
     assert (result.words, result.sentences) == (expected.words, expected.sentences)
     assert result.mean == pytest.approx(expected.mean, rel=1e-5)
 

@@ -32,7 +32,7 @@ def test_a_new_model_with_the_vocabulary_counted(trained, files):
     assert tokenizer.vocabulary[:5] == ["<S>", "</S>", "<UNK>", "the", "a"]
     assert model.config.vocab_size == len(tokenizer.vocabulary)
     assert model.config.hidden_dropout == 0.1
-    result = perplexity(model, tokenizer, files["held_out"], pretokenized=True)
+    result = perplexity(model, files["held_out"], tokenizer=tokenizer, pretokenized=True)
     assert result.mean == pytest.approx(trained.after.mean, rel=1e-5)
 
 
@@ -202,7 +202,7 @@ def test_perplexity_command(general, files, capsys):
     tokenizer, model = ElmoTokenizer.from_pretrained(general), ElmoForPreTraining.from_pretrained(general)
     for options, how in (([], {}), (["--stateful", "--batch-size", "5"], {"stateful": True, "batch_size": 5})):
         assert main([*command, *options]) == 0
-        result = perplexity(model, tokenizer, files["general"], pretokenized=True, **how)
+        result = perplexity(model, files["general"], tokenizer=tokenizer, pretokenized=True, **how)
         assert f"forward {result.forward:.2f}, backward {result.backward:.2f}" in capsys.readouterr().out
 
 

@@ -158,7 +158,7 @@ def test_each_sentence_is_read_by_one_process_once_a_pass(trained):
             assert sorted(text for number, text in one["read"] if number == epoch) == part
     # The held-out sentences are shared out, too, and all know the perplexity of all.
     model, tokenizer = (kind.from_pretrained(folder / "out") for kind in (ElmoForPreTraining, ElmoTokenizer))
-    expected = perplexity(model, tokenizer, folder / "held_out.txt", pretokenized=True)
+    expected = perplexity(model, folder / "held_out.txt", tokenizer=tokenizer, pretokenized=True)
     assert found[0]["after"] == found[-1]["after"]
     assert (found[0]["after"]["words"], found[0]["after"]["sentences"]) == (expected.words, 7)
     assert found[0]["after"]["mean"] == pytest.approx(expected.mean, rel=1e-5)

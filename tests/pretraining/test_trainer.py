@@ -165,7 +165,7 @@ def test_padded_texts_begin_with_no_state(tokenizer, tmp_path, monkeypatch):
 def test_reset_state_begins_sentences_from_zero_or_from_the_settled_start(tokenizer, tmp_path, monkeypatch, settled):
     trainer = make_trainer(tokenizer, tmp_path / "out", reset_state=True, max_steps=9, learning_rate=1e-9)
     if settled:
-        settle(trainer.model, tokenizer, ["The cat sat ."])
+        settle(trainer.model, ["The cat sat ."], tokenizer=tokenizer)
     starts = [part.detach().clone() for part in trainer.model.elmo.bilm.initial_state(1, trainer.model.lm_head.weight)]
     reset = 0
     for (_, _, before), (characters, given, _) in pairwise(states_seen(trainer, monkeypatch)):
@@ -241,7 +241,7 @@ def test_the_wrong_process_is_refused(tokenizer, tmp_path):
 def test_evaluation_is_the_perplexity_of_sentences(tokenizer, tmp_path):
     trainer = make_trainer(tokenizer, tmp_path / "out")
     metrics = trainer.evaluate()
-    expected = perplexity(trainer.model, tokenizer, DatasetTexts(TEXTS[:3]))
+    expected = perplexity(trainer.model, DatasetTexts(TEXTS[:3]), tokenizer=tokenizer)
     assert metrics["eval_perplexity"] == pytest.approx(expected.mean, rel=1e-5)
     assert metrics["eval_forward_perplexity"] == pytest.approx(expected.forward, rel=1e-5)
     assert metrics["eval_backward_perplexity"] == pytest.approx(expected.backward, rel=1e-5)

@@ -17,6 +17,7 @@ from hf_elmo import (
     coreference_metrics,
     encode_document,
     gap_scores,
+    read_conll2012,
     resolve,
     score_clusters,
     store_layers,
@@ -44,6 +45,27 @@ def test_a_document_is_its_sentences_one_after_another(tokenizer: ElmoTokenizer)
     text = encode_document(tokenizer, "Ann saw a dog\n \nShe ran\n", speakers=["Eve", "Bo", None, "Eve"])
     assert text["input_ids"] == row["input_ids"]
     assert text["speaker_ids"] == [1] * 6 + [0] * 4
+
+
+def test_files_of_conll_2012(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
+    def line(word: str, speaker: str, column: str) -> str:
+        return f"bc/a 0 0 {word} NN * - - - {speaker} * * {column}"
+
+    lines = ["#begin document (bc/a); part 002", line("Ann", "Ann_S", "(0|(1"), line("saw", "Ann_S", "1)")]
+    lines += [line("him", "Ann_S", "(7)|0)"), "", line("He", "-", "(7)"), line("ran", "-", "-"), "", "#end document"]
+    lines += ["#begin document (b)", line("It", "-", "-"), "", "#end document"]
+    (tmp_path / "a.gold_conll").write_text("\n".join(lines))
+    first, second = read_conll2012(tmp_path / "a.gold_conll")
+    assert first == {
+        "document": "bc/a",
+        "part": 2,
+        "sentences": [["Ann", "saw", "him"], ["He", "ran"]],
+        "speakers": ["Ann_S", None],
+        "clusters": [[[0, 1]], [[2, 2], [3, 3]], [[0, 2]]],
+    }
+    assert (second["document"], second["clusters"]) == ("b", [])
+    row = encode_document(tokenizer, first["sentences"], first["clusters"], first["speakers"])
+    assert row["labels"] == [[0, 1, 0], [2, 2, 1], [3, 3, 1], [0, 2, 2]]
 
 
 def test_documents_that_cannot_be_encoded(tokenizer: ElmoTokenizer) -> None:

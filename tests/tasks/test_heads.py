@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from transformers import DataCollatorWithPadding, Trainer
+from transformers import DataCollatorWithPadding, EvalPrediction, Trainer
 
 from hf_elmo import (
     ElmoConfig,
     ElmoForSequenceClassification,
     ElmoModel,
     ElmoTokenizer,
+    classification_metrics,
     layer_weights,
     learning_rates,
     plot_layer_weights,
@@ -86,6 +88,20 @@ def test_gradients_are_clipped_together(arguments, tokenizer: ElmoTokenizer) -> 
     torch.testing.assert_close(step.item(), 0.5 * 0.01, rtol=1e-2, atol=0)  # rate times the norm
 
 
+@pytest.mark.parametrize(
+    ("logits", "labels", "accuracy", "macro_f1"),
+    [
+        ([[2, 1, 0], [0, 1, 0], [0, 3, 1], [0, 0, 1]], [0, 1, 2, 2], 3 / 4, (1 + 2 / 3 + 2 / 3) / 3),
+        ([[1], [-1], [1], [-2]], [1, 0, 0, 0], 3 / 4, (2 / 3 + 4 / 5) / 2),
+        ([[1, -1], [1, 1], [-1, 1]], [[1, 0], [0, 1], [0, 1]], 2 / 3, (2 / 3 + 1) / 2),
+    ],
+    ids=["one of three", "a sigmoid", "several at once"],
+)
+def test_metrics_of_classes(logits: list, labels: list, accuracy: float, macro_f1: float) -> None:
+    found = classification_metrics()(EvalPrediction(np.array(logits, np.float32), np.array(labels)))
+    assert found == pytest.approx({"accuracy": accuracy, "macro_f1": macro_f1})
+
+
 def test_bars_are_the_layer_weights(tmp_path: Path) -> None:
     model = make()
     model.elmo.scalar_mix.scalars.data[0, 1], model.output_mix.gamma.data[0] = 1.0, 2.5
@@ -100,6 +116,7 @@ def test_bars_are_the_layer_weights(tmp_path: Path) -> None:
         "output (gamma 2.50)",
     ]
     assert (tmp_path / "weights.png").read_bytes()[:4] == b"\x89PNG"
+    assert not any(axes.get_legend().get_window_extent().overlaps(part.get_window_extent()) for part in axes.patches)
 
 
 def test_layer_weights_of_several_mixes_of_fixed_ones_and_of_adapters() -> None:

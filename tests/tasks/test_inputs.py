@@ -8,7 +8,8 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from transformers import Trainer
+from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding, Trainer
+from transformers.utils import logging
 
 from hf_elmo import (
     ElmoConfig,
@@ -17,6 +18,7 @@ from hf_elmo import (
     ElmoTokenizer,
     LayersCollator,
     TaggingCollator,
+    add_word_vectors,
     count_words,
     read_word_vectors,
     store_layers,
@@ -198,6 +200,28 @@ def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
     model.elmo.bilm.forward_layers[1].bias.requires_grad_(True)
     with pytest.raises(ValueError, match="trained"):
         store_layers(model, rows)
+    with pytest.raises(TypeError, match="dataset"):
+        store_layers(model, list(rows))
+
+
+def test_parts_of_a_data_set_and_data_in_memory(tmp_path: Path, tokenizer: ElmoTokenizer, head: str, caplog) -> None:
+    model, rows = make(head), data(tokenizer, head)
+    parts = store_layers(model, datasets.DatasetDict(train=rows, test=rows.select([0, 2])), folder=tmp_path)
+    assert {name: part["length"][:].tolist() for name, part in parts.items()} == {
+        "train": [len(row["input_ids"]) for row in rows],
+        "test": [7, 4],
+    }
+    assert "folder" not in caplog.text
+    logging.warning_once.cache_clear()
+    store_layers(model, rows)
+    assert "folder" in caplog.text
+
+
+@pytest.mark.parametrize("head", ["classifier", "tagger"])
+@pytest.mark.parametrize("collator", [DataCollatorForTokenClassification, DataCollatorWithPadding])
+def test_collators_of_transformers_name_ours(tokenizer: ElmoTokenizer, head: str, collator: type) -> None:
+    with pytest.raises(ValueError, match="TaggingCollator"):
+        collator(tokenizer)(list(store_layers(make(head), data(tokenizer, head))))
 
 
 def test_words_with_an_id_after_their_characters() -> None:
@@ -282,6 +306,26 @@ def test_glove(shared: Path) -> None:
     words, vectors = read_word_vectors(shared / "data" / "glove" / "glove.6B.50d.5k.txt.gz", words=["The", "bank"])
     assert sorted(words) == ["bank", "the"]
     assert vectors.shape == (2, 50)
+
+
+def test_word_vectors_in_one_call(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
+    (tmp_path / "vectors.txt").write_bytes(FILES["glove.txt"])
+    model = make("classifier").half()
+    for source in (model, tmp_path / "saved"):
+        found = add_word_vectors(source, tokenizer, tmp_path / "vectors.txt", ["The rain"], freeze_word_vectors=True)
+        assert tokenizer.words == ["the"]
+        assert found.dtype == torch.float16
+        np.testing.assert_array_equal(found.word_vectors.weight[3].detach().numpy(), VECTORS[0].astype(np.float16))
+        assert not found.word_vectors.weight.requires_grad
+        assert torch.equal(found.elmo.bilm.forward_layers[0].bias, model.elmo.bilm.forward_layers[0].bias)
+        assert found(**tokenizer("The rain", return_tensors="pt")).logits.shape == (1, 3)
+        found.save_pretrained(tmp_path / "saved")
+        tokenizer.save_pretrained(tmp_path / "saved")
+    alone = add_word_vectors(model, tokenizer, tmp_path / "vectors.txt", use_elmo=False)
+    assert tokenizer.words == WORDS
+    assert not hasattr(alone, "elmo")
+    with pytest.raises(TypeError, match="model"):
+        add_word_vectors(model.elmo, tokenizer, tmp_path / "vectors.txt")
 
 
 def test_words_of_texts() -> None:

@@ -15,6 +15,7 @@ from hf_elmo import (
     TaggingCollator,
     arguments_of,
     predict,
+    read_conll,
     role_metrics,
     span_metrics,
 )
@@ -74,6 +75,17 @@ def test_the_collator_takes_rows_that_are_padded_already(tokenizer: ElmoTokenize
     encoded["labels"] = tokenizer.align_labels(encoded, list(labels))
     rows = [{name: column[number] for name, column in encoded.items()} for number in range(3)]
     assert TaggingCollator(tokenizer)(rows)["labels"].tolist() == [list(row) for row in encoded["labels"]]
+
+
+def test_files_in_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("-DOCSTART- O\n\nAnna B-x\n1-2 O\n\n\n# O\n")
+    (tmp_path / "b.conllu").write_text("# text = New York it's\n1\tNew York\tB-y\n2-3\tit's\t_\n2\tit\tO\n3\t's\tO\n")
+    assert read_conll(tmp_path / "a.txt").to_dict() == {
+        "words": [["Anna", "1-2"], ["#"]],
+        "tags": [["B-x", "O"], ["O"]],
+    }
+    found = read_conll(tmp_path / "b.conllu", word=1, tag=2).to_dict()
+    assert found == {"words": [["New York", "it", "'s"]], "tags": [["B-y", "O", "O"]]}
 
 
 def test_metrics_of_spans() -> None:
