@@ -27,7 +27,7 @@ _MODULE_OF = {
     "ElmoForTokenClassification": "modeling_tasks_elmo",
     "ElmoModel": "modeling_elmo",
     "ElmoPreTrainedModel": "modeling_elmo",
-    "ElmoTokenClassificationPipeline": "tasks.tagging",
+    "ElmoTokenClassificationPipeline": "modeling_tasks_elmo",
     "Embedder": "embedding.workers",
     "LayersCollator": "tasks.inputs",
     "TaggingCollator": "tasks.tagging",
@@ -106,3 +106,21 @@ AutoModelForPreTraining.register(ElmoConfig, _on_use("ElmoForPreTraining"))
 AutoModelForQuestionAnswering.register(ElmoConfig, _on_use("ElmoForQuestionAnswering"))
 AutoModelForSequenceClassification.register(ElmoConfig, _on_use("ElmoForSequenceClassification"))
 AutoModelForTokenClassification.register(ElmoConfig, _on_use("ElmoForTokenClassification"))
+
+
+def _register_pipelines(_: ElmoConfig) -> dict[str, object]:
+    """
+    `config.custom_pipelines`, which `transformers.pipeline` reads before it looks for the task's class: none that are
+    remote code. The class is registered here, and not at once, because transformers.pipelines takes seconds to import.
+    """
+    from transformers import pipelines
+
+    from .modeling_tasks_elmo import ElmoTokenClassificationPipeline
+
+    pipelines.SUPPORTED_TASKS["token-classification"]["impl"] = ElmoTokenClassificationPipeline
+    if "ELMo" not in (removed := getattr(pipelines, "REMOVED_TASKS", {})).get("question-answering", "ELMo"):
+        removed["question-answering"] += " For ELMo use `hf_elmo.answer(model, question, passage)`."
+    return {}
+
+
+ElmoConfig.custom_pipelines = property(_register_pipelines, lambda *_: None)
