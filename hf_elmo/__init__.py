@@ -11,6 +11,7 @@ from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
 )
+from transformers.utils import is_torch_available
 
 from .configuration_elmo import VERSION, ElmoConfig
 from .tokenization_elmo import ElmoTokenizer
@@ -101,11 +102,12 @@ def _on_use(name: str) -> type:
 
 AutoConfig.register("elmo", ElmoConfig)
 AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer)
-AutoModel.register(ElmoConfig, _on_use("ElmoModel"))
-AutoModelForPreTraining.register(ElmoConfig, _on_use("ElmoForPreTraining"))
-AutoModelForQuestionAnswering.register(ElmoConfig, _on_use("ElmoForQuestionAnswering"))
-AutoModelForSequenceClassification.register(ElmoConfig, _on_use("ElmoForSequenceClassification"))
-AutoModelForTokenClassification.register(ElmoConfig, _on_use("ElmoForTokenClassification"))
+if is_torch_available():  # ONNX Runtime needs the tokenizer only
+    AutoModel.register(ElmoConfig, _on_use("ElmoModel"))
+    AutoModelForPreTraining.register(ElmoConfig, _on_use("ElmoForPreTraining"))
+    AutoModelForQuestionAnswering.register(ElmoConfig, _on_use("ElmoForQuestionAnswering"))
+    AutoModelForSequenceClassification.register(ElmoConfig, _on_use("ElmoForSequenceClassification"))
+    AutoModelForTokenClassification.register(ElmoConfig, _on_use("ElmoForTokenClassification"))
 
 
 def _register_pipelines(_: ElmoConfig) -> dict[str, object]:
