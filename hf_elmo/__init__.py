@@ -29,6 +29,7 @@ _MODULE_OF = {
     "ElmoModel": "modeling_elmo",
     "ElmoPreTrainedModel": "modeling_elmo",
     "ElmoTokenClassificationPipeline": "modeling_tasks_elmo",
+    "ElmoVectorizer": "sklearn",
     "Embedder": "embedding.workers",
     "LayersCollator": "tasks.inputs",
     "TaggingCollator": "tasks.tagging",
