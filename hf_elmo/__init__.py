@@ -11,6 +11,7 @@ from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
 )
+from transformers.utils import is_torch_available
 
 from .configuration_elmo import VERSION, ElmoConfig
 from .tokenization_elmo import ElmoTokenizer
@@ -27,7 +28,8 @@ _MODULE_OF = {
     "ElmoForTokenClassification": "modeling_tasks_elmo",
     "ElmoModel": "modeling_elmo",
     "ElmoPreTrainedModel": "modeling_elmo",
-    "ElmoTokenClassificationPipeline": "tasks.tagging",
+    "ElmoTokenClassificationPipeline": "modeling_tasks_elmo",
+    "ElmoVectorizer": "sklearn",
     "Embedder": "embedding.workers",
     "LayersCollator": "tasks.inputs",
     "TaggingCollator": "tasks.tagging",
@@ -108,8 +110,27 @@ def _on_use(name: str) -> type:
 
 AutoConfig.register("elmo", ElmoConfig)
 AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer)
-AutoModel.register(ElmoConfig, _on_use("ElmoModel"))
-AutoModelForPreTraining.register(ElmoConfig, _on_use("ElmoForPreTraining"))
-AutoModelForQuestionAnswering.register(ElmoConfig, _on_use("ElmoForQuestionAnswering"))
-AutoModelForSequenceClassification.register(ElmoConfig, _on_use("ElmoForSequenceClassification"))
-AutoModelForTokenClassification.register(ElmoConfig, _on_use("ElmoForTokenClassification"))
+if is_torch_available():  # ONNX Runtime needs the tokenizer only
+    AutoModel.register(ElmoConfig, _on_use("ElmoModel"))
+    AutoModelForPreTraining.register(ElmoConfig, _on_use("ElmoForPreTraining"))
+    AutoModelForQuestionAnswering.register(ElmoConfig, _on_use("ElmoForQuestionAnswering"))
+    AutoModelForSequenceClassification.register(ElmoConfig, _on_use("ElmoForSequenceClassification"))
+    AutoModelForTokenClassification.register(ElmoConfig, _on_use("ElmoForTokenClassification"))
+
+
+def _register_pipelines(_: ElmoConfig) -> dict[str, object]:
+    """
+    `config.custom_pipelines`, which `transformers.pipeline` reads before it looks for the task's class: none that are
+    remote code. The class is registered here, and not at once, because transformers.pipelines takes seconds to import.
+    """
+    from transformers import pipelines
+
+    from .modeling_tasks_elmo import ElmoTokenClassificationPipeline
+
+    pipelines.SUPPORTED_TASKS["token-classification"]["impl"] = ElmoTokenClassificationPipeline
+    if "ELMo" not in (removed := getattr(pipelines, "REMOVED_TASKS", {})).get("question-answering", "ELMo"):
+        removed["question-answering"] += " For ELMo use `hf_elmo.answer(model, question, passage)`."
+    return {}
+
+
+ElmoConfig.custom_pipelines = property(_register_pipelines, lambda *_: None)

@@ -20,6 +20,7 @@ from .utils import require_tokenizer
 WEIGHTS = ["model*.safetensors", "model.safetensors.index.json"]
 TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "character_vocab.json", "words.txt", "vocab.txt"]
 OTHERS = ["config.json", "*_elmo.py", "softmax_vocab.txt", "conversion.json", "README.md", "LICENSE*", "*.png", "*.svg"]
+OTHERS += ["modules.json", "sentence_bert_config.json"]
 PATTERNS = WEIGHTS + TOKENIZER + OTHERS  # an optimizer's state, training arguments and other files are left out
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -22,6 +23,13 @@ logger = logging.get_logger(f"transformers.{__name__}")
 INTERFACE = 2  # version of the calls to `hf_elmo.kernels`; kernels of another version are not used
 
 State = tuple[Tensor, Tensor]
+
+# Files by which sentence-transformers takes `pooler_output` for a sentence's vector.
+SENTENCE_TRANSFORMERS = {
+    "modules.json": '[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]',
+    "sentence_bert_config.json": '{"module_output_name": "sentence_embedding", '
+    '"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}}',
+}
 
 
 @cache
@@ -773,12 +781,16 @@ class ElmoPreTrainedModel(PreTrainedModel):
         loading_info.missing_keys |= {key for key, *_ in mixes}
         super()._adjust_missing_and_unexpected_keys(loading_info)
 
-    def save_pretrained(self, *args: object, **kwargs: object) -> None:
+    def save_pretrained(self, save_directory: str | Path, **kwargs: object) -> None:
         """As in transformers, with the source files of hf_elmo's classes, so that the checkpoint loads where hf_elmo is
-        not installed."""
+        not installed, and with the files of sentence-transformers, where it does not have them."""
         # A configuration that was loaded with another class may still name the files of that class.
         self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if self.is_remote_code() else None
-        super().save_pretrained(*args, **kwargs)
+        Path(save_directory).mkdir(parents=True, exist_ok=True)
+        for name, content in SENTENCE_TRANSFORMERS.items():
+            if not (file := Path(save_directory, name)).exists():
+                file.write_text(content + "\n", encoding="utf-8")
+        super().save_pretrained(save_directory, **kwargs)
 
     @classmethod
     def is_remote_code(cls) -> bool:

@@ -6,14 +6,17 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
+from transformers import TokenClassificationPipeline
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import QuestionAnsweringModelOutput, SequenceClassifierOutput
+from transformers.pipelines.token_classification import AggregationStrategy
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import (
@@ -944,6 +947,12 @@ class ElmoForTokenClassification(ElmoTaskModel):
 
     _auto_class = "AutoModelForTokenClassification"
     encoder_types = (None, "bilstm", "alternating")
+    custom_pipelines: ClassVar = {
+        "token-classification": {
+            "impl": "modeling_tasks_elmo.ElmoTokenClassificationPipeline",
+            "pt": ["AutoModelForTokenClassification"],
+        }
+    }
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
@@ -960,6 +969,11 @@ class ElmoForTokenClassification(ElmoTaskModel):
             self.crf = ElmoCRF(config.num_labels, allowed, learned=config.tagging_crf)
         self.loss_function = token_classification_loss
         self.post_init()
+
+    def save_pretrained(self, *args: object, **kwargs: object) -> None:
+        """As in [`ElmoPreTrainedModel`], with the pipeline in config.json (`custom_pipelines`)."""
+        vars(self.config)["custom_pipelines"] = self.custom_pipelines if self.is_remote_code() else {}
+        super().save_pretrained(*args, **kwargs)
 
     @can_return_tuple
     @takes_inputs
@@ -1031,6 +1045,79 @@ def token_classification_loss(
     wide = torch.promote_types(logits.dtype, torch.float32)
     total = nn.functional.cross_entropy(logits[known].to(wide), labels[known], reduction="sum")
     return total / count_labels(labels, num_items_in_batch)
+
+
+class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
+    """transformers' pipeline for [`ElmoForTokenClassification`]: a word is one token, and a CRF decodes the tags.
+
+    ```python
+    >>> tag = pipeline("token-classification", model=folder)
+    >>> tag("Angela Merkel lives in Berlin.", aggregation_strategy="simple")
+    ```"""
+
+    def __new__(cls, *args: Any, model: Any, **kwargs: Any) -> Any:
+        """transformers' pipeline for another model: where hf_elmo is installed, this class is registered for the
+        task."""
+        if model.config.model_type != "elmo":
+            return TokenClassificationPipeline(*args, model=model, **kwargs)
+        return super().__new__(cls)
+
+    def _forward(self, model_inputs: dict[str, Any]) -> dict[str, Any]:
+        words = (model_inputs["special_tokens_mask"] == 0) & model_inputs["attention_mask"].bool()
+        outputs = super()._forward(model_inputs)
+        crf, outputs["tags"] = getattr(self.model, "crf", None), outputs["logits"].argmax(2)
+        if crf is not None:
+            scores, inside = compact(outputs["logits"].to(words.device), words)
+            probabilities = crf(scores, inside, marginals=True)[inside]
+            # The pipeline applies softmax, which gives back the probabilities.
+            outputs["logits"] = expand(probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log(), words)
+            outputs["tags"] = expand(crf(scores, inside)[inside], words)
+        return outputs
+
+    def postprocess(self, all_outputs: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """As in transformers, with the tags of `_forward`: the most probable label of a word may not be in the best
+        sequence."""
+        for outputs in all_outputs:  # gather_pre_entities gets word_ids unchanged
+            tags = outputs["tags"][0].tolist()
+            outputs["word_ids"] = list(zip(outputs["word_ids"] or [None] * len(tags), tags, strict=True))
+        return super().postprocess(all_outputs, *args, **kwargs)
+
+    def gather_pre_entities(
+        self,
+        sentence: str,
+        input_ids: np.ndarray,
+        scores: np.ndarray,
+        offset_mapping: list[tuple[int, int]] | None,
+        special_tokens_mask: np.ndarray,
+        aggregation_strategy: Any,
+        word_ids: list[tuple[int | None, int]],
+        word_to_chars_map: list[tuple[int, int]] | None = None,
+        **kwargs: Any,
+    ) -> list[dict[str, Any]]:
+        """A dictionary for each word, with its tag, its scores and its place in the text."""
+        entities = []
+        for index in np.flatnonzero(np.asarray(special_tokens_mask) == 0).tolist():
+            start, end = (None, None) if offset_mapping is None else (int(place) for place in offset_mapping[index])
+            if start is not None and word_to_chars_map is not None:
+                word_start = word_to_chars_map[word_ids[index][0]][0]
+                start, end = start + word_start, end + word_start
+            word = self.tokenizer.convert_ids_to_tokens(np.asarray(input_ids[index]))
+            entity = {"word": word, "scores": scores[index], "tag": word_ids[index][1], "start": start, "end": end}
+            entities.append({**entity, "index": index, "is_subword": False})
+        return entities
+
+    def aggregate(self, pre_entities: list[dict[str, Any]], aggregation_strategy: Any) -> list[dict[str, Any]]:
+        """The words with their tags and the probabilities of these. All strategies but `"none"` group words into spans
+        in the same way, as no word has subwords."""
+        entities = [
+            {
+                "entity": self.model.config.id2label[one["tag"]],
+                "score": one["scores"][one["tag"]],
+                **{key: one[key] for key in ("index", "word", "start", "end")},
+            }
+            for one in pre_entities
+        ]
+        return entities if aggregation_strategy == AggregationStrategy.NONE else self.group_entities(entities)
 
 
 class ElmoTrilinear(nn.Module):
@@ -1249,6 +1336,7 @@ __all__ = [
     "ElmoLocalInference",
     "ElmoMaxout",
     "ElmoTaskModel",
+    "ElmoTokenClassificationPipeline",
     "ElmoTokenClassifierOutput",
     "TaskFeatures",
     "allowed_transitions",

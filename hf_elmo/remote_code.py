@@ -62,7 +62,12 @@ def add_remote_code(folder: str | Path, *class_names: str) -> None:
         if not names or not set(names) <= set(FILES):
             raise ValueError(f"{file} names {names or 'no class'}, but hf_elmo has {', '.join(FILES)}.")
         sources = {source for name in names for source in FILES[name]}
-        _write(folder, file, sources, config | {"auto_map": auto_map(*names), "hf_elmo_version": VERSION})
+        added = {"auto_map": auto_map(*names), "hf_elmo_version": VERSION}
+        if "ElmoForTokenClassification" in names:
+            from .modeling_tasks_elmo import ElmoForTokenClassification  # slow to import
+
+            added["custom_pipelines"] = ElmoForTokenClassification.custom_pipelines
+        _write(folder, file, sources, config | added)
     if (file := folder / "tokenizer_config.json").is_file():
         config = json.loads(file.read_text(encoding="utf-8"))
         both = [AUTO_CLASSES["AutoTokenizer"], None]  # as transformers writes it: the class, and a faster one

@@ -6,12 +6,12 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BatchEncoding, TokenizersBackend
 from transformers.utils import PaddingStrategy, to_py_obj
@@ -300,11 +300,10 @@ def _arrange(columns: dict[str, np.ndarray], lengths: list[int], length: int | N
 
 
 def _convert(rows: Any, return_tensors: str | None) -> Any:
-    """An array, or a list of those of texts that are not padded, as lists where no tensors are wanted; else as
-    `BatchEncoding` takes it. It would copy the array of a PyTorch tensor, so that one is made here."""
-    if return_tensors is None:
-        return rows.tolist() if isinstance(rows, np.ndarray) else [text.tolist() for text in rows]
-    return torch.from_numpy(rows) if return_tensors == "pt" and isinstance(rows, np.ndarray) else rows
+    """Lists, where no tensors are wanted; an array as a PyTorch tensor, for which `BatchEncoding` would copy it."""
+    if return_tensors == "pt" and isinstance(rows, np.ndarray):
+        return import_module("torch").from_numpy(rows)  # an import statement would make remote code require torch
+    return rows if return_tensors else [text.tolist() for text in rows]
 
 
 def _is_one_text(column: Any, axes: int) -> bool:
@@ -615,11 +614,8 @@ class ElmoTokenizer(TokenizersBackend):
         return BatchEncoding(data, encoded.encodings, tensor_type=return_tensors)
 
     def _empty_batch(self, return_tensors: str | None) -> BatchEncoding:
-        if return_tensors is None:
-            return BatchEncoding({"input_ids": [], "attention_mask": []})
-        shape = 0, 0, self.row_length
-        data = {"input_ids": np.zeros(shape, np.int64), "attention_mask": np.zeros(shape[:2], np.int64)}
-        return BatchEncoding(data, tensor_type=return_tensors)
+        data = {"input_ids": np.zeros((0, 0, self.row_length), np.int64), "attention_mask": np.zeros((0, 0), np.int64)}
+        return BatchEncoding(data if return_tensors else {name: [] for name in data}, tensor_type=return_tensors)
 
     def _encode_batch(
         self, text: Sequence, text_pair: Sequence | None, is_split_into_words: bool, overflowing: bool, **kwargs: Any
@@ -690,11 +686,8 @@ class ElmoTokenizer(TokenizersBackend):
         return rows[0].tolist() if isinstance(tokens, str) else rows.tolist()
 
     def pad(self, encoded_inputs: Any, *args: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchEncoding:
-        """
-        Pads encodings to one length, as every tokenizer of transformers does, with rows of zeros.
-
-        The columns with one row a word are `input_ids` and `word_vector_ids`; at least one of them is needed.
-        """
+        """As in transformers, with rows of zeros. The columns with one row a word are `input_ids` and
+        `word_vector_ids`; at least one of them is needed."""
         if isinstance(encoded_inputs, (list, tuple)):
             encoded_inputs = {key: [example[key] for example in encoded_inputs] for key in encoded_inputs[0]}
         if "bilm_layers" in encoded_inputs:

@@ -16,6 +16,7 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, kernels, push, remote_code
 from hf_elmo.conversion import convert
+from hf_elmo.modeling_elmo import SENTENCE_TRANSFORMERS
 
 from . import hub_server
 from .allennlp_files import make_arrays, make_options, write_files
@@ -24,7 +25,7 @@ from .test_remote_code import ALONE, START, TEXTS
 
 REPO = "somebody/elmo-test"
 CODE = {*remote_code.FILES["ElmoModel"], *remote_code.FILES["ElmoTokenizer"]}
-SAVED = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", *CODE}
+SAVED = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", *SENTENCE_TRANSFORMERS, *CODE}
 
 
 @pytest.fixture

@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-from transformers import pipeline
+from sentence_transformers.sentence_transformer.modules import Normalize
+from transformers import BertConfig, BertForTokenClassification, TokenClassificationPipeline, pipeline
 
-from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForSequenceClassification,
+    ElmoModel,
+    ElmoTokenClassificationPipeline,
+    ElmoTokenizer,
+)
 from tests.conftest import SENTENCES, TINY, random_model
 
 NAMES = {0: "ham", 1: "spam", 2: "neither"}
@@ -67,20 +73,28 @@ def test_text_classification(classifier: Path, batch_size: int, paired: bool) ->
         assert found == pytest.approx(dict(zip(NAMES.values(), expected.tolist(), strict=True)), abs=1e-5)
 
 
-def test_a_sentence_transformer_is_built_saved_and_loaded(tmp_path: Path, base: Path) -> None:
-    words = Transformer(str(base))
-    sentences = SentenceTransformer(modules=[words, Pooling(22)], device="cpu")
-    embeddings = sentences.encode(SENTENCES, batch_size=3)
-    assert embeddings.shape == (4, 22)
-    model, tokenizer = load(base, ElmoModel)
-    for sentence, embedding in zip(SENTENCES, embeddings, strict=True):
-        with torch.no_grad():
-            expected = model(**tokenizer(sentence, return_tensors="pt")).last_hidden_state[0].mean(0)
-        np.testing.assert_allclose(embedding, expected, atol=1e-5)
-    sentences.save(str(tmp_path / "sentences"))
-    loaded = SentenceTransformer(str(tmp_path / "sentences"), device="cpu")
-    assert np.array_equal(loaded.encode(SENTENCES, batch_size=3), embeddings)
-    assert loaded.similarity(embeddings, embeddings).shape == (4, 4)
+def test_a_checkpoint_is_a_sentence_transformer(tmp_path: Path, base: Path, classifier: Path) -> None:
+    for folder in (base, classifier):
+        sentences = SentenceTransformer(str(folder), device="cpu")
+        embeddings = sentences.encode(SENTENCES, batch_size=3)
+        model, tokenizer = load(folder, ElmoModel)
+        for sentence, embedding in zip(SENTENCES, embeddings, strict=True):
+            with torch.no_grad():
+                expected = model(**tokenizer(sentence, return_tensors="pt")).pooler_output[0]
+            np.testing.assert_allclose(embedding, expected, atol=1e-6)
+    sentences.append(Normalize())
+    sentences.save(str(tmp_path / "unit"))
+    model.save_pretrained(tmp_path / "unit")  # the modules are those of sentence-transformers
+    lengths = np.linalg.norm(SentenceTransformer(str(tmp_path / "unit"), device="cpu").encode(SENTENCES), axis=1)
+    np.testing.assert_allclose(lengths, 1, atol=1e-6)
+
+
+def test_pipelines_of_other_models_and_other_tasks(tmp_path: Path, base: Path) -> None:
+    config = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    with pytest.raises(KeyError, match=r"hf_elmo\.answer"):
+        pipeline("question-answering", model=str(base))
+    other = ElmoTokenClassificationPipeline(model=BertForTokenClassification(config), tokenizer=ElmoTokenizer())
+    assert type(other) is TokenClassificationPipeline
 
 
 @pytest.mark.parametrize("texts", [SENTENCES[0], SENTENCES], ids=["one", "several"])

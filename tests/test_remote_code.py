@@ -70,7 +70,12 @@ def outputs(auto, source):
     else:  # transformers has no such Auto class
         reference = json.loads(sys.argv[2])[auto]
         model = get_class_from_dynamic_module(reference, source).from_pretrained(source).eval()
-    for part in (tokenizer, model):
+    parts = [tokenizer, model]
+    if auto == "AutoModelForTokenClassification":
+        tag = transformers.pipeline("token-classification", model=source, trust_remote_code=True)
+        assert all(one["word"] in texts_of_test[0].split() for one in tag(texts_of_test[0], ignore_labels=[]))
+        parts.append(tag)
+    for part in parts:
         assert type(part).__module__.startswith("transformers_modules."), type(part).__module__
     pairs = getattr(model, "reads_text_pairs", False)
     texts = [texts_of_test, texts_of_test[::-1]] if pairs else [texts_of_test]

@@ -63,7 +63,7 @@ def embed(
     batch_tokens: Annotated[int | None, option("N", "tokens a batch [16384; on a CPU down to 4096]")] = None,
     window: Annotated[int | None, option("N", "tokens sorted by length together [16 batches]")] = None,
     engine: Annotated[Literal["local", "ray"], typer.Option(help="ray: the workers of a Ray cluster")] = "local",
-    workers: Annotated[int | None, option("N", "of ray, each a GPU or a core [all of the cluster's]")] = None,
+    workers: Annotated[int | None, option("N", "processes [1; of ray one for each GPU or core]")] = None,
     shard_rows: Annotated[int | None, option("N", "of ray, rows of a Parquet file [1024]")] = None,
     input_format: InputFormat = None,
     text_column: TextColumn = None,

@@ -7,12 +7,19 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -66,6 +73,7 @@ def embed(
     overwrite: bool = False,
     restart: bool = False,
     progress: bool | None = None,
+    workers: int = 1,
 ) -> list[np.ndarray] | np.ndarray | EmbeddedCorpus:
     """Embed sentences, or a file of them.
 
@@ -108,6 +116,10 @@ def embed(
         overwrite: replace `output` if it exists.
         restart: discard what an interrupted run of the same `output` left, instead of resuming it.
         progress: show a progress bar; by default on a terminal only.
+        workers: with `output`, processes of this machine, which share PyTorch's threads out and take a window at a
+            time, to the same result; each has the memory of a run of its own, but for the weights, which are shared. If
+            one is killed the run ends, and resumes when it is started again. (They are spawned, so a script needs `if
+            __name__ == "__main__":`.)
 
     Returns:
         With `output`, an [`EmbeddedCorpus`]. Else one array a row, `[words, 2P]`, with all layers `[layers, words,
@@ -133,6 +145,7 @@ def embed(
         TypeError: a row is neither text nor a list of words.
         TimeoutError: another run is writing `output`.
         MemoryError: not even one word fits on the device.
+        BrokenProcessPool: a worker was killed.
     """
     if output is not None:
         output = Path(output)
@@ -146,14 +159,14 @@ def embed(
         job = Job.of(model, tokenizer, **chosen, batch_tokens=batch_tokens, window=window, progress=progress)
         with evaluation_mode(model):
             if output is not None:
-                return _embed_to_file(job, rows, survey, output, overwrite, restart)
+                return _embed_to_file(job, rows, survey, output, overwrite, restart, workers)
             rows = list(rows)
             with job.bar(len(rows)) as bar:
                 return job.embedded(rows, job.encoder(bar)).arrays()
 
 
 def _embed_to_file(
-    job: Job, rows: Iterable[Row], survey: RowSurvey, output: Path, overwrite: bool, restart: bool
+    job: Job, rows: Iterable[Row], survey: RowSurvey, output: Path, overwrite: bool, restart: bool, workers: int
 ) -> EmbeddedCorpus:
     require_writable(output, job.layout, survey.names, survey.rows)
     manifest = {
@@ -170,33 +183,82 @@ def _embed_to_file(
     store = ShardStore(output.with_name(output.name + ".parts"), ".arrow")
     with store.opened(manifest, restart=restart):
         require_free(output, None, overwrite)  # another run may have written it meanwhile
-        if (words := _fill(job, rows, survey, store)) is None:
+        if (words := _fill(job, rows, survey, store, workers)) is None:
             store.remove(store.names())
             raise ValueError("the input changed while it was embedded, so nothing is written; run it again")
         store.become(output, lambda draft: export(store, job.layout, survey.rows, draft))
     return EmbeddedCorpus(output, survey.rows, words, job.layout.size)
 
 
-def _fill(job: Job, rows: Iterable[Row], survey: RowSurvey, store: ShardStore) -> int | None:
+def _fill(job: Job, rows: Iterable[Row], survey: RowSurvey, store: ShardStore, workers: int) -> int | None:
     """Embed the windows whose shards are missing.
 
     Returns:
         the number of words, or `None` if these are not the rows of the survey.
     """
     done, first, words, read = set(store.names()), 0, 0, RowSurvey()
-    with job.bar(survey.rows) as bar:
-        encoder = job.encoder(bar)
+    with job.bar(survey.rows) as bar, _shard_writer(job, store, workers, bar) as write_shard:
         for number, window_rows in enumerate(job.windows(read.count(rows))):
             name = f"{number:06d}"
             if name + store.ending in done:
                 bar.update(len(window_rows))
             else:
-                window = Window(job.layout, window_rows, first, store.path)
-                encoder.encode(window_rows, window)
-                store.write(name, window.table())
+                write_shard(name, window_rows, first)
             first += len(window_rows)
             words += sum(map(len, window_rows))
     return words if read == survey else None
+
+
+@contextmanager
+def _shard_writer(
+    job: Job, store: ShardStore, workers: int, bar: tqdm
+) -> Iterator[Callable[[str, list[list[str]], int], Any]]:
+    """A function that embeds the window of a name, with the number of its first row, and writes its shard: in this
+    process, or in the next of several that is free."""
+    if workers == 1:
+        encoder = job.encoder(bar)
+        yield lambda name, rows, first: _write_shard(job, encoder, store, name, rows, first)
+        return
+    file, threads = Path(store.path, ".job.pt"), max(1, torch.get_num_threads() // workers)
+    torch.save(replace(job, progress=False), file)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _job_of_worker, (file, threads))
+    pending: deque[Future[int]] = deque()
+
+    def write_shard(name: str, rows: list[list[str]], first: int) -> None:
+        if len(pending) == 2 * workers:  # further windows would wait in memory
+            bar.update(pending.popleft().result())
+        pending.append(pool.submit(_write_shard_in_worker, file, threads, store, name, rows, first))
+
+    try:
+        yield write_shard
+        for future in pending:
+            bar.update(future.result())
+    finally:
+        pool.shutdown(cancel_futures=True)
+        file.unlink()
+
+
+def _write_shard(
+    job: Job, encoder: CorpusEncoder, store: ShardStore, name: str, rows: list[list[str]], first: int
+) -> int:
+    window = Window(job.layout, rows, first, store.path)
+    encoder.encode(rows, window)
+    store.write(name, window.table())
+    return len(rows)
+
+
+@cache
+def _job_of_worker(file: Path, threads: int) -> tuple[Job, CorpusEncoder]:
+    """The job that another process has saved. Its weights are mapped into memory, where all workers share them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the process that gives the work
+    Thread(target=lambda: parent_process().join() or os._exit(1), daemon=True).start()  # nor does a worker outlive it
+    torch.set_num_threads(threads)
+    job = torch.load(file, mmap=True, weights_only=False)
+    return job, job.encoder(job.bar(None))
+
+
+def _write_shard_in_worker(file: Path, threads: int, *arguments: Any) -> int:
+    return _write_shard(*_job_of_worker(file, threads), *arguments)
 
 
 def _batch_tokens(model: ElmoModel) -> int:

@@ -1,4 +1,4 @@
-"""Taggers: files, batches, metrics over spans and over semantic roles, and a token-classification pipeline."""
+"""Taggers: files, batches, and metrics over spans and over semantic roles."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from transformers import DataCollatorForTokenClassification, EvalPrediction, TokenClassificationPipeline
-from transformers.pipelines.token_classification import AggregationStrategy
+from transformers import DataCollatorForTokenClassification, EvalPrediction
 
-from ..modeling_elmo import compact, expand
 from ..text import read_columns
 from .inputs import pad_rows
 
@@ -191,69 +189,3 @@ def role_metrics(id2label: Mapping[int, str]) -> Callable[[EvalPrediction], dict
         }
 
     return compute
-
-
-class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
-    """transformers' pipeline for [`ElmoForTokenClassification`]: a word is one token, and a CRF decodes the tags.
-
-    ```python
-    >>> tag = pipeline("token-classification", model=folder, pipeline_class=ElmoTokenClassificationPipeline)
-    >>> tag("Angela Merkel lives in Berlin.", aggregation_strategy="simple")
-    ```"""
-
-    def _forward(self, model_inputs: dict[str, Any]) -> dict[str, Any]:
-        words = (model_inputs["special_tokens_mask"] == 0) & model_inputs["attention_mask"].bool()
-        outputs = super()._forward(model_inputs)
-        crf, outputs["tags"] = getattr(self.model, "crf", None), outputs["logits"].argmax(2)
-        if crf is not None:
-            scores, inside = compact(outputs["logits"].to(words.device), words)
-            probabilities = crf(scores, inside, marginals=True)[inside]
-            # The pipeline applies softmax, which gives back the probabilities.
-            outputs["logits"] = expand(probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log(), words)
-            outputs["tags"] = expand(crf(scores, inside)[inside], words)
-        return outputs
-
-    def postprocess(self, all_outputs: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
-        """As in transformers, with the tags of `_forward`: the most probable label of a word may not be in the best
-        sequence."""
-        for outputs in all_outputs:  # gather_pre_entities gets word_ids unchanged
-            tags = outputs["tags"][0].tolist()
-            outputs["word_ids"] = list(zip(outputs["word_ids"] or [None] * len(tags), tags, strict=True))
-        return super().postprocess(all_outputs, *args, **kwargs)
-
-    def gather_pre_entities(
-        self,
-        sentence: str,
-        input_ids: np.ndarray,
-        scores: np.ndarray,
-        offset_mapping: list[tuple[int, int]] | None,
-        special_tokens_mask: np.ndarray,
-        aggregation_strategy: Any,
-        word_ids: list[tuple[int | None, int]],
-        word_to_chars_map: list[tuple[int, int]] | None = None,
-        **kwargs: Any,
-    ) -> list[dict[str, Any]]:
-        """A dictionary for each word, with its tag, its scores and its place in the text."""
-        entities = []
-        for index in np.flatnonzero(np.asarray(special_tokens_mask) == 0).tolist():
-            start, end = (None, None) if offset_mapping is None else (int(place) for place in offset_mapping[index])
-            if start is not None and word_to_chars_map is not None:
-                word_start = word_to_chars_map[word_ids[index][0]][0]
-                start, end = start + word_start, end + word_start
-            word = self.tokenizer.convert_ids_to_tokens(np.asarray(input_ids[index]))
-            entity = {"word": word, "scores": scores[index], "tag": word_ids[index][1], "start": start, "end": end}
-            entities.append({**entity, "index": index, "is_subword": False})
-        return entities
-
-    def aggregate(self, pre_entities: list[dict[str, Any]], aggregation_strategy: Any) -> list[dict[str, Any]]:
-        """The words with their tags and the probabilities of these. All strategies but `"none"` group words into spans
-        in the same way, as no word has subwords."""
-        entities = [
-            {
-                "entity": self.model.config.id2label[one["tag"]],
-                "score": one["scores"][one["tag"]],
-                **{key: one[key] for key in ("index", "word", "start", "end")},
-            }
-            for one in pre_entities
-        ]
-        return entities if aggregation_strategy == AggregationStrategy.NONE else self.group_entities(entities)

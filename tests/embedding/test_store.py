@@ -1,10 +1,13 @@
 """Runs that stop, are killed or meet: an interrupted run resumes to the same vectors, and another one is refused."""
 
+import multiprocessing
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -128,6 +131,29 @@ def test_runs_killed_at_any_moment_resume_to_the_same_file(tmp_path, model):
     assert exit_code(started(said, run, output)) == 0, said.read_text()
     close(read(output), read(whole))
     assert [path.name for path in output.parent.iterdir()] == [output.name]
+
+
+@pytest.mark.slow
+def test_a_run_of_several_processes_resumes_when_one_is_killed(tmp_path, model):
+    rows = [f"row {number} has words" for number in range(400)]
+    alone, together = tmp_path / "alone.parquet", tmp_path / "together.parquet"
+    embed(model, rows, alone, window=10)
+    parts = tmp_path / "together.parquet.parts"
+
+    def kill() -> None:
+        while not list(parts.glob("*.arrow")):
+            time.sleep(0.01)
+        multiprocessing.active_children()[0].kill()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    with pytest.raises(BrokenProcessPool):
+        embed(model, rows, together, window=10, workers=2)
+    thread.join()
+    assert 0 < len(list(parts.glob("*.arrow"))) < 200
+    assert embed(model, rows, together, window=10, workers=2).rows == 400
+    assert together.read_bytes() == alone.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alone.parquet", "together.parquet"]
 
 
 def test_a_second_run_of_the_same_output_is_refused(tmp_path, model, monkeypatch):

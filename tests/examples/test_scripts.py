@@ -82,17 +82,6 @@ def test_nearest_neighbors(folder: str, tmp_path: Path, capsys: pytest.CaptureFi
     assert "A match in the [bank] ." in out
 
 
-def test_spacy_pipe(spacy: ModuleType, folder: str, capsys: pytest.CaptureFixture) -> None:
-    script = example("spacy_pipe")
-    nlp = spacy.blank("en")
-    nlp.add_pipe("elmo", config={"model": folder})
-    doc = nlp("The bank failed.")
-    (expected,) = hf_elmo.embed(folder, [[token.text for token in doc]], progress=False)
-    np.testing.assert_allclose([token.vector for token in doc], expected, atol=1e-6)
-    script.main(["--model", folder])
-    assert len(capsys.readouterr().out.splitlines()) == 3
-
-
 def test_own_language(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     pytest.importorskip("nltk")
     lines = [f"Der Weg ist lang. Ein lang Ding, Über-Maß {number}!" for number in range(7)]

@@ -136,9 +136,7 @@ def test_trainer_learns_to_tag(tmp_path: Path, arguments, tokenizer: ElmoTokeniz
     after = trainer.evaluate()
     assert after["eval_f1"] > 0.9 > 0.5 > before["eval_f1"]
     trainer.save_model(tmp_path / "saved")
-    tag = pipeline(
-        "token-classification", model=str(tmp_path / "saved"), pipeline_class=ElmoTokenClassificationPipeline
-    )
+    tag = pipeline("token-classification", model=str(tmp_path / "saved"))
     found = tag("abcd ABCD FEDA fade cafe99", aggregation_strategy="simple")
     assert [(one["entity_group"], one["word"]) for one in found] == [("x", "ABCD FEDA"), ("y", "cafe99")]
 

@@ -1,0 +1,55 @@
+"""A transformer of scikit-learn: texts to vectors."""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from .embedding.workers import Embedder
+
+
+class ElmoVectorizer(TransformerMixin, BaseEstimator):
+    """
+    Texts to one vector each, for a pipeline of scikit-learn; nothing is fitted. A process loads a model once.
+
+    Args:
+        model, layers, pooling, dtype, device, batch_tokens, pretokenized: as [`Embedder`] has them; `pooling` is
+            `"mean"` or `"max"`.
+
+    Example:
+
+    ```python
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+
+    >>> classifier = make_pipeline(hf_elmo.ElmoVectorizer(layers=1), LogisticRegression()).fit(texts, labels)
+    ```"""
+
+    def __init__(
+        self,
+        model: str | os.PathLike | None = None,
+        *,
+        layers: str | int = "mix",
+        pooling: str = "mean",
+        dtype: str | None = None,
+        device: str | None = None,
+        batch_tokens: int | None = None,
+        pretokenized: bool = False,
+    ) -> None:
+        self.model, self.layers, self.pooling, self.dtype = model, layers, pooling, dtype
+        self.device, self.batch_tokens, self.pretokenized = device, batch_tokens, pretokenized
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def fit(self, texts: Iterable[str | list[str]], y: Any = None) -> "ElmoVectorizer":
+        """Does nothing."""
+        return self
+
+    def transform(self, texts: Iterable[str | list[str]]) -> np.ndarray:
+        """The vectors `[texts, 2P]` of texts, each a string or a list of words; with `layers="all"` `[texts, layers *
+        2P]`."""
+        vectors = Embedder(**self.get_params()).embed(texts).arrays()
+        return vectors.reshape(len(vectors), -1)

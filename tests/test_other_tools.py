@@ -1,0 +1,77 @@
+"""spaCy, scikit-learn, and ONNX Runtime without PyTorch, as README has them."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import hf_elmo
+from hf_elmo import ElmoConfig, ElmoTokenizer
+
+from .conftest import TINY, random_model
+
+TEXTS = ["The bank failed. It closed.", "", "A river bank"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    random_model(ElmoConfig(**TINY)).save_pretrained(tmp_path / "elmo")
+    ElmoTokenizer().save_pretrained(tmp_path / "elmo")
+    return tmp_path / "elmo"
+
+
+def test_spacy(spacy: ModuleType, folder: Path, tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    nlp.add_pipe("elmo", config={"model": str(folder)})
+    first, blank, other = nlp.pipe(TEXTS)
+    vectors = np.concatenate(hf_elmo.embed(folder, ["The bank failed.", "It closed."]))
+    np.testing.assert_allclose([token.vector for token in first], vectors, atol=1e-6)
+    np.testing.assert_allclose(first.vector, vectors.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(first[1:3].vector, vectors[1:3].mean(axis=0), atol=1e-6)
+    assert blank.vector.shape == (22,)
+    assert blank.similarity(first) == 0
+    bank, bank_of_river = first[1], other[2]
+    assert bank.similarity(bank) == pytest.approx(1)
+    assert bank.similarity(bank_of_river) < 0.999  # spaCy's own is 1 for equal words
+    nlp.to_disk(tmp_path / "pipeline")
+    (folder / "model.safetensors").unlink()  # it is in the pipeline
+    np.testing.assert_array_equal(spacy.load(tmp_path / "pipeline")(TEXTS[0]).tensor, first.tensor)
+
+
+def test_scikit_learn(folder: Path) -> None:
+    linear, selection, pipeline = map(
+        pytest.importorskip, ("sklearn.linear_model", "sklearn.model_selection", "sklearn.pipeline")
+    )
+    vectorizer = hf_elmo.ElmoVectorizer(str(folder))
+    expected = hf_elmo.embed(folder, TEXTS, pooling="mean")
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(vectorizer)).transform(TEXTS), expected, atol=1e-6)
+    classifier = pipeline.make_pipeline(vectorizer, linear.LogisticRegression())
+    grid = {"elmovectorizer__layers": [0, "all"], "elmovectorizer__pooling": ["mean", "max"]}
+    found = selection.GridSearchCV(classifier, grid, cv=2).fit(["good", "awful", "great", "bad"] * 2, [1, 0, 1, 0] * 2)
+    assert found.best_estimator_[0].get_params()["layers"] in (0, "all")
+    assert set(found.predict(TEXTS)) <= {0, 1}
+
+
+@pytest.mark.slow
+def test_onnx_without_torch(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    from hf_elmo.conversion import export_onnx
+
+    code = f"""
+import sys
+sys.modules["torch"] = None  # as if it were not installed
+import numpy, onnxruntime
+from hf_elmo import ElmoTokenizer
+encoded = ElmoTokenizer.from_pretrained({str(folder)!r})({TEXTS!r}, padding=True, return_tensors="np")
+session = onnxruntime.InferenceSession({str(export_onnx(folder, tmp_path / "elmo.onnx"))!r})
+numpy.save({str(tmp_path / "pooled.npy")!r}, session.run(None, dict(encoded))[1])
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    expected = hf_elmo.embed(folder, TEXTS, pooling="mean")
+    np.testing.assert_allclose(np.load(tmp_path / "pooled.npy"), expected, atol=1e-5)
