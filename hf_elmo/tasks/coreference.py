@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import EvalPrediction
+from transformers import BatchEncoding, EvalPrediction
 
 from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
@@ -99,7 +99,7 @@ class CoreferenceCollator:
 
     tokenizer: ElmoTokenizer
 
-    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
         special = ("labels", "speaker_ids", "genre_ids")
         present = {name for name in special if any(feature.get(name) is not None for feature in features)}
         batch = pad_rows(

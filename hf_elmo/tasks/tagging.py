@@ -6,7 +6,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import DataCollatorForTokenClassification, EvalPrediction, TokenClassificationPipeline
+from transformers import (
+    BatchEncoding,
+    DataCollatorForTokenClassification,
+    EvalPrediction,
+    TokenClassificationPipeline,
+)
 from transformers.pipelines.token_classification import AggregationStrategy
 
 from ..modeling_elmo import compact, expand
@@ -26,7 +31,7 @@ class TaggingCollator(DataCollatorForTokenClassification):
             a label.
     """
 
-    def torch_call(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+    def torch_call(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
         name = "label" if "label" in features[0] else "labels"
         rows = [{key: value for key, value in feature.items() if key != name} for feature in features]
         batch = pad_rows(self.tokenizer, rows, self.padding, self.max_length, self.pad_to_multiple_of)

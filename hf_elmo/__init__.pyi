@@ -1,0 +1,53 @@
+# The public names: static tools read their types here, and hf_elmo/__init__.py where to import each from on first use.
+
+from .analysis.scoring import next_words as next_words
+from .analysis.scoring import previous_words as previous_words
+from .analysis.scoring import score as score
+from .analysis.scoring import substitutes as substitutes
+from .analysis.similarity import layer_similarities as layer_similarities
+from .analysis.similarity import nearest_neighbors as nearest_neighbors
+from .analysis.similarity import word_plane as word_plane
+from .configuration_elmo import ElmoConfig as ElmoConfig
+from .embedding.corpus import embed as embed
+from .embedding.workers import Embedder as Embedder
+from .embedding.workers import embed_on_ray as embed_on_ray
+from .hub import push as push
+from .modeling_coreference_elmo import ElmoForCoreferenceResolution as ElmoForCoreferenceResolution
+from .modeling_elmo import ElmoForPreTraining as ElmoForPreTraining
+from .modeling_elmo import ElmoModel as ElmoModel
+from .modeling_elmo import ElmoPreTrainedModel as ElmoPreTrainedModel
+from .modeling_elmo import neighbor_labels as neighbor_labels
+from .modeling_tasks_elmo import ElmoForQuestionAnswering as ElmoForQuestionAnswering
+from .modeling_tasks_elmo import ElmoForSequenceClassification as ElmoForSequenceClassification
+from .modeling_tasks_elmo import ElmoForTokenClassification as ElmoForTokenClassification
+from .pretraining.perplexity import perplexity as perplexity
+from .pretraining.recipe import pretrain as pretrain
+from .pretraining.vocabulary import Vocabulary as Vocabulary
+from .settled_start import settle as settle
+from .shipped import load_default as load_default
+from .shipped import load_model as load_model
+from .tasks.coreference import CoreferenceCollator as CoreferenceCollator
+from .tasks.coreference import coreference_metrics as coreference_metrics
+from .tasks.coreference import encode_document as encode_document
+from .tasks.coreference import gap_scores as gap_scores
+from .tasks.coreference import resolve as resolve
+from .tasks.coreference import score_clusters as score_clusters
+from .tasks.heads import layer_weights as layer_weights
+from .tasks.heads import learning_rates as learning_rates
+from .tasks.heads import plot_layer_weights as plot_layer_weights
+from .tasks.inputs import LayersCollator as LayersCollator
+from .tasks.inputs import count_words as count_words
+from .tasks.inputs import read_word_vectors as read_word_vectors
+from .tasks.inputs import store_layers as store_layers
+from .tasks.predict import predict as predict
+from .tasks.question_answering import answer as answer
+from .tasks.question_answering import encode_questions as encode_questions
+from .tasks.question_answering import squad_metrics as squad_metrics
+from .tasks.tagging import ElmoTokenClassificationPipeline as ElmoTokenClassificationPipeline
+from .tasks.tagging import TaggingCollator as TaggingCollator
+from .tasks.tagging import arguments_of as arguments_of
+from .tasks.tagging import role_metrics as role_metrics
+from .tasks.tagging import span_metrics as span_metrics
+from .tokenization_elmo import ElmoTokenizer as ElmoTokenizer
+
+__version__: str
