@@ -10,6 +10,8 @@ from source would need CMake or Meson. This hook calls one compiler (zig: clang 
 for each instruction set, and leaves the pure build as it was.
 """
 
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -64,4 +66,20 @@ def compile_kernels(plat_name: str, folder: Path) -> None:
         file.unlink()
 
 
-setup(cmdclass={"bdist_wheel": Wheel})
+def readme(address: str | None) -> str:
+    """README.md; with the address of the repository its links and pictures are absolute, as the package index needs."""
+    text = Path("README.md").read_text(encoding="utf-8")
+    if not address:
+        return text
+    text = re.sub(r"\]\((?=[^)]*\.png\))(?![a-z]+:)", f"]({address}/raw/HEAD/", text)
+    return re.sub(r"\]\((?![a-z]+:|#)", f"]({address}/blob/HEAD/", text)
+
+
+repository = os.environ.get("GITHUB_REPOSITORY")  # in a workflow, so in every release
+address = f"{os.environ['GITHUB_SERVER_URL']}/{repository}" if repository else None
+setup(
+    cmdclass={"bdist_wheel": Wheel},
+    long_description=readme(address),
+    long_description_content_type="text/markdown",
+    project_urls={"Repository": address, "Changelog": f"{address}/blob/HEAD/CHANGELOG.md"} if address else {},
+)

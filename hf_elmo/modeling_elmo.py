@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -388,13 +388,13 @@ def bilstm_layer_padded(
     from torch._higher_order_ops.scan import scan  # a private API: imported for exports only
 
     directions, rows, words, size = inputs.shape
-    weights = _stack(weights, inputs.dtype)
+    stacked = _stack(weights, inputs.dtype)
     gates = torch.baddbmm(
-        weights.bias.unsqueeze(1), inputs.reshape(directions, rows * words, size), weights.weight_ih.mT
+        stacked.bias.unsqueeze(1), inputs.reshape(directions, rows * words, size), stacked.weight_ih.mT
     )
     gates = gates.reshape(directions, rows, words, gates.shape[-1]).permute(2, 0, 1, 3)
     if torch.onnx.is_in_onnx_export() or not torch.is_grad_enabled():  # otherwise the backward scan is exported, too
-        gates, weights = gates.detach(), LstmWeights(*(w if w is None else w.detach() for w in weights))
+        gates, stacked = gates.detach(), LstmWeights(*(w if w is None else w.detach() for w in stacked))
 
     def step(before, now):  # no annotations: strict export cannot read them
         (input_half, is_word), (hidden, cell) = now, before
@@ -514,8 +514,9 @@ class ElmoCharacterEncoder(nn.Module):
         embeddings = [self.embedding] if self.word_embedding is None else [self.embedding, self.word_embedding]
         linear = [layer for highway in self.highways for layer in (highway.carry, highway.transform)]
         linear += [] if self.projection is None else [self.projection]
-        layers = {nn.Embedding: embeddings, nn.Conv1d: self.convolutions, nn.Linear: linear, ElmoHighway: self.highways}
-        plain = all(is_plain(module, kind) for kind, modules in layers.items() for module in modules)
+        kinds = nn.Embedding, nn.Conv1d, nn.Linear, ElmoHighway
+        layers = zip(kinds, (embeddings, self.convolutions, linear, self.highways), strict=True)
+        plain = all(is_plain(module, kind) for kind, modules in layers for module in modules)
         if not plain or nn.modules.module._has_any_global_hook():
             return None
         return CharacterWeights(
@@ -756,7 +757,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         self.set_trainable()
 
     @classmethod
-    def from_pretrained(cls, *args: object, output_loading_info: bool = False, **kwargs: object) -> Any:
+    def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Self:
         """As in transformers. Parameters that are frozen in a new model are frozen after loading, too.
 
         Raises:
@@ -896,6 +897,7 @@ class ElmoModel(ElmoPreTrainedModel):
     ```"""
 
     _auto_class = "AutoModel"
+    __call__: Callable[..., "ElmoModelOutput"]
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)

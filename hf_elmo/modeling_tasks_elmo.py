@@ -491,7 +491,7 @@ def takes_inputs(forward: Callable) -> Callable:
         inputs = ElmoInputs(*args, **{name: kwargs.pop(name) for name in names if name in kwargs})
         return forward(self, inputs, **kwargs)
 
-    wrapper.__signature__ = signature.replace(parameters=[self_parameter, *shared, *of_the_head])
+    wrapper.__signature__ = signature.replace(parameters=[self_parameter, *shared, *of_the_head])  # type: ignore[attr-defined]
     return wrapper
 
 

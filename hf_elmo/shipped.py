@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any, Literal, overload
 
 import torch
 from transformers.utils import cached_file, logging
@@ -28,6 +29,10 @@ def path(name: str = NAME) -> str:
     return str(FOLDER)
 
 
+@overload
+def load_default(language_model: Literal[False] = False) -> tuple[ElmoModel, ElmoTokenizer]: ...
+@overload
+def load_default(language_model: Literal[True]) -> tuple[ElmoForPreTraining, ElmoTokenizer]: ...
 def load_default(language_model: bool = False) -> tuple[ElmoModel | ElmoForPreTraining, ElmoTokenizer]:
     """
     The model elmo-compact-en and its tokenizer, on the CPU and without network; its card is in `FOLDER`.
@@ -41,6 +46,14 @@ def load_default(language_model: bool = False) -> tuple[ElmoModel | ElmoForPreTr
     return load_model(language_model=language_model, device="cpu")
 
 
+@overload
+def load_model(
+    name: Any = None, language_model: Literal[False] = False, **options: Any
+) -> tuple[ElmoModel, ElmoTokenizer]: ...
+@overload
+def load_model(
+    name: Any = None, *, language_model: Literal[True], **options: Any
+) -> tuple[ElmoForPreTraining, ElmoTokenizer]: ...
 def load_model(
     name: str | os.PathLike | None = None,
     language_model: bool = False,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import fsspec
 import pyarrow
@@ -307,7 +307,7 @@ class _Texts:
         self.tokenizer, self.documents = tokenizer, documents
         self._rank, self._world_size = 0, 1
 
-    def part(self, rank: int, world_size: int) -> _Texts:
+    def part(self, rank: int, world_size: int) -> Self:
         """The texts that process `rank` of `world_size` reads: each text is in exactly one part."""
         part = copy.copy(self)
         part._rank, part._world_size = rank, world_size
@@ -429,7 +429,7 @@ class DatasetTexts(_Texts):
         self.dataset, self.column = dataset, column
         self.countable = hasattr(dataset, "__len__")
 
-    def part(self, rank: int, world_size: int) -> DatasetTexts:
+    def part(self, rank: int, world_size: int) -> Self:
         """The texts that process `rank` of `world_size` reads."""
         part = super().part(rank, world_size)
         if hasattr(self.dataset, "column_names"):

@@ -382,6 +382,8 @@ class ElmoTokenizer(TokenizersBackend):
     }
     model_input_names = ["input_ids", "attention_mask"]  # noqa: RUF012
     model = models.Unigram
+    _tokenizer: Tokenizer
+    from_pretrained: Callable[..., "ElmoTokenizer"]  # as in transformers, which says no type
 
     def __init__(
         self,

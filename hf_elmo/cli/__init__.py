@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = app(arguments, prog_name="hf-elmo", standalone_mode=False)
     except Exception as error:
         if isinstance(error, typer.TyperException):
-            error.show()
+            error.show()  # type: ignore[attr-defined]
             raise SystemExit(error.exit_code) from None
         if "--traceback" in arguments:
             raise

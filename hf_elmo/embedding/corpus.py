@@ -20,7 +20,7 @@ from itertools import islice
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -53,6 +53,14 @@ class EmbeddedCorpus:
     hidden_size: int
 
 
+@overload
+def embed(
+    model: Any, inputs: Any, output: None = None, *, pooling: Literal["none"] = "none", **options: Any
+) -> list[np.ndarray]: ...
+@overload
+def embed(model: Any, inputs: Any, output: None = None, *, pooling: str, **options: Any) -> np.ndarray: ...
+@overload
+def embed(model: Any, inputs: Any, output: str | os.PathLike, **options: Any) -> EmbeddedCorpus: ...
 def embed(
     model: ElmoModel | str | os.PathLike | None,
     inputs: str | os.PathLike | Iterable[str | list[str]],
@@ -350,7 +358,8 @@ class RowSurvey:
     """The number of rows, the SHA-256 of their contents, and their names if they have any."""
 
     def __init__(self) -> None:
-        self.rows, self.names, self._digest = 0, None, hashlib.sha256()
+        self.rows, self._digest = 0, hashlib.sha256()
+        self.names: list[str] | None = None
 
     @classmethod
     def of(cls, rows: Iterable[Row | Pair]) -> RowSurvey:
@@ -429,7 +438,7 @@ class Job:
             bar.update(rows)
 
         chosen = (self.options[name] for name in ("layers", "pooling", "batch_tokens"))
-        return CorpusEncoder(self.model, self.tokenizer, *chosen, advance)
+        return CorpusEncoder(self.model, self.tokenizer, *chosen, advance=advance)
 
     def bar(self, rows: int | None) -> tqdm:
         """A progress bar; with `progress=None` on a terminal only."""

@@ -89,7 +89,7 @@ class Window:
         if folder is None or size == 0:
             self.values = np.zeros(size, layout.dtype)
         else:
-            with tempfile.TemporaryFile(dir=folder) as file:
+            with tempfile.TemporaryFile(dir=os.fspath(folder)) as file:
                 self.values = np.asarray(np.memmap(file, layout.dtype, "w+", shape=size))
         self.arrays = layout.split(self.values, map(len, words))
 
@@ -125,7 +125,7 @@ class Window:
         columns = [range(self.first, self.first + len(self.words)), self.words, self.arrow()]
         if any(isinstance(words, NamedRow) for words in self.words):
             schema = schema.append(pyarrow.field("id", pyarrow.string()))
-            columns.append([words.name for words in self.words])
+            columns.append([words.name for words in self.words])  # type: ignore[attr-defined]
         arrays = [
             column if isinstance(column, pyarrow.Array) else pyarrow.array(column, kind)
             for column, kind in zip(columns, schema.types, strict=True)

@@ -10,7 +10,7 @@ Of a filter's windows over a word only the largest has a gradient: it goes to th
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -180,7 +180,7 @@ class _Maxima(torch.autograd.Function):
         return None, None, grad_embeddings.sum(0), *grads
 
 
-def _call(function: ctypes._CFuncPtr, work: Work, embedding: Tensor, *pointers: int) -> None:
+def _call(function: Callable[..., int], work: Work, embedding: Tensor, *pointers: int) -> None:
     if function(ctypes.byref(work), embedding.data_ptr(), embedding.shape[1], *pointers, torch.get_num_threads()):
         raise MemoryError("the tables of the character convolutions do not fit into memory")
 

@@ -62,7 +62,7 @@ def _has_exact_products() -> bool:
     try:
         return torch.get_float32_matmul_precision() == "highest"
     except RuntimeError:  # PyTorch's newer settings, one for each library, were used and differ
-        return torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")
+        return torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")  # type: ignore[attr-defined]
 
 
 def _why_not_fused(kind: str | None, call: LstmCall) -> str | None:

@@ -52,7 +52,8 @@ class Perplexity:
         if words == 0:
             raise ValueError("texts has no words to compute a perplexity of.")
         losses = forward / words, backward / words, (forward + backward) / words / 2
-        return cls(*map(_exp, losses), int(words), int(sentences), float(unknown / words))
+        counts = {"words": int(words), "sentences": int(sentences), "unknown": float(unknown / words)}
+        return cls(*map(_exp, losses), **counts)
 
 
 def _exp(loss: float) -> float:

@@ -116,6 +116,8 @@ class ElmoPreTrainer(Trainer):
         ValueError: the dataset was made for another process or another vocabulary, or one process sees several GPUs.
     """
 
+    args: ElmoPreTrainingArguments
+
     def __init__(
         self,
         model: ElmoForPreTraining,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from transformers import EvalPrediction
+from transformers import BatchEncoding, EvalPrediction
 from transformers.utils import logging
 
 from ..configuration_elmo import IGNORE_INDEX
@@ -155,7 +155,7 @@ class CoreferenceCollator:
 
     tokenizer: ElmoTokenizer
 
-    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
         special = ("labels", "speaker_ids", "genre_ids")
         present = {name for name in special if any(feature.get(name) is not None for feature in features)}
         batch = pad_rows(

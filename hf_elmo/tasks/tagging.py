@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from transformers import DataCollatorForTokenClassification, EvalPrediction
+from transformers import BatchEncoding, DataCollatorForTokenClassification, EvalPrediction
 
 from ..text import read_columns
 from .inputs import pad_rows
@@ -32,7 +32,7 @@ class TaggingCollator(DataCollatorForTokenClassification):
             a label.
     """
 
-    def torch_call(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+    def torch_call(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
         name = "label" if "label" in features[0] else "labels"
         rows = [{key: value for key, value in feature.items() if key != name} for feature in features]
         batch = pad_rows(self.tokenizer, rows, self.padding, self.max_length, self.pad_to_multiple_of)

@@ -1,0 +1,35 @@
+"""A user's script, for type checkers alone: `mypy --strict` passes, and says what each name is."""
+
+from pathlib import Path
+from typing import assert_type
+
+import numpy as np
+import torch
+from transformers import BatchEncoding
+
+import hf_elmo
+from hf_elmo import ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
+
+
+def vectors(folder: Path, texts: list[str]) -> torch.Tensor | None:
+    model = ElmoModel.from_pretrained(folder, layer_weights=1)
+    assert_type(model, ElmoModel)
+    tokenizer = ElmoTokenizer.from_pretrained(folder)
+    assert_type(tokenizer, ElmoTokenizer)
+    encoded: BatchEncoding = tokenizer(texts, padding=True, return_tensors="pt")
+    return model(**encoded).last_hidden_state
+
+
+def classifier(folder: Path) -> ElmoForSequenceClassification:
+    return ElmoForSequenceClassification.from_pretrained(folder, num_labels=2)
+
+
+model, tokenizer = hf_elmo.load_default()
+assert_type(model, ElmoModel)
+assert_type(tokenizer, ElmoTokenizer)
+language_model, _ = hf_elmo.load_default(language_model=True)
+assert_type(language_model, ElmoForPreTraining)
+assert_type(hf_elmo.embed(model, ["A river bank."]), list[np.ndarray])
+assert_type(hf_elmo.embed(model, ["A river bank."], pooling="mean"), np.ndarray)
+print(vectors(Path("elmo"), ["A bank."]), classifier(Path("elmo")), hf_elmo.next_words)
+hf_elmo.nothing  # type: ignore[attr-defined]
