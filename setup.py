@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from setuptools import setup
@@ -58,10 +59,15 @@ def compile_kernels(plat_name: str, folder: Path) -> None:
     flags = (KERNELS / "csrc" / "flags").read_text().split()
     flags += ["-mprefer-vector-width=512"] if "x86_64" in target else []
     folder.mkdir(parents=True)
+    compile_ = [sys.executable, "-m", "ziglang", "cc", "-target", target, *flags]
     for name, processor in processors.items():
-        command = [sys.executable, "-m", "ziglang", "cc", "-target", target, f"-mcpu={processor}", *flags, "-s"]
-        sources = map(str, sorted((KERNELS / "csrc").glob("*.c")))
-        subprocess.run([*command, *sources, "-o", str(folder / f"{name}.so")], check=True)
+        with tempfile.TemporaryDirectory() as objects:
+            for source in (KERNELS / "csrc").glob("*.c"):
+                file = Path(objects, f"{source.stem}.o")
+                subprocess.run([*compile_, f"-mcpu={processor}", "-c", source, "-o", file], check=True)
+            # Linked by itself: with -mcpu zig would compile the C runtime of Windows for each processor, in minutes.
+            files = sorted(Path(objects).iterdir())
+            subprocess.run([*compile_, "-s", *files, "-o", folder / f"{name}.so"], check=True)
     for file in folder.glob("*.lib"):  # the linker of Windows writes them, for other linkers
         file.unlink()
 

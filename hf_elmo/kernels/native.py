@@ -205,12 +205,11 @@ def _load() -> _Loaded:
 
 
 def _share_threads(loaded: ctypes.CDLL) -> None:
-    """Let the library use the threads of PyTorch's OpenMP runtime, which PyTorch loads for the whole process."""
-    for path in (*Path(torch.__file__).with_name("lib").glob("libomp.dylib"), *([] if os.name == "nt" else [None])):
-        runtime = ctypes.CDLL(path)
+    """Let the library use the threads of PyTorch's OpenMP runtime, which `libtorch_cpu` depends on."""
+    for path in Path(torch.__file__).with_name("lib").glob("libtorch_cpu.*"):  # on Windows there is none with OPENMP
+        runtime = ctypes.CDLL(str(path))
         if all(hasattr(runtime, name) for name in OPENMP):
             loaded.use_openmp((c_void_p * 4)(*(ctypes.cast(getattr(runtime, name), c_void_p) for name in OPENMP)))
-            return
 
 
 def _from_wheel() -> tuple[Path, str] | None:
