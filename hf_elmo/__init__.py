@@ -17,7 +17,7 @@ from .tokenization_elmo import ElmoTokenizer
 
 __version__ = VERSION
 
-# The stub beside this file names them. Importing a model class costs seconds, so each is imported when it is first used.
+# `__init__.pyi` names them. Importing a model class takes seconds, so each name is imported when it is first used.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
