@@ -692,7 +692,6 @@ class ElmoTokenizer(TokenizersBackend):
     def pad(self, encoded_inputs: Any, *args: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchEncoding:
         """
         Pads encodings to one length, as every tokenizer of transformers does, with rows of zeros.
-
         The columns with one row a word are `input_ids` and `word_vector_ids`; at least one of them is needed.
         """
         if isinstance(encoded_inputs, (list, tuple)):
