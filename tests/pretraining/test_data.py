@@ -2,7 +2,7 @@
 
 import copy
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -53,6 +53,12 @@ def make(kind: type, tokenizer: ElmoTokenizer, **arguments) -> PackedWindows | P
     return kind(DatasetTexts(TEXTS), tokenizer, **{**defaults, **arguments})
 
 
+def one_pass(batches: PackedWindows | PaddedTexts) -> Iterator[dict[str, torch.Tensor]]:
+    """The batches until the text starts over (`sort_batches=1`); an incomplete last one is dropped."""
+    while (batch := batches._next_batch()) and not batches._epoch:
+        yield batch
+
+
 KINDS = pytest.mark.parametrize("kind", [PackedWindows, PaddedTexts], ids=["windows", "padded"])
 
 
@@ -61,7 +67,7 @@ KINDS = pytest.mark.parametrize("kind", [PackedWindows, PaddedTexts], ids=["wind
 
 def test_windows_read_packed_sentences_as_bilm_tf_does(tokenizer):
     windows = make(PackedWindows, tokenizer, shuffle_block=0, batch_size=1, window=6)
-    first, second = itertools.islice(windows.one_pass(), 2)
+    first, second = itertools.islice(one_pass(windows), 2)
     # "the cat sat on the mat" takes 7 steps, one more than the window; then "a dog", 3 steps, and so on.
     assert read_back(tokenizer, first, 0) == [
         ["<S>", "the", "cat", "sat", "on", "the"],
@@ -78,7 +84,7 @@ def test_windows_read_packed_sentences_as_bilm_tf_does(tokenizer):
 
 
 def test_a_row_takes_the_next_sentence_when_it_needs_one(tokenizer):
-    batch = next(make(PackedWindows, tokenizer, shuffle_block=0, batch_size=3, window=4).one_pass())
+    batch = next(one_pass(make(PackedWindows, tokenizer, shuffle_block=0, batch_size=3, window=4)))
     assert [read_back(tokenizer, batch, row)[0] for row in range(3)] == [
         ["<S>", "the", "cat", "sat"],
         ["<S>", "a", "dog", "<S>"],
@@ -88,7 +94,7 @@ def test_a_row_takes_the_next_sentence_when_it_needs_one(tokenizer):
 
 def test_carried_windows_are_packed_windows_to_the_last_word(tokenizer):
     sentences = [text.split() for text in TEXTS]
-    one_by_one = make(PackedWindows, tokenizer, shuffle_block=0, batch_size=3, window=1).one_pass()
+    one_by_one = one_pass(make(PackedWindows, tokenizer, shuffle_block=0, batch_size=3, window=1))
     packed = {key: torch.cat(steps, dim=1) for key, steps in _by_key(one_by_one).items()}
     for window in (1, 4, 100):
         batches = list(carried_windows(WordEncoder(tokenizer), sentences, 3, window))
@@ -122,7 +128,7 @@ def test_length_is_the_epoch_and_iterating_goes_on_into_the_next(tokenizer):
 
 
 def test_padded_rows_start_at_their_text(tokenizer):
-    batch = next(make(PaddedTexts, tokenizer, shuffle_block=0, batch_size=2, sort_batches=1).one_pass())
+    batch = next(one_pass(make(PaddedTexts, tokenizer, shuffle_block=0, batch_size=2, sort_batches=1)))
     # The two texts come sorted by length.
     assert batch["attention_mask"].tolist() == [[1, 1, 1, 0, 0, 0, 0], [1] * 7]
     assert read_back(tokenizer, batch, 0) == [
@@ -137,7 +143,7 @@ def test_padded_rows_start_at_their_text(tokenizer):
 
 def test_a_document_is_read_from_its_end_by_the_backward_language_model(tokenizer):
     document = DatasetTexts([{"text": [["a", "dog"], ["yes"]]}])
-    batch = next(PaddedTexts(document, tokenizer, batch_size=1, sort_batches=1).one_pass())
+    batch = next(one_pass(PaddedTexts(document, tokenizer, batch_size=1, sort_batches=1)))
     assert read_back(tokenizer, batch, 0) == [
         ["<S>", "a", "dog", "<S>", "yes"],
         ["a", "dog", "</S>", "yes", "</S>"],
@@ -148,7 +154,7 @@ def test_a_document_is_read_from_its_end_by_the_backward_language_model(tokenize
 
 def test_long_texts_make_several_rows(tokenizer):
     source = DatasetTexts([TEXTS[2]])  # 13 steps
-    batches = list(PaddedTexts(source, tokenizer, batch_size=1, max_words=5, sort_batches=3).one_pass())
+    batches = list(one_pass(PaddedTexts(source, tokenizer, batch_size=1, max_words=5, sort_batches=1)))
     assert sorted(batch["labels"].shape[1] for batch in batches) == [3, 5, 5]
 
 
@@ -212,9 +218,13 @@ def test_processes_have_equally_many_steps_and_a_short_part_begins_again(tokeniz
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("way", [0, 1], ids=["forward", "backward"])
 def test_every_word_is_predicted_once_in_a_pass(tokenizer, kind, way, world_size):
-    how = {"batch_size": 1, "world_size": world_size, **({"window": 1} if kind is PackedWindows else {})}
+    how = {
+        "batch_size": 1,
+        "world_size": world_size,
+        **({"window": 1} if kind is PackedWindows else {"sort_batches": 1}),
+    }
     parts = [make(kind, tokenizer, rank=rank, **how) for rank in range(world_size)]
-    counted = torch.cat([batch["labels"][..., way].flatten() for data in parts for batch in data.one_pass()])
+    counted = torch.cat([batch["labels"][..., way].flatten() for data in parts for batch in one_pass(data)])
     vocabulary = parts[0].encoder.vocabulary
     ends = slice(1, None) if way == 0 else slice(None, -1)
     expected = torch.cat([torch.from_numpy(vocabulary.sentence_ids(text.split())[ends]) for text in TEXTS])
@@ -223,7 +233,7 @@ def test_every_word_is_predicted_once_in_a_pass(tokenizer, kind, way, world_size
 
 def test_no_text_is_refused(tokenizer):
     with pytest.raises(ValueError, match="no text"):
-        next(PackedWindows(DatasetTexts([]), tokenizer, batch_size=1).one_pass())
+        next(one_pass(PackedWindows(DatasetTexts([]), tokenizer, batch_size=1)))
 
 
 def test_each_block_of_each_pass_has_an_order_of_its_own(tokenizer):
@@ -239,7 +249,7 @@ def test_sentences_without_words_are_no_steps_of_windows(tokenizer):
     with_blanks = DatasetTexts([[[], ["the", "cat"], []], [[]], [["a", "dog"], [], ["yes"]]])
     without = DatasetTexts([[["the", "cat"]], [["a", "dog"], ["yes"]]])
     how = {"batch_size": 1, "window": 2, "shuffle_block": 0}
-    found, expected = (list(PackedWindows(source, tokenizer, **how).one_pass()) for source in (with_blanks, without))
+    found, expected = (list(one_pass(PackedWindows(source, tokenizer, **how))) for source in (with_blanks, without))
     assert same(found, expected)
 
 
