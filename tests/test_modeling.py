@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 from transformers import PreTrainedModel
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from hf_elmo.modeling_elmo import SENTENCE_TRANSFORMERS
 from hf_elmo.remote_code import FILES
 from tests.conftest import SENTENCES, TINY
 from tests.heads import MODELS, NO_DROPOUT, VECTORS, assert_same_outputs, batch_of, make, make_new, tensors_of
@@ -86,8 +87,8 @@ def test_the_keys_of_a_checkpoint(tmp_path: Path, name: str) -> None:
     model = make(name)
     model.save_pretrained(tmp_path)
     assert set(model.state_dict()) == set(load_file(tmp_path / "model.safetensors")) == keys_of(name)
-    code = FILES[type(model).__name__]  # tests/test_remote_code.py runs it
-    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors", *code}
+    others = *FILES[type(model).__name__], *SENTENCE_TRANSFORMERS  # tests/test_remote_code.py runs the code
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors", *others}
 
 
 def test_the_shapes_of_a_checkpoint() -> None:

@@ -25,6 +25,7 @@ from hf_elmo.conversion.convert import recognize
 from hf_elmo.conversion.manylangs import read_manylangs
 from hf_elmo.conversion.published import PUBLISHED
 from hf_elmo.conversion.tensorflow_checkpoints import read_bilm_tf, read_saved_model
+from hf_elmo.modeling_elmo import SENTENCE_TRANSFORMERS
 from hf_elmo.remote_code import FILES
 from hf_elmo_cli import main
 
@@ -69,7 +70,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_the_checkpoint(source: tuple[Path, Path], out: Path) -> None:
     assert convert(*source, out) == out
     files = {"README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
-    files |= {"conversion.json", *FILES["ElmoModel"], *FILES["ElmoTokenizer"]}
+    files |= {"conversion.json", *FILES["ElmoModel"], *FILES["ElmoTokenizer"], *SENTENCE_TRANSFORMERS}
     assert {path.name for path in out.iterdir()} == files
     assert [path.name for path in out.parent.iterdir()] == [out.name]
     model, tokenizer = AutoModel.from_pretrained(out), AutoTokenizer.from_pretrained(out)
