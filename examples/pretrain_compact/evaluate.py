@@ -87,9 +87,7 @@ def play(model: hf_elmo.ElmoModel, tokenizer: ElmoTokenizer, data: Path) -> Meas
     rows = {}
     for number, pair in enumerate(PLAY.items(), start=1):
         question, answer = (next(row for row, own in enumerate(candidates) if part in own) for part in pair)
-        nearest = hf_elmo.nearest_neighbors(
-            model, tokenizer, candidates[question], "play", candidates, top=10 * len(candidates)
-        )
+        nearest = hf_elmo.nearest_neighbors(model, tokenizer, candidates[question], "play", candidates, top=10**4)
         for layer in range(1, len(nearest)):
             ranked = list(dict.fromkeys(neighbor.row for neighbor in nearest[layer]))
             rank = f"{ranked.index(answer) + 1} of {len(ranked)}"
