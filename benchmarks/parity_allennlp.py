@@ -3,7 +3,7 @@
     python benchmarks/parity_allennlp.py --allennlp-python PATH [--sizes tiny small] [--sentences 200]
 
 PATH is the Python of an environment with AllenNLP 2.10.1; `peers/README.md` of the shared folder says how to make one.
-Needs `pip install "hf-elmo[convert]"`. Prints the largest absolute difference of each layer, and ends with status 1 if
+Needs `pip install -e ".[convert]"`. Prints the largest absolute difference of each layer, and ends with status 1 if
 one is over 1e-5.
 """
 

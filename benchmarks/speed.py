@@ -3,7 +3,7 @@
     python benchmarks/speed.py --allennlp-python PATH --simple-elmo-python PATH
 
 PATH is the Python of an environment with that implementation; `peers/README.md` of the shared folder says how to make
-one. A peer without PATH is left out. Needs `pip install "hf-elmo[convert,train,plot,onnx]" onnxruntime`. Writes, after
+one. A peer without PATH is left out. Needs `pip install -e ".[convert,train,plot,onnx]" onnxruntime`. Writes, after
 every section, `results.json` and plots to `--out`, and `README.md` beside that folder. `--only` measures some sections
 and keeps what the results file has of the others; `--only` without names writes the page again. Warns of sections that
 were measured before the kernels or the modeling file changed. `--quick` is a trial of everything on very little text

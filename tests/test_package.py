@@ -171,7 +171,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         for folder in ("conversion", "model_cards")
         for path in (ROOT / folder).glob("*.py")
     }
-    assert sources | {"hf_elmo/py.typed", "hf_elmo/model_cards/template.md"} <= set(names)
+    assert sources | {"hf_elmo/py.typed", "hf_elmo/__init__.pyi", "hf_elmo/model_cards/template.md"} <= set(names)
     info = f"hf_elmo-{hf_elmo.__version__}.dist-info"
     assert {name.split("/")[0] for name in names} == {"hf_elmo", "hf_elmo_cli", info}
     assert wheel.name.endswith("-py3-none-any.whl")
@@ -207,6 +207,15 @@ def test_the_installed_wheel_runs_outside_of_the_checkout(wheel: Path, tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed")
+def test_a_users_script_is_typed(wheel: Path, tmp_path: Path) -> None:
+    scripts, _ = install(wheel, tmp_path / "env")
+    shutil.copy(ROOT / "tests" / "typed_script.py", tmp_path)
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(scripts / "python")]
+    subprocess.run([*command, "typed_script.py"], check=True, cwd=tmp_path)
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("ziglang") is None, reason="ziglang is not installed")
 @pytest.mark.skipif((sys.platform, platform.machine()) != ("linux", "x86_64"), reason="not Linux on x86-64")
 @pytest.mark.skipif("avx2" not in machine.instructions(), reason="no avx2 in /proc/cpuinfo")
@@ -233,8 +242,3 @@ print(native.library()._name, native.describe()["instruction set"], "word-cache"
     assert Path(name).parent == site / "hf_elmo" / "kernels" / "compiled"
     assert instructions == next(sets[flag] for flag in sets if flag in machine.instructions())
     assert ran == "True"
-
-
-def test_the_version_is_the_projects() -> None:
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert f'version = "{hf_elmo.__version__}"' in text

@@ -32,4 +32,4 @@ assert_type(language_model, ElmoForPreTraining)
 assert_type(hf_elmo.embed(model, ["A river bank."]), list[np.ndarray])
 assert_type(hf_elmo.embed(model, ["A river bank."], pooling="mean"), np.ndarray)
 print(vectors(Path("elmo"), ["A bank."]), classifier(Path("elmo")), hf_elmo.next_words)
-hf_elmo.nothing  # type: ignore[attr-defined]
+print(hf_elmo.nothing)  # type: ignore[attr-defined]

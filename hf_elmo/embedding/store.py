@@ -85,6 +85,8 @@ class ShardStore:
                 )
             self._write_manifest(manifest)
             yield
+        if self.is_local and os.path.isdir(self.path) and set(os.listdir(self.path)) <= {LOCK}:
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def names(self) -> list[str]:
         """The names of the files in the folder that do not begin with a dot, in alphabetical order."""
@@ -120,7 +122,7 @@ class ShardStore:
         write(draft)
         os.replace(draft, output)
         self.remove(self.names())
-        shutil.rmtree(self.path)
+        shutil.rmtree(self.path, ignore_errors=True)  # Windows keeps the lock, an open file, until `opened` ends
 
     def _replace(self, name: str, write: Callable[[IO[bytes]], None]) -> None:
         draft = f"{self.path}/.{name}.{uuid.uuid4().hex}"

@@ -65,6 +65,25 @@ def test_resuming_with_something_else_is_refused(tmp_path, model, stop_after, ch
     assert len(read(tmp_path / "out.npz")) == len(ROWS)
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="no /proc, which lists the files in use")
+@pytest.mark.parametrize("ending", [".npz", ".safetensors", ".parquet"])
+def test_no_file_is_removed_while_it_is_open_or_mapped(tmp_path, model, monkeypatch, ending):
+    """Windows refuses that. What is left there until the lock is released is removed after it."""
+    unlink = os.unlink
+
+    def unlink_as_on_windows(path, dir_fd=None):
+        path = Path("" if dir_fd is None else os.readlink(f"/proc/self/fd/{dir_fd}"), path)
+        opened = [os.path.realpath(file) for file in Path("/proc/self/fd").iterdir()]
+        if str(path) in opened or f" {path}\n" in Path("/proc/self/maps").read_text(encoding="utf-8"):
+            raise PermissionError(path)
+        unlink(path)
+
+    for name in ("unlink", "remove"):
+        monkeypatch.setattr(os, name, unlink_as_on_windows)
+    embed(model, text_file(tmp_path / "in.txt", ROWS), tmp_path / f"out{ending}", pooling="mean", window=20)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", f"out{ending}"]
+
+
 def test_another_folder_of_that_name_is_not_touched(tmp_path, model):
     (tmp_path / "out.npz.parts").mkdir()
     (tmp_path / "out.npz.parts" / "thesis.txt").write_text("mine")
