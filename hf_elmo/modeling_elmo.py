@@ -398,7 +398,7 @@ def bilstm_layer_padded(
 
     def step(before, now):  # no annotations: strict export cannot read them
         (input_half, is_word), (hidden, cell) = now, before
-        new_hidden, new_cell = _step(input_half, hidden, cell, weights, cell_clip, proj_clip)
+        new_hidden, new_cell = _step(input_half, hidden, cell, stacked, cell_clip, proj_clip)
         hidden, cell = torch.where(is_word, new_hidden, hidden), torch.where(is_word, new_cell, cell)
         return (hidden, cell), new_hidden * is_word
 
@@ -1029,7 +1029,7 @@ class ElmoModel(ElmoPreTrainedModel):
 
 
 # The number of hidden vectors whose logits are in memory at once: few fit a CPU's cache, a GPU is faster with many.
-ROWS_AT_ONCE, ROWS_AT_ONCE_ON_A_GPU = 256, 16384
+ROWS_AT_ONCE = 256
 WORDS_AT_ONCE = 8192  # the number of words of the vocabulary whose logits are in memory at once
 
 
@@ -1121,7 +1121,7 @@ class _SampledSoftmax(torch.autograd.Function):
         nll, grad_true = torch.empty_like(true_logits), torch.empty_like(true_logits)
         grad_hidden = torch.empty_like(hidden32)
         grad_keys = torch.zeros_like(keys.t(), dtype=torch.float32, memory_format=torch.contiguous_format)
-        at_once = _rows_at_once(hidden) * 4 // keys.element_size()  # the same memory for every type
+        at_once = ROWS_AT_ONCE * 4 // keys.element_size()  # the same memory for every type
         for start in range(0, len(hidden), at_once):
             rows = slice(start, start + at_once)
             logits = torch.mm(queries[rows], keys.t())
@@ -1196,15 +1196,11 @@ def full_softmax_nll(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tens
     with torch.autocast(hidden.device.type, enabled=False):
         log_totals = [
             torch.stack([checkpoint(log_total, rows, *block, use_reentrant=False) for block in blocks]).logsumexp(0)
-            for rows in hidden.split(_rows_at_once(hidden))
+            for rows in hidden.split(ROWS_AT_ONCE)
         ]
         true_weight = nn.functional.embedding(targets, weight)
         true_logits = (hidden.to(dtype).float() * true_weight.to(dtype).float()).sum(1) + bias[targets].float()
     return torch.cat(log_totals) - true_logits
-
-
-def _rows_at_once(hidden: Tensor) -> int:
-    return ROWS_AT_ONCE if hidden.device.type == "cpu" else ROWS_AT_ONCE_ON_A_GPU
 
 
 @dataclass
