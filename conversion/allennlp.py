@@ -78,7 +78,7 @@ def read_rows(rows: Iterable[Row], datasets: Mapping[str, Any], where: str) -> d
         arrays = [_take(left, dataset, where) for dataset in row.datasets]
         tensors.update(zip(row.targets, row.transform.read(*arrays), strict=True))
     if left:
-        raise ValueError(f"{where}: {min(left)!r} ({len(left)} in all) is none of the model's tensors.")
+        raise ValueError(f"{where}: {len(left)} unknown tensors, such as {min(left)!r}.")
     return tensors
 
 

@@ -29,8 +29,8 @@ logger = logging.get_logger(f"transformers.{__name__}")
 
 
 class Names(NamedTuple):
-    """The prefixes of the names of tensors. Those of a convolution, a highway layer and the projection follow that of
-    the token embedder."""
+    """Prefixes of tensor names. Those of convolutions, highway layers and the projection are appended to
+    `token_embedder`."""
 
     token_embedder: str
     convolution: str
@@ -87,8 +87,8 @@ def _copy(name: str, shape: tuple[int, ...], target: str) -> Row:
 
 
 def read_pickle(path: Path) -> dict[str, np.ndarray]:
-    """The tensors by name of a file that `torch.save` wrote. A pickle with anything but tensors is refused, and none of
-    its code runs."""
+    """The tensors, by name, of a file written by `torch.save`. A pickle with other objects is rejected, and its code
+    does not run."""
     state = torch.load(path, map_location="cpu", weights_only=True)
     return {name: (tensor.float() if tensor.is_floating_point() else tensor).numpy() for name, tensor in state.items()}
 
@@ -100,8 +100,8 @@ CHARACTERS = "_token_embedder._char_embedding_weights"
 USE = re.compile(rf"(.*?)_elmo_lstm\.{re.escape(CHARACTERS)}")
 # Of an ELMo, but no weights: the characters of the boundaries, and the vectors of words that it was told to keep.
 DERIVED = re.compile(r"_(beginning|end)_of_sentence_characters$|^_word_embedding\.weight$")
-# The part of a task's configuration that describes an ELMo has one of these types, or one of these keys. The class of
-# an embedder may be given with its package, and since AllenNLP 1.0 its files are by default those of "original".
+# A part of a task's configuration that has one of these types or keys describes an ELMo. An embedder's type may be its
+# class name with the package; since AllenNLP 1.0 an embedder's default files are those of "original".
 EMBEDDERS = ("elmo_token_embedder", "ElmoTokenEmbedder")
 ELMO_TYPES, ELMO_KEYS = (*EMBEDDERS, "elmo", "Elmo"), {"options_file", "num_output_representations"}
 
@@ -112,8 +112,8 @@ def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str)
 
     Args:
         config: the architecture.
-        state: arrays by their names below `_elmo_lstm.`; those that are no weights are left out.
-        where: their source in errors.
+        state: arrays by name, without the prefix `_elmo_lstm.`; non-weights are ignored.
+        where: their source, for errors.
 
     Raises:
         ValueError: as `read_rows`.
@@ -259,7 +259,7 @@ def _layer_norm(parts: list[Part], uses: list[Use]) -> bool:
     settings = {one.prefix: next((values[keys] for keys in _keys_of(one) if keys in values), None) for one in uses}
     if len(set(settings.values())) > 1 or None in settings.values():
         raise ValueError(
-            f"do_layer_norm is not the same for all ELMos of the task: {settings}, None if it is not known. Choose one "
+            f"do_layer_norm differs between the ELMos of the task: {settings} (None: unknown). Choose one "
             "with use (--use NAME), or set one value for all in config.json."
         )
     return settings[uses[0].prefix]

@@ -335,7 +335,7 @@ def _loop(
     cell_clip: float | None,
     proj_clip: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Runs all directions in one loop over the steps; one product before it computes the input half of all gates."""
+    """Runs all directions in one loop over the steps, after one product for the input half of all gates."""
     input_half = torch.baddbmm(weights.bias.unsqueeze(1), inputs, weights.weight_ih.mT)
     outputs, finished = [], []
     for gates in input_half.split(list(batch_sizes), dim=1):
@@ -575,8 +575,7 @@ class ElmoLSTMLayer(nn.Module):
 class ElmoRecurrence(GradientCheckpointingLayer):
     """[`bilstm_layer`] with the clips of a model; gradient checkpointing computes it again in the backward pass.
 
-    The tensors of the state are arguments and outputs by themselves: a reentrant checkpoint gives nested ones no
-    gradient.
+    The state is passed as two separate tensors, because a reentrant checkpoint computes no gradient for nested tensors.
     """
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -1028,8 +1027,7 @@ class ElmoModel(ElmoPreTrainedModel):
             module.train(self.training)
 
 
-# The number of hidden vectors whose logits are in memory at once: few fit a CPU's cache, a GPU is faster with many.
-ROWS_AT_ONCE = 256
+ROWS_AT_ONCE = 256  # the number of hidden vectors whose logits are in memory at once
 WORDS_AT_ONCE = 8192  # the number of words of the vocabulary whose logits are in memory at once
 
 
@@ -1067,7 +1065,7 @@ def sample_words(
 ) -> SampledWords:
     """Draws `num_sampled` different words, fewer than `vocab_size`, as TensorFlow's
     `log_uniform_candidate_sampler(unique=True)`: one after the other; repetitions are discarded but counted."""
-    # The draw at which each word appears first. More words are drawn until enough different ones have appeared.
+    # The index of the first draw of each word. Drawing continues until enough distinct words have appeared.
     first = torch.full((vocab_size,), torch.iinfo(torch.int64).max, device=device)
     draws, drawn = 0, 2 * num_sampled
     while True:

@@ -475,9 +475,9 @@ class ElmoInputs:
 
 
 def takes_inputs(forward: Callable) -> Callable:
-    """Replaces the first argument of `forward(self, inputs, *, labels=None, ...)`, an [`ElmoInputs`], by its fields:
-    callers pass these by position or by name, and `inspect.signature`, by which Trainer chooses the columns of a data
-    set, shows them before the keyword arguments of the head."""
+    """Replaces the [`ElmoInputs`] argument of `forward(self, inputs, *, labels=None, ...)` by its fields. Callers pass
+    the fields by position or by name. `inspect.signature`, which Trainer reads to select data set columns, lists them
+    before the head's keyword arguments."""
     shared = [
         inspect.Parameter(field.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=field.type)
         for field in fields(ElmoInputs)
@@ -752,7 +752,7 @@ def _sum_of_texts(rows: Tensor) -> Tensor:
 
 @torch.compiler.disable  # it reads values
 def _require_texts(text_ids: Tensor, expected: int) -> None:
-    """Raises ValueError for rows of another number of texts: ELMo would read a pair as one text, and the reverse."""
+    """Raises ValueError unless rows hold `expected` texts: ELMo would read a pair as one text, or vice versa."""
     counts = text_ids.amax(1) if text_ids.shape[1] else text_ids.sum(1)
     if (counts > expected).any() or (expected == 2 and (counts < 2).any()):
         raise ValueError(
@@ -1277,7 +1277,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         passage, passage_mask = self.encode(features, in_passage)
         passage = self.self_attention(self.flow(passage, passage_mask, question, question_mask), passage_mask)
         start, end, no_answer = self.span(passage, passage_mask)
-        # The positions of the words of the passage in rows without padding.
+        # The mask of the passage's words, with padding moved to the right.
         unpadded = torch.arange(in_passage.shape[1], device=in_passage.device) < features.mask.sum(1, keepdim=True)
         places = expand(in_passage[features.mask], unpadded)
         start, end = (_place(scores[passage_mask], places, no_answer) for scores in (start, end))

@@ -95,7 +95,7 @@ def load_tokenizer(name: str | os.PathLike) -> ElmoTokenizer:
     place = located(name)
     tokenizer = ElmoTokenizer.from_pretrained(place)
     if cached_file(place, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False) is None:
-        logger.warning(f"{name} has no tokenizer: its texts are split by word_splitting={tokenizer.word_splitting!r}.")
+        logger.warning(f"{name} has no tokenizer: text is split with word_splitting={tokenizer.word_splitting!r}.")
     return tokenizer
 
 
@@ -116,7 +116,7 @@ def loaded(
 
 
 def located(name: str | os.PathLike) -> str:
-    """The folder of the model that ships, for its name, unless a folder has that name; any other name unchanged."""
+    """The packaged model's folder if `name` is its name and no such path exists, else `name` unchanged."""
     name = os.fspath(name)
     return str(FOLDER) if name == NAME and not os.path.lexists(name) else name
 

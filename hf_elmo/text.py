@@ -272,7 +272,7 @@ def pick_column(names: list[str], wanted: str | int | None, where: str, option: 
 
 
 def check_row(value: Any, where: str) -> Row:
-    """A row as `str` or `list[str]`; a null is a blank row. TypeError, which begins with `where`, for anything else."""
+    """A row as `str` or `list[str]`; `None` becomes `""`. Raises TypeError, prefixed with `where`, for other types."""
     if value is None:
         return ""
     if isinstance(value, (str, NamedRow)):
@@ -483,4 +483,4 @@ def require_apart(texts: TextFiles | DatasetTexts, held_out: TextFiles | Dataset
         return
     both = set(map(os.path.realpath, texts.files)) & set(map(os.path.realpath, held_out.files))
     if both or (isinstance(texts, DatasetTexts) and texts.dataset is getattr(held_out, "dataset", None)):
-        raise ValueError(f"{', '.join(sorted(both)) or 'the dataset'} is trained on, so it must not be held_out, too")
+        raise ValueError(f"{', '.join(sorted(both)) or 'the dataset'} is in texts, so it must not be in held_out")

@@ -31,7 +31,7 @@ from .configuration_elmo import (
 
 UNKNOWN_CHARACTER_ID = 1
 NUM_MARKERS = WORD_PADDING_ID - SENTENCE_BEGIN_ID + 1
-# Word ids of models that embed whole words, too; 0 is a padded position, as among characters.
+# Word ids of models with a word embedding; 0 is padding, as in the character ids.
 UNKNOWN_WORD_ID, SENTENCE_END_WORD_ID, FIRST_WORD_ID = 1, SENTENCE_BEGIN_WORD_ID + 1, SENTENCE_BEGIN_WORD_ID + 2
 
 
@@ -162,7 +162,7 @@ class VectorWords:
         self.words = list(words)
         self._ids = {word: number for number, word in enumerate(self.words, FIRST_VECTOR_ID)}
         if broken := next((word for word in self.words if "\n" in word), None):
-            raise ValueError(f"words has {broken!r}, but a word must have no line break.")
+            raise ValueError(f"words has {broken!r}, but words cannot have line breaks.")
 
     @classmethod
     def load(cls, path: str | Path) -> "VectorWords":
@@ -252,7 +252,7 @@ def _encode(backend: Tokenizer, call: Callable[..., Any], *texts: Any) -> Any:
 
 
 def _mark_empty_words(texts: Any) -> Any:
-    """Nested sequences of words with `_EMPTY_WORD` in place of empty ones."""
+    """Replaces empty words in nested sequences by `_EMPTY_WORD`."""
     if texts and isinstance(texts[0], str):
         return [_EMPTY_WORD if word == "" else word for word in texts]
     return type(texts)(map(_mark_empty_words, texts)) if texts else texts

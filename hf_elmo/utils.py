@@ -56,7 +56,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (is_runtime_error and any(sign in str(error).lower() for sign in signs))
 
 
-# What stands in a list of words for `<S>`, `</S>` and a padded position: numbers, which are equal to no word.
+# Stand for `<S>`, `</S>` and padding in a list of words: integers, which are never equal to a word.
 BEGIN, END, PADDING = range(3)
 
 Token = str | int  # a word, `BEGIN`, `END` or `PADDING`

@@ -65,7 +65,7 @@ def lstm_layer_reference(
 
     Args:
         inputs: `[words, input]`, packed.
-        batch_sizes: the number of rows of each step, never rising.
+        batch_sizes: the number of rows of each step, non-increasing.
         state: `h [rows, P]` and `c [rows, C]` before the first step, for the rows of step 0.
         weight_ih, weight_hh, bias, weight_hr: `[4C, input]`, `[4C, P]`, `[4C]`, and `[P, C]` or `None`.
         cell_clip, proj_clip: bounds on the absolute value of `c` and of the projected `h`, or `None`.

@@ -153,7 +153,7 @@ class EmbeddedRows:
         return (values[0] if len(values) == 1 else np.concatenate(values)).reshape(-1, *self.layout.shape(0))
 
     def arrow(self) -> pyarrow.ChunkedArray:
-        """A value for each row, in the memory into which the vectors were computed."""
+        """One Arrow value for each row, without a copy of the vectors."""
         return pyarrow.chunked_array([window.arrow() for window in self.windows], self.layout.arrow_type)
 
 
@@ -303,7 +303,7 @@ class CorpusEncoder:
         return layers.amax(1) if self.pooling == "max" else layers.mean(1)
 
     def _distinct_words(self, words: list[list[str]], spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-        """The distinct words in the `spans` of rows, where position 0 is `<S>`.
+        """The distinct words in each row's span; position 0 of a row is `<S>`.
 
         Returns:
             their character ids `[distinct, characters]`, and the row of each position of the concatenated spans.

@@ -136,7 +136,7 @@ def _candidates(name: str, candidates: Candidates) -> str:
     return f"<div><table><caption>{name}</caption>{''.join(rows)}</table></div>"
 
 
-def picture(plot: Callable[..., Axes], result: LayerSimilarities | WordPlane, **how: Any) -> str:
+def picture(plot: Callable[..., Axes], result: LayerSimilarities | WordPlane, **options: Any) -> str:
     """What `plot` draws, as SVG: large, and for a narrow screen small, where its text could not be read otherwise."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -146,7 +146,7 @@ def picture(plot: Callable[..., Axes], result: LayerSimilarities | WordPlane, **
         warnings.filterwarnings("ignore", message=r"Glyph \d+")  # matplotlib's font lacks it, the reader's may not
         for name, size in (("wide", (8.5, 6)), ("narrow", (3.4, 4.6))):
             file, figure = io.StringIO(), Figure(figsize=size, layout="constrained")
-            plot(result, figure.subplots(), **how)
+            plot(result, figure.subplots(), **options)
             figure.savefig(file, format="svg", metadata={"Date": None}, transparent=True, bbox_inches="tight")
             _, start, rest = file.getvalue().replace(INK, "currentColor").partition("<svg ")
             pictures.append(f'<div class="{name}">{start}role="img" {rest}</div>')

@@ -284,7 +284,7 @@ def _run_steps(
     """Some steps of several directions.
 
     Args:
-        sizes: rows of each step, never rising.
+        sizes: rows of each step, non-increasing.
         gates: for each direction `[words, 4C]`, the input half, bias included.
         hidden, cell: `[directions, rows, P]` and `[directions, rows, C]` float32, contiguous: the state, overwritten by
             the state after each row's last step (the cell before its clip).

@@ -1,7 +1,7 @@
 """LSTM layers on the CPU whose products are oneDNN's on packed weights, with the fastest cell available.
 
-`torch.nn.functional.linear` brings the weight into the library's layout at each call. In a recurrence, where the same
-weight meets one small batch of rows after another, that can take as long as the product.
+`torch.nn.functional.linear` converts the weight to oneDNN's layout at each call. In a recurrence, which multiplies a
+small batch of rows by the same weight at each step, that can take as long as the product.
 
 "packed" computes without gradients. "training" writes the loop over steps and its gradient out, as one autograd
 function a layer and direction: what does not depend on the previous step is one product over all words, after the loop

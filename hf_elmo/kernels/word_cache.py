@@ -83,7 +83,7 @@ def clear() -> None:
 
 
 class WordVectors:
-    """The vectors of words for an encoder's weights as they are now; safe to use from several threads.
+    """A thread-safe cache of word vectors, computed with the current weights of an encoder.
 
     Args:
         weights: of the encoder.

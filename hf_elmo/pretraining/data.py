@@ -386,7 +386,7 @@ def carried_windows(
     The windows of [`PackedWindows`] over sentences, each of which is read once and to its end, with an
     `attention_mask`, as some rows end before others.
 
-    The row that ends first takes the next sentence, whatever the window. `[rows, window]`, the last one shorter.
+    The row that ends first takes the next sentence, for any `window`. Yields `[rows, window]`, the last shorter.
     """
     sentences = iter(sentences)
     streams: list[tuple[list, ...]] = [([], [], [], []) for _ in range(rows)]  # of each row, what is to be read

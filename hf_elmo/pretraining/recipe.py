@@ -128,8 +128,8 @@ def pretrain(
         batch_size: rows of a batch of each process; 128, and 32 with `init`.
         window: words of a row in `"windows"`; 20 by default.
         shuffle_block: number of texts that are shuffled together, in memory; 0 keeps their order.
-        text_column: of Parquet and of datasets, `"text"` by default: a string is a sentence, a list of words, too, and
-            a list of such lists is a document; with the layout `"documents"` a string is one, too, a sentence a line.
+        text_column: of Parquet and of datasets, `"text"` by default: a string or a list of words is a sentence, a list
+            of word lists is a document; with the layout `"documents"` a string is a document, one sentence per line.
         resume: continue from the last whole checkpoint in `output`; without one the training starts from the beginning.
         overwrite: train anew where `output` holds a model or checkpoints: the checkpoints are removed when the training
             begins, the model when it is replaced.
@@ -142,7 +142,7 @@ def pretrain(
         ValueError: an option is wrong, there is too little text, a file of `held_out` is among the `texts`, or a
             stream is given without `max_steps` or, with `init`, without `held_out`.
         FileExistsError: `output` holds a trained model, or checkpoints, and neither `resume` nor `overwrite` is given.
-        FloatingPointError: the training diverged; of it only the checkpoints before are saved.
+        FloatingPointError: the training diverged; only earlier checkpoints are saved.
     """
     if layout not in LAYOUTS:
         raise ValueError(f"layout is {layout!r}, but must be one of {', '.join(LAYOUTS)}.")

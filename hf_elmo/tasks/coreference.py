@@ -73,17 +73,20 @@ def read_conll2012(path: str | os.PathLike) -> Dataset:
     for columns in read_columns(path):
         if columns and columns[0].startswith("#begin"):
             name, part = re.search(r"\((.*)\)(?:; part (\d+))?", " ".join(columns)).groups("0")
-            own = {"document": name, "part": int(part), "sentences": [[]], "speakers": [], "clusters": []}
-            documents.append(own)
+            document = {"document": name, "part": int(part), "sentences": [[]], "speakers": [], "clusters": []}
+            documents.append(document)
         elif not columns:
-            own["sentences"].append([])
+            document["sentences"].append([])
         elif not columns[0].startswith("#end"):
-            if not own["sentences"][-1]:
-                own["speakers"].append(None if columns[9] in ("-", "_") else columns[9])
-            own["sentences"][-1].append(columns[3])
-            own["clusters"].append(columns[-1])
-    for own in documents:
-        own |= {"sentences": list(filter(None, own["sentences"])), "clusters": _clusters(own["clusters"])}
+            if not document["sentences"][-1]:
+                document["speakers"].append(None if columns[9] in ("-", "_") else columns[9])
+            document["sentences"][-1].append(columns[3])
+            document["clusters"].append(columns[-1])
+    for document in documents:
+        document |= {
+            "sentences": list(filter(None, document["sentences"])),
+            "clusters": _clusters(document["clusters"]),
+        }
     return Dataset.from_list(documents)
 
 
@@ -132,7 +135,7 @@ def encode_document(
     kept = [index for index, rows in enumerate(encoded["input_ids"]) if len(rows) > 2]
     row = {name: [x for index in kept for x in columns[index]] for name, columns in encoded.items()}
     if clusters is not None:
-        row["labels"] = [[first, last, index] for index, own in enumerate(clusters) for first, last in own]
+        row["labels"] = [[first, last, index] for index, cluster in enumerate(clusters) for first, last in cluster]
     if speakers is not None:
         of_sentences = [speaker for _, speaker in zip(sentences, speakers, strict=True)]
         ids = {name: index for index, name in enumerate(dict.fromkeys(filter(None, speakers)), start=1)}
@@ -164,8 +167,8 @@ class CoreferenceCollator:
         if "labels" in present:
             mentions = [np.asarray(feature["labels"], dtype=np.int64).reshape(-1, 3) for feature in features]
             batch["labels"] = torch.full((len(mentions), max(map(len, mentions)), 3), IGNORE_INDEX)
-            for row, own in zip(batch["labels"], mentions, strict=True):
-                row[: len(own)] = torch.from_numpy(own)
+            for row, row_mentions in zip(batch["labels"], mentions, strict=True):
+                row[: len(row_mentions)] = torch.from_numpy(row_mentions)
         if "speaker_ids" in present:
             speakers = np.concatenate([np.asarray(feature["speaker_ids"], dtype=np.int64) for feature in features])
             batch["speaker_ids"] = torch.zeros_like(batch["attention_mask"])
@@ -224,7 +227,7 @@ def resolve_one(
     genre: int | None = None,
 ) -> Resolved:
     """The clusters of a document, by a model in evaluation mode; [`resolve`] has the arguments."""
-    words = [word for own in tokenizer.split_into_words(_sentences(document)) for word in own]
+    words = [word for sentence in tokenizer.split_into_words(_sentences(document)) for word in sentence]
     if not words:
         return Resolved([], [], [] if isinstance(document, str) else None)
     row = encode_document(tokenizer, document, None, speakers)
@@ -241,7 +244,7 @@ def resolve_one(
     for line, offsets in zip(lines, encoded["offset_mapping"], strict=True):
         places += [(start_of_line + start, start_of_line + end) for start, end in offsets]
         start_of_line += len(line) + 1
-    characters = [[(places[first][0], places[last][1]) for first, last in own] for own in clusters]
+    characters = [[(places[first][0], places[last][1]) for first, last in cluster] for cluster in clusters]
     return Resolved(words, clusters, characters)
 
 
@@ -267,9 +270,11 @@ def coreference_metrics(singletons: bool = False) -> Callable[[EvalPrediction], 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         clusters, spans, *_ = prediction.predictions
         keys, responses = ([_of_mentions(row) for row in rows] for rows in (prediction.label_ids, clusters))
-        keys = keys if singletons else [[own for own in key if len(own) > 1] for key in keys]
-        kept = [set(map(tuple, own.tolist())) for own in spans]
-        found = [mention in own for key, own in zip(keys, kept, strict=True) for one in key for mention in one]
+        keys = keys if singletons else [[cluster for cluster in key if len(cluster) > 1] for key in keys]
+        kept = [set(map(tuple, row_spans.tolist())) for row_spans in spans]
+        found = [
+            mention in row_spans for key, row_spans in zip(keys, kept, strict=True) for one in key for mention in one
+        ]
         if found and not any(found):
             logger.warning("The resolver keeps none of the mentions in labels: it finds no cluster that is there.")
         return score_clusters(keys, responses) | {"mentions_kept": _ratio(sum(found), len(found))}
@@ -366,9 +371,9 @@ def gap_scores(
         feminine F1 divided by the masculine one.
     """
     counts = {gender: np.zeros(3) for gender in ("masculine", "feminine")}  # correct, predicted and true references
-    for row, own in zip(rows, clusters, strict=True):
+    for row, row_clusters in zip(rows, clusters, strict=True):
         for name in ("A", "B"):
-            predicted, true = _refers(row, name, own), str(row[f"{name}-coref"]).upper() == "TRUE"
+            predicted, true = _refers(row, name, row_clusters), str(row[f"{name}-coref"]).upper() == "TRUE"
             counts[GENDERS[row["Pronoun"].lower()]] += predicted and true, predicted, true
     scores: dict[str, float] = {}
     for gender, (correct, predicted, true) in {"": sum(counts.values()), **counts}.items():
@@ -388,4 +393,4 @@ def _refers(row: Mapping[str, Any], name: str, clusters: Sequence[Sequence[tuple
     def is_name(mention: Sequence[int]) -> bool:
         return (start <= mention[0] and mention[1] <= end) or (mention[0] <= start and mention[1] == end)
 
-    return any(pronoun in map(tuple, own) and any(map(is_name, own)) for own in clusters)
+    return any(pronoun in map(tuple, cluster) and any(map(is_name, cluster)) for cluster in clusters)

@@ -188,7 +188,7 @@ def pad_rows(
     batch = {}
     for name in ("attention_mask", *rows[0]):
         if name == "attention_mask" and name not in rows[0]:
-            values = [np.ones(own, dtype=np.int64) for own in lengths]
+            values = [np.ones(row_length, dtype=np.int64) for row_length in lengths]
         else:
             values = [np.asarray(row[name]) for row in rows]
         if name in PADDING:
@@ -295,7 +295,7 @@ def add_word_vectors(
         model, _ = load_head(model, tokenizer, "cpu")
     if not isinstance(model, ElmoTaskModel):
         raise TypeError(f"model is a {type(model).__name__}, but must have a head: load it by its Auto class.")
-    words = None if texts is None else (word for own in tokenizer.split_into_words(texts) for word in own)
+    words = None if texts is None else (word for text_words in tokenizer.split_into_words(texts) for word in text_words)
     tokenizer.words, vectors = read_word_vectors(path, words)
     sizes = {"word_vectors_vocab_size": len(vectors) + FIRST_VECTOR_ID, "word_vectors_size": vectors.shape[1]}
     config = type(model.config).from_dict({**model.config.to_dict(), **sizes, **fields})

@@ -192,12 +192,12 @@ class _Predictor:
     def _by_length(self, rows: Sequence[Row | Pair]) -> list[dict[str, Any]]:
         texts, seconds = zip(*rows, strict=True) if self.reads_pairs else (rows, None)
         words = self.tokenizer.split_into_words(texts, self.pretokenized)
-        lengths = [len(own) for own in words]
+        lengths = [len(row_words) for row_words in words]
         if self.reads_predicates:
             seconds = [int(index) for index in seconds]
         elif self.reads_pairs:
             seconds = self.tokenizer.split_into_words(seconds, self.pretokenized)
-            lengths = [length + len(own) for length, own in zip(lengths, seconds, strict=True)]
+            lengths = [length + len(pair_words) for length, pair_words in zip(lengths, seconds, strict=True)]
         boundaries = 4 if self.model.reads_text_pairs else 2
         records: list[Any] = [None] * len(rows)
         for batch in batches_of(self.model, [length + boundaries for length in lengths], self.batch_tokens):

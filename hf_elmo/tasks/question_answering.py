@@ -97,7 +97,7 @@ def encode_questions(
     if answers is not None:
         offsets = _word_offsets(tokenizer, passages, pretokenized)
         rows = zip(numbers, answers, passages, strict=True)
-        spans = [_answer_words(number, own, passage, offsets[passage]) for number, own, passage in rows]
+        spans = [_answer_words(number, row_answers, passage, offsets[passage]) for number, row_answers, passage in rows]
         pieces = zip(question_of_row, columns["piece"], strict=True)
         labels = [_positions(spans[question], piece, allow_no_answer) for question, piece in pieces]
         kept = [row for row, (start, _) in enumerate(labels) if start != IGNORE_INDEX or not labeled_only]
@@ -114,7 +114,7 @@ def _word_offsets(tokenizer: ElmoTokenizer, passages: Iterable[str], pretokenize
         offsets = [[match.span() for match in re.finditer(r"\S+", passage)] for passage in distinct]
     else:
         offsets = tokenizer(distinct, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    arrays = (np.array(own, dtype=np.int64).reshape(-1, 2) for own in offsets)
+    arrays = (np.array(word_spans, dtype=np.int64).reshape(-1, 2) for word_spans in offsets)
     return dict(zip(distinct, arrays, strict=True))
 
 

@@ -147,7 +147,7 @@ static void windows_of_block(const void *data, i64 block, i64 thread) {
 }
 
 /* As character_maxima, of embedding [vocabulary][size] and each block's weights [count][size][width] and biases.
-   Returns how many blocks found no memory. */
+   Returns how many blocks lacked memory. */
 i64 character_windows(const struct work *work, const float *embedding, i64 size, const float **weights,
                       const float **biases, float *maxima, uint16_t *windows, int threads) {
   _Atomic i64 failed = 0;
@@ -157,7 +157,7 @@ i64 character_windows(const struct work *work, const float *embedding, i64 size,
   return failed;
 }
 
-/* Add the gradient of a block's maxima to that of its table: only the window of a maximum has one. */
+/* Add the gradient of a block's maxima to the gradient of its table, at the windows of the maxima. */
 INLINE void add_to_table(const struct work *work, i64 block, const float *grads, const uint16_t *windows,
                          lanes *grad_table, i64 width) {
   i64 first = work->firsts[block], count = work->counts[block];

@@ -19,7 +19,7 @@ typedef int64_t i64;
 typedef float f32;
 typedef uint16_t bf16;
 
-/* A vector of the processor: LANES numbers are VECTORS of them. gcc takes wider ones apart into single numbers. */
+/* A SIMD register of VECTOR floats; LANES numbers take VECTORS registers. gcc splits wider types into scalars. */
 #ifdef __AVX512F__
 enum { VECTOR = 16 };
 #elif defined __AVX__
@@ -46,7 +46,7 @@ struct layer {
   void *const *outputs;
   const float *hidden; /* [directions][rows][size] */
   float *cell;         /* [directions][rows][cells] */
-  const i64 *sizes; /* rows of each step, never rising */
+  const i64 *sizes; /* rows of each step, non-increasing */
   char *scratch;
   i64 scratch_bytes, steps, directions, rows, group, input, size, cells;
   float cell_clip, proj_clip;
@@ -58,7 +58,7 @@ struct small_batch {
   const void *const *gates, *const *weight_hh, *const *weight_hr; /* of each direction; gates: input half and bias */
   void *const *outputs;
   float *hidden, *cell, *cell_outputs; /* [directions][rows][...] */
-  const i64 *sizes;                /* rows of each step, never rising */
+  const i64 *sizes;                /* rows of each step, non-increasing */
   i64 steps, directions, rows, cells, size;
   float before_clip, cell_clip, proj_clip; /* on the cell before the first step, on later cells, on the projection */
   int threads;

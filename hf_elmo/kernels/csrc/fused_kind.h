@@ -4,7 +4,7 @@
  * that fused.c sets before it includes this; they are forgotten at the end.
  */
 
-/* Writes LANES numbers of a row where products find them. */
+/* Writes LANES numbers of a row in the operands' layout. */
 INLINE void JOIN(put, KIND)(OPERAND *tiles, i64 depth, i64 row, i64 column, lanes x) {
   OPERAND *place = tiles + (row / ROWS * depth + column / DEPTH * DEPTH) * PARTS * ROWS;
   place += row % ROWS * DEPTH + column % DEPTH;

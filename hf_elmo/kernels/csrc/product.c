@@ -96,8 +96,7 @@ static void one_row(const void *data, i64 row, i64 thread) {
 }
 
 /* x = g * max(transform, 0) + (1 - g) * x, where g = sigmoid(carry); all [rows][columns]. By rows, so that a number's
-   place among the lanes depends on its column alone: what is left of a row over whole vectors may be rounded
-   otherwise. */
+   SIMD lane depends on its column alone: the remainder of a row after the last full vector may round differently. */
 void highway(float *x, const float *carry, const float *transform, i64 rows, i64 columns, int threads) {
   struct highway layer = {x, carry, transform, columns};
   share_evenly(one_row, &layer, rows, threads);

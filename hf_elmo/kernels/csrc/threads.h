@@ -16,7 +16,7 @@ extern __attribute__((visibility("hidden"))) struct openmp {
   void (*barrier)(void); /* waits for the other parts of a task */
 } openmp;
 
-/* Part `thread` of the `threads` parts of a task, and iteration n of a loop, on thread `thread`. */
+/* task: computes part `thread` of `threads`. iteration: step n of a loop, on thread `thread`. */
 typedef void task(const void *data, i64 thread, i64 threads);
 typedef void iteration(const void *data, i64 n, i64 thread);
 
