@@ -16,7 +16,7 @@ from .tokenization_elmo import ElmoTokenizer
 
 __version__ = VERSION
 
-# The stub beside this file has the names. Importing a model class costs seconds: each is imported when it is first used.
+# The stub beside this file has the names. Importing a model class costs seconds: each is imported on its first use.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
