@@ -68,7 +68,7 @@ def find_checkpoint(path: Path) -> Path | None:
         prefix = path.with_name(CHECKPOINT_FILE.sub("", path.name))
         return prefix if prefix.with_name(f"{prefix.name}.index").is_file() else None
     state = path / "checkpoint"
-    latest = re.search(r'^model_checkpoint_path: "(?:.*/)?(.+)"', state.read_text() if state.is_file() else "")
+    latest = state.is_file() and re.search(r'^model_checkpoint_path: "(?:.*/)?(.+)"', state.read_text(encoding="utf-8"))
     if latest and (path / f"{latest[1]}.index").is_file():
         return path / latest[1]
     indices = list(path.glob("*.index"))

@@ -290,9 +290,8 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
             loss = self.regularize(loss, labels, num_items_in_batch)
         if not self.training:
             clusters = _stack([clusters_of(each) for each in mentions])
-        return ElmoCoreferenceOutput(
-            loss, clusters, *map(_stack, zip(*mentions, strict=True)), hidden_states=hidden_states
-        )
+        stacked = map(_stack, zip(*mentions, strict=True))
+        return ElmoCoreferenceOutput(loss, clusters, *stacked, hidden_states=hidden_states)
 
     def bilm_layers(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, special_tokens_mask: Tensor | None = None

@@ -514,9 +514,8 @@ class ElmoCharacterEncoder(nn.Module):
         embeddings = [self.embedding] if self.word_embedding is None else [self.embedding, self.word_embedding]
         linear = [layer for highway in self.highways for layer in (highway.carry, highway.transform)]
         linear += [] if self.projection is None else [self.projection]
-        kinds = nn.Embedding, nn.Conv1d, nn.Linear, ElmoHighway
-        layers = zip(kinds, (embeddings, self.convolutions, linear, self.highways), strict=True)
-        plain = all(is_plain(module, kind) for kind, modules in layers for module in modules)
+        layers = {nn.Embedding: embeddings, nn.Conv1d: self.convolutions, nn.Linear: linear, ElmoHighway: self.highways}
+        plain = all(is_plain(m, kind) for kind, modules in layers.items() for m in modules)  # type: ignore[attr-defined]
         if not plain or nn.modules.module._has_any_global_hook():
             return None
         return CharacterWeights(

@@ -4,6 +4,11 @@ import os
 import signal
 import time
 
+import pytest
+
+if not hasattr(os, "fork"):
+    pytest.skip("no fork on this system", allow_module_level=True)
+
 
 def exit_code(child: int, seconds: float = 60) -> int:
     """How a forked process ended; one that has not ended after so many seconds is killed, and has -9."""

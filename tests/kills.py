@@ -21,10 +21,14 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tqdm import tqdm
 
 from .conftest import TINY
+
+if not hasattr(os, "fork"):
+    pytest.skip("no fork on this system", allow_module_level=True)
 
 FILE_EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink")
 SECONDS = 120  # in which a command must end

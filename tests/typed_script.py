@@ -31,5 +31,5 @@ language_model, _ = hf_elmo.load_default(language_model=True)
 assert_type(language_model, ElmoForPreTraining)
 assert_type(hf_elmo.embed(model, ["A river bank."]), list[np.ndarray])
 assert_type(hf_elmo.embed(model, ["A river bank."], pooling="mean"), np.ndarray)
-print(vectors(Path("elmo"), ["A bank."]), classifier(Path("elmo")), hf_elmo.next_words)
+print(vectors(Path("elmo"), ["A bank."]), classifier(Path("elmo")), hf_elmo.__version__)
 print(hf_elmo.nothing)  # type: ignore[attr-defined]

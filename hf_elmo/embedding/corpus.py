@@ -300,7 +300,7 @@ def prepare(
         model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of PEFT, adapters inside
         model = getattr(model, "base_model", model)
         if dtype not in (None, model.dtype) or device is not None:
-            model = copy.deepcopy(model).to(device=device, dtype=dtype)
+            model = copy.deepcopy(model).to(device=device, dtype=dtype)  # type: ignore[call-arg]
     tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
     require_tokenizer(model.config, tokenizer)
     return model, tokenizer

@@ -176,9 +176,8 @@ def squad_metrics(
         pieces = prediction.label_ids[-1]
         words = {number: offsets[passages[number]] for number in pieces[:, 0].tolist()}
         _require_all_pieces(pieces, words)
-        scores = _span_scores(
-            *prediction.predictions[:2], pieces=pieces, offsets=words, max_answer_words=max_answer_words
-        )
+        start, end = prediction.predictions[:2]
+        scores = _span_scores(start, end, pieces, words, max_answer_words)
         predicted, truth = [], []
         for number, (spans, no_answer) in scores.items():
             best = _best(spans, no_answer if allow_no_answer else -np.inf, passages[number], words[number])
