@@ -4,6 +4,7 @@ import inspect
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from transformers import (
 
 import hf_elmo
 from hf_elmo import ElmoConfig, shipped
+from hf_elmo.kernels.native import FUNCTIONS
 from tests.conftest import TINY
 from tests.kernels import machine
 
@@ -242,3 +244,18 @@ print(native.library()._name, native.describe()["instruction set"], "word-cache"
     assert Path(name).parent == site / "hf_elmo" / "kernels" / "compiled"
     assert instructions == next(sets[flag] for flag in sets if flag in machine.instructions())
     assert ran == "True"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ziglang") is None, reason="ziglang is not installed")
+@pytest.mark.parametrize("platform_name", ["manylinux_2_28_aarch64", "macosx_11_0_arm64", "win_amd64"])
+def test_libraries_for_other_platforms_export_their_functions(tmp_path: Path, platform_name: str) -> None:
+    wheel = build_wheel(tmp_path, f"-C--build-option=--plat-name={platform_name}")
+    with zipfile.ZipFile(wheel) as archive:
+        files = {name: archive.read(name) for name in archive.namelist() if "/compiled/" in name}
+    for name, content in files.items():
+        kinds = {"avx512": ("f32",), "avx512_bf16": ("f32", "bf16")}.get(Path(name).stem, ())
+        some = re.compile("(layer|scratch)_(.*)|request_tiles")  # of the instruction set
+        expected = {name for name in FUNCTIONS if not (match := some.fullmatch(name)) or match[2] in kinds}
+        assert {name for name in FUNCTIONS if re.search(rb"[\0_]" + name.encode() + rb"\0", content)} == expected
+    assert len(files) == (3 if platform_name.startswith("win") else 1)
