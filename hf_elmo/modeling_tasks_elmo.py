@@ -549,7 +549,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             ignored = [r"^elmo\.", r"^char_encoder\.", r"^bilm\.", r"mix"]
         self._keys_to_ignore_on_load_unexpected = [*self._keys_to_ignore_on_load_unexpected, *ignored]
 
-    def _adjust_missing_and_unexpected_keys(self, loading_info: object) -> None:
+    def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
         super()._adjust_missing_and_unexpected_keys(loading_info)
         if "word_vectors.weight" in loading_info.missing_keys:
             logger.warning_once("word_vectors are random and learned, until set_word_vectors fills in pretrained ones.")

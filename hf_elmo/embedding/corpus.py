@@ -255,11 +255,16 @@ def _write_shard(
     return len(rows)
 
 
+def _end_with_parent() -> None:
+    parent_process().join()
+    os._exit(1)
+
+
 @cache
 def _job_of_worker(file: Path, threads: int) -> tuple[Job, CorpusEncoder]:
     """The job that another process has saved. Its weights are mapped into memory, where all workers share them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the process that gives the work
-    Thread(target=lambda: parent_process().join() or os._exit(1), daemon=True).start()  # nor does a worker outlive it
+    Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     job = torch.load(file, mmap=True, weights_only=False)
     return job, job.encoder(job.bar(None))

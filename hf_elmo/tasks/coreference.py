@@ -73,7 +73,13 @@ def read_conll2012(path: str | os.PathLike) -> Dataset:
     for columns in read_columns(path):
         if columns and columns[0].startswith("#begin"):
             name, part = re.search(r"\((.*)\)(?:; part (\d+))?", " ".join(columns)).groups("0")
-            document = {"document": name, "part": int(part), "sentences": [[]], "speakers": [], "clusters": []}
+            document: dict[str, Any] = {
+                "document": name,
+                "part": int(part),
+                "sentences": [[]],
+                "speakers": [],
+                "clusters": [],
+            }
             documents.append(document)
         elif not columns:
             document["sentences"].append([])
