@@ -45,8 +45,8 @@ def missing(label: str) -> str | None:
     """The fact for which a backend of `NEEDS` cannot run here, or `None`."""
     for need in NEEDS[label]:
         if need == "compiler":
-            if compiler() is None:
-                return "no C compiler on PATH"
+            if compiler() is None and not any(Path(kernels.__file__).parent.glob("compiled/*")):
+                return "no C compiler on PATH, and the package is not from a wheel for a platform"
         elif need == "oneDNN":
             if not torch.backends.mkldnn.is_available():
                 return "no oneDNN in this PyTorch"
