@@ -390,7 +390,7 @@ def bilstm_layer_padded(
 
     def step(before, now):  # no annotations: strict export cannot read them
         (input_half, is_word), (hidden, cell) = now, before
-        new_hidden, new_cell = _step(input_half, hidden, cell, weights, cell_clip, proj_clip)
+        new_hidden, new_cell = _step(input_half, hidden, cell, stacked, cell_clip, proj_clip)
         hidden, cell = torch.where(is_word, new_hidden, hidden), torch.where(is_word, new_cell, cell)
         return (hidden, cell), new_hidden * is_word
 
