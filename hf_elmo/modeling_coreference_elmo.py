@@ -1,5 +1,4 @@
-"""A head for coreference resolution: the mentions in a document, and which of them refer to the same entity (Lee et al.
-2017, 2018)."""
+"""A head for coreference resolution: the mentions in a document, and which of them refer to the same entity."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -174,14 +173,12 @@ class ElmoPairScorer(nn.Module):
 
     def coarse_scores(self, spans: Tensor, mention_scores: Tensor, antecedents: Tensor) -> Tensor:
         """`[spans, antecedents]`: the coarse score of each pair, both mention scores included."""
-        projected = self.coarse(spans)
+        projected, indices = self.coarse(spans), antecedents.clamp(min=0)
 
         def score(rows: slice) -> Tensor:
-            pairs = antecedents[rows].clamp(min=0)
-            return torch.einsum("sd,snd->sn", projected[rows], spans[pairs].to(projected.dtype))
+            return torch.einsum("sd,snd->sn", projected[rows], spans[indices[rows]].to(projected.dtype))
 
-        pairs = _by_rows(score, antecedents)
-        return pairs + mention_scores[:, None] + mention_scores[antecedents.clamp(min=0)]
+        return _by_rows(score, antecedents) + mention_scores[:, None] + mention_scores[indices]
 
     def fine_scores(self, spans: Tensor, antecedents: Tensor, speakers: Tensor | None, genre: Tensor | None) -> Tensor:
         """`[spans, antecedents]`: the fine score of each pair, with speakers `[spans]` and genre `[]`."""
@@ -417,14 +414,12 @@ class _Sentences:
     def rows(self, inputs: ElmoInputs, index: Tensor, inside: Tensor) -> ElmoInputs:
         """The inputs of a batch of sentences, a row each."""
         names = ("input_ids", "inputs_embeds", "word_vector_ids", "bilm_layers")
-        given = {name: getattr(inputs, name) for name in names}
+        given = {name: getattr(inputs, name) for name in names} | {"special_tokens_mask": self.boundaries}
         rows = {name: x if x is None else expand(x.flatten(0, 1)[index[inside]], inside) for name, x in given.items()}
-        boundaries = expand(self.boundaries.flatten()[index[inside]], inside)
-        return replace(inputs, **rows, attention_mask=inside, special_tokens_mask=boundaries, state=None)
+        return replace(inputs, **rows, attention_mask=inside, state=None)
 
     def put_back(self, parts: Sequence[Tensor], positions: Sequence[Tensor]) -> Tensor:
-        """Puts what was computed for the positions of each batch, `[n, ...]`, at these: `[batch, positions, ...]`, with
-        zeros at padding."""
+        """`[batch, positions, ...]`, zero at padding, of what was computed for the positions of each batch."""
         return expand(torch.cat(list(parts))[torch.cat(list(positions)).argsort()], self.mask)
 
 
@@ -453,10 +448,8 @@ def _by_rows(score: Callable[[slice], Tensor], antecedents: Tensor) -> Tensor:
     only the pairs of one piece are in memory."""
     count, max_antecedents = antecedents.shape
     size = max(1, PAIRS // max_antecedents)
-    if count <= size:
-        return score(slice(0, count))
-    parts = [slice(begin, min(begin + size, count)) for begin in range(0, count, size)]
-    if not torch.is_grad_enabled():
+    parts = [slice(begin, min(begin + size, count)) for begin in range(0, max(1, count), size)]
+    if len(parts) == 1 or not torch.is_grad_enabled():
         return torch.cat([score(part) for part in parts])
     return torch.cat([checkpoint(score, part, use_reentrant=False) for part in parts])
 

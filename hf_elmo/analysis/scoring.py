@@ -119,9 +119,7 @@ def substitutes(
     """
     model, encoder = open_language_model(model, tokenizer)
     (words,) = encoder.tokenizer.split_into_words([sentence], pretokenized)
-    positions = [position for position, own in enumerate(words) if word in (None, own, position)]
-    if word is not None and not positions:
-        raise ValueError(f"word {word!r} does not occur in the sentence, whose words are {words!r}.")
+    positions = positions_of(words, word)
     with evaluation_mode(model):
         hidden = _last_layer(model, encoder, words)
         index = torch.tensor(positions, dtype=torch.int64, device=hidden.device)
@@ -182,6 +180,14 @@ def _expected_words(direction: int, model, text, tokenizer, top: int, pretokeniz
         context = hidden[1 if direction else len(words)].chunk(2)[direction]
         table = torch.log_softmax(model.lm_head(context).float(), dim=0)[None]
     return _best(table.index_fill(1, _special_ids(encoder.vocabulary, table), -math.inf), top, encoder.vocabulary)[0]
+
+
+def positions_of(words: Sequence[str], word: str | int | None) -> list[int]:
+    """The indices of a word in a sentence, the one that is given, or all; ValueError where there is none."""
+    positions = [position for position, own in enumerate(words) if word in (None, own, position)]
+    if word is not None and not positions:
+        raise ValueError(f"word {word!r} does not occur in the sentence, whose words are {words!r}.")
+    return positions
 
 
 def _last_layer(model: ElmoForPreTraining, encoder: WordEncoder, words: Sequence[str]) -> Tensor:

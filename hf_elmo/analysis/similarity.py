@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +20,7 @@ from ..shipped import loaded
 from ..text import Row, RowSource
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import Speller
+from .scoring import positions_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,10 +115,8 @@ def nearest_neighbors(
     source = RowSource(corpus) if isinstance(corpus, (str, os.PathLike)) else corpus
     neighbors: dict[int, list[Neighbor]] = {layer: [] for layer in range(len(queries))}
     for rows in _chunks(source, split, words):
-        for layer, vectors, places in (
-            *_word_vectors(rows, known, model, speller),
-            *_occurrences(rows, wanted, model, tokenizer),
-        ):
+        found = chain(_word_vectors(rows, known, model, speller), _occurrences(rows, wanted, model, tokenizer))
+        for layer, vectors, places in found:
             candidates = neighbors[layer] + _compare(queries[layer], vectors, places)
             neighbors[layer] = sorted(candidates, key=lambda neighbor: -neighbor.similarity)[:top]
     return neighbors
@@ -125,9 +124,7 @@ def nearest_neighbors(
 
 def _position_of(words: list[str], word: str | int) -> int:
     """The index of a word in a sentence: of its first occurrence, or the one that is given."""
-    if word not in words if isinstance(word, str) else not 0 <= word < len(words):
-        raise ValueError(f"word {word!r} does not occur in the sentence, whose words are {words!r}.")
-    return words.index(word) if isinstance(word, str) else word
+    return positions_of(words, word)[0]
 
 
 def _chunks(
@@ -332,9 +329,8 @@ def plot_similarities(similarities: LayerSimilarities, axes: Axes | None = None,
         axes.imshow(matrix, cmap="Blues", vmax=1)
         for (row, column), value in np.ndenumerate(matrix):
             color = "white" if value > (matrix.min() + 1) / 2 else "black"
-            axes.text(
-                column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize=min(8, 52 / len(uses))
-            )
+            size = min(8, 52 / len(uses))
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize=size)
         axes.set_xticks(range(len(uses)), range(1, len(uses) + 1))
         axes.set_yticks(range(len(uses)), [f"{number}: {use}" for number, use in enumerate(uses, start=1)])
         axes.set_title(f"cosine similarity, layer {layer}", fontsize="medium")
@@ -381,8 +377,7 @@ def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
 
 
 def _label_offsets(points: np.ndarray) -> list[tuple[int, int]]:
-    """The offset of each point's label: the first one that is 12 points away from other points and labels, or else the
-    one that is farthest from them."""
+    """The offset of each point's label: the first that is 12 points away from points and labels, else the farthest."""
     labels, offsets = np.empty((0, 2)), []
     for index, point in enumerate(points):
         near = np.concatenate((np.delete(points, index, axis=0), labels))

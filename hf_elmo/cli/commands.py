@@ -165,10 +165,10 @@ def convert(
     folder or archive of simple_elmo or ELMoForManyLangs, a task's model.tar.gz of AllenNLP, or from TF-Hub's
     SavedModel. The checkpoint is read back and compared with its source.
     """
+    options = {name: value for name, value in locals().items() if name not in ("paths", "list_models")}
     from hf_elmo.conversion import convert as convert_paths
 
-    options = {"model": model, "dtype": dtype, "word_splitting": word_splitting, "cache_dir": cache_dir}
-    written = convert_paths(*paths, **options, sha256=sha256, elmo_options=elmo_options, use=use)
+    written = convert_paths(*paths, **options)
     print(f"{written}: every tensor equals its source; its README.md shows how to use it")
 
 
