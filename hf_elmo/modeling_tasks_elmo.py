@@ -76,8 +76,7 @@ class RaggedLSTM(nn.LSTM):
     """A bidirectional `torch.nn.LSTM` over right-padded rows of different lengths."""
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
-        """`[batch, words, input_size]` and the mask `[batch, words]` to `[batch, words, 2 * hidden_size]`, which is
-        undefined at padding."""
+        """`[batch, words, input_size]`, `[batch, words]` to `[batch, words, 2 * hidden_size]`, undefined at padding."""
         # Training on a PackedSequence is slow on a CPU: its backward pass allocates the gradient of all steps at each
         # step. oneDNN runs padded rows.
         if words.is_cpu and words.dtype == torch.float32 and not torch.is_autocast_enabled("cpu"):
@@ -261,16 +260,15 @@ class ElmoLocalInference(nn.Module):
 
 
 class ElmoMaxout(nn.Module):
-    """The maximum of several linear maps (Goodfellow et al. 2013): the last layers of the biattentive network."""
+    """The maximum of four linear maps (Goodfellow et al. 2013): the last layers of the biattentive network."""
 
-    def __init__(self, input_size: int, output_size: int, maps: int = 4) -> None:
+    def __init__(self, input_size: int, output_size: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(input_size, output_size * maps)
-        self.maps = maps
+        self.linear = nn.Linear(input_size, output_size * 4)
 
     def forward(self, x: Tensor) -> Tensor:
         """`[batch, input_size]` to `[batch, output_size]`."""
-        return self.linear(x).unflatten(1, (-1, self.maps)).amax(2)
+        return self.linear(x).unflatten(1, (-1, 4)).amax(2)
 
 
 IMPOSSIBLE = -1e4  # added to a score; finite, so that there is a best sequence even where no sequence is allowed
@@ -296,7 +294,7 @@ def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool],
     parts = [(label.partition("-")[0], label.partition("-")[2]) for label in labels]
     for label, (prefix, _) in zip(labels, parts, strict=True):
         if prefix not in prefixes:
-            raise ValueError(f"id2label has {label!r}, but the prefixes of {scheme!r} are {sorted(prefixes)}.")
+            raise ValueError(f"id2label has {label!r}, but tagging_scheme {scheme!r} has {sorted(prefixes)}.")
 
     def may_follow(before: tuple[str, str], after: tuple[str, str]) -> bool:
         in_chunk = before[0] not in ("O", "E", "S") and before[1] == after[1]
@@ -697,7 +695,9 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         mix, layers = output.last_hidden_state, output.hidden_states
         if not self.reads_text_pairs:
             return mix, layers
-        return _sum_of_texts(mix), layers and tuple(map(_sum_of_texts, layers))
+        # `[2 * batch, ...]`, the first texts of all pairs and then the second ones, to `[batch, ...]`.
+        mix, *sums = (rows.unflatten(0, (2, -1)).sum(0) for rows in (mix, *(layers or ())))
+        return mix, tuple(sums) or None
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -730,13 +730,12 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         elif isinstance(module, ElmoCRF):
             for parameter in module.parameters():
                 init.uniform_(parameter, -0.1, 0.1)
+        elif isinstance(module, ElmoTrilinear):  # as one linear layer over [x; y; x * y]
+            bound = math.sqrt(6 / (3 * len(module.of_y) + 1))
+            for parameter in module.parameters():
+                init.uniform_(parameter, -bound, bound)
         else:
             super()._init_weights(module)
-
-
-def _sum_of_texts(rows: Tensor) -> Tensor:
-    """`[2 * batch, ...]`, the first texts of all pairs and then the second ones, to `[batch, ...]`."""
-    return rows.unflatten(0, (2, -1)).sum(0)
 
 
 @torch.compiler.disable  # it reads values
@@ -851,12 +850,9 @@ class ElmoForSequenceClassification(ElmoTaskModel):
     def _pool(self, vectors: Tensor, words: Tensor, mask: Tensor) -> Tensor:
         """`[batch, size]`, pooled as `config.classifier_pooling` says; zero for a text without words. `mask` selects
         the positions that the layer below read: words and, without an encoder, boundaries."""
-        if self.attention is not None:
-            return self.attention(vectors, words)
-        if self.config.classifier_pooling == "mean":
-            return mean_over(vectors, words)
-        if self.config.classifier_pooling == "max":
-            return max_over(vectors, words)
+        pool = {"mean": mean_over, "max": max_over, "attention": self.attention}.get(self.config.classifier_pooling)
+        if pool is not None:
+            return pool(vectors, words)
         return torch.cat([last_over(part, mask) for part in vectors.split(self.parts, dim=2)], dim=1)
 
 
@@ -1092,8 +1088,7 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         return entities
 
     def aggregate(self, pre_entities: list[dict[str, Any]], aggregation_strategy: Any) -> list[dict[str, Any]]:
-        """The words with their tags and the probabilities of these. All strategies but `"none"` group words into spans
-        in the same way, as no word has subwords."""
+        """Words with their tags and probabilities, in spans for all strategies but `"none"`: words have no subwords."""
         entities = []
         for one in pre_entities:
             places = {key: one[key] for key in ("index", "word", "start", "end")}
@@ -1131,8 +1126,7 @@ class ElmoAttentionFlow(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, passage: Tensor, passage_mask: Tensor, question: Tensor, question_mask: Tensor) -> Tensor:
-        """`passage [batch, words, size]` and `question [batch, words of the question, size]` with their masks to
-        `[batch, words, output_size]`."""
+        """`[batch, words, size]` and `[batch, question words, size]`, with masks, to `[batch, words, output_size]`."""
         passage, question = self.dropout(passage), self.dropout(question)
         scores = self.similarity(passage, question)
         to_question = masked_softmax(scores, question_mask[:, None]) @ question
@@ -1143,8 +1137,7 @@ class ElmoAttentionFlow(nn.Module):
 
 
 class ElmoSelfAttention(nn.Module):
-    """Attention of each word of the passage over the other words, with a residual connection (Clark and Gardner
-    2018)."""
+    """Attention of each word of the passage over the others, with a residual connection (Clark and Gardner 2018)."""
 
     def __init__(self, size: int, hidden_size: int, dropout: float) -> None:
         super().__init__()
@@ -1179,8 +1172,7 @@ class ElmoAnswerSpan(nn.Module):
             self.no_answer = nn.Linear(hidden_size, 1)
 
     def forward(self, passage: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """`[batch, words, size]` and `[batch, words]` to the scores of starts and of ends, each `[batch, words]`, and
-        of no answer, `[batch]`."""
+        """`[batch, words, size]` to scores of starts and ends, each `[batch, words]`, and of no answer, `[batch]`."""
         start_states = self.start_bilstm(passage, mask)
         end_states = self.end_bilstm(torch.cat((passage, start_states), dim=2), mask)
         start = self.start(self.dropout(start_states)).squeeze(2)
@@ -1283,15 +1275,6 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         if not possible[labeled].all():  # their loss would be infinite, which Trainer leaves out of its logs
             raise ValueError("start_positions and end_positions must be words of the passage, or 0 (allow_no_answer).")
         return (total - start.gather(1, starts)[:, 0] - end.gather(1, ends)[:, 0])[labeled].sum()
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, ElmoTrilinear):  # as one linear layer over [x; y; x * y]
-            bound = math.sqrt(6 / (3 * len(module.of_y) + 1))
-            for parameter in module.parameters():
-                init.uniform_(parameter, -bound, bound)
-        else:
-            super()._init_weights(module)
 
 
 def _place(scores: Tensor, places: Tensor, no_answer: Tensor | None) -> Tensor:

@@ -107,7 +107,7 @@ def nearest_neighbors(
     model = model.base_model
     split = partial(tokenizer.split_into_words, pretokenized=pretokenized)
     (words,) = split([sentence])
-    position = _position_of(words, word)
+    position, *_ = positions_of(words, word)
     queries = _all_layers(model, tokenizer, [words])[0][:, position]
     wanted = None if any_word else words[position].casefold()
     known = {words[position]}
@@ -120,11 +120,6 @@ def nearest_neighbors(
             candidates = neighbors[layer] + _compare(queries[layer], vectors, places)
             neighbors[layer] = sorted(candidates, key=lambda neighbor: -neighbor.similarity)[:top]
     return neighbors
-
-
-def _position_of(words: list[str], word: str | int) -> int:
-    """The index of a word in a sentence: of its first occurrence, or the one that is given."""
-    return positions_of(words, word)[0]
 
 
 def _chunks(
@@ -225,7 +220,7 @@ def layer_similarities(
     model, tokenizer = loaded(model, tokenizer)
     split = tokenizer.split_into_words(sentences, pretokenized)
     words = [words] * len(split) if isinstance(words, str) else words
-    places = [_position_of(own, word) for own, word in zip(split, words, strict=True)]
+    places = [positions_of(own, word)[0] for own, word in zip(split, words, strict=True)]
     unit = [_unit(layers) for layers in _all_layers(model, tokenizer, split)]
     vectors, sums = [own[:, place] for own, place in zip(unit, places, strict=True)], [own.sum(axis=1) for own in unit]
     of_words, of_sentences = (np.einsum("slv,tlv->lst", each, each) for each in (vectors, sums))
@@ -288,7 +283,7 @@ def word_plane(
     model, tokenizer = loaded(model, tokenizer)
     split = [words for words in tokenizer.split_into_words(sentences, pretokenized) if words]
     layer = model.config.num_hidden_layers if layer is None else layer
-    places = [list(range(len(words))) if word is None else [_position_of(words, word)] for words in split]
+    places = [list(range(len(words))) if word is None else positions_of(words, word)[:1] for words in split]
     if sum(map(len, places)) < 3:
         raise ValueError(f"sentences needs three words or more, but has {sum(map(len, places))}.")
     arrays = _all_layers(model, tokenizer, split)

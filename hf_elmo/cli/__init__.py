@@ -68,10 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def repeat_options(arguments: Sequence[str]) -> list[str]:
-    """`--held-out a b` as `--held-out a --held-out b`: an option of typer has one value, but a shell's pattern gives
-    many."""
-    repeated: list[str] = []
-    in_option = False
+    """`--held-out a b` as `--held-out a --held-out b`: typer's options have one value, a shell's pattern gives many."""
+    repeated, in_option = [], False
     for argument in arguments:
         if argument.startswith("-") and argument != "-":
             in_option = argument == "--held-out"

@@ -3,6 +3,7 @@
 import ast
 import json
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,9 +25,9 @@ def option(metavar: str, help: str, *names: str) -> Any:
     return typer.Option(*names, metavar=metavar, help=help)
 
 
-def flag(name: str, help: str) -> Any:
+def flag(name: str, help: str, *names: str) -> Any:
     """An option without a value."""
-    return typer.Option(name, help=help)
+    return typer.Option(name, *names, help=help)
 
 
 def argument(metavar: str, help: str) -> Any:
@@ -42,8 +43,7 @@ def examples(*lines: str) -> str:
 Dtype = Literal["float32", "bfloat16", "float16"]
 WordSplitting = Literal["lm1b", "whitespace", "characters"]
 Pretokenized = Annotated[
-    bool,
-    typer.Option("--pretokenized", "--words", help="the text is tokenized already: whitespace separates the words"),
+    bool, flag("--pretokenized", "the text is tokenized already: whitespace separates the words", "--words")
 ]
 A_MODEL = "folder or Hub name of an ELMo [the one that ships]"
 OptionalModel = Annotated[str | None, argument("[MODEL]", A_MODEL)]
@@ -83,22 +83,16 @@ def number_or_name(text: str | None) -> str | int | None:
 
 def settings(entries: list[str]) -> dict[str, Any]:
     """Entries NAME=VALUE, with numbers, booleans, `None` and lists as JSON or Python write them."""
-    values = {}
+    values: dict[str, Any] = {}
     for entry in entries:
         name, equals, text = entry.partition("=")
         if not equals:
             raise typer.BadParameter(f"{entry!r} is not NAME=VALUE")
-        values[name] = _value(text)
+        values[name] = text
+        for read in (ast.literal_eval, json.loads):
+            with suppress(ValueError, SyntaxError):
+                values[name] = read(text)
     return values
-
-
-def _value(text: str) -> Any:
-    for read in (json.loads, ast.literal_eval):
-        try:
-            return read(text)
-        except (ValueError, SyntaxError):
-            continue
-    return text
 
 
 def _list_models(wanted: bool) -> None:

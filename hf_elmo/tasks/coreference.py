@@ -19,7 +19,7 @@ from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..text import read_columns
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import evaluation_mode
-from .heads import load_head, require_no_nan
+from .heads import load_head, precision_recall_f1, ratio, require_no_nan
 from .inputs import pad_rows
 
 if TYPE_CHECKING:
@@ -218,9 +218,7 @@ def resolve_one(
     words = [word for sentence in tokenizer.split_into_words(_sentences(document)) for word in sentence]
     if not words:
         return Resolved([], [], [] if isinstance(document, str) else None)
-    row = encode_document(tokenizer, document, None, speakers)
-    if genre is not None:
-        row["genre_ids"] = genre
+    row = encode_document(tokenizer, document, None, speakers) | {"genre_ids": genre}
     output = model(**CoreferenceCollator(tokenizer)([row]).to(model.device))
     require_no_nan(output.mention_scores, output.antecedent_scores)
     clusters = _of_mentions(output.clusters[0].cpu())
@@ -263,7 +261,7 @@ def coreference_metrics(singletons: bool = False) -> Callable[[EvalPrediction], 
         found = [mention in own for key, own in zip(keys, kept, strict=True) for cluster in key for mention in cluster]
         if found and not any(found):
             logger.warning("The resolver keeps none of the mentions in labels: it finds no cluster that is there.")
-        return score_clusters(keys, responses) | {"mentions_kept": _ratio(sum(found), len(found))}
+        return score_clusters(keys, responses) | {"mentions_kept": ratio(sum(found), len(found))}
 
     return compute
 
@@ -290,17 +288,8 @@ def score_clusters(keys: Sequence[Clusters], responses: Sequence[Clusters]) -> d
             counts[name] += measure(key, response)
     scores: dict[str, float] = {}
     for name, (in_key, key_size, in_response, response_size) in counts.items():
-        scores |= _scores(f"{name}_", _ratio(in_response, response_size), _ratio(in_key, key_size))
+        scores |= precision_recall_f1(ratio(in_response, response_size), ratio(in_key, key_size), f"{name}_")
     return scores | {"conll_f1": sum(scores[f"{name}_f1"] for name in measures) / 3}
-
-
-def _scores(prefix: str, precision: float, recall: float) -> dict[str, float]:
-    f1 = _ratio(2 * precision * recall, precision + recall)
-    return {f"{prefix}precision": precision, f"{prefix}recall": recall, f"{prefix}f1": f1}
-
-
-def _ratio(part: float, whole: float) -> float:
-    return float(part / whole) if whole else 0.0
 
 
 def _distinct(clusters: Clusters) -> list[set[Hashable]]:
@@ -362,8 +351,8 @@ def gap_scores(
             counts[GENDERS[row["Pronoun"].lower()]] += predicted and true, predicted, true
     scores: dict[str, float] = {}
     for gender, (correct, predicted, true) in {"": sum(counts.values()), **counts}.items():
-        scores |= _scores(gender and f"{gender}_", _ratio(correct, predicted), _ratio(correct, true))
-    return scores | {"bias": _ratio(scores["feminine_f1"], scores["masculine_f1"])}
+        scores |= precision_recall_f1(ratio(correct, predicted), ratio(correct, true), gender and f"{gender}_")
+    return scores | {"bias": ratio(scores["feminine_f1"], scores["masculine_f1"])}
 
 
 def _refers(row: Mapping[str, Any], name: str, clusters: Sequence[Sequence[tuple[int, int]]]) -> bool:

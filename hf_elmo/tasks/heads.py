@@ -79,6 +79,17 @@ def require_no_nan(*scores: Tensor) -> None:
         raise ValueError("the model's scores are NaN: its weights hold NaN, or are too large for its dtype.")
 
 
+def precision_recall_f1(precision: float, recall: float, prefix: str = "") -> dict[str, float]:
+    """Both and their harmonic mean, by names with a prefix."""
+    f1 = ratio(2 * precision * recall, precision + recall)
+    return {f"{prefix}precision": precision, f"{prefix}recall": recall, f"{prefix}f1": f1}
+
+
+def ratio(part: float, whole: float) -> float:
+    """A fraction, 0 of nothing."""
+    return float(part / whole) if whole else 0.0
+
+
 def classification_metrics() -> Callable[[EvalPrediction], dict[str, float]]:
     """
     `compute_metrics` of Trainer for classifiers: accuracy and macro F1.

@@ -77,10 +77,7 @@ def encode_questions(
     >>> Trainer(model, arguments, DataCollatorWithPadding(tokenizer), train, dev, compute_metrics=metrics)
     ```"""
     numbers = range(len(questions)) if numbers is None else numbers
-    if pretokenized:
-        texts = tokenizer.split_into_words(questions, True), tokenizer.split_into_words(passages, True)
-    else:
-        texts = list(questions), list(passages)
+    texts = [tokenizer.split_into_words(own, True) if pretokenized else list(own) for own in (questions, passages)]
     encoded = tokenizer(
         *texts,
         is_split_into_words=pretokenized,

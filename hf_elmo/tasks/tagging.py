@@ -13,6 +13,7 @@ import torch
 from transformers import BatchEncoding, DataCollatorForTokenClassification, EvalPrediction
 
 from ..text import read_columns
+from .heads import precision_recall_f1, ratio
 from .inputs import pad_rows, padded
 
 if TYPE_CHECKING:
@@ -182,10 +183,6 @@ def role_metrics(id2label: Mapping[int, str]) -> Callable[[EvalPrediction], dict
             correct += (truth & guess).total()
             predicted += guess.total()
             true += truth.total()
-        return {
-            "precision": correct / predicted if predicted else 0.0,
-            "recall": correct / true if true else 0.0,
-            "f1": 2 * correct / max(1, predicted + true),
-        }
+        return precision_recall_f1(ratio(correct, predicted), ratio(correct, true))
 
     return compute
