@@ -339,8 +339,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
 
     def _nll(self, document: _Document, mentions: _Mentions, labels: Tensor) -> Tensor:
         """The loss of a document: that of the antecedents, and the cross-entropy of mention scores over the kept spans
-        and the mentions in `labels` that are not kept (Zhang et al. 2018). The first alone falls to 0 where no mention
-        is kept and all scores are low, and has no gradient there."""
+        and the mentions that are not kept (Zhang et al. 2018): without them, the first has no gradient."""
         kept = [tuple(span) for span in mentions.spans.tolist()]
         width = self.config.coreference_max_width
         true = {(first, last) for first, last, _ in labels.tolist() if first != IGNORE_INDEX and last - first < width}
@@ -455,9 +454,8 @@ def _by_rows(score: Callable[[slice], Tensor], antecedents: Tensor) -> Tensor:
 
 
 def antecedent_nll(mentions: _Mentions, labels: Tensor) -> Tensor:
-    """The marginal negative log-likelihood of the gold antecedents, summed over the kept spans (Lee et al. 2017,
-    section 6). The gold antecedent of a span is none, unless a span of its cluster in `labels [mentions, 3]` is among
-    its antecedents."""
+    """The marginal negative log-likelihood of the gold antecedents of the kept spans (Lee et al. 2017, section 6):
+    those antecedents that are of the span's cluster in `labels [mentions, 3]`, or none if there is no such."""
     antecedents, scores = mentions.antecedents, mentions.antecedent_scores
     cluster_of = {(first, last): cluster + 1 for first, last, cluster in labels.tolist()}
     clusters = [cluster_of.get(tuple(span), 0) for span in mentions.spans.tolist()]

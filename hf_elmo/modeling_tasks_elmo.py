@@ -77,8 +77,7 @@ class RaggedLSTM(nn.LSTM):
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, input_size]`, `[batch, words]` to `[batch, words, 2 * hidden_size]`, undefined at padding."""
-        # Training on a PackedSequence is slow on a CPU: its backward pass allocates the gradient of all steps at each
-        # step. oneDNN runs padded rows.
+        # oneDNN runs padded rows; a PackedSequence's backward pass allocates the gradient of all steps at each step.
         if words.is_cpu and words.dtype == torch.float32 and not torch.is_autocast_enabled("cpu"):
             return self._forward_padded(words, mask)
         packing = Packing.of(mask)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 1000  # sentences whose vectors are in memory together
 Sentences = list[tuple[int, list[str]]]  # each with its index in the corpus
 Place = tuple[int, list[str], int]  # index of a sentence, the sentence, index of a word in it
+LayerVectors = tuple[int, np.ndarray, list[Place]]  # a layer, vectors `[words, size]` of it, and whose they are
 # Okabe and Ito's colors, which color-blind people tell apart, without yellow, which is too pale on white; and a marker
 # with each, so that no difference is one of color alone.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#888888")
@@ -122,9 +123,7 @@ def nearest_neighbors(
     return neighbors
 
 
-def _chunks(
-    rows: Iterable[Row], split: Callable[[list[Row]], list[list[str]]], query: list[str]
-) -> Iterator[Sentences]:
+def _chunks(rows: Iterable[Row], split: Callable[..., list[list[str]]], query: list[str]) -> Iterator[Sentences]:
     """Sentences with their indices, `ROWS_AT_ONCE` at a time, without blank and repeated ones and the query."""
     hashes = {hash(tuple(query))}
     indexed = enumerate(rows)
@@ -140,9 +139,7 @@ def _chunks(
             progress.update(len(chunk))
 
 
-def _word_vectors(
-    rows: Sentences, known: set[str], model: ElmoModel, speller: Speller
-) -> Iterator[tuple[int, np.ndarray, list[Place]]]:
+def _word_vectors(rows: Sentences, known: set[str], model: ElmoModel, speller: Speller) -> Iterator[LayerVectors]:
     """Vectors of layer 0, the output of the character CNN twice, of words that are not known from earlier rows."""
     places = {}
     for row, words in rows:
@@ -159,7 +156,7 @@ def _word_vectors(
 
 def _occurrences(
     rows: Sentences, wanted: str | None, model: ElmoModel, tokenizer: ElmoTokenizer
-) -> Iterator[tuple[int, np.ndarray, list[Place]]]:
+) -> Iterator[LayerVectors]:
     """Vectors of the layers from 1 up, of all words or of those equal to `wanted` when case-folded."""
     rows = [(row, words) for row, words in rows if wanted is None or wanted in map(str.casefold, words)]
     arrays = _all_layers(model, tokenizer, [words for _, words in rows])

@@ -326,9 +326,7 @@ def _ceaf(key: list[set], response: list[set]) -> tuple[float, ...]:
     return best, len(key), best, len(response)
 
 
-def gap_scores(
-    rows: Sequence[Mapping[str, Any]], clusters: Sequence[Sequence[Sequence[tuple[int, int]]]]
-) -> dict[str, float]:
+def gap_scores(rows: Sequence[Mapping[str, Any]], clusters: Sequence[Sequence[Sequence[Span]]]) -> dict[str, float]:
     """
     Precision, recall and F1 of GAP (Webster et al. 2018): which of two names a pronoun refers to, by its gender.
 
@@ -355,7 +353,7 @@ def gap_scores(
     return scores | {"bias": ratio(scores["feminine_f1"], scores["masculine_f1"])}
 
 
-def _refers(row: Mapping[str, Any], name: str, clusters: Sequence[Sequence[tuple[int, int]]]) -> bool:
+def _refers(row: Mapping[str, Any], name: str, clusters: Sequence[Sequence[Span]]) -> bool:
     """Whether the pronoun of a row refers to the name "A" or "B"."""
 
     def place(column: str) -> tuple[int, int]:

@@ -151,8 +151,7 @@ class _Predictor:
     @property
     def reads_predicates(self) -> bool:
         """Whether a row is a text and the index of its predicate's word."""
-        is_tagger = isinstance(self.model, ElmoForTokenClassification)
-        return is_tagger and self.model.config.tagging_indicator_size is not None
+        return getattr(self.model, "indicator", None) is not None
 
     @property
     def reads_pairs(self) -> bool:

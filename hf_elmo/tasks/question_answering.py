@@ -208,9 +208,8 @@ def _span_scores(
     offsets: Mapping[int, np.ndarray],
     max_answer_words: int,
 ) -> dict[int, tuple[np.ndarray, float]]:
-    """The scores of the spans of each question `[words, max_answer_words]`, by first word and by length less 1, and the
-    score of no answer. A span in several pieces has its best score. No answer has its lowest score, because a piece
-    without the answer says little about the others."""
+    """The scores `[words, max_answer_words]` of each question's spans, by first word and by length less 1, the best of
+    all pieces; and that of no answer, the lowest, because a piece without the answer says little about the others."""
     scores: dict[int, tuple[np.ndarray, float]] = {}
     for start, end, (number, position, first, words) in zip(start_logits, end_logits, pieces.tolist(), strict=True):
         spans, no_answer = scores.get(number, (None, np.inf))

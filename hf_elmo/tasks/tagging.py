@@ -115,8 +115,7 @@ def span_metrics(
 def tags_of(prediction: EvalPrediction, id2label: Mapping[int, str]) -> tuple[list[list[str]], list[list[str]]]:
     """The names of the true and of the predicted labels of the words of each row."""
     predictions, labels = prediction.predictions, np.asarray(prediction.label_ids)
-    # A tagger with a CRF or a scheme predicts (logits, tags).
-    tags = predictions[1] if isinstance(predictions, tuple) else np.argmax(predictions, axis=2)
+    tags = predictions[1] if isinstance(predictions, tuple) else np.argmax(predictions, axis=2)  # (logits, tags): CRF
     is_word = labels != -100
     return tuple(
         [[id2label[int(label)] for label in row[mask]] for row, mask in zip(rows, is_word, strict=True)]
