@@ -1,13 +1,13 @@
 # The public names: static tools read their types here, and hf_elmo/__init__.py where to import each from on first use.
 
-from .analysis.plots import plot_similarities as plot_similarities
-from .analysis.plots import plot_word_plane as plot_word_plane
 from .analysis.scoring import next_words as next_words
 from .analysis.scoring import previous_words as previous_words
 from .analysis.scoring import score as score
 from .analysis.scoring import substitutes as substitutes
 from .analysis.similarity import layer_similarities as layer_similarities
 from .analysis.similarity import nearest_neighbors as nearest_neighbors
+from .analysis.similarity import plot_similarities as plot_similarities
+from .analysis.similarity import plot_word_plane as plot_word_plane
 from .analysis.similarity import word_plane as word_plane
 from .configuration_elmo import ElmoConfig as ElmoConfig
 from .embedding.corpus import embed as embed

@@ -1,4 +1,8 @@
-"""Uploading a checkpoint to the Hub."""
+"""What a checkpoint carries, and uploading it to the Hub.
+
+`save_pretrained` of every class writes its code (transformers copies the class's file and all that it imports), so that
+`trust_remote_code=True` loads the checkpoint where hf_elmo is not installed. `FILES` lists what is written.
+"""
 
 import json
 import os
@@ -13,7 +17,6 @@ from huggingface_hub.utils import filter_repo_objects
 
 from .configuration_elmo import VERSION, ElmoConfig
 from .model_cards import make_card
-from .remote_code import add_remote_code
 from .shipped import load_tokenizer, located
 from .utils import require_tokenizer
 
@@ -22,6 +25,31 @@ TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "character_vocab.json", 
 OTHERS = ["config.json", "*_elmo.py", "softmax_vocab.txt", "conversion.json", "README.md", "LICENSE*", "*.png", "*.svg"]
 OTHERS += ["modules.json", "sentence_bert_config.json"]
 PATTERNS = WEIGHTS + TOKENIZER + OTHERS  # an optimizer's state, training arguments and other files are left out
+
+_BASE = ("configuration_elmo.py", "modeling_elmo.py")
+_TASKS = (*_BASE, "modeling_tasks_elmo.py")
+
+FILES: dict[str, tuple[str, ...]] = {
+    "ElmoConfig": ("configuration_elmo.py",),
+    "ElmoTokenizer": ("configuration_elmo.py", "tokenization_elmo.py"),
+    "ElmoModel": _BASE,
+    "ElmoForSequenceClassification": _TASKS,
+    "ElmoForQuestionAnswering": _TASKS,
+    "ElmoForTokenClassification": _TASKS,
+    "ElmoForCoreferenceResolution": (*_TASKS, "modeling_coreference_elmo.py"),
+    "ElmoForPreTraining": _BASE,
+}
+
+AUTO_CLASSES: dict[str, str] = {
+    "AutoConfig": "configuration_elmo.ElmoConfig",
+    "AutoModel": "modeling_elmo.ElmoModel",
+    "AutoModelForCoreferenceResolution": "modeling_coreference_elmo.ElmoForCoreferenceResolution",
+    "AutoModelForPreTraining": "modeling_elmo.ElmoForPreTraining",
+    "AutoModelForQuestionAnswering": "modeling_tasks_elmo.ElmoForQuestionAnswering",
+    "AutoModelForSequenceClassification": "modeling_tasks_elmo.ElmoForSequenceClassification",
+    "AutoModelForTokenClassification": "modeling_tasks_elmo.ElmoForTokenClassification",
+    "AutoTokenizer": "tokenization_elmo.ElmoTokenizer",
+}
 
 
 @dataclass(frozen=True)
@@ -115,4 +143,44 @@ def _upload(staging: str, repository: str, private: bool, revision: str | None) 
     return commit.commit_url
 
 
-__all__ = ["Upload", "push"]
+def auto_map(*class_names: str) -> dict[str, str]:
+    """What the `config.json` of a checkpoint of these classes maps."""
+    classes = {"ElmoConfig", "ElmoModel", *class_names}
+    return {auto: name for auto, name in AUTO_CLASSES.items() if name.partition(".")[2] in classes}
+
+
+def add_remote_code(folder: str | Path, *class_names: str) -> None:
+    """
+    Put code into a checkpoint: into one that has none, or an older version's; or heads into that of a biLM, so that it
+    can be fine-tuned where hf_elmo is not installed.
+
+    Args:
+        folder: what holds `config.json`, `tokenizer_config.json` or both.
+        class_names: models beside the one that the checkpoint is of, such as `"ElmoForSequenceClassification"`.
+
+    Raises:
+        ValueError: a class, or the architecture that `config.json` names, is none of hf_elmo's.
+    """
+    folder = Path(folder)
+    if (file := folder / "config.json").is_file():
+        config = json.loads(file.read_text(encoding="utf-8"))
+        names = [*config.get("architectures", ()), *class_names]
+        if not names or not set(names) <= set(FILES):
+            raise ValueError(f"{file} names {names or 'no class'}, but hf_elmo has {', '.join(FILES)}.")
+        sources = {source for name in names for source in FILES[name]}
+        added = {"auto_map": auto_map(*names), "hf_elmo_version": VERSION}
+        if "ElmoForTokenClassification" in names:
+            from .modeling_tasks_elmo import ElmoForTokenClassification  # slow to import
+
+            added["custom_pipelines"] = ElmoForTokenClassification.custom_pipelines
+        _write(folder, file, sources, config | added)
+    if (file := folder / "tokenizer_config.json").is_file():
+        config = json.loads(file.read_text(encoding="utf-8"))
+        both = [AUTO_CLASSES["AutoTokenizer"], None]  # as transformers writes it: the class, and a faster one
+        _write(folder, file, set(FILES["ElmoTokenizer"]), config | {"auto_map": {"AutoTokenizer": both}})
+
+
+def _write(folder: Path, file: Path, sources: set[str], settings: dict) -> None:
+    for source in sources:
+        shutil.copyfile(Path(__file__).with_name(source), folder / source)
+    file.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,5 +1,4 @@
-"""A head for coreference resolution: the mentions in a document, and which of them refer to the same entity (Lee et al.
-2017, 2018)."""
+"""A head for coreference resolution: the mentions in a document, and which of them refer to the same entity."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -174,14 +173,12 @@ class ElmoPairScorer(nn.Module):
 
     def coarse_scores(self, spans: Tensor, mention_scores: Tensor, antecedents: Tensor) -> Tensor:
         """`[spans, antecedents]`: the coarse score of each pair, both mention scores included."""
-        projected = self.coarse(spans)
+        projected, indices = self.coarse(spans), antecedents.clamp(min=0)
 
         def score(rows: slice) -> Tensor:
-            pairs = antecedents[rows].clamp(min=0)
-            return torch.einsum("sd,snd->sn", projected[rows], spans[pairs].to(projected.dtype))
+            return torch.einsum("sd,snd->sn", projected[rows], spans[indices[rows]].to(projected.dtype))
 
-        pairs = _by_rows(score, antecedents)
-        return pairs + mention_scores[:, None] + mention_scores[antecedents.clamp(min=0)]
+        return _by_rows(score, antecedents) + mention_scores[:, None] + mention_scores[indices]
 
     def fine_scores(self, spans: Tensor, antecedents: Tensor, speakers: Tensor | None, genre: Tensor | None) -> Tensor:
         """`[spans, antecedents]`: the fine score of each pair, with speakers `[spans]` and genre `[]`."""
@@ -342,8 +339,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
 
     def _nll(self, document: _Document, mentions: _Mentions, labels: Tensor) -> Tensor:
         """The loss of a document: that of the antecedents, and the cross-entropy of mention scores over the kept spans
-        and the mentions in `labels` that are not kept (Zhang et al. 2018). The first alone falls to 0 where no mention
-        is kept and all scores are low, and has no gradient there."""
+        and the mentions that are not kept (Zhang et al. 2018): without them, the first has no gradient."""
         kept = [tuple(span) for span in mentions.spans.tolist()]
         width = self.config.coreference_max_width
         true = {(first, last) for first, last, _ in labels.tolist() if first != IGNORE_INDEX and last - first < width}
@@ -417,14 +413,12 @@ class _Sentences:
     def rows(self, inputs: ElmoInputs, index: Tensor, inside: Tensor) -> ElmoInputs:
         """The inputs of a batch of sentences, a row each."""
         names = ("input_ids", "inputs_embeds", "word_vector_ids", "bilm_layers")
-        given = {name: getattr(inputs, name) for name in names}
+        given = {name: getattr(inputs, name) for name in names} | {"special_tokens_mask": self.boundaries}
         rows = {name: x if x is None else expand(x.flatten(0, 1)[index[inside]], inside) for name, x in given.items()}
-        boundaries = expand(self.boundaries.flatten()[index[inside]], inside)
-        return replace(inputs, **rows, attention_mask=inside, special_tokens_mask=boundaries, state=None)
+        return replace(inputs, **rows, attention_mask=inside, state=None)
 
     def put_back(self, parts: Sequence[Tensor], positions: Sequence[Tensor]) -> Tensor:
-        """Puts what was computed for the positions of each batch, `[n, ...]`, at these: `[batch, positions, ...]`, with
-        zeros at padding."""
+        """`[batch, positions, ...]`, zero at padding, of what was computed for the positions of each batch."""
         return expand(torch.cat(list(parts))[torch.cat(list(positions)).argsort()], self.mask)
 
 
@@ -453,18 +447,15 @@ def _by_rows(score: Callable[[slice], Tensor], antecedents: Tensor) -> Tensor:
     only the pairs of one piece are in memory."""
     count, max_antecedents = antecedents.shape
     size = max(1, PAIRS // max_antecedents)
-    if count <= size:
-        return score(slice(0, count))
-    parts = [slice(begin, min(begin + size, count)) for begin in range(0, count, size)]
-    if not torch.is_grad_enabled():
+    parts = [slice(begin, min(begin + size, count)) for begin in range(0, max(1, count), size)]
+    if len(parts) == 1 or not torch.is_grad_enabled():
         return torch.cat([score(part) for part in parts])
     return torch.cat([checkpoint(score, part, use_reentrant=False) for part in parts])
 
 
 def antecedent_nll(mentions: _Mentions, labels: Tensor) -> Tensor:
-    """The marginal negative log-likelihood of the gold antecedents, summed over the kept spans (Lee et al. 2017,
-    section 6). The gold antecedent of a span is none, unless a span of its cluster in `labels [mentions, 3]` is among
-    its antecedents."""
+    """The marginal negative log-likelihood of the gold antecedents of the kept spans (Lee et al. 2017, section 6):
+    those antecedents that are of the span's cluster in `labels [mentions, 3]`, or none if there is no such."""
     antecedents, scores = mentions.antecedents, mentions.antecedent_scores
     cluster_of = {(first, last): cluster + 1 for first, last, cluster in labels.tolist()}
     clusters = [cluster_of.get(tuple(span), 0) for span in mentions.spans.tolist()]

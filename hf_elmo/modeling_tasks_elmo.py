@@ -1,5 +1,4 @@
-"""Task heads over ELMo, from leaf to root: poolings, encoders, CRF, what heads share, classification, tagging, question
-answering."""
+"""Task heads over ELMo, from leaf to root: poolings, encoders, CRF, what heads share, the head of each task."""
 
 import inspect
 import math
@@ -44,8 +43,7 @@ from .modeling_elmo import (
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """The softmax over the last axis of the scores that `mask` (broadcast to their shape) selects; zeros where it
-    selects none."""
+    """The softmax over the last axis of the scores that `mask` selects (broadcast); zeros where it selects none."""
     return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(-1) * mask
 
 
@@ -64,8 +62,7 @@ def max_over(vectors: Tensor, mask: Tensor) -> Tensor:
 
 
 def last_over(vectors: Tensor, mask: Tensor) -> Tensor:
-    """The final state of each direction: the forward half at the last position of `mask`, the backward half at the
-    first."""
+    """The final state of each direction: the forward half at the last position of `mask`, the backward at the first."""
     if not vectors.shape[1]:
         return vectors.new_zeros(vectors.shape[0], vectors.shape[2])
     forward, backward = vectors.chunk(2, dim=2)
@@ -79,10 +76,8 @@ class RaggedLSTM(nn.LSTM):
     """A bidirectional `torch.nn.LSTM` over right-padded rows of different lengths."""
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
-        """`[batch, words, input_size]` and the mask `[batch, words]` to `[batch, words, 2 * hidden_size]`, which is
-        undefined at padding."""
-        # Training on a PackedSequence is slow on a CPU: its backward pass allocates the gradient of all steps at each
-        # step. oneDNN runs padded rows.
+        """`[batch, words, input_size]`, `[batch, words]` to `[batch, words, 2 * hidden_size]`, undefined at padding."""
+        # oneDNN runs padded rows; a PackedSequence's backward pass allocates the gradient of all steps at each step.
         if words.is_cpu and words.dtype == torch.float32 and not torch.is_autocast_enabled("cpu"):
             return self._forward_padded(words, mask)
         packing = Packing.of(mask)
@@ -98,9 +93,7 @@ class RaggedLSTM(nn.LSTM):
             words = nn.functional.dropout(words, self.dropout, self.training) if layer else words
             reversed_words = words.gather(1, mirrored.expand_as(words))
             outputs = []
-            for suffix, inputs in ((f"_l{layer}", words), (f"_l{layer}_reverse", reversed_words)):
-                names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-                weights = [getattr(self, name + suffix) for name in names]
+            for weights, inputs in zip(self.all_weights[2 * layer :], (words, reversed_words), strict=False):
                 outputs.append(torch.lstm(inputs, (state, state), weights, True, 1, 0.0, self.training, False, True)[0])
             outputs[1] = outputs[1].gather(1, mirrored.expand_as(outputs[1]))
             words = torch.cat(outputs, dim=2)
@@ -266,16 +259,15 @@ class ElmoLocalInference(nn.Module):
 
 
 class ElmoMaxout(nn.Module):
-    """The maximum of several linear maps (Goodfellow et al. 2013): the last layers of the biattentive network."""
+    """The maximum of four linear maps (Goodfellow et al. 2013): the last layers of the biattentive network."""
 
-    def __init__(self, input_size: int, output_size: int, maps: int = 4) -> None:
+    def __init__(self, input_size: int, output_size: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(input_size, output_size * maps)
-        self.maps = maps
+        self.linear = nn.Linear(input_size, output_size * 4)
 
     def forward(self, x: Tensor) -> Tensor:
         """`[batch, input_size]` to `[batch, output_size]`."""
-        return self.linear(x).unflatten(1, (-1, self.maps)).amax(2)
+        return self.linear(x).unflatten(1, (-1, 4)).amax(2)
 
 
 IMPOSSIBLE = -1e4  # added to a score; finite, so that there is a best sequence even where no sequence is allowed
@@ -301,8 +293,7 @@ def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool],
     parts = [(label.partition("-")[0], label.partition("-")[2]) for label in labels]
     for label, (prefix, _) in zip(labels, parts, strict=True):
         if prefix not in prefixes:
-            known = ", ".join(sorted(prefixes))
-            raise ValueError(f"id2label has {label!r}, but the prefixes of tagging_scheme {scheme!r} are {known}.")
+            raise ValueError(f"id2label has {label!r}, but tagging_scheme {scheme!r} has {sorted(prefixes)}.")
 
     def may_follow(before: tuple[str, str], after: tuple[str, str]) -> bool:
         in_chunk = before[0] not in ("O", "E", "S") and before[1] == after[1]
@@ -337,8 +328,7 @@ class ElmoCRF(nn.Module):
     def forward(
         self, emissions: Tensor, mask: Tensor, labels: Tensor | None = None, *, marginals: bool = False
     ) -> Tensor:
-        """`log_likelihood` with `labels`, `marginals` if asked for, else `decode`: hooks (offloading, pruning) see
-        calls of a module, not of its methods."""
+        """`log_likelihood` with `labels`, `marginals` if asked for, else `decode`: hooks see calls of modules only."""
         if labels is not None:
             return self.log_likelihood(emissions, mask, labels)
         return self.marginals(emissions, mask) if marginals else self.decode(emissions, mask)
@@ -475,21 +465,19 @@ class ElmoInputs:
 
 
 def takes_inputs(forward: Callable) -> Callable:
-    """Replaces the [`ElmoInputs`] argument of `forward(self, inputs, *, labels=None, ...)` by its fields. Callers pass
-    the fields by position or by name. `inspect.signature`, which Trainer reads to select data set columns, lists them
-    before the head's keyword arguments."""
+    """Replaces the [`ElmoInputs`] argument of `forward(self, inputs, *, labels=None, ...)` by its fields, also in its
+    signature, which Trainer reads to select the columns of a data set."""
     shared = [
         inspect.Parameter(field.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=field.type)
         for field in fields(ElmoInputs)
     ]
     signature = inspect.signature(forward)
     self_parameter, _, *of_the_head = signature.parameters.values()
-    names = [parameter.name for parameter in shared]
 
     @wraps(forward)
     def wrapper(self: nn.Module, *args: object, **kwargs: object) -> object:
-        inputs = ElmoInputs(*args, **{name: kwargs.pop(name) for name in names if name in kwargs})
-        return forward(self, inputs, **kwargs)
+        named = {one.name: kwargs.pop(one.name) for one in shared if one.name in kwargs}
+        return forward(self, ElmoInputs(*args, **named), **kwargs)
 
     wrapper.__signature__ = signature.replace(parameters=[self_parameter, *shared, *of_the_head])  # type: ignore[attr-defined]
     return wrapper
@@ -617,12 +605,11 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             vectors.append(mix)
         if self.output_mix is not None:
             output_mix = expand(self.output_mix(packed_layers)[0], mask)
-        vectors = torch.cat(vectors, dim=2)
-        return TaskFeatures(vectors, output_mix, mask, words, text_ids, hidden_states if wanted else None)
+        hidden_states = hidden_states if wanted else None
+        return TaskFeatures(torch.cat(vectors, dim=2), output_mix, mask, words, text_ids, hidden_states)
 
     def encode(self, features: TaskFeatures, words: Tensor) -> tuple[Tensor, Tensor]:
-        """The words that a mask selects, at the left end of their rows, after the encoder if there is one: `[batch,
-        words, size]`, and the mask of that."""
+        """The words that a mask selects `[batch, words, size]`, at the left of their rows, encoded; and their mask."""
         vectors, inside = compact(features.vectors, words)
         if self.encoder is None:
             return vectors, inside
@@ -632,8 +619,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     def bilm_layers(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, special_tokens_mask: Tensor | None = None
     ) -> Tensor:
-        """The layers `[batch, positions, num_hidden_layers + 1, 2P]` that every head over this biLM takes in place of
-        `input_ids`, as long as its weights do not change."""
+        """The layers `[batch, positions, num_hidden_layers + 1, 2P]`, which all heads take in place of `input_ids`."""
         inputs = ElmoInputs(input_ids, attention_mask, special_tokens_mask=special_tokens_mask)
         layers = self._run_elmo(inputs, inputs.mask, self._text_ids(inputs, inputs.mask), all_layers=True)[1]
         return torch.stack(layers, dim=2)
@@ -708,7 +694,9 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         mix, layers = output.last_hidden_state, output.hidden_states
         if not self.reads_text_pairs:
             return mix, layers
-        return _sum_of_texts(mix), layers and tuple(map(_sum_of_texts, layers))
+        # `[2 * batch, ...]`, the first texts of all pairs and then the second ones, to `[batch, ...]`.
+        mix, *sums = (rows.unflatten(0, (2, -1)).sum(0) for rows in (mix, *(layers or ())))
+        return mix, tuple(sums) or None
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -741,13 +729,12 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         elif isinstance(module, ElmoCRF):
             for parameter in module.parameters():
                 init.uniform_(parameter, -0.1, 0.1)
+        elif isinstance(module, ElmoTrilinear):  # as one linear layer over [x; y; x * y]
+            bound = math.sqrt(6 / (3 * len(module.of_y) + 1))
+            for parameter in module.parameters():
+                init.uniform_(parameter, -bound, bound)
         else:
             super()._init_weights(module)
-
-
-def _sum_of_texts(rows: Tensor) -> Tensor:
-    """`[2 * batch, ...]`, the first texts of all pairs and then the second ones, to `[batch, ...]`."""
-    return rows.unflatten(0, (2, -1)).sum(0)
 
 
 @torch.compiler.disable  # it reads values
@@ -845,9 +832,7 @@ class ElmoForSequenceClassification(ElmoTaskModel):
 
     def _pool_texts(self, features: TaskFeatures) -> Tensor:
         """`[batch, size]`, one vector of each text or pair."""
-        masks = [features.mask]
-        if self.reads_text_pairs:
-            masks = [features.text_ids == 1, features.text_ids == 2]
+        masks = [features.text_ids == 1, features.text_ids == 2] if self.reads_text_pairs else [features.mask]
         words = [features.words & mask for mask in masks]
         if self.encoder is None:  # and no word moves, so that the model can be exported
             pooled = [self._pool(features.vectors, *each) for each in zip(words, masks, strict=True)]
@@ -864,12 +849,9 @@ class ElmoForSequenceClassification(ElmoTaskModel):
     def _pool(self, vectors: Tensor, words: Tensor, mask: Tensor) -> Tensor:
         """`[batch, size]`, pooled as `config.classifier_pooling` says; zero for a text without words. `mask` selects
         the positions that the layer below read: words and, without an encoder, boundaries."""
-        if self.attention is not None:
-            return self.attention(vectors, words)
-        if self.config.classifier_pooling == "mean":
-            return mean_over(vectors, words)
-        if self.config.classifier_pooling == "max":
-            return max_over(vectors, words)
+        pool = {"mean": mean_over, "max": max_over, "attention": self.attention}.get(self.config.classifier_pooling)
+        if pool is not None:
+            return pool(vectors, words)
         return torch.cat([last_over(part, mask) for part in vectors.split(self.parts, dim=2)], dim=1)
 
 
@@ -1056,8 +1038,7 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
     ```"""
 
     def __new__(cls, *args: Any, model: Any, **kwargs: Any) -> Any:
-        """transformers' pipeline for another model: where hf_elmo is installed, this class is registered for the
-        task."""
+        """transformers' pipeline for another model: hf_elmo registers this class for the task."""
         if model.config.model_type != "elmo":
             return TokenClassificationPipeline(*args, model=model, **kwargs)
         return super().__new__(cls)
@@ -1075,8 +1056,7 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         return outputs
 
     def postprocess(self, all_outputs: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
-        """As in transformers, with the tags of `_forward`: the most probable label of a word may not be in the best
-        sequence."""
+        """As in transformers, with the tags of `_forward`, which need not be each word's most probable label."""
         for outputs in all_outputs:  # gather_pre_entities gets word_ids unchanged
             tags = outputs["tags"][0].tolist()
             outputs["word_ids"] = list(zip(outputs["word_ids"] or [None] * len(tags), tags, strict=True))
@@ -1107,16 +1087,12 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         return entities
 
     def aggregate(self, pre_entities: list[dict[str, Any]], aggregation_strategy: Any) -> list[dict[str, Any]]:
-        """The words with their tags and the probabilities of these. All strategies but `"none"` group words into spans
-        in the same way, as no word has subwords."""
-        entities = [
-            {
-                "entity": self.model.config.id2label[one["tag"]],
-                "score": one["scores"][one["tag"]],
-                **{key: one[key] for key in ("index", "word", "start", "end")},
-            }
-            for one in pre_entities
-        ]
+        """Words with their tags and probabilities, in spans for all strategies but `"none"`: words have no subwords."""
+        entities = []
+        for one in pre_entities:
+            places = {key: one[key] for key in ("index", "word", "start", "end")}
+            entity = self.model.config.id2label[one["tag"]]
+            entities.append({"entity": entity, "score": one["scores"][one["tag"]], **places})
         return entities if aggregation_strategy == AggregationStrategy.NONE else self.group_entities(entities)
 
 
@@ -1149,8 +1125,7 @@ class ElmoAttentionFlow(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, passage: Tensor, passage_mask: Tensor, question: Tensor, question_mask: Tensor) -> Tensor:
-        """`passage [batch, words, size]` and `question [batch, words of the question, size]` with their masks to
-        `[batch, words, output_size]`."""
+        """`[batch, words, size]` and `[batch, question words, size]`, with masks, to `[batch, words, output_size]`."""
         passage, question = self.dropout(passage), self.dropout(question)
         scores = self.similarity(passage, question)
         to_question = masked_softmax(scores, question_mask[:, None]) @ question
@@ -1161,8 +1136,7 @@ class ElmoAttentionFlow(nn.Module):
 
 
 class ElmoSelfAttention(nn.Module):
-    """Attention of each word of the passage over the other words, with a residual connection (Clark and Gardner
-    2018)."""
+    """Attention of each word of the passage over the others, with a residual connection (Clark and Gardner 2018)."""
 
     def __init__(self, size: int, hidden_size: int, dropout: float) -> None:
         super().__init__()
@@ -1197,8 +1171,7 @@ class ElmoAnswerSpan(nn.Module):
             self.no_answer = nn.Linear(hidden_size, 1)
 
     def forward(self, passage: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """`[batch, words, size]` and `[batch, words]` to the scores of starts and of ends, each `[batch, words]`, and
-        of no answer, `[batch]`."""
+        """`[batch, words, size]` to scores of starts and ends, each `[batch, words]`, and of no answer, `[batch]`."""
         start_states = self.start_bilstm(passage, mask)
         end_states = self.end_bilstm(torch.cat((passage, start_states), dim=2), mask)
         start = self.start(self.dropout(start_states)).squeeze(2)
@@ -1277,27 +1250,23 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         passage, passage_mask = self.encode(features, in_passage)
         passage = self.self_attention(self.flow(passage, passage_mask, question, question_mask), passage_mask)
         start, end, no_answer = self.span(passage, passage_mask)
-        # The mask of the passage's words, with padding moved to the right.
         unpadded = torch.arange(in_passage.shape[1], device=in_passage.device) < features.mask.sum(1, keepdim=True)
-        places = expand(in_passage[features.mask], unpadded)
+        places = expand(in_passage[features.mask], unpadded)  # of the passage's words, with padding moved to the right
         start, end = (_place(scores[passage_mask], places, no_answer) for scores in (start, end))
         loss = None
         if start_positions is not None and end_positions is not None:
             starts, ends = (positions.view(-1).to(places.device) for positions in (start_positions, end_positions))
             loss = self._nll(start, end, places, starts, ends) / count_labels(starts, num_items_in_batch)
             loss = self.regularize(loss, starts, num_items_in_batch)
-        return QuestionAnsweringModelOutput(
-            loss=loss, start_logits=start, end_logits=end, hidden_states=features.hidden_states
-        )
+        return QuestionAnsweringModelOutput(loss, start, end, features.hidden_states)
 
     def _nll(self, start: Tensor, end: Tensor, places: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
         """The negative log-probability of the answers, summed over the rows that have a label."""
         labeled = starts != IGNORE_INDEX
         starts, ends = (positions.masked_fill(~labeled, 0)[:, None] for positions in (starts, ends))
         possible = (places.gather(1, starts) & places.gather(1, ends))[:, 0]
-        wide = torch.promote_types(start.dtype, torch.float32)
-        start, end = start.to(wide), end.to(wide)
-        lowest = torch.finfo(wide).min
+        start, end = (scores.to(torch.promote_types(scores.dtype, torch.float32)) for scores in (start, end))
+        lowest = torch.finfo(start.dtype).min
         total = sum(scores.masked_fill(~places, lowest).logsumexp(1) for scores in (start, end))
         if self.config.allow_no_answer:
             total = torch.logaddexp(total, start[:, 0] + end[:, 0])
@@ -1305,15 +1274,6 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         if not possible[labeled].all():  # their loss would be infinite, which Trainer leaves out of its logs
             raise ValueError("start_positions and end_positions must be words of the passage, or 0 (allow_no_answer).")
         return (total - start.gather(1, starts)[:, 0] - end.gather(1, ends)[:, 0])[labeled].sum()
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, ElmoTrilinear):  # as one linear layer over [x; y; x * y]
-            bound = math.sqrt(6 / (3 * len(module.of_y) + 1))
-            for parameter in module.parameters():
-                init.uniform_(parameter, -bound, bound)
-        else:
-            super()._init_weights(module)
 
 
 def _place(scores: Tensor, places: Tensor, no_answer: Tensor | None) -> Tensor:

@@ -49,7 +49,6 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, texts: Iterable[str | list[str]]) -> np.ndarray:
-        """The vectors `[texts, 2P]` of texts, each a string or a list of words; with `layers="all"` `[texts, layers *
-        2P]`."""
+        """The vectors `[texts, 2P]` of strings or lists of words; with `layers="all"` `[texts, layers * 2P]`."""
         vectors = Embedder(**self.get_params()).embed(texts).arrays()
         return vectors.reshape(len(vectors), -1)

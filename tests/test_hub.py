@@ -14,7 +14,7 @@ import torch
 from huggingface_hub import ModelCard, constants
 from huggingface_hub.errors import HfHubHTTPError
 
-from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, kernels, push, remote_code
+from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, hub, kernels, push
 from hf_elmo.conversion import convert
 from hf_elmo.modeling_elmo import SENTENCE_TRANSFORMERS
 
@@ -24,7 +24,7 @@ from .conftest import TINY, random_model
 from .test_remote_code import ALONE, START, TEXTS
 
 REPO = "somebody/elmo-test"
-CODE = {*remote_code.FILES["ElmoModel"], *remote_code.FILES["ElmoTokenizer"]}
+CODE = {*hub.FILES["ElmoModel"], *hub.FILES["ElmoTokenizer"]}
 SAVED = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", *SENTENCE_TRANSFORMERS, *CODE}
 
 

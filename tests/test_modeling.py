@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_map
 from transformers import PreTrainedModel
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from hf_elmo.hub import FILES
 from hf_elmo.modeling_elmo import SENTENCE_TRANSFORMERS
-from hf_elmo.remote_code import FILES
 from tests.conftest import SENTENCES, TINY
 from tests.heads import MODELS, NO_DROPOUT, VECTORS, assert_same_outputs, batch_of, make, make_new, tensors_of
 

@@ -23,11 +23,11 @@ from hf_elmo import (
     ElmoForTokenClassification,
     ElmoModel,
     ElmoTokenizer,
+    hub,
     kernels,
-    remote_code,
 )
 from hf_elmo.conversion import convert
-from hf_elmo.remote_code import add_remote_code
+from hf_elmo.hub import add_remote_code
 
 from .conftest import TINY, random_model
 from .manylangs_files import make_settings, write_model
@@ -136,7 +136,7 @@ def run_without_package(folder: Path, checkpoints: dict[str, str]) -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
     environment |= {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "HOME": str(home)}
     environment["OMP_NUM_THREADS"] = str(torch.get_num_threads())
-    command = [sys.executable, "-I", "-c", SCRIPT, *map(json.dumps, (arguments, remote_code.AUTO_CLASSES, TEXTS))]
+    command = [sys.executable, "-I", "-c", SCRIPT, *map(json.dumps, (arguments, hub.AUTO_CLASSES, TEXTS))]
     done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
@@ -178,20 +178,20 @@ def test_the_same_numbers_without_the_package(folder: Path, auto: str) -> None:
 def test_a_checkpoint_holds_the_listed_files_and_no_others(folder: Path, name: str) -> None:
     class_name = MODELS[name].__name__ if name in MODELS else "ElmoForPreTraining"
     first, second = ({file.name: file.read_bytes() for file in (folder / n).iterdir()} for n in (name, f"{name}-saved"))
-    code = {*remote_code.FILES[class_name], *remote_code.FILES["ElmoTokenizer"]}
+    code = {*hub.FILES[class_name], *hub.FILES["ElmoTokenizer"]}
     assert {file for file in first if file.endswith(".py")} == code
     assert first.keys() - {"training_args.bin"} == second.keys() - {"outputs.npz"}
     for file in code | {"model.safetensors", "tokenizer.json"}:
         assert second[file] == first[file], file
     for files in (first, second):
-        assert json.loads(files["config.json"])["auto_map"] == remote_code.auto_map(class_name)
+        assert json.loads(files["config.json"])["auto_map"] == hub.auto_map(class_name)
         maps = json.loads(files["tokenizer_config.json"])["auto_map"]
-        assert maps == {"AutoTokenizer": [remote_code.AUTO_CLASSES["AutoTokenizer"], None]}
+        assert maps == {"AutoTokenizer": [hub.AUTO_CLASSES["AutoTokenizer"], None]}
 
 
 @pytest.mark.parametrize("name", [model_class.__name__ for model_class in MODELS.values()])
 def test_each_class_of_the_auto_map_is_in_its_file(name: str) -> None:
-    found = remote_code.auto_map(name)
+    found = hub.auto_map(name)
     assert {"AutoConfig", "AutoModel"} <= set(found)
     assert name in {reference.partition(".")[2] for reference in found.values()}
     for reference in found.values():
@@ -205,9 +205,9 @@ def test_a_subclass_of_a_user_is_saved_without_its_source(config: ElmoConfig, tm
         pass
 
     Subclass(config).save_pretrained(tmp_path)
-    assert {file.name for file in tmp_path.glob("*.py")} == set(remote_code.FILES["ElmoConfig"])
+    assert {file.name for file in tmp_path.glob("*.py")} == set(hub.FILES["ElmoConfig"])
     settings = json.loads((tmp_path / "config.json").read_text())
-    assert settings["auto_map"] == {"AutoConfig": remote_code.AUTO_CLASSES["AutoConfig"]}
+    assert settings["auto_map"] == {"AutoConfig": hub.AUTO_CLASSES["AutoConfig"]}
 
 
 def test_code_is_added_to_a_checkpoint_without(config: ElmoConfig, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, normalizers
 from transformers import AutoTokenizer, DataCollatorForTokenClassification, DataCollatorWithPadding
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.remote_code import FILES
+from hf_elmo.hub import FILES
 from tests.conftest import SENTENCES
 
 LENGTHS = [len(sentence.split()) + 2 for sentence in SENTENCES]

@@ -119,14 +119,12 @@ def substitutes(
     """
     model, encoder = open_language_model(model, tokenizer)
     (words,) = encoder.tokenizer.split_into_words([sentence], pretokenized)
-    positions = [position for position, own in enumerate(words) if word in (None, own, position)]
-    if word is not None and not positions:
-        raise ValueError(f"word {word!r} does not occur in the sentence, whose words are {words!r}.")
+    positions = positions_of(words, word)
     with evaluation_mode(model):
         hidden = _last_layer(model, encoder, words)
         index = torch.tensor(positions, dtype=torch.int64, device=hidden.device)
         forward, backward = (
-            _log_probabilities(model, context, encoder.vocabulary)
+            torch.log_softmax(_without_special(model.lm_head(context).float(), encoder.vocabulary), dim=1)
             for context in (hidden[index].chunk(2, dim=1)[0], hidden[index + 2].chunk(2, dim=1)[1])
         )
     both = torch.log_softmax(forward + backward, dim=1)
@@ -181,7 +179,15 @@ def _expected_words(direction: int, model, text, tokenizer, top: int, pretokeniz
         # Of the last word in the forward direction and the first one in the backward direction, which have read all.
         context = hidden[1 if direction else len(words)].chunk(2)[direction]
         table = torch.log_softmax(model.lm_head(context).float(), dim=0)[None]
-    return _best(table.index_fill(1, _special_ids(encoder.vocabulary, table), -math.inf), top, encoder.vocabulary)[0]
+    return _best(_without_special(table, encoder.vocabulary), top, encoder.vocabulary)[0]
+
+
+def positions_of(words: Sequence[str], word: str | int | None) -> list[int]:
+    """The indices of a word in a sentence, the one that is given, or all; ValueError where there is none."""
+    positions = [position for position, own in enumerate(words) if word in (None, own, position)]
+    if word is not None and not positions:
+        raise ValueError(f"word {word!r} does not occur in the sentence, whose words are {words!r}.")
+    return positions
 
 
 def _last_layer(model: ElmoForPreTraining, encoder: WordEncoder, words: Sequence[str]) -> Tensor:
@@ -190,14 +196,10 @@ def _last_layer(model: ElmoForPreTraining, encoder: WordEncoder, words: Sequence
     return model.elmo(inputs["input_ids"], output_hidden_states=True).hidden_states[-1][0]
 
 
-def _log_probabilities(model: ElmoForPreTraining, context: Tensor, vocabulary: Vocabulary) -> Tensor:
-    """Log-probabilities `[positions, vocab_size]` of all words but the special ones after contexts `[positions, P]`."""
-    logits = model.lm_head(context).float()
-    return torch.log_softmax(logits.index_fill(1, _special_ids(vocabulary, logits), -math.inf), dim=1)
-
-
-def _special_ids(vocabulary: Vocabulary, like: Tensor) -> Tensor:
-    return torch.tensor([vocabulary.bos_id, vocabulary.eos_id, vocabulary.unk_id], device=like.device)
+def _without_special(table: Tensor, vocabulary: Vocabulary) -> Tensor:
+    """`[positions, vocab_size]` with minus infinity for the special words."""
+    special = torch.tensor([vocabulary.bos_id, vocabulary.eos_id, vocabulary.unk_id], device=table.device)
+    return table.index_fill(1, special, -math.inf)
 
 
 def _best(table: Tensor, top: int, vocabulary: Vocabulary) -> list[Candidates]:

@@ -1,10 +1,14 @@
-"""How the vectors of words lie to each other: nearest neighbors in a corpus, similarities by layer, and a plane."""
+"""How the vectors of words lie to each other: nearest neighbors in a corpus, similarities by layer, a plane, plots."""
+
+from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,10 +20,20 @@ from ..shipped import loaded
 from ..text import Row, RowSource
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import Speller
+from .scoring import positions_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ROWS_AT_ONCE = 1000  # sentences whose vectors are in memory together
 Sentences = list[tuple[int, list[str]]]  # each with its index in the corpus
 Place = tuple[int, list[str], int]  # index of a sentence, the sentence, index of a word in it
+LayerVectors = tuple[int, np.ndarray, list[Place]]  # a layer, vectors `[words, size]` of it, and whose they are
+# Okabe and Ito's colors, which color-blind people tell apart, without yellow, which is too pale on white; and a marker
+# with each, so that no difference is one of color alone.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#888888")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+LABEL_OFFSETS = [(x, y) for gap in (5, 14, 24) for x, y in ((gap, -3), (gap, gap), (gap, -gap - 6), (-gap, gap))]
 
 
 @dataclass(frozen=True)
@@ -94,7 +108,7 @@ def nearest_neighbors(
     model = model.base_model
     split = partial(tokenizer.split_into_words, pretokenized=pretokenized)
     (words,) = split([sentence])
-    position = _position_of(words, word)
+    position, *_ = positions_of(words, word)
     queries = _all_layers(model, tokenizer, [words])[0][:, position]
     wanted = None if any_word else words[position].casefold()
     known = {words[position]}
@@ -102,25 +116,14 @@ def nearest_neighbors(
     source = RowSource(corpus) if isinstance(corpus, (str, os.PathLike)) else corpus
     neighbors: dict[int, list[Neighbor]] = {layer: [] for layer in range(len(queries))}
     for rows in _chunks(source, split, words):
-        for layer, vectors, places in (
-            *_word_vectors(rows, known, model, speller),
-            *_occurrences(rows, wanted, model, tokenizer),
-        ):
+        found = chain(_word_vectors(rows, known, model, speller), _occurrences(rows, wanted, model, tokenizer))
+        for layer, vectors, places in found:
             candidates = neighbors[layer] + _compare(queries[layer], vectors, places)
             neighbors[layer] = sorted(candidates, key=lambda neighbor: -neighbor.similarity)[:top]
     return neighbors
 
 
-def _position_of(words: list[str], word: str | int) -> int:
-    """The index of a word in a sentence: of its first occurrence, or the one that is given."""
-    if word not in words if isinstance(word, str) else not 0 <= word < len(words):
-        raise ValueError(f"word {word!r} does not occur in the sentence, whose words are {words!r}.")
-    return words.index(word) if isinstance(word, str) else word
-
-
-def _chunks(
-    rows: Iterable[Row], split: Callable[[list[Row]], list[list[str]]], query: list[str]
-) -> Iterator[Sentences]:
+def _chunks(rows: Iterable[Row], split: Callable[..., list[list[str]]], query: list[str]) -> Iterator[Sentences]:
     """Sentences with their indices, `ROWS_AT_ONCE` at a time, without blank and repeated ones and the query."""
     hashes = {hash(tuple(query))}
     indexed = enumerate(rows)
@@ -136,9 +139,7 @@ def _chunks(
             progress.update(len(chunk))
 
 
-def _word_vectors(
-    rows: Sentences, known: set[str], model: ElmoModel, speller: Speller
-) -> Iterator[tuple[int, np.ndarray, list[Place]]]:
+def _word_vectors(rows: Sentences, known: set[str], model: ElmoModel, speller: Speller) -> Iterator[LayerVectors]:
     """Vectors of layer 0, the output of the character CNN twice, of words that are not known from earlier rows."""
     places = {}
     for row, words in rows:
@@ -155,7 +156,7 @@ def _word_vectors(
 
 def _occurrences(
     rows: Sentences, wanted: str | None, model: ElmoModel, tokenizer: ElmoTokenizer
-) -> Iterator[tuple[int, np.ndarray, list[Place]]]:
+) -> Iterator[LayerVectors]:
     """Vectors of the layers from 1 up, of all words or of those equal to `wanted` when case-folded."""
     rows = [(row, words) for row, words in rows if wanted is None or wanted in map(str.casefold, words)]
     arrays = _all_layers(model, tokenizer, [words for _, words in rows])
@@ -216,7 +217,7 @@ def layer_similarities(
     model, tokenizer = loaded(model, tokenizer)
     split = tokenizer.split_into_words(sentences, pretokenized)
     words = [words] * len(split) if isinstance(words, str) else words
-    places = [_position_of(own, word) for own, word in zip(split, words, strict=True)]
+    places = [positions_of(own, word)[0] for own, word in zip(split, words, strict=True)]
     unit = [_unit(layers) for layers in _all_layers(model, tokenizer, split)]
     vectors, sums = [own[:, place] for own, place in zip(unit, places, strict=True)], [own.sum(axis=1) for own in unit]
     of_words, of_sentences = (np.einsum("slv,tlv->lst", each, each) for each in (vectors, sums))
@@ -279,7 +280,7 @@ def word_plane(
     model, tokenizer = loaded(model, tokenizer)
     split = [words for words in tokenizer.split_into_words(sentences, pretokenized) if words]
     layer = model.config.num_hidden_layers if layer is None else layer
-    places = [list(range(len(words))) if word is None else [_position_of(words, word)] for words in split]
+    places = [list(range(len(words))) if word is None else positions_of(words, word)[:1] for words in split]
     if sum(map(len, places)) < 3:
         raise ValueError(f"sentences needs three words or more, but has {sum(map(len, places))}.")
     arrays = _all_layers(model, tokenizer, split)
@@ -300,3 +301,92 @@ def _all_layers(model: ElmoModel, tokenizer: ElmoTokenizer, sentences: list[list
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
+
+
+def plot_similarities(similarities: LayerSimilarities, axes: Axes | None = None, layer: int | None = None) -> Axes:
+    """
+    Draw what [`layer_similarities`] found: of two sentences a bar for each layer, beside the mean of other pairs of
+    words; of more, or with `layer`, the matrix of the similarities in one layer.
+
+    Args:
+        similarities: of the words of sentences.
+        axes: where to draw; by default a new figure, `axes.figure`.
+        layer: of the matrix; by default the last one.
+    """
+    axes = axes or new_axes(6.4, 4)
+    uses, values, others = similarities.uses, similarities.layers, similarities.others
+    if len(uses) > 2 or layer is not None:
+        layer = len(values) - 1 if layer is None else layer
+        matrix = similarities.matrix[layer]
+        axes.imshow(matrix, cmap="Blues", vmax=1)
+        for (row, column), value in np.ndenumerate(matrix):
+            color = "white" if value > (matrix.min() + 1) / 2 else "black"
+            size = min(8, 52 / len(uses))
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize=size)
+        axes.set_xticks(range(len(uses)), range(1, len(uses) + 1))
+        axes.set_yticks(range(len(uses)), [f"{number}: {use}" for number, use in enumerate(uses, start=1)])
+        axes.set_title(f"cosine similarity, layer {layer}", fontsize="medium")
+        return axes
+    places = np.arange(len(values))
+    bars = axes.bar(places, values, width=0.5, color=COLORS[0], label=" – ".join(f"“{use}”" for use in uses))
+    axes.bar_label(bars, [f"{value:.2f}" for value in values], padding=3, fontweight="bold")
+    if not np.isnan(others).any():
+        label = "mean of all other pairs"
+        axes.hlines(others, places - 0.38, places + 0.38, COLORS[1], "dashed", linewidth=2, label=label)
+    axes.set_xticks(places, ["layer 0\n(characters)", *(f"layer {layer}\n(LSTM)" for layer in places[1:])])
+    axes.set(ylabel="cosine similarity", ylim=(min(values.min(), np.nanmin(others, initial=0), 0) * 1.1, 1.1))
+    return legend_above(axes)
+
+
+def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
+    """
+    Draw what [`word_plane`] found: a marker and a label for each word, colors and markers by sentence. Words that occur
+    more than once are bold.
+
+    Args:
+        plane: of words.
+        axes: where to draw; by default a new figure, `axes.figure`.
+    """
+    axes = axes or new_axes(9.5, 6 + 0.22 * len(plane.sentences))
+    labels = [label for own in plane.labels for label in own]
+    counts = Counter(label.casefold() for label in labels)
+    for index, (sentence, points) in enumerate(zip(plane.sentences, plane.points, strict=True)):
+        color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
+        label, most = f"{index + 1}: {' '.join(sentence)}", int(9 * axes.figure.get_size_inches()[0])
+        label = label if len(label) <= most else f"{label[:most]} ..."
+        axes.scatter(*points.T, s=36, c=color, marker=marker, label=label)
+    shares = [f"component {n} ({share:.0%} of the variance)" for n, share in enumerate(plane.explained, start=1)]
+    axes.set(**dict(zip(("xlabel", "ylabel"), shares, strict=True)), aspect="equal", adjustable="datalim")
+    axes.margins(0.15)
+    legend_above(axes)
+    axes.figure.draw_without_rendering()  # places of points on the paper are known after it
+    points = np.concatenate(plane.points)
+    on_paper = axes.transData.transform(points) * 72 / axes.figure.dpi
+    for label, point, offset in zip(labels, points, _label_offsets(on_paper), strict=True):
+        text = axes.annotate(label, point, offset, textcoords="offset points")
+        text.set_fontweight("bold" if counts[label.casefold()] > 1 else "normal")
+    return axes
+
+
+def _label_offsets(points: np.ndarray) -> list[tuple[int, int]]:
+    """The offset of each point's label: the first that is 12 points away from points and labels, else the farthest."""
+    labels, offsets = np.empty((0, 2)), []
+    for index, point in enumerate(points):
+        near = np.concatenate((np.delete(points, index, axis=0), labels))
+        distances = [min(np.abs(point + offset - near).max(axis=1).min(), 12) for offset in LABEL_OFFSETS]
+        offsets.append(LABEL_OFFSETS[int(np.argmax(distances))])
+        labels = np.concatenate((labels, [point + offsets[-1], point + offsets[-1] + (20, 0)]))
+    return offsets
+
+
+def new_axes(width: float, height: float) -> Axes:
+    """The axes of a new figure of so many inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained").subplots()
+
+
+def legend_above(axes: Axes, **how: object) -> Axes:
+    """The axes with a legend that covers nothing of what is drawn."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, **how)
+    return axes

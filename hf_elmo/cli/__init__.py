@@ -12,22 +12,10 @@ from typing import Annotated
 
 import typer
 
-from . import convert, embed, pretrain
+from .commands import app
 
 # Their messages say what is wrong; of other errors the type is printed, too.
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)
-
-app = typer.Typer(
-    help="ELMo for the Hugging Face libraries.",
-    epilog="hf-elmo COMMAND --help explains a command, with an example. Exit status: 0, 1 after an error, 2 where the "
-    "command line is wrong, 130 after Ctrl-C.",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-for group in (convert, embed, pretrain):
-    app.add_typer(group.app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -80,10 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def repeat_options(arguments: Sequence[str]) -> list[str]:
-    """`--held-out a b` as `--held-out a --held-out b`: an option of typer has one value, but a shell's pattern gives
-    many."""
-    repeated: list[str] = []
-    in_option = False
+    """`--held-out a b` as `--held-out a --held-out b`: typer's options have one value, a shell's pattern gives many."""
+    repeated, in_option = [], False
     for argument in arguments:
         if argument.startswith("-") and argument != "-":
             in_option = argument == "--held-out"

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.plots import plot_similarities, plot_word_plane
 from ..analysis.scoring import Candidates, substitutes
 from ..analysis.similarity import (
     LayerSimilarities,
@@ -18,6 +17,8 @@ from ..analysis.similarity import (
     WordPlane,
     layer_similarities,
     nearest_neighbors,
+    plot_similarities,
+    plot_word_plane,
     word_plane,
 )
 from ..configuration_elmo import ElmoConfig
@@ -60,10 +61,7 @@ class Explorer:
     """
 
     def __init__(
-        self,
-        name: str | os.PathLike | None = None,
-        corpus: str | os.PathLike | None = None,
-        pretokenized: bool = False,
+        self, name: str | os.PathLike | None = None, corpus: str | os.PathLike | None = None, pretokenized: bool = False
     ) -> None:
         config = ElmoConfig.from_pretrained(located(FOLDER if name is None else name))
         language_model = "ElmoForPreTraining" in (config.architectures or ())
@@ -76,8 +74,7 @@ class Explorer:
 
     def similarities(self, first: str, word: str, second: str, other: str) -> str:
         """How similar a word of one sentence and a word of another are, by layer: a picture."""
-        words = word.strip(), other.strip()
-        result = layer_similarities(self.model, (first, second), words, **self.reading)
+        result = layer_similarities(self.model, (first, second), (word.strip(), other.strip()), **self.reading)
         return card(picture(plot_similarities, result))
 
     def neighbors(self, sentence: str, word: str, corpus: str = "", top: int = 5) -> str:
@@ -89,16 +86,12 @@ class Explorer:
     def substitutes(self, sentence: str, word: str, top: int = 10) -> str:
         """What the language models expect in place of a word: three tables."""
         place, *_ = substitutes(self.model, sentence, word.strip(), top=int(top), **self.reading)
-        tables = {
-            "both directions": place.candidates,
-            "forward (the words before)": place.forward,
-            "backward (the words after)": place.backward,
-        }
-        return card(f'<div class="columns">{"".join(_candidates(*table) for table in tables.items())}</div>')
+        names = "both directions", "forward (the words before)", "backward (the words after)"
+        tables = map(_candidates, names, (place.candidates, place.forward, place.backward))
+        return card(f'<div class="columns">{"".join(tables)}</div>')
 
     def plane(self, sentences: str, word: str = "", layer: int | None = None) -> str:
-        """The vectors of the words of sentences, one a line, in the plane: a picture. Of one word in all of them also
-        how similar its uses are to each other."""
+        """The vectors of words in the plane, sentences one a line: a picture; of one word, its similarities, too."""
         lines, word = [line for line in sentences.splitlines() if line.strip()], word.strip() or None
         plane = picture(plot_word_plane, word_plane(self.model, lines, word, layer=layer, **self.reading))
         if word is None:

@@ -39,9 +39,7 @@ def make_page(explorer: Explorer) -> gr.Blocks:
             "it off; the first occurrence in a sentence counts."
         )
         with gr.Tab("Similarity"):
-            gr.Markdown(
-                "How similar are a word of one sentence and a word of another? Layer 0 knows the spelling only."
-            )
+            gr.Markdown("How similar are a word of one sentence and one of another? Layer 0 knows the spelling only.")
             inputs = [
                 *_sentence_and_word("first sentence", "word of the first", *EXAMPLES[0][:2]),
                 *_sentence_and_word("second sentence", "word of the second", *EXAMPLES[0][2:]),
@@ -87,8 +85,7 @@ def _sentence_and_word(sentence_label: str, word_label: str, sentence: str, word
 
 
 def _view(verb: str, view: Callable[..., str], inputs: list, name: str, *events: Callable) -> None:
-    """A button and the view that it shows; Enter in a text field and other `events` show it, too. A view's error is
-    shown in its place."""
+    """A button and the view, or its error, that it shows; Enter in a text field and other `events` show it, too."""
 
     @wraps(view)
     def show(*arguments: object) -> str:

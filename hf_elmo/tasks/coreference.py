@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, EvalPrediction
 from transformers.utils import logging
 
@@ -18,7 +19,7 @@ from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..text import read_columns
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import evaluation_mode
-from .heads import load_head, require_no_nan
+from .heads import load_head, precision_recall_f1, ratio, require_no_nan
 from .inputs import pad_rows
 
 if TYPE_CHECKING:
@@ -29,14 +30,7 @@ logger = logging.get_logger(f"transformers.{__name__}")
 Span = tuple[int, int]
 Document = str | Sequence[Sequence[str]]
 Clusters = Sequence[Sequence[Hashable | list[Hashable]]]
-GENDERS = {
-    "he": "masculine",
-    "him": "masculine",
-    "his": "masculine",
-    "she": "feminine",
-    "her": "feminine",
-    "hers": "feminine",
-}
+GENDERS = dict.fromkeys(("he", "him", "his"), "masculine") | dict.fromkeys(("she", "her", "hers"), "feminine")
 
 
 @dataclass(frozen=True)
@@ -73,13 +67,8 @@ def read_conll2012(path: str | os.PathLike) -> Dataset:
     for columns in read_columns(path):
         if columns and columns[0].startswith("#begin"):
             name, part = re.search(r"\((.*)\)(?:; part (\d+))?", " ".join(columns)).groups("0")
-            document: dict[str, Any] = {
-                "document": name,
-                "part": int(part),
-                "sentences": [[]],
-                "speakers": [],
-                "clusters": [],
-            }
+            document: dict[str, Any] = {"document": name, "part": int(part)}
+            document |= {"sentences": [[]], "speakers": [], "clusters": []}
             documents.append(document)
         elif not columns:
             document["sentences"].append([])
@@ -89,10 +78,8 @@ def read_conll2012(path: str | os.PathLike) -> Dataset:
             document["sentences"][-1].append(columns[3])
             document["clusters"].append(columns[-1])
     for document in documents:
-        document |= {
-            "sentences": list(filter(None, document["sentences"])),
-            "clusters": _clusters(document["clusters"]),
-        }
+        document["sentences"] = [words for words in document["sentences"] if words]
+        document["clusters"] = _clusters(document["clusters"])
     return Dataset.from_list(documents)
 
 
@@ -159,22 +146,18 @@ def _sentences(document: Document) -> list:
 
 @dataclass
 class CoreferenceCollator:
-    """Batches of documents for Trainer, also of rows of [`store_layers`]. Padding is -100 in `labels`, and 0 in
-    `speaker_ids`."""
+    """Batches of documents for Trainer, also of rows of [`store_layers`]; -100 pads `labels`, 0 `speaker_ids`."""
 
     tokenizer: ElmoTokenizer
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
         special = ("labels", "speaker_ids", "genre_ids")
         present = {name for name in special if any(feature.get(name) is not None for feature in features)}
-        batch = pad_rows(
-            self.tokenizer, [{k: v for k, v in feature.items() if k not in special} for feature in features]
-        )
+        rows = [{name: value for name, value in row.items() if name not in special} for row in features]
+        batch = pad_rows(self.tokenizer, rows)
         if "labels" in present:
-            mentions = [np.asarray(feature["labels"], dtype=np.int64).reshape(-1, 3) for feature in features]
-            batch["labels"] = torch.full((len(mentions), max(map(len, mentions)), 3), IGNORE_INDEX)
-            for row, row_mentions in zip(batch["labels"], mentions, strict=True):
-                row[: len(row_mentions)] = torch.from_numpy(row_mentions)
+            mentions = [torch.from_numpy(np.asarray(row["labels"], np.int64).reshape(-1, 3)) for row in features]
+            batch["labels"] = pad_sequence(mentions, batch_first=True, padding_value=IGNORE_INDEX)
         if "speaker_ids" in present:
             speakers = np.concatenate([np.asarray(feature["speaker_ids"], dtype=np.int64) for feature in features])
             batch["speaker_ids"] = torch.zeros_like(batch["attention_mask"])
@@ -199,10 +182,9 @@ def resolve(
     Args:
         model: a fine-tuned one, or its name or folder.
         documents: each a text with one sentence a line, or a list of sentences, each a list of words.
-        tokenizer: by default that of the model's folder.
+        tokenizer, device: as for [`predict`].
         speakers: the speakers of each document, as in [`encode_document`], for a model with `coreference_speakers`.
         genres: the genre of each document, for a model with `coreference_num_genres`.
-        device: by default a GPU if there is one; a model that is given stays where it is.
 
     Returns:
         a [`Resolved`] for each document. One without words has no clusters.
@@ -236,9 +218,7 @@ def resolve_one(
     words = [word for sentence in tokenizer.split_into_words(_sentences(document)) for word in sentence]
     if not words:
         return Resolved([], [], [] if isinstance(document, str) else None)
-    row = encode_document(tokenizer, document, None, speakers)
-    if genre is not None:
-        row["genre_ids"] = genre
+    row = encode_document(tokenizer, document, None, speakers) | {"genre_ids": genre}
     output = model(**CoreferenceCollator(tokenizer)([row]).to(model.device))
     require_no_nan(output.mention_scores, output.antecedent_scores)
     clusters = _of_mentions(output.clusters[0].cpu())
@@ -278,12 +258,10 @@ def coreference_metrics(singletons: bool = False) -> Callable[[EvalPrediction], 
         keys, responses = ([_of_mentions(row) for row in rows] for rows in (prediction.label_ids, clusters))
         keys = keys if singletons else [[cluster for cluster in key if len(cluster) > 1] for key in keys]
         kept = [set(map(tuple, row_spans.tolist())) for row_spans in spans]
-        found = [
-            mention in row_spans for key, row_spans in zip(keys, kept, strict=True) for one in key for mention in one
-        ]
+        found = [mention in own for key, own in zip(keys, kept, strict=True) for cluster in key for mention in cluster]
         if found and not any(found):
             logger.warning("The resolver keeps none of the mentions in labels: it finds no cluster that is there.")
-        return score_clusters(keys, responses) | {"mentions_kept": _ratio(sum(found), len(found))}
+        return score_clusters(keys, responses) | {"mentions_kept": ratio(sum(found), len(found))}
 
     return compute
 
@@ -310,17 +288,8 @@ def score_clusters(keys: Sequence[Clusters], responses: Sequence[Clusters]) -> d
             counts[name] += measure(key, response)
     scores: dict[str, float] = {}
     for name, (in_key, key_size, in_response, response_size) in counts.items():
-        scores |= _scores(f"{name}_", _ratio(in_response, response_size), _ratio(in_key, key_size))
+        scores |= precision_recall_f1(ratio(in_response, response_size), ratio(in_key, key_size), f"{name}_")
     return scores | {"conll_f1": sum(scores[f"{name}_f1"] for name in measures) / 3}
-
-
-def _scores(prefix: str, precision: float, recall: float) -> dict[str, float]:
-    f1 = _ratio(2 * precision * recall, precision + recall)
-    return {f"{prefix}precision": precision, f"{prefix}recall": recall, f"{prefix}f1": f1}
-
-
-def _ratio(part: float, whole: float) -> float:
-    return float(part / whole) if whole else 0.0
 
 
 def _distinct(clusters: Clusters) -> list[set[Hashable]]:
@@ -334,14 +303,13 @@ def _distinct(clusters: Clusters) -> list[set[Hashable]]:
 
 
 def _muc(key: list[set], response: list[set]) -> tuple[float, ...]:
-    return *_links(key, response), *_links(response, key)
-
-
-def _links(clusters: list[set], others: list[set]) -> tuple[int, int]:
-    """The links of `clusters` (one less than a cluster has mentions) that `others` have, and all of them."""
-    cluster_of = {mention: index for index, cluster in enumerate(others) for mention in cluster}
-    shared = sum(len(c) - len({cluster_of.get(mention, (mention,)) for mention in c}) for c in clusters)
-    return shared, sum(len(cluster) - 1 for cluster in clusters)
+    """The links of `key` (one less than a cluster has mentions) that `response` has, and all; and the reverse."""
+    links: list[int] = []
+    for clusters, others in ((key, response), (response, key)):
+        cluster_of = {mention: index for index, cluster in enumerate(others) for mention in cluster}
+        shared = sum(len(c) - len({cluster_of.get(mention, (mention,)) for mention in c}) for c in clusters)
+        links += shared, sum(len(cluster) - 1 for cluster in clusters)
+    return tuple(links)
 
 
 def _b_cubed(key: list[set], response: list[set]) -> tuple[float, ...]:
@@ -358,9 +326,7 @@ def _ceaf(key: list[set], response: list[set]) -> tuple[float, ...]:
     return best, len(key), best, len(response)
 
 
-def gap_scores(
-    rows: Sequence[Mapping[str, Any]], clusters: Sequence[Sequence[Sequence[tuple[int, int]]]]
-) -> dict[str, float]:
+def gap_scores(rows: Sequence[Mapping[str, Any]], clusters: Sequence[Sequence[Sequence[Span]]]) -> dict[str, float]:
     """
     Precision, recall and F1 of GAP (Webster et al. 2018): which of two names a pronoun refers to, by its gender.
 
@@ -383,11 +349,11 @@ def gap_scores(
             counts[GENDERS[row["Pronoun"].lower()]] += predicted and true, predicted, true
     scores: dict[str, float] = {}
     for gender, (correct, predicted, true) in {"": sum(counts.values()), **counts}.items():
-        scores |= _scores(gender and f"{gender}_", _ratio(correct, predicted), _ratio(correct, true))
-    return scores | {"bias": _ratio(scores["feminine_f1"], scores["masculine_f1"])}
+        scores |= precision_recall_f1(ratio(correct, predicted), ratio(correct, true), gender and f"{gender}_")
+    return scores | {"bias": ratio(scores["feminine_f1"], scores["masculine_f1"])}
 
 
-def _refers(row: Mapping[str, Any], name: str, clusters: Sequence[Sequence[tuple[int, int]]]) -> bool:
+def _refers(row: Mapping[str, Any], name: str, clusters: Sequence[Sequence[Span]]) -> bool:
     """Whether the pronoun of a row refers to the name "A" or "B"."""
 
     def place(column: str) -> tuple[int, int]:

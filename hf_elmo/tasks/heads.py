@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +12,7 @@ from transformers import AutoConfig, EvalPrediction, TrainingArguments
 
 import hf_elmo
 
-from ..analysis.plots import legend_above, new_axes
+from ..analysis.similarity import legend_above, new_axes
 from ..configuration_elmo import FIRST_VECTOR_ID
 from ..modeling_elmo import ElmoScalarMix
 from ..modeling_tasks_elmo import ElmoTaskModel
@@ -53,30 +53,41 @@ def load_head(
     return model if device is None else model.to(device), tokenizer
 
 
-def batches_of(model: ElmoTaskModel, lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """[`batches_by_length`], or single rows where layer normalization spans a batch (`scalar_mix_layer_norm`): the
-    result of a row must not depend on other rows."""
-    if model.config.use_elmo and model.config.scalar_mix_layer_norm:
-        return ([row] for row in range(len(lengths)))
-    return batches_by_length(lengths, batch_tokens)
-
-
-def batches_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """The indices of rows in batches of similar length. A batch has at most `batch_tokens` positions, padding included,
-    or a single row."""
-    batch: list[int] = []
+def in_batches(lengths: Sequence[int], batch_tokens: int, compute: Callable[[list[int]], Iterable[Any]]) -> list[Any]:
+    """What `compute` returns for rows of some lengths, whose indices it gets in batches of similar length. A batch has
+    at most `batch_tokens` positions, padding included, or a single row."""
+    batches: list[list[int]] = []
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and lengths[row] * (len(batch) + 1) > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(row)
-    yield batch
+        if not batches or lengths[row] * (len(batches[-1]) + 1) > batch_tokens:
+            batches.append([])
+        batches[-1].append(row)
+    results: list[Any] = [None] * len(lengths)
+    for batch in batches:
+        for row, result in zip(batch, compute(batch), strict=True):
+            results[row] = result
+    return results
+
+
+def tokens_of_batch(model: ElmoTaskModel, batch_tokens: int) -> int:
+    """`batch_tokens`, or 0, for single rows, where layer normalization spans a batch (`scalar_mix_layer_norm`)."""
+    return 0 if model.config.use_elmo and model.config.scalar_mix_layer_norm else batch_tokens
 
 
 def require_no_nan(*scores: Tensor) -> None:
     """Refuses scores with NaN (ValueError), as after a training that diverged: argmax would return a label anyway."""
     if any(part.isnan().any() for part in scores):
         raise ValueError("the model's scores are NaN: its weights hold NaN, or are too large for its dtype.")
+
+
+def precision_recall_f1(precision: float, recall: float, prefix: str = "") -> dict[str, float]:
+    """Both and their harmonic mean, by names with a prefix."""
+    f1 = ratio(2 * precision * recall, precision + recall)
+    return {f"{prefix}precision": precision, f"{prefix}recall": recall, f"{prefix}f1": f1}
+
+
+def ratio(part: float, whole: float) -> float:
+    """A fraction, 0 of nothing."""
+    return float(part / whole) if whole else 0.0
 
 
 def classification_metrics() -> Callable[[EvalPrediction], dict[str, float]]:
@@ -129,13 +140,9 @@ def learning_rates(
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             part = _part_of(name)
-            rate = rates.get(part)
+            rate = arguments.learning_rate if rates.get(part) is None else rates[part]
             decays = part != "mix" and parameter.dim() > 1
-            group = {
-                "params": [],
-                "lr": arguments.learning_rate if rate is None else rate,
-                "weight_decay": arguments.weight_decay if decays else 0.0,
-            }
+            group = {"params": [], "lr": rate, "weight_decay": arguments.weight_decay if decays else 0.0}
             groups.setdefault((part, decays), group)["params"].append(parameter)
     optimizer, options = Trainer.get_optimizer_cls_and_kwargs(arguments, model)
     options = getattr(arguments, "adagrad_settings", {}) | options  # of ElmoPreTrainingArguments

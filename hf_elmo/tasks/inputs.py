@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from ..configuration_elmo import FIRST_VECTOR_ID
 from ..modeling_tasks_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import evaluation_mode
-from .heads import batches_by_length, load_head
+from .heads import in_batches, load_head
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -67,16 +67,13 @@ def store_layers(
         [`TaggingCollator`] and [`CoreferenceCollator`] pad its rows.
 
     Raises:
-        TypeError: `dataset` is neither.
         ValueError: the biLM is not frozen, rows are padded, or a value does not fit into float16.
     """
-    from datasets import Array3D, Dataset, DatasetDict, Sequence, Value
+    from datasets import Array3D, DatasetDict, Sequence, Value
 
     if isinstance(dataset, DatasetDict):
         how = dtype, folder, batch_size, batch_tokens
         return DatasetDict({name: store_layers(model, part, *how) for name, part in dataset.items()})
-    if not isinstance(dataset, Dataset):
-        raise TypeError(f"dataset is a {type(dataset).__name__}, but must be a Dataset: Dataset.from_dict, from_list.")
     model.require_frozen_bilm()
     if folder is None and not dataset.cache_files:
         logger.warning_once("dataset is in memory: its layers are computed again at each call. folder= keeps them.")
@@ -116,14 +113,12 @@ def _compute(
     for index, row, mask in zip(indices, rows, texts.get("attention_mask", [True] * len(rows)), strict=True):
         if not (row.any(1).all() and np.all(mask)):
             raise ValueError(f"row {index} of the dataset is padded: tokenize without padding, the collator pads.")
-    layers: list[Any] = [None] * len(rows)
-    for batch in batches_by_length([len(row) for row in rows], batch_tokens):
-        for index, values in zip(batch, _layers(model, [rows[index] for index in batch], dtype), strict=True):
-            layers[index] = values
+    lengths = [len(row) for row in rows]
+    layers = in_batches(lengths, batch_tokens, lambda batch: _layers(model, [rows[index] for index in batch], dtype))
     boundaries = model.config.bos_token_id, model.config.eos_token_id
     return {
         "bilm_layers": layers,
-        "length": [len(row) for row in rows],
+        "length": lengths,
         "special_tokens_mask": [np.isin(row[:, 1], boundaries).astype(np.int8) for row in rows],
     }
 
@@ -158,13 +153,7 @@ class LayersCollator(DataCollatorWithPadding):
     """transformers' `DataCollatorWithPadding`, which also pads rows of [`store_layers`]."""
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
-        batch = pad_rows(
-            self.tokenizer,
-            features,
-            padding=self.padding,
-            max_length=self.max_length,
-            pad_to_multiple_of=self.pad_to_multiple_of,
-        )
+        batch = pad_rows(self.tokenizer, features, self.padding, self.max_length, self.pad_to_multiple_of)
         if "label" in batch:
             batch["labels"] = batch.pop("label")
         return batch
@@ -177,22 +166,17 @@ def pad_rows(
     max_length: int | None = None,
     pad_to_multiple_of: int | None = None,
 ) -> BatchEncoding:
-    """Pads rows as `tokenizer.pad` does, also those of [`store_layers`], which have `bilm_layers` in place of
-    `input_ids`."""
+    """Pads rows as `tokenizer.pad` does, also those of [`store_layers`], with `bilm_layers` instead of `input_ids`."""
     if "bilm_layers" not in rows[0]:
-        options = {"padding": padding, "max_length": max_length, "pad_to_multiple_of": pad_to_multiple_of}
-        return tokenizer.pad(rows, return_tensors="pt", **options)
-    lengths = [len(row["bilm_layers"]) for row in rows]
-    length = max_length if padding == "max_length" else max(lengths)
+        return tokenizer.pad(rows, padding, max_length, pad_to_multiple_of, return_tensors="pt")
+    length = max_length if padding == "max_length" else max(len(row["bilm_layers"]) for row in rows)
     length += -length % (pad_to_multiple_of or 1)
+    rows = [{"attention_mask": np.ones(len(row["bilm_layers"]), dtype=np.int64), **row} for row in rows]
     batch = {}
-    for name in ("attention_mask", *rows[0]):
-        if name == "attention_mask" and name not in rows[0]:
-            values = [np.ones(row_length, dtype=np.int64) for row_length in lengths]
-        else:
-            values = [np.asarray(row[name]) for row in rows]
+    for name in rows[0]:
+        values = [np.asarray(row[name]) for row in rows]
         if name in PADDING:
-            values = [_padded(value, length, PADDING[name], tokenizer.padding_side) for value in values]
+            values = [padded(value, length, PADDING[name], tokenizer.padding_side) for value in values]
         tensor = torch.from_numpy(np.stack(values))
         if name == "bilm_layers" and not tensor.is_floating_point():  # numpy format may widen the bits of bfloat16
             tensor = tensor.to(torch.uint16).view(torch.bfloat16)
@@ -200,7 +184,7 @@ def pad_rows(
     return BatchEncoding(batch)
 
 
-def _padded(values: np.ndarray, length: int, padding: int, side: str) -> np.ndarray:
+def padded(values: np.ndarray, length: int, padding: int, side: str) -> np.ndarray:
     """`[positions, ...]` as `[length, ...]`."""
     missing = 0, length - len(values)
     widths = [missing if side == "right" else missing[::-1], *[(0, 0)] * (values.ndim - 1)]
@@ -227,47 +211,45 @@ def read_word_vectors(
     Raises:
         ValueError: the file has another number of vectors than its first line says, because it was truncated, or
             because a word in a binary file has a space.
-
     """
     path = Path(path)
     is_binary = path.name.lower().removesuffix(".gz").endswith(".bin")
     wanted = None if words is None else {form for word in words for form in (word, word.lower())}
     vectors: dict[str, np.ndarray] = {}
-    for word, vector in islice((_read_binary if is_binary else _read_text)(path), limit):
-        if word and word not in vectors and (wanted is None or word in wanted) and not {"\n", "\r"} & set(word):
-            vectors[word] = vector
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        for word, vector in islice((_read_binary if is_binary else _read_text)(file), limit):
+            if word and word not in vectors and (wanted is None or word in wanted) and not {"\n", "\r"} & set(word):
+                vectors[word] = vector
     return list(vectors), np.stack(list(vectors.values()))
 
 
-def _read_text(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+def _read_text(file: IO[bytes]) -> Iterator[tuple[str, np.ndarray]]:
     size = expected = None
     count = 0
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="\n") as lines:
-        for line in lines:
-            columns = line.rstrip(" \r\n").split(" ")
-            if size is None and len(columns) == 2 and all(column.isdecimal() for column in columns):
-                expected, size = map(int, columns)
-                continue
-            size = size or len(columns) - 1  # words of GloVe may hold spaces, but not the first one
-            yield " ".join(columns[:-size]), np.array(columns[-size:], dtype=np.float32)
-            count += 1
+    for line in file:
+        columns = line.decode("utf-8").rstrip(" \r\n").split(" ")
+        if size is None and len(columns) == 2 and all(column.isdecimal() for column in columns):
+            expected, size = map(int, columns)
+            continue
+        size = size or len(columns) - 1  # words of GloVe may hold spaces, but not the first one
+        yield " ".join(columns[:-size]), np.array(columns[-size:], dtype=np.float32)
+        count += 1
     if expected not in (None, count):
-        raise ValueError(f"path {str(path)!r} has {count} vectors, but its first line says {expected}.")
+        raise ValueError(f"path {file.name!r} has {count} vectors, but its first line says {expected}.")
 
 
-def _read_binary(path: Path) -> Iterator[tuple[str, np.ndarray]]:
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-        count, size = map(int, file.readline().split())
-        for _ in range(count):
-            word = bytearray()
-            while (byte := file.read(1)) not in (b" ", b""):
-                word += byte
-            vector = np.frombuffer(file.read(4 * size), dtype="<f4").astype(np.float32)
-            if len(vector) != size:
-                raise ValueError(f"path {str(path)!r} ends before the {count} vectors that its first line says.")
-            yield word.lstrip(b"\n").decode("utf-8", "replace"), vector  # some writers put line breaks before words
-        if file.read(2) not in (b"", b"\n"):
-            raise ValueError(f"path {str(path)!r} has more than {count} vectors, or a word with a space in it.")
+def _read_binary(file: IO[bytes]) -> Iterator[tuple[str, np.ndarray]]:
+    count, size = map(int, file.readline().split())
+    for _ in range(count):
+        word = bytearray()
+        while (byte := file.read(1)) not in (b" ", b""):
+            word += byte
+        vector = np.frombuffer(file.read(4 * size), dtype="<f4").astype(np.float32)
+        if len(vector) != size:
+            raise ValueError(f"path {file.name!r} ends before the {count} vectors that its first line says.")
+        yield word.lstrip(b"\n").decode("utf-8", "replace"), vector  # some writers put line breaks before words
+    if file.read(2) not in (b"", b"\n"):
+        raise ValueError(f"path {file.name!r} has more than {count} vectors, or a word with a space in it.")
 
 
 def add_word_vectors(
@@ -287,14 +269,9 @@ def add_word_vectors(
         path: a file of vectors, as [`read_word_vectors`] reads it.
         texts: all that the model is to read, each a string or a list of words; vectors of other words are left out.
         fields: of the configuration that change: `freeze_word_vectors=True`, `use_elmo=False` for a head without ELMo.
-
-    Raises:
-        TypeError: the model has no head.
     """
     if isinstance(model, (str, os.PathLike)):
         model, _ = load_head(model, tokenizer, "cpu")
-    if not isinstance(model, ElmoTaskModel):
-        raise TypeError(f"model is a {type(model).__name__}, but must have a head: load it by its Auto class.")
     words = None if texts is None else (word for text_words in tokenizer.split_into_words(texts) for word in text_words)
     tokenizer.words, vectors = read_word_vectors(path, words)
     sizes = {"word_vectors_vocab_size": len(vectors) + FIRST_VECTOR_ID, "word_vectors_size": vectors.shape[1]}

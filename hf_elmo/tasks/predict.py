@@ -25,8 +25,8 @@ from ..text import Pair, Row
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import evaluation_mode, model_fingerprint, tokenizer_fingerprint
 from .coreference import resolve_one
-from .heads import batches_of, load_head, require_no_nan
-from .question_answering import answer_all
+from .heads import in_batches, load_head, require_no_nan, tokens_of_batch
+from .question_answering import answer
 
 WINDOW_ROWS = 512  # predicted, sorted by length, and written together: the unit in which finished work is kept
 WINDOW_QUESTIONS = 64  # answered together: all pieces of a long passage are in memory
@@ -102,16 +102,11 @@ def predict(
                 return [record for records in predictor.windows(rows, bar) for record in records]
         require_free(Path(output), inputs, overwrite)
         rows = rows_of(inputs, reading, Path(folder), predictor.reads_pairs)
-        return _predict_to_file(predictor, rows, Path(output), overwrite, restart, disable)
+        return _write(predictor, rows, Path(output), overwrite, restart, disable)
 
 
-def _predict_to_file(
-    predictor: _Predictor,
-    rows: Iterable[Row | Pair],
-    output: Path,
-    overwrite: bool,
-    restart: bool,
-    disable: bool | None,
+def _write(
+    predictor: _Predictor, rows: Iterable[Row | Pair], path: Path, overwrite: bool, restart: bool, disable: bool | None
 ) -> Predicted:
     survey = RowSurvey.of(rows)
     manifest = {
@@ -126,22 +121,22 @@ def _predict_to_file(
         "rows": survey.rows,
         "rows_sha256": survey.sha256,
     }
-    store = ShardStore(output.with_name(output.name + ".parts"), output.suffix)
+    store = ShardStore(path.with_name(path.name + ".parts"), path.suffix)
     with store.opened(manifest, restart=restart):
-        require_free(output, None, overwrite)  # another run may have written it meanwhile
+        require_free(path, None, overwrite)  # another run may have written it meanwhile
         done = len(store.names())
         first = min(done * WINDOW_ROWS, survey.rows)
         with tqdm(total=survey.rows, initial=first, unit=" rows", desc="predicting", disable=disable) as bar:
             for index, records in enumerate(predictor.windows(islice(rows, first, None), bar), start=done):
-                store.write(f"{index:06d}", [_line(record, output.suffix) for record in records])
+                store.write(f"{index:06d}", [_line(record, path.suffix) for record in records])
 
         def join(draft: Path) -> None:
             with open(draft, "wb") as file:
                 for name in store.names():
                     file.write(Path(store.path, name).read_bytes())
 
-        store.become(output, join)
-    return Predicted(output, survey.rows)
+        store.become(path, join)
+    return Predicted(path, survey.rows)
 
 
 @dataclass
@@ -156,8 +151,7 @@ class _Predictor:
     @property
     def reads_predicates(self) -> bool:
         """Whether a row is a text and the index of its predicate's word."""
-        is_tagger = isinstance(self.model, ElmoForTokenClassification)
-        return is_tagger and self.model.config.tagging_indicator_size is not None
+        return getattr(self.model, "indicator", None) is not None
 
     @property
     def reads_pairs(self) -> bool:
@@ -184,10 +178,8 @@ class _Predictor:
         return asdict(resolve_one(self.model, self.tokenizer, document))
 
     def _answers(self, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-        questions, passages = zip(*pairs, strict=True)
-        return answer_all(
-            self.model, self.tokenizer, questions, passages, self.batch_tokens, pretokenized=self.pretokenized
-        )
+        how = {"batch_tokens": self.batch_tokens, "pretokenized": self.pretokenized}
+        return answer(self.model, *zip(*pairs, strict=True), tokenizer=self.tokenizer, **how)
 
     def _by_length(self, rows: Sequence[Row | Pair]) -> list[dict[str, Any]]:
         texts, seconds = zip(*rows, strict=True) if self.reads_pairs else (rows, None)
@@ -199,12 +191,11 @@ class _Predictor:
             seconds = self.tokenizer.split_into_words(seconds, self.pretokenized)
             lengths = [length + len(pair_words) for length, pair_words in zip(lengths, seconds, strict=True)]
         boundaries = 4 if self.model.reads_text_pairs else 2
-        records: list[Any] = [None] * len(rows)
-        for batch in batches_of(self.model, [length + boundaries for length in lengths], self.batch_tokens):
-            of_batch = self._records([words[row] for row in batch], seconds and [seconds[row] for row in batch])
-            for row, record in zip(batch, of_batch, strict=True):
-                records[row] = record
-        return records
+        return in_batches(
+            [length + boundaries for length in lengths],
+            tokens_of_batch(self.model, self.batch_tokens),
+            lambda batch: self._records([words[row] for row in batch], seconds and [seconds[row] for row in batch]),
+        )
 
     def _records(self, words: list[list[str]], seconds: list | None) -> list[dict[str, Any]]:
         pairs = seconds if self.model.reads_text_pairs else None

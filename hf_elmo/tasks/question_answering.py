@@ -16,7 +16,7 @@ from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_tasks_elmo import ElmoForQuestionAnswering
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import evaluation_mode
-from .heads import batches_of, load_head, require_no_nan
+from .heads import in_batches, load_head, require_no_nan, tokens_of_batch
 
 MAX_LENGTH, STRIDE = 384, 128  # positions of a row, and words that a piece of a passage shares with the next
 MAX_ANSWER_WORDS = 17  # as Peters et al. 2018, appendix on question answering
@@ -77,10 +77,7 @@ def encode_questions(
     >>> Trainer(model, arguments, DataCollatorWithPadding(tokenizer), train, dev, compute_metrics=metrics)
     ```"""
     numbers = range(len(questions)) if numbers is None else numbers
-    if pretokenized:
-        texts = tokenizer.split_into_words(questions, True), tokenizer.split_into_words(passages, True)
-    else:
-        texts = list(questions), list(passages)
+    texts = [tokenizer.split_into_words(own, True) if pretokenized else list(own) for own in (questions, passages)]
     encoded = tokenizer(
         *texts,
         is_split_into_words=pretokenized,
@@ -211,9 +208,8 @@ def _span_scores(
     offsets: Mapping[int, np.ndarray],
     max_answer_words: int,
 ) -> dict[int, tuple[np.ndarray, float]]:
-    """The scores of the spans of each question `[words, max_answer_words]`, by first word and by length less 1, and the
-    score of no answer. A span in several pieces has its best score. No answer has its lowest score, because a piece
-    without the answer says little about the others."""
+    """The scores `[words, max_answer_words]` of each question's spans, by first word and by length less 1, the best of
+    all pieces; and that of no answer, the lowest, because a piece without the answer says little about the others."""
     scores: dict[int, tuple[np.ndarray, float]] = {}
     for start, end, (number, position, first, words) in zip(start_logits, end_logits, pieces.tolist(), strict=True):
         spans, no_answer = scores.get(number, (None, np.inf))
@@ -263,9 +259,7 @@ def answer(
         model: an [`ElmoForQuestionAnswering`], or its name or folder.
         question: one, or a list.
         passage: one for all questions, or one for each question.
-        tokenizer: by default that of the model's folder.
-        device: by default a GPU if there is one; a model that is given stays where it is.
-        batch_tokens: words, boundaries and padding in one batch, unless a single row has more.
+        tokenizer, device, batch_tokens: as for [`predict`].
         max_length, stride, pretokenized: as for [`encode_questions`].
         max_answer_words: the longest answer.
 
@@ -287,23 +281,6 @@ def answer(
     questions = [question] if isinstance(question, str) else list(question)
     passages = [passage] * len(questions) if isinstance(passage, str) else list(passage)
     model, tokenizer = load_head(model, tokenizer, device)
-    options = batch_tokens, max_length, stride, max_answer_words, pretokenized
-    records = answer_all(model, tokenizer, questions, passages, *options)
-    return records[0] if isinstance(question, str) else records
-
-
-def answer_all(
-    model: ElmoForQuestionAnswering,
-    tokenizer: ElmoTokenizer,
-    questions: Sequence[str],
-    passages: Sequence[str],
-    batch_tokens: int,
-    max_length: int = MAX_LENGTH,
-    stride: int = STRIDE,
-    max_answer_words: int = MAX_ANSWER_WORDS,
-    pretokenized: bool = False,
-) -> list[dict[str, Any]]:
-    """The records of [`answer`]."""
     if not questions:
         return []
     columns = encode_questions(
@@ -315,25 +292,24 @@ def answer_all(
     offsets = {number: of_passage[text] for number, text in enumerate(passages)}
     scores = _span_scores(starts, ends, pieces, offsets, max_answer_words)
     allow = model.config.allow_no_answer
-    return [
+    records = [
         _best(spans, no_answer if allow else -np.inf, passages[number], offsets[number])
         for number, (spans, no_answer) in sorted(scores.items())
     ]
+    return records[0] if isinstance(question, str) else records
 
 
 def _logits(
     model: ElmoForQuestionAnswering, tokenizer: ElmoTokenizer, columns: dict[str, list], batch_tokens: int
-) -> tuple[list[Any], list[Any]]:
+) -> Iterable[tuple[np.ndarray, ...]]:
     """The logits of starts and those of ends, a row each."""
-    lengths = [len(mask) for mask in columns["attention_mask"]]
-    starts: list[Any] = [None] * len(lengths)
-    ends: list[Any] = [None] * len(lengths)
+
+    def compute(batch: list[int]) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+        rows = {key: [column[row] for row in batch] for key, column in columns.items()}
+        output = model(**tokenizer.pad(rows, return_tensors="pt").to(model.device))
+        require_no_nan(output.start_logits, output.end_logits)
+        return zip(*(part.double().cpu().numpy() for part in (output.start_logits, output.end_logits)), strict=True)
+
     with evaluation_mode(model), torch.inference_mode():
-        for batch in batches_of(model, lengths, batch_tokens):
-            rows = {key: [column[row] for row in batch] for key, column in columns.items()}
-            output = model(**tokenizer.pad(rows, return_tensors="pt").to(model.device))
-            require_no_nan(output.start_logits, output.end_logits)
-            for index, row in enumerate(batch):
-                starts[row] = output.start_logits[index].double().cpu().numpy()
-                ends[row] = output.end_logits[index].double().cpu().numpy()
-    return starts, ends
+        lengths = [len(mask) for mask in columns["attention_mask"]]
+        return zip(*in_batches(lengths, tokens_of_batch(model, batch_tokens), compute), strict=True)

@@ -13,7 +13,8 @@ import torch
 from transformers import BatchEncoding, DataCollatorForTokenClassification, EvalPrediction
 
 from ..text import read_columns
-from .inputs import pad_rows
+from .heads import precision_recall_f1, ratio
+from .inputs import pad_rows, padded
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -38,16 +39,16 @@ class TaggingCollator(DataCollatorForTokenClassification):
         batch = pad_rows(self.tokenizer, rows, self.padding, self.max_length, self.pad_to_multiple_of)
         if name not in features[0]:
             return batch
-        batch["labels"] = torch.full(batch["attention_mask"].shape, self.label_pad_token_id)
         column = next(key for key in ("input_ids", "bilm_layers", "word_vector_ids") if key in rows[0])
-        for index, (row, feature) in enumerate(zip(batch["labels"], features, strict=True)):
-            labels = torch.tensor(np.asarray(feature[name]))
-            if len(labels) != len(feature[column]):
+        labels = [np.asarray(feature[name]) for feature in features]
+        for index, (own, row) in enumerate(zip(labels, rows, strict=True)):
+            if len(own) != len(row[column]):
                 raise ValueError(
-                    f"labels of row {index} are {len(labels)}, but the row has {len(feature[column])} positions, "
-                    "boundaries included: see tokenizer.align_labels."
+                    f"labels of row {index} are {len(own)}, but the row has {len(row[column])} positions, boundaries "
+                    "included: see tokenizer.align_labels."
                 )
-            (row[: len(labels)] if self.tokenizer.padding_side == "right" else row[-len(labels) :]).copy_(labels)
+        how = batch["attention_mask"].shape[1], self.label_pad_token_id, self.tokenizer.padding_side
+        batch["labels"] = torch.from_numpy(np.stack([padded(own, *how) for own in labels]).astype(np.int64))
         return batch
 
 
@@ -114,8 +115,7 @@ def span_metrics(
 def tags_of(prediction: EvalPrediction, id2label: Mapping[int, str]) -> tuple[list[list[str]], list[list[str]]]:
     """The names of the true and of the predicted labels of the words of each row."""
     predictions, labels = prediction.predictions, np.asarray(prediction.label_ids)
-    # A tagger with a CRF or a scheme predicts (logits, tags).
-    tags = predictions[1] if isinstance(predictions, tuple) else np.argmax(predictions, axis=2)
+    tags = predictions[1] if isinstance(predictions, tuple) else np.argmax(predictions, axis=2)  # (logits, tags): CRF
     is_word = labels != -100
     return tuple(
         [[id2label[int(label)] for label in row[mask]] for row, mask in zip(rows, is_word, strict=True)]
@@ -182,10 +182,6 @@ def role_metrics(id2label: Mapping[int, str]) -> Callable[[EvalPrediction], dict
             correct += (truth & guess).total()
             predicted += guess.total()
             true += truth.total()
-        return {
-            "precision": correct / predicted if predicted else 0.0,
-            "recall": correct / true if true else 0.0,
-            "f1": 2 * correct / max(1, predicted + true),
-        }
+        return precision_recall_f1(ratio(correct, predicted), ratio(correct, true))
 
     return compute

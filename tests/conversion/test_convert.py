@@ -25,8 +25,8 @@ from hf_elmo.conversion.convert import recognize
 from hf_elmo.conversion.manylangs import read_manylangs
 from hf_elmo.conversion.published import PUBLISHED
 from hf_elmo.conversion.tensorflow_checkpoints import read_bilm_tf, read_saved_model
+from hf_elmo.hub import FILES
 from hf_elmo.modeling_elmo import SENTENCE_TRANSFORMERS
-from hf_elmo.remote_code import FILES
 from hf_elmo_cli import main
 
 from ..allennlp_files import make_arrays, make_options, write_files

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hf_elmo.analysis.plots import plot_word_plane
 from hf_elmo.analysis.scoring import substitutes
-from hf_elmo.analysis.similarity import WordPlane, nearest_neighbors
+from hf_elmo.analysis.similarity import WordPlane, nearest_neighbors, plot_word_plane
 from hf_elmo.explore import INK, Explorer, picture
 
 NAME = "{http://www.w3.org/2000/svg}"
