@@ -101,7 +101,11 @@ def perplexity(
     source = texts if hasattr(texts, "read") else open_texts(texts, splitter, column=text_column)
     with evaluation_mode(model):
         if stateful:
-            return Perplexity.of(_stateful_totals(model, encoder, source.read(), words_per_batch, batch_size))
+            sentences = _sentences(source.read())
+            if batch_size is None:
+                batch_size, sentences = _choose_rows(sentences)
+            batches = carried_windows(encoder, sentences, batch_size, max(1, words_per_batch // batch_size))
+            return Perplexity.of(_totals(model, encoder.vocabulary, batches, carry=True))
         return Perplexity.of(nll_totals(model, encoder, source.read(), words_per_batch))
 
 
@@ -117,55 +121,37 @@ def open_language_model(
     return model, encoder
 
 
-@torch.no_grad()
 def nll_totals(
     model: ElmoForPreTraining, encoder: WordEncoder, texts: Iterable[list[Words]], words_per_batch: int = 4096
 ) -> np.ndarray:
     """Sums over the sentences of `texts`, each from zero state: forward NLL, backward NLL, predictions, sentences,
     unknown words: `[5]` float64."""
-    totals = np.zeros(5)
-    with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
-        for batch in sentence_batches(_sentences(texts), words_per_batch):
-            inputs = sentence_inputs(encoder, [words for _, words in batch], model.device)
-            nll, _ = model.word_nll(**inputs)
-            counts = _counts(inputs["labels"], encoder.vocabulary)
-            totals += np.concatenate((nll.double().sum((0, 1)).cpu().numpy(), counts))
-            progress.update(int(counts[0]))
-    return totals
+    batches = sentence_batches(_sentences(texts), words_per_batch)
+    inputs = (sentence_inputs(encoder, [words for _, words in batch], model.device) for batch in batches)
+    return _totals(model, encoder.vocabulary, inputs, carry=False)
 
 
 @torch.no_grad()
-def _stateful_totals(
-    model: ElmoForPreTraining,
-    encoder: WordEncoder,
-    texts: Iterable[list[Words]],
-    words_per_batch: int,
-    batch_size: int | None,
+def _totals(
+    model: ElmoForPreTraining, vocabulary: Vocabulary, batches: Iterable[dict[str, Tensor]], carry: bool
 ) -> np.ndarray:
-    """As [`nll_totals`], with the state carried in each of `batch_size` rows."""
-    sentences = _sentences(texts)
-    if batch_size is None:
-        batch_size, sentences = _choose_rows(sentences)
+    """The sums of [`nll_totals`] over batches; with `carry` each goes on from the state of the one before it."""
     totals, state = np.zeros(5), None
     with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
-        for batch in carried_windows(encoder, sentences, batch_size, max(1, words_per_batch // batch_size)):
+        for batch in batches:
             batch = {key: tensor.to(model.device) for key, tensor in batch.items()}
-            nll, state = model.word_nll(**batch, state=state)
-            counts = _counts(batch["labels"], encoder.vocabulary)
+            nll, after = model.word_nll(**batch, state=state)
+            state = after if carry else None
+            forward = batch["labels"][..., 0]
+            counted = forward >= 0, forward == vocabulary.eos_id, forward == vocabulary.unk_id
+            counts = [int(each.sum()) for each in counted]  # predictions, sentences, unknown words
             totals += np.concatenate((nll.double().sum((0, 1)).cpu().numpy(), counts))
-            progress.update(int(counts[0]))
+            progress.update(counts[0])
     return totals
 
 
 def _sentences(texts: Iterable[list[Words]]) -> Iterator[Words]:
     return (words for text in texts for words in text if words)
-
-
-def _counts(labels: Tensor, vocabulary: Vocabulary) -> np.ndarray:
-    """Numbers of predictions, sentences and unknown words."""
-    forward = labels[..., 0]
-    counted = forward >= 0, forward == vocabulary.eos_id, forward == vocabulary.unk_id
-    return np.array([int(each.sum()) for each in counted])
 
 
 def _choose_rows(sentences: Iterator[Words]) -> tuple[int, Iterator[Words]]:
