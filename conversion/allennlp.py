@@ -320,17 +320,13 @@ def read_bilm(
     options: Mapping[str, Any], datasets: Mapping[str, Any], where: str, softmax: bool = False, **fields: Any
 ) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
     """
-    The configuration and the tensors of a biLM.
+    The configuration of a biLM, and float32 arrays by state-dict key, without the scalar mix.
 
     Args:
         options: the content of an `options.json`.
-        datasets: all datasets by their names in this format.
-        where: the name of the file in errors.
+        datasets: all datasets by their names in this format; `where` is their file, in errors.
         softmax: with the softmax over words.
         fields: further fields of the configuration.
-
-    Returns:
-        The configuration, and float32 arrays by state-dict key, without the scalar mix.
 
     Raises:
         ValueError: a dataset is missing, unknown or of another shape, or an option is unknown.
@@ -386,11 +382,6 @@ def read_weights(options: str | Path, weights: str | Path) -> tuple[ElmoConfig, 
 def write_weights(folder: str | Path, config: ElmoConfig, tensors: Mapping[str, np.ndarray]) -> None:
     """
     Write `options.json` and `weights.hdf5` into a folder: the inverse of [`read_weights`], bit by bit.
-
-    Args:
-        folder: an existing folder.
-        config: the architecture.
-        tensors: float32 arrays by state-dict key, as [`read_weights`] returns them.
 
     Raises:
         ValueError: the model has characters, tensors or values that the format cannot store.

@@ -8,14 +8,4 @@ from . import character_tables, lstm_c, lstm_onednn, word_cache  # noqa: F401, e
 from .registry import BACKENDS, INTERFACE, choose, describe, enabled, explain, record, use
 from .tensors import clear_cache
 
-__all__ = [
-    "BACKENDS",
-    "INTERFACE",
-    "choose",
-    "clear_cache",
-    "describe",
-    "enabled",
-    "explain",
-    "record",
-    "use",
-]
+__all__ = ["BACKENDS", "INTERFACE", "choose", "clear_cache", "describe", "enabled", "explain", "record", "use"]

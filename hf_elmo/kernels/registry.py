@@ -2,8 +2,7 @@
 
 A backend computes one operation of `modeling_elmo.py` faster than plain PyTorch. Each operation asks its backends in
 the order of their rank, and the first one that supports the arguments runs. If none does, plain PyTorch computes the
-operation. The environment variable `HF_ELMO_KERNELS`, or [`use`] for a block of code, restricts the choice: `off`, or
-names of backends separated by commas.
+operation. [`describe`] and [`describe_environment`] say which backends run, and why not the faster ones.
 """
 
 import functools

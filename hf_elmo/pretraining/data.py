@@ -223,28 +223,18 @@ class PackedWindows(_Batches):
 
     def _next_batch(self) -> dict[str, Tensor]:
         streams: tuple[list, ...] = ([], [], [], [])
-        for row in range(len(self._rows)):
-            for stream, tokens in zip(streams, self._advance(row), strict=True):
-                stream += tokens
+        for row, (words, position) in enumerate(self._rows):
+            missing = self.window
+            while missing:
+                if position > len(words):
+                    words, position = self._next_sentence(), 0
+                stop = min(position + missing, len(words) + 1)
+                for stream, tokens in zip(streams, _streams([words]), strict=True):
+                    stream += tokens[position:stop]
+                missing -= stop - position
+                position = stop
+            self._rows[row] = words, position
         return self.encoder.batch(streams, (self.batch_size, self.window))
-
-    def _advance(self, row: int) -> tuple[list, list, list, list]:
-        """The next window of a row: forward inputs and targets, backward inputs and targets."""
-        inputs, targets, backward_inputs, backward_targets = [], [], [], []
-        words, position = self._rows[row]
-        while len(inputs) < self.window:
-            if position > len(words):
-                words, position = self._next_sentence(), 0
-            tokens = [BEGIN, *words, END]
-            stop = min(position + self.window - len(inputs), len(words) + 1)
-            inputs += tokens[position:stop]
-            targets += tokens[position + 1 : stop + 1]
-            tokens.reverse()
-            backward_inputs += tokens[position:stop]
-            backward_targets += tokens[position + 1 : stop + 1]
-            position = stop
-        self._rows[row] = words, position
-        return inputs, targets, backward_inputs, backward_targets
 
 
 class PaddedTexts(_Batches):
