@@ -63,12 +63,7 @@ class Row(NamedTuple):
 
 def read_rows(rows: Iterable[Row], datasets: Mapping[str, Any], where: str) -> dict[str, np.ndarray]:
     """
-    Float32 arrays by state-dict key.
-
-    Args:
-        rows: the table.
-        datasets: all datasets of the file by name: arrays, or what NumPy makes an array of.
-        where: the name of the file in errors.
+    Float32 arrays by state-dict key, from all datasets of a file (`where`, in errors) by name.
 
     Raises:
         ValueError: a dataset is missing, of another shape, or not in the table.
@@ -94,36 +89,6 @@ def _take(datasets: dict[str, Any], dataset: Dataset, where: str) -> np.ndarray 
 
 
 # -- transforms --------------------------------------------------------------------------------------------------------
-
-
-def add_padding_row(characters: np.ndarray) -> Arrays:
-    """[rows, size] -> [rows + 1, size]: row 0, the padded position, is zero."""
-    return (np.concatenate([np.zeros_like(characters[:1]), characters]),)
-
-
-def drop_padding_row(embedding: np.ndarray) -> Arrays:
-    """[rows + 1, size] -> [rows, size]; readers of the format add the row of zeros."""
-    return (embedding[1:],)
-
-
-def transpose(weight: np.ndarray) -> Arrays:
-    """[in, out] <-> [out, in]: TensorFlow multiplies from the right."""
-    return (weight.T,)
-
-
-def copy(array: np.ndarray) -> Arrays:
-    """An array that is the same in both formats."""
-    return (array,)
-
-
-def read_convolution(kernel: np.ndarray) -> Arrays:
-    """[1, width, size, filters] of TensorFlow's 2-D convolution -> [filters, size, width]."""
-    return (kernel[0].transpose(2, 1, 0),)
-
-
-def write_convolution(weight: np.ndarray) -> Arrays:
-    """The inverse of [`read_convolution`]."""
-    return (weight.transpose(2, 1, 0)[None],)
 
 
 def swap_gates(gates: np.ndarray) -> np.ndarray:
@@ -175,10 +140,17 @@ def identity_projection(size: int, with_bias: bool) -> Transform:
     return Transform(lambda *_: (), write)
 
 
-CHARACTER_EMBEDDING = Transform(add_padding_row, drop_padding_row)
-CONVOLUTION = Transform(read_convolution, write_convolution)
-TRANSPOSE = Transform(transpose, transpose)
-COPY = Transform(copy, copy)
+# Without row 0, the padded position, which readers of the format add.
+CHARACTER_EMBEDDING = Transform(
+    lambda rows: (np.concatenate([np.zeros_like(rows[:1]), rows]),), lambda embedding: (embedding[1:],)
+)
+# [1, width, size, filters] of TensorFlow's 2-D convolution <-> [filters, size, width].
+CONVOLUTION = Transform(
+    lambda kernel: (kernel[0].transpose(2, 1, 0),), lambda weight: (weight.transpose(2, 1, 0)[None],)
+)
+# [in, out] <-> [out, in]: TensorFlow multiplies from the right.
+TRANSPOSE = Transform(lambda weight: (weight.T,), lambda weight: (weight.T,))
+COPY = Transform(lambda array: (array,), lambda array: (array,))
 LSTM_KERNEL = Transform(read_lstm_kernel, write_lstm_kernel)
 LSTM_BIAS = Transform(read_lstm_bias, write_lstm_bias)
 
@@ -186,12 +158,17 @@ LSTM_BIAS = Transform(read_lstm_bias, write_lstm_bias)
 # -- the table of this format ------------------------------------------------------------------------------------------
 
 
+def one_to_one(name: str, shape: tuple[int, ...], target: str, transform: Transform = COPY) -> Row:
+    """The row of one dataset that becomes one tensor."""
+    return Row((Dataset(name, shape),), (target,), transform)
+
+
 def key_table(config: ElmoConfig, multi_rnn_cell: bool = True, softmax: bool = False) -> list[Row]:
     """
     The table of a model's datasets and tensors.
 
     Args:
-        config: the architecture; it decides the number of rows and their shapes.
+        config: decides the number of rows and their shapes.
         multi_rnn_cell: False for a model with a single layer as bilm-tf saves it: the path of its cell has no
             `MultiRNNCell/Cell0`.
         softmax: with the softmax over `config.vocab_size` words, which only a training's checkpoint has.
@@ -199,27 +176,23 @@ def key_table(config: ElmoConfig, multi_rnn_cell: bool = True, softmax: bool = F
     rows = _character_rows(config) + _projection_rows(config) + _lstm_rows(config, multi_rnn_cell)
     if softmax:
         shape = (config.vocab_size, config.projection_size)
-        rows.append(Row((Dataset("softmax/W", shape),), ("lm_head.weight",), COPY))
-        rows.append(Row((Dataset("softmax/b", shape[:1]),), ("lm_head.bias",), COPY))
+        rows += [one_to_one("softmax/W", shape, "lm_head.weight"), one_to_one("softmax/b", shape[:1], "lm_head.bias")]
     return rows
 
 
 def _character_rows(config: ElmoConfig) -> list[Row]:
-    size = config.char_embedding_size
-    embedding = Dataset("char_embed", (config.char_vocab_size - 1, size))
-    rows = [Row((embedding,), ("char_encoder.embedding.weight",), CHARACTER_EMBEDDING)]
+    size, filters = config.char_embedding_size, config.num_filters
+    shape = (config.char_vocab_size - 1, size)
+    rows = [one_to_one("char_embed", shape, "char_encoder.embedding.weight", CHARACTER_EMBEDDING)]
     for i, (width, num_filters) in enumerate(config.char_filters):
         target = f"char_encoder.convolutions.{i}"
-        kernel = Dataset(f"CNN/W_cnn_{i}", (1, width, size, num_filters))
-        rows.append(Row((kernel,), (f"{target}.weight",), CONVOLUTION))
-        rows.append(Row((Dataset(f"CNN/b_cnn_{i}", (num_filters,)),), (f"{target}.bias",), COPY))
-    filters = config.num_filters
+        rows.append(one_to_one(f"CNN/W_cnn_{i}", (1, width, size, num_filters), f"{target}.weight", CONVOLUTION))
+        rows.append(one_to_one(f"CNN/b_cnn_{i}", (num_filters,), f"{target}.bias"))
     for i in range(config.num_highway_layers):
         for gate in ("carry", "transform"):
             target = f"char_encoder.highways.{i}.{gate}"
-            weight = Dataset(f"CNN_high_{i}/W_{gate}", (filters, filters))
-            rows.append(Row((weight,), (f"{target}.weight",), TRANSPOSE))
-            rows.append(Row((Dataset(f"CNN_high_{i}/b_{gate}", (filters,)),), (f"{target}.bias",), COPY))
+            rows.append(one_to_one(f"CNN_high_{i}/W_{gate}", (filters, filters), f"{target}.weight", TRANSPOSE))
+            rows.append(one_to_one(f"CNN_high_{i}/b_{gate}", (filters,), f"{target}.bias"))
     return rows
 
 
@@ -230,7 +203,7 @@ def _projection_rows(config: ElmoConfig) -> list[Row]:
     if absent:
         return [Row((weight, bias), (), identity_projection(config.projection_size, with_bias=True))]
     target = "char_encoder.projection"
-    return [Row((weight,), (f"{target}.weight",), TRANSPOSE), Row((bias,), (f"{target}.bias",), COPY)]
+    return [one_to_one(*weight[:2], f"{target}.weight", TRANSPOSE), one_to_one(*bias[:2], f"{target}.bias")]
 
 
 def _lstm_rows(config: ElmoConfig, multi_rnn_cell: bool) -> list[Row]:
@@ -243,12 +216,12 @@ def _lstm_rows(config: ElmoConfig, multi_rnn_cell: bool) -> list[Row]:
             kernel = Dataset(f"{path}/W_0", (2 * size, 4 * cell))
             bias = Dataset(f"{path}/B", (4 * cell,))
             remainder = Dataset(f"{path}/B_forget_remainder", (cell,), optional=True)
-            projection = Dataset(f"{path}/W_P_0", (cell, size), optional=not config.cell_projection)
             rows.append(Row((kernel,), (f"{target}.weight_ih", f"{target}.weight_hh"), LSTM_KERNEL))
             rows.append(Row((bias, remainder), (f"{target}.bias",), LSTM_BIAS))
             if config.cell_projection:
-                rows.append(Row((projection,), (f"{target}.weight_hr",), TRANSPOSE))
+                rows.append(one_to_one(f"{path}/W_P_0", (cell, size), f"{target}.weight_hr", TRANSPOSE))
             else:
+                projection = Dataset(f"{path}/W_P_0", (cell, size), optional=True)
                 rows.append(Row((projection,), (), identity_projection(size, with_bias=False)))
     return rows
 
@@ -271,8 +244,7 @@ def config_from_options(options: Mapping[str, Any], **fields: Any) -> ElmoConfig
         fields: further fields of the configuration, such as `char_vocab_size`, which only the weights determine.
 
     Raises:
-        ValueError: an option is not known.
-        KeyError: an option is missing.
+        ValueError, KeyError: an option is not known; one is missing.
     """
     lstm, cnn = options["lstm"], options["char_cnn"]
     known = {"": (options, {"lstm", "char_cnn"} | TRAINING_OPTIONS)}
@@ -348,17 +320,13 @@ def read_bilm(
     options: Mapping[str, Any], datasets: Mapping[str, Any], where: str, softmax: bool = False, **fields: Any
 ) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
     """
-    The configuration and the tensors of a biLM.
+    The configuration of a biLM, and float32 arrays by state-dict key, without the scalar mix.
 
     Args:
         options: the content of an `options.json`.
-        datasets: all datasets by their names in this format.
-        where: the name of the file in errors.
+        datasets: all datasets by their names in this format; `where` is their file, in errors.
         softmax: with the softmax over words.
         fields: further fields of the configuration.
-
-    Returns:
-        The configuration, and float32 arrays by state-dict key, without the scalar mix.
 
     Raises:
         ValueError: a dataset is missing, unknown or of another shape, or an option is unknown.
@@ -414,11 +382,6 @@ def read_weights(options: str | Path, weights: str | Path) -> tuple[ElmoConfig, 
 def write_weights(folder: str | Path, config: ElmoConfig, tensors: Mapping[str, np.ndarray]) -> None:
     """
     Write `options.json` and `weights.hdf5` into a folder: the inverse of [`read_weights`], bit by bit.
-
-    Args:
-        folder: an existing folder.
-        config: the architecture.
-        tensors: float32 arrays by state-dict key, as [`read_weights`] returns them.
 
     Raises:
         ValueError: the model has characters, tensors or values that the format cannot store.

@@ -18,7 +18,7 @@ from transformers.utils import logging
 
 from hf_elmo.configuration_elmo import ElmoConfig
 
-from .allennlp import COPY, Arrays, Dataset, Row, Transform, config_from_options, published_options, read_rows
+from .allennlp import Arrays, Dataset, Row, Transform, config_from_options, one_to_one, published_options, read_rows
 from .checkpoint import SCALAR_MIX, Source
 from .published import ALLENNLP, PUBLISHED
 
@@ -50,40 +50,29 @@ HIGHWAY = Transform(split_highway)
 
 
 def module_rows(config: ElmoConfig, names: Names) -> list[Row]:
-    """
-    The rows of all tensors but the embeddings of characters and words, in which the formats differ.
-
-    Args:
-        config: the architecture, with both projections, which AllenNLP's modules always have.
-        names: the prefixes.
-    """
+    """The rows of all tensors but the embeddings of characters and words, in which the formats differ. `config` has
+    both projections, as AllenNLP's modules always do."""
     rows, filters, embedder = [], config.num_filters, names.token_embedder
     for i, (width, num_filters) in enumerate(config.char_filters):
         name, target = f"{embedder}{names.convolution}{i}", f"char_encoder.convolutions.{i}"
-        rows.append(_copy(f"{name}.weight", (num_filters, config.char_embedding_size, width), f"{target}.weight"))
-        rows.append(_copy(f"{name}.bias", (num_filters,), f"{target}.bias"))
+        rows.append(one_to_one(f"{name}.weight", (num_filters, config.char_embedding_size, width), f"{target}.weight"))
+        rows.append(one_to_one(f"{name}.bias", (num_filters,), f"{target}.bias"))
     for i in range(config.num_highway_layers):
         target = f"char_encoder.highways.{i}"
         for part, shape in (("weight", (2 * filters, filters)), ("bias", (2 * filters,))):
             dataset = Dataset(f"{embedder}{names.highways}{i}.{part}", shape)
-            rows.append(
-                Row((dataset,), (f"{target}.carry.{part}", f"{target}.transform.{part}"), Transform(split_highway))
-            )
+            rows.append(Row((dataset,), (f"{target}.carry.{part}", f"{target}.transform.{part}"), HIGHWAY))
     cell, size, inputs = config.cell_size, config.projection_size, filters + (config.word_embedding_size or 0)
-    rows.append(_copy(f"{embedder}{names.projection}.weight", (size, inputs), "char_encoder.projection.weight"))
-    rows.append(_copy(f"{embedder}{names.projection}.bias", (size,), "char_encoder.projection.bias"))
+    rows.append(one_to_one(f"{embedder}{names.projection}.weight", (size, inputs), "char_encoder.projection.weight"))
+    rows.append(one_to_one(f"{embedder}{names.projection}.bias", (size,), "char_encoder.projection.bias"))
     for direction in ("forward", "backward"):
         for layer in range(config.num_hidden_layers):
             name, target = f"{names.lstm}{direction}_layer_{layer}.", f"bilm.{direction}_layers.{layer}."
-            rows.append(_copy(f"{name}input_linearity.weight", (4 * cell, size), f"{target}weight_ih"))
-            rows.append(_copy(f"{name}state_linearity.weight", (4 * cell, size), f"{target}weight_hh"))
-            rows.append(_copy(f"{name}state_linearity.bias", (4 * cell,), f"{target}bias"))
-            rows.append(_copy(f"{name}state_projection.weight", (size, cell), f"{target}weight_hr"))
+            rows.append(one_to_one(f"{name}input_linearity.weight", (4 * cell, size), f"{target}weight_ih"))
+            rows.append(one_to_one(f"{name}state_linearity.weight", (4 * cell, size), f"{target}weight_hh"))
+            rows.append(one_to_one(f"{name}state_linearity.bias", (4 * cell,), f"{target}bias"))
+            rows.append(one_to_one(f"{name}state_projection.weight", (size, cell), f"{target}weight_hr"))
     return rows
-
-
-def _copy(name: str, shape: tuple[int, ...], target: str) -> Row:
-    return Row((Dataset(name, shape),), (target,), COPY)
 
 
 def read_pickle(path: Path) -> dict[str, np.ndarray]:
@@ -108,18 +97,14 @@ ELMO_TYPES, ELMO_KEYS = (*EMBEDDERS, "elmo", "Elmo"), {"options_file", "num_outp
 
 def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
     """
-    The biLM's arrays by state-dict key, from the tensors of AllenNLP's modules.
-
-    Args:
-        config: the architecture.
-        state: arrays by name, without the prefix `_elmo_lstm.`; non-weights are ignored.
-        where: their source, for errors.
+    The biLM's arrays by state-dict key, from the tensors of AllenNLP's modules by name, without the prefix
+    `_elmo_lstm.`; non-weights are ignored.
 
     Raises:
-        ValueError: as `read_rows`.
+        ValueError: as `read_rows`, with `where` as their source.
     """
     shape = (config.char_vocab_size, config.char_embedding_size)
-    rows = [_copy(CHARACTERS, shape, "char_encoder.embedding.weight"), *module_rows(config, NAMES)]
+    rows = [one_to_one(CHARACTERS, shape, "char_encoder.embedding.weight"), *module_rows(config, NAMES)]
     return read_rows(rows, {name: array for name, array in state.items() if not DERIVED.search(name)}, where)
 
 
@@ -274,9 +259,8 @@ def _normalizes(value: Any) -> bool:
 
 def _plain(names: Iterable[str]) -> tuple[str, ...]:
     """The names of modules, or the keys from which AllenNLP makes them, in one form."""
-    return tuple(
-        name.removeprefix("token_embedder_").removeprefix("_") for name in names if name not in ("", "token_embedders")
-    )
+    names = (name for name in names if name not in ("", "token_embedders"))
+    return tuple(name.removeprefix("token_embedder_").removeprefix("_") for name in names)
 
 
 def _keys_of(use: Use) -> list[tuple[str, ...]]:

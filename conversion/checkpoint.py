@@ -164,9 +164,7 @@ def copy_vocabulary(source: Path, target: Path) -> None:
 
 
 def make_record(source: Source, dtype: str) -> dict[str, Any]:
-    """
-    What a checkpoint was converted from, for `conversion.json`: names and SHA-256 of the files, without their folders.
-    """
+    """What a checkpoint was converted from, for `conversion.json`: the files by name, without folders, and SHA-256."""
     optional = {"scalar_mixes": source.scalar_mixes, "left_behind": source.left_behind}
     return {
         "converted_with": f"hf_elmo {version('hf-elmo')}",

@@ -109,11 +109,7 @@ def opened(path: Path) -> Iterator[Path]:
 
 def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
     """
-    What reads a model, and the paths that it takes.
-
-    Args:
-        path: a folder that holds one model, maybe further down; or a file.
-        others: further files.
+    What reads a model, and the paths that it takes: a folder that holds one model, maybe further down, or files.
 
     Raises:
         FileNotFoundError: there is no such path.

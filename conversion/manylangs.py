@@ -26,7 +26,7 @@ from hf_elmo.configuration_elmo import (
 )
 from hf_elmo.tokenization_elmo import CharacterVocabulary, character_id
 
-from .allennlp import Dataset, Row, Transform, read_rows
+from .allennlp import Row, Transform, one_to_one, read_rows
 from .allennlp_archive import Names, module_rows, read_pickle
 from .checkpoint import Source
 
@@ -147,14 +147,11 @@ def read_lexicon(path: Path) -> dict[str, int]:
 
 
 def _characters_row(config: ElmoConfig, characters: Mapping[str, int]) -> Row:
-    """The character embedding."""
     others = (character for character in characters if character not in MARKER_IDS)
     ids = MARKER_IDS | {character: character_id(place) for place, character in enumerate(others)}
-    shape = (len(characters), config.char_embedding_size)
-    transform = _reorder(
-        list(characters.values()), [ids[character] for character in characters], config.char_vocab_size
-    )
-    return Row((Dataset(CHARACTERS, shape),), ("char_encoder.embedding.weight",), transform)
+    numbers, places = list(characters.values()), [ids[character] for character in characters]
+    transform, shape = _reorder(numbers, places, config.char_vocab_size), (len(numbers), config.char_embedding_size)
+    return one_to_one(CHARACTERS, shape, "char_encoder.embedding.weight", transform)
 
 
 def _words_row(config: ElmoConfig, words: Mapping[str, int]) -> Row:
@@ -163,7 +160,7 @@ def _words_row(config: ElmoConfig, words: Mapping[str, int]) -> Row:
     numbers += [number for word, number in words.items() if word not in BOUNDARY_WORDS]
     transform = _reorder(numbers, list(range(1, len(numbers) + 1)), config.word_vocab_size)
     shape = (len(words), config.word_embedding_size)
-    return Row((Dataset(WORDS, shape),), ("char_encoder.word_embedding.weight",), transform)
+    return one_to_one(WORDS, shape, "char_encoder.word_embedding.weight", transform)
 
 
 def _reorder(numbers: list[int], ids: list[int], size: int) -> Transform:

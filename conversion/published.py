@@ -36,27 +36,18 @@ class Published(NamedTuple):
     word_splitting: str = "lm1b"
 
 
-def _files(folder: str, name: str) -> tuple[str, str]:
+def _files(folder: str, name: str | None = None) -> tuple[str, str]:
+    name = name or f"elmo_{folder}"
     return f"{folder}/{name}_options.json", f"{folder}/{name}_weights.hdf5"
 
 
 _TRAINING = "2x4096_512_2048cnn_2xhighway_tf_checkpoint"
 PUBLISHED = {
-    "small": Published(
-        "English, cell 1024, 1 Billion Word Benchmark",
-        _files("2x1024_128_2048cnn_1xhighway", "elmo_2x1024_128_2048cnn_1xhighway"),
-    ),
-    "medium": Published(
-        "English, cell 2048, 1 Billion Word Benchmark",
-        _files("2x2048_256_2048cnn_1xhighway", "elmo_2x2048_256_2048cnn_1xhighway"),
-    ),
-    "original": Published(
-        "English, cell 4096, 1 Billion Word Benchmark",
-        _files("2x4096_512_2048cnn_2xhighway", "elmo_2x4096_512_2048cnn_2xhighway"),
-    ),
+    "small": Published("English, cell 1024, 1 Billion Word Benchmark", _files("2x1024_128_2048cnn_1xhighway")),
+    "medium": Published("English, cell 2048, 1 Billion Word Benchmark", _files("2x2048_256_2048cnn_1xhighway")),
+    "original": Published("English, cell 4096, 1 Billion Word Benchmark", _files("2x4096_512_2048cnn_2xhighway")),
     "original-5.5b": Published(
-        "English, cell 4096, 5.5 billion words of Wikipedia and news",
-        _files("2x4096_512_2048cnn_2xhighway_5.5B", "elmo_2x4096_512_2048cnn_2xhighway_5.5B"),
+        "English, cell 4096, 5.5 billion words of Wikipedia and news", _files("2x4096_512_2048cnn_2xhighway_5.5B")
     ),
     "portuguese": Published("Portuguese, of AllenNLP's contributed models", _files("contributed/pt", "elmo_pt")),
     "pubmed": Published(
@@ -83,52 +74,19 @@ PUBLISHED = {
     ),
 }
 
-# The language of each model of ELMoForManyLangs by its code, and its number in NLPL's repository of word vectors.
+# The language of each model of ELMoForManyLangs after its code, in the order of their numbers in NLPL's repository of
+# word vectors, which begin at 136.
+_CODES_AND_LANGUAGES = (
+    "ar Arabic, bg Bulgarian, ca Catalan, cs Czech, cu Old Church Slavonic, da Danish, de German, el Greek, "
+    "en English, es Spanish, et Estonian, eu Basque, fa Persian, fi Finnish, fr French, ga Irish, gl Galician, "
+    "grc Ancient Greek, he Hebrew, hi Hindi, hr Croatian, hu Hungarian, id Indonesian, it Italian, ja Japanese, "
+    "ko Korean, la Latin, lv Latvian, nl Dutch, nb Norwegian Bokmål, nn Norwegian Nynorsk, pl Polish, "
+    "pt Portuguese, ro Romanian, ru Russian, sk Slovak, sl Slovene, sv Swedish, tr Turkish, ug Uyghur, "
+    "uk Ukrainian, ur Urdu, vi Vietnamese, zh Chinese"
+)
 LANGUAGES = {
-    "ar": (136, "Arabic"),
-    "bg": (137, "Bulgarian"),
-    "ca": (138, "Catalan"),
-    "cs": (139, "Czech"),
-    "cu": (140, "Old Church Slavonic"),
-    "da": (141, "Danish"),
-    "de": (142, "German"),
-    "el": (143, "Greek"),
-    "en": (144, "English"),
-    "es": (145, "Spanish"),
-    "et": (146, "Estonian"),
-    "eu": (147, "Basque"),
-    "fa": (148, "Persian"),
-    "fi": (149, "Finnish"),
-    "fr": (150, "French"),
-    "ga": (151, "Irish"),
-    "gl": (152, "Galician"),
-    "grc": (153, "Ancient Greek"),
-    "he": (154, "Hebrew"),
-    "hi": (155, "Hindi"),
-    "hr": (156, "Croatian"),
-    "hu": (157, "Hungarian"),
-    "id": (158, "Indonesian"),
-    "it": (159, "Italian"),
-    "ja": (160, "Japanese"),
-    "ko": (161, "Korean"),
-    "la": (162, "Latin"),
-    "lv": (163, "Latvian"),
-    "nl": (164, "Dutch"),
-    "nb": (165, "Norwegian Bokmål"),
-    "nn": (166, "Norwegian Nynorsk"),
-    "pl": (167, "Polish"),
-    "pt": (168, "Portuguese"),
-    "ro": (169, "Romanian"),
-    "ru": (170, "Russian"),
-    "sk": (171, "Slovak"),
-    "sl": (172, "Slovene"),
-    "sv": (173, "Swedish"),
-    "tr": (174, "Turkish"),
-    "ug": (175, "Uyghur"),
-    "uk": (176, "Ukrainian"),
-    "ur": (177, "Urdu"),
-    "vi": (178, "Vietnamese"),
-    "zh": (179, "Chinese"),
+    entry.partition(" ")[0]: (number, entry.partition(" ")[2])
+    for number, entry in enumerate(_CODES_AND_LANGUAGES.split(", "), start=136)
 }
 PUBLISHED |= {
     f"manylangs-{code}": Published(

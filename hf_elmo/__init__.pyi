@@ -24,9 +24,9 @@ from .modeling_tasks_elmo import ElmoForSequenceClassification as ElmoForSequenc
 from .modeling_tasks_elmo import ElmoForTokenClassification as ElmoForTokenClassification
 from .modeling_tasks_elmo import ElmoTokenClassificationPipeline as ElmoTokenClassificationPipeline
 from .pretraining.perplexity import perplexity as perplexity
+from .pretraining.perplexity import settle as settle
 from .pretraining.recipe import pretrain as pretrain
 from .pretraining.vocabulary import Vocabulary as Vocabulary
-from .settled_start import settle as settle
 from .shipped import load_default as load_default
 from .shipped import load_model as load_model
 from .shipped import path as path

@@ -19,13 +19,12 @@ from torch import Tensor, nn
 from .conversion.allennlp import read_weights
 from .conversion.allennlp_archive import CHARACTERS, bilm_arrays
 from .conversion.checkpoint import model_of
-from .conversion.published import PUBLISHED, download
+from .conversion.published import ALLENNLP, PUBLISHED, download
 from .modeling_elmo import ElmoModel, State, normalize, weighted_sum
 from .tokenization_elmo import ElmoTokenizer, words_to_character_ids
 
 DEFAULT_BATCH_SIZE = 64
-_URL = "https://allennlp.s3.amazonaws.com/models/elmo/"
-DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = (_URL + path for path in PUBLISHED["original"].files)
+DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = (ALLENNLP[0] + path for path in PUBLISHED["original"].files)
 EMPTY = (3, 0, 1024)  # AllenNLP's layers of a sentence without words
 _BOUNDARIES = torch.tensor(ElmoTokenizer().convert_tokens_to_ids(["<S>", "</S>"]))
 

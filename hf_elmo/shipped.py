@@ -86,7 +86,7 @@ def load_weights(
     """The model of [`load_model`] without its tokenizer."""
     model_class = ElmoForPreTraining if language_model else ElmoModel
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return model_class.from_pretrained(located(FOLDER if name is None else name), dtype=dtype or "auto").to(device)
+    return model_class.from_pretrained(located(name), dtype=dtype or "auto").to(device)
 
 
 def load_tokenizer(name: str | os.PathLike) -> ElmoTokenizer:
@@ -115,9 +115,9 @@ def loaded(
     return model, tokenizer_of(model) if tokenizer is None else tokenizer
 
 
-def located(name: str | os.PathLike) -> str:
-    """The packaged model's folder if `name` is its name and no such path exists, else `name` unchanged."""
-    name = os.fspath(name)
+def located(name: str | os.PathLike | None) -> str:
+    """The packaged model's folder for `None`, and for its name where no such path exists; else `name` unchanged."""
+    name = str(FOLDER) if name is None else os.fspath(name)
     return str(FOLDER) if name == NAME and not os.path.lexists(name) else name
 
 

@@ -120,7 +120,7 @@ def test_errors_have_a_message_a_status_and_no_traceback(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("hf_elmo.kernels.report.describe_environment", fail)
+    monkeypatch.setattr("hf_elmo.kernels.registry.describe_environment", fail)
     assert main(["env"]) == status
     assert capsys.readouterr() == ("", says)
 

@@ -420,7 +420,7 @@ def env(
     Print versions, devices, instruction sets, the compiler and the folder of its kernels, and for MODEL which backend
     each of its operations takes, and why not a faster one.
     """
-    from hf_elmo.kernels.report import describe, describe_environment
+    from hf_elmo.kernels.registry import describe, describe_environment
     from hf_elmo.shipped import load_model
 
     print(describe_environment())

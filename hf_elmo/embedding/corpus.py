@@ -274,13 +274,6 @@ def _write_shard_in_worker(file: Path, threads: int, *arguments: Any) -> int:
     return _write_shard(*_job_of_worker(file, threads), *arguments)
 
 
-def _batch_tokens(model: ElmoModel) -> int:
-    """The default number of tokens in a batch."""
-    if model.device.type != "cpu":
-        return BATCH_TOKENS
-    return max(BATCH_TOKENS_CPU, min(BATCH_TOKENS, BATCH_VALUES_CPU // model.config.projection_size))
-
-
 def check_options(layers: str | int, num_hidden_layers: int, pooling: str, output_dtype: str) -> None:
     """Raises ValueError for an unknown layer, pooling or dtype of the output."""
     if layers not in ("mix", "sum", "all") and layers not in range(num_hidden_layers + 1):
@@ -334,14 +327,9 @@ class Sentences:
 def rows_of(
     inputs: Any, reading: dict[str, Any], folder: Path, pairs: bool = False, spool: bool = True
 ) -> RowSource | Sentences:
-    """The rows of a file, of standard input (`"-"`), or of sentences.
-
-    Args:
-        inputs: as [`embed`] has it.
-        reading: the options of [`RowSource`] for a file.
-        folder: for a copy of standard input and, with `spool`, of a generator, which can be read only once.
-        pairs: each sentence is a tuple of two.
-        spool: whether the rows must be iterable more than once.
+    """The rows of a file, read with the options of [`RowSource`], of standard input (`"-"`), or of sentences (of
+    `pairs`, each a tuple of two). Standard input and, with `spool`, a generator, which can be read only once, are
+    copied into `folder`.
     """
     if isinstance(inputs, (str, os.PathLike)):
         if str(inputs) != "-":
@@ -408,20 +396,16 @@ class Job:
         cls,
         model: ElmoModel,
         tokenizer: ElmoTokenizer,
-        *,
-        layers: str | int,
-        pooling: str,
-        output_dtype: str,
-        batch_tokens: int | None,
-        pretokenized: bool,
+        progress: bool | None,
         window: int | None = None,
-        progress: bool | None = None,
+        **options: Any,
     ) -> Job:
-        """A job with the options of [`embed`]."""
+        """A job with the options of [`embed`]: `layers`, `pooling`, `output_dtype`, `batch_tokens`, `pretokenized`."""
+        layers, pooling, output_dtype = (options[name] for name in ("layers", "pooling", "output_dtype"))
         check_options(layers, model.config.num_hidden_layers, pooling, output_dtype)
-        batch_tokens = batch_tokens or _batch_tokens(model)
-        options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "batch_tokens": batch_tokens}
-        options |= {"window": window or WINDOW_BATCHES * batch_tokens, "pretokenized": pretokenized}
+        on_cpu = max(BATCH_TOKENS_CPU, min(BATCH_TOKENS, BATCH_VALUES_CPU // model.config.projection_size))
+        batch_tokens = options["batch_tokens"] or (on_cpu if model.device.type == "cpu" else BATCH_TOKENS)
+        options |= {"batch_tokens": batch_tokens, "window": window or WINDOW_BATCHES * batch_tokens}
         return cls(model, tokenizer, options, progress)
 
     @property

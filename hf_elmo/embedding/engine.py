@@ -255,7 +255,8 @@ class CorpusEncoder:
                 layers = layers.cpu()
             arrays = [layer[:, 1:-1] for layer in layers.split(lengths, dim=1)]
             if self.pooling != "none":
-                arrays = torch.stack([self._pool(array.float()) for array in arrays]).cpu()
+                pool = torch.amax if self.pooling == "max" else torch.mean  # [layers, words, 2P] -> [layers, 2P]
+                arrays = torch.stack([pool(array.float(), 1) for array in arrays]).cpu()
             for row, array in zip(group, arrays, strict=True):
                 window.put(row, array)
         self.advance(0, sum(map(len, words)))
@@ -297,10 +298,6 @@ class CorpusEncoder:
         if self.layers == "sum":
             return layers.sum(0, keepdim=True, dtype=torch.float32)
         return layers if self.layers == "all" else layers[self.layers :][:1]
-
-    def _pool(self, layers: Tensor) -> Tensor:
-        """`[layers, words, 2P]` of one row to `[layers, 2P]`."""
-        return layers.amax(1) if self.pooling == "max" else layers.mean(1)
 
     def _distinct_words(self, words: list[list[str]], spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
         """The distinct words in each row's span; position 0 of a row is `<S>`.

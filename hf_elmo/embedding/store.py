@@ -27,6 +27,7 @@ import pyarrow.parquet
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub.utils import WeakFileLock
+from safetensors.numpy import save_file
 
 from .engine import RowLayout
 
@@ -152,14 +153,7 @@ def require_free(output: Path, inputs: Any, overwrite: bool) -> None:
 
 
 def require_writable(output: Path, layout: RowLayout, names: list[str] | None, rows: int) -> None:
-    """Raises ValueError, before the work, for a result that could not be written or read.
-
-    Args:
-        output: whose ending names the format.
-        layout: of the rows.
-        names: of the rows, if they have any.
-        rows: the number of rows.
-    """
+    """Raises ValueError, before the work, for a result that could not be written or read; `names` are of the rows."""
     if output.suffix.lower() not in FORMATS:
         raise ValueError(f"output {str(output)!r} must end in one of {', '.join(FORMATS)}")
     if names is not None and len(set(names)) < len(names):
@@ -206,12 +200,6 @@ def _arrays(tables: Iterator[pyarrow.Table], layout: RowLayout, rows: int, folde
         yield "embeddings", np.zeros((0, *layout.shape(0)), layout.dtype) if pooled is None else np.asarray(pooled)
 
 
-def _write_safetensors(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
-    from safetensors.numpy import save_file
-
-    save_file(dict(arrays), path)
-
-
 def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
     """As `numpy.savez` does, array by array."""
     with zipfile.ZipFile(path, "w") as archive:
@@ -240,7 +228,7 @@ def _write_parquet(path: Path, tables: Iterator[pyarrow.Table], layout: RowLayou
 
 
 FORMATS: dict[str, Callable[..., None]] = {
-    ".safetensors": _write_safetensors,
+    ".safetensors": lambda path, arrays: save_file(dict(arrays), path),
     ".npz": _write_npz,
     ".hdf5": _write_hdf5,
     ".h5": _write_hdf5,

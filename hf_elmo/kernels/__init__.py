@@ -5,18 +5,7 @@
 """
 
 from . import character_tables, lstm_c, lstm_onednn, word_cache  # noqa: F401, each registers its backends
-from .registry import BACKENDS, INTERFACE, choose, enabled, explain, record, use
-from .report import describe
+from .registry import BACKENDS, INTERFACE, choose, describe, enabled, explain, record, use
 from .tensors import clear_cache
 
-__all__ = [
-    "BACKENDS",
-    "INTERFACE",
-    "choose",
-    "clear_cache",
-    "describe",
-    "enabled",
-    "explain",
-    "record",
-    "use",
-]
+__all__ = ["BACKENDS", "INTERFACE", "choose", "clear_cache", "describe", "enabled", "explain", "record", "use"]

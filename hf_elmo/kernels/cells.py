@@ -115,28 +115,11 @@ TORCH_CELL = Cell(forward_cell, backward_cell)
 # -- in C (csrc/cells.c): one pass over the gates ----------------------------------------------------------------------
 
 
-def _forward_in_c(
-    gates: Tensor,
-    recurrent: Tensor | None,
-    before: Tensor,
-    before_clip: float | None,
-    cell_clip: float | None,
-    cells: Tensor,
-    hidden: Tensor,
-) -> None:
+def _forward_in_c(gates, recurrent, before, before_clip, cell_clip, cells, hidden) -> None:
     _call("forward", (gates, recurrent, before, cells, hidden, None, None), before_clip, cell_clip)
 
 
-def _backward_in_c(
-    gates: Tensor,
-    before: Tensor,
-    before_clip: float | None,
-    cell_clip: float | None,
-    cells: Tensor,
-    grad_hidden: Tensor,
-    grad_cell: Tensor,
-    grad_gates: Tensor,
-) -> None:
+def _backward_in_c(gates, before, before_clip, cell_clip, cells, grad_hidden, grad_cell, grad_gates) -> None:
     _call("backward", (gates, None, before, cells, grad_hidden, grad_cell, grad_gates), before_clip, cell_clip)
 
 

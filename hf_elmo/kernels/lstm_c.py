@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from . import native
-from .lstm_onednn import Product, pack, run_packed, why_not_packed
+from .lstm_onednn import Product, product_of, run_packed, why_not_packed
 from .native import FUSED_COLUMNS, FUSED_DEPTH, FUSED_ROWS, LANES, Layer, SmallBatch
 from .registry import enabled, register, watch
 from .tensors import cached, clip, last_words, steps_of, why_not_inference
@@ -166,9 +166,8 @@ def _gates_layout(kind: str, direction: LstmWeights, dtype: torch.dtype) -> Tens
 
 def _projection_layout(kind: str, direction: LstmWeights, dtype: torch.dtype) -> Tensor:
     def make() -> Tensor:
-        return _fused_layout(
-            kind, direction.weight_hr.detach().to(dtype).view(-1, 4, LANES, direction.weight_hr.shape[1])
-        )
+        weight = direction.weight_hr.detach().to(dtype)
+        return _fused_layout(kind, weight.view(-1, 4, LANES, weight.shape[1]))
 
     return cached((direction.weight_hr,), (kind, dtype), make)
 
@@ -227,7 +226,7 @@ def _small_batch_layouts(
 
     def make() -> tuple[list[Product], list[Tensor], list[Tensor | None]]:
         cast = [[None if x is None else x.detach().to(dtype) for x in direction] for direction in directions]
-        products = [pack(ih) if packs else partial(_linear, ih) for ih, *_ in cast]
+        products = [product_of(ih) for ih, *_ in cast]
         projections = [None if hr is None else projection_layout(hr) for *_, hr in cast]
         return products, [recurrent_layout(hh) for _, hh, *_ in cast], projections
 
@@ -238,10 +237,6 @@ def _small_batch_layouts(
         if x is not None
     ]
     return cached(weights, ("small batch", dtype, len(directions), packs), make)
-
-
-def _linear(weight: Tensor, x: Tensor, bias: Tensor) -> Tensor:
-    return torch.nn.functional.linear(x, weight, bias)
 
 
 def _pieces(steps: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:

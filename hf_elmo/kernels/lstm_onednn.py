@@ -60,6 +60,13 @@ def pack(weight: Tensor) -> Product:
     return lambda x, bias=None: linear(x, packed, bias, "none", [], "")
 
 
+def product_of(weight: Tensor) -> Product:
+    """`(x [rows, in], bias [out] or None) -> x @ weight.T + bias` for `weight [out, in]`."""
+    if why_not_packed(weight):
+        return lambda x, bias=None: nn.functional.linear(x, weight, bias)
+    return pack(weight)
+
+
 # -- inference ---------------------------------------------------------------------------------------------------------
 
 
@@ -165,13 +172,6 @@ class _Layer(torch.autograd.Function):
         )
 
 
-def _product(weight: Tensor) -> Product:
-    """`(x [rows, in], bias [out] or None) -> x @ weight.T + bias` for `weight [out, in]`."""
-    if why_not_packed(weight):
-        return lambda x, bias=None: nn.functional.linear(x, weight, bias)
-    return pack(weight)
-
-
 def _forward_loop(
     steps: Steps,
     clips: Clips,
@@ -191,7 +191,7 @@ def _forward_loop(
     cells, cell_outputs = cell.new_empty(len(inputs), cell.shape[1]), inputs.new_empty(len(inputs), cell.shape[1])
     projected = None if weight_hr is None else inputs.new_empty(len(inputs), len(weight_hr))
     outputs = cell_outputs if projected is None else projected if proj_clip is None else torch.empty_like(projected)
-    project, step_gates = None if weight_hr is None else _product(weight_hr), []
+    project, step_gates = None if weight_hr is None else product_of(weight_hr), []
     cell, before_clip = cell.contiguous(), None
     for start, end in steps:
         now, rows = slice(start, end), slice(0, end - start)
@@ -244,7 +244,7 @@ def _backward_loop(
     if len(gates) < len(steps):
         gates = gates[0].split([end - start for start, end in steps])
     cell, grad_gates = cell.contiguous(), cells.new_empty(len(cells), 4 * cells.shape[1], dtype=gates[0].dtype)
-    to_hidden, to_cell_outputs = _product(weight_hh.T), None if weight_hr is None else _product(weight_hr.T)
+    to_hidden, to_cell_outputs = product_of(weight_hh.T), None if weight_hr is None else product_of(weight_hr.T)
     for step in reversed(range(len(steps))):
         start, end = steps[step]
         now, rows = slice(start, end), slice(0, end - start)

@@ -223,28 +223,18 @@ class PackedWindows(_Batches):
 
     def _next_batch(self) -> dict[str, Tensor]:
         streams: tuple[list, ...] = ([], [], [], [])
-        for row in range(len(self._rows)):
-            for stream, tokens in zip(streams, self._advance(row), strict=True):
-                stream += tokens
-        return self.encoder.batch(*streams, shape=(self.batch_size, self.window))
-
-    def _advance(self, row: int) -> tuple[list, list, list, list]:
-        """The next window of a row: forward inputs and targets, backward inputs and targets."""
-        inputs, targets, backward_inputs, backward_targets = [], [], [], []
-        words, position = self._rows[row]
-        while len(inputs) < self.window:
-            if position > len(words):
-                words, position = self._next_sentence(), 0
-            tokens = [BEGIN, *words, END]
-            stop = min(position + self.window - len(inputs), len(words) + 1)
-            inputs += tokens[position:stop]
-            targets += tokens[position + 1 : stop + 1]
-            tokens.reverse()
-            backward_inputs += tokens[position:stop]
-            backward_targets += tokens[position + 1 : stop + 1]
-            position = stop
-        self._rows[row] = words, position
-        return inputs, targets, backward_inputs, backward_targets
+        for row, (words, position) in enumerate(self._rows):
+            missing = self.window
+            while missing:
+                if position > len(words):
+                    words, position = self._next_sentence(), 0
+                stop = min(position + missing, len(words) + 1)
+                for stream, tokens in zip(streams, _streams([words]), strict=True):
+                    stream += tokens[position:stop]
+                missing -= stop - position
+                position = stop
+            self._rows[row] = words, position
+        return self.encoder.batch(streams, (self.batch_size, self.window))
 
 
 class PaddedTexts(_Batches):
@@ -341,7 +331,7 @@ class PaddedTexts(_Batches):
             padding = [PADDING] * (width - (stop - start))
             for stream, tokens in zip(streams, _streams(text), strict=True):
                 stream += tokens[start:stop] + padding
-        return _with_mask(self.encoder.batch(*streams, shape=(len(rows), width)))
+        return _with_mask(self.encoder.batch(streams, (len(rows), width)))
 
 
 class WordEncoder:
@@ -361,22 +351,14 @@ class WordEncoder:
                 ids[index] = self._labels[token]
         return ids
 
-    def batch(
-        self,
-        inputs: list[Token],
-        targets: list[Token],
-        backward_inputs: list[Token],
-        backward_targets: list[Token],
-        shape: tuple[int, int],
-    ) -> dict[str, Tensor]:
-        """The model's arguments from four flat lists of tokens; `shape` is (rows, words)."""
+    def batch(self, streams: Sequence[list[Token]], shape: tuple[int, int]) -> dict[str, Tensor]:
+        """The model's arguments from flat lists of tokens: inputs and targets of the forward LM, then those of the
+        backward LM; `shape` is (rows, words)."""
+        inputs, targets, backward_inputs, backward_targets = streams
         characters = torch.from_numpy(self.speller.characters(inputs + backward_inputs)).view(2, *shape, -1)
         labels = [torch.from_numpy(self.labels(tokens)).view(shape) for tokens in (targets, backward_targets)]
-        return {
-            "input_ids": characters[0],
-            "backward_input_ids": characters[1],
-            "labels": torch.stack(labels, dim=-1),
-        }
+        labels = torch.stack(labels, dim=-1)
+        return {"input_ids": characters[0], "backward_input_ids": characters[1], "labels": labels}
 
 
 def carried_windows(
@@ -405,7 +387,7 @@ def carried_windows(
             for tokens, stream in zip(flat, row_streams, strict=True):
                 tokens += stream[:width] + [PADDING] * (width - len(stream))
                 del stream[:width]
-        yield _with_mask(encoder.batch(*flat, shape=(rows, width)))
+        yield _with_mask(encoder.batch(flat, (rows, width)))
 
 
 def _with_mask(batch: dict[str, Tensor]) -> dict[str, Tensor]:

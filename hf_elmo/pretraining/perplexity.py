@@ -1,4 +1,5 @@
-"""The perplexity of a text by the two language models (Peters et al. 2018, section 4)."""
+"""The perplexity of a text by the two language models (Peters et al. 2018, section 4), and an initial state other than
+zero for models that predict the first words after zeros badly."""
 
 import itertools
 import math
@@ -9,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.utils.logging import tqdm
 
-from ..modeling_elmo import ElmoForPreTraining, neighbor_labels
+from ..modeling_elmo import ElmoForPreTraining, ElmoPreTrainedModel, neighbor_labels
 from ..shipped import loaded
 from ..text import DatasetTexts, TextFiles, Words, open_texts
 from ..tokenization_elmo import ElmoTokenizer
@@ -100,7 +101,11 @@ def perplexity(
     source = texts if hasattr(texts, "read") else open_texts(texts, splitter, column=text_column)
     with evaluation_mode(model):
         if stateful:
-            return Perplexity.of(_stateful_totals(model, encoder, source.read(), words_per_batch, batch_size))
+            sentences = _sentences(source.read())
+            if batch_size is None:
+                batch_size, sentences = _choose_rows(sentences)
+            batches = carried_windows(encoder, sentences, batch_size, max(1, words_per_batch // batch_size))
+            return Perplexity.of(_totals(model, encoder.vocabulary, batches, carry=True))
         return Perplexity.of(nll_totals(model, encoder, source.read(), words_per_batch))
 
 
@@ -116,55 +121,37 @@ def open_language_model(
     return model, encoder
 
 
-@torch.no_grad()
 def nll_totals(
     model: ElmoForPreTraining, encoder: WordEncoder, texts: Iterable[list[Words]], words_per_batch: int = 4096
 ) -> np.ndarray:
     """Sums over the sentences of `texts`, each from zero state: forward NLL, backward NLL, predictions, sentences,
     unknown words: `[5]` float64."""
-    totals = np.zeros(5)
-    with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
-        for batch in sentence_batches(_sentences(texts), words_per_batch):
-            inputs = sentence_inputs(encoder, [words for _, words in batch], model.device)
-            nll, _ = model.word_nll(**inputs)
-            counts = _counts(inputs["labels"], encoder.vocabulary)
-            totals += np.concatenate((nll.double().sum((0, 1)).cpu().numpy(), counts))
-            progress.update(int(counts[0]))
-    return totals
+    batches = sentence_batches(_sentences(texts), words_per_batch)
+    inputs = (sentence_inputs(encoder, [words for _, words in batch], model.device) for batch in batches)
+    return _totals(model, encoder.vocabulary, inputs, carry=False)
 
 
 @torch.no_grad()
-def _stateful_totals(
-    model: ElmoForPreTraining,
-    encoder: WordEncoder,
-    texts: Iterable[list[Words]],
-    words_per_batch: int,
-    batch_size: int | None,
+def _totals(
+    model: ElmoForPreTraining, vocabulary: Vocabulary, batches: Iterable[dict[str, Tensor]], carry: bool
 ) -> np.ndarray:
-    """As [`nll_totals`], with the state carried in each of `batch_size` rows."""
-    sentences = _sentences(texts)
-    if batch_size is None:
-        batch_size, sentences = _choose_rows(sentences)
+    """The sums of [`nll_totals`] over batches; with `carry` each goes on from the state of the one before it."""
     totals, state = np.zeros(5), None
     with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
-        for batch in carried_windows(encoder, sentences, batch_size, max(1, words_per_batch // batch_size)):
+        for batch in batches:
             batch = {key: tensor.to(model.device) for key, tensor in batch.items()}
-            nll, state = model.word_nll(**batch, state=state)
-            counts = _counts(batch["labels"], encoder.vocabulary)
+            nll, after = model.word_nll(**batch, state=state)
+            state = after if carry else None
+            forward = batch["labels"][..., 0]
+            counted = forward >= 0, forward == vocabulary.eos_id, forward == vocabulary.unk_id
+            counts = [int(each.sum()) for each in counted]  # predictions, sentences, unknown words
             totals += np.concatenate((nll.double().sum((0, 1)).cpu().numpy(), counts))
-            progress.update(int(counts[0]))
+            progress.update(counts[0])
     return totals
 
 
 def _sentences(texts: Iterable[list[Words]]) -> Iterator[Words]:
     return (words for text in texts for words in text if words)
-
-
-def _counts(labels: Tensor, vocabulary: Vocabulary) -> np.ndarray:
-    """Numbers of predictions, sentences and unknown words."""
-    forward = labels[..., 0]
-    counted = forward >= 0, forward == vocabulary.eos_id, forward == vocabulary.unk_id
-    return np.array([int(each.sum()) for each in counted])
 
 
 def _choose_rows(sentences: Iterator[Words]) -> tuple[int, Iterator[Words]]:
@@ -200,3 +187,60 @@ def sentence_batches(sentences: Iterable[Words], words_per_batch: int) -> Iterat
                 batch = []
             batch.append(item)
         yield batch
+
+
+@torch.no_grad()
+def settle(
+    model: ElmoPreTrainedModel,
+    texts: Sequence[str | Sequence[str]],
+    *,
+    tokenizer: ElmoTokenizer | None = None,
+    batch_size: int = 32,
+    pretokenized: bool = False,
+) -> None:
+    """
+    Lets a model's sentences start from the mean state that `texts` leave, instead of zeros; each still gets the same
+    vectors whatever was read before, alone or in a batch. It is kept with the weights (`config.settled_start`), and
+    `from_pretrained(folder, settled_start=False)` leaves it out.
+
+    It is for a biLM that was trained as bilm-tf trains, which carries the state from sentence to sentence and meets
+    zeros once: it predicts the first words after them badly. One that was trained with `reset_state=True`, as those
+    that ship were, knows both.
+
+    Args:
+        model: any model with a biLM; it is changed in place.
+        texts: sentences like those to come, a few suffice: texts, which the tokenizer splits, or lists of words. They
+            are read in `batch_size` rows, each going on from the state that the text before left in its row, and the
+            mean is of the states after each text, but for a row's first where there are others.
+        tokenizer: by default that of the model's folder.
+        batch_size: rows.
+        pretokenized: texts are tokenized already: whitespace separates their words.
+
+    Raises:
+        ValueError: there is no text with a word in it, `texts` is one string, `batch_size` is not 1 or more, or the
+            model has no biLM.
+    """
+    if not model.config.use_elmo:
+        raise ValueError("use_elmo is False: the model has no biLM that could start from a state.")
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}, but must be 1 or more.")
+    model, tokenizer = loaded(model, tokenizer)
+    sentences = [words for words in tokenizer.split_into_words(texts, pretokenized) if words]
+    if not sentences:
+        raise ValueError("texts have no word in them: give sentences to read before the first one.")
+    elmo, batch_size = model.base_model, min(batch_size, len(sentences))
+    bias, texts_read = elmo.bilm.forward_layers[0].bias, 0
+    with evaluation_mode(model):
+        before = tuple(map(torch.zeros_like, elmo.bilm.initial_state(batch_size, bias)))
+        sums = [part[:, :, 0].double() for part in before]
+        for first in tqdm(range(0, len(sentences), batch_size), desc="Settling", leave=False):
+            batch = sentences[first : first + batch_size]
+            inputs = tokenizer(batch, is_split_into_words=True, padding=True, return_tensors="pt").to(model.device)
+            before = tuple(part[:, :, : len(batch)] for part in before)
+            before = elmo(inputs["input_ids"], inputs["attention_mask"], state=before, use_cache=True).state
+            if first or len(sentences) == batch_size:
+                sums = [total + part.double().sum(2) for total, part in zip(sums, before, strict=True)]
+                texts_read += len(batch)
+    for name, total in zip(("initial_hidden", "initial_cell"), sums, strict=True):
+        setattr(elmo.bilm, name, nn.Parameter((total / texts_read).to(elmo.dtype), bias.requires_grad))
+    model.config.settled_start = True

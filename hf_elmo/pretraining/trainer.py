@@ -292,11 +292,7 @@ class ElmoPreTrainer(Trainer):
         """As in `Trainer`, with the position in the text and the LSTM state. Trainer writes its own state after this,
         as a checkpoint's last file, and then removes old checkpoints."""
         super()._save_rng_state(output_dir)
-        saved = {
-            "settings": self._settings,
-            "position": self.train_dataset.state_dict(),
-            "state": self._lstm_state,
-        }
+        saved = {"settings": self._settings, "position": self.train_dataset.state_dict(), "state": self._lstm_state}
         torch.save(saved, Path(output_dir, POSITION_FILE.format(rank=self.args.process_index)))
         self.accelerator.wait_for_everyone()
 

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import hf_elmo
 from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, kernels
 from hf_elmo.kernels import BACKENDS, lstm_c, native
-from hf_elmo.kernels.report import describe_environment
+from hf_elmo.kernels.registry import describe_environment
 from hf_elmo.modeling_elmo import LstmCall, bilstm_layer
 from tests.lstm_layers import random_layer, reference
 
