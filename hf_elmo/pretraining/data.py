@@ -229,8 +229,9 @@ class PackedWindows(_Batches):
                 if position > len(words):
                     words, position = self._next_sentence(), 0
                 stop = min(position + missing, len(words) + 1)
-                for stream, tokens in zip(streams, _streams([words]), strict=True):
-                    stream += tokens[position:stop]
+                for direction, tokens in enumerate(([BEGIN, *words, END], [END, *reversed(words), BEGIN])):
+                    streams[2 * direction].extend(tokens[position:stop])
+                    streams[2 * direction + 1].extend(tokens[position + 1 : stop + 1])
                 missing -= stop - position
                 position = stop
             self._rows[row] = words, position
@@ -398,11 +399,10 @@ def _streams(text: Text) -> tuple[list, list, list, list]:
     """Inputs and targets of the forward LM over a text, then those of the backward LM, which starts at its end."""
     sentences = [[BEGIN, *words, END] for words in text]
     backward = [sentence[::-1] for sentence in reversed(sentences)]
-    return (
-        [token for sentence in sentences for token in sentence[:-1]],
-        [token for sentence in sentences for token in sentence[1:]],
-        [token for sentence in backward for token in sentence[:-1]],
-        [token for sentence in backward for token in sentence[1:]],
+    return tuple(
+        list(itertools.chain.from_iterable(sentence[part] for sentence in direction))
+        for direction in (sentences, backward)
+        for part in (slice(None, -1), slice(1, None))
     )
 
 
