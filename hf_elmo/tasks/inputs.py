@@ -67,13 +67,16 @@ def store_layers(
         [`TaggingCollator`] and [`CoreferenceCollator`] pad its rows.
 
     Raises:
+        TypeError: `dataset` is neither.
         ValueError: the biLM is not frozen, rows are padded, or a value does not fit into float16.
     """
-    from datasets import Array3D, DatasetDict, Sequence, Value
+    from datasets import Array3D, Dataset, DatasetDict, Sequence, Value
 
     if isinstance(dataset, DatasetDict):
         how = dtype, folder, batch_size, batch_tokens
         return DatasetDict({name: store_layers(model, part, *how) for name, part in dataset.items()})
+    if not isinstance(dataset, Dataset):
+        raise TypeError(f"dataset is a {type(dataset).__name__}, but must be a Dataset: Dataset.from_dict, from_list.")
     model.require_frozen_bilm()
     if folder is None and not dataset.cache_files:
         logger.warning_once("dataset is in memory: its layers are computed again at each call. folder= keeps them.")

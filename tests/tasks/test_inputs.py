@@ -200,6 +200,8 @@ def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
     model.elmo.bilm.forward_layers[1].bias.requires_grad_(True)
     with pytest.raises(ValueError, match="trained"):
         store_layers(model, rows)
+    with pytest.raises(TypeError, match="dataset"):
+        store_layers(model, list(rows))
 
 
 def test_parts_of_a_data_set_and_data_in_memory(tmp_path: Path, tokenizer: ElmoTokenizer, head: str, caplog) -> None:
