@@ -63,7 +63,7 @@ class Explorer:
     def __init__(
         self, name: str | os.PathLike | None = None, corpus: str | os.PathLike | None = None, pretokenized: bool = False
     ) -> None:
-        config = ElmoConfig.from_pretrained(located(FOLDER if name is None else name))
+        config = ElmoConfig.from_pretrained(located(name))
         language_model = "ElmoForPreTraining" in (config.architectures or ())
         self.model, tokenizer = load_model(name, language_model=language_model, dtype="float32")
         self.reading = {"tokenizer": tokenizer, "pretokenized": pretokenized}
