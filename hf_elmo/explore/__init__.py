@@ -22,7 +22,7 @@ from ..analysis.similarity import (
     word_plane,
 )
 from ..configuration_elmo import ElmoConfig
-from ..shipped import FOLDER, NAME, load_model, located
+from ..shipped import NAME, load_model, located
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
