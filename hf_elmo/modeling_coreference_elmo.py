@@ -499,6 +499,3 @@ def _require_mentions(labels: Tensor, documents: Sequence[_Document]) -> None:
                     f"labels have a mention from word {first} to word {last}, which is not within a sentence: words "
                     "are counted over the document from 0, without boundaries."
                 )
-
-
-__all__ = ["ElmoCoreferenceOutput", "ElmoForCoreferenceResolution"]

@@ -1412,14 +1412,3 @@ def neighbor_labels(word_ids: Tensor, attention_mask: Tensor | None = None) -> T
     none = known.new_full((len(known), 1), IGNORE_INDEX)
     labels = torch.stack((torch.cat((known[:, 1:], none), 1), torch.cat((none, known[:, :-1]), 1)), dim=2)
     return labels.masked_fill((mask == 0)[:, :, None], IGNORE_INDEX)
-
-
-__all__ = [
-    "ElmoForPreTraining",
-    "ElmoForPreTrainingOutput",
-    "ElmoModel",
-    "ElmoModelOutput",
-    "ElmoPreTrainedModel",
-    "ElmoScalarMix",
-    "neighbor_labels",
-]

@@ -1281,23 +1281,3 @@ def _place(scores: Tensor, places: Tensor, no_answer: Tensor | None) -> Tensor:
     lowest = torch.finfo(scores.dtype).min
     logits = scores.new_full(places.shape, lowest).masked_scatter(places, scores)
     return logits if no_answer is None else torch.cat((no_answer[:, None] / 2, logits[:, 1:]), dim=1)
-
-
-__all__ = [
-    "ElmoAlternatingLSTM",
-    "ElmoAttentionPooling",
-    "ElmoBiLSTM",
-    "ElmoBiattention",
-    "ElmoCRF",
-    "ElmoForQuestionAnswering",
-    "ElmoForSequenceClassification",
-    "ElmoForTokenClassification",
-    "ElmoInputs",
-    "ElmoLocalInference",
-    "ElmoMaxout",
-    "ElmoTaskModel",
-    "ElmoTokenClassificationPipeline",
-    "ElmoTokenClassifierOutput",
-    "TaskFeatures",
-    "allowed_transitions",
-]

@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from .commands import app
+from . import convert, embed, pretrain  # noqa: F401, each registers its commands
+from .options import app
 
 # Their messages say what is wrong; of other errors the type is printed, too.
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)

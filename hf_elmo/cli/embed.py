@@ -1,0 +1,241 @@
+"""The commands that use a model: embed, predict, neighbors, substitutes, next, explore, env."""
+
+import math
+from typing import Annotated, Literal
+
+import typer
+
+from .options import A_MODEL, Dtype, LanguageModel, OptionalModel, Pretokenized, app, argument, examples, flag, option
+
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... [a GPU if there is one]")]
+InputFormat = Annotated[
+    Literal["text", "jsonl", "csv", "tsv", "parquet", "fasta"] | None, typer.Option(help="of INPUT [by its ending]")
+]
+TextColumn = Annotated[
+    str | None, option("NAME", "column or key of the text; a number is the index of a column in a CSV without a header")
+]
+Encoding = Annotated[str, typer.Option(help="of INPUT")]
+Overwrite = Annotated[bool, flag("--overwrite", "replace OUTPUT if it exists")]
+Restart = Annotated[bool, flag("--restart", "discard what an interrupted run left")]
+
+
+def with_model(given: list[str], *names: str) -> list[str | None]:
+    """MODEL and the other arguments of a command, where `[MODEL]`, before them, may be left out."""
+    missing = len(names) + 1 - len(given)
+    if missing not in (0, 1):
+        raise typer.BadParameter(f"[MODEL] {' '.join(names)} expected, {len(given)} given: {' '.join(given)}")
+    return [None] * missing + given
+
+
+def number_or_name(text: str | None) -> str | int | None:
+    """A layer or a column: its number, or its name."""
+    return int(text) if text is not None and text.isdecimal() else text
+
+
+@app.command(
+    short_help="embed a corpus",
+    epilog=examples(
+        "embed sentences.txt vectors.safetensors",
+        "embed my-elmo corpus.jsonl vectors.hdf5 --text-column text --layers all",
+        "embed seqvec proteins.fasta vectors.npz --layers sum --pooling mean",
+        'embed my-elmo "texts/*.jsonl" vectors --engine ray --workers 16',
+    ),
+)
+def embed(
+    paths: Annotated[list[str], argument("[MODEL] INPUT OUTPUT", f"{A_MODEL}, file to read, file to write")],
+    layers: Annotated[str, typer.Option(help="mix, sum, all, or one layer's number")] = "mix",
+    pooling: Annotated[Literal["none", "mean", "max"], typer.Option(help="one vector a row")] = "none",
+    dtype: Annotated[Dtype | None, typer.Option(help="to compute in [the model's]")] = None,
+    output_dtype: Annotated[Literal["float32", "float16"], typer.Option(help="of the file")] = "float32",
+    device: Device = None,
+    batch_tokens: Annotated[int | None, option("N", "tokens a batch [16384; on a CPU down to 4096]")] = None,
+    window: Annotated[int | None, option("N", "tokens sorted by length together [16 batches]")] = None,
+    engine: Annotated[Literal["local", "ray"], typer.Option(help="ray: the workers of a Ray cluster")] = "local",
+    workers: Annotated[int | None, option("N", "processes [1; of ray one for each GPU or core]")] = None,
+    shard_rows: Annotated[int | None, option("N", "of ray, rows of a Parquet file [1024]")] = None,
+    input_format: InputFormat = None,
+    text_column: TextColumn = None,
+    encoding: Encoding = "utf-8",
+    pretokenized: Pretokenized = False,
+    overwrite: Overwrite = False,
+    restart: Restart = False,
+) -> None:
+    """
+    Write the ELMo vectors of each row of INPUT into OUTPUT. An interrupted run resumes when it is started again. INPUT
+    has one row a line or record: .txt, .jsonl, .csv, .tsv, .fasta (also .gz), .parquet, or - (standard input). OUTPUT
+    is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format) or .parquet; rows are named by their number, from 0, and
+    FASTA's sequences by their identifiers. With --engine ray INPUT is also a folder, a glob pattern or a URI, and
+    OUTPUT a folder of Parquet files.
+    """
+    options = {name: value for name, value in locals().items() if name not in ("paths", "engine") and value is not None}
+    options |= {"layers": number_or_name(layers), "text_column": number_or_name(text_column)}
+    model, source, output = with_model(paths, "INPUT", "OUTPUT")
+    if engine == "ray":
+        from hf_elmo.embedding.workers import embed_on_ray as embed_corpus
+    else:
+        from hf_elmo.embedding.corpus import embed as embed_corpus
+    written = embed_corpus(model, source, output, **options)
+    print(f"{written.path}: {written.rows:,} rows, {written.words:,} words, {written.hidden_size} numbers a word")
+
+
+@app.command(
+    short_help="run a fine-tuned model over a file",
+    epilog=examples(
+        "predict my-classifier texts.txt labels.jsonl",
+        "predict my-tagger tokens.txt tags.tsv --pretokenized",
+        "predict my-resolver documents.jsonl clusters.jsonl",
+        "predict my-esim pairs.csv labels.tsv --text-column premise --text-pair-column hypothesis",
+    ),
+)
+def predict(
+    model: Annotated[str, argument("MODEL", "folder or Hub name of a fine-tuned model")],
+    inputs: Annotated[str, argument("INPUT", "file to read, or - for standard input")],
+    output: Annotated[str, argument("OUTPUT", "file to write")],
+    device: Device = None,
+    batch_tokens: Annotated[int, option("N", "tokens a batch")] = 4096,
+    input_format: InputFormat = None,
+    text_column: TextColumn = None,
+    encoding: Encoding = "utf-8",
+    pretokenized: Pretokenized = False,
+    overwrite: Overwrite = False,
+    restart: Restart = False,
+    text_pair_column: Annotated[
+        str | None,
+        option(
+            "NAME",
+            "column or key of the second text: of a question its passage; of a tagger of semantic roles the "
+            "number of the predicate's word, from 0",
+        ),
+    ] = None,
+) -> None:
+    """
+    Write what a classifier, a tagger, an answerer of questions or a resolver of coreference says of each row of INPUT
+    into OUTPUT. An interrupted run resumes when it is started again. INPUT has one row a line or record, as embed reads
+    it; a document that is resolved has a sentence a line, so it is a record of a .jsonl file. OUTPUT is .jsonl (labels
+    and probabilities, words and tags, answers, or words and clusters) or .tsv (a label and its probability a line, of
+    several labels at once all of them; an answer and its score; or a word and its tag a line, and a blank line after
+    each row).
+    """
+    options = dict(locals())
+    options |= {name: number_or_name(options[name]) for name in ("text_column", "text_pair_column")}
+    from hf_elmo.tasks.predict import predict as predict_rows
+
+    written = predict_rows(**options)
+    print(f"{written.path}: {written.rows:,} rows")
+
+
+@app.command(
+    short_help="find where a corpus uses a word in the same sense",
+    epilog=examples('neighbors "He sat on the bank of the river." bank corpus.txt'),
+)
+def neighbors(
+    arguments: Annotated[
+        list[str],
+        argument(
+            "[MODEL] SENTENCE WORD CORPUS",
+            f"{A_MODEL}, a sentence, a word of it (the first occurrence), file to search",
+        ),
+    ],
+    top: Annotated[int, option("N", "neighbors for each layer")] = 5,
+    any_word: Annotated[bool, flag("--any-word", "search all words, not only occurrences of WORD")] = False,
+    pretokenized: Pretokenized = False,
+) -> None:
+    """
+    Print the words of CORPUS whose vectors are nearest to that of WORD in SENTENCE: in layer 0 words of similar
+    spelling, in the layers above occurrences in the corpus, with their line.
+    """
+    from hf_elmo.analysis.similarity import nearest_neighbors
+
+    query = with_model(arguments, "SENTENCE", "WORD", "CORPUS")
+    for layer, places in nearest_neighbors(*query, top=top, any_word=any_word, pretokenized=pretokenized).items():
+        for place in places:
+            where = f"{place.row + 1}: {place.in_context()}" if layer else place.word
+            print(f"layer {layer}  {place.similarity:.3f}  {where}")
+
+
+@app.command(
+    short_help="find lexical substitutes",
+    epilog=examples('substitutes my-elmo "He sat on the bank of the river." bank'),
+)
+def substitutes(
+    model: LanguageModel,
+    sentence: Annotated[str, argument("SENTENCE", "a sentence")],
+    word: Annotated[str | None, argument("[WORD]", "a word of it [all words]")] = None,
+    top: Annotated[int, option("N", "words to print for each place")] = 10,
+    pretokenized: Pretokenized = False,
+) -> None:
+    """
+    For each word of SENTENCE, or for WORD, print the words that are most probable in its place by both language models
+    together, with their probabilities.
+    """
+    from hf_elmo.analysis.scoring import substitutes as find_substitutes
+
+    for place in find_substitutes(model, sentence, word, top=top, pretokenized=pretokenized):
+        print(place.word, *(f"{other} {math.exp(value):.3f}" for other, value in place.candidates), sep="\t")
+
+
+@app.command(
+    "next",
+    short_help="show how the language models continue a sentence",
+    epilog=examples('next "Let\'s stick to"', 'next my-elmo "of the river ." --before'),
+)
+def next_words(
+    arguments: Annotated[
+        list[str], argument("[MODEL] TEXT", f"{A_MODEL}, the beginning of a sentence, with --before its end")
+    ],
+    before: Annotated[bool, flag("--before", "the words before TEXT")] = False,
+    top: Annotated[int, option("N", "words to print")] = 10,
+    pretokenized: Pretokenized = False,
+) -> None:
+    """
+    Print the words that are most probable after TEXT, the beginning of a sentence, by the forward language model, with
+    their probabilities; with --before the words before TEXT, the end of a sentence, by the backward one. MODEL has its
+    softmax.
+    """
+    from hf_elmo.analysis import scoring
+
+    ask = scoring.previous_words if before else scoring.next_words
+    for word, value in ask(*with_model(arguments, "TEXT"), top=top, pretokenized=pretokenized):
+        print(f"{word}\t{math.exp(value):.3f}")
+
+
+@app.command(
+    short_help="look into a model on a page in the browser",
+    epilog=examples("explore", "explore my-elmo --corpus corpus.txt --port 7861"),
+)
+def explore(
+    model: OptionalModel = None,
+    corpus: Annotated[str | None, option("FILE", "where to look for neighbors [sentences typed on the page]")] = None,
+    pretokenized: Pretokenized = False,
+    host: Annotated[str, option("ADDRESS", "to listen at; 127.0.0.1 is this machine")] = "127.0.0.1",
+    port: Annotated[
+        int | None, typer.Option(metavar="N", min=0, max=65535, help="[7860, or the next one that is free]")
+    ] = None,
+    browser: Annotated[bool, flag("--browser", "open the page in the browser")] = False,
+) -> None:
+    """
+    Serve a page on this machine, until Ctrl-C: the similarity of a word in two sentences by layer, where a corpus uses
+    a word in the same sense, substitutes where the checkpoint has its softmax, and the words of a few sentences in the
+    plane.
+    """
+    from hf_elmo.explore.page import explore as serve
+
+    serve(model, corpus, pretokenized, host, port, browser)
+
+
+@app.command(short_help="show what a bug report should hold", epilog=examples("env", "env my-elmo --dtype bfloat16"))
+def env(
+    model: OptionalModel = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="what MODEL computes in [as it is loaded]")] = None,
+) -> None:
+    """
+    Print versions, devices, instruction sets, the compiler and the folder of its kernels, and for MODEL which backend
+    each of its operations takes, and why not a faster one.
+    """
+    from hf_elmo.kernels.registry import describe, describe_environment
+    from hf_elmo.shipped import load_model
+
+    print(describe_environment())
+    loaded, _ = load_model(model, dtype=dtype)
+    print(f"\n{model or 'the model that ships'}, {str(loaded.dtype).removeprefix('torch.')}, {loaded.device}")
+    print(describe(loaded))

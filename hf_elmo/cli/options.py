@@ -1,0 +1,45 @@
+"""The application, and the options that several groups of commands share."""
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+app = typer.Typer(
+    help="ELMo for the Hugging Face libraries.",
+    epilog="hf-elmo COMMAND --help explains a command, with an example. Exit status: 0, 1 after an error, 2 where the "
+    "command line is wrong, 130 after Ctrl-C.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def option(metavar: str, help: str, *names: str) -> Any:
+    """An option with a value, by default `--` and the parameter's name."""
+    return typer.Option(*names, metavar=metavar, help=help)
+
+
+def flag(name: str, help: str, *names: str) -> Any:
+    """An option without a value."""
+    return typer.Option(name, *names, help=help)
+
+
+def argument(metavar: str, help: str) -> Any:
+    """A positional argument."""
+    return typer.Argument(metavar=metavar, help=help)
+
+
+def examples(*lines: str) -> str:
+    """The end of a help page."""
+    return "\n".join(["\b", "example:" if len(lines) == 1 else "examples:", *(f"  hf-elmo {line}" for line in lines)])
+
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+WordSplitting = Literal["lm1b", "whitespace", "characters"]
+Pretokenized = Annotated[
+    bool, flag("--pretokenized", "the text is tokenized already: whitespace separates the words", "--words")
+]
+A_MODEL = "folder or Hub name of an ELMo [the one that ships]"
+OptionalModel = Annotated[str | None, argument("[MODEL]", A_MODEL)]
+LanguageModel = Annotated[str, argument("MODEL", "folder or Hub name of an ELMo with its softmax")]

@@ -1,0 +1,140 @@
+"""The commands that make language models and measure them: vocab, pretrain, perplexity."""
+
+import ast
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from .options import LanguageModel, Pretokenized, WordSplitting, app, argument, examples, flag, option
+
+Texts = Annotated[
+    list[str],
+    argument(
+        "FILES...",
+        "text files or glob patterns, one sentence a line, also .gz; or Parquet files, patterns and addresses",
+    ),
+]
+ParquetColumn = Annotated[str | None, option("NAME", "of Parquet [text]")]
+
+
+def settings(entries: list[str]) -> dict[str, Any]:
+    """Entries NAME=VALUE, with numbers, booleans, `None` and lists as JSON or Python write them."""
+    values: dict[str, Any] = {}
+    for entry in entries:
+        name, equals, text = entry.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{entry!r} is not NAME=VALUE")
+        values[name] = text
+        for read in (ast.literal_eval, json.loads):
+            with suppress(ValueError, SyntaxError):
+                values[name] = read(text)
+    return values
+
+
+@app.command(
+    short_help="count the words of a corpus for a language model's softmax",
+    epilog=examples("vocab vocab.txt texts/*.txt --size 40000"),
+)
+def vocab(
+    out: Annotated[str, argument("OUT", "file to write")],
+    files: Texts,
+    size: Annotated[int | None, option("N", "words to keep, the three special ones included [all]")] = None,
+    min_count: Annotated[int, option("N", "leave rarer words out")] = 1,
+    overwrite: Annotated[bool, flag("--overwrite", "replace OUT if it exists")] = False,
+    pretokenized: Pretokenized = False,
+    word_splitting: Annotated[WordSplitting, typer.Option(help="as the model's tokenizer splits")] = "lm1b",
+    text_column: ParquetColumn = None,
+) -> None:
+    """Write the vocabulary file OUT: <S>, </S>, <UNK>, then the words of FILES by decreasing frequency."""
+    from hf_elmo.pretraining.vocabulary import build_vocabulary
+    from hf_elmo.text import open_texts
+    from hf_elmo.tokenization_elmo import ElmoTokenizer
+
+    if Path(out).exists() and not overwrite:
+        raise FileExistsError(f"OUT, {out}, exists; choose another name, or --overwrite")
+    source = open_texts(files, None if pretokenized else ElmoTokenizer(word_splitting), column=text_column)
+    if Path(out).resolve() in (Path(name).resolve() for name in getattr(source, "files", ())):
+        raise ValueError(f"OUT, {out}, is one of FILES: give the vocabulary's file first, then the text's.")
+    vocabulary = build_vocabulary((words for text in source.read() for words in text), size, min_count)
+    vocabulary.save(out)
+    print(f"{out}: {len(vocabulary):,} words")
+
+
+@app.command(
+    short_help="train the language models on text",
+    epilog=examples(
+        "pretrain my-elmo texts/*.txt --vocab vocab.txt --held-out heldout.txt --bf16",
+        "pretrain my-domain domain.txt --init my-elmo",
+        'pretrain my-elmo "s3://bucket/texts/*.parquet" --vocab vocab.txt --steps 100000',
+    ),
+)
+def pretrain(
+    out: Annotated[str, argument("OUT", "folder of the checkpoint")],
+    texts: Texts,
+    held_out: Annotated[list[str] | None, option("FILES...", "text to evaluate on [with --init: 1 in 20]")] = None,
+    init: Annotated[str | None, option("MODEL", "folder or Hub name of the ELMo to adapt")] = None,
+    vocabulary: Annotated[str | None, option("FILE", "words of the softmax [counted in FILES]", "--vocab")] = None,
+    vocabulary_size: Annotated[int | None, option("N", "words to keep [all]", "--vocab-size")] = None,
+    pretokenized: Pretokenized = False,
+    word_splitting: Annotated[WordSplitting | None, typer.Option(help="of the new tokenizer [lm1b]")] = None,
+    layout: Annotated[Literal["windows", "sentences", "documents"], typer.Option(help="of the rows")] = "windows",
+    batch_size: Annotated[int | None, option("N", "rows for each process [128, with --init 32]")] = None,
+    window: Annotated[int | None, option("N", "words of a row in windows [20]")] = None,
+    shuffle_block: Annotated[int, option("N", "texts shuffled together, in memory")] = 1_000_000,
+    text_column: ParquetColumn = None,
+    num_train_epochs: Annotated[float | None, option("N", "passes [10, with --init 5]", "--epochs")] = None,
+    max_steps: Annotated[int | None, option("N", "updates, instead of --epochs", "--steps")] = None,
+    optim: Annotated[str | None, option("NAME", "adagrad, adamw_torch, ... [adagrad, with --init adamw_torch]")] = None,
+    learning_rate: Annotated[float | None, option("X", "[0.2, with --init 0.0005]")] = None,
+    bf16: Annotated[bool | None, typer.Option("--bf16", help="mixed precision with bfloat16")] = None,
+    seed: Annotated[int | None, option("N", "[42]")] = None,
+    resume: Annotated[bool, flag("--resume", "continue from the last checkpoint in OUT")] = False,
+    overwrite: Annotated[bool, flag("--overwrite", "train anew where OUT holds a model or checkpoints")] = False,
+    config: Annotated[list[str] | None, option("NAME=VALUE", "a field of ElmoConfig")] = None,
+    arguments: Annotated[list[str] | None, option("NAME=VALUE", "a TrainingArguments field", "--set")] = None,
+) -> None:
+    """
+    Train a new biLM on FILES, or with --init adapt a trained one to the text of a domain, into the folder OUT. torchrun
+    starts it in several processes, each of which reads a part of FILES. --resume continues an interrupted run exactly.
+    """
+    options = {name: value for name, value in locals().items() if value is not None}
+    options |= {"config": settings(config or []), "output": options.pop("out")}
+    options.pop("arguments", None)
+    from hf_elmo.pretraining.recipe import describe
+    from hf_elmo.pretraining.recipe import pretrain as train
+
+    result = train(**options, **settings(arguments or []))
+    for name, held_out_perplexity in (("before", result.before), ("after", result.after)):
+        if held_out_perplexity is not None:
+            print(f"held-out perplexity {name}: {describe(held_out_perplexity)}")
+    print(f"{result.folder}: written")
+
+
+@app.command(
+    short_help="measure how well the language models predict a text", epilog=examples("perplexity my-elmo heldout.txt")
+)
+def perplexity(
+    model: LanguageModel,
+    files: Texts,
+    pretokenized: Pretokenized = False,
+    stateful: Annotated[
+        bool, flag("--stateful", "carry the state from sentence to sentence, as bilm-tf does [each from zero state]")
+    ] = False,
+    batch_size: Annotated[
+        int | None, option("N", "rows with --stateful [one for each 4,096 words, 256 at most]")
+    ] = None,
+    text_column: ParquetColumn = None,
+) -> None:
+    """
+    Print the perplexity of the forward and of the backward language model on FILES, and the one of their mean loss, by
+    the full softmax.
+    """
+    options = {name: value for name, value in locals().items() if name not in ("model", "files")}
+    from hf_elmo.pretraining.perplexity import perplexity as measure
+    from hf_elmo.pretraining.recipe import describe
+
+    result = measure(model, files, **options)
+    print(f"perplexity: {describe(result)}")
