@@ -155,7 +155,7 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
         raise ValueError(f"{weights} has no ELMo {use or ''}, but {names}.")
     bilm, parts = uses[0].bilm, list(_parts(settings.get("model")))
     if not all(_same(one.bilm, bilm) for one in uses):
-        raise ValueError(f"{weights} has ELMos that differ, {names}: choose one with use (--use NAME).")
+        raise ValueError(f"{weights} has several different ELMos: {names}. Choose one with use=NAME (--use NAME).")
     content, files = _options(folder, parts, bilm, options)
     config = config_from_options(
         content,
@@ -278,7 +278,7 @@ def _options(
     contents = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     if contents:
         if any(content != contents[0] for content in contents):
-            raise ValueError(f"{folder} has options files that differ, {files}: give the right one (--elmo-options).")
+            raise ValueError(f"{folder} has options files that differ: {files}. Choose one with --elmo-options.")
         return contents[0], files
     default = {"options_file": PUBLISHED["original"].files[0]}
     settings = [(default if part.type in EMBEDDERS else {}) | part.settings for part in parts]

@@ -703,7 +703,7 @@ class ElmoTokenizer(TokenizersBackend):
             name: [self._as_rows(name, text) for text in ([column] if is_one else column)]
             for name, column in columns.items()
         }
-        # transformers pads lists of numbers: it is given each row's place in its text, from 1.
+        # transformers pads only lists of numbers, so it pads the rows' positions, counted from 1; 0 is padding.
         places = [list(range(1, len(text) + 1)) for text in next(iter(columns.values()))]
         others["input_ids"] = places[0] if is_one else places
         padded = super().pad(others, *args, return_tensors=None, **kwargs)

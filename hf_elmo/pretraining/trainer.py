@@ -323,8 +323,8 @@ class ElmoPreTrainer(Trainer):
 
 
 def last_whole_checkpoint(folder: str | Path) -> Path | None:
-    """The checkpoint with the most steps whose last file is complete; `None` if there is none. A kill may have left an
-    incomplete one behind it."""
+    """Of the checkpoints whose last file is complete, the one with the most steps, or `None`. A killed run may leave
+    a later, incomplete one."""
     checkpoints = [path for path in Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if _steps(path).isdecimal()]
     for checkpoint in sorted(checkpoints, key=lambda path: int(_steps(path)), reverse=True):
         with contextlib.suppress(OSError, ValueError):

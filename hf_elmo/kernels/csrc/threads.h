@@ -55,13 +55,13 @@ static inline void next_ones(const void *data, i64 thread, i64 threads) {
   for (i64 n; (n = atomic_fetch_add(loop->next, 1)) < loop->count;) loop->iteration(loop->data, n, thread);
 }
 
-/* The iterations from 0 to `count`, as many on each thread. */
+/* Runs iterations 0 to `count` - 1, in equal consecutive ranges, one for each thread. */
 static inline void share_evenly(iteration *iteration, const void *data, i64 count, int threads) {
   struct loop loop = {iteration, data, count, NULL};
   together(even_share, &loop, threads);
 }
 
-/* The same; a thread takes the next iteration when it is free. */
+/* Runs the same iterations; each thread takes the next one when it is free. */
 static inline void share_in_order(iteration *iteration, const void *data, i64 count, int threads) {
   _Atomic i64 next = 0;
   struct loop loop = {iteration, data, count, &next};
