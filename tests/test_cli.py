@@ -14,7 +14,7 @@ import hf_elmo
 import hf_elmo_cli
 from hf_elmo import kernels
 from hf_elmo_cli import main
-from hf_elmo_cli.commands import settings
+from hf_elmo_cli.pretrain import settings
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = typer.main.get_command(hf_elmo_cli.app).commands
