@@ -1,0 +1,33 @@
+"""How Sphinx builds the site from docs/: `.ci/docs` runs it, with warnings as errors."""
+
+from hf_elmo.configuration_elmo import VERSION
+
+project = "hf_elmo"
+author = "The hf_elmo authors"
+copyright = "The hf_elmo authors"
+release = VERSION
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinxcontrib.typer",
+]
+html_theme = "furo"
+html_title = "hf_elmo"
+html_static_path = ["_static"]
+pygments_style = "friendly"
+pygments_dark_style = "monokai"
+
+# Blocks are run by tests/test_docs.py and notebooks by the slow tests, so nothing runs while the site is built.
+nb_execution_mode = "off"
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+copybutton_exclude = ".linenos, .gp, .go"
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+napoleon_use_rtype = False
+python_maximum_signature_line_length = 100

@@ -1,0 +1,81 @@
+"""README.md and the pages of docs/ as their readers run them: what a block prints stands below it.
+
+The blocks of a page run one after another, in one folder and with one set of names. Python code is followed by a fence
+of what it prints, by none if it prints nothing. A fence `console` holds commands after `$`, each followed by what it
+prints.
+"""
+
+import contextlib
+import io
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hf_elmo_cli import main
+
+from .manylangs_files import make_settings, write_model
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+FENCE = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\n```\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
+OPTIONAL = ("matplotlib", "onnxruntime", "ray", "sentence_transformers", "sklearn", "spacy")
+TIMES = re.compile(r"^\{'train_runtime.*\n", re.MULTILINE)  # Trainer prints them
+
+
+def steps(page: str) -> Iterator[tuple[str, str, str]]:
+    """What runs, "python" or "console", its code, and what it prints."""
+    for kind, code, printed in FENCE.findall(page):
+        if kind == "python":
+            yield kind, code, printed
+        else:
+            for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", code, re.MULTILINE):
+                yield kind, command, output
+
+
+def printed_by(kind: str, code: str, names: dict) -> str:
+    if kind == "console" and not code.startswith("hf-elmo "):
+        return subprocess.run(code, shell=True, check=True, capture_output=True, text=True).stdout
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        if kind == "python":
+            exec(compile(code, "page", "exec"), names)
+        else:
+            assert main(shlex.split(code)[1:]) == 0
+    return TIMES.sub("", output.getvalue())
+
+
+@pytest.fixture
+def page_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a page runs, with the file that the page on conversion converts: a small one of its format."""
+    settings = make_settings(encoder={"projection_dim": 512})
+    source = write_model(tmp_path / "source", settings, [["praça", "."]])
+    shutil.make_archive(str(tmp_path / "168"), "zip", source)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("page_folder")
+@pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in PAGES])
+def test_what_a_block_prints_stands_below_it(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for library in OPTIONAL:
+        if re.search(rf"\b{library}\b", text):
+            pytest.importorskip(library)
+    names = {"__name__": "page"}
+    for kind, code, printed in steps(text):
+        assert printed_by(kind, code, names) == printed
+
+
+def test_each_public_name_is_in_the_reference() -> None:
+    names = re.findall(r" as (\w+)$", (ROOT / "hf_elmo/__init__.pyi").read_text(encoding="utf-8"), re.MULTILINE)
+    reference = "".join(page.read_text(encoding="utf-8") for page in ROOT.glob("docs/reference/*.md"))
+    assert [name for name in names if not re.search(rf"\b{name}\b", reference)] == []
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#:]+)\)", PAGES[0].read_text(encoding="utf-8")))))
+def test_a_link_of_the_readme_leads_to_a_file(link: str) -> None:
+    assert (ROOT / link).exists()
