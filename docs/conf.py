@@ -1,5 +1,9 @@
 """How Sphinx builds the site from docs/: `.ci/docs` runs it, with warnings as errors."""
 
+import re
+
+from sphinx.application import Sphinx
+
 from hf_elmo.configuration_elmo import VERSION
 
 project = "hf_elmo"
@@ -27,7 +31,18 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 copybutton_exclude = ".linenos, .gp, .go"
 
+# Docstrings are in Markdown, as transformers' are: `x` is code, and [`ElmoModel`] a link.
+default_role = "literal"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 napoleon_use_rtype = False
 python_maximum_signature_line_length = 100
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("autodoc-process-docstring", _to_rst, priority=400)  # before napoleon
+
+
+def _to_rst(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    text = re.sub(r"\[`([\w.]+)`\]", r":py:obj:`\1`", "\n".join(lines))
+    lines[:] = re.sub(r"```(?:python)?\n?", "", text).split("\n")

@@ -176,7 +176,7 @@ def resolve(
     genres: Sequence[int] | None = None,
     device: str | torch.device | None = None,
 ) -> list[Resolved]:
-    """
+    r"""
     The clusters of documents, which are read one by one.
 
     Args:
