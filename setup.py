@@ -77,7 +77,7 @@ def readme(address: str | None) -> str:
     text = Path("README.md").read_text(encoding="utf-8")
     if not address:
         return text
-    text = re.sub(r"\]\((?=[^)]*\.png\))(?![a-z]+:)", f"]({address}/raw/HEAD/", text)
+    text = re.sub(r"\]\((?=[^)]*\.(?:png|svg)\))(?![a-z]+:)", f"]({address}/raw/HEAD/", text)
     return re.sub(r"\]\((?![a-z]+:|#)", f"]({address}/blob/HEAD/", text)
 
 
