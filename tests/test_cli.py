@@ -27,7 +27,7 @@ def parsed(line: list[str]) -> dict:
 
 def commands_in(text: str) -> list[str]:
     """The lines of a text that are commands of hf-elmo, without comments."""
-    return re.findall(r"^[ $]*(hf-elmo [a-z]+ [^|`\n]*)$", text.replace("\\\n", " "), re.MULTILINE)
+    return re.findall(r"^[ $]*(hf-elmo [a-z]+ [^|&`\n]*)$", text.replace("\\\n", " "), re.MULTILINE)
 
 
 def test_every_command_is_known() -> None:
