@@ -90,15 +90,14 @@ def directions() -> Figure:
         x = 2.2 + 2 * place
         ax.text(x + 0.75, 0.3, word, ha="center", va="center", fontweight="bold" if word == "bank" else "normal")
         box(ax, x, 0.9, 1.5, 0.7, "", PALE)
-        arrow(ax, (x + 0.75, 1.6), (x + 0.75, 2.1))
-        for layer, y in (1, 2.1), (2, 4.3):
-            box(ax, x, y, 1.5, 0.7, "", FORWARD)
-            box(ax, x, y + 0.9, 1.5, 0.7, "", BACKWARD)
+        for y, below in (2.1, 1.6), (4.3, 2.8):
+            box(ax, x, y, 0.7, 0.7, "", FORWARD)
+            arrow(ax, (x + 0.35, below), (x + 0.35, y))
+            box(ax, x + 0.8, y + 0.9, 0.7, 0.7, "", BACKWARD)
+            arrow(ax, (x + 1.15, below + (0.9 if y > 4 else 0)), (x + 1.15, y + 0.9))
             if place:
-                arrow(ax, (x - 0.5, y + 0.35), (x, y + 0.35))
-                arrow(ax, (x, y + 1.25), (x - 0.5, y + 1.25))
-            if layer == 1:
-                arrow(ax, (x + 0.75, 3.7), (x + 0.75, 4.3))
+                arrow(ax, (x - 1.3, y + 0.35), (x, y + 0.35))
+                arrow(ax, (x + 0.8, y + 1.25), (x - 0.5, y + 1.25))
     for y, name in (0.9, "layer 0"), (2.55, "layer 1"), (4.75, "layer 2"):
         ax.text(0.2, y + 0.35, name, va="center")
     x = 2.2 + 2 * words.index("bank")
@@ -175,7 +174,7 @@ def packing() -> Figure:
     """A padded batch, and its rows at each step once it is packed."""
     lengths = [15, 10, 5, 4]  # the batch of the page, longest first
     figure, ax = canvas(34.5, 7.5)
-    order = [0, 3, 1, 2]  # as they come
+    order = [0, 2, 1, 3]  # as they come
     for left, title, rows in (
         (0, "padded: 60 positions", [lengths[number] for number in order]),
         (18, "packed: 34 positions", lengths),
