@@ -4,10 +4,10 @@
 
 PATH is the Python of an environment with that implementation; `peers/README.md` of the shared folder says how to make
 one. A peer without PATH is left out. Needs `pip install -e ".[convert,train,plot,onnx]" onnxruntime`. Writes, after
-every section, `results.json` and plots to `--out`, and `README.md` beside that folder. `--only` measures some sections
-and keeps what the results file has of the others; `--only` without names writes the page again. Warns of sections that
-were measured before the kernels or the modeling file changed. `--quick` is a trial of everything on very little text
-and one thread.
+every section, `results.json` and plots to `benchmarks/results`, and `machines.md` and the table of `targets.md` to
+`docs/performance`; with `--out` all to that folder. `--only` measures some sections and keeps what the results file has
+of the others; `--only` without names writes the pages again. Warns of sections that were measured before the kernels or
+the modeling file changed. `--quick` is a trial of everything on very little text and one thread.
 """
 
 import argparse
@@ -25,10 +25,11 @@ from measure import embedding, encoders, latency, scaling, startup, training
 from measure.bench import FULL, QUICK, Bench
 from measure.plots import draw_plots
 from measure.processes import Row
-from measure.report import write_readme
+from measure.report import write_pages
 from measure.results import current_commit, describe_changes, describe_machine, load_results, save_results
 from measure.text import ROOT, WIKITEXT, shared_folder
 
+RESULTS = ROOT / "benchmarks" / "results"
 SECTIONS: dict[str, tuple[Callable[[Bench], Iterator[Row]], int]] = {  # and the minutes that each is expected to take
     "embedding": (embedding.measure, 16),
     "encoders": (encoders.measure, 10),
@@ -50,7 +51,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--shared", type=Path, default=shared_folder(), help="folder with peers/ and data/")
     parser.add_argument("--text", type=Path, help="tokenized paragraphs, one a line [WikiText-2's test part]")
     parser.add_argument("--large-text", type=Path, help="folder of .txt files for large corpora [public-domain books]")
-    parser.add_argument("--out", type=Path, help="folder of results and plots [benchmarks/results; a trial's: outputs]")
+    parser.add_argument("--out", type=Path, help="folder of what it writes [as above; a trial's: outputs]")
     parser.add_argument("--work", type=Path, default=ROOT / "outputs" / "benchmarks", help="folder of the models")
     parser.add_argument("--only", nargs="*", choices=SECTIONS, default=list(SECTIONS), help="sections [all]")
     parser.add_argument("--shapes", help="some of compact,small,medium,original [small,original; a trial's: small]")
@@ -61,8 +62,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.text = options.text or options.shared / WIKITEXT
     options.large_text = options.large_text or options.shared / "data" / "lm" / "public_domain"
-    trial = options.work / "trial" / "results"
-    options.out = options.out or (trial if options.quick else ROOT / "benchmarks" / "results")
+    options.out = options.out or (options.work / "trial" if options.quick else RESULTS)
     return options
 
 
@@ -90,7 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     plan = QUICK if options.quick else FULL
     bench = Bench(options, replace(plan, shapes=tuple(options.shapes.split(","))) if options.shapes else plan)
     options.out.mkdir(parents=True, exist_ok=True)
-    file, page = options.out / "results.json", options.out.parent / "README.md"
+    file = options.out / "results.json"
+    pages = ROOT / "docs" / "performance" if options.out == RESULTS else options.out
     results = load_results(file)
     for name in options.only:
         measure, minutes = SECTIONS[name]
@@ -98,12 +99,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results[name] = run_section(measure, bench, options.quick)
         results = {known: results[known] for known in SECTIONS if known in results}
         save_results(results, file)
-        write_readme(results, draw_plots(results, options.out), page)
+        write_pages(results, draw_plots(results, options.out), pages)
         tqdm.write(f"{name}: took {results[name]['seconds'] / 60:.1f} min")
-    write_readme(results, draw_plots(results, options.out), page)
+    write_pages(results, draw_plots(results, options.out), pages)
     for line in describe_changes(results):
         tqdm.write(f"warning: {line}")
-    print(f"wrote {file} and {page}")
+    print(f"wrote {file} and the pages of {pages}")
 
 
 if __name__ == "__main__":

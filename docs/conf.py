@@ -23,6 +23,7 @@ html_theme = "furo"
 html_title = "hf_elmo"
 html_static_path = ["_static"]
 pygments_style = "friendly"
+highlight_language = "none"  # of what a block prints
 pygments_dark_style = "monokai"
 
 # Blocks are run by tests/test_docs.py and notebooks by the slow tests, so nothing runs while the site is built.

@@ -34,6 +34,7 @@ SLOW = (
     "tests/pretraining/test_torchrun.py",
     "tests/pretraining/test_trainer.py::test_two_processes_make_the_updates_of_one_with_twice_the_rows",
     "tests/test_compile.py",
+    "tests/test_docs.py::test_the_pictures_of_the_site_are_drawn_by_its_code",
     "tests/test_export.py",
     "tests/test_hub.py::test_pushed_by_each_way_and_loaded_where_hf_elmo_is_not",
     "tests/test_model_cards.py::test_the_code_runs_where_hf_elmo_is_not_installed",

@@ -1,6 +1,7 @@
 """`benchmarks/speed.py`: a run on very little text, its report and plots, and the warning of figures that are old."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import speed
 
 from measure import results, tables
 from measure.processes import Engine, Job, Worker, WorkerError, run_in_turn
+from measure.report import write_pages
 from measure.targets import Target, targets
 
 BENCHMARKS = Path(speed.__file__).parent
@@ -43,11 +45,11 @@ def test_a_run_writes_rows_tables_and_plots(folder: Path) -> None:
     latencies = list(results.find(measured, "latency", engine="hf_elmo float32"))
     assert [row["words"] for row in latencies] == [5, 25]
     assert all(row["milliseconds"] > 0 for row in latencies)
-    page = (folder / "README.md").read_text(encoding="utf-8")
+    page = (folder / "results" / "machines.md").read_text(encoding="utf-8")
     for kind in ("latency", "scaling", "repetition"):
         assert f"## {tables.read_tables()[kind][0]}\n" in page
     assert (folder / "results" / "scaling.png").stat().st_size > 0
-    assert (BENCHMARKS / "limits.md").read_text(encoding="utf-8") in page
+    assert "| not measured |" in (folder / "results" / "targets.md").read_text(encoding="utf-8")
 
 
 def test_the_stored_results_have_a_table_for_each_row_and_a_value_for_each_target() -> None:
@@ -59,10 +61,38 @@ def test_the_stored_results_have_a_table_for_each_row_and_a_value_for_each_targe
     assert all(target.value is not None for target in targets(stored))
 
 
+def test_the_pages_of_the_site_are_those_of_the_stored_results(tmp_path: Path) -> None:
+    pages = BENCHMARKS.parent / "docs" / "performance"
+    copies = tmp_path / "docs" / "performance"
+    copies.mkdir(parents=True)
+    shutil.copy(pages / "targets.md", copies)
+    stored = results.load_results(BENCHMARKS / "results" / "results.json")
+    plots = {file.stem: tmp_path / "benchmarks" / "results" / file.name for file in BENCHMARKS.glob("results/*.png")}
+    write_pages(stored, plots, copies)
+    for page in ("machines.md", "targets.md"):
+        assert (copies / page).read_text(encoding="utf-8") == (pages / page).read_text(encoding="utf-8")
+
+
+def test_a_wide_table_has_a_column_for_each_engine_with_its_best_rate() -> None:
+    labels = {"kind": "scaling", "lines": 1000, "words": 7, "distinct": 5}
+    rows = [
+        labels | {"engine": "hf_elmo float32", "words_per_second": 1234.6},
+        labels | {"engine": "hf_elmo float32", "words_per_second": 987.0},
+        labels | {"engine": "AllenNLP", "failure": "no memory"},
+        labels | {"lines": 2000, "engine": "AllenNLP", "words_per_second": 3.0},
+    ]
+    assert tables.rows_table(rows).splitlines() == [
+        "| lines | words | distinct words | float32 | AllenNLP |",
+        "| --- | --- | --- | --- | --- |",
+        "| 1,000 | 7 | 5 | 1,235 | no memory |",
+        "| 2,000 | 7 | 5 | – | 3 |",
+    ]
+
+
 def test_a_table_has_the_columns_of_all_rows_and_failures_last() -> None:
     rows = [
-        {"kind": "latency", "words": 1000, "failure": "a|b"},
-        {"kind": "latency", "words": 25, "milliseconds": 12.345},
+        {"kind": "memory", "words": 1000, "failure": "a|b"},
+        {"kind": "memory", "words": 25, "milliseconds": 12.345},
     ]
     header, _, *lines = tables.rows_table(rows).splitlines()
     assert header == "| words | ms | failure |"

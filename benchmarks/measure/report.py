@@ -1,6 +1,7 @@
-"""The generated page of results, `README.md`, which includes `limits.md`."""
+"""The pages of results: the machines' tables, and the table of targets in its page."""
 
-import ast
+import os
+import re
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
@@ -9,40 +10,28 @@ from typing import Any
 from .results import Results
 from .tables import markdown_table, read_tables, rows_table
 from .targets import targets
-from .text import ROOT
-
-BENCHMARKS = ROOT / "benchmarks"
-HEADER = """\
-# Benchmarks
-
-This page is written by `python benchmarks/speed.py`; only *What limits it* comes from [`limits.md`](limits.md). Each
-implementation runs in a process and an environment of its own, all in turn on the same machine, with the same
-sentences, weights (random, of the published sizes; `compact` is `elmo-compact-en`, the model that ships) and number of
-threads. `mini` is `elmo-mini-en`, which shipped when those rows were measured. *Before* is an earlier commit of
-hf_elmo, measured beside this one (`--before`); *without kernels* is `HF_ELMO_KERNELS=off`.
-"""
 
 
-def write_readme(results: Results, plots: Mapping[str, Path], path: Path) -> None:
-    """Write the page; `plots` are the images of sections, in a folder beside it or below."""
-    parts = [HEADER, _commands(), _machines(results), "## Targets\n"]
-    parts.append(markdown_table(["what", "target", "measured", ""], [target.cells() for target in targets(results)]))
-    if any(section["quick"] for section in results.values()):
-        parts.append("Sections marked as a trial run measured very little text: their figures mean nothing.\n")
+def write_pages(results: Results, plots: Mapping[str, Path], folder: Path) -> None:
+    """Write `machines.md`, which shows the images of sections, and the table of `targets.md`, whose text stays."""
+    title, note = read_tables()["page"]
+    parts = [f"# {title}\n", f"{note}\n", _machines(results)]
     for name, section in results.items():
         if name in plots:
-            parts.append(f"![{name}]({plots[name].relative_to(path.parent).as_posix()})\n")
+            parts.append(f"![{name}]({Path(os.path.relpath(plots[name], folder)).as_posix()})\n")
         parts += _tables(section)
-    parts += ["## What limits it, and what was tried\n", (BENCHMARKS / "limits.md").read_text(encoding="utf-8")]
-    path.write_text("\n".join(parts), encoding="utf-8")
+    (folder / "machines.md").write_text("\n".join(parts), encoding="utf-8")
+    table = markdown_table(["what", "target", "measured", ""], [target.cells() for target in targets(results)])
+    page = folder / "targets.md"
+    text = page.read_text(encoding="utf-8") if page.exists() else table
+    page.write_text(re.sub(r"(?:^\|.*\n)+", lambda _: table, text, count=1, flags=re.MULTILINE), encoding="utf-8")
 
 
 def _tables(section: dict[str, Any]) -> list[str]:
     parts = []
     for kind in dict.fromkeys(row["kind"] for row in section["rows"]):
         title, note = read_tables()[kind]
-        rows = [row for row in section["rows"] if row["kind"] == kind]
-        parts += [f"## {title}\n", f"{note}\n", rows_table(rows)]
+        parts += [f"## {title}\n", f"{note}\n", rows_table([row for row in section["rows"] if row["kind"] == kind])]
     if section["failure"]:
         parts.append(f"The section ended early: {section['failure']}\n")
     return parts
@@ -50,7 +39,7 @@ def _tables(section: dict[str, Any]) -> list[str]:
 
 def _machines(results: Results) -> str:
     """Each machine once, with the sections that ran on it."""
-    lines = ["## Machine\n"]
+    lines = ["## Machines\n"]
     sections = sorted(results.items(), key=lambda item: item[1]["machine"])
     for machine, group in groupby(sections, key=lambda item: item[1]["machine"]):
         measured = ", ".join(
@@ -60,12 +49,3 @@ def _machines(results: Results) -> str:
         )
         lines.append(f"{machine}: {measured}.\n")
     return "\n".join(lines)
-
-
-def _commands() -> str:
-    """The scripts of this folder, each with the first sentence of its docstring."""
-    lines = []
-    for script in sorted(BENCHMARKS.glob("[!_]*.py")):
-        docstring = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
-        lines.append([f"[`{script.name}`]({script.name})", " ".join(docstring.split("\n\n")[0].split())])
-    return markdown_table(["command", "what it measures"], lines)

@@ -44,6 +44,14 @@ COLUMNS = {  # of rows of any kind: the heading, and the format of the values; o
     "first_seconds": ("first call, s", ".3f"),
     "later_seconds": ("later calls, s", ".3f"),
 }
+WIDE = {  # kinds with a column for each engine: the number in it, and the labels of a line
+    "embedding": ("words_per_second", "shape", "sentences", "threads"),
+    "latency": ("milliseconds", "shape", "threads", "words"),
+    "finetuning": ("steps_per_second", "shape", "bilm"),
+    "head": ("steps_per_second", "shape", "head", "bilm"),
+    "pretraining": ("words_per_second", "shape"),
+    "scaling": ("words_per_second", "lines", "words", "distinct"),
+}
 
 
 def read_tables() -> dict[str, tuple[str, str]]:
@@ -59,11 +67,22 @@ def cells(row: dict[str, Any]) -> dict[str, str]:
     return {heading: format(row[name], style) for name, (heading, style) in columns.items()}
 
 
+def widen(rows: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    """A line for rows of a kind of `WIDE` with the same labels: of an engine's rates the best, or its failure."""
+    number, *labels = WIDE[rows[0]["kind"]]
+    engines = dict.fromkeys((row["engine"].removeprefix("hf_elmo ") for row in rows), "–")
+    lines = {tuple(row[label] for label in labels): {} for row in rows}
+    for row in sorted(rows, key=lambda row: row.get(number, 0)):
+        line = lines[tuple(row[label] for label in labels)]
+        line.update({**cells({label: row[label] for label in labels}), **engines, **line})
+        line[row["engine"].removeprefix("hf_elmo ")] = row.get("failure") or format(row[number], COLUMNS[number][1])
+    return list(lines.values())
+
+
 def rows_table(rows: Sequence[dict[str, Any]]) -> str:
     """A table of rows of one kind; a column that a row lacks is a dash, and failures are the last one."""
-    texts = [cells(row) for row in rows]
-    header = dict.fromkeys(name for row in texts for name in row)
-    header = sorted(header, key=lambda name: name == "failure")
+    texts = widen(rows) if rows[0].get("kind") in WIDE else [cells(row) for row in rows]
+    header = sorted(dict.fromkeys(name for row in texts for name in row), key=lambda name: name == "failure")
     return markdown_table(header, [[row.get(name, "–") for name in header] for row in texts])
 
 
