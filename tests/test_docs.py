@@ -24,7 +24,7 @@ from .manylangs_files import make_settings, write_model
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 FENCE = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\n```\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
-OPTIONAL = ("matplotlib", "onnxruntime", "ray", "sentence_transformers", "sklearn", "spacy")
+OPTIONAL = ("matplotlib", "onnxruntime", "ray", "sentence_transformers", "sklearn", "spacy", "torchao")
 TIMES = re.compile(r"^\{'train_runtime.*\n", re.MULTILINE)  # Trainer prints them
 
 
@@ -62,12 +62,12 @@ def page_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("page_folder")
 @pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in PAGES])
 def test_what_a_block_prints_stands_below_it(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = list(steps((ROOT / page).read_text(encoding="utf-8")))
     for library in OPTIONAL:
-        if re.search(rf"\b{library}\b", text):
+        if any(re.search(rf"\b{library}\b", code) for _, code, _ in blocks):
             pytest.importorskip(library)
     names = {"__name__": "page"}
-    for kind, code, printed in steps(text):
+    for kind, code, printed in blocks:
         assert printed_by(kind, code, names) == printed
 
 

@@ -50,7 +50,7 @@ class ElmoPreTrainingArguments(TrainingArguments):
         reset_state: a row whose window begins with a new sentence starts from zero state (or `settled_start`); the
             others carry their state. bilm-tf never resets, and its models predict the first words after zero state
             badly: of a small one early in its training the perplexity of single sentences is 479 in place of 251
-            (conversion/README.md).
+            (docs/guides/adapt.md).
         greater_is_better: of `metric_for_best_model`; losses and perplexities are better when lower.
         hub_strategy: when to upload with `push_to_hub`; the other strategies upload `training_args.bin` with the paths
             and tokens in it.
