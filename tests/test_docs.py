@@ -8,6 +8,7 @@ prints.
 import contextlib
 import io
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -68,6 +69,12 @@ def test_what_a_block_prints_stands_below_it(page: str) -> None:
     names = {"__name__": "page"}
     for kind, code, printed in steps(text):
         assert printed_by(kind, code, names) == printed
+
+
+def test_the_pictures_of_the_site_are_drawn_by_its_code(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    runpy.run_path(str(ROOT / "docs/draw.py"))["main"](tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {file.name for file in ROOT.glob("docs/_static/*.svg")}
 
 
 def test_each_public_name_is_in_the_reference() -> None:
