@@ -153,7 +153,7 @@ def roles() -> Figure:
     words = ["Emma", "said", "David", "broke", "the", "cup", "."]
     rows = {
         "said": (1.15, [(0, 1, "ARG0"), (1, 2, "V"), (2, 6, "ARG1")]),
-        "broke": (-0.75, [(2, 3, "ARG0"), (3, 4, "V"), (4, 6, "ARG1")]),
+        "broke": (-0.35, [(2, 3, "ARG0"), (3, 4, "V"), (4, 6, "ARG1")]),
     }
     figure, axes = plt.subplots(figsize=(7, 1.9))
     for place, word in enumerate(words):
@@ -164,7 +164,7 @@ def roles() -> Figure:
             color = {"ARG0": BLUE, "V": GREY, "ARG1": ORANGE}[role]
             axes.barh(y, end - first - 0.08, height=0.6, left=first + 0.04, color=color, edgecolor="#555555")
             axes.text((first + end) / 2, y, role, ha="center", va="center")
-    axes.set(xlim=(-0.9, len(words)), ylim=(-1.2, 1.6))
+    axes.set(xlim=(-0.9, len(words)), ylim=(-0.8, 1.6))
     axes.set_axis_off()
     return figure
 
