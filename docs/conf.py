@@ -22,6 +22,7 @@ extensions = [
 html_theme = "furo"
 html_title = "hf_elmo"
 html_static_path = ["_static"]
+html_css_files = ["site.css"]
 pygments_style = "friendly"
 highlight_language = "none"  # of what a block prints
 pygments_dark_style = "monokai"
