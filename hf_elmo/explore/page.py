@@ -80,7 +80,9 @@ def make_page(explorer: Explorer) -> gr.Blocks:
 def _sentence_and_word(sentence_label: str, word_label: str, sentence: str, word: str) -> list:
     with gr.Row(equal_height=True):
         return [
-            gr.Textbox(sentence, label=sentence_label, max_lines=3, max_length=LONGEST_SENTENCE, scale=4),
+            gr.Textbox(
+                sentence, label=sentence_label, max_lines=3, max_length=LONGEST_SENTENCE, scale=4, min_width=300
+            ),
             gr.Textbox(word, label=word_label, max_lines=1, max_length=100, scale=1, min_width=180),
         ]
 
