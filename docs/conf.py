@@ -1,10 +1,16 @@
 """How Sphinx builds the site from docs/: `.ci/docs` runs it, with warnings as errors."""
 
 import re
+import shutil
+from pathlib import Path
 
 from sphinx.application import Sphinx
 
 from hf_elmo.configuration_elmo import VERSION
+
+# Sphinx reads pages below docs/ only, and links between folders are lost in an sdist and on Windows.
+DOCS = Path(__file__).parent
+shutil.copytree(DOCS.parent / "examples" / "notebooks", DOCS / "notebooks", dirs_exist_ok=True)
 
 project = "hf_elmo"
 author = "The hf_elmo authors"

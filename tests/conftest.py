@@ -38,6 +38,7 @@ SLOW = (
     "tests/test_export.py",
     "tests/test_hub.py::test_pushed_by_each_way_and_loaded_where_hf_elmo_is_not",
     "tests/test_model_cards.py::test_the_code_runs_where_hf_elmo_is_not_installed",
+    "tests/test_notebooks.py",
     "tests/test_package.py::test_importing_brings_nothing_heavy_along",
     "tests/test_package.py::test_the_installed_wheel_runs_outside_of_the_checkout",
     "tests/test_package.py::test_the_stand_ins_are_taken_for_their_classes",

@@ -45,7 +45,8 @@ def make_page(explorer: Explorer) -> gr.Blocks:
                 *_sentence_and_word("second sentence", "word of the second", *EXAMPLES[0][2:]),
             ]
             _view("Compare", explorer.similarities, inputs, "similarity", page.load)
-            gr.Examples([list(example) for example in EXAMPLES], inputs, label="Examples")
+            words = [word for _, word, _, _ in EXAMPLES]
+            gr.Examples([list(example) for example in EXAMPLES], inputs, label="Examples", example_labels=words)
         with gr.Tab("Neighbors"):
             gr.Markdown("Where does a corpus use the word in the same sense? (Peters et al. 2018, Table 4)")
             inputs = _sentence_and_word("sentence", "word", *EXAMPLES[0][2:])
@@ -79,7 +80,9 @@ def make_page(explorer: Explorer) -> gr.Blocks:
 def _sentence_and_word(sentence_label: str, word_label: str, sentence: str, word: str) -> list:
     with gr.Row(equal_height=True):
         return [
-            gr.Textbox(sentence, label=sentence_label, max_lines=3, max_length=LONGEST_SENTENCE, scale=4),
+            gr.Textbox(
+                sentence, label=sentence_label, max_lines=3, max_length=LONGEST_SENTENCE, scale=4, min_width=300
+            ),
             gr.Textbox(word, label=word_label, max_lines=1, max_length=100, scale=1, min_width=180),
         ]
 
@@ -104,7 +107,7 @@ def launch_settings() -> dict[str, Any]:
     """Arguments of `launch`: the theme with the fonts of the reader's system; Gradio's are loaded from elsewhere."""
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Noto Sans", "Liberation Sans", "Arial", "sans-serif"]
     theme = gr.themes.Default(primary_hue="blue", font=fonts, font_mono=["ui-monospace", "Consolas", "monospace"])
-    css = "@media (max-width: 600px) {.gradio-container main {padding: 8px} .tab-container button {padding: 0 5px}}"
+    css = "@media (max-width: 600px) {.tab-container button {padding: 0 5px}}"
     return {"theme": theme, "css": css, "footer_links": ["gradio", "settings"]}
 
 
