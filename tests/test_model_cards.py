@@ -81,7 +81,7 @@ def test_every_published_model_has_a_page() -> None:
     assert KNOWN.keys() == all_names().keys()
     families = {name.partition("-")[0] if name.startswith("manylangs-") else name for name in all_names()}
     pages = {file.stem for file in (Path(__file__).parent.parent / "model_cards").glob("*.md")}
-    assert pages == {*families, "template"}
+    assert pages == {*families, "README", "template"}
 
 
 @pytest.mark.parametrize("name", KNOWN)
