@@ -10,10 +10,10 @@ VERSION = "0.1.0"  # of hf_elmo; config.json names the version whose code a chec
 # What `input_ids` hold: 0 fills padded positions, 1 to 256 are the bytes, and five markers follow.
 SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID = 257, 258, 259, 260, 261
 TOKEN_IDS = {"pad_token_id": 0, "bos_token_id": SENTENCE_BEGIN_ID, "eos_token_id": SENTENCE_END_ID}
-SENTENCE_BEGIN_WORD_ID = 2  # among the ids of words, where words have vectors in the character encoder
+SENTENCE_BEGIN_WORD_ID = 2  # among the ids of words, if the character encoder embeds words
 # What `word_vector_ids` hold besides words: padding, the sentence boundaries, and words without a vector.
 BOUNDARY_ID, UNKNOWN_ID, FIRST_VECTOR_ID = 1, 2, 3
-IGNORE_INDEX = -100  # the label of a position without label, as in torch.nn.CrossEntropyLoss
+IGNORE_INDEX = -100  # the label of a position that has none, as in torch.nn.CrossEntropyLoss
 # The character filters of all published models: (width in characters, number of filters).
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
@@ -29,8 +29,8 @@ class ElmoTaskFields:
         word_vectors_vocab_size (`int`, *optional*):
             Rows of an embedding of words beside ELMo, `[x; ELMo]` (paper, section 3.3): the words of the tokenizer and
             three more (padding, boundaries, unknown words). `None` for ELMo alone.
-        word_vectors_size (`int`, defaults to 100): Size of such a vector.
-        freeze_word_vectors (`bool`, defaults to `False`): Whether these vectors are not trained.
+        word_vectors_size (`int`, defaults to 100): Size of a word's vector.
+        freeze_word_vectors (`bool`, defaults to `False`): Whether the word vectors are kept fixed in training.
         elmo_at_output (`bool`, defaults to `False`): Whether a second scalar mix of ELMo is concatenated to the output
             of the encoder (paper, section 3.3). Needs an `encoder_type`.
         scalar_mix_l2 (`float`, defaults to 0.0): lambda. In training, lambda * sum(s * s) over the weights s of all
@@ -38,8 +38,8 @@ class ElmoTaskFields:
         encoder_type (`str`, *optional*):
             The encoder between word vectors and head: `None`, no encoder; `"bilstm"`; for taggers `"alternating"`,
             highway LSTMs that read forward and backward in turn (He et al. 2017); for classifiers `"biattentive"`
-            (McCann et al. 2017) and, for pairs of texts, `"esim"` (Chen et al. 2017), which have poolings of their own.
-            For question answering `"attention_flow"` (Clark and Gardner 2018), which is also what `None` means there.
+            (McCann et al. 2017) and, for pairs of texts, `"esim"` (Chen et al. 2017), both with their own poolings.
+            Question answering has only `"attention_flow"` (Clark and Gardner 2018), also selected by `None`.
         encoder_hidden_size (`int`, defaults to 256): Size of each direction of the encoder's LSTMs.
         encoder_num_layers (`int`, defaults to 1): Layers of the LSTM that reads the word vectors.
         encoder_dropout (`float`, defaults to 0.5): Dropout on the input of the encoder's LSTMs, and on the second mix
@@ -50,26 +50,26 @@ class ElmoTaskFields:
             `"attention"` (a mean by learned weights).
         classifier_hidden_size (`int`, *optional*): Size of a hidden layer in front of the classifier; `None` for none.
         classifier_dropout (`float`, defaults to 0.2): Dropout on the classifier's input (paper, section 3.3).
-        classifier_text_pairs (`bool`, defaults to `False`): Whether the classifier reads pairs of texts: each by
-            itself, their vectors u and v together as `[u; v; |u - v|; u * v]` (Mou et al. 2016).
+        classifier_text_pairs (`bool`, defaults to `False`): Whether the classifier reads pairs of texts. It reads
+            each text separately, and combines the two vectors u and v as `[u; v; |u - v|; u * v]` (Mou et al. 2016).
         allow_no_answer (`bool`, defaults to `False`): Whether a question may have no answer in its passage.
         tagging_crf (`bool`, defaults to `False`): Whether a tagger scores sequences of labels, by a CRF.
-        tagging_scheme (`str`, *optional*): `"IOB1"`, `"IOB2"` or `"BIOES"`: a tagger predicts only sequences that the
-            scheme allows: the most probable of them. The names of the labels (`id2label`) must follow the scheme.
-        tagging_indicator_size (`int`, *optional*): Size of an embedding, concatenated to a word's vector, of whether
-            the labels are about this word, such as the predicate of semantic roles (He et al. 2017). These words have
-            `token_type_ids` 1. `None` for no such embedding.
+        tagging_scheme (`str`, *optional*): `"IOB1"`, `"IOB2"` or `"BIOES"`. The tagger predicts the most probable
+            sequence that the scheme allows. The names of the labels (`id2label`) must follow the scheme.
+        tagging_indicator_size (`int`, *optional*): Size of an embedding that is concatenated to a word's vector. It
+            marks the word that the labels refer to, such as the predicate of semantic roles (He et al. 2017), by
+            `token_type_ids` 1. `None` for no embedding.
         coreference_max_width (`int`, defaults to 30): Words of the widest span that may be a mention (Lee et al. 2017).
-        coreference_spans_per_word (`float`, defaults to 0.4): lambda. For each word of a document, this number of spans
-            is kept as mentions.
+        coreference_spans_per_word (`float`, defaults to 0.4): lambda, the number of spans for each word of a
+            document that are kept as mentions.
         coreference_max_antecedents (`int`, defaults to 50): Antecedents that are scored for each mention (Lee et al.
             2018, section 4).
         coreference_refinements (`int`, defaults to 1): Number of times that a span's vector is updated from its
             expected antecedent (Lee et al. 2018, section 3); 0 for Lee et al. 2017.
         coreference_hidden_size (`int`, defaults to 150): Size of the two hidden layers that score mentions and pairs.
         coreference_feature_size (`int`, defaults to 20): Size of the vectors of widths, distances, speakers, genres.
-        coreference_speakers (`bool`, defaults to `False`): Whether pairs know if their speakers are the same.
-        coreference_num_genres (`int`, *optional*): Genres of documents; `None` for a resolver that knows none.
+        coreference_speakers (`bool`, defaults to `False`): Whether pairs are scored with their speakers (same or not).
+        coreference_num_genres (`int`, *optional*): Number of genres of documents; `None` for no genres.
     """
 
     use_elmo: bool = True
@@ -119,39 +119,39 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         char_activation (`str`, defaults to `"relu"`): `"relu"` or `"tanh"`, applied after the maximum over positions.
         num_highway_layers (`int`, defaults to 2): Highway layers between convolutions and projection.
         char_projection (`bool`, *optional*):
-            Whether a projection to half of `hidden_size` follows. By default it does unless the number of filters
-            equals that size, as in the original code.
+            Whether a projection to half of `hidden_size` follows. By default it is left out only if the number of
+            filters equals half of `hidden_size`, as in the original code, and there is no `word_vocab_size`.
         max_word_length (`int`, defaults to 50): Characters of a word, the two word markers included.
         word_vocab_size (`int`, *optional*):
-            Rows of an embedding of whole words beside the characters, as in ELMoForManyLangs; then each row of
-            `input_ids` ends with the word's id. `None` for a model that reads characters alone.
-        word_embedding_size (`int`, *optional*): Size of such a word's vector; `None` without `word_vocab_size`.
+            Rows of an embedding of whole words beside the characters, as in ELMoForManyLangs. Each row of
+            `input_ids` then ends with the word's id. `None` for a model that reads only characters.
+        word_embedding_size (`int`, *optional*): Size of a word's vector in this embedding; `None` without one.
         hidden_size (`int`, defaults to 1024):
             Size of a word's vector, both directions together; one direction has half of it, the `projection_size`.
         cell_size (`int`, defaults to 4096): Size of an LSTM's cell.
         cell_projection (`bool`, *optional*):
-            Whether the LSTM projects its output to `projection_size`. By default it does unless `cell_size` equals it.
+            Whether the LSTM projects its output to `projection_size`. By default it does unless both are equal.
         num_hidden_layers (`int`, defaults to 2): LSTM layers in each direction.
         cell_clip (`float`, *optional*, defaults to 3.0): Bound on the absolute value of the cell; `None` for no bound.
         proj_clip (`float`, *optional*, defaults to 3.0): Bound on the projected output of the LSTM.
         use_skip_connections (`bool`, defaults to `True`): Whether a layer's input is added to its output from the
             second layer on.
-        hidden_dropout (`float`, defaults to 0.0): Dropout on each LSTM layer's input while the biLM is trained.
-        settled_start (`bool`, defaults to `False`): Whether a call starts from a state that is stored with the weights
-            (`hf_elmo.settle` computes it) instead of zeros.
+        hidden_dropout (`float`, defaults to 0.0): Dropout on the input of LSTM layers and softmax in training.
+        settled_start (`bool`, defaults to `False`): Whether a call starts from a state that is stored with the weights,
+            and that `hf_elmo.settle` computes, instead of zeros.
         layer_weights (`list[float]` or `int`, *optional*):
             A fixed scalar mix: one weight for each of the `num_hidden_layers + 1` layers, used without a softmax, or
             the index of one layer (negative from the top). `None` for a learned mix.
-        num_scalar_mixes (`int`, defaults to 1): Learned mixes of one pass (the paper uses two for question answering).
+        num_scalar_mixes (`int`, defaults to 1): Number of learned mixes (the paper uses two for question answering).
         scalar_mix_layer_norm (`bool`, defaults to `False`): Whether each layer is normalized before it is mixed.
-        freeze_bilm (`bool`, defaults to `True`): Whether the character CNN and the biLM are not trained, only the
-            scalar mix and the head. (`ElmoForPreTraining` trains the biLM in any case.)
-        vocab_size (`int`, *optional*): Words of the language model's softmax; `None` for a biLM without one. The
-            number of characters is `char_vocab_size`.
+        freeze_bilm (`bool`, defaults to `True`): Whether the character CNN and the biLM are frozen, so that only the
+            scalar mix and the head are trained. (`ElmoForPreTraining` trains the biLM in any case.)
+        vocab_size (`int`, *optional*): Words of the language model's softmax; `None` for a biLM without softmax.
+            The number of characters is `char_vocab_size`.
         num_sampled (`int`, defaults to 8192): Negative words sampled for a training step of the language model.
-        pad_token_id (`int`, defaults to 0): The character id of padded positions; fixed, as are the next two.
-        bos_token_id (`int`, defaults to 257): The character id of the sentence's begin, `<S>`.
-        eos_token_id (`int`, defaults to 258): The character id of the sentence's end, `</S>`.
+        pad_token_id (`int`, defaults to 0): The character id of padded positions; all three ids are fixed.
+        bos_token_id (`int`, defaults to 257): The character id of the sentence begin, `<S>`.
+        eos_token_id (`int`, defaults to 258): The character id of the sentence end, `</S>`.
 
     The fields that heads read are those of [`ElmoTaskFields`].
 
@@ -225,8 +225,8 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """As in transformers; fields in `kwargs` replace those of the file before other fields are derived from them,
-        and labels in `kwargs` replace both `id2label` and `label2id`."""
+        """As in transformers. Fields in `kwargs` replace the fields of the file before other fields are derived, and
+        labels in `kwargs` replace both `id2label` and `label2id`."""
         changed = {field.name: kwargs.pop(field.name) for field in fields(cls) if field.name in kwargs}
         if changed.keys() & {"id2label", "label2id"}:
             config_dict = {name: value for name, value in config_dict.items() if name not in ("id2label", "label2id")}
@@ -239,16 +239,16 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
 
     @property
     def num_filters(self) -> int:
-        """Character filters of all widths together."""
+        """The number of character filters of all widths."""
         return sum(number for _, number in self.char_filters)
 
     @property
     def row_length(self) -> int:
-        """Numbers in a row of `input_ids`: a word's characters, and its own id where words have vectors."""
+        """Length of a row of `input_ids`: the characters of a word, and its id if the biLM embeds words."""
         return self.max_word_length + (self.word_vocab_size is not None)
 
     def validate_token_ids(self) -> None:
-        """Token ids are characters here, so `vocab_size` (words) says nothing about them."""
+        """Checks nothing: token ids are characters, and `vocab_size` counts words."""
 
 
 __all__ = ["ElmoConfig", "ElmoTaskFields"]

@@ -27,15 +27,15 @@ class ElmoCoreferenceOutput(ModelOutput):
     -100 is padding.
 
     Args:
-        loss: the negative log-likelihood of the antecedents, summed over the spans, and that of which spans are
-            mentions; divided by the number of mentions in `labels`.
+        loss: the negative log-likelihood of the antecedents, plus the cross-entropy of the mention scores, both
+            summed over the spans, divided by the number of mentions in `labels`.
         clusters: `[batch, mentions, 3]`, for each mention in a cluster its first word, its last word and the number of
-            the cluster, in the order of the document. In evaluation mode.
+            its cluster, in the order of the document. Only in evaluation mode.
         spans: `[batch, spans, 2]`, the spans that are kept as mentions, in the order of the document.
         mention_scores: `[batch, spans]`.
         antecedents: `[batch, spans, coreference_max_antecedents]`, for each span the indices of preceding spans.
-        antecedent_scores: `[batch, spans, 1 + coreference_max_antecedents]`, first that of no antecedent, 0; the lowest
-            number of the dtype at padding.
+        antecedent_scores: `[batch, spans, 1 + coreference_max_antecedents]`; first 0 for no antecedent; the lowest
+            number of the dtype where a span has fewer antecedents.
         hidden_states: the layers of the biLM, each `[batch, positions, 2P]`. With `output_hidden_states=True`.
     """
 
@@ -64,7 +64,7 @@ class ElmoScorer(nn.Module):
 
     def forward(self, x: Tensor, extra_hidden: Tensor | None = None) -> Tensor:
         """`[..., input_size]` to `[...]`. `extra_hidden [..., hidden_size]` is added to the output of the first layer,
-        for inputs that the caller has already multiplied."""
+        for inputs that the caller has already projected."""
         x = self.input(x) if extra_hidden is None else self.input(x) + extra_hidden
         x = self.hidden(self.dropout(torch.relu(x)))
         return self.output(self.dropout(torch.relu(x))).squeeze(-1)
@@ -74,7 +74,7 @@ class ElmoScorer(nn.Module):
 class _Document:
     """The words of a document, packed: `[words]` or `[words, size]`."""
 
-    vectors: Tensor  # [x; ELMo], whose mean is the head of a span
+    vectors: Tensor  # [x; ELMo], whose weighted mean is the head of a span
     encoded: Tensor  # the output of the encoder
     attention: Tensor  # the score of each word as the head of a span
     sentences: Tensor  # the number of the sentence of each word
@@ -83,7 +83,7 @@ class _Document:
 
 
 class _Mentions(NamedTuple):
-    """The spans that are kept as the mentions of a document; as in [`ElmoCoreferenceOutput`]."""
+    """The spans that are kept as the mentions of a document; the fields are as in [`ElmoCoreferenceOutput`]."""
 
     spans: Tensor
     scores: Tensor
@@ -92,8 +92,8 @@ class _Mentions(NamedTuple):
 
 
 class ElmoSpanVectors(nn.Module):
-    """The vector of a span, `[first word; last word; head; width]`, where the head is a mean of its words by attention
-    (Lee et al. 2017, section 4)."""
+    """The vector of a span, `[first word; last word; head; width]`, where the head is the mean of the words by
+    attention weights (Lee et al. 2017, section 4)."""
 
     def __init__(self, config: ElmoConfig, encoded_size: int, vectors_size: int) -> None:
         super().__init__()
@@ -117,8 +117,8 @@ class ElmoPairScorer(nn.Module):
     """Scores of pairs of a span and an antecedent: a coarse score that is cheap enough for all pairs, and a fine score
     (Lee et al. 2018, section 4).
 
-    The first layer over `[span; antecedent; span * antecedent; features]` is computed as the sum of the layers over its
-    four parts: the first two are computed once for each span, not for each pair.
+    The first layer over `[span; antecedent; span * antecedent; features]` is computed as the sum of four layers, one
+    over each part: the layers over the first two parts run once for each span, not for each pair.
     """
 
     def __init__(self, config: ElmoConfig, size: int) -> None:
@@ -213,7 +213,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
     The biLM and the encoder (`config.encoder_type`) read each sentence separately. Of all spans of up to
     `coreference_max_width` words within a sentence, those with the highest mention scores are kept,
     `coreference_spans_per_word` for each word, without crossing spans. Each kept span has a score for up to
-    `coreference_max_antecedents` preceding spans, and for none.
+    `coreference_max_antecedents` preceding spans, and for no antecedent.
 
     With n words, width W, lambda n spans of size d and K antecedents, memory grows as n * (W + lambda * (d + K)), which
     is linear in the words: candidates are scored without gradients, some at a time, and pairs are recomputed in the
@@ -229,7 +229,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
     ```
 
     Raises:
-        ValueError: `config.encoder_type` is another one.
+        ValueError: `config.encoder_type` is neither `None` nor `"bilstm"`.
     """
 
     _auto_class = "AutoModelForCoreferenceResolution"
@@ -264,12 +264,12 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
             inputs: [`ElmoInputs`], whose fields are passed as arguments.
             speaker_ids: `[batch, positions]`, the speaker of each word, from 1; 0 where it is unknown. With
                 `config.coreference_speakers`.
-            genre_ids: `[batch]`, 0 to `config.coreference_num_genres` - 1. With that field.
+            genre_ids: `[batch]`, 0 to `config.coreference_num_genres` - 1. With `config.coreference_num_genres`.
             labels: `[batch, mentions, 3]`, for each mention its first word, its last word and the number of its
                 cluster; words are counted over the document from 0, without boundaries. -100 is padding. A cluster may
-                have one mention; a mention may contain or cross another one, and have any width.
-            num_items_in_batch: the numbers in the labels of all accumulated steps, three for each mention, as Trainer
-                counts them; `None` for those of the batch.
+                have one mention; mentions may contain or cross each other, and have any width.
+            num_items_in_batch: the count of numbers in the labels of all accumulated steps, three for each mention, as
+                Trainer counts; `None` for the count of this batch.
 
         Raises:
             ValueError: a mention in `labels` is not within a sentence of its document; or as in
@@ -338,8 +338,8 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         return _Mentions(torch.stack((first, last), dim=1), mention_scores, antecedents, scores)
 
     def _nll(self, document: _Document, mentions: _Mentions, labels: Tensor) -> Tensor:
-        """The loss of a document: that of the antecedents, and the cross-entropy of mention scores over the kept spans
-        and the mentions that are not kept (Zhang et al. 2018): without them, the first has no gradient."""
+        """The loss of a document: the loss of the antecedents, plus the cross-entropy of mention scores over the kept
+        spans and the missed mentions (Zhang et al. 2018), which get no gradient from the first loss."""
         kept = [tuple(span) for span in mentions.spans.tolist()]
         width = self.config.coreference_max_width
         true = {(first, last) for first, last, _ in labels.tolist() if first != IGNORE_INDEX and last - first < width}
@@ -351,8 +351,8 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         return antecedent_nll(mentions, labels) + binary_cross_entropy_with_logits(scores, targets, reduction="sum")
 
     def _refine(self, spans: Tensor, antecedents: Tensor, scores: Tensor) -> Tensor:
-        """Interpolates each span with the expectation of its antecedent, by a gate (Lee et al. 2018, section 3)."""
-        itself = torch.arange(len(spans), device=spans.device)[:, None]  # in place of no antecedent
+        """Interpolates each span with its expected antecedent, by a gate (Lee et al. 2018, section 3)."""
+        itself = torch.arange(len(spans), device=spans.device)[:, None]  # stands for no antecedent
         weights = scores.softmax(1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(spans.dtype)
         indices = torch.cat((itself, antecedents.clamp(min=0)), dim=1)
         expected = embedding_bag(indices, spans, per_sample_weights=weights, mode="sum")
@@ -398,7 +398,7 @@ class _Sentences:
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of sentences of similar lengths: the place `[sentences, longest]` of each position in the flattened
-        documents, and a mask of what is not padding. A batch has at most SENTENCE_POSITIONS, or one sentence."""
+        documents, and a mask, false at padding. A batch has at most SENTENCE_POSITIONS, or one sentence."""
         order = self._lengths.argsort(stable=True)
         lengths, begin = self._lengths[order].tolist(), 0
         for end in range(1, len(lengths) + 1):
@@ -411,14 +411,14 @@ class _Sentences:
                 begin = end
 
     def rows(self, inputs: ElmoInputs, index: Tensor, inside: Tensor) -> ElmoInputs:
-        """The inputs of a batch of sentences, a row each."""
+        """The inputs of a batch of sentences, one sentence in each row."""
         names = ("input_ids", "inputs_embeds", "word_vector_ids", "bilm_layers")
         given = {name: getattr(inputs, name) for name in names} | {"special_tokens_mask": self.boundaries}
         rows = {name: x if x is None else expand(x.flatten(0, 1)[index[inside]], inside) for name, x in given.items()}
         return replace(inputs, **rows, attention_mask=inside, state=None)
 
     def put_back(self, parts: Sequence[Tensor], positions: Sequence[Tensor]) -> Tensor:
-        """`[batch, positions, ...]`, zero at padding, of what was computed for the positions of each batch."""
+        """Joins the results for the positions of each batch to `[batch, positions, ...]`, zero at padding."""
         return expand(torch.cat(list(parts))[torch.cat(list(positions)).argsort()], self.mask)
 
 
@@ -426,8 +426,8 @@ def prune(first: Sequence[int], last: Sequence[int], order: Tensor, count: int) 
     """Greedy pruning: the indices of the `count` best spans that do not cross a better one, ascending (Lee et al. 2017,
     section 5). `first` and `last` are the words of each span, `order [spans]` their indices, the best first."""
     kept: list[int] = []
-    last_end: dict[int, int] = {}  # of the kept spans that begin at a word
-    first_begin: dict[int, int] = {}  # of the kept spans that end at a word
+    last_end: dict[int, int] = {}  # by first word, of the kept spans
+    first_begin: dict[int, int] = {}  # by last word, of the kept spans
     for span in order.tolist():
         if len(kept) == count:
             break
@@ -443,8 +443,8 @@ def prune(first: Sequence[int], last: Sequence[int], order: Tensor, count: int) 
 
 
 def _by_rows(score: Callable[[slice], Tensor], antecedents: Tensor) -> Tensor:
-    """`score` of some rows of `antecedents` at a time. With gradients, each piece is recomputed in the backward pass:
-    only the pairs of one piece are in memory."""
+    """Applies `score` to some rows of `antecedents` at a time. With gradients, each piece is recomputed in the backward
+    pass, so that only the pairs of one piece are in memory."""
     count, max_antecedents = antecedents.shape
     size = max(1, PAIRS // max_antecedents)
     parts = [slice(begin, min(begin + size, count)) for begin in range(0, max(1, count), size)]
@@ -454,8 +454,8 @@ def _by_rows(score: Callable[[slice], Tensor], antecedents: Tensor) -> Tensor:
 
 
 def antecedent_nll(mentions: _Mentions, labels: Tensor) -> Tensor:
-    """The marginal negative log-likelihood of the gold antecedents of the kept spans (Lee et al. 2017, section 6):
-    those antecedents that are of the span's cluster in `labels [mentions, 3]`, or none if there is no such."""
+    """The marginal negative log-likelihood of the gold antecedents of the kept spans (Lee et al. 2017, section 6): the
+    antecedents in the span's cluster in `labels [mentions, 3]`, or no antecedent if there is no such antecedent."""
     antecedents, scores = mentions.antecedents, mentions.antecedent_scores
     cluster_of = {(first, last): cluster + 1 for first, last, cluster in labels.tolist()}
     clusters = [cluster_of.get(tuple(span), 0) for span in mentions.spans.tolist()]
@@ -469,7 +469,7 @@ def antecedent_nll(mentions: _Mentions, labels: Tensor) -> Tensor:
 
 
 def clusters_of(mentions: _Mentions) -> Tensor:
-    """`[mentions, 3]`: the spans that are linked to their best antecedents, unless that is none."""
+    """`[mentions, 3]`: clusters of spans, each linked to its best antecedent; spans without a link are left out."""
     spans, scores = mentions.spans, mentions.antecedent_scores
     numbers: dict[int, int] = {}
     count = 0
@@ -490,7 +490,7 @@ def _stack(rows: Sequence[Tensor]) -> Tensor:
 
 
 def _require_mentions(labels: Tensor, documents: Sequence[_Document]) -> None:
-    """Raises ValueError for a mention that is not within a sentence, as all spans are: the loss would leave it out."""
+    """Raises ValueError for a mention that is not within a sentence: no span of the model could match this mention."""
     for rows, document in zip(labels.tolist(), documents, strict=True):
         sentences = document.sentences.tolist()
         for first, last, _ in (row for row in rows if row != [IGNORE_INDEX] * 3):

@@ -24,7 +24,7 @@ INTERFACE = 2  # version of the calls to `hf_elmo.kernels`; kernels of another v
 
 State = tuple[Tensor, Tensor]
 
-# Files by which sentence-transformers takes `pooler_output` for a sentence's vector.
+# The files with which sentence-transformers uses `pooler_output` as the vector of a sentence.
 SENTENCE_TRANSFORMERS = {
     "modules.json": '[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]',
     "sentence_bert_config.json": '{"module_output_name": "sentence_embedding", '
@@ -75,7 +75,7 @@ def unpadded_mask(
 def words_mask(
     config: ElmoConfig, mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tensor | None = None
 ) -> Tensor:
-    """The positions `[batch, words]`, bool, of `mask` that are words and not sentence boundaries.
+    """The positions of `mask` that are words, not sentence boundaries, `[batch, words]`, bool.
 
     Boundaries are read from `special_tokens_mask`, else from `input_ids`; without either they are the first and the
     last unpadded position of each row.
@@ -90,11 +90,11 @@ def words_mask(
 
 
 def require_labels(labels: Tensor, size: int) -> None:
-    """Raises ValueError for a label outside of 0 to `size` - 1 that is not -100: a negative one would index from the
+    """Raises ValueError for a label that is neither in 0 to `size` - 1 nor -100: a negative label would index from the
     end."""
     wrong = labels[(labels != IGNORE_INDEX) & ((labels < 0) | (labels >= size))]
     if len(wrong):
-        raise ValueError(f"labels has {wrong[0].item()}, but must hold 0 to {size - 1}, or {IGNORE_INDEX} for none.")
+        raise ValueError(f"labels has {wrong[0].item()}, but must hold 0 to {size - 1}, or {IGNORE_INDEX} (no label).")
 
 
 def mean_over(vectors: Tensor, mask: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ def compact(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         mask: `[batch, positions]`, bool.
 
     Returns:
-        `[batch, words, ...]`, as long as the longest row, padded with zeros, and its mask `[batch, words]`.
+        `[batch, words, ...]`, padded with zeros to the longest row, and its mask `[batch, words]`.
     """
     lengths = mask.sum(1)
     longest = int(lengths.max()) if len(lengths) else 0
@@ -155,12 +155,12 @@ class Packing:
 
     Args:
         positions: `[packed]`, the place of each packed word in the flattened batch.
-        reverse: `[packed]`, for each packed word the index of the one at the same distance from the other end of its
-            sentence; the backward direction reads `packed[reverse]`.
+        reverse: `[packed]`, for each packed word the index of the word at the same distance from the other end of its
+            sentence. The backward direction reads `packed[reverse]`.
         batch_sizes: the number of rows of each step.
-        rows: `[rows with words]`, the rows of the batch, longest first.
+        rows: `[rows with words]`, the indices of these rows in the batch, the longest row first.
         shape: `(batch, words)`.
-        in_order: whether `rows` are all rows of the batch in their order.
+        in_order: whether `rows` lists all rows of the batch in their original order.
     """
 
     positions: Tensor
@@ -184,7 +184,7 @@ class Packing:
         rows_on_device = rows.to(mask.device)
         batch_sizes, *indices = _time_major(lengths[rows])
         row, step, reverse = (index.to(mask.device) for index in indices)
-        # [rows, words]: the places of each row's words in the flattened batch, those of padding last.
+        # [rows, words]: the places of each row's words in the flattened batch, then the places of padding.
         places = (~mask[rows_on_device]).to(torch.uint8).argsort(dim=1, stable=True) + rows_on_device[:, None] * words
         in_order = torch.equal(rows, torch.arange(batch))
         return cls(places[row, step], reverse, batch_sizes, rows_on_device, (batch, words), in_order)
@@ -231,8 +231,8 @@ class LstmWeights(NamedTuple):
 
 
 class LstmCall(NamedTuple):
-    """The arguments of [`bilstm_layer`] as backends get them: `inputs`, `hidden` and `cell` already have the types of
-    the computation; the backend casts weights of other types."""
+    """The arguments of [`bilstm_layer`] that backends get: `inputs`, `hidden` and `cell` already have the types of the
+    computation; the backend casts the weights."""
 
     inputs: Tensor  # [directions, words, input]
     batch_sizes: Sequence[int]
@@ -257,15 +257,15 @@ def bilstm_layer(
     cell_clip: float | None = None,
     proj_clip: float | None = None,
 ) -> tuple[Tensor, State]:
-    """Several independent LSTMs over equally packed words: the directions of one layer of a biLM (Peters et al.
+    """Several independent LSTMs over words with the same packing: the directions of one layer of a biLM (Peters et al.
     2018, section 3.1).
 
-    `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))`, `h = clip(W_hr (sigmoid(o) * tanh(c)))`, each with its own clip;
-    without a projection `h` is not clipped, as in TensorFlow's `LSTMCell`. Gates in the order i, f, g, o of
+    `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))`, `h = clip(W_hr (sigmoid(o) * tanh(c)))`, each with its own bound;
+    without a projection `h` is not clipped, as in TensorFlow's `LSTMCell`. The gates are in the order i, f, g, o of
     `torch.nn.LSTM`; the forget bias of 1 that TensorFlow adds is part of `bias`.
 
-    Products are computed in the type of `inputs`, or of autocast where it is on, or in float32 (see [`is_multiplied`]);
-    the cell state has at least float32.
+    Products are computed in the type of `inputs`, or of autocast where it is on; in float32 if the device cannot
+    multiply this type ([`is_multiplied`]). The cell state has at least float32.
 
     Args:
         inputs: `[directions, words, input]`, packed, each direction's words in the order in which it reads them.
@@ -302,7 +302,7 @@ def is_multiplied(dtype: torch.dtype, device: torch.device) -> bool:
 
 def lstm_directions(call: LstmCall) -> tuple[Tensor, State]:
     """[`bilstm_layer`] in plain PyTorch: every device, gradients of any order, forward-mode differentiation."""
-    # A GPU computes all directions in one product. On a CPU one after the other is faster, and copies no weights.
+    # A GPU computes all directions in one product. A CPU is faster with one at a time, and copies no weights.
     together = 1 if call.inputs.device.type == "cpu" else len(call.weights)
     parts = []
     for first in range(0, len(call.weights), together):
@@ -315,7 +315,7 @@ def lstm_directions(call: LstmCall) -> tuple[Tensor, State]:
 
 
 def _stack(weights: Sequence[LstmWeights], dtype: torch.dtype) -> LstmWeights:
-    """The weights, stacked along a new first axis of directions; those of a single direction are not copied."""
+    """The weights, stacked along a new first axis of directions; the weights of a single direction are not copied."""
     stacked = []
     for tensors in zip(*weights, strict=True):
         tensors = [None if tensor is None else tensor.to(dtype) for tensor in tensors]
@@ -374,7 +374,7 @@ def bilstm_layer_padded(
     cell_clip: float | None = None,
     proj_clip: float | None = None,
 ) -> tuple[Tensor, State]:
-    """[`bilstm_layer`] as one `scan` over padded words, for `torch.export`: its graph is valid for any rows and words.
+    """[`bilstm_layer`] as one `scan` over padded words, for `torch.export`: the graph is valid for all batch shapes.
 
     The state passes padding unchanged, so padding may be anywhere, and the backward direction reads the flipped row.
 
@@ -393,7 +393,7 @@ def bilstm_layer_padded(
         stacked.bias.unsqueeze(1), inputs.reshape(directions, rows * words, size), stacked.weight_ih.mT
     )
     gates = gates.reshape(directions, rows, words, gates.shape[-1]).permute(2, 0, 1, 3)
-    if torch.onnx.is_in_onnx_export() or not torch.is_grad_enabled():  # otherwise the backward scan is exported, too
+    if torch.onnx.is_in_onnx_export() or not torch.is_grad_enabled():  # or the backward scan is exported, too
         gates, stacked = gates.detach(), LstmWeights(*(w if w is None else w.detach() for w in stacked))
 
     def step(before, now):  # no annotations: strict export cannot read them
@@ -407,8 +407,8 @@ def bilstm_layer_padded(
 
 
 def is_plain(module: nn.Module, kind: type) -> bool:
-    """Whether a call of the module is `kind.forward` with its parameters and nothing else: no hook, offloading,
-    adapter, parametrization or quantization. Only then may the parameters be read without a call."""
+    """Whether calling the module only runs `kind.forward` on its parameters, without hooks, offloading, adapters,
+    parametrizations or quantization. Only then may the parameters be read without a call."""
     if type(module) is not kind or "forward" in vars(module):  # accelerate replaces `forward`
         return False
     hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
@@ -437,13 +437,13 @@ class ElmoHighway(nn.Module):
 
 
 class CharacterWeights(NamedTuple):
-    """The parameters of an [`ElmoCharacterEncoder`] as backends get them."""
+    """The parameters of an [`ElmoCharacterEncoder`] for backends."""
 
     embedding: Tensor  # [vocabulary, size]; row 0 is padding and has no gradient
     convolutions: Sequence[tuple[Tensor, Tensor]]  # weight [filters, size, width] and bias of each
     highways: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]  # carry's weight and bias, transform's weight and bias
     projection: tuple[Tensor, Tensor] | None  # weight [P, filters] and bias
-    word_embedding: Tensor | None  # [words, size]; if given, the last id of a word's row is the word's id
+    word_embedding: Tensor | None  # [words, size]; with it, a word's row ends with the word's id
     activation: Callable[[Tensor], Tensor]
 
 
@@ -451,8 +451,8 @@ class ElmoCharacterEncoder(nn.Module):
     """A word's vector from its characters: convolutions, maximum over positions, highway layers, projection (Peters et
     al. 2018, section 3.4; Kim et al. 2016).
 
-    With `config.word_vocab_size` the vector of the word itself is concatenated in front of the filters before they are
-    projected (ELMoForManyLangs); the last id of a word's row is then the id of the word.
+    With `config.word_vocab_size`, the embedding of the whole word is concatenated in front of the filters before the
+    projection (ELMoForManyLangs); the last id of a word's row is then the id of the word.
     """
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -471,7 +471,7 @@ class ElmoCharacterEncoder(nn.Module):
         self.size, self.widest = config.projection_size, max(width for width, _ in config.char_filters)
         self.characters = slice(None) if self.word_embedding is None else slice(-1)  # columns of a row
         self.words_at_once = 4096  # bounds the memory of the convolutions; more words at once are not faster
-        self.lengths_together = 4  # words whose lengths differ by less are padded to the same length
+        self.lengths_together = 4  # the number of adjacent lengths that are padded to the same length
 
     @torch.compiler.disable  # the shapes depend on the distinct words, which differ from batch to batch
     def forward(self, character_ids: Tensor) -> Tensor:
@@ -510,7 +510,7 @@ class ElmoCharacterEncoder(nn.Module):
         return self._mix_filters(vectors, words[order]).index_select(0, order.argsort())
 
     def plain_weights(self) -> CharacterWeights | None:
-        """The parameters for backends; `None` if a module has to be called (see [`is_plain`])."""
+        """The parameters for backends; `None` if a module must be called (see [`is_plain`])."""
         embeddings = [self.embedding] if self.word_embedding is None else [self.embedding, self.word_embedding]
         linear = [layer for highway in self.highways for layer in (highway.carry, highway.transform)]
         linear += [] if self.projection is None else [self.projection]
@@ -528,7 +528,7 @@ class ElmoCharacterEncoder(nn.Module):
         )
 
     def encode_all(self, character_ids: Tensor) -> Tensor:
-        """As `forward`, over all positions at once: for `torch.export`, whose graph must not depend on the words."""
+        """As `forward`, but without groups of lengths: for `torch.export`, whose graph must not depend on the words."""
         distinct, index = torch.unique(character_ids.flatten(0, -2), dim=0, return_inverse=True)
         vectors = self._mix_filters(self._convolve(distinct[:, self.characters]), distinct)
         return vectors.index_select(0, index).unflatten(0, character_ids.shape[:-1])
@@ -546,7 +546,7 @@ class ElmoCharacterEncoder(nn.Module):
 
 
 def _maximum(x: Tensor) -> Tensor:
-    """`[n, m, positions]` to `[n, m]`; of equal values the first gets the gradient, as in TensorFlow's pooling."""
+    """`[n, m, positions]` to `[n, m]`; the first of equal values gets the gradient, as in TensorFlow's pooling."""
     # amax is faster, but shares the gradient among equal values.
     return x.max(2).values if x.requires_grad else x.amax(2)
 
@@ -567,7 +567,7 @@ class ElmoLSTMLayer(nn.Module):
         self.weight_hr = nn.Parameter(torch.empty(size, cell)) if config.cell_projection else None
 
     def forward(self, inputs: Tensor) -> LstmWeights:
-        """The parameters; `inputs` are not read (PEFT calls every module with one)."""
+        """The parameters; `inputs` are not read (PEFT passes an input to every module)."""
         return LstmWeights(self.weight_ih, self.weight_hh, self.bias, self.weight_hr)
 
 
@@ -589,7 +589,7 @@ class ElmoRecurrence(GradientCheckpointingLayer):
 
 
 class ElmoBiLM(nn.Module):
-    """A forward and a backward stack of LSTM layers over the same word vectors; they share nothing else."""
+    """A forward and a backward stack of LSTM layers, which share no parameters."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -611,9 +611,9 @@ class ElmoBiLM(nn.Module):
         """Runs both directions over a batch; they may read different words.
 
         Args:
-            words: `[2, packed, P]`, the word vectors of the forward and of the backward direction, each in the order
-                in which it reads them.
-            packing: where the words are in the batch, for both directions.
+            words: `[2, packed, P]`, the word vectors of the forward and of the backward direction, each in its own
+                reading order.
+            packing: where the words are in the batch, the same for both directions.
             state: as in [`ElmoModelOutput`]; by default [`initial_state`].
 
         Returns:
@@ -660,7 +660,7 @@ class ElmoBiLM(nn.Module):
 
         Args:
             direction: 0 forward, 1 backward.
-            words: `[packed, P]`, word vectors in the order in which this direction reads them.
+            words: `[packed, P]`, word vectors in the reading order of this direction.
             batch_sizes: the number of rows of each step.
             state: `h [layers, rows, P]` and `c [layers, rows, C]`, the longest row first; by default [`initial_state`].
 
@@ -675,7 +675,7 @@ class ElmoBiLM(nn.Module):
         return [output[0] for output in outputs], tuple(part[:, 0] for part in after)
 
     def initial_state(self, batch: int, like: Tensor) -> State:
-        """Zeros, or the learned start, on the device of `like`: `h` of its type, `c` in float32 at least."""
+        """Zeros, or the stored start, on the device of `like`: `h` in the type of `like`, `c` in float32 at least."""
         shape, cell_type = (len(self.forward_layers), 2, batch), torch.promote_types(like.dtype, torch.float32)
         state = like.new_zeros(*shape, self.hidden_size), like.new_zeros(*shape, self.cell_size, dtype=cell_type)
         if self.initial_hidden is None:
@@ -694,7 +694,7 @@ class ElmoBiLM(nn.Module):
             x = self.dropout(x)
             before, weights = (state[0][index], state[1][index]), [layer(x) for layer in layers]
             output, *layer_state = self.recurrences[index](x, *before, batch_sizes, weights)
-            # The recurrent state is the layer's output without the skip connection; only the next layer gets the sum.
+            # The skip connection is added to the layer's output and the next layer's input, not to the recurrent state.
             x = output + x if self.use_skip_connections and index > 0 else output
             outputs.append(x)
             after.append(layer_state)
@@ -713,7 +713,7 @@ class ElmoScalarMix(nn.Module):
             self.gamma = nn.Parameter(torch.ones(config.num_scalar_mixes))
 
     def forward(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Layers `[packed, 2P]`, without padding, to `num_scalar_mixes` mixes of that shape."""
+        """Layers `[packed, 2P]`, without padding, to `num_scalar_mixes` mixes of the same shape."""
         if self.layer_norm:
             layers = [normalize(layer) for layer in layers]
         if self.fixed is not None:
@@ -733,7 +733,7 @@ def weighted_sum(weights: Tensor, layers: Sequence[Tensor]) -> Tensor:
 
 
 def normalize(layer: Tensor) -> Tensor:
-    """Scales `[packed, size]` to mean 0 and variance 1 over the batch, as AllenNLP does: the batch changes vectors."""
+    """Scales `[packed, size]` to mean 0 and variance 1 over the batch, as AllenNLP does: results depend on a batch."""
     values = layer.to(torch.promote_types(layer.dtype, torch.float32))
     return ((values - values.mean()) * (values.var(correction=0) + 1e-12).rsqrt()).to(layer.dtype)
 
@@ -745,9 +745,9 @@ class ElmoPreTrainedModel(PreTrainedModel):
     base_model_prefix = "elmo"
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
-    gradient_checkpointing = False  # so that heads without ELMo, with no layer to checkpoint, raise no error
+    gradient_checkpointing = False  # heads without ELMo, which have no layer to checkpoint, then raise no error
     _no_split_modules = ["ElmoCharacterEncoder", "ElmoBiLM"]  # noqa: RUF012
-    # A checkpoint may hold these without use: the softmax, a settled start, and a learned mix where the mix is fixed.
+    # Weights of a checkpoint that a model may not use: softmax, settled start, and learned mix where the mix is fixed.
     _keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"bilm\.initial_", r"mix\.(scalars|gamma)$"]  # noqa: RUF012
 
     def post_init(self) -> None:
@@ -759,30 +759,30 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """As in transformers. Parameters that are frozen in a new model are frozen after loading, too.
 
         Raises:
-            ValueError: `config.settled_start` is on, but the checkpoint has no such start.
+            ValueError: `config.settled_start` is on, but the checkpoint has no stored start.
         """
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         if any("bilm.initial_" in key for key in info["missing_keys"]):
-            raise ValueError("settled_start is True, but the checkpoint has no start: hf_elmo.settle computes one.")
+            raise ValueError("settled_start is True, but the checkpoint stores no start: hf_elmo.settle computes it.")
         model.set_trainable()  # loading has replaced the parameters
         trained = model.num_parameters(only_trainable=True)
         if info["missing_keys"] and model.base_model is not model and trained < model.num_parameters() / 2:
             logger.warning_once(
-                f"{trained:,} of {model.num_parameters():,} parameters are trained, those of a new head. With a frozen "
+                f"{trained:,} of {model.num_parameters():,} parameters are trained: those of a new head. With a frozen "
                 "biLM, a head needs a learning rate of about 1e-3; the default of TrainingArguments is 5e-5."
             )
         return (model, info) if output_loading_info else model
 
     def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
-        # A checkpoint with another number of mixes loads, with new mixes: they belong to a task, not to the biLM.
+        # If a checkpoint has another number of mixes, the mixes are new: they belong to a task, not to the biLM.
         mixes = {mismatch for mismatch in loading_info.mismatched_keys if "scalar_mix." in mismatch[0]}
         loading_info.mismatched_keys -= mixes
         loading_info.missing_keys |= {key for key, *_ in mixes}
         super()._adjust_missing_and_unexpected_keys(loading_info)
 
     def save_pretrained(self, save_directory: str | Path, **kwargs: object) -> None:
-        """As in transformers, with the source files of hf_elmo's classes, so that the checkpoint loads where hf_elmo is
-        not installed, and with the files of sentence-transformers, where it does not have them."""
+        """As in transformers. Also saves the source files of hf_elmo's classes, with which the checkpoint loads where
+        hf_elmo is not installed, and the files of sentence-transformers, unless they exist."""
         # A configuration that was loaded with another class may still name the files of that class.
         self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if self.is_remote_code() else None
         Path(save_directory).mkdir(parents=True, exist_ok=True)
@@ -793,15 +793,15 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def is_remote_code(cls) -> bool:
-        """Whether a checkpoint gets the source of the class: that of a class of hf_elmo, not of a user's subclass."""
+        """Whether a checkpoint gets the source file of the class: of classes of hf_elmo, not of a user's subclass."""
         return "_auto_class" in vars(cls)
 
     def set_trainable(self) -> None:
-        """Freezes the character CNN and the biLM, or not, as `config.freeze_bilm` says; the mix is always trained."""
+        """Freezes or unfreezes the character CNN and the biLM by `config.freeze_bilm`; the mix is always trained."""
         self.base_model.train_bilm(not self.config.freeze_bilm)
 
     def freeze_bilm(self, frozen: bool = True) -> None:
-        """Trains the scalar mix and a head only, the default; changes `config.freeze_bilm`."""
+        """Trains only the scalar mix and a head, which is the default; changes `config.freeze_bilm`."""
         self.config.freeze_bilm = frozen
         self.set_trainable()
 
@@ -810,12 +810,12 @@ class ElmoPreTrainedModel(PreTrainedModel):
         self.freeze_bilm(False)
 
     def resize_token_embeddings(self, *_: object, **__: object) -> nn.Embedding:
-        """Returns the embedding of characters unchanged: ELMo has no embedding of words that could grow."""
+        """Returns the embedding of characters unchanged: its rows are characters, not words that could be added."""
         return self.get_input_embeddings()
 
     @property
     def dummy_inputs(self) -> dict[str, Tensor]:
-        """Two sentences of three words, the second padded."""
+        """Two rows of three positions; the last position of the second row is padding."""
         ids = torch.ones(2, 3, self.config.row_length, dtype=torch.int64, device=self.device)
         ids[:, :, 3 : self.config.max_word_length] = WORD_PADDING_ID
         ids[:, :, 1] = torch.tensor([self.config.bos_token_id, 98, self.config.eos_token_id], device=self.device)
@@ -845,7 +845,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
             init.uniform_(module.weight_ih, -bound, bound)
             init.uniform_(module.weight_hh, -bound, bound)
             bias = torch.zeros_like(module.bias)
-            bias[cell4 // 4 : cell4 // 2] = 1.0  # the forget gate's
+            bias[cell4 // 4 : cell4 // 2] = 1.0  # of the forget gate
             init.copy_(module.bias, bias)
             if module.weight_hr is not None:
                 init.xavier_uniform_(module.weight_hr)
@@ -860,7 +860,7 @@ class ElmoModelOutput(ModelOutput):
 
     Args:
         last_hidden_state: `[batch, words, 2P]`, the (first) scalar mix.
-        pooler_output: `[batch, 2P]`, its mean over the words, without sentence boundaries and padding.
+        pooler_output: `[batch, 2P]`, the mean of this mix over the words, without sentence boundaries and padding.
         hidden_states: the `num_hidden_layers + 1` layers of the biLM, each `[batch, words, 2P]`; layer 0 is `[x; x]`,
             the word's vector twice, layer j is `[forward_j; backward_j]`. With `output_hidden_states=True`.
         scalar_mixes: all `num_scalar_mixes` mixes, each `[batch, words, 2P]`. With `config.num_scalar_mixes > 1`.
@@ -879,7 +879,7 @@ class ElmoModel(ElmoPreTrainedModel):
     r"""
     ELMo without a head: from character ids to one vector for each word (Peters et al. 2018).
 
-    A call starts from zero state (or the learned start of `config.settled_start`) unless `state` is given, so the same
+    A call starts from a zero state (or the stored start of `config.settled_start`) unless `state` is given, so the same
     input gives the same output, alone or in a batch. (AllenNLP and TensorFlow carry the state from call to call. To
     reproduce their numbers, pass the `state` of each output to the next call.)
 
@@ -927,13 +927,13 @@ class ElmoModel(ElmoPreTrainedModel):
         Args:
             input_ids: `[batch, words, characters]` character ids, sentence boundaries included; a row of zeros is
                 padding. (With `config.word_vocab_size` the last number of a row is the word's id.)
-            attention_mask: `[batch, words]`, 1 for words and boundaries, 0 for padding, on either side. By default
-                every position whose `input_ids` are not all zero.
+            attention_mask: `[batch, words]`, 1 for words and boundaries, 0 for padding on either side. By default, the
+                positions whose `input_ids` are not all zero; with `inputs_embeds` all positions.
             inputs_embeds: `[batch, words, P]`, word vectors in place of `input_ids`.
             state: the `state` of the last call's output, to continue from there: to read a long document in pieces,
                 or to reproduce AllenNLP's numbers.
             special_tokens_mask: `[batch, words]`, 1 for positions that `pooler_output` leaves out. By default the
-                sentence boundaries: read from `input_ids`; with `inputs_embeds` each row's first and last position.
+                sentence boundaries in `input_ids`; with `inputs_embeds` the first and last unpadded position of a row.
             output_hidden_states: whether to return the biLM's layers.
             use_cache: whether to return the `state` for the next call.
 
@@ -976,11 +976,11 @@ class ElmoModel(ElmoPreTrainedModel):
             packing: where the words are in the batch.
             state: as in `forward`.
             numbers: `[2, packed]`, the indices in `words` of the words that the forward and the backward direction
-                read, in their order; by default `words` are packed, and each sentence is read from both ends.
+                read, in reading order. By default, `words` are packed, and both directions read the same words.
 
         Returns:
-            `num_hidden_layers + 1` layers, each `[2, packed, P]`, the words of each direction in its order (layer 0:
-            the words' vectors); and the state.
+            `num_hidden_layers + 1` layers, each `[2, packed, P]`, each direction in its reading order (layer 0 is the
+            words' vectors); and the state.
         """
         vectors = words.to(self.dtype) if words.is_floating_point() else self.char_encoder(words.long())
         if numbers is None:
@@ -994,7 +994,7 @@ class ElmoModel(ElmoPreTrainedModel):
         """Computes the layers `[batch, words, 2P]` and the state from `input_ids` or `inputs_embeds`, for export.
 
         Raises:
-            ValueError: `config.scalar_mix_layer_norm` is on, which would normalize padding, too.
+            ValueError: `config.scalar_mix_layer_norm` is on: padding would be normalized, too.
         """
         if self.config.scalar_mix_layer_norm:
             raise ValueError("A model with scalar_mix_layer_norm=True cannot be exported.")
@@ -1041,10 +1041,10 @@ class SampledWords(NamedTuple):
     vocab_size: int
 
     def log_expected_count(self, word_ids: Tensor) -> Tensor:
-        """The log of the expected number of times that each word is in such a sample (float32, as `word_ids`).
+        """The log of the expected count of each word in a sample (float32, the shape of `word_ids`).
 
         With `num_tries` draws a word of probability p is in the sample with probability 1 - (1 - p)^num_tries. As in
-        TensorFlow it is num_tries * p if no draw was a repetition.
+        TensorFlow, the count is num_tries * p if no draw was a repetition.
         """
         probability = log_uniform_probability(word_ids, self.vocab_size)
         if self.num_tries == len(self.ids):
@@ -1063,7 +1063,7 @@ def sample_words(
     num_sampled: int, vocab_size: int, device: Any = None, generator: torch.Generator | None = None
 ) -> SampledWords:
     """Draws `num_sampled` different words, fewer than `vocab_size`, as TensorFlow's
-    `log_uniform_candidate_sampler(unique=True)`: one after the other; repetitions are discarded but counted."""
+    `log_uniform_candidate_sampler(unique=True)` does: one by one; repetitions are discarded but counted."""
     # The index of the first draw of each word. Drawing continues until enough distinct words have appeared.
     first = torch.full((vocab_size,), torch.iinfo(torch.int64).max, device=device)
     draws, drawn = 0, 2 * num_sampled
@@ -1081,7 +1081,7 @@ def sample_words(
 
 
 def _exponentiate_(logits: Tensor, true_logits: Tensor, hits: Tensor) -> tuple[Tensor, Tensor]:
-    """Replaces each row of logits in place by `e^(logit - top)`, and by 0 at its hit.
+    """Replaces logits in place by `e^(logit - top)`, and by 0 at accidental hits.
 
     Args:
         logits: `[rows, sampled]`, of the negatives.
@@ -1089,7 +1089,7 @@ def _exponentiate_(logits: Tensor, true_logits: Tensor, hits: Tensor) -> tuple[T
         hits: `[rows]` int64, the accidental hits: the column of the row's target among the negatives, or -1.
 
     Returns:
-        `top`, the largest logit of each row, and the sum of its exponentials with that of the target, both `[rows]`
+        `top`, the largest logit of each row, and the sum of the row's and the target's exponentials, both `[rows]`
         float32.
     """
     hit_rows = (hits >= 0).nonzero().squeeze(1)
@@ -1135,7 +1135,7 @@ class _SampledSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_total, _):
-        if torch.is_grad_enabled():  # create_graph=True: without this error the gradient would be taken for a constant
+        if torch.is_grad_enabled():  # create_graph=True: without this error, the gradient would be a constant
             raise RuntimeError("The sampled softmax has no second derivative: call backward without create_graph.")
         hidden, weight, bias, targets, ids, grad_hidden, grad_true, grad_keys = ctx.saved_tensors
         grad_true, grad_keys = grad_true * grad_total, grad_keys * grad_total
@@ -1150,7 +1150,7 @@ class _SampledSoftmax(torch.autograd.Function):
 
 def _with_offset(weight: Tensor, offset: Tensor, dtype: torch.dtype) -> Tensor:
     """Weights `[words, size + 2]` whose product with a query that ends with two ones adds `offset`. One column is the
-    offset rounded to `dtype`, one the remainder: rounding to bfloat16 alone would shift a logit by up to 0.03."""
+    offset rounded to `dtype`, another the remainder: rounding to bfloat16 alone would shift a logit by up to 0.03."""
     rounded = offset.to(dtype)
     rest = (offset - rounded.float()).to(dtype)
     return torch.cat((weight.to(dtype), rounded[:, None], rest[:, None]), dim=1)
@@ -1160,11 +1160,11 @@ def sampled_softmax_nll(
     hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, sampled: SampledWords
 ) -> tuple[Tensor, Tensor]:
     """
-    The negative log-likelihood of `targets` by a sampled softmax, as TensorFlow's `sampled_softmax_loss` (Jean et al.
-    2015), with which bilm-tf trains; one sample for all rows.
+    The negative log-likelihood of `targets` by a sampled softmax with one sample for all rows, as in TensorFlow's
+    `sampled_softmax_loss` (Jean et al. 2015), with which bilm-tf trains.
 
-    The log of a word's expected count in the sample is subtracted from its logit, and a sampled word that is a row's
-    target is no negative of that row.
+    The log of a word's expected count in the sample is subtracted from its logit, and a sampled word that is the target
+    of a row is not a negative of that row.
 
     Args:
         hidden: `[rows, size]`, the input of the softmax.
@@ -1173,7 +1173,7 @@ def sampled_softmax_nll(
         sampled: from [`sample_words`].
 
     Returns:
-        the sum over the rows, which has a gradient, and the values of the rows `[rows]` float32, which have none.
+        the sum over the rows, which has a gradient, and the values of the rows `[rows]` float32, without gradient.
     """
     dtype = _product_dtype(hidden)
     with torch.autocast(hidden.device.type, enabled=False):  # autocast would sum a float32 copy of the exponentials
@@ -1205,8 +1205,8 @@ class ElmoForPreTrainingOutput(ModelOutput):
     """The output of [`ElmoForPreTraining`].
 
     Args:
-        loss: (forward + backward) / 2, nats a word. With `labels`.
-        forward_loss, backward_loss: the mean over this call's words in each direction, nats a word. With `labels`.
+        loss: the mean over the labels of both directions, nats a word. With `labels`.
+        forward_loss, backward_loss: the mean over the labels of a direction in this call, nats a word. With `labels`.
         forward_logits: `[batch, words, vocab_size]`, at each position for the word after it.
         backward_logits: `[batch, words, vocab_size]`, at each position for the word before it.
         hidden_states: the biLM's `num_hidden_layers + 1` layers, each `[batch, words, 2P]`. With
@@ -1228,9 +1228,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     A forward and a backward language model over one character CNN, with one softmax over words for both; it needs
     `config.vocab_size`.
 
-    The forward LM's output at position k predicts word k + 1 and has read the words up to k; the backward LM's predicts
-    word k - 1 and has read the words from k on. In training the softmax is sampled (`config.num_sampled` words, one
-    sample for all words of a step) unless the vocabulary is no larger than the sample; in evaluation it is full.
+    The forward LM's output at position k predicts word k + 1 and has read the words up to k; the backward LM's output
+    predicts word k - 1 and has read the words from k on. In training the softmax is sampled (`config.num_sampled`
+    words, one sample for all words of a step) unless `config.vocab_size` is no larger; in evaluation it is full.
 
     Example:
 
@@ -1247,7 +1247,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
 
     def __init__(self, config: ElmoConfig) -> None:
         if config.vocab_size is None:
-            raise ValueError("vocab_size is None, but a language model needs it: the number of words of its softmax.")
+            raise ValueError("vocab_size is None, but a language model needs the number of words of its softmax.")
         super().__init__(config)
         self.elmo = ElmoModel(config)
         self.dropout = nn.Dropout(config.hidden_dropout)
@@ -1255,14 +1255,14 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         self.post_init()
 
     def set_trainable(self) -> None:
-        """Trains all parameters but the mix; `config.freeze_bilm` is for tasks and has no effect here."""
+        """Trains all parameters except the mix; `config.freeze_bilm` is for tasks and has no effect here."""
         self.elmo.train_bilm(True)
         # The language models do not read the mix. DistributedDataParallel raises an error for a trained parameter
         # without a gradient.
         self.elmo.scalar_mix.requires_grad_(False)
 
     def freeze_bilm(self, frozen: bool = True) -> None:
-        """Trains the softmax only, for example for another vocabulary; the configuration does not change."""
+        """Trains only the softmax, for example for another vocabulary; does not change the configuration."""
         self.elmo.train_bilm(not frozen)
 
     @can_return_tuple
@@ -1286,14 +1286,14 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             labels: `[batch, words, 2]`, at each position the id of the word after it, which the forward LM
                 predicts, and of the word before it, which the backward LM predicts; -100 where there is none.
                 [`neighbor_labels`] makes them.
-            backward_input_ids: `[batch, words, characters]`, the words of the backward LM, if it reads other words
-                than the forward LM: in the order in which it reads them, as many in each row as in `input_ids`. Its
-                labels, logits and hidden states are then in that order, too.
-            output_logits: whether to return the logits of the whole vocabulary; by default where there are no `labels`.
+            backward_input_ids: `[batch, words, characters]`, the words of the backward LM in its reading order, if
+                it reads other words than the forward LM. Each row has the same number of words as in `input_ids`. The
+                labels, logits and hidden states of the backward LM are then in the same order.
+            output_logits: whether to return the logits of the whole vocabulary; by default only without `labels`.
             output_hidden_states: whether to return the biLM's layers.
             use_cache: whether to return the `state` for the next call.
-            num_items_in_batch: the number of labels over which the loss is averaged, those of all accumulated steps
-                (Trainer passes it); by default those of this call.
+            num_items_in_batch: the number of labels of all accumulated steps, by which the loss is divided (Trainer
+                passes it); by default the number of labels of this call.
 
         Raises:
             ValueError: not exactly one of `input_ids` and `inputs_embeds` is given, or a shape does not fit; a label is
@@ -1351,7 +1351,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             return [packing.join(layer) for layer in layers], state
         if backward_input_ids.shape[:2] != packing.shape:
             raise ValueError(f"backward_input_ids has the shape {list(backward_input_ids.shape)}, unlike input_ids.")
-        # The words of both directions in one call, so that a word that both read is computed once.
+        # One call gets the words of both directions, so that a word that both read is computed once.
         words = torch.cat((words, packing.pack(backward_input_ids)))
         numbers = torch.arange(len(words), device=words.device).view(2, -1)
         layers, state = self.elmo.read(words, packing, state, numbers)
@@ -1367,7 +1367,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     def _losses(
         self, directions: Sequence[Tensor], labels: Sequence[Tensor], num_items_in_batch: Tensor | int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss to train on, and the mean of each direction, without a gradient."""
+        """The loss to train on, and the mean loss of each direction, which has no gradient."""
         require_labels(torch.cat(tuple(labels)), self.config.vocab_size)
         sampled = None
         if self.training and self.config.num_sampled < self.config.vocab_size:

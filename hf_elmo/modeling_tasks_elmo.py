@@ -1,4 +1,4 @@
-"""Task heads over ELMo, from leaf to root: poolings, encoders, CRF, what heads share, the head of each task."""
+"""Task heads over ELMo, from parts to wholes: poolings, encoders, CRF, base class, and the head of each task."""
 
 import inspect
 import math
@@ -62,7 +62,7 @@ def max_over(vectors: Tensor, mask: Tensor) -> Tensor:
 
 
 def last_over(vectors: Tensor, mask: Tensor) -> Tensor:
-    """The final state of each direction: the forward half at the last position of `mask`, the backward at the first."""
+    """The final state of each direction: forward half at the last position of `mask`, backward half at the first."""
     if not vectors.shape[1]:
         return vectors.new_zeros(vectors.shape[0], vectors.shape[2])
     forward, backward = vectors.chunk(2, dim=2)
@@ -150,8 +150,8 @@ class ElmoHighwayLSTM(GradientCheckpointingLayer):
 
 
 class ElmoAlternatingLSTM(nn.Module):
-    """Stacked LSTM layers that read forward and backward in turn, each the output of the layer below (He et al. 2017,
-    section 2.2; Zhou and Xu 2015); zero at positions that the mask leaves out."""
+    """Stacked LSTM layers that read forward and backward in turn, each over the output of the layer below (He et al.
+    2017, section 2.2; Zhou and Xu 2015); zero at positions that the mask leaves out."""
 
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int, dropout: float, recurrent_dropout: float
@@ -175,8 +175,8 @@ class ElmoAlternatingLSTM(nn.Module):
 
 
 class ElmoTaskEncoder(nn.Module):
-    """The encoder of a head over `[x; ELMo]`, to whose output ELMo may be concatenated a second time (Peters et al.
-    2018, section 3.3).
+    """The encoder of a head, which reads `[x; ELMo]`. A second mix of ELMo may be concatenated to its output (Peters et
+    al. 2018, section 3.3).
 
     `sizes` are the sizes of the parts of the output. Each part has a forward and a backward half, except the output of
     an alternating encoder.
@@ -229,7 +229,7 @@ class ElmoBiattention(nn.Module):
         self.attention = ElmoAttentionPooling(2 * hidden_size)
 
     def forward(self, texts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        """One text or two, each `[batch, words, size]` with its mask, to `[batch, 8 * hidden_size]` for each text."""
+        """One text or two, each `[batch, words, size]` with its mask, to `[batch, texts * 8 * hidden_size]`."""
         pooled = []
         for (x, mask), (y, other_mask) in zip(texts, texts[::-1], strict=True):
             attended = attend(x, y, other_mask)
@@ -270,8 +270,8 @@ class ElmoMaxout(nn.Module):
         return self.linear(x).unflatten(1, (-1, 4)).amax(2)
 
 
-IMPOSSIBLE = -1e4  # added to a score; finite, so that there is a best sequence even where no sequence is allowed
-# The prefixes that continue a chunk of the same type, those that begin a chunk, and those that must be continued.
+IMPOSSIBLE = -1e4  # score of a forbidden start, transition or end; finite, so that there is always a best sequence
+# For each scheme: prefixes that continue a chunk of the same type, that begin a chunk, that must be continued.
 _CONTINUES = {"IOB1": "IB", "IOB2": "I", "BIOES": "IE"}
 _BEGINS = {"IOB1": "I", "IOB2": "B", "BIOES": "BS"}
 _OPEN = {"IOB1": "", "IOB2": "", "BIOES": "BI"}
@@ -279,15 +279,15 @@ _OPEN = {"IOB1": "", "IOB2": "", "BIOES": "BI"}
 
 def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool], list[list[bool]], list[bool]]:
     """
-    What a tagging scheme allows: which labels may begin a sentence, which may follow which (`[before][after]`), and
-    which may end it.
+    The sequences that a tagging scheme allows: which labels may begin a sentence, which label may follow which
+    (`[before][after]`), and which labels may end a sentence.
 
     Args:
         labels: `"O"`, or a prefix and a type, such as `"B-PER"`.
         scheme: `"IOB1"` (B only between two adjacent chunks of the same type), `"IOB2"` or `"BIOES"`.
 
     Raises:
-        ValueError: the prefix of a label is not one of the scheme. (Such a label would never be predicted.)
+        ValueError: a label has a prefix that the scheme does not have. (The label would never be predicted.)
     """
     prefixes = {"O", *_BEGINS[scheme], *_CONTINUES[scheme]}
     parts = [(label.partition("-")[0], label.partition("-")[2]) for label in labels]
@@ -315,7 +315,7 @@ class ElmoCRF(nn.Module):
 
     Args:
         allowed: the result of [`allowed_transitions`]; `None` to allow every sequence.
-        learned: whether transitions have scores. Without, labels depend on each other by `allowed` only.
+        learned: whether transitions have scores. Without scores, labels depend on each other only by `allowed`.
     """
 
     def __init__(self, num_labels: int, allowed: tuple[list, list, list] | None = None, learned: bool = True) -> None:
@@ -328,7 +328,7 @@ class ElmoCRF(nn.Module):
     def forward(
         self, emissions: Tensor, mask: Tensor, labels: Tensor | None = None, *, marginals: bool = False
     ) -> Tensor:
-        """`log_likelihood` with `labels`, `marginals` if asked for, else `decode`: hooks see calls of modules only."""
+        """Calls `log_likelihood` with `labels`, else `marginals` or `decode`: hooks see only calls of modules."""
         if labels is not None:
             return self.log_likelihood(emissions, mask, labels)
         return self.marginals(emissions, mask) if marginals else self.decode(emissions, mask)
@@ -411,24 +411,24 @@ class ElmoCRF(nn.Module):
 class ElmoInputs:
     """
     The inputs that all heads have in common: each field is an argument of their `forward`. Positions are words and
-    sentence boundaries. A head reads one of `input_ids`, `inputs_embeds` and `bilm_layers`; with
-    `config.word_vectors_vocab_size` it reads `word_vector_ids` as well, and with `config.use_elmo=False` only these.
+    sentence boundaries. A head reads one of `input_ids`, `inputs_embeds` and `bilm_layers`. With
+    `config.word_vectors_vocab_size`, it also reads `word_vector_ids`; with `config.use_elmo=False`, only these ids.
 
     Args:
         input_ids: `[batch, positions, characters]`, as in [`ElmoModel`].
         attention_mask: `[batch, positions]`, 1 for words and boundaries, 0 for padding on either side. By default, the
             positions whose `input_ids`, else `word_vector_ids`, are not all zero; else all positions.
-        inputs_embeds: `[batch, positions, P]`, the output of the character encoder in place of `input_ids`.
+        inputs_embeds: `[batch, positions, P]`, the output of the character encoder, in place of `input_ids`.
         state: the state of the biLM after the preceding text, `model.elmo(..., use_cache=True).state`. Both texts of a
             pair start from it. [`ElmoForCoreferenceResolution`] does not read it.
-        special_tokens_mask: `[batch, positions]`, 1 for sentence boundaries. By default, they are found in
-            `input_ids`, else in `word_vector_ids`; else they are the first and the last position of each row.
-        word_vector_ids: `[batch, positions]`, the ids of the words that the tokenizer adds once it has `words`.
-        bilm_layers: `[batch, positions, num_hidden_layers + 1, 2P]` floats, the stored layers of this biLM, which must
-            be frozen ([`hf_elmo.store_layers`]), in place of `input_ids`.
+        special_tokens_mask: `[batch, positions]`, 1 for sentence boundaries. By default, they are read from
+            `input_ids`, else from `word_vector_ids`; else they are the first and the last unpadded position of a row.
+        word_vector_ids: `[batch, positions]`, ids of words, which the tokenizer returns if it has `words`.
+        bilm_layers: `[batch, positions, num_hidden_layers + 1, 2P]` floats, the layers of this biLM, stored by
+            [`hf_elmo.store_layers`], in place of `input_ids`. The biLM must be frozen.
         output_hidden_states: whether to return the layers of the biLM.
-        length: not read. Trainer drops the columns of a data set that are not arguments of `forward`, and sorts by this
-            one (`train_sampling_strategy="group_by_length"`).
+        length: not read. Trainer drops the columns of a data set that are not arguments of `forward`, and sorts rows by
+            `length` (`train_sampling_strategy="group_by_length"`).
     """
 
     input_ids: Tensor | None = None
@@ -455,7 +455,7 @@ class ElmoInputs:
 
     @property
     def boundaries(self) -> Tensor | None:
-        """The sentence boundaries, `[batch, positions]`, bool; `None` where no input tells them."""
+        """The sentence boundaries, `[batch, positions]`, bool; `None` if no input marks them."""
         if self.special_tokens_mask is not None:
             return self.special_tokens_mask.bool()
         if self.input_ids is not None:
@@ -465,7 +465,7 @@ class ElmoInputs:
 
 
 def takes_inputs(forward: Callable) -> Callable:
-    """Replaces the [`ElmoInputs`] argument of `forward(self, inputs, *, labels=None, ...)` by its fields, also in its
+    """Replaces the [`ElmoInputs`] argument of `forward(self, inputs, *, labels=None, ...)` by its fields, also in the
     signature, which Trainer reads to select the columns of a data set."""
     shared = [
         inspect.Parameter(field.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=field.type)
@@ -485,7 +485,7 @@ def takes_inputs(forward: Callable) -> Callable:
 
 @dataclass
 class TaskFeatures:
-    """What the layers of a head read; `[batch, positions]` as in [`ElmoInputs`].
+    """The input of the layers of a head; `[batch, positions]` as in [`ElmoInputs`].
 
     Args:
         vectors: `[batch, positions, size]`, `[x; ELMo]`.
@@ -533,14 +533,14 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         self.output_mix = ElmoScalarMix(config) if config.elmo_at_output and config.use_elmo else None
         self.vectors_size = (size if rows else 0) + (config.hidden_size if config.use_elmo else 0)
         ignored = [r"_mix\.(scalars|gamma)"] if config.layer_weights is not None else []
-        if not config.use_elmo:  # the checkpoint of a biLM has weights that this model has not
+        if not config.use_elmo:  # the checkpoint of a biLM has weights that this model lacks
             ignored = [r"^elmo\.", r"^char_encoder\.", r"^bilm\.", r"mix"]
         self._keys_to_ignore_on_load_unexpected = [*self._keys_to_ignore_on_load_unexpected, *ignored]
 
     def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
         super()._adjust_missing_and_unexpected_keys(loading_info)
         if "word_vectors.weight" in loading_info.missing_keys:
-            logger.warning_once("word_vectors are random and learned, until set_word_vectors fills in pretrained ones.")
+            logger.warning_once("word_vectors are random: train them, or set pretrained vectors by set_word_vectors.")
 
     def set_trainable(self) -> None:
         """Freezes the biLM if `config.freeze_bilm`, and the word vectors if `config.freeze_word_vectors`."""
@@ -578,8 +578,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         Word vectors and ELMo of a batch.
 
         Raises:
-            ValueError: rows hold one text where the head reads pairs, or two where it reads single texts; or stored
-                layers are bits, another biLM's, or given to a biLM that is trained.
+            ValueError: rows hold one text but the head reads pairs, or two texts but it reads single texts; or stored
+                layers are integers (bits), belong to another biLM, or are given to a biLM that is trained.
         """
         mask, boundaries = inputs.mask, inputs.boundaries
         words = words_mask(self.config, mask, None, boundaries)
@@ -609,7 +609,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         return TaskFeatures(torch.cat(vectors, dim=2), output_mix, mask, words, text_ids, hidden_states)
 
     def encode(self, features: TaskFeatures, words: Tensor) -> tuple[Tensor, Tensor]:
-        """The words that a mask selects `[batch, words, size]`, at the left of their rows, encoded; and their mask."""
+        """Encodes the words of a mask, moved to the left of their rows: `[batch, words, size]`, and their mask."""
         vectors, inside = compact(features.vectors, words)
         if self.encoder is None:
             return vectors, inside
@@ -619,14 +619,14 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     def bilm_layers(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, special_tokens_mask: Tensor | None = None
     ) -> Tensor:
-        """The layers `[batch, positions, num_hidden_layers + 1, 2P]`, which all heads take in place of `input_ids`."""
+        """The layers `[batch, positions, num_hidden_layers + 1, 2P]`, which heads take in place of `input_ids`."""
         inputs = ElmoInputs(input_ids, attention_mask, special_tokens_mask=special_tokens_mask)
         layers = self._run_elmo(inputs, inputs.mask, self._text_ids(inputs, inputs.mask), all_layers=True)[1]
         return torch.stack(layers, dim=2)
 
     def regularize(self, loss: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """While training, adds `config.scalar_mix_l2` times the squared weights of all learned mixes, before their
-        softmax (paper, section 3.3). Each of several accumulated steps adds its share, by its labels."""
+        softmax (paper, section 3.3). Each accumulated step adds a share by its number of labels."""
         if not (self.training and self.config.scalar_mix_l2):
             return loss
         share = 1.0
@@ -636,7 +636,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         return loss + self.config.scalar_mix_l2 * share * sum(mix.scalars.square().sum() for mix in mixes)
 
     def require_frozen_bilm(self) -> None:
-        """Raises ValueError if the biLM is trained: layers that are stored once would not follow its weights."""
+        """Raises ValueError if the biLM is trained: stored layers would not follow its weights."""
         weights = [weight for part in (self.elmo.char_encoder, self.elmo.bilm) for weight in part.parameters()]
         if any(weight.requires_grad for weight in weights):
             raise ValueError("bilm_layers need a frozen biLM, but its weights are trained: call model.freeze_bilm().")
@@ -644,8 +644,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     @torch.compiler.disable  # it reads values
     @torch.no_grad()
     def _require_own_layers(self, layers: Tensor, mask: Tensor, boundaries: Tensor | None) -> None:
-        """Raises ValueError for stored layers that would be read without an error, but wrongly: bits of bfloat16, and
-        layers of another biLM. No word precedes `<S>`, so that its forward halves depend on the weights only."""
+        """Raises ValueError for stored layers that would otherwise give wrong results: bits of bfloat16, and layers of
+        another biLM. No word precedes `<S>`, so the forward halves of its layers depend only on the weights."""
         if not layers.is_floating_point():
             raise ValueError(f"bilm_layers are {layers.dtype}, but must be floats: use a collator of hf_elmo.")
         self.require_frozen_bilm()
@@ -660,7 +660,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         stored = layers[mask & boundaries & (mask.cumsum(1) == 1)][:, :, : expected.shape[1]].to(expected)
         # Rounding to bfloat16 changes a vector by 0.004 of its length, other weights by about 1.
         if not ((stored - expected).norm(dim=2) <= 0.05 * expected.norm(dim=1)).all():
-            raise ValueError("bilm_layers are those of another biLM: store the layers of this one (store_layers).")
+            raise ValueError("bilm_layers belong to another biLM: store the layers of this biLM (store_layers).")
 
     def _text_ids(self, inputs: ElmoInputs, mask: Tensor) -> Tensor:
         """`[batch, positions]`, for each position the number of its text, from 1; 0 for padding."""
@@ -670,7 +670,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             text_ids = ((inputs.boundaries & mask).cumsum(1) + 1) // 2 * mask
         else:
             return mask.long()
-        if not torch.compiler.is_exporting():  # which does not know the values
+        if not torch.compiler.is_exporting():  # an export does not know the values
             _require_texts(text_ids, 2 if self.reads_text_pairs else 1)
         return text_ids
 
@@ -715,7 +715,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
                     init.xavier_uniform_(parameter)
                 elif name.startswith("weight_hh"):
                     init.orthogonal_(parameter)
-                else:  # the two biases are added: one of them has the 1 of the forget gate
+                else:  # the two biases are added; one of them holds the 1 of the forget gate
                     forget = torch.zeros_like(parameter)
                     forget[module.hidden_size : 2 * module.hidden_size] = float(name.startswith("bias_ih"))
                     init.copy_(parameter, forget)
@@ -749,8 +749,8 @@ def _require_texts(text_ids: Tensor, expected: int) -> None:
 
 
 def count_labels(labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-    """The number that a sum of losses is divided by: the labels that are not -100, or `num_items_in_batch`, those of
-    all accumulated steps. It is at least 1: without any label, 0 / 0 would turn the weights into NaN."""
+    """The number by which a sum of losses is divided: the number of labels that are not -100, or
+    `num_items_in_batch`, the number of all accumulated steps. It is at least 1: 0 / 0 would make the weights NaN."""
     count = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
     return count.clamp(min=1)
 
@@ -763,7 +763,7 @@ class ElmoForSequenceClassification(ElmoTaskModel):
     With `config.classifier_text_pairs`, each row holds two texts.
 
     Raises:
-        ValueError: `config.encoder_type` is another one.
+        ValueError: `config.encoder_type` is none of these.
     """
 
     _auto_class = "AutoModelForSequenceClassification"
@@ -831,10 +831,10 @@ class ElmoForSequenceClassification(ElmoTaskModel):
         return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=features.hidden_states)
 
     def _pool_texts(self, features: TaskFeatures) -> Tensor:
-        """`[batch, size]`, one vector of each text or pair."""
+        """`[batch, size]`, one vector for each text or pair."""
         masks = [features.text_ids == 1, features.text_ids == 2] if self.reads_text_pairs else [features.mask]
         words = [features.words & mask for mask in masks]
-        if self.encoder is None:  # and no word moves, so that the model can be exported
+        if self.encoder is None:  # words are not moved, so that the model can be exported
             pooled = [self._pool(features.vectors, *each) for each in zip(words, masks, strict=True)]
         else:
             texts = [self.encode(features, mask) for mask in words]
@@ -861,12 +861,12 @@ def sequence_classification_loss(
     """The loss of `config.problem_type`, which is exact under gradient accumulation and zero without any label.
 
     As in transformers, an unset `config.problem_type` is set at the first call: a single output is a regression,
-    integer labels are classes, floats are several labels at once. transformers' loss divides by `num_items_in_batch`
-    for a single label only; here all three do, so that accumulated steps add up to one large batch.
+    integer labels are classes, floats are several labels at once. transformers divides by `num_items_in_batch` for a
+    single label only; here all three losses do, so that accumulated steps add up to one large batch.
 
     Args:
         labels: `[batch]` or `[batch, 1]` class numbers (single label); the shape of `logits` otherwise: zeros and ones
-            (several labels), or any numbers (regression). -100 is no label, except in a regression.
+            (several labels), or any numbers (regression). -100 marks a missing label, except in a regression.
         logits: `[batch, num_labels]`.
         num_items_in_batch: the number of labels of all accumulated steps; `None` for the mean over `labels`.
     """
@@ -911,11 +911,11 @@ class ElmoTokenClassifierOutput(ModelOutput):
 
 
 class ElmoForTokenClassification(ElmoTaskModel):
-    """A label for each word. ELMo reads whole words, so that each word has one position and one label.
+    """A label for each word. ELMo reads whole words, so each word has one position and one label.
 
     The classifier is linear, over ELMo or over an encoder (`config.encoder_type`), with or without a CRF
     (`config.tagging_crf`); predicted sequences obey `config.tagging_scheme`. The CRF is trained by the loss of
-    `labels`, not by one that Trainer computes from the logits (`label_smoothing_factor`, `compute_loss_func`).
+    `forward`, not by a loss that Trainer computes from the logits (`label_smoothing_factor`, `compute_loss_func`).
 
     The named entity tagger of Peters et al. 2018 (appendix; Lample et al. 2016): `encoder_type="bilstm"`,
     `encoder_num_layers=2`, `tagging_crf=True`. Its semantic role labeler, with a row for each predicate (appendix; He
@@ -923,7 +923,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
     `tagging_indicator_size=100`, `tagging_scheme="IOB2"`.
 
     Raises:
-        ValueError: `config.encoder_type` is another one, or a label of `config.id2label` is not of
+        ValueError: `config.encoder_type` is not supported, or a label of `config.id2label` does not belong to
             `config.tagging_scheme`.
     """
 
@@ -971,15 +971,15 @@ class ElmoForTokenClassification(ElmoTaskModel):
         r"""
         Args:
             inputs: [`ElmoInputs`], whose fields are passed as arguments.
-            token_type_ids: `[batch, positions]`, with `config.tagging_indicator_size`: 1 for the words that the labels
-                of the row refer to, the predicate of semantic roles; 0 otherwise.
+            token_type_ids: `[batch, positions]`, with `config.tagging_indicator_size`: 1 for the word that the labels
+                of the row refer to, such as the predicate of semantic roles; 0 for all other positions.
             labels: `[batch, positions]`, as `tokenizer.align_labels` makes them: -100 for sentence boundaries, padding
-                and words without a label. The CRF sums over the labels that a word without one may have.
+                and words without a label. The CRF sums over all labels of words without a label.
             num_items_in_batch: the number of labels of all accumulated steps; `None` for the mean over `labels`.
 
         Raises:
-            ValueError: `labels` has a label that is not at a word, or one that `config.tagging_scheme` does not allow
-                after the label before it; or as in [`ElmoTaskModel.task_features`].
+            ValueError: `labels` has a label that is not at a word, or that `config.tagging_scheme` does not allow after
+                the label of the word before; or as in [`ElmoTaskModel.task_features`].
         """
         features = self.task_features(inputs)
         if self.indicator is not None:
@@ -1003,7 +1003,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
     @torch.compiler.disable  # it reads values
     def _labels_of_words(self, labels: Tensor, words: Tensor) -> Tensor:
         """The labels of the words `[batch, words]`, at the left end of their rows. Raises ValueError for labels that
-        stand beside their words, and for those of another tagging scheme, which the model could never predict."""
+        are not at words, and for sequences that the tagging scheme forbids, which the model could never predict."""
         if ((labels != IGNORE_INDEX) & ~words).any():
             raise ValueError("labels must be -100 at <S>, </S> and padding: tokenizer.align_labels puts them there.")
         labels, inside = compact(labels, words)
@@ -1038,7 +1038,7 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
     ```"""
 
     def __new__(cls, *args: Any, model: Any, **kwargs: Any) -> Any:
-        """transformers' pipeline for another model: hf_elmo registers this class for the task."""
+        """Makes transformers' pipeline for models other than ELMo: this class is registered for the whole task."""
         if model.config.model_type != "elmo":
             return TokenClassificationPipeline(*args, model=model, **kwargs)
         return super().__new__(cls)
@@ -1087,7 +1087,7 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         return entities
 
     def aggregate(self, pre_entities: list[dict[str, Any]], aggregation_strategy: Any) -> list[dict[str, Any]]:
-        """Words with their tags and probabilities, in spans for all strategies but `"none"`: words have no subwords."""
+        """Words with their tags and probabilities, grouped into spans unless the strategy is `"none"`."""
         entities = []
         for one in pre_entities:
             places = {key: one[key] for key in ("index", "word", "start", "end")}
@@ -1155,7 +1155,7 @@ class ElmoSelfAttention(nn.Module):
 
 class ElmoAnswerSpan(nn.Module):
     """Scores of the words as start and as end of the answer, the end conditioned on the start (Clark and Gardner 2018);
-    with `config.allow_no_answer`, a score of their no-answer option, too."""
+    with `config.allow_no_answer`, also the score of no answer."""
 
     def __init__(self, size: int, hidden_size: int, config: ElmoConfig) -> None:
         super().__init__()
@@ -1189,18 +1189,18 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
     """The words of a passage that answer a question: bidirectional attention flow with self-attention (Clark and
     Gardner 2018; Seo et al. 2017), as in Peters et al. 2018 (appendix), with LSTMs in place of GRUs.
 
-    Question and passage are the first and the second text of a row, `tokenizer(questions, passages, ...)`. The biLM
-    reads each separately, then one BiLSTM reads both; with `config.elmo_at_output`, ELMo is concatenated to its output.
-    `config.encoder_dropout` is applied to the inputs of LSTMs and attentions, `config.classifier_dropout` to those of
-    the last layers. Memory grows with the square of the words of a passage: split long ones
-    ([`hf_elmo.encode_questions`]).
+    Question and passage are the first and the second text of a row, `tokenizer(questions, passages, ...)`. The biLM,
+    and then one BiLSTM, read each text separately; `config.elmo_at_output` concatenates ELMo to the BiLSTM's output.
+    `config.encoder_dropout` is applied to the inputs of LSTMs and attentions, `config.classifier_dropout` to the inputs
+    of the last layers. Memory grows with the square of the words of a passage: split long
+    passages ([`hf_elmo.encode_questions`]).
 
     Raises:
-        ValueError: `config.encoder_type` is another one.
+        ValueError: `config.encoder_type` is neither `None` nor `"attention_flow"`.
     """
 
     _auto_class = "AutoModelForQuestionAnswering"
-    encoder_types = (None, "attention_flow")  # the same
+    encoder_types = (None, "attention_flow")  # two names of one encoder
     reads_text_pairs = True
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -1226,20 +1226,20 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         r"""
         Args:
             inputs: [`ElmoInputs`], whose fields are passed as arguments.
-            start_positions: `[batch]`, the position of the answer's first word in its row, boundaries and question
-                included, padding not: the same on whichever side padding is. 0 for no answer
+            start_positions: `[batch]`, the position of the answer's first word in its row. Boundaries and question are
+                counted, padding is not, so that its side does not matter. 0 for no answer
                 (`config.allow_no_answer`), -100 for a row without a label.
             end_positions: `[batch]`, the position of the answer's last word.
-            num_items_in_batch: the number of labeled rows of all accumulated steps; `None` for the mean over those of
-                the batch. (Trainer does not count them: it averages the steps, which is the same where all have as many
-                labeled rows, as with [`hf_elmo.encode_questions`] and `labeled_only=True`.)
+            num_items_in_batch: the number of labeled rows of all accumulated steps; `None` for the mean over the
+                batch. (Trainer does not count them, but averages the steps. The result is the same if all steps have
+                the same number of labeled rows, as with [`hf_elmo.encode_questions`] and `labeled_only=True`.)
 
         Returns:
             `loss` (with positions): the negative log-probability of the answer among all pairs of a start and an end,
-            and no answer; the sum of the losses of start and end, of which most models of transformers take the mean.
+            and no answer. It is the sum of the losses of start and end; most models of transformers take the mean.
             `start_logits` and `end_logits` `[batch, positions]`, with positions counted as above; the lowest number of
-            their dtype where the passage has no word; with `config.allow_no_answer`, half of the score of no answer at
-            position 0. `hidden_states` (if asked for).
+            their dtype at all positions but the passage's words; with `config.allow_no_answer`, half of the score of
+            no answer at position 0. `hidden_states` (if asked for).
 
         Raises:
             ValueError: the answer is not in the passage; or as in [`ElmoTaskModel.task_features`].
@@ -1271,7 +1271,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         if self.config.allow_no_answer:
             total = torch.logaddexp(total, start[:, 0] + end[:, 0])
             possible |= (starts == 0)[:, 0] & (ends == 0)[:, 0]
-        if not possible[labeled].all():  # their loss would be infinite, which Trainer leaves out of its logs
+        if not possible[labeled].all():  # an infinite loss, which Trainer leaves out of its logs
             raise ValueError("start_positions and end_positions must be words of the passage, or 0 (allow_no_answer).")
         return (total - start.gather(1, starts)[:, 0] - end.gather(1, ends)[:, 0])[labeled].sum()
 

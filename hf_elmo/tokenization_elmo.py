@@ -39,11 +39,11 @@ def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> n
     """
     The character ids of words, numbered as in AllenNLP and bilm-tf.
 
-    A word is its UTF-8 bytes, cut to `max_word_length - 2`, between a begin and an end marker, padded to
-    `max_word_length`; every id is raised by one. Lone surrogates, which UTF-8 cannot encode, are dropped.
+    A row holds the UTF-8 bytes of a word, cut to `max_word_length - 2`, between a begin and an end marker, and padding;
+    the id of a byte is its value plus one. Lone surrogates, which UTF-8 cannot encode, are dropped.
 
     Args:
-        words: any strings, the empty one included.
+        words: any strings, empty ones included.
         max_word_length: length of a row, the two markers included.
 
     Returns:
@@ -55,12 +55,12 @@ def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> n
 
 
 def character_ids_to_word(row: Sequence[int]) -> str:
-    """The word of a row of [`words_to_character_ids`]. One that was cut inside a character ends in U+FFFD."""
+    """The word of a row of [`words_to_character_ids`]. A word that was cut inside a character ends in U+FFFD."""
     return bytes(character - 1 for character in _inner_ids(row)).decode("utf-8", "replace")
 
 
 def _character_rows(ids: Sequence[int], lengths: list[int], max_word_length: int) -> np.ndarray:
-    """Rows `[words, max_word_length]` of words of these lengths, whose characters' ids follow each other in `ids`."""
+    """The rows `[words, max_word_length]` of words with these lengths; `ids` are their characters, word after word."""
     ends = np.array(lengths, dtype=np.int64)
     rows = np.full((len(ends), max_word_length), WORD_PADDING_ID, dtype=np.int64)
     rows[:, 0] = WORD_BEGIN_ID
@@ -83,9 +83,9 @@ class CharacterVocabulary:
     take the ids below and above them.
 
     Args:
-        characters: the first has the id 2; id 1 is any other character.
-        embedded_words: words with an embedding in the biLM, or `None`; the first has the id 4; id 1 is any other word,
-            2 and 3 are the sentence boundaries.
+        characters: the first character has the id 2; id 1 is any unlisted character.
+        embedded_words: words with an embedding in the biLM, or `None`. The first word has the id 4; id 1 is any
+            unlisted word, 2 and 3 are the sentence boundaries.
     """
 
     def __init__(self, characters: Sequence[str], embedded_words: Sequence[str] | None = None) -> None:
@@ -101,16 +101,16 @@ class CharacterVocabulary:
 
     @property
     def word_size(self) -> int | None:
-        """Rows of the word embedding, the unknown word and the boundaries included; `None` without one."""
+        """Rows of the word embedding, the unknown word and the boundaries included; `None` without embedding."""
         return None if self.embedded_words is None else FIRST_WORD_ID + len(self.embedded_words)
 
     def spell(self, words: Sequence[str], max_word_length: int) -> np.ndarray:
         """
-        The rows of words: their first `max_word_length - 2` characters between the markers, padded; where the biLM
-        embeds words, a last column holds the id of the word so cut. Lone surrogates are dropped.
+        The rows of words: the first `max_word_length - 2` characters between the markers, and padding. Where the biLM
+        embeds words, the last column holds the id of the cut word. Lone surrogates are dropped.
 
         Returns:
-            `[words, max_word_length]` int64, or one column more.
+            `[words, max_word_length]` int64, with one more column where the biLM embeds words.
         """
         cut = [word.encode("utf-8", "ignore").decode("utf-8")[: max_word_length - 2] for word in words]
         ids = [self._character_ids.get(character, UNKNOWN_CHARACTER_ID) for word in cut for character in word]
@@ -126,12 +126,12 @@ class CharacterVocabulary:
         return "".join(names.get(number, "\ufffd") for number in _inner_ids(row))
 
     def character_ids(self) -> dict[str, int]:
-        """The id of each character; `"<unknown>"` is any other."""
+        """The id of each character; `"<unknown>"` stands for all unlisted characters."""
         return {"<unknown>": UNKNOWN_CHARACTER_ID, **self._character_ids}
 
     @classmethod
     def load(cls, path: str | Path) -> "CharacterVocabulary":
-        """Read what [`save`] wrote."""
+        """Read a file that [`save`] wrote."""
         stored = json.loads(Path(path).read_text(encoding="utf-8"))
         return cls(stored["characters"], stored["words"])
 
@@ -149,13 +149,13 @@ def character_id(place: int) -> int:
 
 class VectorWords:
     """
-    The words that have a vector beside ELMo, such as GloVe's. The first has the id 3, after padding, boundaries and
-    unknown words.
+    The words that have a vector beside ELMo, such as a GloVe vector. The first word has the id 3, after padding,
+    boundaries and unknown words.
 
     A word is looked up as it is, then in lower case, so that a list in lower case serves text with capitals.
 
     Raises:
-        ValueError: a word has a line break: in the file it would be two, and the vectors after it another word's.
+        ValueError: a word has a line break: the file would hold two words, and later words would get wrong vectors.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -180,8 +180,8 @@ class VectorWords:
         return np.fromiter((find(word) or find(word.lower(), UNKNOWN_ID) for word in words), dtype=np.int64)
 
 
-# Words as the 1 Billion Word Benchmark writes them, on which the published English models were trained: case kept,
-# punctuation and clitics apart ("don 't", "dog 's"), numbers, hyphenated words and abbreviations whole.
+# Words as in the 1 Billion Word Benchmark, on which the published English models were trained: case is kept,
+# punctuation and clitics are split off ("don 't", "dog 's"); numbers, hyphenated words and abbreviations stay whole.
 _LETTER = r"[\p{L}\p{M}\p{N}]"
 _TITLES = (
     r"(?:Mrs?|Ms|Mme|Messrs|Drs?|Prof|Rev|Hon|St|Sts|Gen|Col|Maj|Capt|Lt|Sgt|Gov|Sen|Rep|Jr|Sr|Inc|Corp|Ltd|Co|Bros|vs)"
@@ -193,7 +193,7 @@ LM1B_PATTERN = "|".join(
         rf"(?<!{_LETTER})\p{{Lu}}\.(?=\s+\p{{Lu}})",  # J. Smith
         rf"{_LETTER}+(?:(?:[.\-_]|(?<=\p{{N}}),(?=\p{{N}})){_LETTER}+)*",  # word, well-known, 3,000.50, 98th
         rf"(?<={_LETTER})'\p{{L}}+",  # 's, 't
-        r"(?<!\S)'(?:[sdmtSDMT]|ll|re|ve|LL|RE|VE)(?![\p{L}\p{N}])",  # the same, apart already
+        r"(?<!\S)'(?:[sdmtSDMT]|ll|re|ve|LL|RE|VE)(?![\p{L}\p{N}])",  # the same, already split off
         r"\.{2,}|-{2,}|\S",
     )
 )
@@ -202,7 +202,7 @@ WORD_SPLITTINGS = ("lm1b", "whitespace", "characters")
 
 
 def _splitter(word_splitting: str) -> tuple[pre_tokenizers.PreTokenizer, normalizers.Normalizer | None]:
-    """The backend's parts that make words of a text."""
+    """The parts of the backend that split a text into words: pre-tokenizer and normalizer."""
     quotes = normalizers.Sequence([normalizers.Replace(*pair) for pair in LM1B_QUOTES])
     return {
         "lm1b": (pre_tokenizers.Split(Regex(LM1B_PATTERN), "removed", invert=True), quotes),
@@ -213,10 +213,10 @@ def _splitter(word_splitting: str) -> tuple[pre_tokenizers.PreTokenizer, normali
 
 def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
     """
-    The Rust tokenizer, which splits text and tracks offsets; to it each word is one unknown token.
+    The Rust tokenizer, which splits text and tracks offsets; each word is one unknown token for it.
 
-    Of a backend that was loaded from a checkpoint only the parts that are those of some `word_splitting` are replaced:
-    a user's own pre-tokenizer or normalizer stays.
+    In a backend loaded from a checkpoint, only the parts that belong to a `word_splitting` are replaced: a user's own
+    pre-tokenizer or normalizer stays.
     """
     backend = Tokenizer(models.Unigram([("", 0.0)], unk_id=0))  # no text holds the piece "", so a word is never cut
     backend.pre_tokenizer, backend.normalizer = _splitter(word_splitting)
@@ -242,8 +242,8 @@ _EMPTY_WORD = "\ufdd0empty word\ufdd0"
 
 
 def _encode(backend: Tokenizer, call: Callable[..., Any], *texts: Any) -> Any:
-    """The result of `call(*texts)`, which sets the backend's truncation and encodes. Truncation is reset, so that the
-    tokenizer's hash, by which datasets caches, stays the same."""
+    """The result of `call(*texts)`, which sets the backend's truncation and encodes. Truncation is then reset, because
+    it changes the tokenizer's hash, by which datasets caches results."""
     with _BACKEND_SETTINGS:
         try:
             return call(*texts)
@@ -259,12 +259,12 @@ def _mark_empty_words(texts: Any) -> Any:
 
 
 def _as_list(texts: Any) -> Any:
-    """A list of what is in an array or a pandas Series; anything else as it is."""
+    """An array or a pandas Series as a list; anything else unchanged."""
     return texts.tolist() if hasattr(texts, "tolist") else texts
 
 
 def _checked_texts(texts: Any, is_split_into_words: bool) -> Any:
-    """`texts` with arrays as lists; ValueError where the backend would read words as texts, or the other way round."""
+    """`texts` with arrays as lists. Raises ValueError if the backend would take words for texts, or texts for words."""
     texts = _as_list(texts)
     if is_split_into_words and isinstance(texts, str):
         raise ValueError(f"text must be a list of words where is_split_into_words=True, but is {texts!r:.80}.")
@@ -278,7 +278,7 @@ def _checked_texts(texts: Any, is_split_into_words: bool) -> Any:
     return texts
 
 
-# Columns with one row a word, which `pad` fills up with zeros, and the axes of one text.
+# The columns with one row per word, which `pad` pads with zeros, and the number of their axes for one text.
 WORD_COLUMNS = {"input_ids": 2, "word_vector_ids": 1}
 
 
@@ -290,7 +290,7 @@ def scatter_rows(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def _arrange(columns: dict[str, np.ndarray], lengths: list[int], length: int | None, side: str) -> dict[str, Any]:
-    """The rows of each text, padded to `length`, in an array; in a list where lengths differ and nothing is padded."""
+    """The rows of each text, padded to `length`, as an array; as a list if nothing is padded and lengths differ."""
     if length is None and len(set(lengths)) > 1:
         return {name: np.split(rows, np.cumsum(lengths)[:-1]) for name, rows in columns.items()}
     length = lengths[0] if length is None else length
@@ -300,32 +300,32 @@ def _arrange(columns: dict[str, np.ndarray], lengths: list[int], length: int | N
 
 
 def _convert(rows: Any, return_tensors: str | None) -> Any:
-    """Lists, where no tensors are wanted; an array as a PyTorch tensor, for which `BatchEncoding` would copy it."""
+    """`rows` as lists if no tensors are wanted; as a PyTorch tensor, without the copy that `BatchEncoding` makes."""
     if return_tensors == "pt" and isinstance(rows, np.ndarray):
         return import_module("torch").from_numpy(rows)  # an import statement would make remote code require torch
     return rows if return_tensors else [text.tolist() for text in rows]
 
 
 def _is_one_text(column: Any, axes: int) -> bool:
-    """Whether a column of [`pad`] is that of one text, with so many axes, and not of a batch."""
+    """Whether a column of [`pad`] belongs to one text, which has this number of `axes`, and not to a batch."""
     first = next((part for part in column if not isinstance(part, (list, tuple)) or part), None)
     return first is not None and np.ndim(first) + 1 == axes
 
 
 def _align(encodings: Sequence[Any], samples: Sequence[int] | None, labels: Sequence[Sequence]) -> list[list]:
-    """The labels of each encoding, as [`ElmoTokenizer.align_labels`]; `samples` has the text of each piece."""
+    """The labels of each encoding, as in [`ElmoTokenizer.align_labels`]; `samples` has the text of each piece."""
     numbers = list(range(len(encodings))) if samples is None else list(map(int, samples))
     if len(set(numbers)) != len(labels):
         raise ValueError(f"labels has {len(labels)} texts, but {len(set(numbers))} are encoded.")
     num_words, is_cut = [0] * len(labels), [False] * len(labels)
     for number, encoding in zip(numbers, encodings, strict=True):
         if 1 in encoding.sequence_ids:
-            raise ValueError(f"labels are those of one text, but text {number} is a pair: encode each by itself.")
+            raise ValueError(f"labels belong to one text, but text {number} is a pair: encode its texts separately.")
         is_cut[number] = bool(encoding.overflowing) and samples is None
         num_words[number] = max(num_words[number], 0, *(word + 1 for word in encoding.word_ids if word is not None))
     for number, (of_text, words) in enumerate(zip(labels, num_words, strict=True)):
         if words > len(of_text) or (words < len(of_text) and not is_cut[number]):
-            raise ValueError(f"labels of text {number} are {len(of_text)}, but it has {words} words.")
+            raise ValueError(f"labels of text {number}: {len(of_text)} labels, but {words} words.")
     return [
         [IGNORE_INDEX if word is None else labels[number][word] for word in encoding.word_ids]
         for number, encoding in zip(numbers, encodings, strict=True)
@@ -341,8 +341,8 @@ class ElmoTokenizer(TokenizersBackend):
 
     Args:
         word_splitting (`str`, defaults to `"lm1b"`):
-            How text is split. `"lm1b"`: as in the 1 Billion Word Benchmark, close to what the published English models
-            were trained on: case kept, punctuation apart, `don 't`, `dog 's`; typographic quotes plain.
+            How text is split. `"lm1b"`: like the 1 Billion Word Benchmark, on which the published English models were
+            trained: case is kept, punctuation is split off (`don 't`, `dog 's`), typographic quotes become plain.
             `"whitespace"`: at whitespace only, for tokenized text. `"characters"`: each character that is not
             whitespace is a word, as in proteins. Lists of words (`is_split_into_words=True`) are never split further.
         max_word_length (`int`, defaults to 50): Characters of a word, the two word markers included.
@@ -350,8 +350,8 @@ class ElmoTokenizer(TokenizersBackend):
             Whether `<S>` and `</S>` in a text are ordinary words; `False` makes them sentence boundaries.
         vocab_file (`str`, *optional*): The words of the language model's softmax, one a line, most frequent first.
         words_file (`str`, *optional*):
-            The words that have a vector beside ELMo, one a line; the attribute `words` gets and sets them. With them a
-            call also returns `word_vector_ids` `[batch, words]`: 0 for padding, 1 for boundaries, 2 for other words.
+            The words that have a vector beside ELMo, one a line; the attribute `words` gets and sets them. A call then
+            also returns `word_vector_ids` `[batch, words]`: 0 for padding, 1 for boundaries, 2 for unlisted words.
         character_vocab_file (`str`, *optional*):
             A [`CharacterVocabulary`] as JSON: words are spelled with its characters in place of bytes, and where it has
             embedded words, each row of `input_ids` ends with the id of the word.
@@ -383,7 +383,7 @@ class ElmoTokenizer(TokenizersBackend):
     model_input_names = ["input_ids", "attention_mask"]  # noqa: RUF012
     model = models.Unigram
     _tokenizer: Tokenizer
-    from_pretrained: Callable[..., "ElmoTokenizer"]  # as in transformers, which says no type
+    from_pretrained: Callable[..., "ElmoTokenizer"]  # as in transformers, which declares no type
 
     def __init__(
         self,
@@ -419,14 +419,14 @@ class ElmoTokenizer(TokenizersBackend):
 
     @classmethod
     def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
-        """The arguments of `__init__`, with the backend of a checkpoint's tokenizer.json."""
+        """The arguments of `__init__`, with the backend from the tokenizer.json of a checkpoint."""
         file = kwargs.pop("tokenizer_file", None)
         if file is not None and Path(file).is_file():
             kwargs["tokenizer_object"] = Tokenizer.from_file(str(file))
         return kwargs
 
     def update_post_processor(self) -> None:
-        """Puts `<S>` and `</S>` around each sentence, the second one of a pair included."""
+        """Puts `<S>` and `</S>` around each sentence, also around the second sentence of a pair."""
         bos, eos = self._boundaries
         self._tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{bos} $A {eos}",
@@ -438,12 +438,12 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def word_splitting(self) -> str:
-        """How text is split. Another way needs another tokenizer: `from_pretrained(..., word_splitting=...)`."""
+        """How text is split. To change it, load another tokenizer: `from_pretrained(..., word_splitting=...)`."""
         return self.init_kwargs["word_splitting"]
 
     @property
     def words(self) -> list[str] | None:
-        """The words that have a vector beside ELMo, in the order of the vectors; `None` without."""
+        """The words that have a vector beside ELMo, in the order of the vectors; `None` for no vectors."""
         return None if self._vector_words is None else self._vector_words.words
 
     @words.setter
@@ -467,12 +467,12 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def row_length(self) -> int:
-        """Length of a row of `input_ids`: the characters of a word, and its id where the biLM embeds words."""
+        """Length of a row of `input_ids`: the characters of a word, and its id if the biLM embeds words."""
         embeds_words = self.character_vocab is not None and self.character_vocab.embedded_words is not None
         return self.max_word_length + embeds_words
 
     def spell(self, words: Sequence[str]) -> np.ndarray:
-        """The rows `[words, row_length]` int64 of words, none of them a boundary."""
+        """The rows `[words, row_length]` int64 of words; `<S>` and `</S>` are spelled like other words."""
         if self.character_vocab is None:
             return words_to_character_ids(words, self.max_word_length)
         return self.character_vocab.spell(words, self.max_word_length)
@@ -503,7 +503,7 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def unk_token_id(self) -> None:
-        """`None`: no word is unknown to a reader of characters."""
+        """`None`: any string can be spelled, so no word is unknown."""
         return None
 
     @property
@@ -513,7 +513,7 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the character embedding, 262 for bytes: what `resize_token_embeddings` takes."""
+        """Rows of the character embedding, 262 for bytes."""
         return WORD_PADDING_ID + 1 if self.character_vocab is None else self.character_vocab.size
 
     def __len__(self) -> int:
@@ -545,7 +545,7 @@ class ElmoTokenizer(TokenizersBackend):
 
         Args:
             texts: each a string, or a list of words, which is not split further.
-            pretokenized: the strings are tokenized: split at whitespace (`str.split`), whatever `word_splitting` is.
+            pretokenized: whether the strings are tokenized; they are then split only at whitespace (`str.split`).
 
         Returns:
             the words of each text.
@@ -577,8 +577,8 @@ class ElmoTokenizer(TokenizersBackend):
         return _encode(self._tokenizer, encode, texts)
 
     def __call__(self, text: Any = None, *args: Any, **kwargs: Any) -> BatchEncoding:
-        """As in transformers. Lists of two strings are pairs where `truncation` says which of the two to cut, as the
-        zero-shot pipeline does; elsewhere they could be words, and must be tuples."""
+        """As in transformers. If `truncation` is `"only_first"` or `"only_second"`, as in the zero-shot pipeline, a
+        list of two strings is a pair. In other calls such a list could be two words, and a pair must be a tuple."""
         one_is_cut = kwargs.get("truncation") in ("only_first", "only_second")
         if one_is_cut and not kwargs.get("is_split_into_words") and isinstance(text, list):
             text = [tuple(pair) if isinstance(pair, list) and len(pair) == 2 else pair for pair in text]
@@ -622,7 +622,7 @@ class ElmoTokenizer(TokenizersBackend):
     def _encode_batch(
         self, text: Sequence, text_pair: Sequence | None, is_split_into_words: bool, overflowing: bool, **kwargs: Any
     ) -> tuple[BatchEncoding, dict[str, np.ndarray]]:
-        """The backend's encodings of a batch, not padded, and the columns of all their tokens, one after another."""
+        """The backend's encodings of a batch without padding, and the concatenated columns of their tokens."""
         tokenizer = self
         if is_split_into_words:
             tokenizer = copy.copy(self)
@@ -638,8 +638,8 @@ class ElmoTokenizer(TokenizersBackend):
         return encoded, self._columns(tokens, encoded["input_ids"])
 
     def _columns(self, tokens: list[str], backend_ids: list[list[int]]) -> dict[str, np.ndarray]:
-        """`input_ids` `[tokens, row_length]` of tokens, boundaries included, and with `words` `word_vector_ids`
-        `[tokens]`. The backend's ids of each text tell a boundary from a word of its name."""
+        """`input_ids` `[tokens, row_length]` of tokens, boundaries included, and `word_vector_ids` `[tokens]` if the
+        tokenizer has `words`. The backend's ids tell a boundary from a word with the same spelling."""
         flat_ids = np.fromiter(chain.from_iterable(backend_ids), dtype=np.int64, count=len(tokens))
         columns = {"input_ids": self.spell(tokens)}
         if self._vector_words is not None:
@@ -668,11 +668,11 @@ class ElmoTokenizer(TokenizersBackend):
         return -(-length // pad_to_multiple_of) * pad_to_multiple_of if pad_to_multiple_of else length
 
     def _pad_encodings(self, encodings: list, data: dict[str, Any], length: int, side: str) -> None:
-        """Pads the backend's encodings, and what `data` holds of them besides `input_ids`."""
+        """Pads the backend's encodings, and their columns in `data` except `input_ids`."""
         padding = {"pad_id": self._tokenizer.token_to_id(self.pad_token), "pad_token": self.pad_token}
         for encoding in encodings:
             encoding.pad(length, direction=side, pad_type_id=self.pad_token_type_id, **padding)
-        names = {"token_type_ids": "type_ids", "offset_mapping": "offsets"}  # of the backend, where it has others
+        names = {"token_type_ids": "type_ids", "offset_mapping": "offsets"}  # the names in the backend
         for key in data.keys() & {*names, "special_tokens_mask"}:
             data[key] = [getattr(encoding, names.get(key, key)) for encoding in encodings]
         if "length" in data:
@@ -688,7 +688,7 @@ class ElmoTokenizer(TokenizersBackend):
         return rows[0].tolist() if isinstance(tokens, str) else rows.tolist()
 
     def pad(self, encoded_inputs: Any, *args: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchEncoding:
-        """As in transformers, with rows of zeros. The columns with one row a word are `input_ids` and
+        """Pads as in transformers, with rows of zeros. The columns with one row per word are `input_ids` and
         `word_vector_ids`; at least one of them is needed."""
         if isinstance(encoded_inputs, (list, tuple)):
             encoded_inputs = {key: [example[key] for example in encoded_inputs] for key in encoded_inputs[0]}
@@ -703,7 +703,7 @@ class ElmoTokenizer(TokenizersBackend):
             name: [self._as_rows(name, text) for text in ([column] if is_one else column)]
             for name, column in columns.items()
         }
-        # transformers pads only lists of numbers, so it pads the rows' positions, counted from 1; 0 is padding.
+        # transformers pads only lists of numbers, so it gets the positions of the rows, counted from 1; 0 is padding.
         places = [list(range(1, len(text) + 1)) for text in next(iter(columns.values()))]
         others["input_ids"] = places[0] if is_one else places
         padded = super().pad(others, *args, return_tensors=None, **kwargs)
@@ -718,23 +718,23 @@ class ElmoTokenizer(TokenizersBackend):
         return BatchEncoding({**columns, **padded}, tensor_type=return_tensors)
 
     def _as_rows(self, name: str, text: Any) -> np.ndarray:
-        """A text's rows in a column of [`pad`]."""
+        """The rows of one text in a column of [`pad`], as an array."""
         rows = np.asarray(to_py_obj(text), dtype=np.int64)
         return rows.reshape(len(rows), self.row_length) if name == "input_ids" else rows
 
     def align_labels(self, encoded: BatchEncoding, labels: Sequence) -> list:
         """
-        The labels of words where `encoded`, the result of a call, has the words; -100 at boundaries and padding.
+        Puts the labels of words at the positions of the words in `encoded`; -100 at boundaries and padding.
 
         Args:
-            encoded: of one text or of a batch; with `return_overflowing_tokens` the pieces of long texts.
+            encoded: the result of a call for one text or a batch, also with `return_overflowing_tokens`.
             labels: a label for each word, of one text or of each text of the batch.
 
         Returns:
-            for each text, or each piece, a label at each position; of one text in one piece a single list.
+            a list of labels for each text or piece; a single list for one text without `return_overflowing_tokens`.
 
         Raises:
-            ValueError: a text has another number of words than of labels, or is a pair.
+            ValueError: the numbers of texts, or of words and labels of a text, differ; or a text is a pair.
         """
         samples = encoded.get("overflow_to_sample_mapping")
         is_one = len(labels) == 0 or isinstance(labels[0], str) or not isinstance(labels[0], (Sequence, np.ndarray))
@@ -797,7 +797,7 @@ class ElmoTokenizer(TokenizersBackend):
         for part, name in ((self._vector_words, "words_file"), (self.character_vocab, "character_vocab_file")):
             target = self._path_of(name, save_directory, filename_prefix)
             if part is None:
-                target.unlink(missing_ok=True)  # of a tokenizer saved there before; it would be loaded with this one
+                target.unlink(missing_ok=True)  # a file of a tokenizer saved there before: it would be loaded
             else:
                 part.save(target)
                 file_names += (str(target),)
@@ -807,7 +807,7 @@ class ElmoTokenizer(TokenizersBackend):
         return Path(folder, (f"{filename_prefix}-" if filename_prefix else "") + self.vocab_files_names[name])
 
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str, ...]:
-        """Copies the words of the language model's softmax, where there are some, into a folder."""
+        """Copies the words of the language model's softmax, if the tokenizer has them, into a folder."""
         if getattr(self, "vocab_file", None) is None:
             return ()
         target = self._path_of("vocab_file", save_directory, filename_prefix)

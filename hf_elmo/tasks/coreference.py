@@ -38,9 +38,9 @@ class Resolved:
     """The clusters of a document, each of two or more mentions, in their order.
 
     Args:
-        words: of all sentences.
-        clusters: mentions as the first and the last word, counted from 0.
-        characters: the same mentions as `(start, end)`, such that `text[start:end]` is the mention; `None` for a
+        words: the words of all sentences.
+        clusters: lists of mentions, each the first and the last word, counted from 0.
+        characters: the same mentions as `(start, end)`, where `text[start:end]` is the mention; `None` for a
             document of words. All fields are empty for a document without words.
     """
 
@@ -51,15 +51,15 @@ class Resolved:
 
 def read_conll2012(path: str | os.PathLike) -> Dataset:
     """
-    The documents of a file in the columns of CoNLL-2012, or in LitBank's.
+    The documents of a file in the columns of CoNLL-2012 or of LitBank.
 
     Args:
-        path: of the file; decompressed by its ending.
+        path: the path of the file; its ending names the compression.
 
     Returns:
-        a data set whose rows have the `document` and the `part` that its beginning names, and what [`encode_document`]
-        takes: `sentences`, lists of words; `clusters`, lists of mentions, of which some may have only one; `speakers`,
-        of each sentence a name or `None`.
+        a data set with a row for each document: `document` and `part`, from its `#begin` line, and the arguments of
+        [`encode_document`]: `sentences`, lists of words; `clusters`, lists of mentions, some with only one mention;
+        `speakers`, a name or `None` for each sentence.
     """
     from datasets import Dataset
 
@@ -84,7 +84,7 @@ def read_conll2012(path: str | os.PathLike) -> Dataset:
 
 
 def _clusters(columns: Sequence[str]) -> list[list[Span]]:
-    """The clusters in the columns of words, such as `(3|(0)`; a mention that occurs twice is in the first one."""
+    """The clusters in the columns of words, such as `(3|(0)`; a mention that occurs twice is in its first cluster."""
     clusters, begun, seen = {}, {}, set()
     for place, column in enumerate(columns):
         for part in filter(None, column.strip("_-").split("|")):
@@ -112,16 +112,16 @@ def encode_document(
         tokenizer: the model's.
         document: a text with one sentence a line, or a list of sentences, each a list of words. Lines without a word
             are left out.
-        clusters: for training, each a list of mentions, the first and the last word of each, counted over the document
-            from 0. They become `labels` `[mentions, 3]`.
+        clusters: for training, each a list of mentions. A mention is its first and its last word, counted over the
+            document from 0. They become `labels` `[mentions, 3]`.
         speakers: the speaker of each sentence (of a text: of each line), or `None`. They become `speaker_ids`
             `[positions]`.
 
     Returns:
-        `input_ids`, `attention_mask`, `word_vector_ids` where the tokenizer has words, and what was asked for.
+        `input_ids` and `attention_mask`; `word_vector_ids`, `labels` and `speaker_ids` if there are any.
 
     Raises:
-        ValueError: a sentence in a list is a string, or there is another number of speakers than of sentences.
+        ValueError: a sentence in a list is a string, or the numbers of speakers and sentences differ.
     """
     sentences = _sentences(document)
     encoded = tokenizer(sentences, is_split_into_words=not isinstance(document, str))
@@ -180,17 +180,17 @@ def resolve(
     The clusters of documents, which are read one by one.
 
     Args:
-        model: a fine-tuned one, or its name or folder.
+        model: a fine-tuned model, or its name or folder.
         documents: each a text with one sentence a line, or a list of sentences, each a list of words.
         tokenizer, device: as for [`predict`].
         speakers: the speakers of each document, as in [`encode_document`], for a model with `coreference_speakers`.
         genres: the genre of each document, for a model with `coreference_num_genres`.
 
     Returns:
-        a [`Resolved`] for each document. One without words has no clusters.
+        a [`Resolved`] for each document. A document without words has no clusters.
 
     Raises:
-        ValueError: there are other numbers of speakers or genres than of documents, a document cannot be encoded, or
+        ValueError: `speakers` or `genres` do not have one entry for each document, a document cannot be encoded, or
             the scores are NaN.
 
     Example:
@@ -214,7 +214,7 @@ def resolve_one(
     speakers: Sequence[str | None] | None = None,
     genre: int | None = None,
 ) -> Resolved:
-    """The clusters of a document, by a model in evaluation mode; [`resolve`] has the arguments."""
+    """The clusters of a document, by a model in evaluation mode; the arguments are as in [`resolve`]."""
     words = [word for sentence in tokenizer.split_into_words(_sentences(document)) for word in sentence]
     if not words:
         return Resolved([], [], [] if isinstance(document, str) else None)
@@ -235,7 +235,7 @@ def resolve_one(
 
 
 def _of_mentions(rows: Any) -> list[list[Span]]:
-    """The clusters of `[mentions, 3]` with -100 for padding."""
+    """The clusters in `[mentions, 3]`, without padding (-100)."""
     clusters: dict[int, list[Span]] = {}
     for first, last, cluster in np.asarray(rows).tolist():
         if cluster != IGNORE_INDEX:
@@ -260,7 +260,7 @@ def coreference_metrics(singletons: bool = False) -> Callable[[EvalPrediction], 
         kept = [set(map(tuple, row_spans.tolist())) for row_spans in spans]
         found = [mention in own for key, own in zip(keys, kept, strict=True) for cluster in key for mention in cluster]
         if found and not any(found):
-            logger.warning("The resolver keeps none of the mentions in labels: it finds no cluster that is there.")
+            logger.warning("The resolver keeps none of the mentions in labels, so it cannot find their clusters.")
         return score_clusters(keys, responses) | {"mentions_kept": ratio(sum(found), len(found))}
 
     return compute
@@ -272,13 +272,13 @@ def score_clusters(keys: Sequence[Clusters], responses: Sequence[Clusters]) -> d
     phi4 (Luo 2005), as defined for predicted mentions by Pradhan et al. 2014. Counts are summed over the documents.
 
     Args:
-        keys: the true clusters of each document, each of mentions: anything that can be compared and hashed, or lists
-            of such things, as in JSON.
-        responses: the predicted clusters of each document. A mention that occurs twice counts where it is first.
+        keys: the true clusters of each document. A mention is any hashable object, or a list of hashable objects, as in
+            JSON.
+        responses: the predicted clusters of each document. A mention that occurs twice counts in its first cluster.
 
     Returns:
-        fractions: `muc_precision`, `muc_recall`, `muc_f1`, the same of `b_cubed` and `ceaf`, and `conll_f1`, the mean
-        of the three F1.
+        fractions: `muc_precision`, `muc_recall`, `muc_f1`, the same for `b_cubed` and `ceaf`, and `conll_f1`, the
+        mean of the three F1.
     """
     measures = {"muc": _muc, "b_cubed": _b_cubed, "ceaf": _ceaf}
     counts = {name: np.zeros(4) for name in measures}  # recall and precision, each as numerator and denominator
@@ -293,7 +293,7 @@ def score_clusters(keys: Sequence[Clusters], responses: Sequence[Clusters]) -> d
 
 
 def _distinct(clusters: Clusters) -> list[set[Hashable]]:
-    """Each mention in the first cluster that has it, without empty clusters."""
+    """The clusters, with each mention only in the first cluster that has it; empty clusters are left out."""
     seen: set[Hashable] = set()
     distinct = []
     for cluster in clusters:
@@ -303,7 +303,7 @@ def _distinct(clusters: Clusters) -> list[set[Hashable]]:
 
 
 def _muc(key: list[set], response: list[set]) -> tuple[float, ...]:
-    """The links of `key` (one less than a cluster has mentions) that `response` has, and all; and the reverse."""
+    """The number of links of `key` (a cluster's mentions minus 1) that `response` has, and of all; and the reverse."""
     links: list[int] = []
     for clusters, others in ((key, response), (response, key)):
         cluster_of = {mention: index for index, cluster in enumerate(others) for mention in cluster}
@@ -335,7 +335,7 @@ def gap_scores(rows: Sequence[Mapping[str, Any]], clusters: Sequence[Sequence[Se
 
     Args:
         rows: with the columns of GAP's files: `Text`, `Pronoun`, `Pronoun-offset`, `A`, `A-offset`, `A-coref`, ...;
-            offsets and truth values as such, or as text.
+            offsets and truth values may be text.
         clusters: the clusters of each row, each mention a `(start, end)` in `Text`.
 
     Returns:

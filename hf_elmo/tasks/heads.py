@@ -31,7 +31,7 @@ def load_head(
 
     Args:
         model: the model, or its name or folder, which is loaded as the class that its configuration names.
-        tokenizer: by default the one of the model's folder.
+        tokenizer: by default the tokenizer of the model's folder.
         device: by default a GPU if there is one; a model that is given stays where it is.
 
     Raises:
@@ -54,8 +54,8 @@ def load_head(
 
 
 def in_batches(lengths: Sequence[int], batch_tokens: int, compute: Callable[[list[int]], Iterable[Any]]) -> list[Any]:
-    """What `compute` returns for rows of some lengths, whose indices it gets in batches of similar length. A batch has
-    at most `batch_tokens` positions, padding included, or a single row."""
+    """The results of `compute` for rows of these lengths; it gets the indices of rows in batches of similar length. A
+    batch has at most `batch_tokens` positions, padding included, or a single row."""
     batches: list[list[int]] = []
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):
         if not batches or lengths[row] * (len(batches[-1]) + 1) > batch_tokens:
@@ -69,24 +69,24 @@ def in_batches(lengths: Sequence[int], batch_tokens: int, compute: Callable[[lis
 
 
 def tokens_of_batch(model: ElmoTaskModel, batch_tokens: int) -> int:
-    """`batch_tokens`, or 0, for single rows, where layer normalization spans a batch (`scalar_mix_layer_norm`)."""
+    """`batch_tokens`, or 0 (single rows) if layer normalization spans the batch (`scalar_mix_layer_norm`)."""
     return 0 if model.config.use_elmo and model.config.scalar_mix_layer_norm else batch_tokens
 
 
 def require_no_nan(*scores: Tensor) -> None:
-    """Refuses scores with NaN (ValueError), as after a training that diverged: argmax would return a label anyway."""
+    """Raises ValueError for scores that are NaN, as after diverged training: argmax would return a label anyway."""
     if any(part.isnan().any() for part in scores):
         raise ValueError("the model's scores are NaN: its weights hold NaN, or are too large for its dtype.")
 
 
 def precision_recall_f1(precision: float, recall: float, prefix: str = "") -> dict[str, float]:
-    """Both and their harmonic mean, by names with a prefix."""
+    """Precision, recall and F1, their harmonic mean, by names with a prefix."""
     f1 = ratio(2 * precision * recall, precision + recall)
     return {f"{prefix}precision": precision, f"{prefix}recall": recall, f"{prefix}f1": f1}
 
 
 def ratio(part: float, whole: float) -> float:
-    """A fraction, 0 of nothing."""
+    """`part / whole`, or 0 if `whole` is 0."""
     return float(part / whole) if whole else 0.0
 
 
@@ -94,8 +94,8 @@ def classification_metrics() -> Callable[[EvalPrediction], dict[str, float]]:
     """
     `compute_metrics` of Trainer for classifiers: accuracy and macro F1.
 
-    With several labels at once (`problem_type="multi_label_classification"`) a label is predicted where its logit is
-    above 0, and accuracy is the share of texts of which all labels are right.
+    With several labels at once (`problem_type="multi_label_classification"`) a label is predicted if its logit is
+    above 0, and accuracy is the share of texts with all labels right.
     """
     from sklearn.metrics import accuracy_score, f1_score
 
@@ -120,13 +120,13 @@ def learning_rates(
     The optimizer of `arguments` with separate learning rates for parts of a model.
 
     The schedule of Trainer applies to every rate, and the gradients of all parts are clipped together
-    (`max_grad_norm`). Call this function once for each Trainer, which consumes the result, and after the model is
-    frozen or unfrozen: only parameters that require a gradient now are trained.
+    (`max_grad_norm`). Call this function once for each Trainer, which consumes the result, and call it after the
+    model is frozen or unfrozen: only parameters that require a gradient at the call are trained.
 
     Args:
         model: with or without a head.
         arguments: the optimizer, its settings, the weight decay, and the learning rate of all other parameters.
-        bilm: learning rate of the character CNN and the biLM, where they are trained (`unfreeze_bilm`).
+        bilm: learning rate of the character CNN and the biLM, if they are trained (`unfreeze_bilm`).
         mix: learning rate of the scalar mixes (s and gamma), which have no weight decay.
         word_vectors: learning rate of the word vectors.
 
@@ -161,7 +161,7 @@ def _part_of(name: str) -> str:
 
 def layer_weights(model: nn.Module) -> dict[str, tuple[list[float], float]]:
     """
-    The weights of the layers in each scalar mix of a model, which add up to 1 (unless they are fixed), and its gamma.
+    The weights of the layers in each scalar mix of a model, and its gamma. Learned weights add up to 1.
 
     Keys are `"input"` and `"output"`; several mixes at one place are numbered, `"input 1"`, `"input 2"`.
     """
@@ -183,7 +183,7 @@ def plot_layer_weights(
     model: nn.Module, axes: Axes | None = None, path: str | os.PathLike | None = None, title: str | None = None
 ) -> Axes:
     """
-    Draw the weights that a task learned for the layers of the biLM (as figure 2 of Peters et al. 2018).
+    Draw the weights that a task learned for the layers of the biLM (like figure 2 of Peters et al. 2018).
 
     Args:
         model: with or without a head.

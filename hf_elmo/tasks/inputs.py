@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
-STORED_TYPES = {"float16": "float16", "bfloat16": "uint16", "float32": "float32"}  # Arrow has no bfloat16: its bits
-# Columns of rows with stored layers that have a value for each position, and the value of padding.
+STORED_TYPES = {"float16": "float16", "bfloat16": "uint16", "float32": "float32"}  # bfloat16 is stored as its bits
+# The columns of stored layers that have a value for each position, and their value at padding.
 PADDING = {"bilm_layers": 0, "attention_mask": 0, "special_tokens_mask": 1, "token_type_ids": 0, "word_vector_ids": 0}
 
 
@@ -47,9 +47,9 @@ def store_layers(
 
     The column `bilm_layers` replaces `input_ids`. Training on it gives the same model as training on `input_ids`, up to
     the rounding of `dtype`, at the cost of the head alone; scalar mixes are still learned. All heads on the same biLM
-    can share a stored data set. A head on another biLM refuses it where texts have boundaries, by the vector of `<S>`.
-    The result is memory-mapped from an Arrow file, which later calls with the same data, weights and `dtype` reuse; of
-    data in memory, without `folder`, it is in memory, and each call computes it.
+    can share a stored data set. A head on another biLM raises an error if texts have boundaries: it checks `<S>`.
+    The result is memory-mapped from an Arrow file, which later calls with the same data, weights and `dtype` reuse.
+    Without `folder`, the result for data in memory is in memory, and each call computes it.
 
     Args:
         model: a model with a head whose biLM is frozen.
@@ -57,9 +57,9 @@ def store_layers(
             pads.
         dtype: `"float16"`, `"bfloat16"` or `"float32"`: 2 or 4 bytes for each of the `(num_hidden_layers + 1) * 2P`
             values of a word.
-        folder: of the Arrow files; by default the cache of `datasets`, or memory if the data set is in memory.
+        folder: the folder of the Arrow files; by default the cache of `datasets`, or memory if `dataset` is in memory.
         batch_size: the number of rows to read and write at once.
-        batch_tokens: the number of words, boundaries and padding to compute at once, unless a single text has more.
+        batch_tokens: the most words, boundaries and padding to compute at once, unless a single text has more.
 
     Returns:
         the data set in numpy format with the columns `bilm_layers`, `length` (to group rows by length) and
@@ -67,8 +67,8 @@ def store_layers(
         [`TaggingCollator`] and [`CoreferenceCollator`] pad its rows.
 
     Raises:
-        TypeError: `dataset` is neither.
-        ValueError: the biLM is not frozen, rows are padded, or a value does not fit into float16.
+        TypeError: `dataset` is neither a `Dataset` nor a `DatasetDict`.
+        ValueError: the biLM is not frozen, a row is padded, or a value does not fit into float16.
     """
     from datasets import Array3D, Dataset, DatasetDict, Sequence, Value
 
@@ -111,7 +111,7 @@ def store_layers(
 def _compute(
     model: ElmoTaskModel, texts: dict[str, list], indices: list[int], dtype: str, batch_tokens: int
 ) -> dict[str, list]:
-    """The new columns of some rows of the data set, whose `input_ids` are nested lists `[words, row_length]`."""
+    """The new columns for some rows of the data set, whose `input_ids` are nested lists `[words, row_length]`."""
     rows = [np.asarray(text, dtype=np.int64).reshape(-1, model.config.row_length) for text in texts["input_ids"]]
     for index, row, mask in zip(indices, rows, texts.get("attention_mask", [True] * len(rows)), strict=True):
         if not (row.any(1).all() and np.all(mask)):
@@ -134,7 +134,7 @@ def _layers(model: ElmoTaskModel, rows: list[np.ndarray], dtype: str) -> list[np
     layers = model.bilm_layers(input_ids.to(model.device), mask.to(model.device))
     stored = layers.to(getattr(torch, dtype)).cpu()
     if dtype == "float16" and not stored.isfinite().all() and layers.isfinite().all():
-        raise ValueError("dtype='float16' cannot hold a value over 65504 of a layer: use dtype='bfloat16'.")
+        raise ValueError("dtype='float16' cannot hold the values of a layer over 65504: use dtype='bfloat16'.")
     values = stored.view(torch.uint16).numpy() if dtype == "bfloat16" else stored.numpy()
     return [value[: len(row)] for value, row in zip(values, rows, strict=True)]
 
@@ -169,7 +169,7 @@ def pad_rows(
     max_length: int | None = None,
     pad_to_multiple_of: int | None = None,
 ) -> BatchEncoding:
-    """Pads rows as `tokenizer.pad` does, also those of [`store_layers`], with `bilm_layers` instead of `input_ids`."""
+    """Pads rows as `tokenizer.pad` does, also rows of [`store_layers`], with `bilm_layers` instead of `input_ids`."""
     if "bilm_layers" not in rows[0]:
         return tokenizer.pad(rows, padding, max_length, pad_to_multiple_of, return_tensors="pt")
     length = max_length if padding == "max_length" else max(len(row["bilm_layers"]) for row in rows)
@@ -188,7 +188,7 @@ def pad_rows(
 
 
 def padded(values: np.ndarray, length: int, padding: int, side: str) -> np.ndarray:
-    """`[positions, ...]` as `[length, ...]`."""
+    """Pads `[positions, ...]` to `[length, ...]`."""
     missing = 0, length - len(values)
     widths = [missing if side == "right" else missing[::-1], *[(0, 0)] * (values.ndim - 1)]
     return np.pad(values, widths, constant_values=padding)
@@ -199,21 +199,21 @@ def read_word_vectors(
 ) -> tuple[list[str], np.ndarray]:
     """
     Word vectors from a file: GloVe's text, the text of word2vec and fastText (`.vec`, with a first line `words size`),
-    or word2vec's binary format where the name ends in `.bin`; each also with `.gz`. Text is UTF-8, with one space
-    between columns. A word that occurs twice has its first vector.
+    or word2vec's binary format if the name ends in `.bin`; each also with `.gz`. Text is UTF-8, with one space
+    between columns. Of a word that occurs twice, the first vector is kept.
 
     Args:
         path: the file.
-        words: keep only the vectors of these words, as they are spelled or in lower case, as the tokenizer looks them
-            up; all by default.
-        limit: read only the first vectors of the file, those of the most frequent words; all by default.
+        words: keep only the vectors of these words, as they are spelled and in lower case, because the tokenizer looks
+            up both; all by default.
+        limit: read only this number of vectors, of the most frequent words, which come first; all by default.
 
     Returns:
         the words, and their vectors `[words, size]` in float32.
 
     Raises:
-        ValueError: the file has another number of vectors than its first line says, because it was truncated, or
-            because a word in a binary file has a space.
+        ValueError: the number of vectors is not that of the first line, because the file is truncated, or because a
+            word in a binary file has a space.
     """
     path = Path(path)
     is_binary = path.name.lower().removesuffix(".gz").endswith(".bin")
@@ -263,15 +263,15 @@ def add_word_vectors(
     **fields: Any,
 ) -> ElmoTaskModel:
     """
-    A new model with pretrained word vectors beside ELMo, `[x; ELMo]`: the biLM of `model` under a new head, as what it
-    reads is longer.
+    A new model with pretrained word vectors beside ELMo, `[x; ELMo]`: the biLM of `model` under a new head, whose
+    input is larger.
 
     Args:
-        model: with a head, or its name or folder.
+        model: a model with a head, or its name or folder.
         tokenizer: gets the words that have a vector (`tokenizer.words`); save it with the model.
         path: a file of vectors, as [`read_word_vectors`] reads it.
-        texts: all that the model is to read, each a string or a list of words; vectors of other words are left out.
-        fields: of the configuration that change: `freeze_word_vectors=True`, `use_elmo=False` for a head without ELMo.
+        texts: all texts for the model, each a string or a list of words; vectors of other words are left out.
+        fields: new values of fields of the configuration: `freeze_word_vectors=True`, `use_elmo=False` (without ELMo).
     """
     if isinstance(model, (str, os.PathLike)):
         model, _ = load_head(model, tokenizer, "cpu")
@@ -300,8 +300,8 @@ def count_words(
     Args:
         tokenizer: splits the texts.
         texts: each a string, or a list of words.
-        min_count: leave out words that occur less often. With 1, no training text has an unknown word, whose vector is
-            then untrained.
+        min_count: leave out words that occur less often. With 1, training texts have no unknown words, so
+            the vector of unknown words is not trained.
         limit: the number of words to keep; all by default.
         lowercase: count words in lower case, so that the tokenizer looks up all spellings as one word.
     """

@@ -29,7 +29,7 @@ from .heads import in_batches, load_head, require_no_nan, tokens_of_batch
 from .question_answering import answer
 
 WINDOW_ROWS = 512  # predicted, sorted by length, and written together: the unit in which finished work is kept
-WINDOW_QUESTIONS = 64  # answered together: all pieces of a long passage are in memory
+WINDOW_QUESTIONS = 64  # answered together: all pieces of their passages are in memory
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ def predict(
 
     The result of a text does not depend on the other texts (up to rounding, which may differ with the shape of a
     batch), and rows keep their order. With `output`, memory does not grow with the number of rows. An interrupted run
-    that is started again resumes from the folder `OUTPUT.parts`, to the same result.
+    that is started again resumes from the folder `OUTPUT.parts` and gives the same result.
 
     Args:
-        model: with a head, or its name or folder.
+        model: a model with a head, or its name or folder.
         inputs: texts, each a string or a list of words; or the path of a file, as for [`embed`]. Pairs
             `(text, pair)` for a model that reads pairs; `(question, passage)`, two strings, for question answering;
             `(text, index)`, with the index of the predicate's word, for a tagger of semantic roles. A text for
@@ -73,20 +73,20 @@ def predict(
             probability; with several labels at once each label and its probability, in the order of `id2label`; the
             values of a regression; an answer, with single spaces, and its score. For a tagger it has a line for each
             word with its tag, and a blank line after each row. `None` returns the records.
-        tokenizer: by default that of the model's folder.
+        tokenizer: by default the tokenizer of the model's folder.
         device: by default a GPU if there is one; a model that is given stays where it is.
-        batch_tokens: words, boundaries and padding in one batch, unless a single text has more.
+        batch_tokens: the most words, boundaries and padding in a batch, unless a single text has more.
         input_format, text_column, encoding, pretokenized, overwrite, restart, progress: as for [`embed`].
         text_pair_column: the column or key of the second element of a pair in a file.
 
     Returns:
         With `output`, a [`Predicted`]. Otherwise a record for each row. For a classifier it has `label`, `probability`
-        and `probabilities` by name; with several labels at once `labels`, those over 0.5, and `probabilities`; for a
+        and `probabilities` by name; with several labels at once the `labels` above 0.5, and `probabilities`; for a
         regression `values`; for a tagger `words`, `tags` and the `probabilities` of the tags. For questions it is the
         record of [`answer`], and for coreference it has the fields of the result of [`resolve`].
 
     Raises:
-        FileNotFoundError, FileExistsError: there is no such input; the output exists.
+        FileNotFoundError, FileExistsError: the input does not exist; the output exists.
         ValueError: `output` is the input; the scores are NaN; the tokenizer belongs to another model; the interrupted
             run had other settings or rows.
     """
@@ -159,7 +159,7 @@ class _Predictor:
         return self.model.reads_text_pairs or self.reads_predicates
 
     def windows(self, rows: Iterable[Row | Pair], bar: tqdm) -> Iterator[list[dict[str, Any]]]:
-        """The records of rows, a window at a time."""
+        """The records of rows, one window after another."""
         rows = iter(rows)
         while window := list(islice(rows, WINDOW_ROWS)):
             if isinstance(self.model, ElmoForCoreferenceResolution):

@@ -21,7 +21,7 @@ from .heads import in_batches, load_head, require_no_nan, tokens_of_batch
 MAX_LENGTH, STRIDE = 384, 128  # positions of a row, and words that a piece of a passage shares with the next
 MAX_ANSWER_WORDS = 17  # as Peters et al. 2018, appendix on question answering
 
-Answers = Mapping[str, Sequence]  # as in SQuAD: "text" and "answer_start" of each answer, empty without an answer
+Answers = Mapping[str, Sequence]  # as in SQuAD: "text" and "answer_start" of each answer; empty if there is none
 
 
 def encode_questions(
@@ -46,21 +46,21 @@ def encode_questions(
         questions: the questions.
         passages: the passage of each question.
         answers: the answers to each question, as in SQuAD: `{"text": [...], "answer_start": [...]}`, with the start in
-            characters. The first answer is the label: all words that it touches.
+            characters. The label is the first answer: all words that it overlaps.
         allow_no_answer: as in the model's configuration. A piece of a passage without the answer is then a row whose
             label is "no answer" (position 0), otherwise a row without a label (-100), which has no loss.
         max_length: positions of a row: the question, a piece of the passage, and four boundaries.
-        stride: the number of words that a piece shares with the one before.
-        numbers: the number of each question, for the column `piece`; by default 0, 1, ... A `map` in batches needs
-            them, because each batch would begin at 0.
-        pretokenized: the texts are tokenized already: they are split at whitespace, whatever `word_splitting` is.
+        stride: the number of words that a piece shares with the piece before.
+        numbers: the number of each question, for the column `piece`; by default 0, 1, ... A `map` in batches must
+            pass them, because otherwise each batch would begin at 0.
+        pretokenized: whether the texts are tokenized; they are then split only at whitespace.
         labeled_only: leave out rows without a label, for training: Trainer gives equal weight to accumulated steps, and
-            weights batches in `eval_loss` by their rows, however many have a label. [`squad_metrics`] needs all rows.
+            weights batches in `eval_loss` by all their rows, labeled or not. [`squad_metrics`] needs all rows.
 
     Returns:
         the tokenizer's columns; with `answers` `start_positions` and `end_positions`; and `piece`, for
         [`squad_metrics`]: the number of the question, the position of the piece's first word in its row, the index of
-        that word in the passage, and how many words of the passage the row has.
+        this word in the passage, and the number of words of the piece.
 
     Raises:
         ValueError: the text of an answer is not at its `answer_start`.
@@ -131,7 +131,7 @@ def _answer_words(number: int, answers: Answers, passage: str, offsets: np.ndarr
 
 
 def _positions(span: tuple[int, int] | None, piece: Sequence[int], allow_no_answer: bool) -> tuple[int, int]:
-    """The label of a piece: the position of the first and of the last word of the answer in its row."""
+    """The label of a piece: the positions of the first and the last word of the answer in the row."""
     _, position, first, words = piece
     if span is not None and first <= span[0] and span[1] < first + words:
         return position + span[0] - first, position + span[1] - first
@@ -159,10 +159,10 @@ def squad_metrics(
         tokenizer, passages, answers, pretokenized: as for [`encode_questions`]; the numbers in `piece` are indices into
             `passages` and `answers`. Questions without rows in a data set are not counted.
         allow_no_answer: as in the model's configuration.
-        max_answer_words: the longest answer.
+        max_answer_words: the number of words of the longest answer.
 
     Returns:
-        a function of predictions, to `exact_match` and `f1`, as fractions. It raises a ValueError if the rows of a
+        a function from predictions to `exact_match` and `f1`, as fractions. It raises a ValueError if the rows of a
         question are not all pieces of its passage.
     """
     from torchmetrics.functional.text.squad import squad
@@ -187,7 +187,7 @@ def squad_metrics(
 
 
 def _require_all_pieces(pieces: np.ndarray, offsets: Mapping[int, np.ndarray]) -> None:
-    """Refuses rows that are not all pieces of one passage for each question (ValueError)."""
+    """Raises ValueError unless the rows of each question are all pieces of one passage."""
     of_question: dict[int, list[tuple[int, int]]] = {}
     for number, _, first, words in pieces.tolist():
         of_question.setdefault(number, []).append((first, first + words))
@@ -208,8 +208,8 @@ def _span_scores(
     offsets: Mapping[int, np.ndarray],
     max_answer_words: int,
 ) -> dict[int, tuple[np.ndarray, float]]:
-    """The scores `[words, max_answer_words]` of each question's spans, by first word and by length less 1, the best of
-    all pieces; and that of no answer, the lowest, because a piece without the answer says little about the others."""
+    """For each question the scores of its spans `[words, max_answer_words]`, by first word and by length minus 1, the
+    maximum over pieces; and the score of no answer, the minimum: a piece without answer says little about others."""
     scores: dict[int, tuple[np.ndarray, float]] = {}
     for start, end, (number, position, first, words) in zip(start_logits, end_logits, pieces.tolist(), strict=True):
         spans, no_answer = scores.get(number, (None, np.inf))
@@ -257,17 +257,17 @@ def answer(
 
     Args:
         model: an [`ElmoForQuestionAnswering`], or its name or folder.
-        question: one, or a list.
-        passage: one for all questions, or one for each question.
+        question: one question, or a list.
+        passage: one passage for all questions, or a list with a passage for each question.
         tokenizer, device, batch_tokens: as for [`predict`].
         max_length, stride, pretokenized: as for [`encode_questions`].
-        max_answer_words: the longest answer.
+        max_answer_words: the number of words of the longest answer.
 
     Returns:
-        a record for each question: `answer`, the words of the passage from the character `start` to `end`, as they are
-        written there; its probability `score` among all such spans and no answer; and `no_answer_probability`. If a
-        model with `config.allow_no_answer` finds no answer more likely than any span, `answer` is empty and `score` is
-        that probability.
+        a record for each question: `answer`, the text of the passage from the character `start` to `end`; `score`, the
+        probability of the answer among all spans of up to `max_answer_words` words and no answer;
+        and `no_answer_probability`. If the latter is higher than the probability of each span, `answer` is empty, and
+        `score` is `no_answer_probability`.
 
     Raises:
         ValueError: the scores are NaN, or the tokenizer belongs to another model.
@@ -302,7 +302,7 @@ def answer(
 def _logits(
     model: ElmoForQuestionAnswering, tokenizer: ElmoTokenizer, columns: dict[str, list], batch_tokens: int
 ) -> Iterable[tuple[np.ndarray, ...]]:
-    """The logits of starts and those of ends, a row each."""
+    """The start logits and the end logits of each row."""
 
     def compute(batch: list[int]) -> Iterable[tuple[np.ndarray, np.ndarray]]:
         rows = {key: [column[row] for row in batch] for key, column in columns.items()}

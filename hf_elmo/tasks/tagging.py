@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 SCHEMES = {"IOB1": "IOB1", "IOB2": "IOB2", "BIOES": "IOBES"}  # names in ElmoConfig, and in seqeval
 VERB = "V"  # the role of the predicate, which is given and not scored
 
-Span = tuple[int, int]  # the first word, and the one after the last
+Span = tuple[int, int]  # the first word, and the word after the last one
 
 
 class TaggingCollator(DataCollatorForTokenClassification):
     """transformers' collator, which also pads rows of [`store_layers`].
 
     Raises:
-        ValueError: a row has another number of labels than of positions; `tokenizer.align_labels` gives each position
-            a label.
+        ValueError: the numbers of labels and positions of a row differ; `tokenizer.align_labels` labels each
+            position.
     """
 
     def torch_call(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
@@ -44,8 +44,8 @@ class TaggingCollator(DataCollatorForTokenClassification):
         for index, (own, row) in enumerate(zip(labels, rows, strict=True)):
             if len(own) != len(row[column]):
                 raise ValueError(
-                    f"labels of row {index} are {len(own)}, but the row has {len(row[column])} positions, boundaries "
-                    "included: see tokenizer.align_labels."
+                    f"labels of row {index}: {len(own)} labels, but the row has {len(row[column])} positions, "
+                    "boundaries included: see tokenizer.align_labels."
                 )
         how = batch["attention_mask"].shape[1], self.label_pad_token_id, self.tokenizer.padding_side
         batch["labels"] = torch.from_numpy(np.stack([padded(own, *how) for own in labels]).astype(np.int64))
@@ -55,11 +55,11 @@ class TaggingCollator(DataCollatorForTokenClassification):
 def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset:
     """
     The sentences of a file in columns, as CoNLL has them: a line for each word, a blank one after each sentence. Tabs
-    separate the columns if the file has any, else whitespace. Comments, `-DOCSTART-`, and what CoNLL-U has beside words
-    (`3-4`, `8.1`) are left out.
+    separate the columns if the file has any, else whitespace. Comments, `-DOCSTART-`, and CoNLL-U's ranges and empty
+    nodes (`3-4`, `8.1`) are left out.
 
     Args:
-        path: of the file; decompressed by its ending.
+        path: the path of the file; its ending names the compression.
         word, tag: the columns of the words and of their tags; -1 is the last one.
 
     Returns:
@@ -67,7 +67,7 @@ def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset
     """
     from datasets import Dataset
 
-    # Of CoNLL-U the first column is a number; in other files it is the word, which may look like `3-4`.
+    # In CoNLL-U, the first column is a number; in other files it is the word, which may look like `3-4`.
     no_word = re.compile(r"-DOCSTART-|#begin$|#end$" + (r"|\d+[-.]\d+$" if word else ""))
     words, tags = [[]], [[]]
     for columns in (*read_columns(path), []):
@@ -88,7 +88,7 @@ def span_metrics(
 
     Args:
         id2label: `model.config.id2label`.
-        scheme: `"IOB1"`, `"IOB2"` or `"BIOES"` counts spans strictly by the scheme; `None` as conlleval does.
+        scheme: `"IOB1"`, `"IOB2"` or `"BIOES"` counts spans strictly by the scheme; `None` counts like conlleval.
 
     Returns:
         a function of predictions. For a tagger with a CRF it evaluates the tags, otherwise the best label of each word.
@@ -113,7 +113,7 @@ def span_metrics(
 
 
 def tags_of(prediction: EvalPrediction, id2label: Mapping[int, str]) -> tuple[list[list[str]], list[list[str]]]:
-    """The names of the true and of the predicted labels of the words of each row."""
+    """The names of the true labels and of the predicted labels of the words of each row."""
     predictions, labels = prediction.predictions, np.asarray(prediction.label_ids)
     tags = predictions[1] if isinstance(predictions, tuple) else np.argmax(predictions, axis=2)  # (logits, tags): CRF
     is_word = labels != -100
@@ -127,8 +127,8 @@ def arguments_of(tags: Sequence[str]) -> list[tuple[str, tuple[Span, ...]]]:
     """
     The arguments of one predicate: the role of each, and its spans.
 
-    A span `C-X` continues the last argument of role X before it, which then has two spans; without such an argument it
-    is one of role X itself. A reference `R-X` is a role of its own. This is how the scorer of CoNLL-2005 counts
+    A span `C-X` is one more span of the last argument of role X before it; without such an argument, it is an argument
+    of role X itself. A reference `R-X` is a role of its own. The scorer of CoNLL-2005 counts in the same way
     (Carreras and Marquez 2005).
 
     Args:
@@ -161,8 +161,8 @@ def role_metrics(id2label: Mapping[int, str]) -> Callable[[EvalPrediction], dict
     """
     `compute_metrics` of Trainer for semantic roles: precision, recall and F1 over the arguments of all predicates.
 
-    An argument is correct if its role and all its spans are; the verb is not scored. The figures are those of
-    CoNLL-2005's program (seqeval has no continuations).
+    An argument is correct if its role and all its spans are; the verb is not scored. The figures equal
+    those of CoNLL-2005's program (seqeval has no continuations).
 
     Args:
         id2label: `model.config.id2label`, tags in IOB2.
