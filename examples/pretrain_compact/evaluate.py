@@ -4,10 +4,9 @@
 
 Perplexity of held-out books and text of today, and of WikiText-2's test part as it is and without its notation; senses
 of *line* and *interest* by layer; where the answers of the paper's Table 4 come among all uses of "play" in the Brown
-corpus; SMS spam by a textbook's recipe; news topics and names on frozen vectors, by the examples that fine-tune; in the
-same way types of questions, with `--measure questions`, whose files are to be had elsewhere (examples/question_types).
-Models are folders with both language models and their vocabulary. Needs `hf-elmo[examples]`; an hour a model on one
-core.
+corpus; SMS spam by a textbook's recipe; news topics, names and types of questions on frozen vectors, by the examples
+that fine-tune. Models are folders with both language models and their vocabulary. Needs `hf-elmo[examples]`; an hour a
+model on one core.
 """
 
 import argparse
@@ -126,7 +125,7 @@ def frozen(args: Namespace) -> Measures:
 
 def questions(args: Namespace) -> Measures:
     """A row of the example's table: question types, beside word vectors."""
-    parts = question_types.read(args.trec or args.data / "trec", args.quick)
+    parts = question_types.read(args.data / "trec", args.quick)
     run = rows_of_classifier(parts, dict(enumerate(question_types.CLASSES)), args, args.out)["embedding + ELMo"]
     return {f"question types (TREC-6), embedding + ELMo, {args.seeds} seeds": over_seeds(run, args)}
 
@@ -151,7 +150,7 @@ def measures(folder: str, args: Namespace) -> Measures:
     return rows
 
 
-MEASURES = ("perplexity", "senses", "play", "spam", "frozen")
+MEASURES = ("perplexity", "senses", "play", "spam", "frozen", "questions")
 
 
 def main(arguments: Iterable[str] | None = None) -> None:
@@ -160,11 +159,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
     parser.add_argument("models", type=located, nargs="+", help="folders of models, or names of those that ship")
     parser.add_argument("--corpus", type=Path, required=True, help="folder that prepare.py wrote")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder [../shared/data]")
-    choices = (*MEASURES, "questions")
-    parser.add_argument(
-        "--measure", choices=choices, nargs="+", default=MEASURES, help="only these [all but questions]"
-    )
-    parser.add_argument("--trec", type=Path, help="folder of questions' two files [trec in the data folder]")
+    parser.add_argument("--measure", choices=MEASURES, nargs="+", default=MEASURES, help="only these [all]")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each training [5]")
     parser.add_argument("--limit", type=int, help="so many lines, occurrences and messages, to see that it runs [all]")
     args = parsed(parser, arguments)

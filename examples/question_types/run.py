@@ -1,6 +1,6 @@
 """Question types (TREC-6; Li and Roth 2002): what a question asks for, with and without ELMo.
 
-    python -m examples.question_types.run ../shared/data --trec FOLDER
+    python -m examples.question_types.run ../shared/data
 
 Six classes, the published split: 5,452 questions train, the 500 of TREC 10 test. The rows are those of
 `examples/classifier.py`.
@@ -13,15 +13,13 @@ from examples.classifier import PAIRS, Parts, in_parts, rows
 from examples.comparison import ACCURACY, bar_chart, compare, options, parsed, sizes
 
 CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
-FILES = {"train": "train_5500.label", "test": "TREC_10.label"}
 WRITTEN = {"``": '"', "''": '"'}  # what the files put for characters of the text
 
 
 def read(folder: Path, quick: bool = False) -> Parts:
-    """The questions of a folder with both files, from https://cogcomp.seas.upenn.edu/Data/QA/QC/, whose lines are
-    `CLASS:type question`."""
+    """The questions of a folder with the two files that train and test, whose lines are `CLASS:type question`."""
     parts = []
-    for name in FILES.values():
+    for name in ("train.txt", "test.txt"):
         questions = []
         for line in (folder / name).read_text(encoding="latin-1").splitlines():
             label, _, question = line.partition(" ")
@@ -34,10 +32,8 @@ def read(folder: Path, quick: bool = False) -> Parts:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table and the gains; draws the chart."""
-    parser = options(__doc__, "outputs/question_types")
-    parser.add_argument("--trec", type=Path, help=f"folder of {' and '.join(FILES.values())} [trec in the data folder]")
-    args = parsed(parser, arguments)
-    parts = read(args.trec or args.data / "trec", args.quick)
+    args = parsed(options(__doc__, "outputs/question_types"), arguments)
+    parts = read(args.data / "trec", args.quick)
     print(f"questions: {sizes(parts)}\n", flush=True)
     results = compare(rows(parts, dict(enumerate(CLASSES)), args, args.out / "questions"), ACCURACY, args, PAIRS)
     bar_chart(results, "accuracy", "accuracy (%)", args.out / "question_types.png", start=50)

@@ -77,7 +77,7 @@ def test_ag_news(run, data: Path, tmp_path: Path) -> None:
 
 
 def test_question_types(run, data: Path) -> None:
-    for name in question_types.FILES.values():
+    for name in ("train.txt", "test.txt"):
         write(data / "trec" / name, "DESC:def What is it ?\nHUM:ind Who wrote `` Go '' ?\nNUM:date When ?\n" * 20)
     assert question_types.read(data / "trec")["train"][0] == {"text": 'Who wrote " Go " ?', "labels": 3}
     assert run(question_types) == ROWS
