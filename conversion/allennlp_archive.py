@@ -251,7 +251,7 @@ def _layer_norm(parts: list[Part], uses: list[Use]) -> bool:
 
 
 def _normalizes(value: Any) -> bool:
-    """`do_layer_norm` as AllenNLP reads it: null is false, and the strings "true" and "false" are booleans."""
+    """`do_layer_norm` as AllenNLP reads it: null and "None" are false, "true" and "false" are booleans."""
     if value not in (None, True, False, "true", "false", "None"):
         raise ValueError(f"do_layer_norm is {value!r}, but must be true or false.")
     return value in (True, "true")

@@ -111,7 +111,7 @@ def predict(
     """
     Write the predictions of a classifier, a tagger, a model for question answering or for coreference resolution for
     each row of INPUT into OUTPUT. An interrupted run resumes when it is started again. INPUT has one row per line or
-    record, as for embed. For coreference a row is a document with one sentence per line, in a .jsonl file. OUTPUT is
+    record, as for embed. For coreference a row is a .jsonl record whose text has one sentence per line. OUTPUT is
     .jsonl (labels and probabilities, words and tags, answers, or words and clusters) or .tsv (per line a label and its
     probability, or all labels if a row can have several; an answer and its score; or a word and its tag, with a blank
     line after each row).

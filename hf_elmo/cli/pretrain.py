@@ -98,7 +98,7 @@ def pretrain(
 ) -> None:
     """
     Train a new biLM on FILES, or with --init adapt a trained biLM to the text of a domain, and write it into the folder
-    OUT. torchrun runs this in several processes, which read a part of FILES each. --resume exactly continues a run.
+    OUT. With torchrun, each process reads a part of FILES. --resume continues an interrupted run exactly.
     """
     options = {name: value for name, value in locals().items() if value is not None}
     options |= {"config": settings(config or []), "output": options.pop("out")}

@@ -90,14 +90,14 @@ static inline void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const 
   JOIN(six_rows, KIND)(sums, tile, weights, bias, bias_step, depth, lines * part / parts, lines * (part + 1) / parts);
   if (rows > 6) JOIN(five_rows, KIND)(sums + 6 * COLUMNS, tile + 6 * DEPTH, weights, bias, bias_step, depth);
   if (rows > 11) JOIN(five_rows, KIND)(sums + 11 * COLUMNS, tile + 11 * DEPTH, weights, bias, bias_step, depth);
-  JOIN(compute, KIND)(cells, 0, ROWS); /* cells and products use the same units, so this may be last */
+  JOIN(compute, KIND)(cells, 0, ROWS); /* cells and products use the same units: mixing gains nothing */
 }
 
 #endif
 
 /* sums [rows][COLUMNS] = bias + operands * weights, AT_ONCE * DEPTH numbers of a row at a time. With the last of these
-   numbers, each product of 16 rows also computes the cells of `waiting`, the 16 rows before; at last `waiting` is the
-   last 16 rows. If `waiting` is NULL, no cells are computed. */
+   numbers, each product of 16 rows also computes the cells of `waiting`, the 16 rows before; then these 16 rows wait.
+   If `waiting` is NULL, no cells are computed. */
 static void JOIN(block, KIND)(float *sums, const OPERAND *tiles, const OPERAND *weights, const float *bias,
                               i64 bias_step, i64 rows, i64 depth, struct JOIN(cells, KIND) *waiting, float *cells,
                               i64 column) {
