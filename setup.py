@@ -2,12 +2,12 @@
 
     python -m build --wheel -C--build-option=--plat-name=manylinux_2_28_x86_64
 
-for one of PLATFORMS, on any machine. Without --plat-name the wheel is pure, and wants a C compiler later.
+for one of PLATFORMS, on any machine. Without --plat-name the wheel is pure, and its kernels need a C compiler later.
 
-Two ways were weighed. scikit-build-core or meson-python build one configuration with the compiler of one machine: four
-instruction sets are four targets, each other platform needs a toolchain file and its own headers, and an installation
-from source would need CMake or Meson. This hook calls one compiler (zig: clang with the headers of all platforms) once
-for each instruction set, and leaves the pure build as it was.
+Two ways were considered. scikit-build-core and meson-python build one configuration with the compiler of one machine:
+four instruction sets are four targets, each further platform needs a toolchain file and its own headers, and an
+installation from source would need CMake or Meson. This hook calls one compiler (zig: clang with the headers of all
+platforms) once for each instruction set, and does not change the pure build.
 """
 
 import os
@@ -23,9 +23,9 @@ from setuptools.command.bdist_wheel import bdist_wheel
 
 KERNELS = Path("hf_elmo", "kernels")
 X86 = {"avx2": "x86_64_v3", "avx512": "x86_64_v4", "avx512_bf16": "x86_64_v4+avx512bf16"}
-AMX = {"amx": "x86_64_v4+avx512bf16+amx_tile+amx_bf16"}  # Linux lends the tiles to a process
-# zig's target, and its processor for each library: the names of native.INSTRUCTION_SETS. On ARM the kernels use NEON
-# alone: libraries for armv8.2 and its bfloat16 would be the same.
+AMX = {"amx": "x86_64_v4+avx512bf16+amx_tile+amx_bf16"}  # Linux permits tiles on request
+# For each platform, zig's target, and zig's processor for each library, by the names of native.INSTRUCTION_SETS. On ARM
+# the kernels use NEON alone: a library for armv8.2 with bfloat16 would be the same.
 PLATFORMS = {
     "manylinux_2_28_x86_64": ("x86_64-linux-gnu.2.28", X86 | AMX),
     "manylinux_2_28_aarch64": ("aarch64-linux-gnu.2.28", {"neon": "generic"}),
@@ -47,7 +47,7 @@ class Wheel(bdist_wheel):
 
     def run(self) -> None:
         folder = Path(self.get_finalized_command("build").build_lib, KERNELS, "compiled")
-        shutil.rmtree(folder, ignore_errors=True)  # of a wheel that was built before
+        shutil.rmtree(folder, ignore_errors=True)  # it may be left from an earlier wheel
         if self.compiles:
             compile_kernels(self.plat_name, folder)
         super().run()
@@ -65,15 +65,15 @@ def compile_kernels(plat_name: str, folder: Path) -> None:
             for source in (KERNELS / "csrc").glob("*.c"):
                 file = Path(objects, f"{source.stem}.o")
                 subprocess.run([*compile_, f"-mcpu={processor}", "-c", source, "-o", file], check=True)
-            # Linked by itself: with -mcpu zig would compile the C runtime of Windows for each processor, in minutes.
+            # A separate command links: with -mcpu, zig would compile Windows' C runtime for each processor, in minutes.
             files = sorted(Path(objects).iterdir())
             subprocess.run([*compile_, "-s", *files, "-o", folder / f"{name}.so"], check=True)
-    for file in folder.glob("*.lib"):  # the linker of Windows writes them, for other linkers
+    for file in folder.glob("*.lib"):  # zig writes import libraries for Windows; nothing needs them
         file.unlink()
 
 
 def readme(address: str | None) -> str:
-    """README.md; with the address of the repository its links and pictures are absolute, as the package index needs."""
+    """README.md. With `address`, the repository's, its links are absolute, as the package index needs them."""
     text = Path("README.md").read_text(encoding="utf-8")
     if not address:
         return text
@@ -81,7 +81,7 @@ def readme(address: str | None) -> str:
     return re.sub(r"\]\((?![a-z]+:|#)", f"]({address}/blob/HEAD/", text)
 
 
-repository = os.environ.get("GITHUB_REPOSITORY")  # in a workflow, so in every release
+repository = os.environ.get("GITHUB_REPOSITORY")  # set in a workflow, so in every release
 address = f"{os.environ['GITHUB_SERVER_URL']}/{repository}" if repository else None
 setup(
     cmdclass={"bdist_wheel": Wheel},

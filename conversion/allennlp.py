@@ -1,8 +1,8 @@
 """
 AllenNLP's and bilm-tf's format, `options.json` and `weights.hdf5`, read and written.
 
-[`key_table`] defines the format: one row for each dataset of the HDF5 file, with its shape, the tensors it becomes and
-the transform between the two. Reading and writing use the same rows, and both refuse what the table does not name.
+[`key_table`] defines the format: each row has one or more datasets of the HDF5 file with their shapes, the tensors that
+they become, and the transform between them. Reading and writing use the same rows. Both reject any other tensor.
 """
 
 import json
@@ -21,8 +21,8 @@ from .checkpoint import SCALAR_MIX, Source, model_of, new_path, require_equal
 
 Arrays = tuple[np.ndarray | None, ...]
 
-# 256 bytes and five markers. Our character ids are one higher, so that 0 can mark a padded position; a file whose
-# training already counted that row has one row more, which no character uses.
+# 256 bytes and five markers. The character ids of this package are one higher, because 0 marks a padded position. A
+# model that was trained with a row for padding has one more row, which no character uses.
 CHARACTER_ROWS = (261, 262)
 
 # The options that describe the architecture. An option that is not listed here could change the vectors.
@@ -38,15 +38,15 @@ TRAINING_OPTIONS |= {"share_embedding_softmax"}
 
 
 class Transform(NamedTuple):
-    """`read` turns datasets into tensors; `write`, of formats that are written, tensors into datasets. `None` stands
-    for an absent optional dataset."""
+    """`read` turns datasets into tensors, and `write` turns tensors into datasets (only for a format that is written).
+    `None` stands for an absent optional dataset."""
 
     read: Callable[..., Arrays]
     write: Callable[..., Arrays] | None = None
 
 
 class Dataset(NamedTuple):
-    """An array in a file. An optional one may be absent."""
+    """An array in a file. An optional dataset may be absent."""
 
     name: str
     shape: tuple[int, ...]
@@ -63,7 +63,7 @@ class Row(NamedTuple):
 
 def read_rows(rows: Iterable[Row], datasets: Mapping[str, Any], where: str) -> dict[str, np.ndarray]:
     """
-    Float32 arrays by state-dict key, from all datasets of a file (`where`, in errors) by name.
+    Float32 arrays by state-dict key, from all datasets of a file by name. Error messages call the file `where`.
 
     Raises:
         ValueError: a dataset is missing, of another shape, or not in the table.
@@ -118,8 +118,8 @@ def read_lstm_bias(bias: np.ndarray, remainder: np.ndarray | None) -> Arrays:
 
 def write_lstm_bias(bias: np.ndarray) -> Arrays:
     """
-    The bit-exact inverse of [`read_lstm_bias`]. Subtracting 1 from a float32 near 0 loses its last digits. They are
-    stored in a dataset of their own, which other readers ignore and only a model that was trained here needs.
+    The bit-exact inverse of [`read_lstm_bias`]. Subtracting 1 from a float32 near 0 loses its last digits. These digits
+    are stored in a separate dataset. Other readers ignore it, and only models trained with this package need it.
     """
     gate_i, gate_f, gate_g, gate_o = np.split(bias, 4)
     stored = gate_f - 1
@@ -129,8 +129,8 @@ def write_lstm_bias(bias: np.ndarray) -> Arrays:
 
 def identity_projection(size: int, with_bias: bool) -> Transform:
     """
-    AllenNLP always projects, bilm-tf and this package only if the sizes differ. A missing projection is written as the
-    identity, which gives the same numbers; [`read_bilm`] reads an exact identity as no projection.
+    AllenNLP always projects; bilm-tf and this package project only if the sizes differ. A missing projection is written
+    as the identity, which gives the same numbers. [`read_bilm`] reads an exact identity as no projection.
     """
 
     def write() -> Arrays:
@@ -140,7 +140,7 @@ def identity_projection(size: int, with_bias: bool) -> Transform:
     return Transform(lambda *_: (), write)
 
 
-# Without row 0, the padded position, which readers of the format add.
+# The format omits row 0, the padded position; its readers add the row.
 CHARACTER_EMBEDDING = Transform(
     lambda rows: (np.concatenate([np.zeros_like(rows[:1]), rows]),), lambda embedding: (embedding[1:],)
 )
@@ -169,9 +169,9 @@ def key_table(config: ElmoConfig, multi_rnn_cell: bool = True, softmax: bool = F
 
     Args:
         config: decides the number of rows and their shapes.
-        multi_rnn_cell: False for a model with a single layer as bilm-tf saves it: the path of its cell has no
+        multi_rnn_cell: `False` for a model with a single layer that bilm-tf saved: the path of its cell has no
             `MultiRNNCell/Cell0`.
-        softmax: with the softmax over `config.vocab_size` words, which only a training's checkpoint has.
+        softmax: include the softmax over `config.vocab_size` words, which only a training checkpoint has.
     """
     rows = _character_rows(config) + _projection_rows(config) + _lstm_rows(config, multi_rnn_cell)
     if softmax:
@@ -227,7 +227,7 @@ def _lstm_rows(config: ElmoConfig, multi_rnn_cell: bool) -> list[Row]:
 
 
 def cell_path(direction: int, layer: int, multi_rnn_cell: bool = True) -> str:
-    """The group of an LSTM cell; direction 0 is forward, 1 backward."""
+    """The HDF5 group of an LSTM cell; direction 0 is forward, 1 is backward."""
     return f"RNN_{direction}/RNN/" + (f"MultiRNNCell/Cell{layer}/" if multi_rnn_cell else "") + "LSTMCell"
 
 
@@ -236,15 +236,15 @@ def cell_path(direction: int, layer: int, multi_rnn_cell: bool = True) -> str:
 
 def config_from_options(options: Mapping[str, Any], **fields: Any) -> ElmoConfig:
     """
-    The configuration that the content of an `options.json` describes. Absent entries have bilm-tf's defaults: one
-    layer, no clips, no skip connections, no highway layers.
+    The configuration that the content of an `options.json` describes. Absent entries get bilm-tf's defaults: one layer,
+    no clips, no skip connections, no highway layers.
 
     Args:
         options: the content of the file.
         fields: further fields of the configuration, such as `char_vocab_size`, which only the weights determine.
 
     Raises:
-        ValueError, KeyError: an option is not known; one is missing.
+        ValueError, KeyError: an option is not known (ValueError) or is missing (KeyError).
     """
     lstm, cnn = options["lstm"], options["char_cnn"]
     known = {"": (options, {"lstm", "char_cnn"} | TRAINING_OPTIONS)}
@@ -272,8 +272,8 @@ def options_from_config(config: ElmoConfig) -> dict[str, Any]:
     """The content of `options.json` for a configuration, with every entry that AllenNLP and bilm-tf read."""
     proj_clip = config.proj_clip
     if not config.cell_projection and proj_clip is not None and proj_clip < 1:
-        # The clip applies to a projection only, but AllenNLP would apply it after the identity. A clip of 1 or more has
-        # no effect there: an output without projection is between -1 and 1.
+        # Here only a projection is clipped, but AllenNLP would also clip the output of the identity. A clip of 1 or
+        # more has no effect on that output: without a projection it is between -1 and 1.
         proj_clip = None
     return {
         "lstm": {
@@ -298,7 +298,7 @@ def options_from_config(config: ElmoConfig) -> dict[str, Any]:
 def published_options(
     char_size: int, filters: list[list[int]], num_highways: int, num_layers: int, cell_size: int, projection_size: int
 ) -> dict[str, Any]:
-    """The options of a model whose files hold none: sizes from the shapes of its tensors, and for what no tensor tells
+    """The options of a model whose files hold none: sizes from the shapes of its tensors, and for all other options
     the values of AllenNLP's published models."""
     lstm = {"dim": cell_size, "projection_dim": projection_size, "n_layers": num_layers}
     return {
@@ -324,8 +324,8 @@ def read_bilm(
 
     Args:
         options: the content of an `options.json`.
-        datasets: all datasets by their names in this format; `where` is their file, in errors.
-        softmax: with the softmax over words.
+        datasets: all datasets by their names in this format. Error messages call their file `where`.
+        softmax: include the softmax over words.
         fields: further fields of the configuration.
 
     Raises:
@@ -357,11 +357,11 @@ def _is_identity(datasets: Mapping[str, Any], weight: Dataset, bias: Dataset | N
 
 def read_weights(options: str | Path, weights: str | Path) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
     """
-    Read `options.json` and `weights.hdf5`, as [`read_bilm`].
+    Read `options.json` and `weights.hdf5` with [`read_bilm`].
 
     Raises:
         FileNotFoundError: one of the files does not exist.
-        ValueError: the numbers of a dataset are in another file, or as [`read_bilm`].
+        ValueError: a dataset stores its numbers in another file, or as for [`read_bilm`].
         OSError: the weights are not an HDF5 file.
     """
     import h5py
@@ -371,11 +371,11 @@ def read_weights(options: str | Path, weights: str | Path) -> tuple[ElmoConfig, 
     def keep(name: str, item: h5py.Group | h5py.Dataset) -> None:
         if isinstance(item, h5py.Dataset):
             if item.external or item.is_virtual:
-                raise ValueError(f"{weights}: the numbers of {name!r} are in another file, which is not read.")
+                raise ValueError(f"{weights}: {name!r} stores its numbers in another file, which is not read.")
             datasets[name] = item
 
     with h5py.File(weights, "r") as file:
-        file.visititems(keep)  # which follows no links
+        file.visititems(keep)  # visititems follows no links
         return read_bilm(json.loads(Path(options).read_text(encoding="utf-8")), datasets, str(weights))
 
 
@@ -410,15 +410,15 @@ def write_weights(folder: str | Path, config: ElmoConfig, tensors: Mapping[str, 
 
 def read_allennlp(source: Path, weights: Path | None = None) -> Source:
     """
-    AllenNLP's two files, also as simple_elmo and the NLPL repository share them, with the words of the softmax.
+    AllenNLP's two files, or a folder of simple_elmo or the NLPL repository, which may also have the softmax's words.
 
     Args:
-        source: the options, or a folder with one `*options*.json`, one `*.hdf5` and maybe a `vocab.txt` or
+        source: the options file, or a folder with one `*options*.json`, one `*.hdf5` and optionally a `vocab.txt` or
             `vocab.txt.gz`.
-        weights: the weights, if `source` is the options.
+        weights: the weights file, if `source` is the options file.
 
     Raises:
-        ValueError: a folder has several such files, or as [`read_weights`].
+        ValueError: a folder does not have exactly one file of each kind, or as for [`read_weights`].
     """
     options, vocabulary = source, None
     if weights is None:
@@ -447,7 +447,7 @@ def load(options: str | Path, weights: str | Path, dtype: str = "float32") -> El
         dtype: `"float32"`, `"bfloat16"` or `"float16"`.
 
     Raises:
-        FileNotFoundError, OSError, ValueError: as [`read_weights`]; or a weight is NaN, infinite or too large for
+        FileNotFoundError, OSError, ValueError: as for [`read_weights`]; or a weight is NaN, infinite or too large for
             `dtype`.
     """
     return model_of(*read_weights(options, weights), dtype)
@@ -459,10 +459,10 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
     read. Converted back, it gives the same tensors bit by bit (a model in half precision: the same values, as float32).
 
     The scalar mix, task heads and the softmax of the language model are not part of the format and are left out.
-    AllenNLP itself refuses a model without skip connections; bilm-tf reads it.
+    AllenNLP itself rejects a model without skip connections; bilm-tf reads it.
 
     Args:
-        model: an ElmoModel or a model with a head over one, or the folder or Hub id of either.
+        model: an ElmoModel or a model with a head on an ElmoModel, or the folder or Hub id of a model.
         out: the folder to write; it must not exist.
 
     Returns:
@@ -470,7 +470,7 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
 
     Raises:
         FileExistsError: `out` exists.
-        ValueError: the model has something that the format cannot store, such as other characters.
+        ValueError: the model has something that the format cannot store, such as Unicode characters.
     """
     out = Path(out)
     if not isinstance(model, PreTrainedModel):

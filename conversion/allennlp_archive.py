@@ -1,9 +1,9 @@
 """
-ELMo as AllenNLP's PyTorch modules store it, which ELMoForManyLangs took over, and the ELMo in a task's model of
-AllenNLP (`model.tar.gz`): its biLM, as the task left it, and the scalar mix and gamma that each use of it learned.
+The tensors of AllenNLP's PyTorch modules, which ELMoForManyLangs also uses, and the ELMo in a task's model of AllenNLP
+(`model.tar.gz`): its biLM with the weights after the task's training, and each scalar mix and gamma that was learned.
 
-The rest of a task's model is left behind. So is a projection of ELMo's vectors (`projection_dim`), which the record,
-the card and a warning say.
+The rest of a task's model is not converted. If it projects ELMo's vectors (`projection_dim`), the projection is not
+converted either; the conversion record, the model card and a warning name it.
 """
 
 import json
@@ -29,7 +29,7 @@ logger = logging.get_logger(f"transformers.{__name__}")
 
 
 class Names(NamedTuple):
-    """Prefixes of tensor names. Those of convolutions, highway layers and the projection are appended to
+    """Prefixes of tensor names. The prefixes of convolutions, highway layers and the projection follow the prefix
     `token_embedder`."""
 
     token_embedder: str
@@ -40,8 +40,8 @@ class Names(NamedTuple):
 
 
 def split_highway(stacked: np.ndarray) -> Arrays:
-    """[2 * filters, ...] -> two halves: AllenNLP stores the transform, and the gate of the transform. The gate here is
-    that of the carried input, which has the opposite sign."""
+    """[2 * filters, ...] -> (carry, transform), two halves. AllenNLP stores the transform and the gate of the carried
+    input. `carry` in this package, as in bilm-tf, is the gate of the transform, so it has the opposite sign."""
     transform, gate = np.split(stacked, 2)
     return -gate, transform
 
@@ -50,8 +50,8 @@ HIGHWAY = Transform(split_highway)
 
 
 def module_rows(config: ElmoConfig, names: Names) -> list[Row]:
-    """The rows of all tensors but the embeddings of characters and words, in which the formats differ. `config` has
-    both projections, as AllenNLP's modules always do."""
+    """The rows of all tensors except the embeddings of characters and words, because the formats differ in these.
+    `config` has both projections, as AllenNLP's modules always do."""
     rows, filters, embedder = [], config.num_filters, names.token_embedder
     for i, (width, num_filters) in enumerate(config.char_filters):
         name, target = f"{embedder}{names.convolution}{i}", f"char_encoder.convolutions.{i}"
@@ -87,21 +87,21 @@ def read_pickle(path: Path) -> dict[str, np.ndarray]:
 NAMES = Names("_token_embedder.", "char_conv_", "_highways._layers.", "_projection", "_elmo_lstm.")
 CHARACTERS = "_token_embedder._char_embedding_weights"
 USE = re.compile(rf"(.*?)_elmo_lstm\.{re.escape(CHARACTERS)}")
-# Of an ELMo, but no weights: the characters of the boundaries, and the vectors of words that it was told to keep.
+# Tensors of an ELMo that are not weights: the characters of the boundaries, and cached vectors of words.
 DERIVED = re.compile(r"_(beginning|end)_of_sentence_characters$|^_word_embedding\.weight$")
-# A part of a task's configuration that has one of these types or keys describes an ELMo. An embedder's type may be its
-# class name with the package; since AllenNLP 1.0 an embedder's default files are those of "original".
+# A part of a task's configuration that has one of these types or keys describes an ELMo. An embedder's type may be a
+# class name with its package. Since AllenNLP 1.0 the default files of an embedder are the files of "original".
 EMBEDDERS = ("elmo_token_embedder", "ElmoTokenEmbedder")
 ELMO_TYPES, ELMO_KEYS = (*EMBEDDERS, "elmo", "Elmo"), {"options_file", "num_output_representations"}
 
 
 def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
     """
-    The biLM's arrays by state-dict key, from the tensors of AllenNLP's modules by name, without the prefix
-    `_elmo_lstm.`; non-weights are ignored.
+    The biLM's arrays by state-dict key, from the tensors of AllenNLP's modules by name (without the prefix
+    `_elmo_lstm.`). Tensors that are not weights are ignored.
 
     Raises:
-        ValueError: as `read_rows`, with `where` as their source.
+        ValueError: as for `read_rows`; the message names `where` as the source of the tensors.
     """
     shape = (config.char_vocab_size, config.char_embedding_size)
     rows = [one_to_one(CHARACTERS, shape, "char_encoder.embedding.weight"), *module_rows(config, NAMES)]
@@ -109,8 +109,8 @@ def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str)
 
 
 class Use(NamedTuple):
-    """A module of the task's model that is an ELMo: the prefix of its tensors, its biLM and its scalar mixes, each the
-    scalars `[layers]` and gamma `[1]`."""
+    """A module of the task's model that is an ELMo: the prefix of its tensors, its biLM, and the scalars `[layers]` and
+    gamma `[1]` of each of its scalar mixes."""
 
     prefix: str
     bilm: dict[str, np.ndarray]
@@ -118,14 +118,14 @@ class Use(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of the task's configuration that describes an ELMo: the keys that lead to it, and what it says."""
+    """A part of the task's configuration that describes an ELMo: the keys that lead to the part, and its settings."""
 
     keys: tuple[str, ...]
     settings: dict[str, Any]
 
     @property
     def type(self) -> str:
-        """Its registered name or its class, without the package."""
+        """The registered name or the class name, without the package."""
         return str(self.settings.get("type")).rpartition(".")[2]
 
 
@@ -134,15 +134,15 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
     The ELMo in a task's model.
 
     Args:
-        folder: with `config.json` and `weights.th`.
-        options: the ELMo's `options.json`; by default the one in the folder, or, if the configuration names one of
-            AllenNLP's published models, the options of those, with the sizes of the tensors.
-        use: the prefix of the tensors of the ELMo to convert, if there are several that differ.
+        folder: a folder with `config.json` and `weights.th`.
+        options: the ELMo's `options.json`; by default the options file in the folder. Without a file, if the
+            configuration names a published model of AllenNLP: its options, with sizes from the tensors.
+        use: the prefix of the tensors of the ELMo to convert, if the model has several ELMos that differ.
 
     Raises:
         FileNotFoundError: a file is missing, or the options are not known.
-        ValueError: there is no ELMo, or several that differ; or as `read_rows`.
-        UnpicklingError: `weights.th` holds more than tensors.
+        ValueError: the model has no ELMo, or several that differ; or as for `read_rows`.
+        UnpicklingError: `weights.th` holds objects other than tensors.
     """
     weights = folder / "weights.th"
     settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -152,7 +152,7 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
     if use is not None:
         uses = [one for one in uses if one.prefix.rstrip(".") == use.rstrip(".")]
     if not uses:
-        raise ValueError(f"{weights} has no ELMo {use or ''}, but {names}.")
+        raise ValueError(f"{weights} has no ELMo {use or ''}; its ELMos are {names}.")
     bilm, parts = uses[0].bilm, list(_parts(settings.get("model")))
     if not all(_same(one.bilm, bilm) for one in uses):
         raise ValueError(f"{weights} has several different ELMos: {names}. Choose one with use=NAME (--use NAME).")
@@ -206,8 +206,8 @@ def _same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> boo
 
 
 def _projection(state: Mapping[str, np.ndarray], use: Use, size: int) -> dict[str, list[int]]:
-    """Names and shapes of the layer by which an embedder projects ELMo's vectors, if it has one."""
-    if not use.prefix.endswith("._elmo."):  # in a model itself `_projection` may be of anything
+    """Names and shapes of the weights with which an embedder projects ELMo's vectors, if there is a projection."""
+    if not use.prefix.endswith("._elmo."):  # outside of an embedder, `_projection` may be any other layer
         return {}
     names = [f"{use.prefix.removesuffix('_elmo.')}_projection.{part}" for part in ("weight", "bias")]
     shapes = {name: list(state[name].shape) for name in names if name in state}
@@ -231,12 +231,12 @@ def _parts(settings: Any, keys: tuple[str, ...] = ()) -> Iterator[Part]:
 
 
 def _layer_norm(parts: list[Part], uses: list[Use]) -> bool:
-    """Whether these uses normalize the layers before they mix them: `do_layer_norm`, which stands in the configuration
-    only. If its parts differ in it, those of the uses are found by their names."""
+    """Whether these uses normalize the layers before mixing: `do_layer_norm`, which only the configuration has. If the
+    parts of the configuration have different values, the part of each use is found by the names of its modules."""
     values = {_plain(part.keys): _normalizes(part.settings.get("do_layer_norm")) for part in parts}
     if not parts:
         logger.warning(
-            "The task's config.json describes no ELMo, so do_layer_norm is taken for false. If it was true, set "
+            "The task's config.json describes no ELMo, so do_layer_norm is assumed to be false. If it was true, set "
             "scalar_mix_layer_norm in the checkpoint's config.json."
         )
     if len(set(values.values())) < 2:
@@ -251,20 +251,20 @@ def _layer_norm(parts: list[Part], uses: list[Use]) -> bool:
 
 
 def _normalizes(value: Any) -> bool:
-    """`do_layer_norm` as AllenNLP reads it: null is false, and of strings those of JSON count."""
+    """`do_layer_norm` as AllenNLP reads it: null and "None" are false, "true" and "false" are booleans."""
     if value not in (None, True, False, "true", "false", "None"):
         raise ValueError(f"do_layer_norm is {value!r}, but must be true or false.")
     return value in (True, "true")
 
 
 def _plain(names: Iterable[str]) -> tuple[str, ...]:
-    """The names of modules, or the keys from which AllenNLP makes them, in one form."""
+    """The names of modules, or the configuration keys that AllenNLP makes these names from, in one common form."""
     names = (name for name in names if name not in ("", "token_embedders"))
     return tuple(name.removeprefix("token_embedder_").removeprefix("_") for name in names)
 
 
 def _keys_of(use: Use) -> list[tuple[str, ...]]:
-    """The keys at which a configuration may describe an ELMo: its own, or those of its embedder."""
+    """The keys at which a configuration may describe an ELMo: the keys of the ELMo, or the keys of its embedder."""
     names = _plain(use.prefix.split("."))
     return [names, names[:-1]] if names[-1:] == ("elmo",) else [names]
 
@@ -283,11 +283,11 @@ def _options(
     default = {"options_file": PUBLISHED["original"].files[0]}
     settings = [(default if part.type in EMBEDDERS else {}) | part.settings for part in parts]
     named = {PurePosixPath(str(one["options_file"])).name for one in settings if "options_file" in one}
-    # "options.json" is everybody's name.
+    # Many other models also name their file "options.json".
     of_allennlp = {PurePosixPath(model.files[0]).name for model in PUBLISHED.values() if model.hosts == ALLENNLP}
     if not named or not named <= of_allennlp - {"options.json"}:
         raise FileNotFoundError(
-            f"The options of the task's ELMo are not in the archive, but in {sorted(named)}: give the file "
+            f"The archive lacks the options of the task's ELMo, and names the files {sorted(named)}: give the file "
             "(--elmo-options)."
         )
     return _options_of_shapes(bilm), []
@@ -295,7 +295,7 @@ def _options(
 
 def _options_of_shapes(bilm: Mapping[str, np.ndarray]) -> dict[str, Any]:
     def numbered(name: str) -> list[tuple[int, ...]]:
-        """The shapes of the tensors whose names have a number for `{}`."""
+        """The shapes of the tensors whose names are `name` with a number in place of `{}`."""
         names = (name.format(number) for number in range(len(bilm)))
         return [bilm[one].shape for one in names if one in bilm]
 

@@ -1,4 +1,4 @@
-"""From a model that was read to a checkpoint folder: written as a whole or not at all, and compared with its source."""
+"""Writes a model as a checkpoint folder: as a whole or not at all, and compared with its source."""
 
 import gzip
 import hashlib
@@ -39,11 +39,11 @@ class Source:
             `lm_head.weight` and `lm_head.bias` the model is an `ElmoForPreTraining`.
         files: the files that were read.
         word_splitting: how the tokenizer splits text by default.
-        characters: the characters and words of a model that does not read bytes.
-        vocabulary: the words of the softmax, one on each line. If `arrays` have no softmax, the file is copied into the
+        characters: the characters and words of a model that reads Unicode characters; `None` for bytes.
+        vocabulary: a file of the softmax's words, one per line. If `arrays` has no softmax, the file is copied into the
             checkpoint as `softmax_vocab.txt`.
         scalar_mixes: the names of the scalar mixes in the source.
-        left_behind: names and shapes of tensors that project ELMo's vectors in the source and are not converted.
+        left_behind: names and shapes of tensors of the source that project ELMo's vectors and are not converted.
     """
 
     format: str
@@ -95,20 +95,20 @@ def write_checkpoint(
         out: the folder to write; it must not exist.
         source: the model.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the stored weights.
-        word_splitting: how the tokenizer splits text, an argument of [`ElmoTokenizer`]; by default that of the source.
+        word_splitting: how the tokenizer splits text, an argument of [`ElmoTokenizer`]; by default as in the source.
         about: a page about the model, which the model card includes.
         sha256: the SHA-256, in hexadecimal digits, that one of the source's files must have.
 
     Raises:
         FileExistsError: `out` exists.
-        ValueError: no file has the digest `sha256`, or as [`model_of`].
+        ValueError: no file has the digest `sha256`, or as for [`model_of`].
     """
     out = Path(out)
     model = model_of(source.config, source.arrays, dtype)
     record = make_record(source, dtype)
     digests = {file["file"]: file["sha256"] for file in record["sources"]}
     if sha256 is not None and sha256.lower() not in digests.values():
-        raise ValueError(f"sha256 is {sha256}, but the files have {digests}: a file is damaged or another one.")
+        raise ValueError(f"sha256 is {sha256}, but the files have {digests}: a file is damaged, or it is another file.")
     has_softmax = isinstance(model, ElmoForPreTraining)
     files = {"vocab_file": str(source.vocabulary)} if has_softmax else {}
     splitting = word_splitting or source.word_splitting
@@ -141,7 +141,7 @@ def write_checkpoint(
 
 
 def require_equal_models(written: ElmoPreTrainedModel, source: ElmoPreTrainedModel) -> None:
-    """Raises ValueError if a checkpoint that was read back differs from what was written, in one bit or one field."""
+    """Raises ValueError if a checkpoint that was read back differs from its source in any bit or any field."""
     for name in inspect.get_annotations(ElmoConfig):
         require_equal(f"config.{name}", getattr(written.config, name), getattr(source.config, name))
     tensors, expected = written.state_dict(), source.state_dict()
@@ -152,9 +152,9 @@ def require_equal_models(written: ElmoPreTrainedModel, source: ElmoPreTrainedMod
 
 
 def require_equal(name: str, written: Any, source: Any) -> None:
-    """Raises ValueError if a value that was read back is not the one that was written."""
+    """Raises ValueError if a value that was read back differs from the source's value."""
     if written != source:
-        raise ValueError(f"{name} was written, and read back it differs from the source: {written} and {source}.")
+        raise ValueError(f"{name} was written, but what was read back differs from the source: {written} and {source}.")
 
 
 def copy_vocabulary(source: Path, target: Path) -> None:
@@ -164,7 +164,7 @@ def copy_vocabulary(source: Path, target: Path) -> None:
 
 
 def make_record(source: Source, dtype: str) -> dict[str, Any]:
-    """What a checkpoint was converted from, for `conversion.json`: the files by name, without folders, and SHA-256."""
+    """The content of `conversion.json`: the source files (names without folders, SHA-256) and their conversion."""
     optional = {"scalar_mixes": source.scalar_mixes, "left_behind": source.left_behind}
     return {
         "converted_with": f"hf_elmo {version('hf-elmo')}",
@@ -183,7 +183,7 @@ def digest_of(file: Path) -> str:
 
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Write a record as `conversion.json` and, each value a string, into the metadata of `model.safetensors`."""
+    """Write a record as `conversion.json`, and its values as strings into the metadata of `model.safetensors`."""
     text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
     (folder / "conversion.json").write_text(text, encoding="utf-8")
     strings = {key: value if isinstance(value, str) else json.dumps(value) for key, value in record.items()}
@@ -209,8 +209,8 @@ def require_absent(out: Path) -> None:
 @contextmanager
 def new_path(out: Path) -> Iterator[Path]:
     """
-    The path of a temporary file or folder next to `out`, renamed to `out` at the end of the block and removed if the
-    block raises. What a killed run left there is removed first.
+    The path of a temporary file or folder next to `out`. It is renamed to `out` at the end of the block, and removed if
+    the block raises an exception. A path that a killed run left is removed first.
 
     Raises:
         FileExistsError: `out` exists.

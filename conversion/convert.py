@@ -1,4 +1,4 @@
-"""One function from any published ELMo, by its name or its files, to a checkpoint."""
+"""One function that converts any published ELMo, given by its name or its files, to a checkpoint."""
 
 import tarfile
 import tempfile
@@ -16,7 +16,7 @@ from .tensorflow_checkpoints import find_checkpoint, read_bilm_tf, read_saved_mo
 
 Reader = Callable[..., Source]
 
-# What reads a folder with these files; the first that fits.
+# The readers of folders, each with the files that its folders have; the first reader that fits is used.
 READERS: tuple[tuple[Reader, tuple[str, ...]], ...] = (
     (read_manylangs, ("encoder.pkl", "token_embedder.pkl")),
     (read_saved_model, ("saved_model.pb",)),
@@ -42,31 +42,31 @@ def convert(
     source, tensor by tensor, before it appears.
 
     Args:
-        paths: what to convert, and last the folder to write, which must not exist. What to convert is one of:
+        paths: what to convert, then the folder to write, which must not exist. What to convert is one of:
 
-            - the name of a published model (see [`all_names`]), which is downloaded, unless a file has that name
+            - the name of a published model (see [`all_names`]), which is downloaded, unless a path has that name
             - a folder or an archive (zip, tar) of any format
             - AllenNLP's `options.json` and `weights.hdf5`, two paths
-            - the prefix of a TensorFlow checkpoint's files, and maybe its vocabulary
+            - the prefix of a TensorFlow checkpoint's files, and optionally its vocabulary file
 
-        model: the name of the published model that the files are a copy of; without files it is downloaded. It
-            determines the model card and how the tokenizer splits text.
+        model: the name of the published model that the files are a copy of; without files, this model is downloaded.
+            The name determines the model card and how the tokenizer splits text.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the stored weights.
-        word_splitting: how the tokenizer splits text, an argument of [`ElmoTokenizer`]; by default as the text that the
-            model was trained on.
-        cache_dir: for downloaded files, in a folder with the model's name; by default huggingface_hub's cache.
-        sha256: the SHA-256, in hexadecimal digits, that the weights or the archive must have.
-        elmo_options: of a task's model of AllenNLP: the `options.json` of its ELMo, if the model does not hold it.
-        use: of a task's model of AllenNLP: the name of the ELMo to convert, if it has several that differ.
+        word_splitting: how the tokenizer splits text, an argument of [`ElmoTokenizer`]; by default as the model's
+            training text was split.
+        cache_dir: where downloads are kept, in a folder with the model's name; by default huggingface_hub's cache.
+        sha256: the SHA-256, in hexadecimal digits, that one of the source's files must have, such as the weights.
+        elmo_options: for a task's model of AllenNLP that lacks the `options.json` of its ELMo: this file.
+        use: for a task's model of AllenNLP with several ELMos that differ: the name of the ELMo to convert.
 
     Returns:
         The folder that was written.
 
     Raises:
         FileExistsError: the folder exists.
-        FileNotFoundError: a path does not exist, and is not the name of a published model.
+        FileNotFoundError: a path does not exist and is not the name of a published model, or a file is missing.
         ConnectionError: a file cannot be downloaded.
-        ValueError: the files are of no known format, or not what they should be.
+        ValueError: the files are of no known format, or their content is wrong.
         ImportError: the library that reads the format, h5py or tensorflow, is not installed.
     """
     *given, out = map(Path, paths)
@@ -92,7 +92,7 @@ def convert(
 
 @contextmanager
 def opened(path: Path) -> Iterator[Path]:
-    """The path itself; for an archive a temporary folder with its files, none of which is written anywhere else."""
+    """The path itself; for an archive, a temporary folder with its files. No file is written outside of the folder."""
     is_file = path.is_file()
     if not (is_file and (zipfile.is_zipfile(path) or tarfile.is_tarfile(path))):
         yield path
@@ -100,7 +100,7 @@ def opened(path: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                archive.extractall(folder)  # which leaves out ".." and writes no links
+                archive.extractall(folder)  # zipfile drops ".." from paths and writes no links
         else:
             with tarfile.open(path) as archive:
                 archive.extractall(folder, filter="data")
@@ -109,11 +109,11 @@ def opened(path: Path) -> Iterator[Path]:
 
 def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
     """
-    What reads a model, and the paths that it takes: a folder that holds one model, maybe further down, or files.
+    The reader of a model, and the reader's arguments: a folder that holds the model (`path` or one below), or files.
 
     Raises:
-        FileNotFoundError: there is no such path.
-        ValueError: it holds no model of a known format, or several.
+        FileNotFoundError: `path` does not exist.
+        ValueError: `path` holds no model of a known format, or several models.
     """
     if not path.is_dir() and find_checkpoint(path) is not None:
         return read_bilm_tf, [path, *others]
@@ -130,7 +130,7 @@ def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
 
 
 def _models(folder: Path) -> Iterator[tuple[Reader, Path]]:
-    """What reads the models in a folder, or in the folders in it."""
+    """The models in a folder or in its subfolders: the reader and the folder of each."""
     for read, names in READERS:
         if all(any(folder.glob(name)) for name in names):
             yield read, folder

@@ -1,11 +1,11 @@
 """
 ELMoForManyLangs (Che et al. 2018; the models of 44 languages).
 
-A model is a folder with `config.json`, the architecture that it names, `char.dic`, `word.dic`, `token_embedder.pkl` and
-`encoder.pkl`. It differs from AllenNLP's models in its characters, which are Unicode's, and in a second vector of each
-word, which is looked up by the word's first 48 characters. The markers of a word's begin and end are exchanged: its
-code does so in every word, in training too. The rows of characters and words are put into the order of
-[`CharacterVocabulary`], whose markers have the ids that they have among bytes.
+A model is a folder with `config.json`, the architecture file that it names, `char.dic`, `word.dic`,
+`token_embedder.pkl` and `encoder.pkl`. Unlike AllenNLP's models, it reads Unicode characters, and each word has a
+second vector, looked up by the word's first 48 characters. The markers of a word's begin and end are exchanged, as in
+the code of ELMoForManyLangs, in training too. The rows of characters and words are put into the order of
+[`CharacterVocabulary`], whose markers have the same ids as in models that read bytes.
 """
 
 import json
@@ -31,7 +31,7 @@ from .allennlp_archive import Names, module_rows, read_pickle
 from .checkpoint import Source
 
 FILES = ("config.json", "char.dic", "word.dic", "token_embedder.pkl", "encoder.pkl")
-# The architecture of all 44 published models. Their config.json gives a path of the author's; the archives lack it.
+# The architecture of all 44 published models. Their config.json names a file that the archives lack.
 SAMPLE = {
     "encoder": {"name": "elmo", "projection_dim": 512, "cell_clip": 3, "proj_clip": 3, "dim": 4096, "n_layers": 2},
     "token_embedder": {
@@ -66,12 +66,12 @@ def read_manylangs(folder: Path) -> Source:
     Read a model of ELMoForManyLangs.
 
     Args:
-        folder: with the files [`FILES`], `word.dic` only if the model has word vectors.
+        folder: a folder with the files [`FILES`]; `word.dic` is needed only if the model has word vectors.
 
     Raises:
         FileNotFoundError: a file is missing.
         ValueError: a tensor is missing, unknown or of another shape.
-        UnpicklingError: a `.pkl` holds more than tensors.
+        UnpicklingError: a `.pkl` file holds objects other than tensors.
     """
     settings, settings_file = read_settings(folder)
     characters = read_lexicon(folder / "char.dic")
@@ -94,13 +94,13 @@ def read_manylangs(folder: Path) -> Source:
 
 
 def read_settings(folder: Path) -> tuple[dict[str, Any], Path | None]:
-    """The architecture, and its file if that is not `config.json`: next to it, under the name that it gives, or one of
-    the samples of ELMoForManyLangs."""
+    """The architecture and its file. The file is `None` if `config.json` itself holds the architecture, or names a
+    sample of ELMoForManyLangs that the folder lacks."""
     settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if "token_embedder" in settings:
         return settings, None
     path = settings["config_path"]
-    name = PureWindowsPath(path).name  # which takes both kinds of slashes
+    name = PureWindowsPath(path).name  # PureWindowsPath splits at both kinds of slashes
     for file in (folder / path, folder / name):
         if file.is_file():
             return json.loads(file.read_text(encoding="utf-8")), file
@@ -110,7 +110,7 @@ def read_settings(folder: Path) -> tuple[dict[str, Any], Path | None]:
 
 
 def config_from_settings(settings: Mapping[str, Any], vocabulary: CharacterVocabulary) -> ElmoConfig:
-    """The configuration that the architecture describes. A clip of 0 is none there."""
+    """The configuration that the architecture describes. A clip of 0 means no clip in ELMoForManyLangs."""
     embedder, encoder = settings["token_embedder"], settings["encoder"]
     return ElmoConfig(
         char_units="unicode",
@@ -134,9 +134,9 @@ def config_from_settings(settings: Mapping[str, Any], vocabulary: CharacterVocab
 
 def read_lexicon(path: Path) -> dict[str, int]:
     """
-    A `.dic` file, a character or word, a tab and its number on each line; ordered by number.
+    The entries of a `.dic` file, ordered by number. Each line has a character or word, a tab and a number.
 
-    A whitespace character disappears when ELMoForManyLangs strips the line; what is left stands for U+3000.
+    ELMoForManyLangs strips each line, so a whitespace character disappears; a line without one is read as U+3000.
     """
     entries = {}
     with path.open(encoding="utf-8", newline="\n") as lines:
@@ -155,7 +155,7 @@ def _characters_row(config: ElmoConfig, characters: Mapping[str, int]) -> Row:
 
 
 def _words_row(config: ElmoConfig, words: Mapping[str, int]) -> Row:
-    """The word embedding. A boundary that the list lacks is an unknown word there; row 0 marks padded positions."""
+    """The word embedding. A boundary that the list lacks gets the row of unknown words; row 0 is for padding."""
     numbers = [words.get(word, words[UNKNOWN]) for word in BOUNDARY_WORDS]
     numbers += [number for word, number in words.items() if word not in BOUNDARY_WORDS]
     transform = _reorder(numbers, list(range(1, len(numbers) + 1)), config.word_vocab_size)
@@ -164,7 +164,7 @@ def _words_row(config: ElmoConfig, words: Mapping[str, int]) -> Row:
 
 
 def _reorder(numbers: list[int], ids: list[int], size: int) -> Transform:
-    """Puts the rows with these numbers at these ids among `size` rows; the others are zero."""
+    """Copies the rows at `numbers` to the places `ids` of `size` rows; all other rows are zero."""
 
     def read(embedding: np.ndarray) -> tuple[np.ndarray]:
         reordered = np.zeros((size, embedding.shape[1]), np.float32)

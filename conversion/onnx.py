@@ -1,4 +1,4 @@
-"""A model as an ONNX graph of dynamic batch size and length, through `torch.export`; the recurrence is a `Scan`."""
+"""Exports a model as an ONNX graph with dynamic batch size and length by `torch.export`; the recurrence is a `Scan`."""
 
 import contextlib
 import copy
@@ -25,14 +25,14 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
     Write a model as one ONNX file (opset 20), in float32. Batch size and length are dynamic, padding may be on either
     side, and the outputs are those of the model.
 
-    Inputs: `input_ids` `[batch, words, characters]` and `attention_mask` `[batch, words]`, int64, as the tokenizer
-    makes them; at least one word. Outputs, with names and shapes as in the model's own output: `logits` of an
-    ElmoForSequenceClassification. Of any other model the ElmoModel in it is written: `last_hidden_state` and
+    The inputs are `input_ids` `[batch, words, characters]` and `attention_mask` `[batch, words]`, int64, as the
+    tokenizer makes them, with at least one word. The outputs have the names and shapes of the model's own output. An
+    ElmoForSequenceClassification gives `logits`. Any other model is written as its ElmoModel: `last_hidden_state` and
     `pooler_output`, and `scalar_mixes.0`, ... if it has several mixes. Each call starts from zero state.
 
     Args:
-        model: an ElmoModel, a model with a head over one, or the folder or Hub id of either.
-        out: the file to write; it must not exist. It appears once it is written and checked.
+        model: an ElmoModel or a model with a head on an ElmoModel, or the folder or Hub id of a model.
+        out: the file to write; it must not exist. It appears after it was written and checked.
         output_hidden_states: add the layers as outputs: `hidden_states.0`, ...
 
     Returns:
@@ -40,7 +40,7 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
 
     Raises:
         FileExistsError: `out` exists.
-        ValueError: the numbers of a text would depend on its batch (`scalar_mix_layer_norm`).
+        ValueError: the vectors of a text would depend on the batch's padding (`scalar_mix_layer_norm`).
         ImportError: onnx or onnxscript is not installed.
     """
     import onnx
@@ -61,7 +61,7 @@ def _exportable(model: str | Path | PreTrainedModel) -> ElmoModel | ElmoForSeque
         has_head = ElmoForSequenceClassification.__name__ in architectures
         model_class = ElmoForSequenceClassification if has_head else ElmoModel
         model = model_class.from_pretrained(located(model), dtype=torch.float32)
-    if type(model).__name__ != ElmoForSequenceClassification.__name__:  # its class may be that of a checkpoint's code
+    if type(model).__name__ != ElmoForSequenceClassification.__name__:  # the class may come from remote code
         model = model.base_model
     return copy.deepcopy(model).to("cpu", torch.float32).eval()
 
@@ -90,7 +90,7 @@ class _Graph(nn.Module):
 
 
 def _translate(graph: _Graph) -> torch.onnx.ONNXProgram:
-    sentence = graph.model.dummy_inputs["input_ids"]  # 2 sentences of 3 words: no size is 1, or that of another axis
+    sentence = graph.model.dummy_inputs["input_ids"]  # 2 sentences of 3 words: no size is 1, and no two are equal
     mask = (sentence != 0).any(2).long()
     batch, words = torch.export.Dim("batch"), torch.export.Dim("words")
     shapes = {name: {0: batch, 1: words} for name in INPUTS}
@@ -106,13 +106,13 @@ def _translate(graph: _Graph) -> torch.onnx.ONNXProgram:
             verbose=False,
         )
     for node in program.model.graph.all_nodes():
-        node.metadata_props.clear()  # stack traces, which hold paths
+        node.metadata_props.clear()  # they hold stack traces with paths
     return program
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences the exporter, which comments on a missing torchvision and on the names of axes."""
+    """Silences the exporter, which warns of a missing torchvision and of the names of axes."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""The published models that are converted by name: what they are, where their files are, and their download."""
+"""The published models that are converted by name: their descriptions, the addresses of their files, the download."""
 
 import hashlib
 from pathlib import Path
@@ -10,7 +10,7 @@ from huggingface_hub.utils import WeakFileLock
 
 from hf_elmo.model_cards import published_card
 
-# Both serve the same files; the second is the older address.
+# Both hosts serve the same files; the second is the older address.
 ALLENNLP = (
     "https://allennlp.s3.amazonaws.com/models/elmo/",
     "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/",
@@ -24,9 +24,9 @@ class Published(NamedTuple):
     A published model.
 
     Attributes:
-        about: what it is, in a few words.
-        files: the paths of its files below each host.
-        hosts: base addresses to try in this order, each ending in "/".
+        about: a short description.
+        files: the paths of its files, relative to each host.
+        hosts: base addresses, each ending in "/", in the order in which they are tried.
         word_splitting: how its tokenizer splits text by default.
     """
 
@@ -74,8 +74,8 @@ PUBLISHED = {
     ),
 }
 
-# The language of each model of ELMoForManyLangs after its code, in the order of their numbers in NLPL's repository of
-# word vectors, which begin at 136.
+# The code and the language of each model of ELMoForManyLangs, in the order of the models' numbers in NLPL's repository
+# of word vectors. The first number is 136.
 _CODES_AND_LANGUAGES = (
     "ar Arabic, bg Bulgarian, ca Catalan, cs Czech, cu Old Church Slavonic, da Danish, de German, el Greek, "
     "en English, es Spanish, et Estonian, eu Basque, fa Persian, fi Finnish, fr French, ga Irish, gl Galician, "
@@ -97,19 +97,19 @@ PUBLISHED |= {
 
 
 def all_names() -> dict[str, str]:
-    """Each name that `hf-elmo convert` takes, and what the model is."""
+    """The names that `hf-elmo convert` takes, each with a description of the model."""
     return {name: published.about for name, published in PUBLISHED.items()}
 
 
 def published_model(name: str) -> Published:
-    """The published model with a name; ValueError if there is none."""
+    """The published model of this name. Raises ValueError if there is no such model."""
     if name not in PUBLISHED:
         raise ValueError(f"model is {name!r}, but no published model has that name: see hf-elmo convert --list.")
     return PUBLISHED[name]
 
 
 def page(name: str) -> ModelCard:
-    """The page about a published model, which its model card includes."""
+    """The page about a published model, for its model card."""
     code = name.removeprefix("manylangs-")
     if code == name:
         return published_card(name)
@@ -144,7 +144,7 @@ def _download(name: str, hosts: tuple[str, ...], path: str, target: Path) -> Pat
             break
         try:
             _fetch(host + path, target)
-        except Exception as error:  # of the Hub's client, of its HTTP library, or of the connection
+        except Exception as error:  # raised by the Hub's client, its HTTP library, or the connection
             errors.append(f"  {host}{path}: {error}")
     if not target.exists():
         raise ConnectionError(
@@ -155,8 +155,8 @@ def _download(name: str, hosts: tuple[str, ...], path: str, target: Path) -> Pat
 
 
 def _fetch(url: str, target: Path) -> None:
-    """Download one file. The version on the server is part of the name of the partial file: a file that changed is
-    downloaded from its beginning."""
+    """Download one file. The name of the partial file contains the server's version, so that a file that has changed is
+    downloaded again from the beginning."""
     metadata = get_hf_file_metadata(url, token=False)
     server_version = hashlib.sha256((metadata.etag or "").encode()).hexdigest()[:16]
     partial = target.with_name(f"{target.name}.{server_version}.partial")

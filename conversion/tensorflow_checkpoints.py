@@ -1,8 +1,8 @@
 """
-TensorFlow's files: the training checkpoints of bilm-tf and simple_elmo, with the softmax over words, and TF-Hub's
+Reads TensorFlow's files: the training checkpoints of bilm-tf and simple_elmo, with the softmax over words, and TF-Hub's
 `google/elmo`, versions 1 to 3, a SavedModel with the weights of its scalar mix.
 
-Their variables are the datasets of AllenNLP's format under other names. TensorFlow reads the files; no graph is run.
+The variables are the datasets of AllenNLP's format under other names. TensorFlow reads the files; no graph is run.
 """
 
 import json
@@ -17,16 +17,16 @@ from hf_elmo.pretraining.vocabulary import Vocabulary
 from .allennlp import published_options, read_bilm
 from .checkpoint import SCALAR_MIX, Source
 
-# Variables that are no weights: counters, and what the optimizer keeps of each weight.
+# Variables that are not weights: counters, and the optimizer's state for each weight.
 NOT_WEIGHTS = re.compile(r"(^|/)(global_step|train_perplexity|beta[12]_power)$|/(Adagrad|Adam(_1)?|Momentum)$")
-SCOPE = re.compile(r"^(.*/)?(?=(bilm|aggregation)/)")  # under which a module was saved
+SCOPE = re.compile(r"^(.*/)?(?=(bilm|aggregation)/)")  # the scope that a module was saved under
 CELL = re.compile(r"RNN_([01])/(?:.*?cell_?(\d+)/)?(?:.*/)?lstm_?cell/(.+)", re.IGNORECASE)
 CELL_PARTS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 CHECKPOINT_FILE = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")
 
 
 def dataset_name(variable: str) -> str:
-    """The dataset of AllenNLP's format that a variable is."""
+    """The name of a variable in AllenNLP's format."""
     name = re.sub(r"^(bilm|lm)/", "", SCOPE.sub("", variable))
     if match := CELL.fullmatch(name):
         direction, layer, part = match.groups()
@@ -58,11 +58,11 @@ def find_checkpoint(path: Path) -> Path | None:
     The prefix of a TensorFlow checkpoint's files.
 
     Args:
-        path: a folder, the prefix, or one of the files. Of several checkpoints in a folder the latest is taken, the one
-            that the file `checkpoint` names.
+        path: a folder, the prefix, or one of the files. If a folder has several checkpoints, the latest is taken, which
+            the file `checkpoint` names.
 
     Returns:
-        The prefix; `None` if there is no checkpoint, or if it is not known which one is the latest.
+        The prefix; `None` if there is no checkpoint, or if it is not known which checkpoint is the latest.
     """
     if not path.is_dir():
         prefix = path.with_name(CHECKPOINT_FILE.sub("", path.name))
@@ -80,12 +80,12 @@ def read_bilm_tf(source: Path, vocabulary: Path | None = None) -> Source:
     A training checkpoint of bilm-tf or simple_elmo, next to the training's `options.json`.
 
     Args:
-        source: the folder, the prefix of the checkpoint's files or one of them.
-        vocabulary: the words of the softmax; by default the only `vocab*.txt` in the folder.
+        source: the folder, the prefix of the checkpoint's files, or one of these files.
+        vocabulary: a file of the softmax's words; by default the only `vocab*.txt` in the folder.
 
     Raises:
-        FileNotFoundError: there is no checkpoint, or no vocabulary.
-        ValueError: the vocabulary is not that of the softmax, or as `read_bilm`.
+        FileNotFoundError: the checkpoint or `options.json` is missing, or the folder has not exactly one vocabulary.
+        ValueError: the vocabulary does not fit the softmax, or as for `read_bilm`.
     """
     prefix = find_checkpoint(source)
     if prefix is None:
@@ -108,11 +108,11 @@ def read_bilm_tf(source: Path, vocabulary: Path | None = None) -> Source:
 
 def read_saved_model(source: Path) -> Source:
     """
-    The folder of TF-Hub's SavedModel. What its variables do not tell is that of AllenNLP's published models.
+    TF-Hub's SavedModel, a folder. Options that its variables do not determine are those of AllenNLP's published models.
 
     Raises:
-        KeyError: the module has not the variables of TF-Hub's ELMo.
-        ValueError: as `read_bilm`.
+        KeyError: the SavedModel lacks a variable of TF-Hub's ELMo.
+        ValueError: as for `read_bilm`.
     """
     prefix = source / "variables" / "variables"
     datasets = _datasets(prefix)

@@ -17,12 +17,12 @@ from .tokenization_elmo import ElmoTokenizer
 
 __version__ = VERSION
 
-# `__init__.pyi` names them. Importing a model class takes seconds, so each name is imported when it is first used.
+# `__init__.pyi` lists the names. Importing a model class takes seconds, so each name is imported when first used.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 class _Imported(type):
-    """The type of a stand-in for a model class, which imports the class when anything of it is used."""
+    """The type of placeholders for model classes. A placeholder imports its class when it is used."""
 
     def __getattr__(cls, name: str) -> object:
         return getattr(__getattr__(cls.__name__), name)
@@ -50,8 +50,8 @@ if is_torch_available():  # ONNX Runtime needs the tokenizer only
 
 def _register_pipelines(_: ElmoConfig) -> dict[str, object]:
     """
-    `config.custom_pipelines`, which `transformers.pipeline` reads before it looks for the task's class: none that are
-    remote code. The class is registered here, and not at once, because transformers.pipelines takes seconds to import.
+    `config.custom_pipelines`: no pipelines from remote code. `transformers.pipeline` reads this property before it
+    looks for the task's class, so the class is registered here: importing transformers.pipelines takes seconds.
     """
     from transformers import pipelines
 

@@ -1,9 +1,9 @@
 """
-AllenNLP's names for ELMo, so that code written for them runs after one changed import: `Elmo` and `batch_to_ids` of
-`allennlp.modules.elmo`, `ElmoEmbedder` of AllenNLP 0.9's `allennlp.commands.elmo`.
+AllenNLP's names for ELMo, so that code for AllenNLP runs after one import is changed: `Elmo` and `batch_to_ids` of
+`allennlp.modules.elmo`, and `ElmoEmbedder` of AllenNLP 0.9's `allennlp.commands.elmo`.
 
-Signatures, results and behavior are AllenNLP's, the state that is carried from call to call included: the same sentence
-gives other vectors the second time. New code is better off with [`hf_elmo.ElmoModel`], which does not.
+Signatures, results and behavior are AllenNLP's, including the state that is carried from call to call: a sentence gets
+different vectors the second time. New code should use [`hf_elmo.ElmoModel`], where each call starts from zero state.
 """
 
 import json
@@ -25,14 +25,14 @@ from .tokenization_elmo import ElmoTokenizer, words_to_character_ids
 
 DEFAULT_BATCH_SIZE = 64
 DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = (ALLENNLP[0] + path for path in PUBLISHED["original"].files)
-EMPTY = (3, 0, 1024)  # AllenNLP's layers of a sentence without words
+EMPTY = (3, 0, 1024)  # the shape that AllenNLP returns for a sentence without words
 _BOUNDARIES = torch.tensor(ElmoTokenizer().convert_tokens_to_ids(["<S>", "</S>"]))
 
 
 def batch_to_ids(batch: list[list[str]]) -> Tensor:
     """
-    Sentences, each a list of words, as `[sentences, words, 50]` character ids, padded with zeros. There are no sentence
-    boundaries among them ([`Elmo`] adds them), unless a word is `<S>` or `</S>`.
+    The character ids `[sentences, words, 50]` of sentences, each a list of words, padded with zeros. Sentence
+    boundaries are not added ([`Elmo`] adds them), but the words `<S>` and `</S>` become boundaries.
     """
     ids = torch.zeros(len(batch), max(map(len, batch), default=0), 50, dtype=torch.int64)
     for row, sentence in zip(ids, batch, strict=True):
@@ -45,15 +45,15 @@ def batch_to_ids(batch: list[list[str]]) -> Tensor:
 
 class _ElmoBiLm(nn.Module):
     """
-    AllenNLP's biLM of two files: it adds the boundaries, and goes on from the state that the last call left, row by
-    row.
+    AllenNLP's biLM, loaded from two files. It adds the sentence boundaries. Each row of a batch continues from the
+    state that the same row had after the last call.
 
     Args:
         options_file, weight_file, requires_grad, vocab_to_cache: as in [`Elmo`].
 
     Attributes:
-        num_layers: the biLM's layers, the words' vectors among them.
-        stateful: whether a call goes on from the last one's state; else each starts from zero.
+        num_layers: the number of the biLM's layers, including layer 0, the word vectors.
+        stateful: whether a call continues from the state of the last call; otherwise each call starts from zero state.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class _ElmoBiLm(nn.Module):
         vocab_to_cache: list[str] | None = None,
     ) -> None:
         super().__init__()
-        # A fixed mix has no parameters: all of this module's are the biLM's, as in AllenNLP.
+        # A fixed mix has no parameters, so all parameters of this module are the biLM's, as in AllenNLP.
         self.model = _load(options_file, weight_file, freeze_bilm=not requires_grad, layer_weights=0)
         self.num_layers, self.stateful = self.model.config.num_hidden_layers + 1, True
         self.state: State | None = None
@@ -72,7 +72,7 @@ class _ElmoBiLm(nn.Module):
 
     @property
     def _elmo_lstm(self) -> "_ElmoBiLm":
-        """Where AllenNLP's has `reset_states` and `stateful`, which code for it reaches for."""
+        """This module: code for AllenNLP looks for `reset_states` and `stateful` under this name."""
         return self
 
     def get_output_dim(self) -> int:
@@ -83,8 +83,8 @@ class _ElmoBiLm(nn.Module):
         """
         Args:
             inputs: `[sentences, words, 50]` ids of [`batch_to_ids`].
-            word_inputs: `[sentences, words]`, the places of the words in `vocab_to_cache`, of which 0 is padding. They
-                are read instead of `inputs`, unless one of them has no such place.
+            word_inputs: `[sentences, words]`, the indices of the words in `vocab_to_cache`; 0 is padding. They are
+                read instead of `inputs`, unless an index is out of range.
 
         Returns:
             `activations`, the layers, each `[sentences, words + 2, 2P]`, and `mask` `[sentences, words + 2]`, bool.
@@ -100,7 +100,7 @@ class _ElmoBiLm(nn.Module):
         return {"activations": list(output.hidden_states), "mask": mask}
 
     def reset_states(self) -> None:
-        """Forgets what was read."""
+        """Resets the state to zero."""
         self.state = None
 
     def _state_of(self, rows: int) -> State | None:
@@ -121,7 +121,7 @@ class _ElmoBiLm(nn.Module):
         self.state = state
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """Reads what AllenNLP saved, too: a network that was trained there brings its biLM under its names."""
+        """Also loads state dicts that AllenNLP saved, in which the biLM has AllenNLP's names."""
         if f"{prefix}{CHARACTERS}" in state_dict:
             theirs = {name.removeprefix(prefix) for name in state_dict if name.startswith(prefix)}
             arrays = {name: state_dict.pop(prefix + name).detach().float().cpu().numpy() for name in theirs}
@@ -131,7 +131,7 @@ class _ElmoBiLm(nn.Module):
 
 
 class _ScalarMix(nn.Module):
-    """AllenNLP's `ScalarMix`, its parameters' names included, by which code for it finds them."""
+    """AllenNLP's `ScalarMix`, with the same names of parameters, because code for AllenNLP uses these names."""
 
     def __init__(self, mixture_size: int, do_layer_norm: bool, scalar_mix_parameters: list[float] | None) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class _ScalarMix(nn.Module):
         self.gamma = nn.Parameter(torch.ones(1), learned)
 
     def forward(self, layers: list[Tensor], mask: Tensor) -> Tensor:
-        """Layers of `[sentences, words, size]` and the mask `[sentences, words]` to the mix, in the layers' shape."""
+        """The mix `[sentences, words, size]` of layers of this shape; the mask is `[sentences, words]`."""
         if self.do_layer_norm:
             places = mask.bool()
             layers = [x.new_zeros(x.shape).masked_scatter(places[..., None], normalize(x[places])) for x in layers]
@@ -151,7 +151,7 @@ class _ScalarMix(nn.Module):
 
 
 def _with_boundaries(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Ids with `<S>` and `</S>` around each sentence, and the mask `[sentences, words + 2]`, bool."""
+    """The ids with `<S>` and `</S>` around each sentence, and the mask `[sentences, words + 2]`, bool."""
     mask = (inputs > 0).any(2)
     lengths, boundaries = mask.sum(1), _BOUNDARIES.to(inputs.device)
     ids = inputs.new_zeros(inputs.shape[0], inputs.shape[1] + 2, inputs.shape[2])
@@ -162,7 +162,7 @@ def _with_boundaries(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _without_boundaries(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """What [`_with_boundaries`] added left out again, of `[sentences, words + 2, size]` and of the mask."""
+    """Removes the boundaries of [`_with_boundaries`] from values `[sentences, words + 2, size]` and from the mask."""
     inner = torch.arange(mask.shape[1] - 2, device=mask.device) < mask.sum(1, keepdim=True) - 2
     return values[:, 1:-1] * inner[..., None], inner
 
@@ -172,25 +172,25 @@ class Elmo(nn.Module):
     AllenNLP's `Elmo`: a biLM and `num_output_representations` learned mixes of its layers.
 
     Args:
-        options_file, weight_file: AllenNLP's two files, or the addresses of a model that it published.
-        num_output_representations: mixes.
-        requires_grad: whether the biLM is trained; the mixes are.
+        options_file, weight_file: AllenNLP's two files, or the addresses of a model that AllenNLP published.
+        num_output_representations: the number of mixes.
+        requires_grad: whether the biLM is trained. The mixes are always trained, unless their scalars are fixed.
         do_layer_norm: whether layers are normalized before they are mixed.
-        dropout: on the mixes, in training.
-        vocab_to_cache: words that `forward` takes by their places in this list, of which the first is for padding. No
-            vector is stored: every distinct word of a batch is computed once.
+        dropout: the dropout probability on the mixes, in training.
+        vocab_to_cache: words that `forward` takes by their indices in this list; index 0 is for padding. No vectors are
+            stored: every distinct word of a batch is computed once.
         keep_sentence_boundaries: whether `<S>` and `</S>` are in the result.
         scalar_mix_parameters: fixed scalars of every mix, before the softmax.
-        module: a biLM of another kind in place of the two files, which are `None` then. It has `num_layers` and
-            `get_output_dim()`, and from `(inputs, word_inputs)` it makes `{"activations": layers, "mask": mask}` with
-            the boundaries. `requires_grad` and `vocab_to_cache` are its own matter.
+        module: another biLM instead of the two files, which must then be `None`. It has `num_layers` and
+            `get_output_dim()`, and for `(inputs, word_inputs)` it returns `{"activations": layers, "mask": mask}` with
+            the boundaries. `requires_grad` and `vocab_to_cache` are not applied to it.
 
-    The parameters of the mixes are named as there, `scalar_mix_0.scalar_parameters.0` and `scalar_mix_0.gamma`, and a
-    state dict that AllenNLP saved is loaded.
+    The parameters of the mixes are named as in AllenNLP, `scalar_mix_0.scalar_parameters.0` and `scalar_mix_0.gamma`,
+    and state dicts that AllenNLP saved can be loaded.
 
     Raises:
-        ValueError: the files are not what they should be.
-        FileNotFoundError, ConnectionError: there are no such files.
+        ValueError: the content of a file is wrong, or the addresses are not those of a published model.
+        FileNotFoundError, ConnectionError: a file does not exist, or cannot be downloaded.
     """
 
     def __init__(
@@ -223,8 +223,8 @@ class Elmo(nn.Module):
         """
         Args:
             inputs: `[..., words, 50]` ids of [`batch_to_ids`].
-            word_inputs: `[..., words]`, the places of the words in `vocab_to_cache`, of which 0 is padding. They are
-                read instead of `inputs`, unless one of them has no such place.
+            word_inputs: `[..., words]`, the indices of the words in `vocab_to_cache`; 0 is padding. They are read
+                instead of `inputs`, unless an index is out of range.
 
         Returns:
             `elmo_representations`, a list of `[..., words, 2P]`, and `mask` `[..., words]`, bool.
@@ -242,12 +242,12 @@ class Elmo(nn.Module):
 
 class ElmoEmbedder(nn.Module):
     """
-    AllenNLP 0.9's `ElmoEmbedder`: the three layers of words, as arrays.
+    AllenNLP 0.9's `ElmoEmbedder`: the vectors of words in all layers, as arrays.
 
     Args:
-        options_file, weight_file: AllenNLP's two files, or the addresses of a model that it published; by default the
-            "original" one, which is downloaded.
-        cuda_device: a GPU's number, or -1 for the CPU.
+        options_file, weight_file: AllenNLP's two files, or the addresses of a model that AllenNLP published; by default
+            the model "original", which is downloaded.
+        cuda_device: the index of a GPU, or -1 for the CPU.
     """
 
     def __init__(
@@ -275,9 +275,9 @@ class ElmoEmbedder(nn.Module):
 
     def embed_batch(self, batch: list[list[str]]) -> list[np.ndarray]:
         """
-        The layers `[layers, words, 2P]` of each sentence; one without words reads nothing where it is alone.
+        The layers `[layers, words, 2P]` of each sentence. A batch of one sentence without words is not run.
 
-        Of a sentence without words they are `[3, 0, 1024]` as in AllenNLP, whatever the model's sizes.
+        For a sentence without words the array is `[3, 0, 1024]`, as in AllenNLP, whatever the sizes of the model.
         """
         if batch == [[]]:
             return [np.zeros(EMPTY)]
@@ -292,7 +292,7 @@ class ElmoEmbedder(nn.Module):
     def embed_sentences(
         self, sentences: Iterable[list[str]], batch_size: int = DEFAULT_BATCH_SIZE
     ) -> Iterator[np.ndarray]:
-        """The layers of each sentence, `batch_size` of them at a time."""
+        """The layers of each sentence, computed for `batch_size` sentences at a time."""
         sentences = iter(sentences)
         while batch := list(islice(sentences, batch_size)):
             yield from self.embed_batch(batch)
@@ -307,19 +307,19 @@ class ElmoEmbedder(nn.Module):
         use_sentence_keys: bool = False,
     ) -> None:
         """
-        Write the vectors of a file of tokenized sentences, one a line, into an hdf5 file, keyed by their number.
+        Write the vectors of a file of tokenized sentences (one per line) into an HDF5 file, keyed by the line's index.
 
         Args:
-            input_file: an open file, which is closed.
-            output_file_path: the hdf5 file.
-            output_format: `"all"` layers, the `"top"` one or their `"average"`.
-            batch_size: sentences at a time.
+            input_file: an open file, which will be closed.
+            output_file_path: the path of the HDF5 file.
+            output_format: `"all"` layers, the `"top"` layer or the `"average"` of the layers.
+            batch_size: number of sentences that are embedded at a time.
             forget_sentences: leave out the dataset `sentence_to_index`.
-            use_sentence_keys: the sentence itself is the key; what is before a `/` is a group, as in AllenNLP's files.
+            use_sentence_keys: use sentences as keys. Text before a `/` becomes an HDF5 group, as in AllenNLP's files.
 
         Raises:
-            ValueError: there are empty lines (nothing is written then), `output_format` is another one, or with
-                `use_sentence_keys` a sentence is there twice or can be no key of HDF5.
+            ValueError: there are empty lines (then nothing is written), `output_format` is unknown, or with
+                `use_sentence_keys` a sentence occurs twice or cannot be a key of HDF5.
             ImportError: h5py is not installed.
         """
         import h5py
@@ -341,13 +341,13 @@ class ElmoEmbedder(nn.Module):
 
 
 def _load(options: str | Path, weights: str | Path, **settings: Any) -> ElmoModel:
-    """The model of two files, or of two addresses, with other fields of its configuration."""
+    """The model of two files or two addresses, with `settings` as further fields of its configuration."""
     if str(options).startswith("http"):
         given = (str(options), str(weights))
         fitting = (name for name, model in PUBLISHED.items() if all(map(str.endswith, given, model.files)))
         name = next(fitting, None)
         if name is None:
-            raise ValueError(f"{options}, {weights}: not the addresses of a published model; download both files.")
+            raise ValueError(f"{options}, {weights}: not the addresses of a published model. Download both files.")
         options, weights = download(name)
     config, arrays = read_weights(options, weights)
     model = model_of(type(config).from_dict(config.to_dict(), **settings), arrays)

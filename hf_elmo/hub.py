@@ -1,7 +1,7 @@
-"""What a checkpoint carries, and uploading it to the Hub.
+"""The files of a checkpoint, and the upload of a checkpoint to the Hub.
 
-`save_pretrained` of every class writes its code (transformers copies the class's file and all that it imports), so that
-`trust_remote_code=True` loads the checkpoint where hf_elmo is not installed. `FILES` lists what is written.
+`save_pretrained` of every class also writes the class's code: transformers copies the file of the class and the files
+it imports, so that `trust_remote_code=True` loads the checkpoint where hf_elmo is not installed. `FILES` lists them.
 """
 
 import json
@@ -57,9 +57,9 @@ class Upload:
     """What [`push`] has uploaded, or would upload.
 
     Args:
-        files: the size in bytes of each file, by its name in the repository.
-        left_out: other files and folders of the checkpoint's folder.
-        url: of the commit; `None` for a dry run.
+        files: the size in bytes of each file, by the file's name in the repository.
+        left_out: files and folders of the checkpoint's folder that are not uploaded.
+        url: the address of the commit; `None` for a dry run.
     """
 
     files: dict[str, int]
@@ -79,21 +79,21 @@ def push(
     Upload a checkpoint to the Hub in one commit: model, tokenizer, code for `trust_remote_code=True`, model card and
     conversion record.
 
-    The folder is not changed. Where it holds no code or no model card, the upload gets the code of this version and a
-    card made from the configuration. Weights and tokenizer files of an earlier upload that this one does not replace
-    are deleted from the repository, because transformers would load them.
+    The folder is not changed. If it holds no code or no model card, the upload gets the code of this version or a card
+    made from the configuration. Weights and tokenizer files of an earlier upload that are not replaced are deleted from
+    the repository, because transformers would load them.
 
     Args:
-        folder: of the checkpoint, or the name of the model that ships.
-        repository: `"owner/name"`; it is created unless it exists.
+        folder: the folder of the checkpoint, or the name of the model that ships.
+        repository: `"owner/name"`; it is created if it does not exist.
         private: create a private repository.
-        revision: the branch to commit to, created unless it exists; by default `main`.
+        revision: the branch to commit to, which is created if it does not exist; by default `main`.
         dry_run: make no request; return what would be uploaded.
 
     Raises:
         FileNotFoundError: a file of the checkpoint is missing.
         ValueError: the tokenizer does not belong to the model.
-        PermissionError: `private` is set, and the repository exists and is public.
+        PermissionError: `private` is set, but the repository exists and is public.
         huggingface_hub.errors.HfHubHTTPError: the Hub refuses a request.
     """
     folder = Path(located(folder))
@@ -113,7 +113,7 @@ def push(
 
 
 def _write_card(staging: Path, repository: str) -> None:
-    """Names the repository in the card's examples, which name the folder."""
+    """Writes the model card, with the repository's name in its examples instead of the folder's name."""
     file = staging / "README.md"
     if file.is_file():
         card = ModelCard.load(file)
@@ -144,22 +144,22 @@ def _upload(staging: str, repository: str, private: bool, revision: str | None) 
 
 
 def auto_map(*class_names: str) -> dict[str, str]:
-    """What the `config.json` of a checkpoint of these classes maps."""
+    """The `auto_map` in the `config.json` of a checkpoint of these classes."""
     classes = {"ElmoConfig", "ElmoModel", *class_names}
     return {auto: name for auto, name in AUTO_CLASSES.items() if name.partition(".")[2] in classes}
 
 
 def add_remote_code(folder: str | Path, *class_names: str) -> None:
     """
-    Put code into a checkpoint: into one that has none, or an older version's; or heads into that of a biLM, so that it
-    can be fine-tuned where hf_elmo is not installed.
+    Write the code of hf_elmo into a checkpoint that has no code or older code. With `class_names`, a checkpoint of a
+    biLM also gets the code of heads, so that it can be fine-tuned where hf_elmo is not installed.
 
     Args:
-        folder: what holds `config.json`, `tokenizer_config.json` or both.
-        class_names: models beside the one that the checkpoint is of, such as `"ElmoForSequenceClassification"`.
+        folder: a folder with `config.json`, `tokenizer_config.json` or both.
+        class_names: further model classes besides the checkpoint's own, such as `"ElmoForSequenceClassification"`.
 
     Raises:
-        ValueError: a class, or the architecture that `config.json` names, is none of hf_elmo's.
+        ValueError: a class, or the architecture that `config.json` names, is not a class of hf_elmo.
     """
     folder = Path(folder)
     if (file := folder / "config.json").is_file():
@@ -176,7 +176,7 @@ def add_remote_code(folder: str | Path, *class_names: str) -> None:
         _write(folder, file, sources, config | added)
     if (file := folder / "tokenizer_config.json").is_file():
         config = json.loads(file.read_text(encoding="utf-8"))
-        both = [AUTO_CLASSES["AutoTokenizer"], None]  # as transformers writes it: the class, and a faster one
+        both = [AUTO_CLASSES["AutoTokenizer"], None]  # as transformers writes it: a slow and a fast class
         _write(folder, file, set(FILES["ElmoTokenizer"]), config | {"auto_map": {"AutoTokenizer": both}})
 
 

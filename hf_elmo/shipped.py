@@ -18,14 +18,14 @@ FOLDER = Path(__file__).parent / "checkpoints" / NAME
 
 def path(name: str = NAME) -> str:
     """
-    The folder of a model that ships with hf_elmo, for `from_pretrained` of every class, `pipeline` and other libraries,
-    which would ask the Hub for its name.
+    The folder of a model that ships with hf_elmo, for `from_pretrained` of every class, `pipeline` and other libraries.
+    These would look up the model's name on the Hub.
 
     Raises:
         ValueError: no such model ships.
     """
     if name != NAME:
-        raise ValueError(f"name is {name!r}, but {NAME} is the model that ships.")
+        raise ValueError(f"name is {name!r}, but the only model that ships is {NAME}.")
     return str(FOLDER)
 
 
@@ -35,13 +35,13 @@ def load_default(language_model: Literal[False] = False) -> tuple[ElmoModel, Elm
 def load_default(language_model: Literal[True]) -> tuple[ElmoForPreTraining, ElmoTokenizer]: ...
 def load_default(language_model: bool = False) -> tuple[ElmoModel | ElmoForPreTraining, ElmoTokenizer]:
     """
-    The model elmo-compact-en and its tokenizer, on the CPU and without network; its card is in `FOLDER`.
+    The model elmo-compact-en and its tokenizer, loaded on the CPU and without network. The model card is in `FOLDER`.
 
-    The weights are stored in float16 and computed with in float32.
+    The weights are stored in float16; the model computes in float32.
 
     Args:
-        language_model: return an `ElmoForPreTraining`, which has the softmax over words that perplexity, probabilities
-            and substitutes need.
+        language_model: return an `ElmoForPreTraining`, which has the softmax over words. Perplexity, probabilities and
+            substitutes need the softmax.
     """
     return load_model(language_model=language_model, device="cpu")
 
@@ -66,8 +66,8 @@ def load_model(
     Args:
         name: a folder, the name of the model that ships, or a name on the Hub; by default the model that ships.
         language_model: return an `ElmoForPreTraining`, with the softmax over words.
-        dtype: of the weights; by default the one that config.json names.
-        device: by default a GPU where there is one.
+        dtype: the type of the weights; by default the type that config.json names.
+        device: the device of the model; by default a GPU if there is one.
 
     Raises:
         OSError: there is no such checkpoint.
@@ -90,8 +90,8 @@ def load_weights(
 
 
 def load_tokenizer(name: str | os.PathLike) -> ElmoTokenizer:
-    """The tokenizer of [`load_model`] without its model. A checkpoint without tokenizer files gets the default one,
-    and a warning: the model may have been trained on text that was split in another way."""
+    """The tokenizer of [`load_model`] without its model. For a checkpoint without tokenizer files, a default tokenizer
+    is made with a warning, because the model may have been trained on text that was split in another way."""
     place = located(name)
     tokenizer = ElmoTokenizer.from_pretrained(place)
     if cached_file(place, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False) is None:
@@ -100,7 +100,7 @@ def load_tokenizer(name: str | os.PathLike) -> ElmoTokenizer:
 
 
 def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:
-    """The tokenizer of the folder that a model was loaded from; for a new model a new tokenizer."""
+    """The tokenizer of the folder that a model was loaded from, or a new tokenizer if the model was not loaded."""
     if model.name_or_path:
         return load_tokenizer(model.name_or_path)
     return ElmoTokenizer(max_word_length=model.config.max_word_length)
@@ -109,14 +109,14 @@ def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:
 def loaded(
     model: ElmoPreTrainedModel | str | os.PathLike | None, tokenizer: ElmoTokenizer | None, language_model: bool = False
 ) -> tuple[ElmoPreTrainedModel, ElmoTokenizer]:
-    """A model, loaded in float32 where a name, a folder or `None` is given; and its own tokenizer if none is given."""
+    """A model (a name, a folder or `None` is loaded in float32), and `tokenizer` or else the model's own tokenizer."""
     if model is None or isinstance(model, (str, os.PathLike)):
         model = load_weights(model, language_model, "float32")
     return model, tokenizer_of(model) if tokenizer is None else tokenizer
 
 
 def located(name: str | os.PathLike | None) -> str:
-    """The packaged model's folder for `None`, and for its name where no such path exists; else `name` unchanged."""
+    """The folder of the model that ships, for `None` or its name (unless a path has this name); else `name` itself."""
     name = str(FOLDER) if name is None else os.fspath(name)
     return str(FOLDER) if name == NAME and not os.path.lexists(name) else name
 

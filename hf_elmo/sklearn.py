@@ -1,4 +1,4 @@
-"""A transformer of scikit-learn: texts to vectors."""
+"""A scikit-learn transformer that turns texts into vectors."""
 
 import os
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ from .embedding.workers import Embedder
 
 class ElmoVectorizer(TransformerMixin, BaseEstimator):
     """
-    Texts to one vector each, for a pipeline of scikit-learn; nothing is fitted. A process loads a model once.
+    Turns each text into one vector, in a scikit-learn pipeline. Nothing is fitted. A process loads a model once.
 
     Args:
-        model, layers, pooling, dtype, device, batch_tokens, pretokenized: as [`Embedder`] has them; `pooling` is
-            `"mean"` or `"max"`.
+        model, layers, pooling, dtype, device, batch_tokens, pretokenized: as for [`Embedder`]; `pooling` is `"mean"` or
+            `"max"`.
 
     Example:
 
@@ -45,7 +45,7 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
         return True
 
     def fit(self, texts: Iterable[str | list[str]], y: Any = None) -> "ElmoVectorizer":
-        """Does nothing."""
+        """Does nothing; returns `self`."""
         return self
 
     def transform(self, texts: Iterable[str | list[str]]) -> np.ndarray:

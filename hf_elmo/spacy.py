@@ -1,4 +1,4 @@
-"""The component `elmo` of spaCy, which finds it by an entry point: vectors of tokens, spans and documents."""
+"""The spaCy component `elmo`, registered by an entry point: vectors of tokens, spans and documents."""
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -15,18 +15,18 @@ from .shipped import load_model
 
 
 def cosine(one: Doc | Span | Token, other: Doc | Span | Token) -> float:
-    """The cosine of two vectors; 0 where one is zero."""
+    """The cosine of the vectors of two objects; 0 if a vector is zero."""
     return float(one.vector @ other.vector / (np.linalg.norm(one.vector) * np.linalg.norm(other.vector) or 1))
 
 
 class ElmoPipe:
     """
-    Puts ELMo's vectors `[tokens, 2P]` (the scalar mix) into `doc.tensor`. A token's `vector` is its row, a span's and a
-    document's their mean, and `similarity` the cosine. Where an earlier component has set sentences, each is read by
-    itself. The model is saved with the pipeline.
+    Puts ELMo's vectors `[tokens, 2P]` (the scalar mix) into `doc.tensor`. The `vector` of a token is its row, the
+    `vector` of a span or document is the mean of its rows, and `similarity` is the cosine. If an earlier component has
+    set sentence boundaries, each sentence is embedded separately. The model is saved with the pipeline.
 
     Args:
-        model: folder or Hub name of an ELMo; `None` for the one that ships. It is loaded at the first document.
+        model: folder or Hub name of an ELMo; `None` for the model that ships. It is loaded for the first document.
     """
 
     def __init__(self, model: str | Path | None) -> None:
@@ -34,14 +34,14 @@ class ElmoPipe:
 
     @cached_property
     def embedder(self) -> Embedder:
-        """Loads the model once in each process, forks included."""
+        """The model, loaded once in each process (forked processes included)."""
         return Embedder(self.model, dtype="float32")
 
     def __call__(self, doc: Doc) -> Doc:
         return next(self.pipe([doc]))
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
-        """The documents with their vectors, which are computed for `batch_size` documents at a time."""
+        """The documents with their vectors, computed for `batch_size` documents at a time."""
         for docs in minibatch(stream, batch_size):
             sentences = [list(doc.sents) if len(doc) and doc.has_annotation("SENT_START") else [doc] for doc in docs]
             rows = [[token.text for token in sentence] for parts in sentences for sentence in parts]
@@ -51,16 +51,16 @@ class ElmoPipe:
                 doc.user_hooks["vector"] = lambda doc: doc.tensor.sum(axis=0) / max(1, len(doc))
                 doc.user_token_hooks["vector"] = lambda token: token.doc.tensor[token.i]
                 for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
-                    hooks.update(has_vector=lambda _: True, similarity=cosine)  # spaCy's: 1 for any two equal words
+                    hooks.update(has_vector=lambda _: True, similarity=cosine)  # spaCy's is 1 for equal words
                 yield doc
 
     def to_disk(self, path: str | Path, **_: Any) -> None:
-        """Saves the checkpoint, with the rest of the pipeline."""
+        """Saves the checkpoint; spaCy calls this when it saves the pipeline."""
         for part in load_model(self.model):
             part.save_pretrained(path)
 
     def from_disk(self, path: str | Path, **_: Any) -> "ElmoPipe":
-        """Takes the checkpoint that was saved."""
+        """Uses the checkpoint that [`to_disk`] saved."""
         self.model = path
         vars(self).pop("embedder", None)
         return self
@@ -68,5 +68,5 @@ class ElmoPipe:
 
 @Language.factory("elmo", default_config={"model": None}, assigns=["doc.tensor"])
 def make_elmo(nlp: Language, name: str, model: str | None) -> ElmoPipe:
-    """`nlp.add_pipe("elmo", config={"model": folder})`."""
+    """The factory for `nlp.add_pipe("elmo", config={"model": folder})`."""
     return ElmoPipe(model)

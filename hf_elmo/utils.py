@@ -1,4 +1,4 @@
-"""What several parts of the package share: evaluation mode, fingerprints, character ids of repeated words."""
+"""Functions that several modules share: evaluation mode, fingerprints, character ids of repeated words."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from .tokenization_elmo import ElmoTokenizer
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Puts a model into evaluation mode; after the block each of its modules is in the mode it was in before."""
+    """Puts a model into evaluation mode for a block, and each of its modules back into its own mode afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -39,10 +39,10 @@ def model_fingerprint(model: ElmoPreTrainedModel) -> str:
 
 
 def tokenizer_fingerprint(tokenizer: ElmoTokenizer) -> str:
-    """SHA-256 of everything that decides the character ids of a text. The words of a softmax or of word vectors have no
-    part in them."""
+    """SHA-256 of everything that determines the character ids of a text. The words of a softmax or of separate word
+    vectors are not included."""
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
-    backend |= {"truncation": None, "padding": None}  # of the latest call
+    backend |= {"truncation": None, "padding": None}  # left from the latest call
     settings = [backend, tokenizer.max_word_length, tokenizer.split_special_tokens]
     if tokenizer.character_vocab is not None:
         settings += [tokenizer.character_vocab.characters, tokenizer.character_vocab.embedded_words]
@@ -64,12 +64,12 @@ Token = str | int  # a word, `BEGIN`, `END` or `PADDING`
 
 class Speller:
     """
-    Spells the distinct tokens of a list once each, as a tokenizer does.
+    Computes the character ids of the distinct tokens of a list, once for each token.
 
     Args:
-        tokenizer: the one whose character ids are wanted.
-        boundary_words: the words `<S>` and `</S>` of a text are sentence boundaries (a tokenizer's
-            `split_special_tokens=False`), not ordinary words.
+        tokenizer: the tokenizer that determines the character ids.
+        boundary_words: whether the words `<S>` and `</S>` of a text are sentence boundaries (a tokenizer's
+            `split_special_tokens=False`) instead of ordinary words.
     """
 
     def __init__(self, tokenizer: ElmoTokenizer, boundary_words: bool = False) -> None:
@@ -84,7 +84,7 @@ class Speller:
         The character ids of the distinct tokens.
 
         Returns:
-            `[distinct, characters]` int64, and the row of each of `tokens` in it.
+            The ids `[distinct, characters]` int64, and for each of `tokens` the index of its row.
         """
         seen = dict.fromkeys(tokens)
         special = [token for token in (BEGIN, END, PADDING) if token in seen]
@@ -102,16 +102,16 @@ class Speller:
 
 
 def require_tokenizer(config: ElmoConfig, tokenizer: ElmoTokenizer) -> None:
-    """Raises ValueError for the tokenizer of another model, whose ids would stand for other characters."""
+    """Raises ValueError if the tokenizer's character ids do not fit the model, because it belongs to another model."""
     wanted, given = _spelling(config), _spelling(tokenizer)
     if given != wanted:
         raise ValueError(
-            f"the tokenizer spells words with {given}, the model reads {wanted}; give the tokenizer that belongs to "
-            "the model"
+            f"the tokenizer spells words with {given}, but the model reads {wanted}: give the tokenizer that belongs "
+            "to the model."
         )
 
 
 def _spelling(reader: ElmoConfig | ElmoTokenizer) -> str:
-    """What a row of character ids is to a tokenizer or a model."""
+    """A description of the rows of character ids that a model reads or a tokenizer makes."""
     with_word = " and an id of the word" if reader.row_length > reader.max_word_length else ""
     return f"{reader.max_word_length} characters ({reader.char_units}){with_word}"

@@ -17,7 +17,7 @@ HEADS = {
     "ElmoForSequenceClassification": ("text-classification", "AutoModelForSequenceClassification"),
     "ElmoForTokenClassification": ("token-classification", "AutoModelForTokenClassification"),
 }
-# The largest difference to the numbers of each format's own code, in float32; README.md names the tests.
+# The largest difference from the output of each format's own code, in float32; README.md names the tests.
 PARITY = {
     "AllenNLP's format": "every layer within 4.1e-6 of AllenNLP 2.10.1 in the original size, 2.7e-6 in the size small",
     "ELMoForManyLangs' format": "every layer within 1e-5 of elmoformanylangs, over sentences in eight languages",
@@ -30,8 +30,8 @@ def published_card(name: str, **fields: str) -> ModelCard:
     The page about a published family of models: description, training data, known scores, limits and biases.
 
     Args:
-        name: of the page, such as `"small"` or `"manylangs"`.
-        fields: the values in the page, if it is one for several models: for `"manylangs"` `code`, `language`, `number`.
+        name: the name of the page, such as `"small"` or `"manylangs"`.
+        fields: the values in a page that describes several models: `code`, `language`, `number` for `"manylangs"`.
     """
     text = _FOLDER.joinpath(f"{name}.md").read_text(encoding="utf-8")
     return ModelCard(Template(text, undefined=StrictUndefined, keep_trailing_newline=True).render(fields))
@@ -43,13 +43,13 @@ def make_card(name: str, about: ModelCard | None = None, **fields: Any) -> Model
 
     Args:
         name: the title, the checkpoint's name.
-        about: a page whose text and metadata the card includes, as from [`published_card`]. The texts of its `widget`
-            are the inputs of the example.
+        about: a page whose text and metadata the card includes, for example from [`published_card`]. The texts of the
+            page's `widget` are the inputs of the card's example.
         fields: values in the template: `config`, the ElmoConfig, and `word_splitting` of the tokenizer; for a converted
             checkpoint also `parameters` (their number), `dtype`, `source_format`, `sources` (a list of file name and
             SHA-256), `compared` (whether a file has the SHA-256 that the user gave), `learned_mix` (whether the source
-            has weights of the mix), `scalar_mixes` (their names in the source) and `left_behind` (names and shapes of
-            tensors that project the vectors in the source).
+            has a learned mix), `scalar_mixes` (the names of the mixes in the source) and `left_behind` (names and
+            shapes of the source's tensors that project the vectors).
     """
     architecture = (fields["config"].architectures or [""])[0]
     task, fields["auto"] = HEADS.get(architecture, ("feature-extraction", "AutoModel"))
@@ -68,7 +68,7 @@ def make_card(name: str, about: ModelCard | None = None, **fields: Any) -> Model
 
 
 def _parts(text: str) -> dict[str, str]:
-    """A page's introduction, its sections, and its citation, which is at the end of a card."""
+    """The introduction, the sections and the citation of a page; a card has the citation at its end."""
     about, *sections = re.split(r"^(?=## )", text.strip(), flags=re.MULTILINE)
     citation = [section.removeprefix("## Citation") for section in sections if section.startswith("## Citation")]
     details = [section for section in sections if not section.startswith("## Citation")]

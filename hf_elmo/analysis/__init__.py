@@ -1,1 +1,1 @@
-"""Inspecting a model: its probabilities for a text, a word's neighbors in a corpus, and how vectors lie."""
+"""Inspecting a model: probabilities of a text, neighbors of a word in a corpus, and similarities of vectors."""

@@ -1,4 +1,4 @@
-"""The language models on a text: the probability of each word, lexical substitutes for it, and how the text goes on."""
+"""The language models on a text: probabilities of its words, lexical substitutes, and words that continue the text."""
 
 import math
 import os
@@ -25,8 +25,8 @@ class SentenceScore:
 
     Args:
         words: the sentence, `<S>` and `</S>` included.
-        forward: `[words]` float64, given the words before; NaN for `<S>`, which is not predicted.
-        backward: `[words]` float64, given the words after; NaN for `</S>`.
+        forward: `[words]` float64, given the words before each word; NaN for `<S>`, which is not predicted.
+        backward: `[words]` float64, given the words after each word; NaN for `</S>`, which is not predicted.
     """
 
     words: list[str]
@@ -47,16 +47,16 @@ def score(
     The log-probability of each word of each sentence in both directions, each sentence from zero state.
 
     Args:
-        model: a language model, or the name or folder of a checkpoint with its softmax; `None` for the one that ships.
+        model: a language model, or the name or folder of one with its softmax; `None` for the model that ships.
         sentences: texts, which the tokenizer splits, or lists of words. A word outside the vocabulary gets the
             probability of `<UNK>`.
-        tokenizer: with the vocabulary; by default that of the model's folder.
+        tokenizer: a tokenizer with the vocabulary; by default the tokenizer of the model's folder.
         words_per_batch: words in a batch, padding included.
         pretokenized: whether texts are tokenized already, so that whitespace separates their words.
 
     Raises:
         TypeError: the model is not a language model.
-        ValueError: the tokenizer has no vocabulary or another one.
+        ValueError: the tokenizer has no vocabulary, or the vocabulary of another model.
     """
     model, encoder = open_language_model(model, tokenizer)
     sentences = encoder.tokenizer.split_into_words(sentences, pretokenized)
@@ -80,7 +80,7 @@ class Substitutes:
         word: the word of the sentence.
         candidates: words and their log-probabilities by both language models together, best first: the product of both
             distributions, normalized.
-        forward, backward: the best by each model alone, with their log-probabilities.
+        forward, backward: the best words by each model alone, with their log-probabilities.
     """
 
     word: str
@@ -107,15 +107,15 @@ def substitutes(
     Args:
         model, tokenizer, pretokenized: as for [`score`].
         sentence: text, which the tokenizer splits, or a list of words.
-        word: the word to replace, wherever the sentence has it, or its index; all by default.
+        word: the word to replace, at all its occurrences in the sentence, or the index of a word; by default all words.
         top: number of candidates for each word; `<S>`, `</S>` and `<UNK>` are excluded. Marks of the training text are
-            not: WikiText's `<unk>` and `@-@` are words of elmo-compact-en.
+            not excluded: WikiText's `<unk>` and `@-@` are words of elmo-compact-en.
 
     Returns:
-        the [`Substitutes`] of each of these words, in their order.
+        the [`Substitutes`] of each word to replace, in the order of the sentence.
 
     Raises:
-        TypeError, ValueError: as [`score`]; or the word is not in the sentence.
+        TypeError, ValueError: as for [`score`]; or the word is not in the sentence.
     """
     model, encoder = open_language_model(model, tokenizer)
     (words,) = encoder.tokenizer.split_into_words([sentence], pretokenized)
@@ -141,17 +141,17 @@ def next_words(
     pretokenized: bool = False,
 ) -> Candidates:
     """
-    How a sentence goes on: the words that the forward language model expects after its beginning.
+    The words that the forward language model expects after the beginning of a sentence.
 
     Args:
         model, tokenizer, pretokenized: as for [`score`].
-        text: the beginning of a sentence: a string, which the tokenizer splits, or a list of words. An empty one asks
-            for the first words of sentences.
-        top: number of words to return; `<S>`, `</S>` and `<UNK>` are not among them.
+        text: the beginning of a sentence: a string, which the tokenizer splits, or a list of words. For an empty text,
+            the first words of sentences are returned.
+        top: number of words to return; `<S>`, `</S>` and `<UNK>` are excluded.
 
     Returns:
-        words of the vocabulary and their log-probabilities (nats), the most probable first: what [`score`] gives for
-        the word after this text.
+        words of the vocabulary and their log-probabilities (nats), the most probable first. The log-probabilities are
+        those of [`score`] for the word after this text.
     """
     return _expected_words(0, model, text, tokenizer, top, pretokenized)
 
@@ -165,7 +165,7 @@ def previous_words(
     pretokenized: bool = False,
 ) -> Candidates:
     """As [`next_words`] in the other direction: the words that the backward language model expects before `text`, the
-    end of a sentence. An empty text asks for the last words of sentences."""
+    end of a sentence. For an empty text, the last words of sentences are returned."""
     return _expected_words(1, model, text, tokenizer, top, pretokenized)
 
 
@@ -176,14 +176,14 @@ def _expected_words(direction: int, model, text, tokenizer, top: int, pretokeniz
     (words,) = encoder.tokenizer.split_into_words([text], pretokenized)
     with evaluation_mode(model):
         hidden = _last_layer(model, encoder, words)
-        # Of the last word in the forward direction and the first one in the backward direction, which have read all.
+        # The last word in the forward direction, the first word in the backward direction: these have read all words.
         context = hidden[1 if direction else len(words)].chunk(2)[direction]
         table = torch.log_softmax(model.lm_head(context).float(), dim=0)[None]
     return _best(_without_special(table, encoder.vocabulary), top, encoder.vocabulary)[0]
 
 
 def positions_of(words: Sequence[str], word: str | int | None) -> list[int]:
-    """The indices of a word in a sentence, the one that is given, or all; ValueError where there is none."""
+    """The indices of a word (a string or an index; `None`: all) in a sentence; ValueError if the word is not there."""
     positions = [position for position, own in enumerate(words) if word in (None, own, position)]
     if word is not None and not positions:
         raise ValueError(f"word {word!r} does not occur in the sentence, whose words are {words!r}.")
@@ -191,13 +191,13 @@ def positions_of(words: Sequence[str], word: str | int | None) -> list[int]:
 
 
 def _last_layer(model: ElmoForPreTraining, encoder: WordEncoder, words: Sequence[str]) -> Tensor:
-    """`[words + 2, 2P]` of one sentence."""
+    """The last layer `[words + 2, 2P]` of one sentence, with its boundaries."""
     inputs = sentence_inputs(encoder, [words], model.device)
     return model.elmo(inputs["input_ids"], output_hidden_states=True).hidden_states[-1][0]
 
 
 def _without_special(table: Tensor, vocabulary: Vocabulary) -> Tensor:
-    """`[positions, vocab_size]` with minus infinity for the special words."""
+    """The table `[positions, vocab_size]` with minus infinity in the columns of the special words."""
     special = torch.tensor([vocabulary.bos_id, vocabulary.eos_id, vocabulary.unk_id], device=table.device)
     return table.index_fill(1, special, -math.inf)
 

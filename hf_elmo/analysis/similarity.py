@@ -1,4 +1,4 @@
-"""How the vectors of words lie to each other: nearest neighbors in a corpus, similarities by layer, a plane, plots."""
+"""Relations of word vectors: nearest neighbors in a corpus, similarities by layer, principal components, plots."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 1000  # sentences whose vectors are in memory together
 Sentences = list[tuple[int, list[str]]]  # each with its index in the corpus
 Place = tuple[int, list[str], int]  # index of a sentence, the sentence, index of a word in it
-LayerVectors = tuple[int, np.ndarray, list[Place]]  # a layer, vectors `[words, size]` of it, and whose they are
-# Okabe and Ito's colors, which color-blind people tell apart, without yellow, which is too pale on white; and a marker
-# with each, so that no difference is one of color alone.
+LayerVectors = tuple[int, np.ndarray, list[Place]]  # a layer, its vectors `[words, size]`, the places of the words
+# Okabe and Ito's colors, which color-blind people can tell apart, without yellow, which is too pale on white. Each
+# sentence also has a marker, so that sentences do not differ by color alone.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#888888")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 LABEL_OFFSETS = [(x, y) for gap in (5, 14, 24) for x, y in ((gap, -3), (gap, gap), (gap, -gap - 6), (-gap, gap))]
@@ -42,9 +42,9 @@ class Neighbor:
 
     Args:
         similarity: cosine similarity to the query vector.
-        word: as written in the corpus.
-        sentence: the words of its sentence.
-        position: its index in the sentence.
+        word: the word as written in the corpus.
+        sentence: the words of the word's sentence.
+        position: the index of the word in the sentence.
         row: the index of the sentence in the corpus.
     """
 
@@ -79,23 +79,23 @@ def nearest_neighbors(
     pretokenized: bool = False,
 ) -> dict[int, list[Neighbor]]:
     """
-    The words of a corpus whose vectors are nearest to that of a word in a sentence, for each layer (Peters et al. 2018,
-    Table 4).
+    The words of a corpus whose vectors are nearest to the vector of a word in a sentence, for each layer (Peters et al.
+    2018, Table 4).
 
     Layer 0 has no context: its neighbors are other words, each at its first occurrence. Neighbors in the layers above
     are occurrences in context. Repeated sentences count once, and the query sentence is excluded.
 
     Args:
-        model: an ELMo, or a model with one inside, on the device where it is to run; or the name or folder of one, or
-            `None` for the one that ships.
+        model: an ELMo, or a model with an ELMo inside, which runs on its device; or the name or folder of a model; or
+            `None` for the model that ships.
         sentence: the query sentence: text, which the tokenizer splits, or a list of words.
         word: the query word (its first occurrence in `sentence`), or its index in the sentence.
-        corpus: sentences, each text or a list of words, or the path of a file of them, as `embed` reads it. Read once,
-            not kept in memory.
-        tokenizer: splits and spells words; by default that of the model's folder.
+        corpus: sentences, each text or a list of words, or the path of a file of sentences, as `embed` reads it. It is
+            read once and not kept in memory.
+        tokenizer: splits and spells words; by default the tokenizer of the model's folder.
         top: number of neighbors for each layer.
-        any_word: in layers 1 and up, search all words instead of only occurrences of the query word (in any case). Then
-            every sentence is embedded, otherwise only those that contain the word.
+        any_word: in layers 1 and up, search all words instead of only the query word (in upper or lower case). Every
+            sentence is then embedded, otherwise only sentences that contain the word.
         pretokenized: whether texts are tokenized already, so that whitespace separates their words.
 
     Returns:
@@ -124,7 +124,7 @@ def nearest_neighbors(
 
 
 def _chunks(rows: Iterable[Row], split: Callable[..., list[list[str]]], query: list[str]) -> Iterator[Sentences]:
-    """Sentences with their indices, `ROWS_AT_ONCE` at a time, without blank and repeated ones and the query."""
+    """Sentences with their indices, `ROWS_AT_ONCE` at a time, without blank sentences, repetitions and the query."""
     hashes = {hash(tuple(query))}
     indexed = enumerate(rows)
     with tqdm(desc="Neighbors", unit=" rows", leave=False) as progress:
@@ -140,7 +140,7 @@ def _chunks(rows: Iterable[Row], split: Callable[..., list[list[str]]], query: l
 
 
 def _word_vectors(rows: Sentences, known: set[str], model: ElmoModel, speller: Speller) -> Iterator[LayerVectors]:
-    """Vectors of layer 0, the output of the character CNN twice, of words that are not known from earlier rows."""
+    """Vectors of layer 0 (the character CNN's output twice) for words that are not known from earlier rows."""
     places = {}
     for row, words in rows:
         for position, word in enumerate(words):
@@ -157,7 +157,7 @@ def _word_vectors(rows: Sentences, known: set[str], model: ElmoModel, speller: S
 def _occurrences(
     rows: Sentences, wanted: str | None, model: ElmoModel, tokenizer: ElmoTokenizer
 ) -> Iterator[LayerVectors]:
-    """Vectors of the layers from 1 up, of all words or of those equal to `wanted` when case-folded."""
+    """Vectors of layers 1 and up, for all words or for the words that are `wanted` after case-folding."""
     rows = [(row, words) for row, words in rows if wanted is None or wanted in map(str.casefold, words)]
     arrays = _all_layers(model, tokenizer, [words for _, words in rows])
     for (row, words), layers in zip(rows, arrays, strict=True):
@@ -167,7 +167,7 @@ def _occurrences(
 
 
 def _compare(query: np.ndarray, vectors: np.ndarray, places: list[Place]) -> list[Neighbor]:
-    """The words at places, with the similarity of their vectors `[words, size]` to the query `[size]`."""
+    """The words at `places`, with the similarities of their vectors `[words, size]` to the query `[size]`."""
     similarities = (_unit(vectors) @ _unit(query)).tolist()
     return [
         Neighbor(similarity, sentence[position], sentence, position, row)
@@ -177,14 +177,14 @@ def _compare(query: np.ndarray, vectors: np.ndarray, places: list[Place]) -> lis
 
 @dataclass(frozen=True)
 class LayerSimilarities:
-    """How similar the vectors of a word of each of some sentences are.
+    """The similarities of word vectors, for one word in each of several sentences.
 
     Args:
-        uses: of each sentence the word with its neighbors, `"river bank ."`.
-        layers: `[layers]`, the cosine of their vectors in each, from 0, the characters; of more than two sentences the
-            mean over their pairs.
-        others: `[layers]`, the mean cosine of all other pairs of words of two sentences, to compare with; NaN where
-            there is no other pair.
+        uses: for each sentence, the word and the words next to it, such as `"river bank ."`.
+        layers: `[layers]`, the cosine of the words' vectors in each layer, from layer 0 (characters) on; the mean over
+            pairs of sentences if there are more than two sentences.
+        others: `[layers]`, for comparison, the mean cosine of all other pairs of words of two different sentences; NaN
+            if there is no other pair.
         matrix: `[layers, sentences, sentences]`, the cosines of the words' vectors.
     """
 
@@ -208,11 +208,11 @@ def layer_similarities(
 
     Args:
         model, tokenizer, pretokenized: as for [`nearest_neighbors`].
-        sentences: two or more, each text, which the tokenizer splits, or a list of words.
-        words: of each sentence a word (its first occurrence) or the index of one; or one word for all.
+        sentences: two or more sentences, each text, which the tokenizer splits, or a list of words.
+        words: for each sentence a word (its first occurrence) or the index of a word; or one word for all sentences.
 
     Raises:
-        ValueError: there are other numbers of sentences and words, or a word is not in its sentence.
+        ValueError: the numbers of sentences and words differ, or a word is not in its sentence.
     """
     model, tokenizer = loaded(model, tokenizer)
     split = tokenizer.split_into_words(sentences, pretokenized)
@@ -236,14 +236,14 @@ def _use(words: list[str], place: int) -> str:
 
 @dataclass(frozen=True)
 class WordPlane:
-    """The vectors of the words of sentences in the plane in which they differ most.
+    """The word vectors of sentences, projected on their first two principal components.
 
     Args:
-        sentences: their words.
-        labels: for each sentence its words, or the one use of a word with its neighbors.
-        points: for each sentence `[labels, 2]`.
-        explained: the share of the variance that each of the two axes has.
-        layer: the layer that the vectors are of.
+        sentences: the words of each sentence.
+        labels: for each sentence its words, or one label: a word and the words next to it.
+        points: for each sentence the points `[labels, 2]`.
+        explained: the share of the variance along each of the two axes.
+        layer: the layer of the vectors.
     """
 
     sentences: list[list[str]]
@@ -266,12 +266,12 @@ def word_plane(
     The first two principal components of the vectors of all words of some sentences, or of one word in each of them.
     [`plot_word_plane`] draws it.
 
-    Each axis points where its largest coordinate is positive, so that the picture is the same each time.
+    The sign of each axis makes the coordinate with the largest absolute value positive, so that results are the same.
 
     Args:
         model, tokenizer, pretokenized: as for [`nearest_neighbors`].
-        sentences: each text, which the tokenizer splits, or a list of words; blank ones are left out.
-        word: only this word, its first occurrence in each sentence.
+        sentences: each text, which the tokenizer splits, or a list of words; blank sentences are left out.
+        word: use only this word, at its first occurrence in each sentence; by default all words.
         layer: 0 (characters) to `num_hidden_layers`; by default the last one.
 
     Raises:
@@ -282,7 +282,7 @@ def word_plane(
     layer = model.config.num_hidden_layers if layer is None else layer
     places = [list(range(len(words))) if word is None else positions_of(words, word)[:1] for words in split]
     if sum(map(len, places)) < 3:
-        raise ValueError(f"sentences needs three words or more, but has {sum(map(len, places))}.")
+        raise ValueError(f"sentences must give three vectors or more, but give {sum(map(len, places))}.")
     arrays = _all_layers(model, tokenizer, split)
     vectors = np.concatenate([own[layer, place] for own, place in zip(arrays, places, strict=True)]).astype(np.float64)
     u, s, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
@@ -295,7 +295,7 @@ def word_plane(
 
 
 def _all_layers(model: ElmoModel, tokenizer: ElmoTokenizer, sentences: list[list[str]]) -> list[np.ndarray]:
-    """`[layers, words, 2P]` of each sentence."""
+    """The vectors of all layers, `[layers, words, 2P]`, of each sentence."""
     return embed(model, sentences, tokenizer=tokenizer, layers="all", progress=False)
 
 
@@ -305,13 +305,13 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 def plot_similarities(similarities: LayerSimilarities, axes: Axes | None = None, layer: int | None = None) -> Axes:
     """
-    Draw what [`layer_similarities`] found: of two sentences a bar for each layer, beside the mean of other pairs of
-    words; of more, or with `layer`, the matrix of the similarities in one layer.
+    Draw the result of [`layer_similarities`]: for two sentences a bar for each layer and a line at the mean of other
+    pairs of words; for more sentences, or with `layer`, the matrix of the similarities in one layer.
 
     Args:
-        similarities: of the words of sentences.
-        axes: where to draw; by default a new figure, `axes.figure`.
-        layer: of the matrix; by default the last one.
+        similarities: the result to draw.
+        axes: where to draw; by default the axes of a new figure (`axes.figure`).
+        layer: the layer of the matrix; by default the last layer.
     """
     axes = axes or new_axes(6.4, 4)
     uses, values, others = similarities.uses, similarities.layers, similarities.others
@@ -340,12 +340,12 @@ def plot_similarities(similarities: LayerSimilarities, axes: Axes | None = None,
 
 def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
     """
-    Draw what [`word_plane`] found: a marker and a label for each word, colors and markers by sentence. Words that occur
-    more than once are bold.
+    Draw the result of [`word_plane`]: a marker and a label for each word. Each sentence has its color and marker. Words
+    that occur more than once are bold.
 
     Args:
-        plane: of words.
-        axes: where to draw; by default a new figure, `axes.figure`.
+        plane: the result to draw.
+        axes: where to draw; by default the axes of a new figure (`axes.figure`).
     """
     axes = axes or new_axes(9.5, 6 + 0.22 * len(plane.sentences))
     labels = [label for own in plane.labels for label in own]
@@ -359,7 +359,7 @@ def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
     axes.set(**dict(zip(("xlabel", "ylabel"), shares, strict=True)), aspect="equal", adjustable="datalim")
     axes.margins(0.15)
     legend_above(axes)
-    axes.figure.draw_without_rendering()  # places of points on the paper are known after it
+    axes.figure.draw_without_rendering()  # sets the positions of the points on the paper
     points = np.concatenate(plane.points)
     on_paper = axes.transData.transform(points) * 72 / axes.figure.dpi
     for label, point, offset in zip(labels, points, _label_offsets(on_paper), strict=True):
@@ -369,7 +369,7 @@ def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
 
 
 def _label_offsets(points: np.ndarray) -> list[tuple[int, int]]:
-    """The offset of each point's label: the first that is 12 points away from points and labels, else the farthest."""
+    """The offset of each label: the first one 12 points away from other points and labels, or the farthest away."""
     labels, offsets = np.empty((0, 2)), []
     for index, point in enumerate(points):
         near = np.concatenate((np.delete(points, index, axis=0), labels))
@@ -380,13 +380,13 @@ def _label_offsets(points: np.ndarray) -> list[tuple[int, int]]:
 
 
 def new_axes(width: float, height: float) -> Axes:
-    """The axes of a new figure of so many inches."""
+    """The axes of a new figure, whose width and height are in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained").subplots()
 
 
 def legend_above(axes: Axes, **how: object) -> Axes:
-    """The axes with a legend that covers nothing of what is drawn."""
+    """The axes with a legend above the plot, so that the legend covers nothing."""
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, **how)
     return axes

@@ -1,8 +1,8 @@
 """
 The command `hf-elmo`: each subcommand calls one function of the Python interface.
 
-Installed as `hf_elmo_cli`, a package that imports hf_elmo only to run a subcommand: hf_elmo imports transformers, which
-takes seconds, and `--help`, `--version` and a wrong option need neither.
+It is installed as `hf_elmo_cli`, a package that imports hf_elmo only when a subcommand runs: hf_elmo imports
+transformers, which takes seconds and is not needed for `--help`, `--version` or a wrong option.
 """
 
 import logging
@@ -15,7 +15,7 @@ import typer
 from . import convert, embed, pretrain  # noqa: F401, each registers its commands
 from .options import app
 
-# Their messages say what is wrong; of other errors the type is printed, too.
+# The messages of these errors are clear without the type; for all other errors the type is printed, too.
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)
 
 
@@ -42,13 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Run a subcommand.
 
     Args:
-        arguments: without the program's name; by default those of the command line.
+        arguments: the arguments without the program's name; by default the arguments of the command line.
 
     Returns:
         The exit status: 0, 1 after an error (its message is on standard error), 130 after Ctrl-C.
 
     Raises:
-        SystemExit: with 2 where the command line is wrong.
+        SystemExit: the command line is wrong (exit status 2), or an option prints something and exits (0).
     """
     arguments = repeat_options(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(format="%(levelname)s: %(message)s")
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def repeat_options(arguments: Sequence[str]) -> list[str]:
-    """`--held-out a b` as `--held-out a --held-out b`: typer's options have one value, a shell's pattern gives many."""
+    """Turn `--held-out a b` into `--held-out a --held-out b`: an option of typer has one value, a pattern many."""
     repeated, in_option = [], False
     for argument in arguments:
         if argument.startswith("-") and argument != "-":

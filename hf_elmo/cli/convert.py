@@ -29,47 +29,45 @@ def convert(
         list[str],
         argument(
             "(NAME | SOURCE [VOCABULARY] | OPTIONS WEIGHTS) OUT",
-            "NAME: small, original, seqvec, manylangs-ko, ...: a published model, unless a file has that name; "
-            "SOURCE: a folder or archive, or a TensorFlow checkpoint's prefix beside its options.json; VOCABULARY: the "
-            "checkpoint's words [vocab.txt in that folder]; OPTIONS, WEIGHTS: options.json and weights.hdf5; OUT: new "
-            "folder",
+            "NAME: a published model (small, original, seqvec, manylangs-ko, ...), unless a path has that name; "
+            "SOURCE: a folder or archive, or the prefix of a TensorFlow checkpoint next to its options.json; "
+            "VOCABULARY: the checkpoint's words [vocab*.txt in that folder]; OPTIONS, WEIGHTS: options.json and "
+            "weights.hdf5; OUT: a new folder",
         ),
     ],
     model: Annotated[
         str | None,
         option(
             "NAME",
-            "the published model that SOURCE, or OPTIONS and WEIGHTS, are a copy of: its model card and its "
-            "tokenizer become those of a download [no published one]",
+            "the published model that the files are a copy of: the checkpoint gets its model card and its word "
+            "splitting, as if it were downloaded [none]",
         ),
     ] = None,
     list_models: Annotated[
         bool,
-        typer.Option("--list", is_eager=True, callback=_list_models, help="show each NAME and what it is, and exit"),
+        typer.Option("--list", is_eager=True, callback=_list_models, help="list each NAME and what it is, and exit"),
     ] = False,
     elmo_options: Annotated[
-        str | None, option("FILE", "with a model.tar.gz that does not hold it: its ELMo's options.json")
+        str | None, option("FILE", "the ELMo's options.json, for a model.tar.gz that lacks it")
     ] = None,
     use: Annotated[
-        str | None, option("NAME", "with a model.tar.gz that holds ELMos that differ: the one to convert")
+        str | None, option("NAME", "the ELMo to convert, for a model.tar.gz with several different ELMos")
     ] = None,
-    dtype: Annotated[Dtype, typer.Option(help="of the weights")] = "float32",
+    dtype: Annotated[Dtype, typer.Option(help="type of the weights")] = "float32",
     word_splitting: Annotated[
         WordSplitting | None,
-        typer.Option(help="of its tokenizer [lm1b for AllenNLP's files, characters for seqvec, else whitespace]"),
+        typer.Option(help="how OUT's tokenizer splits [AllenNLP's files lm1b, seqvec characters, else whitespace]"),
     ] = None,
     cache_dir: Annotated[
-        str | None, option("DIR", "for downloaded files, in a folder NAME [huggingface_hub's cache]")
+        str | None, option("DIR", "where downloads are kept, in a folder NAME [huggingface_hub's cache]")
     ] = None,
-    sha256: Annotated[
-        str | None, option("HEX", "digest that WEIGHTS, or an archive, must have [none is compared]")
-    ] = None,
+    sha256: Annotated[str | None, option("HEX", "SHA-256 that WEIGHTS or the archive must have [not checked]")] = None,
 ) -> None:
     """
-    Write a checkpoint that AutoModel loads into the new folder OUT: from the NAME of a published model, which is
-    downloaded, from AllenNLP's files, from a TensorFlow checkpoint of bilm-tf or simple_elmo, softmax included, from a
-    folder or archive of simple_elmo or ELMoForManyLangs, a task's model.tar.gz of AllenNLP, or from TF-Hub's
-    SavedModel. The checkpoint is read back and compared with its source.
+    Convert a published ELMo to a checkpoint for AutoModel in the new folder OUT. The source is the NAME of a published
+    model, which is downloaded; AllenNLP's files, or its model.tar.gz of a task; a TensorFlow checkpoint of bilm-tf or
+    simple_elmo, softmax included; a folder or archive of simple_elmo or ELMoForManyLangs; or TF-Hub's SavedModel. The
+    checkpoint is read back and compared with its source.
     """
     options = {name: value for name, value in locals().items() if name not in ("paths", "list_models")}
     from hf_elmo.conversion import convert as convert_paths
@@ -84,16 +82,14 @@ def convert(
 )
 def export(
     model: Annotated[str, argument("MODEL", "folder or Hub name of an ELMo")],
-    out: Annotated[str, argument("OUT", "new folder, or with --onnx new file")],
+    out: Annotated[str, argument("OUT", "a new folder, or with --onnx a new file")],
     onnx: Annotated[bool, flag("--onnx", "write an ONNX file")] = False,
-    hidden_states: Annotated[
-        bool, flag("--hidden-states", "with --onnx: the biLM's layers as further outputs")
-    ] = False,
+    hidden_states: Annotated[bool, flag("--hidden-states", "with --onnx: also output the biLM's layers")] = False,
 ) -> None:
     """
-    Write options.json and weights.hdf5, which AllenNLP, bilm-tf and simple_elmo read, into the new folder OUT; that
-    format has no scalar mix, heads or softmax. With --onnx write the ONNX file OUT, the scalar mix and a classifier's
-    head included, for any batch size and length.
+    Write options.json and weights.hdf5, which AllenNLP, bilm-tf and simple_elmo read, into the new folder OUT. This
+    format has no scalar mix, heads or softmax. With --onnx, write the ONNX file OUT for any batch size and length; it
+    includes the scalar mix and a classifier's head.
     """
     from hf_elmo.conversion import export as export_allennlp
     from hf_elmo.conversion import export_onnx
@@ -111,15 +107,15 @@ def export(
 def push(
     out: Annotated[str, argument("OUT", "folder of the checkpoint")],
     repository: Annotated[str, argument("REPO", "owner/name; created unless it exists")],
-    private: Annotated[bool, flag("--private", "only its owner sees REPO")] = False,
+    private: Annotated[bool, flag("--private", "create REPO as a private repository")] = False,
     revision: Annotated[str | None, option("NAME", "branch to commit to, created unless it exists [main]")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "only list the files and their sizes; send nothing")] = False,
 ) -> None:
     """
     Upload the checkpoint in the folder OUT to the repository REPO of the Hub in one commit: model, tokenizer, the code
-    with which it loads where hf_elmo is not installed, model card and conversion record. What a training leaves beside
-    them (optimizer, checkpoints, arguments) stays at home. It needs a token that may write: log in with hf auth login,
-    or set HF_TOKEN.
+    that loads them where hf_elmo is not installed, model card and conversion record. Other files of a training
+    (optimizer, checkpoints, arguments) are not uploaded. A token with write access is needed: log in with hf auth
+    login, or set HF_TOKEN.
     """
     from hf_elmo.hub import push as push_checkpoint
 

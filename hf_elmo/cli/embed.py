@@ -9,18 +9,18 @@ from .options import A_MODEL, Dtype, LanguageModel, OptionalModel, Pretokenized,
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... [a GPU if there is one]")]
 InputFormat = Annotated[
-    Literal["text", "jsonl", "csv", "tsv", "parquet", "fasta"] | None, typer.Option(help="of INPUT [by its ending]")
+    Literal["text", "jsonl", "csv", "tsv", "parquet", "fasta"] | None, typer.Option(help="format of INPUT [its ending]")
 ]
 TextColumn = Annotated[
     str | None, option("NAME", "column or key of the text; a number is the index of a column in a CSV without a header")
 ]
-Encoding = Annotated[str, typer.Option(help="of INPUT")]
+Encoding = Annotated[str, typer.Option(help="encoding of INPUT")]
 Overwrite = Annotated[bool, flag("--overwrite", "replace OUTPUT if it exists")]
-Restart = Annotated[bool, flag("--restart", "discard what an interrupted run left")]
+Restart = Annotated[bool, flag("--restart", "discard the work of an interrupted run")]
 
 
 def with_model(given: list[str], *names: str) -> list[str | None]:
-    """MODEL and the other arguments of a command, where `[MODEL]`, before them, may be left out."""
+    """MODEL and the other arguments of a command. MODEL comes first, and is `None` if it is left out."""
     missing = len(names) + 1 - len(given)
     if missing not in (0, 1):
         raise typer.BadParameter(f"[MODEL] {' '.join(names)} expected, {len(given)} given: {' '.join(given)}")
@@ -28,7 +28,7 @@ def with_model(given: list[str], *names: str) -> list[str | None]:
 
 
 def number_or_name(text: str | None) -> str | int | None:
-    """A layer or a column: its number, or its name."""
+    """A layer or a column by its number, if the text is one, or by its name."""
     return int(text) if text is not None and text.isdecimal() else text
 
 
@@ -43,16 +43,16 @@ def number_or_name(text: str | None) -> str | int | None:
 )
 def embed(
     paths: Annotated[list[str], argument("[MODEL] INPUT OUTPUT", f"{A_MODEL}, file to read, file to write")],
-    layers: Annotated[str, typer.Option(help="mix, sum, all, or one layer's number")] = "mix",
-    pooling: Annotated[Literal["none", "mean", "max"], typer.Option(help="one vector a row")] = "none",
-    dtype: Annotated[Dtype | None, typer.Option(help="to compute in [the model's]")] = None,
-    output_dtype: Annotated[Literal["float32", "float16"], typer.Option(help="of the file")] = "float32",
+    layers: Annotated[str, typer.Option(help="mix, sum, all, or the number of a layer")] = "mix",
+    pooling: Annotated[Literal["none", "mean", "max"], typer.Option(help="mean, max: one vector per row")] = "none",
+    dtype: Annotated[Dtype | None, typer.Option(help="type to compute in [the model's]")] = None,
+    output_dtype: Annotated[Literal["float32", "float16"], typer.Option(help="type of the vectors")] = "float32",
     device: Device = None,
-    batch_tokens: Annotated[int | None, option("N", "tokens a batch [16384; on a CPU down to 4096]")] = None,
-    window: Annotated[int | None, option("N", "tokens sorted by length together [16 batches]")] = None,
-    engine: Annotated[Literal["local", "ray"], typer.Option(help="ray: the workers of a Ray cluster")] = "local",
-    workers: Annotated[int | None, option("N", "processes [1; of ray one for each GPU or core]")] = None,
-    shard_rows: Annotated[int | None, option("N", "of ray, rows of a Parquet file [1024]")] = None,
+    batch_tokens: Annotated[int | None, option("N", "tokens per batch [16384; on a CPU down to 4096]")] = None,
+    window: Annotated[int | None, option("N", "tokens within which rows are sorted by length [16 batches]")] = None,
+    engine: Annotated[Literal["local", "ray"], typer.Option(help="ray: use the workers of a Ray cluster")] = "local",
+    workers: Annotated[int | None, option("N", "processes [1; with ray one per GPU, or per core]")] = None,
+    shard_rows: Annotated[int | None, option("N", "with ray: the most rows in a Parquet file [1024]")] = None,
     input_format: InputFormat = None,
     text_column: TextColumn = None,
     encoding: Encoding = "utf-8",
@@ -62,10 +62,10 @@ def embed(
 ) -> None:
     """
     Write the ELMo vectors of each row of INPUT into OUTPUT. An interrupted run resumes when it is started again. INPUT
-    has one row a line or record: .txt, .jsonl, .csv, .tsv, .fasta (also .gz), .parquet, or - (standard input). OUTPUT
-    is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format) or .parquet; rows are named by their number, from 0, and
-    FASTA's sequences by their identifiers. With --engine ray INPUT is also a folder, a glob pattern or a URI, and
-    OUTPUT a folder of Parquet files.
+    has one row per line or record: .txt, .jsonl, .csv, .tsv, .fasta (also .gz), .parquet, or - (standard input). OUTPUT
+    is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format) or .parquet. Rows are named by their number, from 0, and
+    FASTA sequences by their identifiers. With --engine ray, INPUT can also be a folder, a glob pattern or a URI, and
+    OUTPUT is a folder of Parquet files.
     """
     options = {name: value for name, value in locals().items() if name not in ("paths", "engine") and value is not None}
     options |= {"layers": number_or_name(layers), "text_column": number_or_name(text_column)}
@@ -92,7 +92,7 @@ def predict(
     inputs: Annotated[str, argument("INPUT", "file to read, or - for standard input")],
     output: Annotated[str, argument("OUTPUT", "file to write")],
     device: Device = None,
-    batch_tokens: Annotated[int, option("N", "tokens a batch")] = 4096,
+    batch_tokens: Annotated[int, option("N", "tokens per batch")] = 4096,
     input_format: InputFormat = None,
     text_column: TextColumn = None,
     encoding: Encoding = "utf-8",
@@ -103,18 +103,18 @@ def predict(
         str | None,
         option(
             "NAME",
-            "column or key of the second text: of a question its passage; of a tagger of semantic roles the "
-            "number of the predicate's word, from 0",
+            "column or key of the second text: for a question its passage; for a tagger of semantic roles the "
+            "index of the predicate's word, from 0",
         ),
     ] = None,
 ) -> None:
     """
-    Write what a classifier, a tagger, an answerer of questions or a resolver of coreference says of each row of INPUT
-    into OUTPUT. An interrupted run resumes when it is started again. INPUT has one row a line or record, as embed reads
-    it; a document that is resolved has a sentence a line, so it is a record of a .jsonl file. OUTPUT is .jsonl (labels
-    and probabilities, words and tags, answers, or words and clusters) or .tsv (a label and its probability a line, of
-    several labels at once all of them; an answer and its score; or a word and its tag a line, and a blank line after
-    each row).
+    Write the predictions of a classifier, a tagger, a model for question answering or for coreference resolution for
+    each row of INPUT into OUTPUT. An interrupted run resumes when it is started again. INPUT has one row per line or
+    record, as for embed. For coreference a row is a .jsonl record whose text has one sentence per line. OUTPUT is
+    .jsonl (labels and probabilities, words and tags, answers, or words and clusters) or .tsv (per line a label and its
+    probability, or all labels if a row can have several; an answer and its score; or a word and its tag, with a blank
+    line after each row).
     """
     options = dict(locals())
     options |= {name: number_or_name(options[name]) for name in ("text_column", "text_pair_column")}
@@ -133,16 +133,16 @@ def neighbors(
         list[str],
         argument(
             "[MODEL] SENTENCE WORD CORPUS",
-            f"{A_MODEL}, a sentence, a word of it (the first occurrence), file to search",
+            f"{A_MODEL}, a sentence, a word of the sentence (its first occurrence), file to search",
         ),
     ],
     top: Annotated[int, option("N", "neighbors for each layer")] = 5,
-    any_word: Annotated[bool, flag("--any-word", "search all words, not only occurrences of WORD")] = False,
+    any_word: Annotated[bool, flag("--any-word", "above layer 0, search all words, not only WORD")] = False,
     pretokenized: Pretokenized = False,
 ) -> None:
     """
-    Print the words of CORPUS whose vectors are nearest to that of WORD in SENTENCE: in layer 0 words of similar
-    spelling, in the layers above occurrences in the corpus, with their line.
+    Print the words of CORPUS whose vectors are nearest to the vector of WORD in SENTENCE: for layer 0 words of similar
+    spelling, for the layers above occurrences in the corpus, with their line.
     """
     from hf_elmo.analysis.similarity import nearest_neighbors
 
@@ -160,13 +160,13 @@ def neighbors(
 def substitutes(
     model: LanguageModel,
     sentence: Annotated[str, argument("SENTENCE", "a sentence")],
-    word: Annotated[str | None, argument("[WORD]", "a word of it [all words]")] = None,
+    word: Annotated[str | None, argument("[WORD]", "a word of SENTENCE [all words]")] = None,
     top: Annotated[int, option("N", "words to print for each place")] = 10,
     pretokenized: Pretokenized = False,
 ) -> None:
     """
-    For each word of SENTENCE, or for WORD, print the words that are most probable in its place by both language models
-    together, with their probabilities.
+    For each word of SENTENCE, or for WORD, print the words that both language models together find most probable in its
+    place, with their probabilities.
     """
     from hf_elmo.analysis.scoring import substitutes as find_substitutes
 
@@ -181,16 +181,16 @@ def substitutes(
 )
 def next_words(
     arguments: Annotated[
-        list[str], argument("[MODEL] TEXT", f"{A_MODEL}, the beginning of a sentence, with --before its end")
+        list[str], argument("[MODEL] TEXT", f"{A_MODEL}, beginning of a sentence (with --before: end)")
     ],
-    before: Annotated[bool, flag("--before", "the words before TEXT")] = False,
+    before: Annotated[bool, flag("--before", "print the words before TEXT")] = False,
     top: Annotated[int, option("N", "words to print")] = 10,
     pretokenized: Pretokenized = False,
 ) -> None:
     """
-    Print the words that are most probable after TEXT, the beginning of a sentence, by the forward language model, with
-    their probabilities; with --before the words before TEXT, the end of a sentence, by the backward one. MODEL has its
-    softmax.
+    Print the words that the forward language model finds most probable after TEXT, the beginning of a sentence, with
+    their probabilities. With --before, print those that the backward language model finds most probable before TEXT,
+    the end of a sentence. MODEL must have its softmax.
     """
     from hf_elmo.analysis import scoring
 
@@ -200,37 +200,37 @@ def next_words(
 
 
 @app.command(
-    short_help="look into a model on a page in the browser",
+    short_help="explore a model on a web page",
     epilog=examples("explore", "explore my-elmo --corpus corpus.txt --port 7861"),
 )
 def explore(
     model: OptionalModel = None,
-    corpus: Annotated[str | None, option("FILE", "where to look for neighbors [sentences typed on the page]")] = None,
+    corpus: Annotated[str | None, option("FILE", "text to search for neighbors [sentences typed on the page]")] = None,
     pretokenized: Pretokenized = False,
-    host: Annotated[str, option("ADDRESS", "to listen at; 127.0.0.1 is this machine")] = "127.0.0.1",
+    host: Annotated[str, option("ADDRESS", "address to listen at; 127.0.0.1: this machine only")] = "127.0.0.1",
     port: Annotated[
-        int | None, typer.Option(metavar="N", min=0, max=65535, help="[7860, or the next one that is free]")
+        int | None, typer.Option(metavar="N", min=0, max=65535, help="port [7860, or the next free one]")
     ] = None,
     browser: Annotated[bool, flag("--browser", "open the page in the browser")] = False,
 ) -> None:
     """
-    Serve a page on this machine, until Ctrl-C: the similarity of a word in two sentences by layer, where a corpus uses
-    a word in the same sense, substitutes where the checkpoint has its softmax, and the words of a few sentences in the
-    plane.
+    Serve a web page until Ctrl-C. It shows the similarity of a word in two sentences by layer, the sentences of a
+    corpus that use a word in the same sense, substitutes if the checkpoint has its softmax, and the words of a few
+    sentences as points in the plane.
     """
     from hf_elmo.explore.page import explore as serve
 
     serve(model, corpus, pretokenized, host, port, browser)
 
 
-@app.command(short_help="show what a bug report should hold", epilog=examples("env", "env my-elmo --dtype bfloat16"))
+@app.command(short_help="print what a bug report needs", epilog=examples("env", "env my-elmo --dtype bfloat16"))
 def env(
     model: OptionalModel = None,
-    dtype: Annotated[Dtype | None, typer.Option(help="what MODEL computes in [as it is loaded]")] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="type that MODEL computes in [its own]")] = None,
 ) -> None:
     """
-    Print versions, devices, instruction sets, the compiler and the folder of its kernels, and for MODEL which backend
-    each of its operations takes, and why not a faster one.
+    Print versions, devices, instruction sets, the C compiler and the folder of compiled kernels; then for each
+    operation of MODEL, the backend that it takes and why not a faster one.
     """
     from hf_elmo.kernels.registry import describe, describe_environment
     from hf_elmo.shipped import load_model

@@ -1,4 +1,4 @@
-"""The application, and the options that several groups of commands share."""
+"""The typer application, and the options that several modules of commands share."""
 
 from typing import Annotated, Any, Literal
 
@@ -6,7 +6,7 @@ import typer
 
 app = typer.Typer(
     help="ELMo for the Hugging Face libraries.",
-    epilog="hf-elmo COMMAND --help explains a command, with an example. Exit status: 0, 1 after an error, 2 where the "
+    epilog="hf-elmo COMMAND --help explains a command, with an example. Exit status: 0, 1 after an error, 2 if the "
     "command line is wrong, 130 after Ctrl-C.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -31,7 +31,7 @@ def argument(metavar: str, help: str) -> Any:
 
 
 def examples(*lines: str) -> str:
-    """The end of a help page."""
+    """The examples at the end of a help page."""
     return "\n".join(["\b", "example:" if len(lines) == 1 else "examples:", *(f"  hf-elmo {line}" for line in lines)])
 
 

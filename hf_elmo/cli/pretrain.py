@@ -1,4 +1,4 @@
-"""The commands that make language models and measure them: vocab, pretrain, perplexity."""
+"""The commands that train language models and measure them: vocab, pretrain, perplexity."""
 
 import ast
 import json
@@ -14,14 +14,14 @@ Texts = Annotated[
     list[str],
     argument(
         "FILES...",
-        "text files or glob patterns, one sentence a line, also .gz; or Parquet files, patterns and addresses",
+        "text files with one sentence per line (also .gz), or Parquet files; also glob patterns and addresses",
     ),
 ]
-ParquetColumn = Annotated[str | None, option("NAME", "of Parquet [text]")]
+ParquetColumn = Annotated[str | None, option("NAME", "text column of Parquet files [text]")]
 
 
 def settings(entries: list[str]) -> dict[str, Any]:
-    """Entries NAME=VALUE, with numbers, booleans, `None` and lists as JSON or Python write them."""
+    """The values of entries NAME=VALUE by name. Numbers, booleans, `None` and lists are as in JSON or Python."""
     values: dict[str, Any] = {}
     for entry in entries:
         name, equals, text = entry.partition("=")
@@ -45,7 +45,7 @@ def vocab(
     min_count: Annotated[int, option("N", "leave rarer words out")] = 1,
     overwrite: Annotated[bool, flag("--overwrite", "replace OUT if it exists")] = False,
     pretokenized: Pretokenized = False,
-    word_splitting: Annotated[WordSplitting, typer.Option(help="as the model's tokenizer splits")] = "lm1b",
+    word_splitting: Annotated[WordSplitting, typer.Option(help="how the tokenizer splits")] = "lm1b",
     text_column: ParquetColumn = None,
 ) -> None:
     """Write the vocabulary file OUT: <S>, </S>, <UNK>, then the words of FILES by decreasing frequency."""
@@ -54,10 +54,10 @@ def vocab(
     from hf_elmo.tokenization_elmo import ElmoTokenizer
 
     if Path(out).exists() and not overwrite:
-        raise FileExistsError(f"OUT, {out}, exists; choose another name, or --overwrite")
+        raise FileExistsError(f"OUT, {out}, exists: choose another name, or give --overwrite.")
     source = open_texts(files, None if pretokenized else ElmoTokenizer(word_splitting), column=text_column)
     if Path(out).resolve() in (Path(name).resolve() for name in getattr(source, "files", ())):
-        raise ValueError(f"OUT, {out}, is one of FILES: give the vocabulary's file first, then the text's.")
+        raise ValueError(f"OUT, {out}, is one of FILES: give the vocabulary file first, then the text files.")
     vocabulary = build_vocabulary((words for text in source.read() for words in text), size, min_count)
     vocabulary.save(out)
     print(f"{out}: {len(vocabulary):,} words")
@@ -79,26 +79,26 @@ def pretrain(
     vocabulary: Annotated[str | None, option("FILE", "words of the softmax [counted in FILES]", "--vocab")] = None,
     vocabulary_size: Annotated[int | None, option("N", "words to keep [all]", "--vocab-size")] = None,
     pretokenized: Pretokenized = False,
-    word_splitting: Annotated[WordSplitting | None, typer.Option(help="of the new tokenizer [lm1b]")] = None,
-    layout: Annotated[Literal["windows", "sentences", "documents"], typer.Option(help="of the rows")] = "windows",
-    batch_size: Annotated[int | None, option("N", "rows for each process [128, with --init 32]")] = None,
-    window: Annotated[int | None, option("N", "words of a row in windows [20]")] = None,
+    word_splitting: Annotated[WordSplitting | None, typer.Option(help="how a new tokenizer splits [lm1b]")] = None,
+    layout: Annotated[Literal["windows", "sentences", "documents"], typer.Option(help="what a row is")] = "windows",
+    batch_size: Annotated[int | None, option("N", "rows per batch in each process [128, with --init 32]")] = None,
+    window: Annotated[int | None, option("N", "words per row, in windows [20]")] = None,
     shuffle_block: Annotated[int, option("N", "texts shuffled together, in memory")] = 1_000_000,
     text_column: ParquetColumn = None,
-    num_train_epochs: Annotated[float | None, option("N", "passes [10, with --init 5]", "--epochs")] = None,
-    max_steps: Annotated[int | None, option("N", "updates, instead of --epochs", "--steps")] = None,
-    optim: Annotated[str | None, option("NAME", "adagrad, adamw_torch, ... [adagrad, with --init adamw_torch]")] = None,
-    learning_rate: Annotated[float | None, option("X", "[0.2, with --init 0.0005]")] = None,
+    num_train_epochs: Annotated[float | None, option("N", "passes over FILES [10, with --init 5]", "--epochs")] = None,
+    max_steps: Annotated[int | None, option("N", "training steps, instead of --epochs", "--steps")] = None,
+    optim: Annotated[str | None, option("NAME", "optimizer [adagrad, with --init adamw_torch]")] = None,
+    learning_rate: Annotated[float | None, option("X", "learning rate [0.2, with --init 0.0005]")] = None,
     bf16: Annotated[bool | None, typer.Option("--bf16", help="mixed precision with bfloat16")] = None,
-    seed: Annotated[int | None, option("N", "[42]")] = None,
+    seed: Annotated[int | None, option("N", "random seed [42]")] = None,
     resume: Annotated[bool, flag("--resume", "continue from the last checkpoint in OUT")] = False,
     overwrite: Annotated[bool, flag("--overwrite", "train anew where OUT holds a model or checkpoints")] = False,
     config: Annotated[list[str] | None, option("NAME=VALUE", "a field of ElmoConfig")] = None,
     arguments: Annotated[list[str] | None, option("NAME=VALUE", "a TrainingArguments field", "--set")] = None,
 ) -> None:
     """
-    Train a new biLM on FILES, or with --init adapt a trained one to the text of a domain, into the folder OUT. torchrun
-    starts it in several processes, each of which reads a part of FILES. --resume continues an interrupted run exactly.
+    Train a new biLM on FILES, or with --init adapt a trained biLM to the text of a domain, and write it into the folder
+    OUT. With torchrun, each process reads a part of FILES. --resume continues an interrupted run exactly.
     """
     options = {name: value for name, value in locals().items() if value is not None}
     options |= {"config": settings(config or []), "output": options.pop("out")}
@@ -121,16 +121,16 @@ def perplexity(
     files: Texts,
     pretokenized: Pretokenized = False,
     stateful: Annotated[
-        bool, flag("--stateful", "carry the state from sentence to sentence, as bilm-tf does [each from zero state]")
+        bool, flag("--stateful", "carry the state from sentence to sentence, as bilm-tf does [start each from zero]")
     ] = False,
     batch_size: Annotated[
-        int | None, option("N", "rows with --stateful [one for each 4,096 words, 256 at most]")
+        int | None, option("N", "with --stateful: rows per batch [one per 4,096 words, at most 256]")
     ] = None,
     text_column: ParquetColumn = None,
 ) -> None:
     """
-    Print the perplexity of the forward and of the backward language model on FILES, and the one of their mean loss, by
-    the full softmax.
+    Print the perplexities of the forward and the backward language model on FILES, and the perplexity of their mean
+    loss, with the full softmax.
     """
     options = {name: value for name, value in locals().items() if name not in ("model", "files")}
     from hf_elmo.pretraining.perplexity import perplexity as measure

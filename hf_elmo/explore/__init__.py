@@ -1,4 +1,4 @@
-"""The views of the page for one model: each takes what was typed, and returns a picture or a table as HTML."""
+"""The views of a model on the page: each takes the text that was typed, and returns a picture or a table as HTML."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from ..shipped import NAME, load_model, located
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INK = "#222224"  # of text and axes; on the page the color of its text
+INK = "#222224"  # color of text and axes; on the page it is replaced by the color of the page's text
 SETTINGS = {
     "text.parse_math": False,  # a dollar in a word is a dollar
     "svg.fonttype": "none",  # text stays text: any script, in the fonts of the reader
-    "svg.hashsalt": "hf-elmo",  # the same picture is the same file
+    "svg.hashsalt": "hf-elmo",  # the same picture gives the same file
     "font.family": "sans-serif",
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
 }
-# In the colors of the page, which may be dark.
+# The colors are those of the page, whose background may be dark.
 STYLE = """<style>
 .elmo {color: var(--body-text-color, #222222); padding: 0.5rem 1rem; overflow-x: auto}
 .elmo svg {display: block; margin: 0 auto; max-width: 100%; height: auto}
@@ -63,8 +63,8 @@ class Explorer:
     The views for one model.
 
     Args:
-        name: folder or Hub name of an ELMo; by default the one that ships.
-        corpus: a file to search for neighbors in, as [`hf_elmo.embed`] reads it; by default what is typed.
+        name: folder or Hub name of an ELMo; by default the model that ships with hf_elmo.
+        corpus: a file to search for neighbors, read as by [`hf_elmo.embed`]; by default the text that is typed.
         pretokenized: whether texts are tokenized already, so that whitespace separates their words.
     """
 
@@ -81,25 +81,25 @@ class Explorer:
         self.layers = config.num_hidden_layers
 
     def similarities(self, first: str, word: str, second: str, other: str) -> str:
-        """How similar a word of one sentence and a word of another are, by layer: a picture."""
+        """A picture of the similarity, by layer, of a word of one sentence and a word of another sentence."""
         result = layer_similarities(self.model, (first, second), (word.strip(), other.strip()), **self.reading)
         return card(picture(plot_similarities, result))
 
     def neighbors(self, sentence: str, word: str, corpus: str = "", top: int = 5) -> str:
-        """Where a corpus, the given file or sentences one a line, uses a word in the same sense: a table."""
+        """A table of where the corpus (the file, or `corpus`, one sentence per line) uses a word in the same sense."""
         source = corpus.splitlines() if self.corpus is None else self.corpus
         neighbors = nearest_neighbors(self.model, sentence, word.strip(), source, top=int(top), **self.reading)
         return card("".join(_neighbors_of_layer(layer, places) for layer, places in neighbors.items()))
 
     def substitutes(self, sentence: str, word: str, top: int = 10) -> str:
-        """What the language models expect in place of a word: three tables."""
+        """Three tables of the words that the language models expect in place of a word."""
         place, *_ = substitutes(self.model, sentence, word.strip(), top=int(top), **self.reading)
         names = "both directions", "forward (the words before)", "backward (the words after)"
         tables = map(_candidates, names, (place.candidates, place.forward, place.backward))
         return card(f'<div class="columns">{"".join(tables)}</div>')
 
     def plane(self, sentences: str, word: str = "", layer: int | None = None) -> str:
-        """The vectors of words in the plane, sentences one a line: a picture; of one word, its similarities, too."""
+        """A picture of the word vectors of sentences (one per line) in the plane; for one word, also similarities."""
         lines, word = [line for line in sentences.splitlines() if line.strip()], word.strip() or None
         plane = picture(plot_word_plane, word_plane(self.model, lines, word, layer=layer, **self.reading))
         if word is None:
@@ -109,12 +109,12 @@ class Explorer:
 
 
 def card(content: str) -> str:
-    """HTML with its style."""
+    """`content`, which is HTML, with the style of the page."""
     return f'{STYLE}<div class="elmo">{content}</div>'
 
 
 def _neighbors_of_layer(layer: int, places: list[Neighbor]) -> str:
-    """Of layer 0 the words in one line, of a layer above its occurrences, the word in the middle."""
+    """For layer 0 the words in one line; for a layer above, a table of occurrences with the word in the middle."""
     if layer == 0:
         words = ", ".join(f"<b>{escape(one.word)}</b> {one.similarity:.2f}" for one in places)
         return f"<h4>layer 0 (characters): the nearest other words, whatever their sentences</h4><p>{words}</p>"
@@ -138,13 +138,13 @@ def _candidates(name: str, candidates: Candidates) -> str:
 
 
 def picture(plot: Callable[..., Axes], result: LayerSimilarities | WordPlane, **options: Any) -> str:
-    """What `plot` draws, as SVG: large, and for a narrow screen small, where its text could not be read otherwise."""
+    """What `plot` draws, as two SVGs: a large one, and a small one whose text can be read on a narrow screen."""
     import matplotlib
     from matplotlib.figure import Figure
 
     pictures = []
     with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"Glyph \d+")  # matplotlib's font lacks it, the reader's may not
+        warnings.filterwarnings("ignore", message=r"Glyph \d+")  # the reader's font may have it
         for name, size in (("wide", (8.5, 6)), ("narrow", (3.4, 4.6))):
             file, figure = io.StringIO(), Figure(figsize=size, layout="constrained")
             plot(result, figure.subplots(), **options)

@@ -1,4 +1,4 @@
-"""The page, made with Gradio. It loads nothing from other hosts: no fonts, no scripts, no statistics."""
+"""The page, made with Gradio. It loads nothing from other hosts: no fonts, no scripts, no analytics."""
 
 import os
 from collections.abc import Callable
@@ -32,7 +32,7 @@ PLANE_EXAMPLE = "\n".join(CORPUS.splitlines()[:6])
 
 
 def make_page(explorer: Explorer) -> gr.Blocks:
-    """The page of an [`Explorer`]: similarity, neighbors, plane, and substitutes if its checkpoint has the softmax."""
+    """The page of an [`Explorer`]: similarity, neighbors, plane, and substitutes if the checkpoint has its softmax."""
     with gr.Blocks(title="ELMo", analytics_enabled=False) as page:
         gr.Markdown(
             f"# What ELMo makes of a word\nThe model is {explorer.name}. A word is written as its tokenizer splits "
@@ -88,7 +88,7 @@ def _sentence_and_word(sentence_label: str, word_label: str, sentence: str, word
 
 
 def _view(verb: str, view: Callable[..., str], inputs: list, name: str, *events: Callable) -> None:
-    """A button and the view, or its error, that it shows; Enter in a text field and other `events` show it, too."""
+    """A button that shows a view or its error. Enter in a text field and `events` also show the view."""
 
     @wraps(view)
     def show(*arguments: object) -> str:
@@ -104,7 +104,7 @@ def _view(verb: str, view: Callable[..., str], inputs: list, name: str, *events:
 
 
 def launch_settings() -> dict[str, Any]:
-    """Arguments of `launch`: the theme with the fonts of the reader's system; Gradio's are loaded from elsewhere."""
+    """Arguments of `launch`: a theme with system fonts, because Gradio's default fonts are loaded from another host."""
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Noto Sans", "Liberation Sans", "Arial", "sans-serif"]
     theme = gr.themes.Default(primary_hue="blue", font=fonts, font_mono=["ui-monospace", "Consolas", "monospace"])
     css = "@media (max-width: 600px) {.tab-container button {padding: 0 5px}}"
@@ -123,9 +123,9 @@ def explore(
     Serves the page until Ctrl-C.
 
     Args:
-        name, corpus, pretokenized: of the [`Explorer`].
+        name, corpus, pretokenized: as for [`Explorer`].
         host: the address to listen at; by default only this machine can see the page.
-        port: by default 7860, or the next one that is free.
+        port: the port; by default 7860, or the next free port.
         browser: whether to open the page in the browser.
     """
     page = make_page(Explorer(name, corpus, pretokenized))

@@ -1,7 +1,7 @@
 """One step of the LSTM cell and its gradient: in C for the CPU, or in PyTorch operations.
 
 Tensors have the axes `[rows, size]`. Gates are in the order i, f, g, o, before their activation. Cells are stored
-before their clip, because both the next step and the gradient of the clip follow from that value.
+before their clip, because the next step and the gradient of the clip are both computed from the unclipped value.
 """
 
 import ctypes
@@ -45,8 +45,8 @@ def forward_cell(
     """`cells = sigmoid(f) * clip(before) + sigmoid(i) * tanh(g)`, `hidden = sigmoid(o) * tanh(clip(cells))`.
 
     Args:
-        gates: `[B, 4C]`, the input half; becomes the sum of both halves.
-        recurrent: `[B, 4C]`, the half from the previous step; `None` if `gates` are already the sum.
+        gates: `[B, 4C]`, the input half of the gates; overwritten by the sum of both halves.
+        recurrent: `[B, 4C]`, the half from the previous step; `None` if `gates` already holds the sum.
         before: `[B, C]`, the cells of the previous step, in the type of the state; may be `cells` itself.
         before_clip: the bound on `before`, or `None`.
         cell_clip: the bound on the new cells, or `None`.
@@ -75,8 +75,8 @@ def backward_cell(
 
     Args:
         grad_hidden: `[B, C]`, the gradient of `hidden`.
-        grad_cell: `[B, C]`, the gradient of the clipped `cells` through later steps; becomes that of the clipped
-            `before`.
+        grad_cell: `[B, C]`, the gradient of the clipped `cells` through later steps; overwritten by the gradient of
+            the clipped `before`.
         grad_gates: `[B, 4C]`, written, in the type of `gates`.
     """
     sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
@@ -94,10 +94,10 @@ def backward_cell(
 
 
 def clip_backward_(grad: Tensor, x: Tensor, bound: float | None) -> Tensor:
-    """Zero `grad` in place where `|x| > bound`; at the bound it passes, as in the gradient of `torch.clamp`."""
+    """Zero `grad` in place where `|x| > bound`. At the bound `grad` is kept, as in the gradient of `torch.clamp`."""
     if bound is None:
         return grad
-    # The gradient of hardtanh is zero at its bounds, too, so its bounds are one unit in the last place larger.
+    # The gradient of hardtanh is zero at its bounds, so it gets bounds that are one unit in the last place larger.
     limits = torch.tensor([bound, math.inf], dtype=x.dtype)
     outside = torch.nextafter(limits[0], limits[1]).item()
     return torch.ops.aten.hardtanh_backward.grad_input(grad, x, -outside, outside, grad_input=grad)

@@ -1,10 +1,10 @@
 """Character convolutions in C for the CPU: sums of table entries in place of products (`csrc/characters.c`).
 
-A filter of width w sees w characters. What character c adds at place k of a window is the product of its embedding with
-the filter's weights there: one number, which a table holds. A window is then a sum of w numbers, where the convolution
-takes w times `char_embedding_size` products. The result is exact but for the rounding of the tables.
+A filter of width w reads windows of w characters. Character c at place k of a window adds the product of c's embedding
+with the filter's weights of place k: one number, which a table holds. A window is then a sum of w numbers, where the
+convolution computes w times `char_embedding_size` products. The result is exact except for the rounding of the tables.
 
-Of a filter's windows over a word only the largest has a gradient: it goes to the w entries of that window.
+Only the largest of a filter's windows over a word has a gradient, which is added to the w table entries of the window.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .tensors import first_order, wants_gradient, why_not_plain
 if TYPE_CHECKING:
     from ..modeling_elmo import CharacterWeights
 
-MOST_CHARACTERS = 1 << 16  # of a vocabulary, and of a word: C counts them in 16 bits
+MOST_CHARACTERS = 1 << 16  # in a vocabulary or in a word: C counts them in 16 bits
 TYPES = (torch.float32, torch.bfloat16, torch.float16)  # of weights; sums are float32
 
 
 class Blocks:
-    """The filters of each block of the functions in C.
+    """The blocks of filters that the C functions work on.
 
     Args:
         shapes: `[filters, size, width]` of each convolution's weight.
@@ -49,13 +49,13 @@ class Blocks:
         self.firsts, self.counts, self.widths = (np.array(x, dtype=np.int64) for x in (firsts, counts, widths))
 
     def work(self, words: np.ndarray, lengths: np.ndarray, vocabulary: int) -> Work:
-        """The first argument of the functions; the arrays must live as long as it does."""
+        """The first argument of the C functions. The arrays must live as long as this `Work` is used."""
         arrays = self.firsts, self.counts, self.widths
         sizes = *words.shape, vocabulary, self.filters, len(self.firsts)
         return Work(words.ctypes.data, lengths.ctypes.data, *sizes, *(array.ctypes.data for array in arrays))
 
     def addresses(self, tensors: Sequence[Tensor]) -> np.ndarray:
-        """Where each block's part of the convolutions' weights, or of their biases, begins; float32."""
+        """The address of each block's part of the convolutions' float32 weights, or of their biases."""
         places = [tensors[of].data_ptr() + start * tensors[of].stride(0) * 4 for of, start in self.starts]
         return np.array(places, dtype=np.uintp)
 
@@ -78,13 +78,13 @@ class CharacterTables:
         tables, characters = [], embedding.double()
         for weight, bias in convolutions:
             missing, width = -len(weight) % LANES, weight.shape[2]
-            # [blocks, size, width * LANES], so that the product is laid out as the tables are
+            # permuted to [blocks, size, width * LANES], so that the product has the layout of the tables
             blocks = nn.functional.pad(weight.double(), (0, 0, 0, 0, 0, missing)).unflatten(0, (-1, LANES))
             table = torch.matmul(characters, blocks.permute(0, 2, 3, 1).flatten(2)).unflatten(2, (width, LANES))
             table[:, :, 0] += nn.functional.pad(bias, (0, missing)).unflatten(0, (-1, 1, LANES))
             tables.append(table.flatten().float())  # rounded once
         self.tables = torch.cat(tables)
-        self.are_finite = bool(torch.stack(self.tables.aminmax()).isfinite().all())  # NaN is both extremes
+        self.are_finite = bool(torch.stack(self.tables.aminmax()).isfinite().all())  # a NaN becomes both extremes
 
     def maxima(self, words: np.ndarray, lengths: np.ndarray) -> Tensor:
         """Each filter's maximum over a word's windows, before the activation; NaN if a window is NaN.
@@ -121,7 +121,7 @@ def _run(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> Tensor:
     """Each filter's maximum over a word's windows, before the activation, with gradients.
 
     Args:
-        weights: their embedding and convolutions are used.
+        weights: the embedding and the convolutions of these are used.
         words: `[n, characters]` integers.
         lengths: `[n]`, the position after each word's last character that is not padding.
 
@@ -134,7 +134,7 @@ def _run(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> Tensor:
     vocabulary = len(weights.embedding)
     if words.numel() and not (words.min() >= 0 and words.max() < vocabulary):
         raise IndexError(f"a character id is outside of the vocabulary, 0 to {vocabulary - 1}")
-    used = torch.bincount(words.flatten(), minlength=vocabulary) > 0  # tables of these characters alone are smaller
+    used = torch.bincount(words.flatten(), minlength=vocabulary) > 0  # smaller tables
     words = (used.cumsum(0) - 1)[words].numpy().astype(np.uint16)
     rows = nn.functional.embedding(used.nonzero().squeeze(1), weights.embedding, padding_idx=0)
     parameters = [rows, *(x for convolution in weights.convolutions for x in convolution)]
@@ -144,7 +144,7 @@ def _run(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> Tensor:
 
 
 class _Maxima(torch.autograd.Function):
-    """`CharacterTables.maxima` from tables that are used once, and its gradient."""
+    """`CharacterTables.maxima` with its gradient, from tables that are made for one call."""
 
     @staticmethod
     def forward(ctx, words: np.ndarray, lengths: np.ndarray, embedding: Tensor, *parameters: Tensor) -> Tensor:

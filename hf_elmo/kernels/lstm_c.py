@@ -1,9 +1,9 @@
 """LSTM layers without gradients in C: many rows on AVX-512 vectors or AMX tiles, and small batches.
 
-"fused" (`csrc/fused.c`) computes products and cells at the same time, with as many threads as PyTorch has.
-"fused-tiles" is the same on AMX tiles: bfloat16, and float32 as pairs of bfloat16 numbers if
-`torch.set_float32_matmul_precision("high")` allows it (each number is the sum of two bfloat16 numbers, and a product
-the sum of three of theirs). "small-batch" (`csrc/small_batch.c`) runs a direction of a layer in one call.
+"fused" (`csrc/fused.c`) computes products and cells at the same time, with PyTorch's number of threads. "fused-tiles"
+is the same on AMX tiles, for bfloat16, and for float32 if `torch.set_float32_matmul_precision("high")` allows it: each
+float32 number is then the sum of two bfloat16 numbers, and each product is the sum of three products of these.
+"small-batch" (`csrc/small_batch.c`) runs all directions of a layer in one call for about `WORDS_AT_ONCE` words.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ TILE_TYPES = {torch.float32: "split_tiles", torch.bfloat16: "bf16_tiles"}
 
 # -- many rows ---------------------------------------------------------------------------------------------------------
 
-GROUP_ROWS = 512  # at most: each weight that is read serves all rows of a group, but their cells need memory
+GROUP_ROWS = 512  # the most rows in a group: weights are read once for a group, but the cells of its rows need memory
 # For fewer rows, reading the weights of both halves of the gates takes too long.
 FEWEST_ROWS = {"f32": 8, "bf16": 3, "bf16_tiles": 3, "split_tiles": 8}
 MEASURED = (32, 2, 128, 1024)  # rows, steps, P and C of the layer that is measured
-SLOWER = 1.25  # times as long as "packed"; a smaller difference may be chance
+SLOWER = 1.25  # "packed" is used if "fused" takes this many times as long; a smaller difference may be noise
 
 
 def _supports_fused(call: LstmCall) -> str | None:
@@ -61,7 +61,7 @@ def _has_tiles() -> bool:
 def _has_exact_products() -> bool:
     try:
         return torch.get_float32_matmul_precision() == "highest"
-    except RuntimeError:  # PyTorch's newer settings, one for each library, were used and differ
+    except RuntimeError:  # PyTorch's newer settings for each library are in use, and they differ
         return torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")  # type: ignore[attr-defined]
 
 
@@ -80,18 +80,18 @@ def _why_not_fused(kind: str | None, call: LstmCall) -> str | None:
         return "the LSTM has no projection"
     width, size, cells = call.inputs.shape[2], call.hidden.shape[2], call.cell.shape[2]
     if width % FUSED_DEPTH or size % FUSED_COLUMNS or cells % FUSED_DEPTH:
-        return f"sizes {width}, {size}, {cells} are no multiples of {FUSED_DEPTH}, {FUSED_COLUMNS}, {FUSED_DEPTH}"
+        return f"sizes {width}, {size}, {cells} are not multiples of {FUSED_DEPTH}, {FUSED_COLUMNS}, {FUSED_DEPTH}"
     if call.cell.dtype != torch.float32:
         return f"cells are {call.cell.dtype}, not float32"
     return why_not_inference(call) or _why_packed(kind, call)
 
 
 def _why_packed(kind: str, call: LstmCall) -> str | None:
-    """Why "packed" is the faster one of this machine, or `None`.
+    """Why to use "packed": it is faster on this machine. `None` if it is not.
 
-    On one processor AVX-512's products in bfloat16 run at twice the rate of float32, on another at two thirds of it.
-    Two ways were weighed: a table of processors, which is right for those in it, and this measurement, which takes
-    some milliseconds once on each machine.
+    AVX-512's bfloat16 products run at twice the rate of float32 on one processor, at two thirds of it on another.
+    Two ways were considered: a table of processors, which is right only for the processors in it, and this measurement,
+    which takes some milliseconds, once on each machine.
     """
     if "packed" not in enabled() or why_not_packed(call.inputs):
         return None
@@ -100,8 +100,8 @@ def _why_packed(kind: str, call: LstmCall) -> str | None:
 
 
 def _measure(kind: str, call: LstmCall) -> list[float]:
-    """Seconds of "fused" and of "packed" for a layer of the size `MEASURED`: the shortest of eight calls of each, in
-    the processor time of one thread, which other work on the machine changes least."""
+    """Seconds that "fused" and "packed" take for a layer of the sizes `MEASURED`: the shortest of eight calls each, in
+    the processor time of one thread, because other work on the machine changes this time least."""
     (rows, steps, size, cells), (dtype, directions) = MEASURED, (call.inputs.dtype, len(call.weights))
     best, threads = [math.inf, math.inf], torch.get_num_threads()
     torch.set_num_threads(1)
@@ -135,7 +135,7 @@ def _run_fused(types: dict[torch.dtype, str], call: LstmCall) -> tuple[Tensor, S
     outputs = inputs.new_empty(*inputs.shape[:2], hidden.shape[2])
 
     (directions, rows, size), cells, threads = hidden.shape, cell.shape[2], torch.get_num_threads()
-    step = threads // math.gcd(threads, directions)  # a multiple of it of groups keeps all threads at work
+    step = threads // math.gcd(threads, directions)  # all threads work if `step` divides the groups
     groups = math.ceil(rows / GROUP_ROWS / step) * step
     group = math.ceil(rows / groups / FUSED_ROWS) * FUSED_ROWS
     needed = getattr(native.library(), f"scratch_{kind}")(group, inputs.shape[2], size, cells)
@@ -155,7 +155,7 @@ def _run_fused(types: dict[torch.dtype, str], call: LstmCall) -> tuple[Tensor, S
 
 
 def _gates_layout(kind: str, direction: LstmWeights, dtype: torch.dtype) -> Tensor:
-    """`weight_ih` and `weight_hh` `[4C, ...]` side by side, as the functions read them."""
+    """`weight_ih` and `weight_hh` `[4C, ...]` side by side, in the layout that the C functions read."""
 
     def make() -> Tensor:
         weight = torch.cat((direction.weight_ih, direction.weight_hh), dim=1).detach().to(dtype)
@@ -173,7 +173,7 @@ def _projection_layout(kind: str, direction: LstmWeights, dtype: torch.dtype) ->
 
 
 def _fused_layout(kind: str, blocks: Tensor) -> Tensor:
-    """From `[blocks, 4, LANES, K]`."""
+    """The layout that the C functions read, from `[blocks, 4, LANES, K]`."""
     if kind == "f32":
         return blocks.unflatten(3, (-1, FUSED_DEPTH)).permute(0, 3, 4, 1, 2).contiguous()
     parts = blocks.bfloat16()
@@ -184,8 +184,8 @@ def _fused_layout(kind: str, blocks: Tensor) -> Tensor:
 
 # -- small batches -----------------------------------------------------------------------------------------------------
 
-MOST_ROWS = 7  # for more, products of many rows are faster
-WORDS_AT_ONCE = 256  # whose input half of the gates is computed together
+MOST_ROWS = 7  # for more rows, products of many rows are faster
+WORDS_AT_ONCE = 256  # the input half of the gates is computed for about this many words together
 
 
 def _supports_small_batch(call: LstmCall) -> str | None:
@@ -195,7 +195,7 @@ def _supports_small_batch(call: LstmCall) -> str | None:
         return f"inputs are {call.inputs.dtype} and cells {call.cell.dtype}"
     size, cells = call.hidden.shape[2], call.cell.shape[2]
     if size % (2 * LANES) or cells % LANES:
-        return f"the sizes {size} and {cells} are no multiples of {2 * LANES} and {LANES}"
+        return f"the sizes {size} and {cells} are not multiples of {2 * LANES} and {LANES}"
     return native.reason() or why_not_inference(call)
 
 
@@ -221,7 +221,7 @@ def _run_small_batch(call: LstmCall) -> tuple[Tensor, State]:
 def _small_batch_layouts(
     directions: Sequence[LstmWeights], dtype: torch.dtype
 ) -> tuple[list[Product], list[Tensor], list[Tensor | None]]:
-    """For each direction the product of words with `weight_ih`, and the layouts of `weight_hh` and `weight_hr`."""
+    """For each direction the product with `weight_ih`, and the layouts of `weight_hh` and `weight_hr`."""
     packs = why_not_packed(directions[0].weight_ih.new_empty(0, dtype=dtype)) is None
 
     def make() -> tuple[list[Product], list[Tensor], list[Tensor | None]]:
@@ -252,7 +252,7 @@ def _pieces(steps: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
 
 
 def recurrent_layout(weight: Tensor) -> Tensor:
-    """`weight_hh [4C, P]` as the functions read it: the gates of `LANES` cells side by side, in pairs if of 16 bits."""
+    """`weight_hh [4C, P]` in the C functions' layout: the gates of `LANES` cells side by side, bfloat16 in pairs."""
     cells = len(weight) // 4
     if weight.dtype == torch.float32:
         return native.lay_out(weight, cells // LANES, 4, LANES, cells)
@@ -260,7 +260,7 @@ def recurrent_layout(weight: Tensor) -> Tensor:
 
 
 def projection_layout(weight: Tensor) -> Tensor:
-    """`weight_hr [P, C]` as the functions read it."""
+    """`weight_hr [P, C]` in the layout that the C functions read."""
     if weight.dtype == torch.float32:
         return native.lay_out(weight, len(weight) // (2 * LANES), 2, 2 * LANES, LANES)
     return weight.view(-1, 2, LANES, weight.shape[1]).permute(0, 3, 2, 1).contiguous()
@@ -280,11 +280,11 @@ def _run_steps(
 
     Args:
         sizes: rows of each step, non-increasing.
-        gates: for each direction `[words, 4C]`, the input half, bias included.
+        gates: for each direction `[words, 4C]`, the input half of the gates, bias included.
         hidden, cell: `[directions, rows, P]` and `[directions, rows, C]` float32, contiguous: the state, overwritten by
             the state after each row's last step (the cell before its clip).
         weights_hh, weights_hr: for each direction, laid out by [`recurrent_layout`] and [`projection_layout`].
-        clips: on the cell before the first step, on later cells, on the projection.
+        clips: the bounds on the cell before the first step, on later cells and on the projection, or `None`.
         outputs: for each direction `[words, P]`, contiguous, written.
     """
     (directions, rows, size), cells = hidden.shape, cell.shape[2]

@@ -1,12 +1,12 @@
-"""LSTM layers on the CPU whose products are oneDNN's on packed weights, with the fastest cell available.
+"""LSTM layers on the CPU: oneDNN computes the products from packed weights, and the fastest cell available is used.
 
 `torch.nn.functional.linear` converts the weight to oneDNN's layout at each call. In a recurrence, which multiplies a
-small batch of rows by the same weight at each step, that can take as long as the product.
+small batch of rows by the same weight at each step, the conversion can take as long as the product.
 
-"packed" computes without gradients. "training" writes the loop over steps and its gradient out, as one autograd
-function a layer and direction: what does not depend on the previous step is one product over all words, after the loop
-(and, without packed weights, before it). It saves for each word the gates before activation, the cell before its clip,
-the cell's output and the projection before its clip.
+"packed" computes without gradients. "training" is one autograd function for each layer and direction, with explicit
+loops over the steps. Whatever does not depend on the previous step is computed for all words in one product: gradients
+of weights after the loop and, without packed weights, the gates' input half before it. For each word it saves the gates
+before activation, the cell before its clip, the cell's output, the projection before its clip, and the output.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ Product = Callable[..., Tensor]
 Steps = list[tuple[int, int]]
 Clips = tuple[float | None, float | None]
 
-ROWS = 128  # for which oneDNN chooses its layout; it multiplies any number of rows
-# For fewer rows, reading the weights takes the time: "small-batch" and plain PyTorch read half of them in a step.
+ROWS = 128  # oneDNN chooses the layout for this number of rows; the layout works for any number
+# For fewer rows, reading the weights takes most time: "small-batch" and plain PyTorch read only half of them in a step.
 FEWEST_ROWS = 8
 
 
 def why_not_packed(x: Tensor) -> str | None:
-    """Why products with tensors like `x` do not gain from packed weights, or `None`."""
+    """Why packed weights do not speed up products with tensors like `x`, or `None`."""
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
-        return "oneDNN is switched off, or not a part of this PyTorch"
+        return "oneDNN is switched off, or this PyTorch was built without it"
     bfloat16 = x.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     if x.dtype != torch.float32 and not bfloat16:
-        return f"oneDNN multiplies no {x.dtype} on this processor"
+        return f"oneDNN does not multiply {x.dtype} on this processor"
     return None
 
 
@@ -87,7 +87,7 @@ def run_packed(call: LstmCall) -> tuple[Tensor, State]:
 
 
 def _infer(call: LstmCall, weights: LstmWeights, inputs: Tensor, hidden: Tensor, cell: Tensor, outputs: Tensor) -> None:
-    """Write `outputs [words, P]` of one direction; `cell` becomes that of each row's last step, before its clip."""
+    """Write `outputs [words, P]` of one direction, and into `cell` the cell after each row's last step, unclipped."""
     gates_of = _packed_together((weights.weight_ih, weights.weight_hh), inputs.dtype)
     project = None if weights.weight_hr is None else _packed_together((weights.weight_hr,), inputs.dtype)
     bias, size, rows, before_clip = weights.bias.detach().to(inputs.dtype), inputs.shape[1], len(cell), None
@@ -110,7 +110,7 @@ def _infer(call: LstmCall, weights: LstmWeights, inputs: Tensor, hidden: Tensor,
 
 
 def _packed_together(weights: tuple[Tensor, ...], dtype: torch.dtype) -> Product:
-    """The product with weights `[out, in]` side by side, `[out, sum of in]`, in `dtype`."""
+    """The product, in `dtype`, with weights `[out, in]` that are concatenated to `[out, sum of in]`."""
     return cached(weights, ("packed", dtype, len(weights)), lambda: pack(torch.cat(weights, 1).detach().to(dtype)))
 
 
@@ -184,8 +184,8 @@ def _forward_loop(
     bias: Tensor,
     weight_hr: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
-    """What the gradient needs: the gates before activation, of all words or of each step; the cells before their clip,
-    the cell's outputs, the projections before their clip or `None`, and the outputs."""
+    """The tensors that the gradient needs: the gates before activation (one tensor, or one for each step), the cells
+    before their clip, the outputs of the cells, the projections before their clip or `None`, and the outputs."""
     cell_clip, proj_clip = clips
     gates_of, all_gates = _gates(inputs, hidden, weight_ih, weight_hh, bias)
     cells, cell_outputs = cell.new_empty(len(inputs), cell.shape[1]), inputs.new_empty(len(inputs), cell.shape[1])
@@ -209,11 +209,11 @@ def _forward_loop(
 def _gates(
     inputs: Tensor, hidden: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
 ) -> tuple[Callable[[slice, Tensor], tuple[Tensor, Tensor | None]], Tensor | None]:
-    """`(words, hidden) -> (gates, what the cell has yet to add or None)`, and the tensor that all gates are part of."""
+    """`(words, hidden) -> (gates, recurrent half or None)`, as for the cell; and the tensor of all gates, or `None`."""
     if why_not_packed(weight_ih):
         gates = nn.functional.linear(inputs, weight_ih, bias)
         return lambda now, hidden: (gates[now], nn.functional.linear(hidden, weight_hh)), gates
-    # With packed weights one product of both halves takes less time than a cell that adds them.
+    # With packed weights, one product for both halves is faster than two products that the cell adds.
     product, size = pack(torch.cat((weight_ih, weight_hh), dim=1)), inputs.shape[1]
     both = torch.cat((inputs, inputs.new_empty(len(inputs), hidden.shape[1])), dim=1)
 
@@ -234,10 +234,10 @@ def _backward_loop(
     grad_hidden: Tensor,
     grad_cell: Tensor,
 ) -> Tensor:
-    """The gradient of the gates before activation, from the arguments of `_forward_loop` and what it returned.
+    """The gradient of the gates before activation, from the arguments and the result of `_forward_loop`.
 
-    In place, `grad_outputs` becomes that of the projections before their clip, `grad_hidden` and `grad_cell` that of
-    the state before the first step.
+    In place, `grad_outputs` becomes the gradient of the projections before their clip, and `grad_hidden` and
+    `grad_cell` become the gradients of the state before the first step.
     """
     (_, _, cell, _, weight_hh, _, weight_hr), (*gates, cells, _, projected, _) = arguments, saved
     cell_clip, proj_clip = clips
@@ -259,14 +259,14 @@ def _backward_loop(
 
 
 def _weight_gradients(grad_gates: Tensor, inputs: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of `weight_ih`, `weight_hh` and `bias`: one product, which takes half the time of three."""
+    """The gradients of `weight_ih`, `weight_hh` and `bias`, by one product in half the time of three products."""
     sources = torch.cat((inputs, before, inputs.new_ones(len(inputs), 1)), dim=1).T.contiguous()
     grad_ih, grad_hh, grad_bias = (sources @ grad_gates).split((inputs.shape[1], before.shape[1], 1))
     return grad_ih.T.contiguous(), grad_hh.T.contiguous(), grad_bias[0]
 
 
 def _words_before(x: Tensor, first: Tensor, steps: Steps) -> Tensor:
-    """For each packed word the row of `x [N, n]` of the step before it, `first [rows, n]` for the first step."""
+    """For each packed word the row of `x [N, n]` at the previous step; for the first step that of `first [rows, n]`."""
     rows_after = [end - start for start, end in steps[1:]]
     return torch.cat([first, *(x[start : start + rows] for (start, _), rows in zip(steps, rows_after, strict=False))])
 

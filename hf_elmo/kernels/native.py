@@ -1,11 +1,11 @@
 """The library of C functions: from the wheel, or compiled once by the machine's compiler, and cached.
 
-A wheel for a platform holds a library for each of its instruction sets (`setup.py`); the best that the processor has is
-loaded. Elsewhere, and where `HF_ELMO_CFLAGS` adds compiler flags (for example `-march=haswell`), the sources in `csrc/`
-become one library in `HF_HOME/hf_elmo/kernels`, named by a hash of the sources, the flags, the compiler's version and
-the processor. It is compiled in a private folder and renamed into place, so several processes may compile at once.
-With neither, PyTorch does the work, and one warning says why. The same folder keeps what was measured of the library's
-speed on this machine.
+A wheel for a platform holds a library for each of its instruction sets (`setup.py`); the best one that the processor
+supports is loaded. Otherwise, or if `HF_ELMO_CFLAGS` adds compiler flags (for example `-march=haswell`), the sources in
+`csrc/` are compiled to a library in `HF_HOME/hf_elmo/kernels`, named by a hash of the sources, the flags, the compiler
+and the processor. It is compiled in a private folder and renamed, so that several processes can compile at once. If
+there is no library, PyTorch does the work, and one warning says why. The same folder keeps measurements of the
+library's speed on this machine.
 """
 
 import atexit
@@ -36,7 +36,7 @@ SOURCES = Path(__file__).parent / "csrc"
 FLAGS = ("-march=native", *(SOURCES / "flags").read_text().split())
 FLAGS += ("-mprefer-vector-width=512",) if platform.machine() in ("x86_64", "AMD64") else ()
 COMPILED = Path(__file__).parent / "compiled"
-# The libraries of a wheel, the best first, and whether this processor has their instructions.
+# The libraries of a wheel, the best one first, and whether this processor has their instructions.
 INSTRUCTION_SETS = {
     "amx": torch.cpu._is_amx_tile_supported,
     "avx512_bf16": torch.cpu._is_avx512_bf16_supported,
@@ -108,8 +108,8 @@ PRODUCT_COLUMNS = 64
 
 TYPES = {"p": c_void_p, "l": c_int64, "i": c_int, "f": c_float, "s": c_char_p, "": None}
 CELL_TYPES, FUSED_KINDS = ("f32", "bf16"), ("f32", "bf16", "bf16_tiles", "split_tiles")
-# Each C function: the type that it returns and those of its arguments, by the letters of TYPES. A test compares the
-# table with the sources. A library has only the functions of its instruction set.
+# For each C function, the letters (of TYPES) of its return type and of its arguments. A test compares the table with
+# the sources. A library has only the functions of its instruction set.
 FUNCTIONS: dict[str, tuple[str, str]] = {
     **{f"cell_{pass_}_{kind}": ("", "p") for pass_ in ("forward", "backward") for kind in CELL_TYPES},
     **{f"small_batch_{kind}": ("", "p") for kind in CELL_TYPES},
@@ -141,10 +141,10 @@ def threads_for(work: int, work_per_thread: int) -> int:
 
 
 def lay_out(weight: Tensor, blocks: int, groups: int, block_step: int, group_step: int) -> Tensor:
-    """`[blocks, depth, groups, LANES]` of `weight [rows, depth]` float32, as the products in C read it.
+    """The layout `[blocks, depth, groups, LANES]` of `weight [rows, depth]` float32, which the products in C read.
 
     Group `g` of block `b` holds the `LANES` rows from `b * block_step + g * group_step` on, and zeros after the last
-    row. Several times as fast as PyTorch's copy of a permuted tensor.
+    row. This is several times as fast as PyTorch's copy of a permuted tensor.
     """
     weight = weight.detach().contiguous()
     rows, depth = weight.shape
@@ -206,14 +206,14 @@ def _load() -> _Loaded:
 
 def _share_threads(loaded: ctypes.CDLL) -> None:
     """Let the library use the threads of PyTorch's OpenMP runtime, which `libtorch_cpu` depends on."""
-    for path in Path(torch.__file__).with_name("lib").glob("libtorch_cpu.*"):  # on Windows there is none with OPENMP
+    for path in Path(torch.__file__).with_name("lib").glob("libtorch_cpu.*"):  # without OPENMP on Windows
         runtime = ctypes.CDLL(str(path))
         if all(hasattr(runtime, name) for name in OPENMP):
             loaded.use_openmp((c_void_p * 4)(*(ctypes.cast(getattr(runtime, name), c_void_p) for name in OPENMP)))
 
 
 def _from_wheel() -> tuple[Path, str] | None:
-    """The library of the wheel for this processor."""
+    """The wheel's library for this processor and where it came from, or `None`."""
     if os.environ.get("HF_ELMO_CFLAGS"):
         return None
     available = (COMPILED / f"{name}.so" for name, is_supported in INSTRUCTION_SETS.items() if is_supported())
@@ -230,7 +230,7 @@ def compiler() -> list[str]:
     """The command of the C compiler: `CC` of the environment, else cc, gcc or clang.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: no compiler was found.
     """
     named = shlex.split(os.environ.get("CC", "")) or list(filter(shutil.which, ("cc", "gcc", "clang")))[:1]
     if not named:
@@ -244,7 +244,7 @@ def compiler_version() -> str:
 
 
 def _compiled() -> tuple[Path, str]:
-    """The library of the cache, compiled first if it is not there, and where it came from."""
+    """The library in the cache, which is compiled if it is missing, and where it came from."""
     version = compiler_version()
     flags = *FLAGS, *shlex.split(os.environ.get("HF_ELMO_CFLAGS", ""))
     digest = hashlib.sha256("\0".join([*compiler(), version, *flags, *processor()]).encode())
@@ -256,10 +256,10 @@ def _compiled() -> tuple[Path, str]:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = tempfile.mkdtemp(dir=path.parent)
-    except OSError as error:  # a read-only home: this process compiles for itself
+    except OSError as error:  # a read-only home: only this process uses the library
         folder = tempfile.mkdtemp(prefix="hf_elmo-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        return _compile(flags, Path(folder)), f"compiled by {version} for this process, as the cache fails: {error}"
+        return _compile(flags, Path(folder)), f"compiled by {version} for this process, as the cache failed: {error}"
     try:
         os.replace(_compile(flags, Path(folder)), path)
     finally:
@@ -278,7 +278,7 @@ def _run(command: Sequence[str]) -> str:
 
 
 def processor() -> list[str]:
-    """What `-march=native` depends on: the machine, and lines of /proc/cpuinfo."""
+    """A description of what `-march=native` depends on: the machine, and lines of /proc/cpuinfo."""
     described = [platform.system(), platform.machine(), platform.processor()]
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
@@ -292,7 +292,7 @@ def processor() -> list[str]:
 
 
 def measured(name: str, measure: Callable[[], list[float]]) -> list[float]:
-    """What `measure()` returned when it was first called with this library, processor and version of PyTorch."""
+    """The result of the first call of `measure()` with this library, processor and version of PyTorch."""
     path, values = _measurements()
     if name not in values:
         values[name] = measure()

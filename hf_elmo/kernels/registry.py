@@ -1,8 +1,8 @@
 """The registry of backends, and the choice among them.
 
-A backend computes one operation of `modeling_elmo.py` faster than plain PyTorch. Each operation asks its backends in
-the order of their rank, and the first one that supports the arguments runs. If none does, plain PyTorch computes the
-operation. [`describe`] and [`describe_environment`] say which backends run, and why not the faster ones.
+A backend computes one operation of `modeling_elmo.py` faster than plain PyTorch. The backends of an operation are asked
+in the order of their rank, and the first backend that supports the arguments runs. If none does, plain PyTorch computes
+the operation. [`describe`] says which backend runs, and why the backends before it do not.
 """
 
 import functools
@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 
 from . import native
 
-INTERFACE = 2  # the version of the operations' arguments, which `modeling_elmo.INTERFACE` has to match
+INTERFACE = 2  # the version of the operations' arguments; `modeling_elmo.INTERFACE` must be equal
 LIBRARIES = ("hf-elmo", "torch", "transformers", "tokenizers", "safetensors", "huggingface-hub", "numpy")
 EXTRAS = ("accelerate", "datasets", "h5py", "onnx", "onnxruntime", "onnxscript", "pyarrow", "scikit-learn")
 EXTRAS += ("sentence-transformers", "tensorflow", "tensorflow-cpu")
@@ -36,8 +36,8 @@ class Backend:
     Args:
         name: the name in `HF_ELMO_KERNELS` and in [`use`].
         rank: backends of an operation are asked in ascending order.
-        supports: called with the operation's arguments. Returns `None` if `run` can compute them and is expected to be
-            the fastest way, else the reason in words.
+        supports: called with the operation's arguments. Returns `None` if `run` supports them and is expected to be the
+            fastest way, otherwise the reason why not.
         run: called with the operation's arguments. Returns what plain PyTorch would return.
     """
 
@@ -47,9 +47,9 @@ class Backend:
     run: Callable[..., Any]
 
 
-# "lstm": the directions of one LSTM layer over packed words, as `modeling_elmo.bilstm_layer`.
-# "cell": one step of the LSTM cell and its gradient, for backends of "lstm" whose products are PyTorch's.
-# "word-vectors": the vectors of words without gradients, as `modeling_elmo.ElmoCharacterEncoder.forward`.
+# "lstm": the directions of one LSTM layer over packed words, as in `modeling_elmo.bilstm_layer`.
+# "cell": one step of the LSTM cell and its gradient, for "lstm" backends that multiply with PyTorch.
+# "word-vectors": the vectors of words without gradients, as in `modeling_elmo.ElmoCharacterEncoder.forward`.
 # "character-maxima": the maxima of the character convolutions, with gradients.
 BACKENDS: dict[str, list[Backend]] = {"lstm": [], "cell": [], "word-vectors": [], "character-maxima": []}
 
@@ -78,7 +78,7 @@ def choose(operation: str, *arguments: Any) -> Backend | None:
 
 
 def explain(operation: str, *arguments: Any) -> tuple[str | None, dict[str, str]]:
-    """The name of the backend that would run (`None`: plain PyTorch), and why not each backend before it."""
+    """The name of the backend that would run (`None`: plain PyTorch), and why each backend before it would not."""
     names, refused = enabled(), {}
     for backend in BACKENDS[operation]:
         reason = backend.supports(*arguments) if backend.name in names else "switched off"
@@ -104,7 +104,7 @@ def _parse(setting: str) -> frozenset[str]:
         return frozenset()
     if unknown := names - known:
         raise ValueError(
-            f"HF_ELMO_KERNELS or kernels.use names {', '.join(sorted(unknown))}; expected on, off or some of "
+            f"HF_ELMO_KERNELS or kernels.use names {', '.join(sorted(unknown))}; expected on, off or names among "
             f"{', '.join(sorted(known))}."
         )
     return names
@@ -112,7 +112,7 @@ def _parse(setting: str) -> frozenset[str]:
 
 @contextmanager
 def use(*names: str) -> Iterator[None]:
-    """Enable only these backends in a block of the current thread, as in `use("packed", "cell-c")` or `use("off")`.
+    """Enable only these backends in a block of the current thread: `use("packed", "cell-c")`, or none: `use("off")`.
 
     Raises:
         ValueError: a name is unknown.
@@ -138,16 +138,16 @@ def watch(watcher: Callable[[str, Backend | None, tuple], None]) -> Iterator[Non
 
 @contextmanager
 def record() -> Iterator[list[tuple[str, str]]]:
-    """A list that collects (operation, backend) of each choice in the block, except those of plain PyTorch."""
+    """A list that collects (operation, backend) for each choice in the block, except choices of plain PyTorch."""
     chosen: list[tuple[str, str]] = []
     with watch(lambda operation, backend, _: chosen.append((operation, backend.name)) if backend else None):
         yield chosen
 
 
 def describe(model: PreTrainedModel) -> str:
-    """Which backend computes each operation of a model, and why not each backend before it.
+    """Text that says which backend computes each operation of a model, and why each backend before it does not.
 
-    The model runs on 32 sentences, on one sentence, and on 32 sentences with gradients.
+    The model is run on 32 sentences, on one sentence, and on 32 sentences with gradients.
     """
     if not model.config.use_elmo:
         return "use_elmo is False: the model has no biLM."
@@ -169,7 +169,7 @@ def describe(model: PreTrainedModel) -> str:
 
 
 def describe_environment() -> str:
-    """Versions, devices, the C library and the settings: what a bug report needs."""
+    """Text for a bug report: versions, devices, the C library and the settings."""
     rows = {"Python": f"{sys.version.split()[0]}, {platform.platform()}", "libraries": _versions(LIBRARIES)}
     rows["of extras"] = _versions(EXTRAS, only_installed=True) or "none"
     rows["hf_elmo is in"] = str(Path(__file__).parents[1])

@@ -1,10 +1,10 @@
-"""What backends share: conditions on tensors, positions of packed words, and the cache of what is made from weights.
+"""What backends share: conditions on tensors, positions of packed words, and a cache of values computed from weights.
 
-Layouts of weights, and vectors of words, are expensive to make and stay valid while the weights do not change. A cached
-value is used again if each weight has the same address, version counter, shape and type, and the same values in about
-64 places that are spread over it. The version counter misses writes through `weight.data`; a whole weight that is
-written that way (such as an average of weights) differs in those places. A write to single rows through `.data` or
-NumPy is not noticed: call [`clear_cache`] after it.
+Layouts of weights, and vectors of words, are expensive to compute and stay valid while the weights do not change. A
+cached value is used again if each weight has the same address, version counter, shape and type, and the same values in
+about 64 places that are spread over the weight. PyTorch does not count writes through `weight.data`: if a whole weight
+is written that way (such as an average of weights), these places show it. A write to single rows through `.data` or
+NumPy is not noticed: call [`clear_cache`] after such a write.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def wants_gradient(tensors: Iterable[Tensor | None]) -> bool:
 def why_not_plain(tensors: Iterable[Tensor | None]) -> str | None:
     """Why the memory of these tensors may not be read directly, or `None`.
 
-    Tensor subclasses, transforms of `torch.func`, forward-mode differentiation and dispatch modes such as
-    `FlopCounterMode` would miss what a kernel computes.
+    Tensor subclasses, transforms of `torch.func`, forward-mode differentiation and dispatch modes (such as
+    `FlopCounterMode`) do not see what a kernel computes.
     """
     if (mode := _get_current_dispatch_mode()) is not None:
         return f"{type(mode).__name__} is active"
@@ -63,10 +63,10 @@ def why_not_plain(tensors: Iterable[Tensor | None]) -> str | None:
 
 
 def why_not_cached(weights: Iterable[Tensor | None]) -> str | None:
-    """Why nothing that is made from these weights can be cached, or `None`."""
+    """Why values computed from these weights cannot be cached, or `None`."""
     for weight in weights:
         if weight is not None and weight.is_inference():
-            return "weights were made in inference mode, so PyTorch does not count changes of them"
+            return "weights were made in inference mode, so PyTorch does not count their changes"
         if weight is not None and not weight.is_contiguous():
             return "a weight is not contiguous"
     return None
@@ -78,7 +78,7 @@ def lstm_tensors(call: LstmCall) -> list[Tensor | None]:
 
 
 def why_not_inference(call: LstmCall) -> str | None:
-    """Why a call is not one without gradients on plain tensors of the CPU, or `None`."""
+    """Why a call is not inference on plain CPU tensors with weights whose layouts can be cached, or `None`."""
     tensors = lstm_tensors(call)
     if wants_gradient(tensors):
         return "a gradient is needed"
@@ -86,9 +86,9 @@ def why_not_inference(call: LstmCall) -> str | None:
 
 
 def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Raise RuntimeError in the `backward` of an `autograd.Function` if `create_graph=True` asks for its derivative.
+    """Raise RuntimeError in the `backward` of an `autograd.Function` if it is called with `create_graph=True`.
 
-    `once_differentiable` alone treats the gradient as a constant if no gradient that comes in requires one.
+    `once_differentiable` alone treats the result as a constant if none of the incoming gradients requires a gradient.
     """
 
     @wraps(backward)
@@ -133,15 +133,15 @@ class _Entry(NamedTuple):
     value: Any
 
 
-_entries: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # outside of the module: neither copied nor saved with it
+_entries: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # not in the module, so not copied or saved with it
 
 
 def cached(weights: Sequence[Tensor], name: Hashable, make: Callable[[], Made]) -> Made:
-    """What `make()` returns, computed again only after one of the weights has changed.
+    """The value of `make()`, computed again only after one of the weights has changed.
 
     Args:
-        weights: what the value depends on; the entry lives as long as the first. [`why_not_cached`] must be `None`.
-        name: which of several values of the same weights.
+        weights: what the value depends on; it is kept as long as the first exists. [`why_not_cached`] must be `None`.
+        name: distinguishes several values that depend on the same weights.
     """
     entries = _entries.setdefault(weights[0], {})
     state = [(weight.data_ptr(), weight._version, weight.shape, weight.dtype) for weight in weights]
@@ -158,16 +158,16 @@ def cached_values() -> list[Any]:
 
 
 def clear_cache(model: nn.Module) -> None:
-    """Drop everything that is cached from the model's weights.
+    """Drop everything that was computed from the model's weights and cached.
 
-    Call it after a write that PyTorch does not count, to single rows of a weight, through `weight.data` or NumPy.
+    Call it after writing single rows of a weight through `weight.data` or NumPy, which PyTorch does not count.
     """
     for weight in model.parameters():
         _entries.pop(weight, None)
 
 
 def _sample(weight: Tensor) -> np.ndarray:
-    """A view of about `SAMPLES` numbers of a weight. It is valid while the weight has the same address."""
+    """A view of about `SAMPLES` numbers of a weight, valid as long as the weight has the same address."""
     memory = (ctypes.c_char * weight.nbytes).from_address(weight.data_ptr())
-    step = weight.numel() // SAMPLES | 1  # odd, so that it does not stay in one column of a matrix
+    step = weight.numel() // SAMPLES | 1  # odd: an even step could stay in one column of a matrix
     return np.frombuffer(memory, f"u{weight.itemsize}")[::step]

@@ -1,8 +1,8 @@
 """Word vectors without gradients on the CPU: computed from tables of characters, and cached across calls.
 
-A text repeats its words, so most vectors of a batch were computed for an earlier one. The cache of an encoder is
-emptied when its weights change (see `tensors.cached`) and when it is full. A word's float32 vector has the same bits
-alone and among other words.
+Texts repeat words, so most vectors of a batch were already computed for an earlier batch. The cache of an encoder is
+emptied when the encoder's weights change (see `tensors.cached`) and when the cache is full. A word's float32 vector has
+the same bits whether the word is alone or among other words.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from ..modeling_elmo import CharacterWeights
 
 PADDING = 261  # the character id after a word's end
-BYTES = 1 << 27  # of an encoder's cache
-BYTES_OF_KEY = 200  # of a word, besides its vector: its characters of 16 bits, and its entry in the dictionary
-# Limits the memory between two layers. For bfloat16 the limit keeps it in the processor's cache.
+BYTES = 1 << 27  # size of an encoder's cache
+BYTES_OF_KEY = 200  # size of a word besides its vector: its characters of 16 bits, and its entry in the dictionary
+# Limits the memory between two layers. For bfloat16 this memory then fits into the processor's cache.
 WORDS_AT_ONCE = {torch.bfloat16: 256, torch.float32: 1024}
 ROWS_TOGETHER = {torch.bfloat16: 16, torch.float32: 1}  # oneDNN is slower for a number of rows that 16 does not divide
-ROWS_PER_THREAD = 16  # for fewer, waking another thread takes longer than it saves
+ROWS_PER_THREAD = 16  # for fewer rows, waking another thread takes longer than it saves
 ACTIVATIONS_ = {torch.relu: torch.relu_, torch.tanh: torch.tanh_}
 
 
@@ -58,7 +58,7 @@ def _run(weights: CharacterWeights, words: Tensor) -> Tensor:
         IndexError: an id is outside of the vocabulary.
     """
     dtype, name = _computed_dtype(weights), ("words", weights.activation)
-    with torch.inference_mode(False), torch.no_grad():  # vectors are used outside of inference mode, too
+    with torch.inference_mode(False), torch.no_grad():  # vectors are also used outside of inference mode
         vectors = cached(_tensors(weights), name, lambda: WordVectors(weights, dtype)).of(words.numpy())
     return vectors.to(weights.embedding.dtype)
 
@@ -70,7 +70,7 @@ def _tensors(weights: CharacterWeights) -> list[Tensor]:
 
 
 def _computed_dtype(weights: CharacterWeights) -> torch.dtype:
-    """The weights' type if oneDNN multiplies it on this processor, else float32."""
+    """bfloat16 if the weights have this type and oneDNN multiplies it on this processor, else float32."""
     is_packed = weights.embedding.dtype == torch.bfloat16 and not why_not_packed(weights.embedding)
     return torch.bfloat16 if is_packed else torch.float32
 
@@ -86,8 +86,8 @@ class WordVectors:
     """A thread-safe cache of word vectors, computed with the current weights of an encoder.
 
     Args:
-        weights: of the encoder.
-        dtype: in which vectors are computed.
+        weights: the weights of the encoder.
+        dtype: the type that vectors are computed and stored in.
     """
 
     def __init__(self, weights: CharacterWeights, dtype: torch.dtype) -> None:
@@ -104,8 +104,8 @@ class WordVectors:
         self.highways = [(linear(*layer[:2]), linear(*layer[2:])) for layer in weights.highways]
         self.mix = row_highway if dtype == torch.float32 else _highway
         self.projection = None if weights.projection is None else linear(*weights.projection)
-        # The last id of a row is that of the word, where words have vectors besides those of their characters. There
-        # may be more words than 16 bits count.
+        # If words have vectors besides their characters' vectors, the last id of a row is the word's id. 16 bits may be
+        # too few for the number of words.
         self.word_embedding, self.characters, self.ids, self.id_type = None, slice(None), slice(0), np.uint16
         size = self.tables.blocks.filters
         if weights.word_embedding is not None:
@@ -115,12 +115,12 @@ class WordVectors:
         size = size if weights.projection is None else len(weights.projection[0])
         key = BYTES_OF_KEY * np.dtype(self.id_type).itemsize // 2
         self.capacity = max(1, BYTES // (key + size * dtype.itemsize))
-        self.vectors = torch.empty(self.capacity, size, dtype=dtype, device="cpu")  # memory is used as it is filled
+        self.vectors = torch.empty(self.capacity, size, dtype=dtype, device="cpu")  # takes memory as it is filled
         self.places: dict[bytes, int] = {}
         self.lock = threading.Lock()
 
     def of(self, words: np.ndarray) -> Tensor:
-        """The vectors `[n, P]` of `[n, characters]` ids."""
+        """The vectors `[n, P]` of words, `[n, characters]` ids."""
         for what, ids, size in (
             ("a character id", words[:, self.characters], self.tables.vocabulary),
             ("a word's id", words[:, self.ids], 0 if self.word_embedding is None else len(self.word_embedding)),
@@ -133,8 +133,8 @@ class WordVectors:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _look_up(self, words: np.ndarray) -> Tensor:
-        """As `of`, for at most `capacity` words."""
-        # Minus the padding's id: NumPy leaves out the zeros at the end of a string, which makes keys short.
+        """The vectors `[n, P]` of at most `capacity` words."""
+        # With the padding's id subtracted, padding is 0. NumPy drops zeros at the end of a string, so keys are short.
         keys = (words - self.id_type(PADDING)).view(f"S{words.shape[1] * words.itemsize}").ravel().tolist()
         new = {key: row for row, key in enumerate(keys) if key not in self.places}
         if len(self.places) + len(new) > self.capacity:
@@ -172,7 +172,7 @@ def _highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:
 
 
 def row_product(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
-    """`x [rows, in] -> x @ weight.T + bias` in float32, with the same bits for a row alone and among others."""
+    """`x [rows, in] -> x @ weight.T + bias` in float32. A row's result has the same bits alone and among other rows."""
     columns, depth = weight.shape
     blocks_of_columns = -(-columns // PRODUCT_COLUMNS)
     blocks = native.lay_out(weight, blocks_of_columns, PRODUCT_COLUMNS // LANES, PRODUCT_COLUMNS, LANES)
@@ -189,10 +189,10 @@ def row_product(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def row_highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:
-    """`g * relu(transform) + (1 - g) * x`, where `g = sigmoid(carry)`, with the same bits for a row alone and among
-    others.
+    """`g * relu(transform) + (1 - g) * x`, where `g = sigmoid(carry)`. A row's result has the same bits alone and among
+    other rows.
 
-    PyTorch's sigmoid rounds differently at the end of a tensor, or of a thread's part of it.
+    PyTorch's sigmoid rounds differently at the end of a tensor, or at the end of the part that a thread computes.
 
     Args:
         x, carry, transform: `[rows, size]` float32; `x` is overwritten.

@@ -1,4 +1,4 @@
-/* What Python asks of the library: sizes of structs and blocks, and the instruction set. */
+/* Facts about the library that Python reads: sizes of structs and blocks, and the instruction set. */
 #include "elmo.h"
 
 i64 sizeof_layer(void) { return sizeof(struct layer); }
@@ -6,7 +6,7 @@ i64 sizeof_small_batch(void) { return sizeof(struct small_batch); }
 i64 sizeof_cells(void) { return sizeof(struct cells); }
 i64 sizeof_work(void) { return sizeof(struct work); }
 
-/* The block sizes of elmo.h, in the order in which they stand there. */
+/* The block sizes of elmo.h, in the same order. */
 void constants(i64 *values) {
   values[0] = LANES;
   values[1] = FUSED_ROWS;

@@ -1,4 +1,4 @@
-/* One step of the LSTM's cell and its gradient: one pass over the gates in place of a dozen. */
+/* One step of the LSTM's cell and its gradient, in one pass over the gates instead of a dozen passes. */
 #include "elmo.h"
 #include "threads.h"
 

@@ -1,7 +1,7 @@
 /* The LSTM cell of one row, and its loops over rows; TYPE is f32 or bf16, the type of the matrix products.
  *
  * Gates are [4 * size] in the order i, f, g, o, before activation. A division takes as long as ten other operations, so
- * several quotients share one.
+ * several quotients share one division.
  */
 
 INLINE void JOIN(forward_row, TYPE)(TYPE *gates, const TYPE *recurrent, const float *before, float *cells, TYPE *hidden,

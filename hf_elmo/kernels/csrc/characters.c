@@ -1,8 +1,8 @@
 /* Character convolutions and their maxima as sums of table entries, and their gradients.
  *
- * A filter of width w sees w characters. What character c adds at place k of its window is one number, which a table
- * holds, so a window is a sum of w numbers. A block is up to LANES filters of one width; its table fits into the cache,
- * so blocks are the outer loop.
+ * A filter of width w reads windows of w characters. Character c at place k of a window adds one number, which a table
+ * holds, so a window is a sum of w numbers. A block is up to LANES filters of one width. The table of a block fits into
+ * the cache, so the loop over blocks is the outer loop.
  */
 #include <stdlib.h>
 #ifdef _WIN32
@@ -16,7 +16,7 @@ typedef int32_t integers __attribute__((vector_size(4 * VECTOR), aligned(4)));
 typedef uint16_t starts __attribute__((vector_size(2 * VECTOR), aligned(2)));
 typedef vector lanes[VECTORS];
 
-/* Inlined for each width of the published filters: their inner loops are unrolled. */
+/* Calls FUNCTION with a constant for each width of the published filters, so that the inner loops are unrolled. */
 #define WITH_WIDTH(WIDTH, FUNCTION, ...) \
   switch (WIDTH) { \
   case 1: FUNCTION(__VA_ARGS__, 1); break; \
@@ -29,15 +29,15 @@ typedef vector lanes[VECTORS];
   default: FUNCTION(__VA_ARGS__, WIDTH); \
   }
 
-/* The last place where a window of a word begins. Windows of padding alone are equal: the first of them is as good as
-   all. */
+/* The last place where a window of a word begins. All windows that contain only padding are equal, so only the first of
+   them counts. */
 INLINE i64 last_window(const struct work *work, i64 word, i64 width) {
   i64 last = work->characters - width;
   return last < work->lengths[word] ? last : work->lengths[word];
 }
 
-/* maxima [n][filters]: the largest window of each word; NaN counts as the largest, unless all tables are `finite`. With
-   `keep`, windows [n][filters] says where the maximum begins, the first of equals. */
+/* maxima [n][filters]: the largest window of each word. NaN counts as the largest, unless all tables are `finite`. With
+   `keep`, windows [n][filters] gets the place where the largest window begins, the first one if several are equal. */
 INLINE void block_maxima(const struct work *work, i64 block, const lanes *table, float *maxima, uint16_t *windows,
                          int keep, int finite, i64 width) {
   i64 first = work->firsts[block], count = work->counts[block];
@@ -64,13 +64,13 @@ INLINE void block_maxima(const struct work *work, i64 block, const lanes *table,
   }
 }
 
-/* What the functions below share out among threads, by blocks. */
+/* Arguments of the functions below, whose blocks are distributed among threads. */
 struct blocks {
   const struct work *work;
   const float *tables; /* [vocabulary][width][LANES], one block after the other */
-  const i64 *places;   /* where each begins */
+  const i64 *places;   /* where each block's table begins */
   int finite;
-  const float *embedding, **weights, **biases; /* what tables are made from */
+  const float *embedding, **weights, **biases; /* tables are computed from these */
   i64 size;
   float *maxima;
   uint16_t *windows;
@@ -89,7 +89,7 @@ static void maxima_of_block(const void *data, i64 block, i64 thread) {
     WITH_WIDTH(x->work->widths[block], block_maxima, x->work, block, table, x->maxima, NULL, 0, 0)
 }
 
-/* finite: all numbers of the tables are */
+/* finite: whether all numbers of the tables are finite */
 void character_maxima(const struct work *work, const float *tables, const i64 *places, float *maxima, int finite,
                       int threads) {
   struct blocks x = {.work = work, .tables = tables, .places = places, .maxima = maxima, .finite = finite};
@@ -104,7 +104,7 @@ static lanes *allocate(i64 numbers) { return aligned_alloc(64, (4 * numbers + 63
 static void release(lanes *memory) { free(memory); }
 #endif
 
-/* weight [count][size][width] as [width][size][LANES], lanes without a filter zero */
+/* weight [count][size][width] copied to [width][size][LANES]; lanes without a filter are 0 */
 static lanes *spread(const float *weight, i64 size, i64 width, i64 count) {
   float *columns = (float *)allocate(width * size * LANES);
   if (!columns) return NULL;
@@ -146,8 +146,8 @@ static void windows_of_block(const void *data, i64 block, i64 thread) {
   release(columns);
 }
 
-/* As character_maxima, of embedding [vocabulary][size] and each block's weights [count][size][width] and biases.
-   Returns how many blocks lacked memory. */
+/* As character_maxima, but the tables are computed from embedding [vocabulary][size] and from the weights
+   [count][size][width] and biases of each block. Returns how many blocks found no memory. */
 i64 character_windows(const struct work *work, const float *embedding, i64 size, const float **weights,
                       const float **biases, float *maxima, uint16_t *windows, int threads) {
   _Atomic i64 failed = 0;
@@ -180,7 +180,7 @@ INLINE void add_to_table(const struct work *work, i64 block, const float *grads,
   }
 }
 
-/* The gradients of what make_table reads, from that of the table. */
+/* The gradients of the arguments of make_table, from the gradient of the table. */
 static void table_gradients(const float *embedding, i64 vocabulary, i64 size, i64 width, i64 count,
                             const lanes *columns, const lanes *grad_table, float *grad_embedding, float *grad_weight,
                             float *grad_bias) {
@@ -229,9 +229,9 @@ static void gradients_of_block(const void *data, i64 block, i64 thread) {
   release(columns);
 }
 
-/* The gradients of what character_windows reads, from that of maxima. grad_embeddings [blocks][vocabulary][size] are
-   one for each block, so that their sum does not depend on the number of threads. Returns how many blocks found no
-   memory. */
+/* The gradients of the arguments of character_windows, from the gradient of maxima. grad_embeddings
+   [blocks][vocabulary][size] has one gradient for each block, so that the sum over blocks does not depend on the number
+   of threads. Returns how many blocks found no memory. */
 i64 character_gradients(const struct work *work, const float *embedding, i64 size, const float **weights,
                         const float *grads, uint16_t *windows, float *grad_embeddings, float **grad_weights,
                         float **grad_biases, int threads) {

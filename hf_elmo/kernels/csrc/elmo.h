@@ -1,7 +1,7 @@
-/* What every source here shares: number types, and the functions of a cell.
+/* What all sources share: number types, the structs that Python fills in, and the functions of a cell.
  *
- * Types: f32 is float; bf16 is bfloat16, the upper half of a float's bits. Sums and cells are float32 in either. Sizes
- * are i64: a long of Windows has 32 bits.
+ * Types: f32 is float; bf16 is bfloat16, the upper half of a float's bits. Sums and cells are float32 for both types.
+ * Sizes are i64, because long has 32 bits on Windows.
  */
 #ifndef ELMO_H
 #define ELMO_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* How blocks of weights and tables are laid out: Python lays them out (native.py), and a test compares. */
+/* Sizes of blocks of weights and tables. native.py has the same numbers; a test compares them. */
 enum { LANES = 16 }; /* numbers side by side */
 enum { FUSED_ROWS = 16, FUSED_COLUMNS = 4 * LANES, FUSED_DEPTH = 32 }; /* of a product in fused.c */
 enum { PRODUCT_COLUMNS = 4 * LANES }; /* of a block of weights in product.c */
@@ -31,7 +31,7 @@ enum { VECTORS = LANES / VECTOR };
 typedef float vector __attribute__((vector_size(4 * VECTOR), aligned(4)));
 typedef uint32_t bits __attribute__((vector_size(4 * VECTOR), aligned(4)));
 
-/* name ## _ ## suffix, both expanded first */
+/* name ## _ ## suffix, after both are expanded */
 #define JOIN_EXPANDED(name, suffix) name##_##suffix
 #define JOIN(name, suffix) JOIN_EXPANDED(name, suffix)
 
@@ -39,7 +39,7 @@ typedef uint32_t bits __attribute__((vector_size(4 * VECTOR), aligned(4)));
 
 /* Arguments that Python fills in: each is a ctypes.Structure in native.py, and a test compares their sizes. */
 
-/* A layer of the biLM, all directions, for fused.c: lstm_c.py. */
+/* A layer of the biLM, all directions, for fused.c. Filled in by lstm_c.py. */
 struct layer {
   const void *const *inputs, *const *weights, *const *weight_hr; /* of each direction */
   const float *const *biases;
@@ -53,30 +53,30 @@ struct layer {
   int threads;
 };
 
-/* The same for a small batch, for small_batch.c: lstm_c.py. */
+/* A layer of the biLM with a small batch, for small_batch.c. Filled in by lstm_c.py. */
 struct small_batch {
   const void *const *gates, *const *weight_hh, *const *weight_hr; /* of each direction; gates: input half and bias */
   void *const *outputs;
   float *hidden, *cell, *cell_outputs; /* [directions][rows][...] */
   const i64 *sizes;                /* rows of each step, non-increasing */
   i64 steps, directions, rows, cells, size;
-  float before_clip, cell_clip, proj_clip; /* on the cell before the first step, on later cells, on the projection */
+  float before_clip, cell_clip, proj_clip; /* of the cell before the first step, of later cells, of the projection */
   int threads;
 };
 
-/* Words and the filters of all convolutions, in blocks of up to LANES filters of one width, for characters.c:
-   character_tables.py. */
+/* Words, and the filters of all convolutions in blocks of up to LANES filters of one width, for characters.c. Filled in
+   by character_tables.py. */
 struct work {
   const uint16_t *words;  /* [n][characters] */
   const i64 *lengths; /* of the words, padding left out */
   i64 n, characters, vocabulary, filters, blocks;
-  const i64 *firsts, *counts, *widths; /* of each block: its first filter, how many it has, their width */
+  const i64 *firsts, *counts, *widths; /* of each block: the first filter, the number of filters, their width */
 };
 
-/* A step of the cell or its gradient, as the functions of cells.py describe it, for cells.c: cells.py. */
+/* A step of the cell or its gradient, for cells.c. Filled in by cells.py, whose functions describe the fields. */
 struct cells {
   void *gates; /* [rows][4 * size] */
-  const void *recurrent; /* NULL, or what is added to the gates */
+  const void *recurrent; /* the half to add to the gates, or NULL */
   const float *before; /* [rows][size] */
   float *cells; /* [rows][size] */
   void *hidden; /* [rows][size], or its gradient */
@@ -101,13 +101,13 @@ INLINE bf16 narrow_bf16(float x) { /* to the nearest, ties to even */
   return x != x ? 0x7fc0 : (bf16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-/* Comparisons in place of fmin and fmax: NaN propagates. */
+/* Comparisons instead of fmin and fmax, so that NaN propagates. */
 INLINE float clipped(float x, float bound) {
   x = x > bound ? bound : x;
   return x < -bound ? -bound : x;
 }
 
-/* e^x = 2^n e^r, with Cephes' polynomial for e^r; x must be in -87 to 88, where 2^n is a normal number, or NaN. */
+/* e^x = 2^n e^r, with Cephes' polynomial for e^r; x must be NaN or between -87 and 88, where 2^n is a normal number. */
 INLINE float exp_limited(float x) {
   float n = nearbyintf(x * 1.44269504f);
   float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -118,7 +118,7 @@ INLINE float exp_limited(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.f;
-  n = n > -127.f ? n : -127.f; /* NaN has no integer; p carries it on */
+  n = n > -127.f ? n : -127.f; /* NaN cannot be converted to an integer; p stays NaN */
   uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
   float power;
   memcpy(&power, &bits, 4);

@@ -1,13 +1,13 @@
-/* Inference over many rows: a direction of a layer in one call, products and cells at the same time.
+/* Inference over many rows: a layer, all directions, in one call; products and cells are computed at the same time.
  *
- * A library's product hands its sums over through memory, and the cells begin when it has ended. Here a product of 16
- * rows with 64 columns, the four gates of 16 cells, stays in the L1 cache until its cells have been computed, which
- * happens between the instructions of the next product: matrix units and vector units work side by side. Rows are
- * independent: groups of rows run to their end on threads of their own, and a row's result depends on no other's.
+ * With a library's product, sums are written to memory, and the cells start after the whole product. Here the product
+ * of 16 rows with 64 columns (the four gates of 16 cells) stays in the L1 cache until its cells are computed. They
+ * are computed between the instructions of the next product, so that matrix and vector units work at the same time.
+ * Rows are independent of each other: each group of rows is run to its last step by one thread.
  *
- * A kind of product is a set of macros around fused_kind.h: f32 on AVX-512 vectors, bf16 on AVX-512's bfloat16 products
- * or on AMX tiles, and split, where each float32 number is the sum of two bfloat16 numbers (AMX tiles; the smallest of
- * the four products is left out; an infinite input turns its row into NaN).
+ * A kind of product is a set of macros for fused_kind.h: f32 on AVX-512 vectors; bf16 with AVX-512's bfloat16 products;
+ * and on AMX tiles bf16_tiles and split_tiles, where each float32 number is the sum of two bfloat16 numbers (the
+ * smallest of the four products is left out; an infinite input turns its row into NaN).
  */
 #include "elmo.h"
 
@@ -17,7 +17,7 @@
 
 #include "threads.h"
 
-#if (defined __AMX_BF16__ || defined __AMXBF16__) && defined __linux__ /* the second name is that of older clangs */
+#if (defined __AMX_BF16__ || defined __AMXBF16__) && defined __linux__ /* the second name: older clangs */
 #define HAS_TILES
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,12 +29,12 @@ typedef __m512 lanes;
 INLINE lanes broadcast(float x) { return _mm512_set1_ps(x); }
 INLINE lanes load_f32(const f32 *x) { return _mm512_loadu_ps(x); }
 INLINE void store_f32(f32 *x, lanes y) { _mm512_storeu_ps(x, y); }
-INLINE lanes clip_lanes(lanes x, float bound) { /* operands in this order: NaN propagates */
+INLINE lanes clip_lanes(lanes x, float bound) { /* NaN propagates with this order of operands */
   return _mm512_max_ps(broadcast(-bound), _mm512_min_ps(broadcast(bound), x));
 }
 
-/* e^(factor x), at most 2^40: 2^t is 2^floor(t) times a polynomial of the rest (largest relative error 1.1e-7; 9e-5
-   where bfloat16 would hide more). */
+/* e^(factor x), at most 2^40: 2^t is 2^floor(t) times a polynomial of t - floor(t). The largest relative error is
+   1.1e-7 if `exact`, else 9e-5, which is less than bfloat16's rounding. */
 INLINE lanes exp_scaled(lanes x, float factor, const int exact) {
   lanes t = _mm512_min_ps(broadcast(40.f), _mm512_mul_ps(x, broadcast(factor * 1.44269504f)));
   lanes r = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC), p;
@@ -51,11 +51,11 @@ INLINE lanes exp_scaled(lanes x, float factor, const int exact) {
 }
 
 INLINE lanes quotient(lanes x, lanes y, const int exact) {
-  lanes z = _mm512_rcp14_ps(y); /* 14 bits; a Newton step doubles them */
+  lanes z = _mm512_rcp14_ps(y); /* 14 exact bits; a Newton step doubles their number */
   return _mm512_mul_ps(x, exact ? _mm512_fmadd_ps(z, _mm512_fnmadd_ps(y, z, broadcast(1.f)), z) : z);
 }
 
-/* Cells of a row become the next ones, clipped; their output is returned. Sigmoids and tanhs share two divisions. */
+/* Replaces cells of a row by the next, clipped ones, and returns their output. All activations share two divisions. */
 INLINE lanes next_cells(const float *gates, float *cells, float clip, const int exact) {
   lanes one = broadcast(1.f), i = exp_scaled(load_f32(gates), -1.f, exact);
   lanes f = exp_scaled(load_f32(gates + LANES), -1.f, exact), g = exp_scaled(load_f32(gates + 2 * LANES), -2.f, exact);
@@ -68,8 +68,8 @@ INLINE lanes next_cells(const float *gates, float *cells, float clip, const int 
   return quotient(_mm512_sub_ps(one, t), _mm512_mul_ps(_mm512_add_ps(one, o), _mm512_add_ps(one, t)), exact);
 }
 
-/* Asks for lines of the memory at x, the weights of a later product. Few at a time, between other instructions: many at
-   once fill the buffers that loads need as well. */
+/* Prefetches cache lines `line` to `end` of x, the weights of a later product. Call it for few lines at a time, between
+   other instructions: many prefetches at once fill the buffers that loads also need. */
 INLINE void fetch(const void *x, i64 line, i64 end) {
   for (; line < end; line++) _mm_prefetch((const char *)x + 64 * line, _MM_HINT_T1);
 }
@@ -77,10 +77,10 @@ INLINE void fetch(const void *x, i64 line, i64 end) {
 #define KIND f32
 #define TYPE f32
 #define OPERAND f32
-#define PARTS 1 /* numbers of an operand to a number of TYPE */
-#define AT_ONCE 4 /* of DEPTH rows of weights: they stay in the L1 cache for all rows */
-#define EXACT 1 /* exponentials and quotients to float32's least significant bits */
-#define PAIR 1 /* rows of weights to an instruction */
+#define PARTS 1 /* numbers of type OPERAND that stand for one number of TYPE */
+#define AT_ONCE 4 /* AT_ONCE * DEPTH rows of weights stay in the L1 cache while they multiply all rows */
+#define EXACT 1 /* whether exponentials and quotients have float32's precision */
+#define PAIR 1 /* rows of weights that an instruction multiplies */
 #define ADD_PRODUCT(SUM, TILE, WEIGHTS) _mm512_fmadd_ps(broadcast(*(TILE)), load_f32(WEIGHTS), SUM)
 #include "fused_kind.h"
 
@@ -142,7 +142,7 @@ int request_tiles(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
 #define KIND split_tiles
 #define TYPE f32
 #define OPERAND bf16
-#define PARTS 2 /* a large part and what it lacks */
+#define PARTS 2 /* the number rounded to bfloat16, and the rest */
 #define AT_ONCE 8
 #define EXACT 1
 #define PRODUCTS \

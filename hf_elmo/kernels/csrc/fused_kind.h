@@ -1,7 +1,7 @@
-/* One kind of product: its rows of operands, its multiplication with the cells in between, and the loop over steps.
+/* One kind of product: the layout of operands, the multiplication with the cells in between, and the loop over steps.
  *
- * Operands lie as [row / ROWS][column / DEPTH][PARTS][ROWS][DEPTH], weights in blocks of COLUMNS. The macros are those
- * that fused.c sets before it includes this; they are forgotten at the end.
+ * Operands have the layout [row / ROWS][column / DEPTH][PARTS][ROWS][DEPTH]; weights are in blocks of COLUMNS. fused.c
+ * defines the macros before it includes this file, which undefines them at its end.
  */
 
 /* Writes LANES numbers of a row in the operands' layout. */
@@ -12,7 +12,7 @@ INLINE void JOIN(put, KIND)(OPERAND *tiles, i64 depth, i64 row, i64 column, lane
   if (PARTS == 2) JOIN(store, OPERAND)(place + ROWS * DEPTH, _mm512_sub_ps(x, JOIN(load, OPERAND)(place)));
 }
 
-/* Gates [ROWS][COLUMNS] that wait for their cells [ROWS][LANES], whose outputs go to `row` and `column` of operands. */
+/* Gates [ROWS][COLUMNS] whose cells [ROWS][LANES] are still to be computed; `outputs` gets them at `row`, `column`. */
 struct JOIN(cells, KIND) {
   const float *gates;
   float *cells, clip;
@@ -26,9 +26,9 @@ INLINE void JOIN(compute, KIND)(const struct JOIN(cells, KIND) *x, i64 row, i64 
                     next_cells(x->gates + row * COLUMNS, x->cells + row * LANES, x->clip, EXACT));
 }
 
-/* multiply: sums [ROWS][COLUMNS] = bias, or what they were, + tile [depth][PARTS][ROWS][DEPTH] * weights [depth][...].
-   Meanwhile the cells that wait are computed, and part `part` of `parts` of the next weights is fetched, as much as
-   there is time for. */
+/* multiply: sums [ROWS][COLUMNS] = bias + tile [depth][PARTS][ROWS][DEPTH] * weights [depth][...], or with a NULL bias
+   the product is added to sums. Meanwhile waiting cells are computed, and part `part` of `parts` of the next weights is
+   prefetched. */
 #ifdef TILES
 
 INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
@@ -73,7 +73,7 @@ INLINE void JOIN(rows, KIND)(float *sums, const OPERAND *tile, const OPERAND *we
     for (int g = 0; g < 4; g++) store_f32(sums + r * COLUMNS + g * LANES, sum[r][g]);
 }
 
-/* The sums of six or five rows fit into the registers. */
+/* The sums of six rows, or of five, fit into the registers. */
 static void JOIN(six_rows, KIND)(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
                                  i64 bias_step, i64 depth, i64 line, i64 end) {
   JOIN(rows, KIND)(sums, tile, weights, bias, bias_step, depth, 6, line, end);
@@ -90,14 +90,14 @@ static inline void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const 
   JOIN(six_rows, KIND)(sums, tile, weights, bias, bias_step, depth, lines * part / parts, lines * (part + 1) / parts);
   if (rows > 6) JOIN(five_rows, KIND)(sums + 6 * COLUMNS, tile + 6 * DEPTH, weights, bias, bias_step, depth);
   if (rows > 11) JOIN(five_rows, KIND)(sums + 11 * COLUMNS, tile + 11 * DEPTH, weights, bias, bias_step, depth);
-  JOIN(compute, KIND)(cells, 0, ROWS); /* on the same units, so at no better time */
+  JOIN(compute, KIND)(cells, 0, ROWS); /* cells and products use the same units: mixing gains nothing */
 }
 
 #endif
 
-/* sums [rows][COLUMNS] = bias + operands * weights, AT_ONCE * DEPTH numbers at a time. With the last of them, the cells
-   of the 16 rows before are computed: `waiting`, which is those of the last 16 rows in the end. Without `waiting` there
-   are none. */
+/* sums [rows][COLUMNS] = bias + operands * weights, AT_ONCE * DEPTH numbers of a row at a time. With the last of these
+   numbers, each product of 16 rows also computes the cells of `waiting`, the 16 rows before; then these 16 rows wait.
+   If `waiting` is NULL, no cells are computed. */
 static void JOIN(block, KIND)(float *sums, const OPERAND *tiles, const OPERAND *weights, const float *bias,
                               i64 bias_step, i64 rows, i64 depth, struct JOIN(cells, KIND) *waiting, float *cells,
                               i64 column) {
@@ -119,15 +119,15 @@ static void JOIN(block, KIND)(float *sums, const OPERAND *tiles, const OPERAND *
   }
 }
 
-/* Bytes that a group of rows needs. */
+/* Bytes of scratch memory that a group of rows needs. */
 i64 JOIN(scratch, KIND)(i64 rows, i64 input, i64 size, i64 cells) {
   rows = (rows + ROWS - 1) / ROWS * ROWS;
   return rows * ((i64)sizeof(OPERAND) * PARTS * (input + size + cells) + 4 * (cells + 2 * COLUMNS));
 }
 
-/* Where a group's operands, cells and sums lie in its scratch. */
+/* The addresses of a group's operands, cells and sums in its scratch memory. */
 struct JOIN(group, KIND) {
-  OPERAND *both, *cell_outputs; /* word and hidden state side by side; what the projection reads */
+  OPERAND *both, *cell_outputs; /* word and hidden state side by side; the input of the projection */
   float *cell, *sums;           /* [cells / LANES][all_rows][LANES]; two blocks of [all_rows][COLUMNS] */
   i64 all_rows, depth;
 };
@@ -137,7 +137,7 @@ static void JOIN(step, KIND)(const struct layer *x, i64 d, i64 now, const struct
   const OPERAND *weights = x->weights[d];
   struct JOIN(cells, KIND) waiting = {.outputs = group->cell_outputs, .depth = x->cells, .clip = x->cell_clip};
   for (i64 k = 0; k < x->cells; k += LANES) {
-    float *gates = group->sums + k / LANES % 2 * group->all_rows * COLUMNS; /* those before may still wait */
+    float *gates = group->sums + k / LANES % 2 * group->all_rows * COLUMNS; /* the other block may still wait */
     JOIN(block, KIND)(gates, group->both, weights + 4 * k * group->depth * PARTS, x->biases[d] + k, x->cells, now,
                       group->depth, &waiting, group->cell + k * group->all_rows, k);
   }
@@ -161,7 +161,7 @@ static void JOIN(project, KIND)(const struct layer *x, i64 d, i64 now, TYPE *out
   }
 }
 
-/* All steps of the rows from `first` on. */
+/* All steps of `rows` rows, from `first` on. */
 static void JOIN(rows_to_the_end, KIND)(const struct layer *x, i64 d, i64 first, i64 rows, char *scratch) {
   struct JOIN(group, KIND) group = {.all_rows = (rows + ROWS - 1) / ROWS * ROWS, .depth = x->input + x->size};
   group.both = (OPERAND *)scratch, group.cell_outputs = group.both + group.all_rows * group.depth * PARTS;

@@ -1,9 +1,9 @@
-/* Weights as the products read them: LANES rows of a float32 matrix side by side, and groups of such rows in a block.
- * The matrix is read once, a line of the cache of each row at a time; what is written is then still in the L1 cache. */
+/* The layout of weights that products read: LANES rows of a float32 matrix side by side, and groups of LANES rows in a
+ * block. The matrix is read once, one cache line of each row at a time, so that writes stay in the L1 cache. */
 #include "elmo.h"
 #include "threads.h"
 
-enum { AT_ONCE = 16, PIECE = 256 }; /* columns: of a line of the cache, and of a thread's share */
+enum { AT_ONCE = 16, PIECE = 256 }; /* columns of a cache line, and of a thread's piece */
 
 struct layout {
   const float *weight;
@@ -27,8 +27,8 @@ static void lay_out_piece(const void *data, i64 n, i64 thread) {
   }
 }
 
-/* laid_out [blocks][depth][groups][LANES] of weight [rows][depth]. Group g of block b begins with row
- * b * block_step + g * group_step; rows that the matrix does not have are 0. */
+/* Writes laid_out [blocks][depth][groups][LANES] from weight [rows][depth]. Group g of block b begins with row
+ * b * block_step + g * group_step; rows beyond the end of the matrix are 0. */
 void lay_out(const float *weight, float *laid_out, i64 rows, i64 depth, i64 blocks, i64 groups, i64 block_step,
              i64 group_step, int threads) {
   i64 pieces = (depth + PIECE - 1) / PIECE;

@@ -1,15 +1,15 @@
-/* float32 products of rows with a weight, and the highway between two, each row by itself: what a row gives does not
- * depend on how many rows there are, nor on where they lie, as it does with libraries that choose their loops by both.
+/* float32 products of rows with a weight, and the highway layer. The result of a row does not depend on the number of
+ * rows or on their addresses. Libraries choose their loops by both, so that rounding differs.
  *
- * Weights lie in blocks of COLUMNS: [block][k][COLUMNS]. A block stays in the L2 cache for all rows. Sums of CHUNK
- * products are added up by themselves, so that a long sum is rounded as little as a library's.
+ * Weights are in blocks of COLUMNS: [block][k][COLUMNS]. A block stays in the L2 cache for all rows. Each CHUNK of
+ * products is summed separately before it is added to the total, so that long sums are as exact as a library's.
  */
 #include "elmo.h"
 #include "threads.h"
 
 enum { COLUMNS = PRODUCT_COLUMNS, CHUNK = 128, GROUP = 96 };
 #ifdef __AVX512F__
-enum { ROWS = 6, WIDTH = 4 }; /* the sums of so many rows and vectors fit into the registers */
+enum { ROWS = 6, WIDTH = 4 }; /* the sums of this many rows and vectors fit into the registers */
 #else
 enum { ROWS = 6, WIDTH = 2 };
 #endif
@@ -69,7 +69,7 @@ static void one_block(const void *data, i64 n, i64 thread) {
 }
 
 /* sums [rows][columns] = bias [blocks * COLUMNS] + x [rows][depth] * weights [blocks][depth][COLUMNS], GROUP rows at a
-   time: they stay in the L2 cache for all blocks. */
+   time: these rows stay in the L2 cache for all blocks. */
 void product(const float *x, const float *weights, const float *bias, float *sums, i64 rows, i64 depth, i64 columns,
              int threads) {
   i64 blocks = (columns + COLUMNS - 1) / COLUMNS, groups = (rows + GROUP - 1) / GROUP;
@@ -95,8 +95,8 @@ static void one_row(const void *data, i64 row, i64 thread) {
   }
 }
 
-/* x = g * max(transform, 0) + (1 - g) * x, where g = sigmoid(carry); all [rows][columns]. By rows, so that a number's
-   SIMD lane depends on its column alone: the remainder of a row after the last full vector may round differently. */
+/* x = g * max(transform, 0) + (1 - g) * x, where g = sigmoid(carry); all [rows][columns]. The loop is over rows, so
+   that a number's SIMD lane depends on its column only: numbers after the last full vector may round differently. */
 void highway(float *x, const float *carry, const float *transform, i64 rows, i64 columns, int threads) {
   struct highway layer = {x, carry, transform, columns};
   share_evenly(one_row, &layer, rows, threads);

@@ -1,9 +1,9 @@
-/* Inference over a small batch: a direction of a layer in one call.
+/* Inference over a small batch: many steps of a layer, in all directions, in one call.
  *
- * With one row a step multiplies a vector by each weight once: reading the weights takes the time, and so do the calls.
- * A thread, or several threads that share its cells and outputs, run a direction from its first word to its last, so
- * that a small layer's weights stay in these cores' caches; a larger layer's, read upwards and downwards in turn, do in
- * part.
+ * A step with one row uses each weight only once, so reading the weights takes most of the time, and so would one call
+ * for each step. One thread, or several that divide the cells and outputs, run all steps of a direction, so that
+ * the weights of a small layer stay in the cores' caches. Weights of a larger layer partly stay there, because they are
+ * read forward and backward in turn.
  */
 #include "elmo.h"
 #include "threads.h"
@@ -15,7 +15,7 @@ INLINE struct range share(i64 total, i64 part, i64 parts) {
   return (struct range){total * part / parts, total * (part + 1) / parts};
 }
 
-/* Vector v of two times LANES weights: one behind the other, or the lower and the upper halves of 32 bits. */
+/* Vector v of each of two groups of LANES weights: consecutive (f32), or lower and upper halves of 32 bits (bf16). */
 INLINE void pair_f32(const f32 *weights, int v, vector *x, vector *y) {
   *x = *(const vector *)(weights + v * VECTOR);
   *y = *(const vector *)(weights + LANES + v * VECTOR);

@@ -1,9 +1,9 @@
 /* TYPE is f32 or bf16, the type of weights, gates and outputs; sums, cells and the state are float32.
  *
- * weight_hh lies as [C / LANES][P][4 gates][LANES], weight_hr as [P / (2 LANES)][C][2][LANES].
+ * The layout of weight_hh is [C / LANES][P][4 gates][LANES], that of weight_hr [P / (2 LANES)][C][2][LANES].
  */
 
-/* Gates and next cells of LANES cells of one row. */
+/* The gates, next cells and outputs of LANES cells of one row. */
 static void JOIN(gates_and_cells, TYPE)(const TYPE *gates, const TYPE *weights, const float *hidden, float *cell,
                                         float *cell_outputs, float before_clip, float cell_clip, i64 cells,
                                         i64 size) {
@@ -24,7 +24,7 @@ static void JOIN(gates_and_cells, TYPE)(const TYPE *gates, const TYPE *weights, 
   forward_row_f32(sum, sum, cell, cell, cell_outputs, before_clip, cell_clip, LANES, 0);
 }
 
-/* 2 * LANES columns of the projection of one row, clipped, as outputs and as the state of the next step. */
+/* 2 * LANES columns of the clipped projection of one row, written to the outputs and to the next step's state. */
 static void JOIN(project, TYPE)(const TYPE *weights, const float *cell_outputs, TYPE *outputs, float *hidden,
                                 float proj_clip, i64 cells) {
   vector x, y, even[2 * VECTORS], odd[2 * VECTORS];
@@ -45,8 +45,8 @@ static void JOIN(project, TYPE)(const TYPE *weights, const float *cell_outputs, 
   }
 }
 
-/* Part `part` of `parts` of one direction's work, from its first step to its last; parts meet twice a step.
-   hidden [rows][size], cell and cell_outputs [rows][cells]: the rows of step t are the first sizes[t] of them. */
+/* Part `part` of `parts` of one direction's work, for all steps. The parts wait for each other twice in a step.
+   hidden [rows][size], cell and cell_outputs [rows][cells]: step t has their first sizes[t] rows. */
 static void JOIN(direction, TYPE)(const struct small_batch *x, i64 d, i64 part, i64 parts) {
   const TYPE *gates = x->gates[d], *weight_hh = x->weight_hh[d], *weight_hr = x->weight_hr[d];
   TYPE *outputs = x->outputs[d];
@@ -59,7 +59,7 @@ static void JOIN(direction, TYPE)(const struct small_batch *x, i64 d, i64 part, 
   for (i64 t = 0; t < x->steps; t++, before_clip = x->cell_clip) {
     const i64 rows = x->sizes[t];
     for (i64 n = 0; n < of_cells.end - of_cells.begin; n++) {
-      i64 k = (t % 2 ? of_cells.end - 1 - n : of_cells.begin + n) * LANES; /* what was read last is in the cache */
+      i64 k = (t % 2 ? of_cells.end - 1 - n : of_cells.begin + n) * LANES; /* weights read last are in the cache */
       for (i64 b = 0; b < rows; b++)
         JOIN(gates_and_cells, TYPE)(gates + b * 4 * cells + k, weight_hh + k * 4 * size, hidden + b * size,
                                     cell + b * cells + k, cell_outputs + b * cells + k, before_clip, x->cell_clip,

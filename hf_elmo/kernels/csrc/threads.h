@@ -1,6 +1,6 @@
-/* Threads: those of the OpenMP runtime that PyTorch uses, whose functions Python passes to use_openmp. PyTorch's
- * threads spin for some milliseconds after their work: those of a second pool would wait for the same cores. Without
- * such a runtime there is one thread.
+/* The threads of the OpenMP runtime that PyTorch uses. Python passes the runtime's functions to use_openmp. PyTorch's
+ * threads spin for some milliseconds after their work, so the threads of a second pool would wait for the same cores.
+ * Without an OpenMP runtime there is one thread.
  */
 #ifndef THREADS_H
 #define THREADS_H
@@ -9,7 +9,7 @@
 
 #include "elmo.h"
 
-/* Functions of libgomp, which LLVM's and Intel's runtimes have, too. */
+/* Functions of libgomp, which LLVM's and Intel's runtimes also have. */
 extern __attribute__((visibility("hidden"))) struct openmp {
   void (*parallel)(void (*function)(void *), void *data, unsigned threads, unsigned flags);
   int (*thread)(void), (*threads)(void);
@@ -29,7 +29,7 @@ static inline void take_part(void *data) {
   team->task(team->data, openmp.thread(), openmp.threads());
 }
 
-/* All parts of a task at once; there may be fewer than `threads`. */
+/* Runs all parts of a task at the same time; there may be fewer parts than `threads`. */
 static inline void together(task *task, const void *data, int threads) {
   struct team team = {task, data};
   if (threads > 1 && openmp.parallel)
