@@ -2,9 +2,9 @@
 
     python -m examples.coreference.run ../shared/data
 
-LitBank's first fold: the first 40 sentences of passages of 100 novels. The rows are the same resolver, trained in the
-same way: one on GloVe's vectors alone, one on these and ELMo, of a frozen biLM whose layers are computed once. Each is
-also tested on GAP, whose pronouns are as often a woman's as a man's.
+LitBank's first fold: the first 40 sentences of passages of 100 novels. Both rows have the same resolver, trained in the
+same way: one row with GloVe's vectors alone, the other also with ELMo, from a frozen biLM whose layers are computed
+once. Each is also tested on GAP, whose pronouns are as often a woman's as a man's.
 """
 
 from argparse import Namespace
@@ -29,7 +29,7 @@ HEAD = {
     "coreference_hidden_size": 64,
 }
 SETTINGS = {"num_train_epochs": 12, "per_device_train_batch_size": 1, "learning_rate": 1e-3, "max_grad_norm": 5.0}
-# In a minute on few documents it learns something, whereas a training that does nothing has scores of 0.
+# A minute on few documents is enough to learn something: a training that learns nothing has scores of 0.
 QUICK = {"quick_epochs": 12, "learning_rate": 3e-3, "patience": 12}
 WITHOUT_DROPOUT = {"encoder_dropout": 0.0, "classifier_dropout": 0.0}
 METRICS = {
@@ -58,7 +58,7 @@ def scores_on_gap(
 
 
 def rows_of_litbank(parts: dict[str, list[Document]], gap: list[dict], args: Namespace) -> Rows:
-    """For each row of the table a function of the seed."""
+    """For each row of the table, a function of the seed that trains and tests it."""
     sentences = [sentence for part in parts.values() for document in part for sentence in document.sentences]
     sentences += AutoTokenizer.from_pretrained(args.model).split_into_words([row["Text"] for row in gap])
     tokenizer, vectors = with_glove(args, (word for sentence in sentences for word in sentence))

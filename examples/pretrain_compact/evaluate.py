@@ -3,11 +3,11 @@
     python -m examples.pretrain_compact.evaluate MODEL... --corpus corpus --data ../shared/data
 
 Perplexity of held-out books and text of today, and of WikiText-2's test part as it is and without its notation; senses
-of *line* and *interest* by layer; where the answers of the paper's Table 4 come among all uses of "play" in the Brown
-corpus; SMS spam by a textbook's recipe; news topics and names on frozen vectors, by the examples that fine-tune; in the
-same way types of questions, with `--measure questions`, whose files are to be had elsewhere (examples/question_types).
-Models are folders with both language models and their vocabulary. Needs `hf-elmo[examples]`; an hour a model on one
-core.
+of *line* and *interest* by layer; the ranks of the answers of the paper's Table 4 among all uses of "play" in the Brown
+corpus; SMS spam by a textbook's recipe; news topics and names on frozen vectors, by the examples that fine-tune; and,
+with `--measure questions`, types of questions, whose files must be downloaded (see examples/question_types).
+Models are folders with both language models and their vocabulary. Needs `hf-elmo[examples]`, and an hour for each model
+on one core.
 """
 
 import argparse
@@ -37,19 +37,19 @@ from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.shipped import located
 
-# Parts of sentences of the Brown corpus: the paper's two with "play", and the nearest that it prints of each.
+# Parts of sentences of the Brown corpus: the paper's two sentences with "play", and the nearest one printed for each.
 PLAY = {
     "Chico Ruiz made a spectacular play on Alusik's grounder": "Kieffer , the only junior in the group",
     "Olivia De Havilland signed to do a Broadway play": "actors who had been handed fat roles in a successful play",
 }
-# Of the taggers' data sets those that are measured.
+# The taggers' data sets that are measured.
 NAMES = {"uner_ewt": "names in web text", "wnut17": "names in posts"}
 
 Measures = dict[str, str]  # a row of the table for each
 
 
 def perplexities(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, args: Namespace) -> Measures:
-    """Of each text `exp` of the mean of both models' losses, each line from zero state, and the unknown words."""
+    """For each text, `exp` of the mean of both models' losses, each line from zero state, and the unknown words."""
     wikitext = (args.data / "lm" / "other" / "wikitext-2" / "test.txt").read_text(encoding="utf-8")
     texts = {
         "held-out books": (args.corpus / "heldout.txt").read_text(encoding="utf-8").splitlines(),
@@ -68,7 +68,7 @@ def perplexities(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, args: Name
 
 
 def senses(model: hf_elmo.ElmoModel, tokenizer: ElmoTokenizer, data: Path, limit: int | None = None) -> Measures:
-    """Accuracies of the nearest neighbor, as `word_senses.py` has them."""
+    """Accuracies of the nearest neighbor, as `word_senses.py` computes them."""
     rows = {}
     for word in ("line", "interest"):
         occurrences = list(read_senseval(data / "wsd" / "senseval" / f"{word}.pos.gz"))

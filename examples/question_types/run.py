@@ -2,7 +2,7 @@
 
     python -m examples.question_types.run ../shared/data --trec FOLDER
 
-Six classes, the published split: 5,452 questions train, the 500 of TREC 10 test. The rows are those of
+Six classes and the published split: 5,452 questions for training, the 500 of TREC 10 for testing. The rows are those of
 `examples/classifier.py`.
 """
 
@@ -14,7 +14,7 @@ from examples.comparison import ACCURACY, bar_chart, compare, options, parsed, s
 
 CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 FILES = {"train": "train_5500.label", "test": "TREC_10.label"}
-WRITTEN = {"``": '"', "''": '"'}  # what the files put for characters of the text
+WRITTEN = {"``": '"', "''": '"'}  # how the files write characters of the text
 
 
 def read(folder: Path, quick: bool = False) -> Parts:
