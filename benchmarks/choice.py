@@ -3,9 +3,9 @@
     python benchmarks/choice.py [--quick] [--out FILE]
 
 Runs the LSTM layer and the character CNN with each backend that supports the arguments and in plain PyTorch, in turn:
-over shapes, types and numbers of rows, with gradients and without. Marks a row whose choice takes more than a tenth
-longer than the fastest, which is measured twice, and exits with 1 where it takes more than half longer. `--quick`
-takes two minutes. Tables of machines that it was run on are in `results/`.
+over shapes, types and numbers of rows, with gradients and without. Marks a row if the chosen backend takes more than a
+tenth longer than the fastest one (the row is then measured twice), and exits with 1 if it takes more than half longer.
+`--quick` takes two minutes. The tables of several machines are in `results/`.
 """
 
 import argparse
@@ -79,8 +79,8 @@ OPERATIONS = {"LSTM": lstm, "character CNN": words}
 
 
 def seconds(run: Run, ways: dict[str, tuple[str, ...]], rounds: int, training: bool) -> dict[str, float]:
-    """The shortest of several calls with each set of backends, all in turn; the first call lays out weights. On one
-    thread its processor time, which other work on the machine changes least."""
+    """The shortest time of several calls with each set of backends, in turn, without the first call, which lays out
+    weights. On one thread it is processor time, which other work on the machine changes least."""
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     best = dict.fromkeys(ways, math.inf)
     with torch.set_grad_enabled(training):

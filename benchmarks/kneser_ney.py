@@ -53,7 +53,7 @@ class _Order:
         return cls(keys, counts, contexts, totals, taken / totals, discounts)
 
     def interpolate(self, contexts: np.ndarray, keys: np.ndarray, lower: np.ndarray) -> np.ndarray:
-        """Probabilities of n-grams, given those of the order below; a context never seen leaves them as they are."""
+        """Probabilities of n-grams, given those of the order below (`lower`), which stay in contexts never seen."""
         context, context_seen = _find(self.contexts, contexts)
         key, key_seen = _find(self.keys, keys)
         counts = np.where(key_seen, self.counts[key], 0)
@@ -133,7 +133,7 @@ class KneserNeyTrigram:
 
 
 def read_sentences(path: Path, vocabulary: Vocabulary) -> list[np.ndarray]:
-    """The sentences of a file as numbers; empty lines are none."""
+    """The sentences of a file as numbers; empty lines are left out."""
     return [vocabulary.ids(words) for (words,) in TextFiles(path).read()]
 
 

@@ -23,7 +23,7 @@ from measure.text import WIKITEXT, cut_sentences, shared_folder
 
 TOLERANCE = 1e-5
 
-# One sentence a line, as both sides read it: words are what whitespace (Unicode's) leaves.
+# One sentence per line, as both sides read it: Unicode's whitespace separates words.
 HOSTILE = [
     "naïve façade Ångström ﬁne ﬀ № ™ ½ Ⅷ ſ ẞ İstanbul ı",
     "e\u0301 n\u0303 Z\u0351\u036b\u0343\u034fA\u0334\u0335L\u0323\u034e\u0330GO \u0301 \u200d \u200b \ufeff",
@@ -69,7 +69,7 @@ def allennlp_layers(
         saved = Path(folder) / "layers.npz"
         command = [python, str(shared / "peers" / "allennlp_elmo.py"), str(files / "options.json")]
         command += [str(files / "weights.hdf5"), str(text), "--save", str(saved), "--batch-size", str(batch_size)]
-        command += ["--threads", "1"]  # two would wait for each other wherever something else runs
+        command += ["--threads", "1"]  # two threads would wait for each other when other work runs
         done = subprocess.run(command + ["--stateless"] * (not carried), capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"AllenNLP failed:\n{done.stderr}")
@@ -78,13 +78,13 @@ def allennlp_layers(
 
 
 def our_layers(checkpoint: Path, text: Path, batch_size: int, carried: bool) -> list[np.ndarray]:
-    """The same of a checkpoint here."""
+    """The same layers by hf_elmo, from a checkpoint."""
     model, tokenizer = AutoModel.from_pretrained(checkpoint), AutoTokenizer.from_pretrained(checkpoint)
     sentences, layers, state = read_sentences(text), [], None
     for start in range(0, len(sentences), batch_size):
         batch = sentences[start : start + batch_size]
         words = tokenizer(batch, is_split_into_words=True, padding=True, return_tensors="pt")
-        if state is not None:  # a last batch that is smaller goes on with the first rows
+        if state is not None:  # a smaller last batch continues from the first rows
             state = tuple(part[:, :, : len(batch)] for part in state)
         with torch.no_grad():
             output = model(**words, output_hidden_states=True, use_cache=True, state=state if carried else None)

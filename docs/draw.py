@@ -117,7 +117,7 @@ def directions() -> Figure:
 
 @picture
 def state() -> Figure:
-    """How far a sentence's vectors are from those after another sentence, in each direction."""
+    """How much a sentence's vectors change if another sentence was read before, in each direction."""
     model, tokenizer = shipped()
     words = [
         "The",
@@ -289,7 +289,7 @@ def workers() -> Figure:
 
 
 def flow(height: float, boxes: Boxes, arrows: str, optional: str = "", notes: Boxes | None = None) -> Figure:
-    """Boxes joined by arrows, such as "words>mix mix>head"; dashed are those that a user may leave out."""
+    """Boxes joined by arrows, such as "words>mix mix>head"; boxes that a user may leave out are dashed."""
     figure, axes = plt.subplots(figsize=(7, height))
     axes.set(xlim=(0, 7), ylim=(0, height))
     axes.set_axis_off()

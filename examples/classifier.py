@@ -1,8 +1,8 @@
 """Classes of texts by word vectors, a BiLSTM and a classifier, with and without ELMo: the rows of several comparisons.
 
-Word vectors that are learned from the training texts, and GloVe's, frozen and trained, each alone and beside ELMo,
-`[x; ELMo]`, and a bag of words. The rows of a table differ in nothing else. The biLM is frozen: its layers are computed
-once, for all rows and seeds.
+The rows of a table are a bag of words, and three kinds of word vectors (learned from the training texts, GloVe's
+frozen, and GloVe's trained), each alone and with ELMo, `[x; ELMo]`. The rows of word vectors differ in nothing else.
+The biLM is frozen: its layers are computed once, for all rows and seeds.
 """
 
 import re
@@ -24,7 +24,7 @@ from examples.comparison import ALONE, Rows, Run, Variant, rows_of_table, with_g
 
 HEAD = {"encoder_type": "bilstm", "encoder_hidden_size": 100, "classifier_pooling": "max", "classifier_dropout": 0.5}
 SETTINGS = {"num_train_epochs": 6, "per_device_train_batch_size": 32, "learning_rate": 2e-3}
-# Beside a vector of 50 numbers the 512 of ELMo start small: 0.4 to 0.8 points more on folds of the titles that train.
+# Beside a vector of 50 numbers, the 512 of ELMo start small: this gains 0.4 to 0.8 points on folds of the train titles.
 ELMO = Variant(rates={"mix": 1e-3}, gamma=0.1, saved=True)
 FROZEN = {"embedding": False, "GloVe, frozen": True, "GloVe, trained": False}  # the kinds of word vectors
 PAIRS = [(kind, f"{kind} + ELMo") for kind in FROZEN]
@@ -35,7 +35,7 @@ Parts = Mapping[str, Dataset]
 
 
 def in_parts(train: list[tuple[str, int]], test: list[tuple[str, int]]) -> Parts:
-    """Rows of `text` and `labels`: a tenth of those that train is held out as `dev`."""
+    """Rows of `text` and `labels`; a tenth of the training rows is held out as `dev`."""
     parts = {"train": [row for i, row in enumerate(train) if i % 10], "dev": train[::10], "test": test}
     return {
         name: Dataset.from_list([{"text": text, "labels": label} for text, label in part])

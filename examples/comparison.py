@@ -115,8 +115,8 @@ def rows_of_table(
     For each variant of a head a function of the seed, which trains and tests it.
 
     Args:
-        auto_class: of the head.
-        fields: of the configuration, shared by all variants.
+        auto_class: the class by whose `from_pretrained` the head is made.
+        fields: fields of the configuration, shared by all variants.
         tokenizer: with the words of the word vectors, if there are any.
         vectors: pretrained word vectors, which are trained further; `None` for vectors that are learned.
         encoded: rows of train, dev and test with labels. The layers of the frozen biLM are computed here, once for all
@@ -178,7 +178,7 @@ def fine_tune(
     Args:
         best: the metric of `metrics` by which the epoch is chosen.
         rates: learning rates of parts of the model, as for [`hf_elmo.learning_rates`].
-        patience: stop after so many epochs that are not better.
+        patience: stop after this many epochs without improvement.
         further_metrics: a function of the trained model.
         settings: of `TrainingArguments`.
     """
@@ -238,7 +238,7 @@ def table(results: Results, metrics: Mapping[str, str]) -> str:
 
 def gain(results: Results, without: str, with_: str, metric: str = "accuracy") -> str:
     """The difference of two rows in percentage points, with the 95 % interval of the mean difference over seeds
-    (paired t): outside the noise of the seeds where it does not contain 0."""
+    (paired t). If the interval does not contain 0, the gain is more than noise of the seeds."""
     difference = percent(results[with_], metric) - percent(results[without], metric)
     low, high = stats.ttest_1samp(difference, 0).confidence_interval(0.95)
     return f"{with_} over {without}: {difference.mean():+.2f} points ({low:+.2f} to {high:+.2f})"
@@ -248,7 +248,7 @@ def compare(
     rows: Rows, metrics: Mapping[str, str], args: Namespace, pairs: Iterable[tuple[str, str]] | None = None
 ) -> Results:
     """Runs all rows with each seed; prints progress on standard error, then the table, the gains of `pairs` of rows
-    (all) by the first of `metrics`, and the time since the last table."""
+    (by default all pairs) by the first of `metrics`, and the time since the last table."""
     results: Results = {name: [] for name in rows}
     for seed in range(1, args.seeds + 1):
         for name, run in rows.items():
@@ -265,7 +265,7 @@ def compare(
 
 
 def clock() -> tuple[float, float]:
-    """The seconds now, and the CPU seconds of the process, which other work on the machine does not prolong."""
+    """The time in seconds, and the CPU seconds of the process, which other work on the machine does not prolong."""
     return time.perf_counter(), time.process_time()
 
 

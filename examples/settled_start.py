@@ -1,9 +1,9 @@
-"""What a settled start is worth: the perplexity of a text when sentences start from zeros, from the state that other
-text leaves (`hf_elmo.settle`), and when they go on from the sentence before.
+"""What a settled start is worth: the perplexity of a text when sentences start from zeros, from the state after other
+text (`hf_elmo.settle`), and from the state after the previous sentence.
 
     python examples/settled_start.py MODEL... --before train.txt --text heldout.txt [--sentences 1000] [--out FOLDER]
 
-Files are tokenized, a sentence a line. With `--out` the last model is saved there, settled.
+Files are tokenized, one sentence per line. With `--out` the last model is saved in FOLDER, with its settled start.
 """
 
 import argparse

@@ -4,8 +4,8 @@
 
 Each occurrence of a word gets the sense of the occurrence with the nearest vector (1-NN, cosine), for each layer of the
 biLM and means of layers, in 5-fold cross-validation, beside the most frequent sense. Equal sentences are in the same
-fold. Where several are equally near, as all of one spelling are in layer 0, each has its share: what a random choice
-among them gets right on the mean. Files are Senseval's as nltk distributes them. Needs scikit-learn.
+fold. If several vectors are equally near, as all of one spelling are in layer 0, each counts equally: the result is the
+mean accuracy of a random choice among them. Files are Senseval's as nltk distributes them. Needs scikit-learn.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def accuracies(vectors: np.ndarray, occurrences: Sequence[Occurrence]) -> dict[s
 
 
 def of_nearest(known: np.ndarray, their_senses: np.ndarray, vectors: np.ndarray, senses: np.ndarray) -> np.ndarray:
-    """For each vector the share of its nearest known vectors (by cosine) that have its sense: 0 or 1 where one is
+    """For each vector, the share of its nearest known vectors (by cosine) that have its sense: 0 or 1 if only one is
     nearest."""
     cosines = normalize(vectors) @ normalize(known).T
     nearest = cosines > cosines.max(1, keepdims=True) - TIE

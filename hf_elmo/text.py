@@ -1,8 +1,8 @@
 """Reading text: lines, rows of files and datasets, and the sentences or documents that language models train on.
 
-Files are opened by fsspec: paths, and addresses (`s3://`, `hf://`) where the library is installed that fsspec needs for
-them. They are decompressed by the ending of their name (`.gz`, `.bz2`, `.xz`). CSV, TSV, Parquet and Arrow are read by
-pyarrow. No reader holds more of a file in memory than a block of it.
+fsspec opens the files: paths, and addresses (`s3://`, `hf://`) if the library that fsspec needs for them is installed.
+Names that end in `.gz`, `.bz2` or `.xz` are compressed files. pyarrow reads CSV, TSV, Parquet and Arrow. Only one block
+of a file is in memory at a time; `read_columns` alone reads whole files.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Text = list[Words]  # what a language model reads at a time: one sentence, or th
 FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}
 FORMATS |= {".parquet": "parquet", ".arrow": "arrow", ".fasta": "fasta", ".fa": "fasta", ".faa": "fasta"}
 DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
-CSV_BLOCK_BYTES = 1 << 24  # at least as long as the longest row of a CSV
+CSV_BLOCK_BYTES = 1 << 24  # no row of a CSV may be longer
 TABLE_ROWS = 1024  # rows of a table that are converted to Python together
 TEXTS_AT_ONCE = 1024  # texts that are split into words together
 SAMPLES = 64  # texts of a dataset that its fingerprint is made of
-FILES_PER_PROCESS = 20  # with so many files for each process or more, a process reads whole files
+FILES_PER_PROCESS = 20  # with at least so many files for each process, a process reads whole files
 
 
 def find_files(pattern: str | os.PathLike) -> list[str]:
@@ -68,8 +68,8 @@ def find_files(pattern: str | os.PathLike) -> list[str]:
 
 
 def read_columns(path: str | os.PathLike) -> Iterator[list[str]]:
-    """The columns of each line of a file as CoNLL has them, none of a blank line. Tabs separate them if the file has
-    any, else whitespace."""
+    """The columns of each line of a file in CoNLL's format; a blank line has none. Tabs separate the columns if the
+    file has tabs, otherwise whitespace does."""
     lines = list(read_lines(path))
     separator = "\t" if any("\t" in line for line in lines) else None
     return (line.rstrip("\r\n").split(separator) if line.strip() else [] for line in lines)
@@ -84,7 +84,7 @@ def read_lines(path: str | os.PathLike, encoding: str = "utf-8", newline: str | 
         newline: as in `open`.
 
     Raises:
-        ValueError: bytes are not of the encoding; the message has the line.
+        ValueError: bytes are invalid in the encoding; the message has the number of the line.
     """
     codec = "utf-8-sig" if encoding.lower() == "utf-8" else encoding
     lines_read = 0
@@ -93,13 +93,13 @@ def read_lines(path: str | os.PathLike, encoding: str = "utf-8", newline: str | 
             for line in lines:
                 lines_read += 1
                 yield line
-    except UnicodeDecodeError as error:  # its object is the block of bytes after the last line that was read
+    except UnicodeDecodeError as error:  # error.object is the block of bytes after the last line read
         line_number = lines_read + error.object[: error.start].count(b"\n") + 1
         raise ValueError(f"{path}, line {line_number}: not {encoding} ({error.reason})") from error
 
 
 class NamedRow(list):
-    """The words of a row that has a name: of a FASTA sequence, its identifier."""
+    """The words of a row that has a name: the identifier of a FASTA sequence."""
 
     def __init__(self, words: Iterable[str], name: str) -> None:
         super().__init__(words)
@@ -135,7 +135,7 @@ class RowSource:
 
     @property
     def ending(self) -> str:
-        """The ending of the file's name in lower case, without that of a compression."""
+        """The ending of the file's name in lower case, without the ending of a compression."""
         name = PurePosixPath(os.fspath(self.path))
         return (name.with_suffix("") if infer_compression(name.name) else name).suffix.lower()
 
@@ -192,7 +192,7 @@ class RowSource:
             except (json.JSONDecodeError, KeyError) as error:
                 raise ValueError(f"{self.path}, line {line_number}: {type(error).__name__}: {error}") from error
             if isinstance(value, list) and self.ending == ".json" and self.file_format is None:
-                raise ValueError(f"{self.path}: is the list a row, or are its members? Write a .jsonl, a row a line")
+                raise ValueError(f"{self.path}: is the list a row or a list of rows? Write .jsonl, one row per line")
             yield (value,)
 
     def _batches(self) -> Iterator[pyarrow.RecordBatch]:
@@ -227,7 +227,7 @@ class RowSource:
                 delimiter="\t" if is_tsv else ",",
                 quote_char=False if is_tsv else '"',
                 newlines_in_values=not is_tsv,
-                ignore_empty_lines=not is_tsv,  # of a TSV of one column they are texts
+                ignore_empty_lines=not is_tsv,  # in a TSV of one column, empty lines are texts
             ),
             pyarrow.csv.ConvertOptions(**conversion),
         )
@@ -284,7 +284,7 @@ def check_row(value: Any, where: str) -> Row:
 
 
 def check_pair(value: Any, where: str) -> Pair:
-    """A text and its pair, each as [`check_row`] has it, or the pair a whole number. TypeError for anything else."""
+    """A text and its pair, each as from [`check_row`], or the pair as a whole number. TypeError for anything else."""
     if not isinstance(value, tuple) or len(value) != 2:
         raise TypeError(f"{where}: expected a tuple (text, pair), got {type(value).__name__} {value!r:.60}")
     text, pair = value
@@ -344,8 +344,8 @@ class TextFiles(_Texts):
     The texts of files in any format that [`RowSource`] reads.
 
     In plain text a line is a sentence, and the lines between blank lines are a document. In other formats a row is a
-    sentence, or with `documents` a document, one sentence a line; a list of words is a sentence, and a list of such
-    lists is a document.
+    sentence, or with `documents` a document, one sentence a line; a list of words is a sentence, and a list of lists of
+    words is a document.
 
     Args:
         patterns: files, folders or glob patterns ([`find_files`]), read in this order.
@@ -367,8 +367,8 @@ class TextFiles(_Texts):
         self.column = column
 
     def _values(self, start: int) -> Iterator[str | Text]:
-        """With `FILES_PER_PROCESS` files for each process, this process reads every `world_size`th file, with fewer
-        every `world_size`th text."""
+        """With at least `FILES_PER_PROCESS` files for each process, this process reads every `world_size`th file; with
+        fewer files, it reads every `world_size`th text."""
         files, first, step = self.files, self._rank, self._world_size
         if len(files) >= FILES_PER_PROCESS * step:
             files, first, step = files[first::step], 0, 1
@@ -415,9 +415,9 @@ class DatasetTexts(_Texts):
         tokenizer, documents: as in [`TextFiles`].
 
     A stream is read from its beginning whenever a pass over it begins, and must give the same rows in the same order
-    each time: one that is shuffled (`dataset.shuffle(seed=..., buffer_size=...)`) keeps the order of its seed.
-    Processes share a dataset as `datasets.distributed.split_dataset_by_node` does: a stream by its shards
-    (files) where their number is a multiple of the processes, else by rows.
+    each time: a shuffled stream (`dataset.shuffle(seed=..., buffer_size=...)`) keeps the order of its seed.
+    `datasets.distributed.split_dataset_by_node` divides a dataset among processes: a stream by its shards (files) if
+    their number is a multiple of the number of processes, otherwise by rows.
     """
 
     files = ()
@@ -452,7 +452,7 @@ class DatasetTexts(_Texts):
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """The SHA-256 of `SAMPLES` texts, evenly spread (of a stream, the first ones). It misses changes of others."""
+        """The SHA-256 of `SAMPLES` texts, evenly spread (in a stream, the first ones); it ignores all other texts."""
         texts = itertools.islice(self.read(), SAMPLES)
         rows = len(self.dataset) if self.countable else None
         if rows:
@@ -478,7 +478,7 @@ def open_texts(
 
 
 def require_apart(texts: TextFiles | DatasetTexts, held_out: TextFiles | DatasetTexts | None) -> None:
-    """Raises ValueError where a file or the dataset of `held_out` is among `texts`: it would be trained on."""
+    """Raises ValueError if a file or the dataset of `held_out` is also in `texts`: it would be trained on."""
     if held_out is None:
         return
     both = set(map(os.path.realpath, texts.files)) & set(map(os.path.realpath, held_out.files))

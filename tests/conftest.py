@@ -15,10 +15,10 @@ from transformers.utils import logging
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from tests.kernels import machine
 
-# Models this small are slower on several, and tests run side by side.
+# Models this small are slower on several threads, and tests run side by side.
 torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
 
-# Files, and tests, of more than six seconds each (see --durations): .ci/run runs them after the others, by -m slow.
+# Files and tests that take more than six seconds each (see --durations): .ci/run runs them last, by -m slow.
 SLOW = (
     "tests/conversion/test_convert.py::test_a_killed_conversion_leaves_all_or_nothing",
     "tests/conversion/test_manylangs.py::test_exported_to_onnx",
@@ -80,7 +80,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays: each training collects garbage, and walks through all of it for 0.4 s."""
+    """Freezes all imported objects: otherwise the garbage collection of each training walks through them for 0.4 s."""
     gc.collect()
     gc.freeze()
 
@@ -95,14 +95,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def no_waiting_for_the_disk() -> Iterator[None]:
-    """That a file has reached the disk only the loss of power could show; a checkpoint waits 25 times for it."""
+    """Tests do not wait until files reach the disk (a checkpoint 25 times): only a loss of power could show that."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", os.fstat)  # which refuses what is no open file, too
+        patch.setattr(os, "fsync", os.fstat)  # fstat also refuses a file that is not open
         yield
 
 
 def missing(message: str, variable: str) -> NoReturn:
-    """Skips a test whose data or peer is not here; where a variable says that it must be, the test fails."""
+    """Skips a test whose data or peer is missing; if the variable says that it must be there, the test fails."""
     if os.environ.get(variable) == "1":
         pytest.fail(message)
     pytest.skip(message)
@@ -110,7 +110,7 @@ def missing(message: str, variable: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of real data beside the project: skipped where it is missing, failed where it must be there."""
+    """The folder of real data beside the project; `missing` skips or fails the test if there is none."""
     root = Path(__file__).parent.parent
     folder = Path(os.environ.get("ELMO_SHARED", root / ".." / "shared")).resolve()
     if (folder / "data").is_dir():
@@ -118,12 +118,12 @@ def shared() -> Path:
     missing(f"no data in {folder}: set ELMO_SHARED to the folder that holds it", "ELMO_REQUIRE_SHARED")
 
 
-# Fixtures of other implementations with which a test compares, and of what else asks for much: .ci/peers has them all.
+# Fixtures of other implementations, and of other large libraries, with which tests compare: .ci/peers has them all.
 PEERS = {"allennlp_python", "manylangs_python", "simple_elmo_python", "spacy", "tensorflow"}
 
 
 def peer_python(variable: str, peer: str) -> str:
-    """The Python of an environment that has a peer, as a variable names it."""
+    """The Python of an environment with a peer, from an environment variable."""
     if python := os.environ.get(variable):
         return python
     missing(f"{variable} names no Python with {peer}", "ELMO_REQUIRE_PEERS")
@@ -164,7 +164,7 @@ def spacy() -> ModuleType:
 
 @pytest.fixture(autouse=True)
 def verbosity() -> Iterator[None]:
-    """Scripts, and tests of messages, set the level of transformers' logging: it is as before after each test."""
+    """Restores the level of transformers' logging after each test: scripts, and tests of messages, set it."""
     before = logging.get_verbosity()
     yield
     logging.set_verbosity(before)
@@ -194,7 +194,7 @@ def threads():
 
 
 def random_model(config: ElmoConfig, model_class: type = ElmoModel, seed: int = 0) -> torch.nn.Module:
-    """A model of random weights, large enough that its clips take part."""
+    """A model of random weights, which are large enough that the clips take part."""
     torch.manual_seed(seed)
     model = model_class(config).eval()
     with torch.no_grad():
@@ -205,7 +205,7 @@ def random_model(config: ElmoConfig, model_class: type = ElmoModel, seed: int = 
 
 
 def random_labels(words: torch.Tensor, seed: int = 0) -> torch.Tensor:
-    """Of O, B-x, I-x, B-y and I-y where `words` `[batch, positions]` are, as IOB2 allows them; -100 elsewhere."""
+    """Labels of O, B-x, I-x, B-y and I-y at `words` `[batch, positions]`, as IOB2 allows them; -100 elsewhere."""
     torch.manual_seed(seed)
     labels = torch.randint(5, words.shape).masked_fill(~words, -100)
     for before, after in zip(labels.T, labels.T[1:], strict=False):  # views

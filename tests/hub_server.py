@@ -29,7 +29,7 @@ class File:
 
     @property
     def etag(self) -> str:
-        """As the Hub has it: of a large file its SHA-256, of another git's name of its content."""
+        """The Hub's ETag: the SHA-256 of a large file, or git's object name for the content of another file."""
         if self.large:
             return hashlib.sha256(self.content).hexdigest()
         return hashlib.sha1(b"blob %d\0" % len(self.content) + self.content).hexdigest()
@@ -72,7 +72,7 @@ class Hub(http.server.ThreadingHTTPServer):
 
     @property
     def storage(self) -> str:
-        """Of large files: as with the Hub another host, which must not see the token."""
+        """The address of large files: as with the Hub, on another host, which must not see the token."""
         return f"http://localhost:{self.server_port}/storage"
 
     def files(self, name: str, revision: str = "main") -> dict[str, bytes]:

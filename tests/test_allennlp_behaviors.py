@@ -97,7 +97,7 @@ def test_words_of_the_list_have_the_vectors_of_their_characters(files: Files) ->
 
 
 def test_a_word_that_is_not_in_the_list(files: Files) -> None:
-    """By the place of `@@UNKNOWN@@` it has the vector of that; by a place beyond the list its characters are read."""
+    """With the place of `@@UNKNOWN@@` it has the vector of that word; with a place beyond the list, its own."""
     ids, numbers = batch_to_ids([["A", "heron", "."]]), places([["A", "heron", "."]])
     assert numbers[0, 1] == 1
     unknown = Elmo(*files, 1, dropout=0.0)(batch_to_ids([["A", "@@UNKNOWN@@", "."]]))

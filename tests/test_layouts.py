@@ -35,7 +35,7 @@ def test_a_checkpoint_of_a_version_loads_and_gives_its_numbers(version: str, nam
 
 @pytest.mark.parametrize("name", layouts.cases())
 def test_this_version_writes_its_layout(name: str, tmp_path: Path) -> None:
-    """`python -m tests.layouts` describes it anew, as long as it is not released. Fields may be added, none may go."""
+    """`python -m tests.layouts` writes it again until the version is released. Fields may be added, not removed."""
     layouts.save(name, tmp_path / "saved")
     found, stored = layouts.layout_of(tmp_path / "saved"), VERSIONS[hf_elmo.__version__][name]
     for part in ("code", "tensors"):

@@ -165,7 +165,7 @@ class Slow:
 def test_against_a_slow_computation(tokenizer: ElmoTokenizer, batch: dict, head: str) -> None:
     model = make(head, coreference_spans_per_word=0.9).double()
     spans = [[tuple(span) for span in own if span[0] >= 0] for own in model(**batch).spans.tolist()]
-    # Every other span that the model keeps is in one of two clusters, and in a third there is what it does not keep.
+    # Every other span that the model keeps is in one of two clusters; a third cluster has spans that it does not keep.
     clusters = [[own[::4], own[2::4], [(0, 5), (0, 4)] if len(own) > 3 else []] for own in spans]
     labels = [encode_document(tokenizer, *each) for each in zip(DOCUMENTS, clusters, strict=True)]
     batch["labels"] = CoreferenceCollator(tokenizer)(labels)["labels"]
@@ -366,7 +366,7 @@ def test_what_is_kept_for_the_backward_pass_grows_with_the_words(monkeypatch: py
         loss.backward()
     one, two, four = kept
     assert (four - two) / (two - one) == pytest.approx(2.0, rel=0.05)  # the missed mentions are not in proportion
-    # Of each span (0.6 a word) some twenty vectors and as many numbers for each of its three pairs.
+    # For each span (0.6 a word), some twenty vectors, and twenty numbers for each of its three pairs.
     assert (four - two) / 2000 < 4 * 0.6 * 20 * (model.span_vectors.size + 3)
 
 

@@ -33,7 +33,7 @@ ARCHITECTURES = {
 
 
 def make(size: float = 1.0, dtype: torch.dtype = torch.float32, **changes: object) -> tuple[ElmoModel, ElmoTokenizer]:
-    """A model whose matrices keep the size of what they multiply, so that rounding does not grow from step to step.
+    """A model whose matrices keep the size of the vectors that they multiply, so rounding does not grow by steps.
 
     With a larger `size` the gates saturate and the clips take part.
     """

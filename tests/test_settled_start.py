@@ -85,7 +85,7 @@ def test_each_sentence_starts_from_it(
 
 
 def test_embed_starts_from_it(settled: ElmoModel, tokenizer: ElmoTokenizer) -> None:
-    """Of whole rows, and of one that is read in windows."""
+    """Whole rows, and a row that is read in windows."""
     wanted = settled(**encoded(tokenizer, SENTENCES), output_hidden_states=True).hidden_states[-1].detach().numpy()
     for how in ({}, {"window": 3}):
         for row, found in enumerate(embed(settled, SENTENCES, tokenizer=tokenizer, layers=2, **how)):
@@ -94,7 +94,7 @@ def test_embed_starts_from_it(settled: ElmoModel, tokenizer: ElmoTokenizer) -> N
 
 @pytest.mark.parametrize("backends", ["on", "off"])
 def test_it_is_trained_with_the_bilm(settled: ElmoModel, tokenizer: ElmoTokenizer, backends: str) -> None:
-    """Its gradient is that of the state of each row, added up."""
+    """The gradient of the start is the sum of the gradients of all rows' first states."""
     settled.unfreeze_bilm()
     inputs = encoded(tokenizer, SENTENCES)
     with kernels.use(backends):

@@ -164,7 +164,7 @@ def test_lists_of_words_are_not_split_further() -> None:
 
 
 def test_threads_split_while_others_truncate() -> None:
-    """Eight threads share a tokenizer; half of the calls between set a truncation, each another one."""
+    """Eight threads share a tokenizer; in half of the calls they set a truncation, each time another length."""
     tokenizer = ElmoTokenizer()
     texts = [" ".join(f"It{n}, isn't" for n in range(number % 7)) for number in range(64)]
     expected = tokenizer.split_into_words(texts)

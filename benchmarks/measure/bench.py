@@ -20,8 +20,8 @@ class Plan:
     """How much is measured.
 
     Args:
-        shapes: the first is also the one of the sections that measure one shape.
-        threads: the first is the one that targets are measured with; all rounds are run on it, one on the others.
+        shapes: the first is also the shape of the sections that measure one shape.
+        threads: targets are measured with the first number of threads, in all rounds; the others run in one round.
         sentences: sizes of the corpora.
         rounds: of all engines in turn.
         peer_words: how many words a peer embeds for a rate.
@@ -88,7 +88,7 @@ class Bench:
 
     @property
     def ours_plain(self) -> list[Engine]:
-        """The same on PyTorch alone: what a checkpoint computes where hf_elmo is not installed."""
+        """hf_elmo on PyTorch alone, as a checkpoint computes where hf_elmo is not installed."""
         off = {"HF_ELMO_KERNELS": "off"}
         return [replace(engine, name=f"{engine.name}, without kernels", environment=off) for engine in self.ours]
 

@@ -31,7 +31,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 
 def _corpus(bench: Bench, workers: list[Worker], shape: str, sentences: int, best: dict[str, str]) -> Iterator[Row]:
-    """A row for each engine, and on the first corpus for each arrangement; `best` gets the peers' fastest one."""
+    """A row for each engine, on the first corpus for each arrangement; `best` gets each peer's fastest arrangement."""
     text, threads, jobs = bench.sentences(sentences), workers[0].threads, []
     for worker in workers:
         arrangements = [best[worker.engine.name]] if worker.engine.name in best else list(ARRANGEMENTS)

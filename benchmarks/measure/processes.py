@@ -49,7 +49,7 @@ class Engine:
 
 
 def last_answer(answers: list[Any]) -> Any:
-    """The last round's."""
+    """The answer of the last round."""
     return answers[-1]
 
 
@@ -87,7 +87,7 @@ class Worker:
         return self.call("load", folder=folder, threads=self.threads, **self.engine.arguments)
 
     def call(self, name: str, **arguments: Any) -> Any:
-        """What the worker returns.
+        """Call a function of the worker, and return its result.
 
         Raises:
             WorkerError: the call failed, or the process has ended.

@@ -19,7 +19,7 @@ MEASURED_CODE = ("hf_elmo/kernels", "hf_elmo/modeling_elmo.py")
 
 
 def load_results(path: Path) -> Results:
-    """Those of a file, or none where it does not exist."""
+    """The results of a file, or none if the file does not exist."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 

@@ -75,7 +75,7 @@ def _load(bench: Bench, engine: Engine, shape: str) -> Row:
 
 
 def _first_call(bench: Bench, shape: str, engine: Engine, home: str | None) -> Row:
-    """In a new process whose cache of compiled kernels is in `home`; `None`: in a new folder."""
+    """The first call in a new process, whose cache of compiled kernels is in `home`, or, for `None`, a new folder."""
     with tempfile.TemporaryDirectory() as empty:
         engine = replace(engine, environment={**engine.environment, "HF_HOME": home or empty})
         with Worker(engine, bench.plan.threads[0], bench.folder(engine, shape)) as worker:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-COLUMNS = {  # of rows of any kind: the heading, and the format of the values; others have their name and no format
+COLUMNS = {  # of rows of any kind: the heading, and the format of the values; other columns have their name, no format
     "bilm": ("biLM", ""),
     "kernels": ("kernels in C", ""),
     "sentences": ("sentences", ","),
@@ -62,13 +62,13 @@ def read_tables() -> dict[str, tuple[str, str]]:
 
 
 def cells(row: dict[str, Any]) -> dict[str, str]:
-    """Heading to text, of the columns that a row has."""
+    """The texts of the columns that a row has, by their headings."""
     columns = {name: COLUMNS.get(name, (name, "")) for name in row if name != "kind"}
     return {heading: format(row[name], style) for name, (heading, style) in columns.items()}
 
 
 def widen(rows: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
-    """A line for rows of a kind of `WIDE` with the same labels: of an engine's rates the best, or its failure."""
+    """One line for all rows (of a kind in `WIDE`) with the same labels: each engine's largest number or failure."""
     number, *labels = WIDE[rows[0]["kind"]]
     engines = dict.fromkeys((row["engine"].removeprefix("hf_elmo ") for row in rows), "–")
     lines = {tuple(row[label] for label in labels): {} for row in rows}
@@ -80,7 +80,7 @@ def widen(rows: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def rows_table(rows: Sequence[dict[str, Any]]) -> str:
-    """A table of rows of one kind; a column that a row lacks is a dash, and failures are the last one."""
+    """A table of rows of one kind; a value that a row lacks is a dash, and failures are in the last column."""
     texts = widen(rows) if rows[0].get("kind") in WIDE else [cells(row) for row in rows]
     header = sorted(dict.fromkeys(name for row in texts for name in row), key=lambda name: name == "failure")
     return markdown_table(header, [[row.get(name, "–") for name in header] for row in texts])

@@ -1,4 +1,4 @@
-"""The figures that the project set out to reach, and whether it did."""
+"""The figures that the project set out to reach, and whether it reached them."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ PRETRAINING = {FLOAT32: 3.5, BFLOAT16: 9}
 
 
 class Target(NamedTuple):
-    """A figure to reach: in words, its format, the bound (at least: more is better), and the figure, if measured."""
+    """A figure to reach: description, format, whether more is better, the bound, and the measured figure, if any."""
 
     what: str
     style: str
@@ -86,9 +86,9 @@ def _ratio(above: float | None, below: float | None) -> float | None:
 
 
 def _speedup(results: Results, shape: str, engine: str, peers: tuple[str, ...], order: str = "") -> float | None:
-    """Our rate over the best rate of the peers, in any arrangement of this order and corpus.
+    """Our rate over the best rate of the peers, in any arrangement of this order and on any corpus.
 
-    A peer is measured on few batches of each corpus, and what disturbs one does not disturb another: its best counts.
+    A peer is measured on few batches of each corpus, and a disturbance affects only some of them: its best rate counts.
     """
     rows = list(find(results, "embedding", shape=shape, threads=THREADS))
     ours = [row["words_per_second"] for row in rows if row["engine"] == engine and row["sentences"] == SENTENCES]

@@ -99,7 +99,7 @@ def _one_sentence(sentence: str) -> None:
 
 @contextmanager
 def _timers(calls: dict[str, list[tuple[Any, str]]]) -> Iterator[Counter[str]]:
-    """Seconds by name, of the calls of these attributes of objects in the block."""
+    """The seconds that calls take in the block, by name; `calls` has the objects and their methods for each name."""
     seconds: Counter[str] = Counter()
 
     def timed(name: str, call: Callable) -> Callable:

@@ -21,7 +21,7 @@ def serve(functions: dict[str, Any]) -> None:
     `{"error": ...}`.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # text that libraries print is no answer
     for line in sys.stdin:
         request = json.loads(line)
         try:
@@ -34,7 +34,7 @@ def serve(functions: dict[str, Any]) -> None:
 
 def peak_mb() -> float:
     """The most memory that this process has held, in MiB."""
-    # On Linux ru_maxrss begins with what the process held that started this one; VmHWM begins with the program.
+    # On Linux, ru_maxrss includes the memory of the process that started this one; VmHWM begins with this program.
     try:
         with open("/proc/self/status", encoding="utf-8") as lines:
             return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 2**10
@@ -51,7 +51,7 @@ def seconds_of(call: Callable[[], Any]) -> float:
 
 
 def times_of(call: Callable[[], Any], seconds: float, least: int = 3) -> list[float]:
-    """The seconds of each call, after one that warms up: for about so many seconds, at least so many calls."""
+    """The seconds of each call, after a warm-up call: calls for about `seconds` in total, at least `least` calls."""
     call()
     times: list[float] = []
     while len(times) < least or sum(times) < seconds:

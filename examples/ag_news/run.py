@@ -34,7 +34,7 @@ def subset(data: Path) -> list[dict[str, str]]:
 
 
 def read(data: Path, whole: bool, quick: bool) -> Parts:
-    """Titles, or whole texts (title and description): a tenth of those that train is held out as `dev`."""
+    """Titles, or whole texts (title and description); a tenth of the training texts is held out as `dev`."""
     texts = [(f"{title} {text}" if whole else title, label) for label, title, text in titled(data)]
     train, test = texts[:TRAIN_TITLES], texts[TRAIN_TITLES:]
     if whole:
@@ -46,7 +46,7 @@ def read(data: Path, whole: bool, quick: bool) -> Parts:
 
 
 def plain(text: str) -> str:
-    r"""Text without what is left of mark-up in it: `#39;` for an apostrophe, `\` for a line break."""
+    r"""Text without the remains of mark-up: `#39;` for an apostrophe, `\` for a line break."""
     return html.unescape(re.sub(r"(?<!&)#(\d+;)", r"&#\1", text)).replace("\\", " ")
 
 

@@ -4,9 +4,9 @@
     hf-elmo pretrain adapted news.txt --init elmo-compact-en --epochs 4 --batch-size 128 --learning-rate 0.001 --bf16
     python -m examples.ag_news.run ../shared/data --model adapted
 
-A line for each text of `train_subset.csv.gz`, which holds none of the titles that train a classifier or test it. Texts
-that share their first words with one of those are left out, too: agencies send a story more than once. So titles that
-train are to the biLM what titles that test are, as new.
+Writes a line for each text of `train_subset.csv.gz`, which holds none of the titles that train or test a classifier.
+Texts that share their first words with one of those titles or their descriptions are left out, too, because agencies
+send a story more than once. So the biLM has read neither the titles that train nor the titles that test.
 """
 
 import argparse
@@ -19,12 +19,12 @@ FIRST_WORDS = 5
 
 
 def first_words(text: str) -> str:
-    """By which stories that were sent twice are known: the first words, whatever their case."""
+    """The first words of a text in lower case, by which stories that were sent twice are recognized."""
     return " ".join(text.lower().split()[:FIRST_WORDS])
 
 
 def texts(data: Path) -> Iterator[str]:
-    """The lines."""
+    """The lines of the file."""
     known = {first_words(plain(text)) for _, *row in titled(data) for text in row}
     for row in subset(data):
         text = " ".join(plain(row["text"]).split())
@@ -33,7 +33,7 @@ def texts(data: Path) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Writes the file, and prints how much it is."""
+    """Writes the file, and prints its size."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", type=Path, nargs="?", default=Path("../shared/data"), help="folder [../shared/data]")
     parser.add_argument("out", type=Path, help="file to write")

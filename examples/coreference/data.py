@@ -22,7 +22,7 @@ class Document:
     clusters: list[list[list[int]]]
 
     def begin(self, sentences: int) -> "Document":
-        """Its first sentences, with clusters of two mentions or more."""
+        """The first sentences of the document, with clusters of two mentions or more."""
         own = self.sentences[:sentences]
         words = sum(map(len, own))
         inside = [[mention for mention in cluster if mention[1] < words] for cluster in self.clusters]
@@ -42,7 +42,7 @@ def read_litbank(data: Path, fold: int = 0) -> dict[str, list[Document]]:
 
 
 def read_gap(data: Path, number: int) -> list[dict[str, str]]:
-    """The first rows of GAP, in whose texts a line ends where a sentence most likely does; places stay the same."""
+    """The first rows of GAP; in the texts, a line break replaces the blank after a likely end of a sentence."""
     with gzip.open(data / GAP, "rt", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[:number]
     return [{**row, "Text": re.sub(r"(?<=[.!?]) (?=[\"'(]?[A-Z])", "\n", row["Text"])} for row in rows]

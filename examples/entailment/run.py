@@ -2,10 +2,10 @@
 
     python -m examples.entailment.run ../shared/data
 
-Two data sets: 20,000 pairs of MultiNLI, tested on the validation part that comes with them, and SNLI, whose dev part
-trains here and whose test part tests; the first `--pairs` of each train, a tenth of them to choose the epoch. The rows
-are the same network (Chen et al. 2017), trained in the same way: one on GloVe's vectors alone, one on these and ELMo,
-of a frozen biLM whose layers are computed once.
+Two data sets: 20,000 pairs of MultiNLI, tested on their validation part, and SNLI, trained here on its dev part and
+tested on its test part. The first `--pairs` of each train; a tenth of these pairs chooses the epoch. Both rows have the
+same network (Chen et al. 2017), trained in the same way: one row with GloVe's vectors alone, the other with GloVe's
+vectors and ELMo. The biLM is frozen, and its layers are computed once.
 """
 
 import csv
@@ -30,17 +30,17 @@ HEAD = {
     "classifier_hidden_size": 64,
 }
 SETTINGS = {"num_train_epochs": 3, "per_device_train_batch_size": 32, "learning_rate": 1e-3, "max_grad_norm": 10.0}
-TASKS = {  # what trains, what tests, and the columns of the two sentences
+TASKS = {  # the files for training and testing, and the columns of the two sentences
     "MultiNLI": ("nli/mnli_subset/mnli_train.tsv.gz", "nli/mnli_subset/mnli_val.tsv.gz", "sentence1", "sentence2"),
     "SNLI": ("snli/snli_dev.tsv", "snli/snli_test.tsv", "premise", "hypothesis"),
 }
-MAX_WORDS = 400  # of a premise: in three rows of MultiNLI's table thousands, where lines of the source ran into one
+MAX_WORDS = 400  # of a premise; three rows of MultiNLI's table have thousands, because lines were joined
 
 Pairs = list[tuple[list[str], list[str], int]]  # words of the premise, of the hypothesis, and the label
 
 
 def read(path: Path, premise: str, hypothesis: str) -> Pairs:
-    """The pairs of a table whose words whitespace separates; without damaged rows, which are counted."""
+    """The pairs of a table, split into words at whitespace. Damaged rows are left out, and their number is printed."""
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="") as file:
         rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         pairs = [(row[premise].split(), row[hypothesis].split(), LABELS.index(row["label"])) for row in rows]

@@ -1,10 +1,10 @@
-"""Raw text of any language to what `hf-elmo pretrain --words` reads: one tokenized sentence a line.
+"""Raw text of any language to the input of `hf-elmo pretrain --words`: one tokenized sentence per line.
 
     python examples/own_language/prepare.py korean/*.txt OUT
 
-The files are UTF-8, gzipped or not, a paragraph a line. Writes OUT/train.txt and OUT/heldout.txt (every tenth
-paragraph) and prints their counts, the scripts of their letters, and how many words are longer than a row of characters
-holds. Needs nltk (its code only, no downloaded data).
+The files are UTF-8, gzipped or not, one paragraph per line. Writes OUT/train.txt and OUT/heldout.txt (every tenth
+paragraph) and prints their counts, the scripts of their letters, and how many words are too long for the model, which
+cuts them. Needs nltk (its code only, no downloaded data).
 """
 
 import argparse
@@ -20,8 +20,8 @@ from hf_elmo.text import read_lines
 
 
 def paragraphs(files: Iterable[str | Path]) -> list[str]:
-    """The lines of all files, each once, in Unicode's composed form: else an é, or a Korean syllable, has several
-    spellings, and each would be another word."""
+    """The lines of all files, each once, in Unicode's composed form: otherwise an é, or a Korean syllable, has several
+    spellings, and each spelling makes another word."""
     lines = (unicodedata.normalize("NFC", line.strip()) for file in files for line in read_lines(file))
     return list(dict.fromkeys(filter(None, lines)))
 

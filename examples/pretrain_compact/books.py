@@ -10,7 +10,7 @@ from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 from hf_elmo import ElmoTokenizer
 
 # Whole books, about 3 % of the words: two by authors of whom the training text has another book (Doyle, Burnett), two
-# by authors of whom it has none (Trollope, Wilde). One short book more, for the curve during training.
+# by authors of whom it has none (Trollope, Wilde). One more short book is for the curve during training.
 HELD_OUT = ("Doyle_Hound_1902", "Burnett_Princess_1905", "Trollope_Warden_1855", "pg_174")
 DEV = ("pg_46",)
 
@@ -61,14 +61,14 @@ def paragraphs(text: str) -> Iterator[str]:
 
 
 def sentence_splitter(abbreviations: str = ABBREVIATIONS) -> PunktSentenceTokenizer:
-    """nltk's Punkt, which takes a point after one of these for no end of a sentence."""
+    """nltk's Punkt; a point after one of the abbreviations does not end a sentence."""
     parameters = PunktParameters()
     parameters.abbrev_types = {quote + word for word in abbreviations.split() for quote in ("", "'", '"')}
     return PunktSentenceTokenizer(parameters)
 
 
 def split_sentences(paragraph: str, splitter: PunktSentenceTokenizer) -> list[str]:
-    """The sentences of a paragraph; one that begins with a small letter belongs to the one before: "Never!" said he."""
+    """The sentences of a paragraph; one that begins with a small letter is joined to the last: "Never!" said he."""
     found: list[str] = []
     for sentence in splitter.tokenize(paragraph):
         if found and sentence[0].islower():
@@ -89,7 +89,7 @@ def sentences(text: str, tokenizer: ElmoTokenizer) -> Iterator[list[str]]:
 
 
 def wikitext_sentences(text: str) -> Iterator[list[str]]:
-    """The sentences of a WikiText file in the form of the others.
+    """The sentences of a WikiText file, in the same form as those of the books.
 
     Headings are left out, `@-@`, `@,@` and `@.@` are put back into their words, and a sentence ends at a point outside
     quotation marks. `<unk>` stays: a word that no vocabulary has.

@@ -1,7 +1,7 @@
-"""What is repaired in a text before a language model reads it, what is left out of it, and what is a duplicate.
+"""Repairs of a text before a language model reads it, rules for what is left out of it, and duplicates.
 
-A text is a list of paragraphs. `repaired` changes a paragraph; the first of `RULES` that holds is the reason why one is
-left out; `SENTENCE_RULES` are those of one sentence of a paragraph; `running_headers` and
+A text is a list of paragraphs. `repaired` changes a paragraph; the first of `RULES` that holds is the reason to leave
+the paragraph out; `SENTENCE_RULES` are the rules for one sentence of a paragraph; `running_headers` and
 `is_another_language_altogether` read a whole document. `Duplicates` and `Overlap` remember what was read. The results
 are deterministic: words are hashed by BLAKE2.
 """
@@ -20,13 +20,13 @@ _CONTROL = re.compile("[\u0080-\u009f]")
 
 
 def _byte(character: str) -> bytes:
-    """Of a character in Windows-1252; the five bytes that it lacks stand for themselves."""
+    """The byte of a character in Windows-1252; the five bytes that Windows-1252 lacks stand for themselves."""
     return character.encode("latin-1" if _CONTROL.match(character) else "cp1252")
 
 
 def undamaged(text: str) -> str:
-    """Without invisible characters; UTF-8 that was read as Windows-1252 (`â€™`) is decoded, also where the second byte
-    of an `à` became a blank or the third of a `”` was lost; and so is Windows-1252 that was read as Latin-1."""
+    """The text without invisible characters. UTF-8 that was read as Windows-1252 (`â€™`) is decoded, even if the second
+    byte of an `à` became a blank or the third of a `”` was lost; so is Windows-1252 that was read as Latin-1."""
 
     def decoded(match: re.Match) -> str:
         try:
@@ -82,7 +82,7 @@ _REPAIRED = tuple(
 
 
 def one_line(text: str) -> str:
-    """With single blanks."""
+    """The text on one line, with single blanks."""
     return " ".join(text.split())
 
 
@@ -137,7 +137,7 @@ _CONTRIBUTOR = re.compile(r"[A-Z][^.!?:]{3,40}, (?:[^.!?:]+ )?(?:University|Coll
 
 
 def is_boilerplate(text: str) -> bool:
-    """What a publisher or a web site says on many pages: rights, subscriptions, captions, addresses, contributors,
+    """Text that a publisher or a web site has on many pages: rights, subscriptions, captions, addresses, contributors,
     resources elsewhere."""
     if _RESOURCES.match(text):
         return True
@@ -170,7 +170,7 @@ _NUMBER = re.compile(r"[^A-Za-z]*\d[^A-Za-z]*%?")
 
 def is_table(text: str) -> bool:
     """A row of a table, a line of a table of contents, a formula: cells, leaders, numbers for a third of the words, or
-    less than seven letters in ten characters, punctuation left aside."""
+    fewer than seven letters in ten characters, without punctuation."""
     words = text.split()
     numbers = sum(bool(_NUMBER.fullmatch(word)) for word in words) if _DIGIT.search(text) else 0
     percents, cells = text.count("%"), len(_CELL.findall(text))
@@ -190,12 +190,12 @@ _CODE = re.compile(
 
 
 def is_code(text: str) -> bool:
-    """A line of a program or of a command: one mark of code in eight words, two at least."""
+    """A line of a program or of a command: one mark of code in eight words, and at least two."""
     found = len(_CODE.findall(text))
     return found >= 2 and found * 8 >= len(text.split())
 
 
-# The small words that half of what is written consists of; what English shares with the others is on one side only.
+# The small words that make up half of any text; a word that English shares with other languages is in one list only.
 _ENGLISH = (
     "the of and to is that it was for with his he be at by had not are from or have they which you were her she all "
     "this there their we my what when who will would could said been its if has into them than then these those how "
@@ -223,7 +223,7 @@ def is_another_language(text: str) -> bool:
 
 
 def is_in_capitals(text: str) -> bool:
-    """Without one small letter, or hardly any: titles and signs."""
+    """More capitals than small letters: titles and signs."""
     upper, lower = sum(map(str.isupper, text)), sum(map(str.islower, text))
     return upper > lower
 
@@ -234,7 +234,7 @@ _DAMAGED = re.compile("[\ufffd\u0080-\u009f]|Ã|â€")
 
 def is_list(text: str) -> bool:
     """Names or terms, one after the other: a comma or semicolon, or a hyphen between blanks, for each third word.
-    What is said in quotation marks is none, nor what has two sentences."""
+    Text in quotation marks is no list, and neither is text of two sentences."""
     words = text.split()
     marks = len(re.findall(r"[,;](?=\s|$)| [-–•/] ", text))
     stops = len(re.findall(r"[.!?](?=[\s\"'”)]|$)", text))
@@ -247,8 +247,8 @@ _WHOLE = re.compile(r"[.!?…:][\"'”’)\]]*$|[—\"”]$")
 
 
 def is_fragment(text: str) -> bool:
-    """Short and without an end, or begun in the midst: points of a list, remains of a layout. A glossary's entry of six
-    or more words is none."""
+    """A short text without an end, or one that begins in the middle of a sentence: points of a list, remains of a
+    layout. A glossary's entry of six or more words is no fragment."""
     words = text.split()
     if not re.search("[A-Za-z]", text):
         return True
@@ -279,7 +279,7 @@ def reason(text: str) -> str | None:
 
 
 def is_title(text: str) -> bool:
-    """A heading of a text of today, among the fragments: 2 to 14 words, no end, a capital first, no list."""
+    """A heading of a text of today, among the fragments: 2 to 14 words, no final punctuation, a capital first."""
     words = text.split()
     return (
         2 <= len(words) <= 14
@@ -300,7 +300,7 @@ SENTENCE_RULES: tuple[tuple[str, Callable[[str], object]], ...] = (
     ("boilerplate", is_boilerplate),
     ("reference", is_reference),
     ("gap", _GAP.search),
-    ("long word", re.compile(r"\S{51}").search),  # an address, words without blanks: no model reads so many characters,
+    ("long word", re.compile(r"\S{51}").search),  # an address, or words without blanks: too long for any model
 )
 
 
@@ -322,12 +322,12 @@ _MULTIPLIERS = np.array([pow(0x9E3779B97F4A7C15, power, 2**64) for power in rang
 
 
 def plain_words(text: str) -> list[str]:
-    """The words of a text as all notations have them: no case, no punctuation, `don't` and `don 't` alike."""
+    """The words of a text, the same in all notations: no case, no punctuation, `don't` and `don 't` alike."""
     return _PLAIN.findall(_CONTRACTED.sub("", text.casefold()))
 
 
 def text_hash(text: str) -> int:
-    """64 bits, the same in every process."""
+    """A hash of 64 bits, the same in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
@@ -346,11 +346,11 @@ def run_hashes(words: Sequence[str], length: int) -> np.ndarray:
 
 class Duplicates:
     """
-    What was read before.
+    The paragraphs that were read before.
 
-    A paragraph of six or more words is a duplicate where its words were read in the same order; one of 20 or more is a
-    near duplicate where 60 % of its runs of eight words were read. One run in four, chosen by its hash, is remembered;
-    where fewer than three of a paragraph are among them, it counts as new.
+    A paragraph of six or more words is a duplicate if its words were read in the same order; one of 20 or more words is
+    a near duplicate if 60 % of its runs of eight words were read. One run in four, chosen by its hash, is remembered; a
+    paragraph with fewer than three of the chosen runs counts as new.
     """
 
     SHORTEST, SHORTEST_NEAR, RUN, SHARE, FEWEST, ONE_IN = 6, 20, 8, 0.6, 3, 4
@@ -379,8 +379,8 @@ class Duplicates:
 
 
 class Overlap:
-    """Texts that a model is tested on: nothing that shares a run of 13 words with them, or one whole sentence of eight
-    or more words, is trained on."""
+    """Texts that a model is tested on. A text that shares with them a run of 13 words, or a whole sentence of eight or
+    more words, is not trained on."""
 
     RUN, SHORTEST = 13, 8
 
@@ -399,7 +399,7 @@ class Overlap:
         self._runs.update(run_hashes(text, self.RUN).tolist())
 
     def shares(self, sentences: Sequence[str]) -> bool:
-        """Whether a paragraph, as its sentences, shares one with what was added."""
+        """Whether a paragraph, given as its sentences, shares a sentence or a run of words with the added texts."""
         split = [plain_words(sentence) for sentence in sentences]
         whole = (text_hash(" ".join(words)) for words in split if len(words) >= self.SHORTEST)
         if any(one in self._whole for one in whole):

@@ -2,7 +2,7 @@
 
     python -m examples.pretrain_compact.prepare ../shared/data corpus
 
-writes train.txt, last.txt (what the last run reads: other readings, more of what is written as an encyclopedia is),
+writes train.txt, last.txt (for the last training run: other readings, and more text in the style of an encyclopedia),
 heldout.txt (four books), heldout_modern.txt, dev.txt (words separated by one blank: read them with
 word_splitting="whitespace"), vocab.txt, and sources.md: words, license and reason of each source, and what each rule
 left out of it. Needs nltk (its code only, no downloaded data). The same text gives the same files, on any machine.
@@ -31,14 +31,14 @@ from . import books, cleaning
 
 # In text of today.
 MORE_ABBREVIATIONS = "u.s u.n u.k d.c a.m p.m inc corp ltd sr ph.d fig vs sept oct nov dec jan feb aug"
-HELD_OUT_MODERN, DEV_MODERN = 0.01, 0.002  # of the documents of today
-READINGS = {True: 2, False: 1}  # of text of today, and of books, in a pass
+HELD_OUT_MODERN, DEV_MODERN = 0.01, 0.002  # shares of the documents of today
+READINGS = {True: 2, False: 1}  # how often a pass reads text of today (True) and books (False)
 # Share of the titles (True) and of the other paragraphs of today that are in the notation of tokenized corpora.
 NOTATION, LAST_NOTATION = {True: 0.5, False: 0.25}, {True: 0.6, False: 0.4}
-KNOWN_WORDS = 20_000  # the others are `<unk>` there
+KNOWN_WORDS = 20_000  # other words are `<unk>` in this notation
 SINGLES = 100  # single sentences that make a document
 LONGEST = 400  # words of a paragraph that is not cut into pieces
-FEWEST_WORDS = 4  # of a single sentence that lost its point
+FEWEST_WORDS = 4  # of a single sentence that lost its final point
 
 Document = tuple[str, list[str]]  # name, paragraphs
 
@@ -48,14 +48,14 @@ def _read_gzip(path: Path) -> str:
 
 
 def public_domain(folder: Path) -> Iterator[Document]:
-    """The books of the first recipe, in the paragraphs that it makes of them."""
+    """The books of the first recipe, cut into paragraphs as in that recipe."""
     normalize = ElmoTokenizer().backend_tokenizer.normalizer.normalize_str
     for name, text in books.documents(folder):
         yield name, list(books.paragraphs(normalize(text)))
 
 
 def texts(folder: Path) -> Iterator[Document]:
-    """Documents with a paragraph a line and a blank line between them; their names are their numbers."""
+    """Documents of one paragraph per line, with blank lines between the documents; their names are their numbers."""
     for path in sorted(folder.glob("*.txt.gz")):
         lines = (line.strip() for line in _read_gzip(path).split("\n"))
         for number, (_, document) in enumerate(item for item in groupby(lines, bool) if item[0]):
@@ -70,7 +70,7 @@ def single_sentences(folder: Path) -> Iterator[Document]:
 
 
 def one_in_three(folder: Path) -> Iterator[Document]:
-    """Each third document."""
+    """Every third document."""
     return islice(texts(folder), 0, None, 3)
 
 
@@ -102,7 +102,7 @@ SOURCES = tuple(Source(**fields) for fields in _TABLES["sources"])
 
 @dataclass
 class Paragraph:
-    """Sentences, each its words with one blank between them, or a title."""
+    """Sentences, or a title; the words of each are separated by one blank."""
 
     sentences: list[str]
     title: bool = False
@@ -110,8 +110,8 @@ class Paragraph:
 
 @dataclass
 class Count:
-    """What became of a source: documents, words that were read (as whitespace separates them), words that are kept (as
-    the tokenizer does), and words that each rule left out."""
+    """The counts of a source: documents, words that were read (split at whitespace), words that are kept (split by the
+    tokenizer), and words that each rule left out."""
 
     documents: int = 0
     held_out: int = 0
@@ -124,7 +124,7 @@ class Reader:
     """Cleans documents, and counts what it leaves out.
 
     Args:
-        samples: a file for each paragraph or sentence that is left out, with its source and the rule.
+        samples: the file to which each paragraph or sentence that is left out is written, with its source and the rule.
     """
 
     def __init__(self, samples: TextIO) -> None:
@@ -140,8 +140,8 @@ class Reader:
         self._samples.write(f"{source.path}\t{rule}\t{text}\n")
 
     def clean(self, source: Source, document: Sequence[str], train: bool = True) -> list[Paragraph]:
-        """The paragraphs of a document that stay, tokenized. What shares words with the tests stays only where it is
-        part of them (`train=False`)."""
+        """The paragraphs of a document that are kept, tokenized. A paragraph that overlaps with the tests is kept only
+        in a document that is held out (`train=False`)."""
         count = self.counts[source.path]
         count.documents += 1
         count.words += sum(len(text.split()) for text in document)
@@ -172,8 +172,8 @@ class Reader:
         return self._tokenized(kept)
 
     def _pieces(self, text: str) -> Iterator[str]:
-        """A paragraph, or, where it has more than `LONGEST` words (a book without blank lines), its sentences in pieces
-        of about as many."""
+        """A paragraph, or, if it has more than `LONGEST` words (a book without blank lines), its sentences in pieces of
+        about `LONGEST` words."""
         if len(text.split()) <= LONGEST:
             yield text
             return
@@ -197,7 +197,7 @@ class Reader:
                 yield sentence
 
     def _tokenized(self, paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
-        """Without sentences that have no words, and paragraphs that have no sentences."""
+        """The tokenized paragraphs, without sentences that have no words, and without paragraphs of no sentences."""
         flat = [sentence for paragraph in paragraphs for sentence in paragraph.sentences]
         encodings = iter(self.tokenizer.backend_tokenizer.encode_batch(flat, add_special_tokens=False))
         for paragraph in paragraphs:
@@ -238,15 +238,15 @@ def title_in_notation(line: str, known: set[str]) -> str:
 
 
 def lines_of(paragraph: Paragraph, reading: int = 0) -> list[str]:
-    """The lines of a paragraph: itself, or its sentences: half of the paragraphs each, and the other way around in each
-    second reading."""
+    """The lines of a paragraph: the whole paragraph as one line, or its sentences. Half of the paragraphs are whole in
+    even readings, the other half in odd readings."""
     whole = (draw("whole", *paragraph.sentences) < 0.5) != bool(reading % 2)
     return [" ".join(paragraph.sentences)] if whole else paragraph.sentences
 
 
 def pass_lines(paragraph: Paragraph, source: Source, known: set[str], last: bool = False) -> Iterator[str]:
-    """The lines of a paragraph in one pass, or in that of the last run, which has other readings; a part of the text of
-    today is in the notation of tokenized corpora."""
+    """The lines of a paragraph in a pass, or (`last`) in the pass of the last run, which has other readings. A part of
+    the text of today is in the notation of tokenized corpora."""
     first, times, notation = 0, READINGS[source.modern], NOTATION[paragraph.title]
     if last:
         first, notation = max(READINGS.values()), LAST_NOTATION[paragraph.title]
@@ -278,11 +278,11 @@ def read(
     data: Path, reader: Reader, documents: int | None = None
 ) -> tuple[dict[str, list[str]], dict[Source, list[Paragraph]]]:
     """
-    All sources: the lines of the parts that are held out, and of each source the paragraphs to train on, without those
-    that share words with them.
+    All sources: the lines of the parts that are held out, and for each source the paragraphs to train on, without
+    paragraphs that overlap with the held-out parts or the tests.
 
     Args:
-        documents: the number to read of each source, beside the books that are held out.
+        documents: how many documents to read from each source, in addition to the books that are held out.
     """
     parts: dict[str, list[str]] = {"heldout": [], "heldout_modern": [], "dev": []}
     later: list[tuple[Source, list[str]]] = []
@@ -294,7 +294,7 @@ def read(
             elif source.modern:
                 reader.counts[source.path].held_out += 1
                 parts[part] += [line for one in reader.clean(source, document, train=False) for line in lines_of(one)]
-    for name, text in books.documents(data / "lm" / "public_domain"):  # to the letter as the first recipe has them
+    for name, text in books.documents(data / "lm" / "public_domain"):  # exactly as in the first recipe
         if name in books.HELD_OUT + books.DEV:
             lines = [" ".join(words) for words in books.sentences(text, reader.tokenizer)]
             parts["heldout" if name in books.HELD_OUT else "dev"] += lines
@@ -309,7 +309,7 @@ def read(
 
 
 def frequent_words(train: dict[Source, list[Paragraph]], size: int = KNOWN_WORDS) -> set[str]:
-    """The most frequent words of a pass, hyphens and points of numbers split off; of equals those read first."""
+    """The most frequent words of a pass, without hyphens and points of numbers; on a tie, the word that came first."""
     counts: Counter[str] = Counter()
     for source, paragraphs in train.items():
         for line in (line for paragraph in paragraphs for line in paragraph.sentences):

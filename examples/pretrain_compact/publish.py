@@ -1,10 +1,10 @@
-"""Makes the folder that ships out of a trained checkpoint: 16-bit weights, tokenizer, vocabulary, curve.
+"""Makes the folder that ships from a trained checkpoint: 16-bit weights, tokenizer, vocabulary, curve.
 
     python examples/pretrain_compact/publish.py outputs/run3 hf_elmo/checkpoints/elmo-compact-en
 
-The checkpoint is the last one in the folder of the training run, whose `trainer_state.json` holds the curve; of a run
-that began with another one's weights (`--init`) the curve goes on from that of `--before`, and with `--average` those
-weights have a share in what ships: the mean of two trainings, of which one began where the other ended, predicts better
+The checkpoint is the last one in the folder of the training run; its `trainer_state.json` holds the curve. If the run
+began with the weights of another run (`--init`), `--before` names that run, and its curve comes first. `--average`
+mixes in the weights of another run: the mean of two runs, one of which began where the other ended, predicts better
 than either (Wortsman et al. 2022, "Model soups"). The card (README.md) is written by hand and left as it is. Needs
 matplotlib.
 """
@@ -33,19 +33,19 @@ def save_in_half(model: ElmoForPreTraining, checkpoint: str, folder: Path) -> No
     """Saves the model, stored in float16 and loaded in float32, and the tokenizer of the checkpoint in `folder`."""
     model.half().save_pretrained(folder)
     ElmoTokenizer.from_pretrained(checkpoint).save_pretrained(folder)
-    # transformers loads what the configuration says, which is not the type that the file is stored in.
+    # transformers loads in the type that the configuration names, which differs from the type of the file.
     for name, changes in (("config.json", {"dtype": "float32"}), ("tokenizer_config.json", {})):
         fields = {**json.loads((folder / name).read_text(encoding="utf-8")), **changes}
         for left_out in ("local_files_only", "is_local"):
             fields.pop(left_out, None)
         (folder / name).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
-    for code in folder.glob("*.py"):  # the package's is used, not a copy of it; `auto_map` asks for hf_elmo without it
+    for code in folder.glob("*.py"):  # the package's code is used; without a copy, `auto_map` asks for hf_elmo
         code.unlink()
     (folder / "model.safetensors").chmod(0o644)
 
 
 def joined(histories: Sequence[list[dict]]) -> list[dict]:
-    """The logs of consecutive runs, with the words that were read until then."""
+    """The logs of consecutive runs, each with the number of words that were read until then."""
     logs, words = [], 0
     for history in histories:
         logs += [{**one, "words": words + one["step"] * WORDS_PER_UPDATE} for one in history]

@@ -38,7 +38,7 @@ def read(data: Path, files: Sequence[str], limit: int) -> list[Question]:
 
 
 def parts_of(train: list[Question], test: list[Question]) -> dict[str, list[Question]]:
-    """Train and dev have no passage in common."""
+    """The parts by their names; train and dev have no passage in common."""
     number = {passage: i for i, passage in enumerate(dict.fromkeys(question.passage for question in train))}
     held_out = [number[question.passage] % 10 == 0 for question in train]
     return {
@@ -49,13 +49,13 @@ def parts_of(train: list[Question], test: list[Question]) -> dict[str, list[Ques
 
 
 def encode(rows: dict[str, list], tokenizer: hf_elmo.ElmoTokenizer, labeled_only: bool) -> dict[str, list]:
-    """Rows for the model of a batch of questions."""
+    """The model's rows for a batch of questions."""
     texts = (rows[name] for name in ("text", "passage", "answers"))
     return hf_elmo.encode_questions(tokenizer, *texts, numbers=rows["number"], labeled_only=labeled_only, **PIECES)
 
 
 def datasets_of(parts: dict[str, list[Question]], tokenizer: hf_elmo.ElmoTokenizer) -> dict[str, Dataset]:
-    """The rows of each part, numbered through. What trains has the answer in it, of a passage in pieces too."""
+    """The rows of each part; questions are numbered over all parts. Each row of "train" contains its answer."""
     encoded, start = {}, 0
     for part, questions in parts.items():
         columns: dict[str, Any] = {key: [getattr(one, key) for one in questions] for key in Question._fields}

@@ -2,11 +2,11 @@
 
     python -m examples.question_answering.run ../shared/data
 
-Of 44 articles of SQuAD's train part and the new ones of SQuADShifts `--questions` train, spread evenly; those of every
-tenth passage choose the epoch. `--tested` questions on 24 articles of SQuAD's dev part test, each against all its
-answers. The rows are the same network (Clark and Gardner 2018), trained in the same way: one on GloVe's vectors alone,
-one on these and ELMo, at the input and beside the contextual layer's output, of a frozen biLM whose layers are computed
-once.
+`--questions` questions train, spread evenly over 44 articles of SQuAD's train part and the new ones of SQuADShifts;
+those on every tenth passage choose the epoch. `--tested` questions on 24 articles of SQuAD's dev part test, each
+against all its answers. Both rows have the same network (Clark and Gardner 2018), trained in the same way: one row with
+GloVe's vectors alone, the other with GloVe's vectors and ELMo, at the input and beside the contextual layer's output.
+The biLM is frozen, and its layers are computed once.
 """
 
 from collections.abc import Sequence

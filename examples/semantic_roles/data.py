@@ -56,7 +56,7 @@ def tags_of(spans: tuple[str, ...]) -> list[str]:
 
 
 def encode(tokenizer: hf_elmo.ElmoTokenizer, predicates: list[Predicate], label2id: dict[str, int]) -> Dataset:
-    """A row for each predicate: its sentence, 1 in `token_type_ids` where it is, and a label for each word."""
+    """A row for each predicate: its sentence, 1 in `token_type_ids` at the predicate, and a label for each word."""
     words = [predicate.words for predicate in predicates]
     encoded = tokenizer(words, is_split_into_words=True)
     labels = [[label2id[tag] for tag in predicate.tags] for predicate in predicates]

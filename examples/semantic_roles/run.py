@@ -2,9 +2,9 @@
 
     python -m examples.semantic_roles.run ../shared/data
 
-The tagger of He et al. (2017), smaller: the word vectors, and beside each whether the word is the predicate, read by
-layers in turn forward and backward, with highways and recurrent dropout; the most probable tags that IOB2 allows. One
-row reads GloVe's vectors alone, one ELMo beside them, of a frozen biLM whose layers are computed once.
+A smaller tagger of He et al. (2017): layers that are in turn forward and backward, with highways and recurrent dropout,
+read the word vectors, each with a mark of the predicate; the result is the most probable tags that IOB2 allows. One row
+reads GloVe's vectors alone, the other also reads ELMo, from a frozen biLM whose layers are computed once.
 """
 
 from collections.abc import Sequence

@@ -36,7 +36,7 @@ IMPROVED_SETTINGS = {"num_train_epochs": 2, "per_device_train_batch_size": 32, "
 
 
 def read(path: Path) -> Dataset:
-    """The messages of the file as Kaggle has it, in its order."""
+    """The messages of Kaggle's file, in the order of the file."""
     with path.open(encoding="latin-1", newline="") as lines:
         rows = list(csv.reader(lines))[1:]
     return Dataset.from_dict({"text": [row[1] for row in rows], "labels": [LABELS[row[0]] for row in rows]})

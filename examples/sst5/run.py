@@ -2,8 +2,8 @@
 
     python -m examples.sst5.run ../shared/data
 
-The rows are the same network (McCann et al. 2017), trained in the same way on whole sentences: one on GloVe's vectors
-alone, one on these and ELMo, of a frozen biLM whose layers are computed once.
+Both rows have the same network (McCann et al. 2017), trained in the same way on whole sentences: one row with GloVe's
+vectors alone, the other with GloVe's vectors and ELMo. The biLM is frozen, and its layers are computed once.
 """
 
 import gzip
@@ -26,7 +26,7 @@ HEAD = {
 }
 SETTINGS = {"num_train_epochs": 3, "per_device_train_batch_size": 32, "learning_rate": 1e-3, "max_grad_norm": 5.0}
 FILES = {"train": "train.txt.gz", "dev": "dev.txt", "test": "test.txt"}
-WRITTEN = {"-LRB-": "(", "-RRB-": ")", "``": '"', "''": '"'}  # what the treebank puts for characters of the text
+WRITTEN = {"-LRB-": "(", "-RRB-": ")", "``": '"', "''": '"'}  # how the treebank writes characters of the text
 
 
 def read(path: Path) -> tuple[list[list[str]], list[int]]:

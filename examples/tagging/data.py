@@ -13,8 +13,8 @@ Sentences = list[tuple[list[str], list[str]]]  # the words of each, and their ta
 
 @dataclass(frozen=True)
 class Task:
-    """Where train, dev and test are (without a file for dev it is the last tenth of train), in which columns the words
-    and the tags are, and whether the words are English."""
+    """The files of train, dev and test (if dev has no file, it is the last tenth of train), the columns of the words
+    and of the tags, and whether the words are English."""
 
     files: tuple[str, str | None, str]
     word: int

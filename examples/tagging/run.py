@@ -2,10 +2,10 @@
 
     python -m examples.tagging.run ../shared/data
 
-The rows of a data set are the same tagger, trained in the same way. One reads word vectors alone: GloVe's, which know
-no capitals, or for Spanish vectors that it learns; one ELMo beside them, of a frozen biLM whose layers are computed
-once. In `uner_ewt` one reads the biLM's layer 0 in place of ELMo, which sees the characters of a word and nothing
-beside it; `--unfrozen` adds one that trains the biLM, too, which takes five times as long as the other two together.
+All rows of a data set have the same tagger, trained in the same way. One row reads word vectors alone: GloVe's, which
+ignore capitals, or, for Spanish, vectors that it learns. Another row also reads ELMo, from a frozen biLM whose layers
+are computed once. In `uner_ewt`, one row reads the biLM's layer 0, which sees only a word's characters, in place of
+ELMo. `--unfrozen` adds a row that also trains the biLM, which takes five times as long as the first two rows together.
 """
 
 from argparse import Namespace
@@ -27,11 +27,11 @@ HEAD = {
 }
 SETTINGS = {"num_train_epochs": 5, "per_device_train_batch_size": 16, "learning_rate": 3e-3, "max_grad_norm": 5.0}
 SENTENCES = 2000  # that train
-CHARACTERS_IN = "uner_ewt"  # the one table with that row, to save time
+CHARACTERS_IN = "uner_ewt"  # the only table with a row of layer 0, to save time
 
 
 def rows_of_task(name: str, parts: dict[str, Sentences], args: Namespace, unfrozen: bool = False) -> comparison.Rows:
-    """For each row of a data set's table a function of the seed."""
+    """For each row of a data set's table, a function of the seed that trains and tests it."""
     tags = sorted({tag for sentences in parts.values() for _, tags in sentences for tag in tags})
     fields = {**HEAD, "id2label": dict(enumerate(tags)), "label2id": {tag: i for i, tag in enumerate(tags)}}
     if TASKS[name].english:

@@ -1,4 +1,4 @@
-"""Embed a corpus: sentences, or a file of them, into word vectors in memory or in a file."""
+"""Embed a corpus (sentences in memory, or a file of sentences) into word vectors, in memory or in a file."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from .store import ShardStore, export, require_free, require_writable
 BATCH_TOKENS, BATCH_TOKENS_CPU = 16384, 4096
 BATCH_VALUES_CPU = 1 << 22  # numbers in a batch's word vectors, P for each token
 WINDOW_BATCHES = 16  # sorting by length within this many batches leaves little padding
-SPLIT_ROWS, SPLIT_CHARACTERS = 512, 1 << 20  # at most so many are split into words together
+SPLIT_ROWS, SPLIT_CHARACTERS = 512, 1 << 20  # limits of the text that is split into words at a time
 OUTPUT_DTYPES = ("float32", "float16")  # NumPy, hdf5 and Parquet have no bfloat16
 
 
 @dataclass(frozen=True)
 class EmbeddedCorpus:
-    """What [`embed`] wrote: the file, its number of rows and of words, and the size of a vector, 2P."""
+    """What [`embed`] wrote: the path, the number of rows, the number of words, and the size of a vector, 2P."""
 
     path: Path
     rows: int
@@ -83,55 +83,55 @@ def embed(
     progress: bool | None = None,
     workers: int = 1,
 ) -> list[np.ndarray] | np.ndarray | EmbeddedCorpus:
-    """Embed sentences, or a file of them.
+    """Embed sentences, or a file of sentences.
 
-    A row's vectors depend on its words only: the same line gives the same vectors anywhere in a corpus (up to
-    rounding, which may differ with the shape of a batch). Sentence boundaries are read and left out of the result. Rows
-    keep their order; a blank row has no words, and pooled it is all zeros. With `output`, memory does not grow with the
-    number of rows, and of a long document only the words are in memory, not the vectors.
+    A row's vectors depend only on its words: the same line gives the same vectors anywhere in a corpus (up to rounding,
+    which may differ with the shape of a batch). The model reads sentence boundaries, but the result leaves them out.
+    Rows keep their order; a blank row has no words, and its pooled vector is zero. With `output`, memory does not grow
+    with the number of rows, and it holds the words of a long document, but not the vectors.
 
     With `output`, finished work is kept in the folder `OUTPUT.parts` until the end. An interrupted run that is started
-    again resumes from there, to the same result; the folder takes about as much disk space as the output.
+    again resumes from that folder, with the same result; the folder takes about as much disk space as the output.
 
     Args:
-        model: an ELMo, or the name or folder of one, or `None` for the one that ships. A model with a head on it is
-            used without the head.
-        inputs: sentences, each a string or a list of words; or the path of a file, one row a line or record:
-            `.txt`, `.jsonl`, `.csv`, `.tsv`, `.fasta` (all also with `.gz`), `.parquet`; `"-"` is standard input. Of
-            FASTA (also `.fa`, `.faa`) each letter is a word.
-        output: the file to write, by its ending: `.safetensors`, `.npz`, `.hdf5` or `.h5` (as bilm-tf's
-            `dump_bilm_embeddings` lays it out), each with one array a row, named by the row's number (`"0"`, `"1"`,
-            ...), or pooled one array `embeddings` for all; or `.parquet` with the columns `row`, `words` and
-            `embedding`. Sequences of FASTA have an array each, named by their identifiers (in Parquet the column `id`).
+        model: an ELMo, or the name or folder of an ELMo; `None` for the model that ships with hf_elmo. A model with a
+            head is used without the head.
+        inputs: sentences, each a string or a list of words; or the path of a file, in which each line or record is a
+            row: `.txt`, `.jsonl`, `.csv`, `.tsv`, `.fasta` (all also with `.gz`), `.parquet`; `"-"` is standard input.
+            In FASTA (also `.fa`, `.faa`), each letter is a word.
+        output: the file to write; its ending gives the format. `.safetensors`, `.npz`, `.hdf5` and `.h5` (laid out as
+            by bilm-tf's `dump_bilm_embeddings`) have one array for each row, named by the row's number (`"0"`, `"1"`,
+            ...), or, pooled, one array `embeddings` for all rows; `.parquet` has the columns `row`, `words` and
+            `embedding`. Each FASTA sequence has one array, named by its identifier (in Parquet, the column `id`).
             `None`: return the vectors.
-        tokenizer: splits and spells words; by default the model's own (of its folder), else `ElmoTokenizer()`.
+        tokenizer: splits text into words and characters; by default that of the model's folder, or `ElmoTokenizer()`.
         layers: `"mix"` (the scalar mix), `"sum"` (of the biLM's layers, as in SeqVec), `"all"` (every layer of the
             biLM, 0 first) or the number of one layer.
         pooling: `"none"` (a vector for each word), or the `"mean"` or `"max"` over the words of a row.
-        dtype: to compute in (`"float32"`, `"float16"`, `"bfloat16"`); by default the model's.
-        output_dtype: of the arrays, `"float32"` or `"float16"` (which refuses numbers over 65,504).
-        device: where to compute; by default the model's, and for a name a GPU if there is one.
-        batch_tokens: words, boundaries and padding in one batch; by default 16,384, on a CPU fewer where P is above
-            256 (8,192 for 512). Halved, with a warning, when memory runs out. A row with more is embedded in pieces, to
-            the same result.
-        window: tokens within which rows are sorted by length; also the unit in which finished work is saved. By default
-            16 batches.
+        dtype: the dtype to compute in (`"float32"`, `"float16"`, `"bfloat16"`); by default the model's.
+        output_dtype: the dtype of the arrays, `"float32"` or `"float16"` (numbers over 65,504 raise an error).
+        device: the device to compute on; by default the model's, or, for a name, a GPU if there is one.
+        batch_tokens: the most words, boundaries and padding in one batch; by default 16,384, on a CPU fewer if P is
+            above 256 (8,192 for 512). It is halved, with a warning, when memory runs out. Longer rows are embedded in
+            pieces, with the same result.
+        window: tokens within which rows are sorted by length; a window is also the unit in which finished work is
+            saved. By default 16 batches.
         input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"` or `"fasta"`; by default from the ending.
-        text_column: the column or key with the text; for CSV without a header its index.
-        encoding: of the input file.
+        text_column: the column or key with the text; for CSV without a header, the index of the column.
+        encoding: the encoding of the input file.
         pretokenized: the text is tokenized already: whitespace separates its words. (A row that is a list of words is
             never split again.)
         overwrite: replace `output` if it exists.
         restart: discard what an interrupted run of the same `output` left, instead of resuming it.
         progress: show a progress bar; by default on a terminal only.
-        workers: with `output`, processes of this machine, which share PyTorch's threads out and take a window at a
-            time, to the same result; each has the memory of a run of its own, but for the weights, which are shared. If
-            one is killed the run ends, and resumes when it is started again. (They are spawned, so a script needs `if
-            __name__ == "__main__":`.)
+        workers: with `output`, the number of processes on this machine. They divide PyTorch's threads, and each embeds
+            a window at a time, with the same result. They share the weights; apart from that, each needs the memory of
+            a whole run. If a worker is killed, the run ends, and resumes when it is started again. (Workers are
+            spawned, so a script needs `if __name__ == "__main__":`.)
 
     Returns:
-        With `output`, an [`EmbeddedCorpus`]. Else one array a row, `[words, 2P]`, with all layers `[layers, words,
-        2P]`; or, pooled, one array `[rows, 2P]` or `[rows, layers, 2P]`.
+        With `output`, an [`EmbeddedCorpus`]. Otherwise one array for each row, `[words, 2P]`, or with all layers
+        `[layers, words, 2P]`; or, pooled, one array `[rows, 2P]` or `[rows, layers, 2P]`.
 
     Example:
 
@@ -148,8 +148,8 @@ def embed(
     Raises:
         FileNotFoundError, FileExistsError: no such input; the output exists.
         ValueError: unknown layer, option or ending; malformed input; `output` is the input; a number too large for an
-            `output_dtype` of float16; the interrupted run had other settings. (Vectors that are not finite, as a
-            diverged model has them, are warned of once.)
+            `output_dtype` of float16; the interrupted run had other settings. (Vectors that are not finite, such as
+            those of a diverged model, give one warning.)
         TypeError: a row is neither text nor a list of words.
         TimeoutError: another run is writing `output`.
         MemoryError: not even one word fits on the device.
@@ -202,7 +202,7 @@ def _fill(job: Job, rows: Iterable[Row], survey: RowSurvey, store: ShardStore, w
     """Embed the windows whose shards are missing.
 
     Returns:
-        the number of words, or `None` if these are not the rows of the survey.
+        the number of words, or `None` if the rows differ from those of the survey.
     """
     done, first, words, read = set(store.names()), 0, 0, RowSurvey()
     with job.bar(survey.rows) as bar, _shard_writer(job, store, workers, bar) as write_shard:
@@ -221,8 +221,8 @@ def _fill(job: Job, rows: Iterable[Row], survey: RowSurvey, store: ShardStore, w
 def _shard_writer(
     job: Job, store: ShardStore, workers: int, bar: tqdm
 ) -> Iterator[Callable[[str, list[list[str]], int], Any]]:
-    """A function that embeds the window of a name, with the number of its first row, and writes its shard: in this
-    process, or in the next of several that is free."""
+    """A function of a shard's name, its rows and the number of the first row, which embeds the rows and writes the
+    shard: in this process or, with several workers, in the next free one."""
     if workers == 1:
         encoder = job.encoder(bar)
         yield lambda name, rows, first: _write_shard(job, encoder, store, name, rows, first)
@@ -263,7 +263,7 @@ def _end_with_parent() -> None:
 @cache
 def _job_of_worker(file: Path, threads: int) -> tuple[Job, CorpusEncoder]:
     """The job that another process has saved. Its weights are mapped into memory, where all workers share them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the process that gives the work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, and the worker with it
     Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     job = torch.load(file, mmap=True, weights_only=False)
@@ -310,8 +310,8 @@ class Sentences:
 
     Args:
         sentences: each a string or a list of words.
-        pairs: each is a tuple of such a text and its pair, a text or a whole number.
-        name: of the sentences in errors.
+        pairs: each sentence is a tuple of a text and its pair, which is another text or a whole number.
+        name: the name of the sentences in error messages.
     """
 
     sentences: Iterable[Any]
@@ -327,10 +327,10 @@ class Sentences:
 def rows_of(
     inputs: Any, reading: dict[str, Any], folder: Path, pairs: bool = False, spool: bool = True
 ) -> RowSource | Sentences:
-    """The rows of a file, read with the options of [`RowSource`], of standard input (`"-"`), or of sentences (of
-    `pairs`, each a tuple of two). Standard input and, with `spool`, a generator, which can be read only once, are
-    copied into `folder`.
-    """
+    """The rows of a file, of standard input (`"-"`), or of sentences; `reading` has the options of [`RowSource`].
+
+    With `pairs`, each sentence is a tuple (text, pair). Standard input can be read only once, so it is copied into
+    `folder`; so is, with `spool`, a generator."""
     if isinstance(inputs, (str, os.PathLike)):
         if str(inputs) != "-":
             return RowSource(inputs, **reading)
@@ -356,7 +356,7 @@ class RowSurvey:
 
     @classmethod
     def of(cls, rows: Iterable[Row | Pair]) -> RowSurvey:
-        """Of all rows."""
+        """The survey of all rows."""
         survey = cls()
         for _ in survey.count(rows):
             pass
@@ -435,7 +435,7 @@ class Job:
         return tqdm(total=rows, unit=" rows", desc="embedding", disable=disable)
 
     def windows(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:
-        """The words of rows, a window at a time. The rows alone determine where a window ends."""
+        """The words of rows, one window at a time. Only the rows and the option `window` decide where a window ends."""
         window, tokens = [], 0
         rows = iter(rows)
         while texts := _next_chunk(rows):
@@ -450,7 +450,7 @@ class Job:
             yield window
 
     def embedded(self, rows: Iterable[Row], encoder: CorpusEncoder, first: int = 0) -> EmbeddedRows:
-        """The vectors of rows in memory; messages count them from `first` on."""
+        """The vectors of rows, in memory; messages number the rows from `first`."""
         embedded = EmbeddedRows(self.layout)
         for words in self.windows(rows):
             window = Window(self.layout, words, first)
@@ -465,7 +465,7 @@ def _next_chunk(rows: Iterator[Row]) -> list[Row]:
     chunk, characters = [], 0
     for row in islice(rows, SPLIT_ROWS):
         chunk.append(row)
-        characters += len(row)  # of a list, its words
+        characters += len(row)  # of a list, the number of its words
         if characters > SPLIT_CHARACTERS:
             break
     return chunk

@@ -36,8 +36,8 @@ class RowLayout:
 
     Args:
         layers: number of layers, or `None` for vectors without an axis of layers.
-        size: of a vector, 2P.
-        pooled: a row has one vector, not one for each word.
+        size: the size of a vector, 2P.
+        pooled: whether a row has one vector instead of one for each word.
         dtype: `"float32"` or `"float16"`.
     """
 
@@ -59,26 +59,26 @@ class RowLayout:
 
     @property
     def arrow_type(self) -> pyarrow.DataType:
-        """Vectors of a fixed size, in a list of a row's words, in a list of layers."""
+        """The type of a row: vectors of a fixed size, in a list for the words, in a list for the layers."""
         vector = pyarrow.list_(pyarrow.from_numpy_dtype(self.dtype), self.size)
         of_words = vector if self.pooled else pyarrow.list_(vector)
         return of_words if self.layers is None else pyarrow.list_(of_words, self.layers)
 
     @property
     def schema(self) -> pyarrow.Schema:
-        """Of a table of rows with their vectors."""
+        """The schema of a table of rows with their vectors."""
         words = pyarrow.list_(pyarrow.string())
         return pyarrow.schema([("row", pyarrow.int64()), ("words", words), ("embedding", self.arrow_type)])
 
 
 class Window:
-    """The vectors of a window of rows, which are filled in any order; those of blank rows are zero.
+    """The vectors of a window of rows, filled in any order; the pooled vectors of blank rows are zero.
 
     Args:
-        layout: of the rows.
+        layout: the layout of the rows.
         words: the words of each row.
         first: the number of the first row, for messages.
-        folder: a folder for a temporary file with the vectors, which is mapped into memory; by default there is none.
+        folder: where a temporary file holds the vectors, mapped into memory; by default they are in memory only.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Window:
         """Store the vectors of a row, or a part of them.
 
         Args:
-            row: its number in the window.
+            row: the number of the row in the window.
             values: `[layers, size]` pooled, else `[layers, words of the part, size]`, on the CPU.
             start: the first word of the part.
             direction: if `values` are one half of each vector, the direction that computed them.
@@ -120,7 +120,7 @@ class Window:
         return array
 
     def table(self) -> pyarrow.Table:
-        """The numbers of the rows, their words, their vectors, and their names where they have names (`id`)."""
+        """A table of the rows: their numbers, words and vectors, and their names (`id`) if they have names."""
         schema = self.layout.schema
         columns = [range(self.first, self.first + len(self.words)), self.words, self.arrow()]
         if any(isinstance(words, NamedRow) for words in self.words):
@@ -142,7 +142,7 @@ class EmbeddedRows:
 
     @property
     def words(self) -> list[list[str]]:
-        """Of each row."""
+        """The words of each row."""
         return [words for window in self.windows for words in window.words]
 
     def arrays(self) -> list[np.ndarray] | np.ndarray:
@@ -196,7 +196,7 @@ class CorpusEncoder:
             MemoryError: not even one word fits.
             ValueError: a number is too large for the window's dtype.
         """
-        # Longest first: what does not fit shows at once. Blank rows keep the zeros that the window begins with.
+        # Longest first, so that too large a batch shows at once. Blank rows keep the zeros that the window begins with.
         pending = sorted((row for row, words in enumerate(rows) if words), key=lambda row: -len(rows[row]))
         self.advance(len(rows) - len(pending), 0)
         while pending:
@@ -211,7 +211,7 @@ class CorpusEncoder:
                 self._halve(tokens)
 
     def _plan(self, lengths: list[int]) -> tuple[Callable[..., None], int, int]:
-        """How to encode the next of the pending rows (longest first), how many of them, and the tokens of a batch."""
+        """The method that encodes the next pending rows (longest first), their number, and the tokens of a batch."""
         whole = self.budget // lengths[0]
         if whole < MIN_WHOLE_ROWS:
             long_rows = sum(length * MIN_WHOLE_ROWS > self.budget for length in lengths)
@@ -223,7 +223,7 @@ class CorpusEncoder:
 
     @property
     def _needs_whole_rows(self) -> bool:
-        """Layer normalization is over all words of a row."""
+        """Whether all words of a row must be encoded at once, because layer normalization is over all of them."""
         return self.layers == "mix" and self.model.config.scalar_mix_layer_norm
 
     def _fits(self, encode: Callable[..., None], *arguments: Any) -> bool:
@@ -278,7 +278,7 @@ class CorpusEncoder:
         ids, indices = self._distinct_words(words, [(0, length) for length in lengths])
         packing = Packing.of_lengths(lengths, ids.device)
         order = _row_by_row(packing)
-        # Which word each direction reads, in its order.
+        # The indices of the words in the order in which each direction reads them.
         read = torch.empty_like(order).scatter_(1, order, indices.expand_as(order))
         outputs, _ = self.model.read(ids, packing, numbers=read)
         layers = outputs[0].new_empty(len(outputs), len(indices), 2 * outputs[0].shape[2])
@@ -289,7 +289,7 @@ class CorpusEncoder:
         return layers
 
     def _chosen(self, layers: Tensor, lengths: list[int]) -> Tensor:
-        """The requested ones of `[all layers, words, size]`, or their mix; `lengths` are those of the rows."""
+        """The requested layers out of `[all layers, words, size]`, or their mix; `lengths` are those of the rows."""
         if self._needs_whole_rows:
             # One row at a time: the normalization is over all words of the call, and no row may depend on its batch.
             return torch.cat([self.model.scalar_mix(row)[0] for row in layers.split(lengths, dim=1)])[None]
@@ -300,10 +300,10 @@ class CorpusEncoder:
         return layers if self.layers == "all" else layers[self.layers :][:1]
 
     def _distinct_words(self, words: list[list[str]], spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-        """The distinct words in each row's span; position 0 of a row is `<S>`.
+        """The distinct words in the spans of all rows; position 0 of a row is `<S>`.
 
         Returns:
-            their character ids `[distinct, characters]`, and the row of each position of the concatenated spans.
+            their character ids `[distinct, characters]`, and the index of the word at each place of the joined spans.
         """
         tokens: list[Token] = []
         for row, (begin, end) in zip(words, spans, strict=True):
@@ -364,7 +364,7 @@ class CorpusEncoder:
             for place, (begin, end) in enumerate(spans):
                 first, last = max(begin, 1), min(end, lengths[place] - 1)
                 if first < last:
-                    self.advance(0, (last - first) / 2)  # the other direction counts for the other half
+                    self.advance(0, (last - first) / 2)  # each direction counts for one half
                     yield place, first - 1, values[first_value + first - begin : first_value + last - begin]
                 first_value += end - begin
 
@@ -385,7 +385,7 @@ class CorpusEncoder:
 
 
 def _row_by_row(packing: Packing) -> Tensor:
-    """`[2, packed]`: for the words row after row, their indices as the forward and the backward direction reads."""
+    """`[2, packed]`: for the words, row after row, their places in the order that each direction reads."""
     order = packing.positions.argsort()
     return torch.stack((order, packing.reverse[order]))
 

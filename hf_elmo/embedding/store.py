@@ -2,7 +2,7 @@
 
 A run writes shards: the vectors of a window of rows, or lines of text. A shard is written under a temporary name and
 then renamed, so every shard is whole. The manifest has everything that the shards depend on; a run with another
-manifest is refused. Names of other files begin with a dot, so that readers of Parquet take the folder as one table.
+manifest is refused. The names of all other files begin with a dot, so readers of Parquet read the folder as one table.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from safetensors.numpy import save_file
 from .engine import RowLayout
 
 MANIFEST, LOCK = ".manifest.json", ".lock"
-LOCK_SECONDS = 1.0  # how long a run waits for the lock of another one
+LOCK_SECONDS = 1.0  # how long a run waits for the lock of another run
 PARQUET_OPTIONS = {"use_dictionary": ["path", "words"], "write_statistics": ["row"]}
 ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # at most; readers of Parquet hold a row group in memory
-SAFETENSORS_ROWS = 1_200_000  # the entries of so many arrays fill the header, which has at most 100 MB
+SAFETENSORS_ROWS = 1_200_000  # more arrays would not fit into the header, which has at most 100 MB
 
 
 class ShardStore:
@@ -43,7 +43,7 @@ class ShardStore:
 
     Args:
         folder: a path, or an address of fsspec.
-        ending: of the shards' names: `".arrow"`, `".parquet"`, or any other for lines of text.
+        ending: the ending of the shards' names: `".arrow"`, `".parquet"`, or any other ending for lines of text.
     """
 
     def __init__(self, folder: str | os.PathLike, ending: str) -> None:
@@ -57,7 +57,7 @@ class ShardStore:
 
     @contextmanager
     def opened(self, manifest: dict[str, Any], overwrite: bool = False, restart: bool = False) -> Iterator[None]:
-        """Use the folder for this run alone: a new one, or that of an interrupted run with the same manifest.
+        """Use the folder for this run alone. It is new, or the folder of an interrupted run with the same manifest.
 
         Args:
             manifest: everything that the shards depend on, JSON-serializable.
@@ -66,7 +66,7 @@ class ShardStore:
 
         Raises:
             FileExistsError: the folder has a finished run, or something else.
-            TimeoutError: another run uses it. (Locks exist on a local file system only.)
+            TimeoutError: another run uses the folder. (Only a local file system has locks.)
             ValueError: the interrupted run had another manifest.
         """
         self.filesystem.makedirs(self.path, exist_ok=True)
@@ -153,7 +153,7 @@ def require_free(output: Path, inputs: Any, overwrite: bool) -> None:
 
 
 def require_writable(output: Path, layout: RowLayout, names: list[str] | None, rows: int) -> None:
-    """Raises ValueError, before the work, for a result that could not be written or read; `names` are of the rows."""
+    """Raises ValueError, before the work, if the result could not be written or read; `names` are the rows' names."""
     if output.suffix.lower() not in FORMATS:
         raise ValueError(f"output {str(output)!r} must end in one of {', '.join(FORMATS)}")
     if names is not None and len(set(names)) < len(names):
@@ -163,7 +163,7 @@ def require_writable(output: Path, layout: RowLayout, names: list[str] | None, r
 
 
 def export(store: ShardStore, layout: RowLayout, rows: int, draft: Path) -> None:
-    """Write the rows of a store into one file. Shards are mapped into memory, not read at once."""
+    """Write the rows of a store into one file. The shards are mapped into memory instead of being read at once."""
     tables = map(_mapped, (f"{store.path}/{name}" for name in store.names()))
     write = FORMATS[draft.suffix.lower()]
     if write is _write_parquet:
@@ -178,8 +178,8 @@ def _mapped(path: str) -> pyarrow.Table:
 
 
 def _arrays(tables: Iterator[pyarrow.Table], layout: RowLayout, rows: int, folder: str) -> Iterator[tuple[str, Any]]:
-    """The arrays of a file by their names: one for each row, named by its number or its name; of pooled rows without
-    names one, `embeddings`."""
+    """The names and arrays of a file: one array for each row, named by the row's number or name; or, if rows are pooled
+    and have no names, one array `embeddings`."""
     pooled = None
     for table in tables:
         values = table["embedding"].chunk(0)
@@ -201,7 +201,7 @@ def _arrays(tables: Iterator[pyarrow.Table], layout: RowLayout, rows: int, folde
 
 
 def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
-    """As `numpy.savez` does, array by array."""
+    """Write the arrays as `numpy.savez` does, one at a time."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays:
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
@@ -212,7 +212,7 @@ def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
     """A dataset for each array, as bilm-tf's `dump_bilm_embeddings` writes them."""
     import h5py
 
-    # The format of HDF5 1.8 (2008) and later; with the oldest one, memory grows with the number of datasets.
+    # The format of HDF5 1.8 (2008) and later; with the oldest format, memory grows with the number of datasets.
     with h5py.File(path, "w", libver=("v108", "v108")) as archive:
         for name, array in arrays:
             archive.create_dataset(name, data=array)

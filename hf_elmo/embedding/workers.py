@@ -28,46 +28,46 @@ from .engine import CorpusEncoder, EmbeddedRows
 from .store import ShardStore
 
 CHECKPOINT_FILES = (".json", ".safetensors", ".bin", ".txt")  # endings of the files that vectors depend on
-IMPORTED_BY = os.getpid()  # any other process with this module is a fork
+IMPORTED_BY = os.getpid()  # a process with another id is a fork of this one
 LOADED_AT_ONCE = 4  # models in a process that runs several embedders
-SHARD_CHARACTERS = 1 << 18  # of text in a shard at most: all of its vectors are in memory
+SHARD_CHARACTERS = 1 << 18  # a shard ends once it has so many: all of its vectors are in memory
 SHARD_NAME = re.compile(r".+-[0-9a-f]{20}\.parquet")
 
 
 class Embedder:
     """Adds a column of ELMo vectors to batches of texts: one object for every engine that runs Python in workers.
 
-    An embedder holds its options only: it pickles to a few hundred bytes, and each process loads the model once, at its
+    An embedder holds only its options: it pickles to a few hundred bytes, and each process loads the model once, at its
     first batch. The same object serves
 
-    - `dataset.map(embedder, batched=True, num_proc=4)` of Datasets; of `dataset.with_format("arrow")` the vectors are
-      written as they are, else they are converted;
+    - `dataset.map(embedder, batched=True, num_proc=4)` of Datasets; with `dataset.with_format("arrow")` the vectors are
+      written as they are, otherwise they are converted;
     - `dataset.map_batches(hf_elmo.Embedder, fn_constructor_args=["elmo-folder"], batch_format="pyarrow",
       compute=ActorPoolStrategy(size=4), num_cpus=1)` of Ray Data, on GPUs with `num_gpus=1`;
     - `frame.mapInPandas(embedder, schema="text string, embedding array<array<float>>")` of Spark, and `mapInArrow`: an
       iterator of batches gives an iterator;
     - a loop: `for batch in batches: embedder(batch)["embedding"]`.
 
-    The vectors are those of [`embed`] for the texts of a batch, to the bit. In another batch a text has the same
-    vectors up to a rounding, and the same bits where the fused LSTM (`hf-elmo env`) computes both. A batch is sorted by
-    length, so large ones are fast: a thousand texts, or more.
+    The vectors equal those of [`embed`] for the texts of the batch, bit by bit. In another batch, a text has the same
+    vectors up to rounding, and the same bits if the fused LSTM (see `hf-elmo env`) computes both. The texts of a batch
+    are sorted by length, so large batches are fast: a thousand texts or more.
 
-    **Threads and GPUs of a worker.** A process that was forked, as `num_proc=4` makes it, computes with one thread:
-    OpenMP's threads do not survive a fork. Elsewhere the number of threads stays PyTorch's own (which reads
-    `OMP_NUM_THREADS`; Ray and Spark set it to the worker's cores). `threads` sets another number. The device is
+    **Threads and GPUs of a worker.** A forked process, such as those of `num_proc=4`, computes with one thread, because
+    OpenMP's threads do not survive a fork. In other processes, PyTorch chooses the number of threads (from
+    `OMP_NUM_THREADS`, which Ray and Spark set to the worker's cores). `threads` sets another number. The device is
     `device`; by default a GPU if the process sees one (an actor of Ray with `num_gpus=1` sees its own), else the CPU.
-    `dataset.map(..., with_rank=True)` gives the worker of rank r GPU r, modulo their number.
+    With `dataset.map(..., with_rank=True)`, the worker of rank r takes GPU r, modulo the number of GPUs.
 
     Args:
-        model: the name or folder of an ELMo, which each worker must find; `None` for the one that ships. A worker that
-            finds other files than were there when the embedder was made refuses to work.
-        layers, pooling, dtype, output_dtype, device, batch_tokens, pretokenized: as [`embed`] has them.
-        text_column: with the texts, each a string or a list of words; by default `text`, `sentence`, `words` or
-            `tokens`, or the only column.
-        column: to add, with the vectors: of each row `[words, 2P]`, with `layers="all"` `[layers, words, 2P]`; pooled
-            `[2P]`, or `[layers, 2P]`.
-        words_column: to add, with the words that the vectors belong to, as the tokenizer split them; none by default.
-        threads: of PyTorch in each process; see above.
+        model: the name or folder of an ELMo, which each worker must find; `None` for the model that ships with hf_elmo.
+            A worker raises an error if the files differ from those that were there when the embedder was made.
+        layers, pooling, dtype, output_dtype, device, batch_tokens, pretokenized: as in [`embed`].
+        text_column: the column of the texts, each a string or a list of words; by default `text`, `sentence`, `words`
+            or `tokens`, or the only column.
+        column: the column to add, with the vectors of each row: `[words, 2P]`, or with `layers="all"`
+            `[layers, words, 2P]`; pooled `[2P]` or `[layers, 2P]`.
+        words_column: a column to add, with the words of the vectors, as the tokenizer split them; none by default.
+        threads: number of PyTorch's threads in each process; see above.
 
     Raises:
         OSError: there is no such model.
@@ -110,21 +110,21 @@ class Embedder:
         Args:
             batch: columns by name, each a list or an array; or a pandas `DataFrame`, or a pyarrow `Table` or
                 `RecordBatch`; or a list of texts; or an iterator of any of these.
-            rank: the number of this worker among those of its machine.
+            rank: the number of this worker among the workers of its machine.
 
         Returns:
-            a new batch of the same kind with the columns of `batch`, `column`, and `words_column` if asked for; of a
-            list of texts a dict, the texts in the column `text` (or `text_column`); of an iterator an iterator. The
-            vectors of a row are `[words, 2P]`, with all layers `[layers, words, 2P]`, pooled `[2P]` or `[layers, 2P]`:
+            a new batch of the same kind with the columns of `batch`, `column`, and `words_column` if it is given; for a
+            list of texts a dict with the texts in the column `text` (or `text_column`); for an iterator an iterator. A
+            row's vectors are `[words, 2P]`, with all layers `[layers, words, 2P]`, pooled `[2P]` or `[layers, 2P]`:
 
-            - in a dict a list of arrays, pooled one array with the rows in front;
-            - in Arrow lists of vectors of a fixed size, on the bytes into which they were computed
+            - in a dict, a list of arrays; or, pooled, one array whose first axis is the rows;
+            - in Arrow, lists of vectors of a fixed size, without a copy for a `Table`
               (`fixed_size_list<float>[2P]` in a list of the words, in a `fixed_size_list` of the layers);
-            - in pandas lists (of lists) of arrays `[2P]`, which Arrow and Spark take for nested lists.
+            - in pandas, lists (of lists) of arrays `[2P]`, which Arrow and Spark read as nested lists.
 
         Raises:
-            ValueError: which column holds the text is not clear; a column to add is there already; the worker's model
-                is another; a number is too large for an `output_dtype` of float16.
+            ValueError: the column of the text is not clear; the batch already has a column to add; the worker's model
+                differs; a number is too large for an `output_dtype` of float16.
             TypeError: `batch` is a single row; a row is neither text nor a list of words.
         """
         if isinstance(batch, Iterator):
@@ -140,7 +140,7 @@ class Embedder:
         if is_frame:
             texts = texts.astype(object).where(texts.notna(), None)  # NaN and NA are nulls
         if isinstance(texts, str) or type(batch).__name__ == "LazyRow":
-            raise TypeError("batch is a single row: map of Datasets needs batched=True, Ray Data map_batches")
+            raise TypeError("batch is a single row: use batched=True in Datasets' map, or map_batches of Ray Data")
         rows = self.embed(texts, f"column {name!r}", rank)
         if is_arrow:
             return self._added_to_arrow(batch, rows)
@@ -148,7 +148,7 @@ class Embedder:
         columns |= {} if self.words_column is None else {self.words_column: rows.words}
         if is_frame:
             return batch.assign(**columns)
-        # Of a batch of Datasets (LazyBatch) only what was read and what is added is converted.
+        # A batch of Datasets (LazyBatch) converts only the columns that are read or added.
         return batch | columns if hasattr(batch, "__or__") else {**batch, **columns}
 
     def _added_to_arrow(
@@ -164,7 +164,7 @@ class Embedder:
         return batch.append_column(self.words_column, words if isinstance(batch, pyarrow.RecordBatch) else [words])
 
     def embed(self, texts: Iterable[Row], name: str = "texts", rank: int | None = None, first: int = 0) -> EmbeddedRows:
-        """The vectors of texts, in memory, with the model of this process; errors count the texts from `first` on."""
+        """The vectors of texts, in memory, with the model of this process; errors number the texts from `first`."""
         names = ("column", "words_column", "text_column")  # the only options that vectors do not depend on
         options = tuple((name, value) for name, value in vars(self).items() if name not in names)
         job, encoder = _loaded(os.getpid(), rank, options)
@@ -172,7 +172,7 @@ class Embedder:
 
 
 def _nested(array: np.ndarray) -> Any:
-    """Nested lists of vectors: of a frame, Arrow converts arrays of one dimension only."""
+    """Nested lists of vectors: in a frame, Arrow converts only arrays of one dimension."""
     return array if array.ndim == 1 else [_nested(part) for part in array]
 
 
@@ -191,8 +191,8 @@ def checkpoint_fingerprint(name: str | os.PathLike | None) -> str:
 
 @lru_cache(maxsize=LOADED_AT_ONCE)
 def _loaded(process: int, rank: int | None, options: tuple[tuple[str, Any], ...]) -> tuple[Job, CorpusEncoder]:
-    """The model of an embedder in this process. A fork loads it anew: it has neither the threads nor the GPU of its
-    parent."""
+    """The model of an embedder in this process. A fork loads the model again, because a fork has neither the threads
+    nor the GPU of its parent."""
     chosen = dict(options)
     if checkpoint_fingerprint(chosen["model"]) != chosen["fingerprint"]:
         raise ValueError(f"model {chosen['model']!r} has other files here than where the embedder was made")
@@ -229,32 +229,32 @@ def embed_on_ray(
     workers: int | None = None,
     shard_rows: int = 1024,
 ) -> EmbeddedCorpus:
-    """Embed files with the workers of a Ray cluster, or with those of this machine where there is no cluster.
+    """Embed files with the workers of a Ray cluster, or with workers on this machine if there is no cluster.
 
-    Each worker has one core, or one GPU where the cluster has GPUs, loads the model once, and writes the shards that it
-    computes itself: vectors do not travel between machines. Ray starts a worker that is lost anew and gives its shards
-    to others. A run that was interrupted computes, started again, the shards that are missing. The vectors are those of
-    [`embed`] for each file (up to a rounding where the fused LSTM does not run).
+    Each worker has one core, or one GPU if the cluster has GPUs. It loads the model once, and writes the shards that it
+    computes, so vectors do not travel between machines. If a worker is lost, Ray starts a new one and gives the shards
+    to others. An interrupted run that is started again computes only the missing shards. The vectors equal those of
+    [`embed`] for each file (up to rounding if the fused LSTM does not run).
 
     Ray finds its cluster as `ray.init()` does, by `RAY_ADDRESS`. Each machine needs hf_elmo, the model, the input and
     the output under the same names.
 
     Args:
-        model, layers, pooling, dtype, output_dtype, device, batch_tokens, pretokenized: as [`Embedder`] has them.
-        inputs: a file, a folder (with what is below it; names that begin with a dot or an underscore are left out), or
+        model, layers, pooling, dtype, output_dtype, device, batch_tokens, pretokenized: as in [`Embedder`].
+        inputs: a file, a folder (all files below it, except names that begin with a dot or an underscore), or
             a glob pattern, in which `**` is any number of folders; on this file system, or at an address that
             fsspec reads (`s3://bucket/texts/*.parquet`). A file is read by one process, so a corpus is best cut into
             at least as many files as there are workers.
-        output: the folder of the shards, on a file system that all machines see. Their columns are `path` and `row` (of
-            the input file and in it, from 0), `words` and `embedding`, as [`embed`] writes them to Parquet. Readers of
-            Parquet (pyarrow, pandas, Datasets with `data_dir`) take the folder as one table. On an object store, which
-            has no locks, two runs of one folder at a time are not refused.
-        input_format, text_column, encoding: as [`embed`] has them, of every file; FASTA is not among the formats.
+        output: the folder of the shards, on a file system that all machines see. The columns are `path` (of the input
+            file), `row` (its number in that file, from 0), `words` and `embedding`, as [`embed`] writes them to
+            Parquet. Readers of Parquet (pyarrow, pandas, Datasets with `data_dir`) read the folder as one table. An
+            object store has no locks: nothing stops two runs that write one folder at the same time.
+        input_format, text_column, encoding: as in [`embed`], for all files; FASTA is not supported.
         overwrite: remove what a finished run left in `output`.
         restart: remove what an interrupted run left in `output`, instead of resuming it.
-        progress: show Ray's progress bars; by default as Ray is set.
-        workers: by default as many as the cluster has GPUs, else cores.
-        shard_rows: rows of a shard at most; fewer where they are long (2^18 characters together).
+        progress: show Ray's progress bars; by default as Ray's settings say.
+        workers: number of workers; by default the number of GPUs in the cluster, or of cores if it has no GPU.
+        shard_rows: the most rows in a shard; a shard ends earlier once its rows have 2^18 characters.
 
     Returns:
         an [`EmbeddedCorpus`] of all shards.
@@ -275,7 +275,7 @@ def embed_on_ray(
     files = [file for file in find_files(inputs) if not file.startswith(f"{store.path}/")]
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     if any(RowSource(file, **reading).resolved_format == "fasta" for file in files):
-        raise ValueError("FASTA has identifiers, for which shards have no column: take --engine local")
+        raise ValueError("FASTA has identifiers, for which shards have no column: use --engine local")
     settings = {**{name: str(value) for name, value in vars(embedder).items()}, **reading, "shard_rows": shard_rows}
     settings |= {"hf_elmo": __version__, "torch": torch.__version__, "inputs": os.fspath(inputs)}
     cutter = ShardCutter(reading, shard_rows, json.dumps(settings))
@@ -289,11 +289,11 @@ def embed_on_ray(
 
 
 class ShardCutter:
-    """Cuts the rows of files into shards: into the same ones whenever a file has the same rows.
+    """Cuts the rows of files into shards; a file with the same rows always gives the same shards.
 
     Args:
         reading: the options of [`RowSource`].
-        shard_rows: of a shard at most; fewer where they have `SHARD_CHARACTERS` together.
+        shard_rows: the most rows in a shard; a shard ends earlier once its rows have `SHARD_CHARACTERS` characters.
         settings: what the vectors depend on besides the rows.
     """
 
@@ -301,8 +301,8 @@ class ShardCutter:
         self.reading, self.shard_rows, self.settings = reading, shard_rows, settings
 
     def __call__(self, file: str) -> Iterator[dict[str, Any]]:
-        """The shards of a file: `name`, which has the hash of all that a shard depends on, `path`, `first` (the number
-        of the first row) and `rows`, each as JSON."""
+        """The shards of a file: `name`, with a hash of everything that the shard depends on, `path`, `first` (the
+        number of the first row) and `rows`, each row as JSON."""
         stem = re.sub(r"[^\w.-]", "_", PurePosixPath(file).name, flags=re.ASCII)[:64]
         rows, first, index = iter(RowSource(file, **self.reading)), 0, 0
         while shard := list(self._next(rows)):
@@ -320,7 +320,7 @@ class ShardCutter:
 
 
 class ShardWorker:
-    """Embeds shards in a process of Ray's, and writes them. A shard without rows exists already."""
+    """Embeds shards in a process of Ray, and writes them. A shard that comes without rows is written already."""
 
     def __init__(self, embedder: Embedder, store: ShardStore) -> None:
         self.embedder, self.store = embedder, store
@@ -342,7 +342,7 @@ class ShardWorker:
 def _embed_shards(
     ray: Any, embedder: Embedder, cutter: ShardCutter, store: ShardStore, files: list[str], workers: int | None
 ) -> dict[str, tuple[int, int]]:
-    """Compute the shards that are missing; the numbers of rows and words of all, by the names of their files."""
+    """Compute the missing shards; returns the numbers of rows and words of all shards, by the names of their files."""
     resources, done = ray.cluster_resources(), set(store.names())
     on_gpus = torch.device(embedder.device or "cuda").type == "cuda" and resources.get("GPU", 0) >= 1
     workers = workers or int(resources["GPU" if on_gpus else "CPU"])
@@ -352,7 +352,7 @@ def _embed_shards(
             yield {**shard, "rows": [] if shard["name"] + store.ending in done else shard["rows"]}
 
     items = ray.data.from_items([{"path": file} for file in files], override_num_blocks=len(files))
-    # Reading takes no core: with one for each worker there may be none left, and then nothing would ever be read.
+    # Reading takes no core: the workers may hold all cores, and then nothing would ever be read.
     reports = items.flat_map(read, num_cpus=0).map(
         ShardWorker,
         fn_constructor_args=(embedder, store),
@@ -364,7 +364,7 @@ def _embed_shards(
 
 @contextmanager
 def _cluster(ray: Any, progress: bool | None) -> Iterator[None]:
-    """Ray, connected for the length of the block where it is not yet, which hands out each shard by itself."""
+    """Connects to Ray for the block if it is not connected yet, and makes it hand out one shard at a time."""
     is_new = not ray.is_initialized()
     if is_new:
         ray.init()

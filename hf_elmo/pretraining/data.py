@@ -1,4 +1,4 @@
-"""Batches of text for training the language models, whose position in the text can be saved."""
+"""Batches of text for training the language models; their position in the text can be saved."""
 
 import hashlib
 import heapq
@@ -18,16 +18,16 @@ from ..tokenization_elmo import ElmoTokenizer
 from ..utils import BEGIN, END, PADDING, Speller, Token, tokenizer_fingerprint
 from .vocabulary import Vocabulary
 
-Row = tuple[Text, int, int]  # a text, and the first and last time step of it that make a row of a batch
+Row = tuple[Text, int, int]  # a text, and the start and stop of its time steps that make a row of a batch
 
 
 class _Batches(IterableDataset):
     """
     An endless stream of batches: when the text ends, it starts over, reshuffled. `len` is the number of batches in an
-    epoch; iterating yields that many, and the next iteration continues from there.
+    epoch; one iteration yields an epoch, and the next iteration continues where it ended.
 
     In distributed training each process reads its part of the source (`source.part`) at its own pace: a part that ends
-    before the others starts over. An epoch has as many steps as all processes together need for all words.
+    before the other parts starts over. An epoch has the steps that all processes together need for all words.
     """
 
     carries_state: bool
@@ -82,7 +82,7 @@ class _Batches(IterableDataset):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the batches depend on. A saved position is valid only where these are the same."""
+        """What the batches depend on. A saved position is valid only if the settings are the same."""
         return {
             "layout": type(self).__name__,
             "text": self.source.fingerprint,
@@ -166,9 +166,9 @@ class PackedWindows(_Batches):
 
     Each row of the batch is a stream of sentences that continues from window to window with the LSTM state. The forward
     LM reads `<S> w1 .. wn` of each sentence and predicts `w1 .. wn </S>`; the backward LM reads `</S> wn .. w1` and
-    predicts `wn .. w1 <S>`. Both streams cut a sentence after the same number of words, so a window contains its first
-    words in one direction and its last words in the other. A row that has finished a sentence takes the next one of the
-    text.
+    predicts `wn .. w1 <S>`. Both streams cut a sentence after the same number of words, so a window contains the first
+    words of the sentence in one direction and its last words in the other. A row that has finished a sentence takes the
+    next sentence of the text.
 
     Yields dictionaries with the rows of this process:
         input_ids `[batch_size, window, characters]`: the input of the forward LM.
@@ -177,10 +177,10 @@ class PackedWindows(_Batches):
 
     Args:
         source: the text, read sentence by sentence.
-        tokenizer: with the vocabulary.
-        batch_size: rows of each process.
-        window: words of a window.
-        seed: for shuffling.
+        tokenizer: a tokenizer with the vocabulary.
+        batch_size: number of rows in each process.
+        window: number of words in a row of a window.
+        seed: the seed for shuffling.
         shuffle_block: number of texts that are shuffled together, in memory; 0 keeps the source's order. With blocks
             smaller than the corpus the loss jumps between blocks where the source changes its subject.
         rank, world_size: of this process, as in torch.distributed.
@@ -270,7 +270,7 @@ class PaddedTexts(_Batches):
         self.sort_batches = sort_batches
         self._rest: list[Row] = []  # rows read but not in a batch yet
         self._pool: list[list[Row]] = []  # batches formed but not yielded yet
-        self._pools, self._taken = 0, 0  # pools formed; batches of the last one that were yielded
+        self._pools, self._taken = 0, 0  # pools formed; batches yielded of the last pool
         self._pool_start = self._position()
 
     @property
@@ -309,8 +309,8 @@ class PaddedTexts(_Batches):
         return self._pool.pop()
 
     def _fill_pool(self) -> None:
-        # All processes take short and long batches at the same steps: none waits for longer rows of another one, and
-        # words of short rows do not weigh more in the mean over processes.
+        # All processes take short and long batches at the same steps: no process waits for longer rows of another
+        # process, and words of short rows do not weigh more in the mean over processes.
         seeds = (self._epoch, self._texts_read) if self.world_size == 1 else (self._pools,)
         rng = np.random.default_rng((self.seed, *seeds))
         size = self.batch_size
@@ -366,13 +366,13 @@ def carried_windows(
     encoder: WordEncoder, sentences: Iterable[Words], rows: int, window: int
 ) -> Iterator[dict[str, Tensor]]:
     """
-    The windows of [`PackedWindows`] over sentences, each of which is read once and to its end, with an
-    `attention_mask`, as some rows end before others.
+    The windows of [`PackedWindows`] over sentences, with an `attention_mask`, because some rows end before others. Each
+    sentence is read once and to its end.
 
-    The row that ends first takes the next sentence, for any `window`. Yields `[rows, window]`, the last shorter.
+    The row that ends first takes the next sentence, whatever `window` is. Yields `[rows, window]`; the last is shorter.
     """
     sentences = iter(sentences)
-    streams: list[tuple[list, ...]] = [([], [], [], []) for _ in range(rows)]  # of each row, what is to be read
+    streams: list[tuple[list, ...]] = [([], [], [], []) for _ in range(rows)]  # what each row has yet to read
     ends = [(0, row) for row in range(rows)]  # a heap: the time steps that each row has been given
     for stop in itertools.count(window, window):
         while ends[0][0] < stop and (words := next(sentences, None)) is not None:
@@ -396,7 +396,7 @@ def _with_mask(batch: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _streams(text: Text) -> tuple[list, list, list, list]:
-    """Inputs and targets of the forward LM over a text, then those of the backward LM, which starts at its end."""
+    """Inputs and targets of the forward LM over a text, then of the backward LM, which starts at the text's end."""
     sentences = [[BEGIN, *words, END] for words in text]
     backward = [sentence[::-1] for sentence in reversed(sentences)]
     return tuple(

@@ -22,7 +22,7 @@ from .data import WordEncoder, carried_windows
 from .vocabulary import Vocabulary
 
 SORTED_TOGETHER = 4096  # sentences sorted by length before batching
-# Rows that carry the state, if batch_size is not given: each so long that its start from zero state hardly counts.
+# The rows that carry the state, if batch_size is not given: so long that a row's start from zero state hardly matters.
 WORDS_PER_ROW, SENTENCES_PER_ROW, MAX_ROWS = 4096, 16, 256
 
 
@@ -32,11 +32,11 @@ class Perplexity:
     (backward) of each sentence included.
 
     Args:
-        forward, backward: of each language model.
-        mean: `exp` of the mean of both models' losses, what bilm-tf reports.
+        forward, backward: the perplexity of each language model.
+        mean: `exp` of the mean of both models' losses, as bilm-tf reports it.
         words: number of predictions of each model, one boundary a sentence included.
         sentences: number of sentences.
-        unknown: fraction of these predictions whose word is outside the vocabulary; it counts as the word `<UNK>`.
+        unknown: fraction of the predictions whose word is outside the vocabulary and counts as `<UNK>`.
     """
 
     forward: float
@@ -76,11 +76,11 @@ def perplexity(
     The perplexity of both language models on a text, by the full softmax.
 
     Args:
-        model: a language model on the device where it is to run, in evaluation mode during the call; or the name or
-            folder of a checkpoint with its softmax; `None` for the one that ships.
+        model: a language model on the device where it runs, in evaluation mode during the call; or the name or folder
+            of a checkpoint with its softmax; `None` for the model that ships with hf_elmo.
         texts: files or glob patterns, Parquet or a dataset, as [`pretrain`] takes them; or a source of texts, which
             splits its own text.
-        tokenizer: with the vocabulary; by default that of the model's folder.
+        tokenizer: a tokenizer with the vocabulary; by default the one in the model's folder.
         pretokenized: whether the files are tokenized already, so that whitespace separates their words; otherwise the
             tokenizer splits them.
         stateful: `False` starts each sentence from zero state: the result depends neither on the order of the sentences
@@ -90,7 +90,7 @@ def perplexity(
         words_per_batch: words in a batch, padding included.
         batch_size: number of rows if `stateful`; by default one for each 4,096 words of the text, 256 at most. One row
             reads the text in its order.
-        text_column: of Parquet and of datasets, `"text"` by default.
+        text_column: the column of the text; by default `"text"` in datasets, and in files as in [`TextFiles`].
 
     Raises:
         TypeError: the model is not a language model.
@@ -135,7 +135,7 @@ def nll_totals(
 def _totals(
     model: ElmoForPreTraining, vocabulary: Vocabulary, batches: Iterable[dict[str, Tensor]], carry: bool
 ) -> np.ndarray:
-    """The sums of [`nll_totals`] over batches; with `carry` each goes on from the state of the one before it."""
+    """The sums of [`nll_totals`] over batches; with `carry`, each batch starts from the last state of the previous."""
     totals, state = np.zeros(5), None
     with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
         for batch in batches:
@@ -155,7 +155,7 @@ def _sentences(texts: Iterable[list[Words]]) -> Iterator[Words]:
 
 
 def _choose_rows(sentences: Iterator[Words]) -> tuple[int, Iterator[Words]]:
-    """The number of rows for a text, and all its sentences, the first of which are read to choose it."""
+    """The number of rows for a text, chosen from its first sentences, and all sentences, the first ones included."""
     first, words = [], 0
     while words < MAX_ROWS * WORDS_PER_ROW and (sentence := next(sentences, None)) is not None:
         first.append(sentence)
@@ -199,22 +199,22 @@ def settle(
     pretokenized: bool = False,
 ) -> None:
     """
-    Lets a model's sentences start from the mean state that `texts` leave, instead of zeros; each still gets the same
-    vectors whatever was read before, alone or in a batch. It is kept with the weights (`config.settled_start`), and
+    Makes a model's sentences start from the mean state after `texts`, instead of zeros. A sentence still gets the same
+    vectors whatever was read before, alone or in a batch. The state is saved with the weights (`config.settled_start`);
     `from_pretrained(folder, settled_start=False)` leaves it out.
 
-    It is for a biLM that was trained as bilm-tf trains, which carries the state from sentence to sentence and meets
-    zeros once: it predicts the first words after them badly. One that was trained with `reset_state=True`, as those
-    that ship were, knows both.
+    This helps a biLM that was trained like bilm-tf's, which carries the state from sentence to sentence and starts from
+    zeros only once: such a biLM predicts the first words after zeros badly. A biLM that was trained with
+    `reset_state=True`, like the models that ship with hf_elmo, has learned to start from zeros.
 
     Args:
         model: any model with a biLM; it is changed in place.
-        texts: sentences like those to come, a few suffice: texts, which the tokenizer splits, or lists of words. They
-            are read in `batch_size` rows, each going on from the state that the text before left in its row, and the
-            mean is of the states after each text, but for a row's first where there are others.
-        tokenizer: by default that of the model's folder.
-        batch_size: rows.
-        pretokenized: texts are tokenized already: whitespace separates their words.
+        texts: sentences like those that the model will read; a few suffice. Each is a text, which the tokenizer splits,
+            or a list of words. They are read in `batch_size` rows, and each row carries its state from text to text.
+            The mean is over the states after all texts, but not the first in each row if there are more than rows.
+        tokenizer: by default the tokenizer in the model's folder.
+        batch_size: number of rows.
+        pretokenized: the texts are tokenized already: whitespace separates their words.
 
     Raises:
         ValueError: there is no text with a word in it, `texts` is one string, `batch_size` is not 1 or more, or the

@@ -31,8 +31,8 @@ LAYOUTS = ("windows", "sentences", "documents")
 HELD_OUT_EVERY = 20  # without held-out files, every 20th text of a domain is held out
 
 # What differs from the published recipe when a trained biLM is adapted to a domain: a small learning rate that decays
-# to zero, small batches (10,000 words are 16 of them), and by default four evaluations an epoch and early stopping
-# after eight evaluations without improvement; the best of those models is kept.
+# to zero, small batches (10,000 words make 16 batches), and by default at least four evaluations an epoch and early
+# stopping after eight evaluations without improvement; the best of the evaluated models is kept.
 ADAPTATION = {
     "optim": "adamw_torch",
     "learning_rate": 5e-4,
@@ -51,7 +51,7 @@ class Pretrained:
     """The result of [`pretrain`].
 
     Args:
-        folder: of the checkpoint.
+        folder: the folder of the checkpoint.
         before, after: held-out perplexity before and after training; `None` without held-out text.
     """
 
@@ -62,7 +62,7 @@ class Pretrained:
 
 @dataclass
 class _Share:
-    """The held-out texts of a source, or the others; in distributed training those of a process's part."""
+    """The held-out texts of a source, or all other texts; in distributed training, only those in a process's part."""
 
     source: TextFiles | DatasetTexts
     held_out: bool
@@ -111,13 +111,13 @@ def pretrain(
         texts: files or glob patterns, one sentence a line; Parquet files, patterns or addresses of them (`s3://...`,
             `hf://...`), which are streamed; a `datasets.Dataset`, or a stream of one, which needs `max_steps`. In
             distributed training (torchrun) each process reads a part of them.
-        held_out: texts of these kinds to evaluate on. With `init` and none given, every 20th text is held out.
-        init: a checkpoint to adapt to the text of a domain: a language model, or any ELMo, which gets a new softmax. It
-            keeps its sizes and its tokenizer. The defaults are then those of `ADAPTATION`, and the model kept is the
-            one with the lowest held-out perplexity, the one before training included; with
-            `load_best_model_at_end=False` the last one.
-        vocabulary: file with the words of the softmax; by default those of `init`, otherwise counted in `texts`. Where
-            it replaces the vocabulary of a trained softmax, words in both keep their rows.
+        held_out: texts of the same kinds to evaluate on. If none are given with `init`, every 20th text is held out.
+        init: a checkpoint to adapt to the text of a domain: a language model, or any ELMo, which gets a new softmax.
+            The checkpoint keeps its sizes and its tokenizer. The defaults are then those of `ADAPTATION`, and the model
+            with the lowest held-out perplexity is kept, which may be the model before training; with
+            `load_best_model_at_end=False`, the last model is kept.
+        vocabulary: file with the words of the softmax; by default those of `init`, otherwise counted in `texts`. If
+            it replaces the vocabulary of a trained softmax, words of both vocabularies keep their rows.
         vocabulary_size: number of words to keep when they are counted; all by default.
         config: fields of [`ElmoConfig`]; `hidden_dropout` is 0.1 unless given here.
         word_splitting: of the new tokenizer, without `init`; `"lm1b"` by default.
@@ -128,11 +128,11 @@ def pretrain(
         batch_size: rows of a batch of each process; 128, and 32 with `init`.
         window: words of a row in `"windows"`; 20 by default.
         shuffle_block: number of texts that are shuffled together, in memory; 0 keeps their order.
-        text_column: of Parquet and of datasets, `"text"` by default: a string or a list of words is a sentence, a list
-            of word lists is a document; with the layout `"documents"` a string is a document, one sentence per line.
+        text_column: column of the text; by default `"text"` in datasets, in files as in [`TextFiles`]. A string or list
+            of words is a sentence, a list of word lists a document; with `"documents"`, so is a string of lines.
         resume: continue from the last whole checkpoint in `output`; without one the training starts from the beginning.
-        overwrite: train anew where `output` holds a model or checkpoints: the checkpoints are removed when the training
-            begins, the model when it is replaced.
+        overwrite: train from the beginning even if `output` holds a model or checkpoints: the checkpoints are removed
+            when the training begins, the model when the new one replaces it.
         **arguments: of [`ElmoPreTrainingArguments`].
 
     Returns:
@@ -190,8 +190,8 @@ def _arguments(
 
 
 def _checkpoint_to_resume(output: Path, resume: bool, overwrite: bool) -> Path | None:
-    """The checkpoint to resume from; FileExistsError if a training from the beginning would replace a model or
-    checkpoints unasked."""
+    """The checkpoint to resume from; FileExistsError if, without `overwrite`, a training from the beginning would
+    replace a model or checkpoints."""
     checkpoint = last_whole_checkpoint(output) if resume else None
     if checkpoint is not None or overwrite:
         return checkpoint
@@ -211,7 +211,7 @@ def _model(
     vocabulary_size: int | None,
     config: Mapping[str, Any],
 ) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
-    """The model to train, and its tokenizer with the vocabulary, which is in `folder` unless it is that of `init`."""
+    """The model to train, and its tokenizer with the vocabulary; a vocabulary that is not `init`'s is in `folder`."""
     old = Vocabulary.of(tokenizer) if tokenizer.vocabulary is not None else None
     if vocabulary_file is not None:
         new = Vocabulary.load(vocabulary_file)
@@ -243,7 +243,7 @@ def _with_vocabulary(tokenizer: ElmoTokenizer, vocabulary: Vocabulary, folder: P
 def _evaluations(
     args: ElmoPreTrainingArguments, given: Mapping[str, Any], dataset: PackedWindows | PaddedTexts
 ) -> list[TrainerCallback]:
-    """Sets when an adaptation is evaluated and saved, as far as that is not given; returns its early stopping."""
+    """Sets when an adaptation is evaluated and saved, unless `given` does; returns the callbacks of early stopping."""
     steps = len(dataset) // args.gradient_accumulation_steps if dataset.source.countable else args.max_steps
     eval_steps = given.get("eval_steps", max(1, min(steps // EVALUATIONS_PER_EPOCH, MAX_EVAL_STEPS)))
     defaults = {
@@ -260,7 +260,7 @@ def _evaluations(
 
 
 def _run(trainer: ElmoPreTrainer, checkpoint: Path | None, keep_best: bool, overwrite: bool) -> Pretrained:
-    """Trains and saves; with `keep_best` the model of before if the held-out perplexity did not fall."""
+    """Trains and saves the model; with `keep_best`, saves the old weights if the held-out perplexity did not fall."""
     args, model, evaluated = trainer.args, trainer.model, trainer.eval_dataset
     before = None if evaluated is None else trainer.perplexity(evaluated)
     unchanged = {name: tensor.clone() for name, tensor in model.state_dict().items()} if keep_best else {}

@@ -33,7 +33,7 @@ DECISIVE_ARGUMENTS = (
     *("weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "gradient_accumulation_steps"),
     *("bf16", "fp16", "adagrad_accumulator", "loss_scale", "reset_state", "metric_for_best_model"),
 )
-# Learning rates that do not depend on the number of steps, so that a resumed training may be longer.
+# Schedules that do not depend on the number of steps before a final decay, so that a resumed training may be longer.
 OPEN_SCHEDULES = ("constant", "constant_with_warmup", "warmup_stable_decay")
 
 
@@ -48,13 +48,13 @@ class ElmoPreTrainingArguments(TrainingArguments):
             the 20 words of a window; Adagrad's accumulator and the clipping at 10 are tuned to gradients of that size.
             Logged losses are not scaled.
         reset_state: a row whose window begins with a new sentence starts from zero state (or `settled_start`); the
-            others carry their state. bilm-tf never resets, and its models predict the first words after zero state
-            badly: of a small one early in its training the perplexity of single sentences is 479 in place of 251
+            other rows carry their state. bilm-tf never resets, and its models predict the first words after zero state
+            badly: for a small model early in training, the perplexity of single sentences is 479 instead of 251
             (docs/guides/adapt.md).
-        greater_is_better: of `metric_for_best_model`; losses and perplexities are better when lower.
-        hub_strategy: when to upload with `push_to_hub`; the other strategies upload `training_args.bin` with the paths
-            and tokens in it.
-        restore_callback_states_from_checkpoint: a resumed run continues to count for early stopping.
+        greater_is_better: whether a greater `metric_for_best_model` is better; for losses and perplexities it is not.
+        hub_strategy: when to upload with `push_to_hub`; all strategies other than `"end"` also upload
+            `training_args.bin`, which contains paths and tokens.
+        restore_callback_states_from_checkpoint: whether early stopping continues to count in a resumed run.
     """
 
     optim: str = "adagrad"
@@ -91,18 +91,18 @@ class ElmoPreTrainer(Trainer):
     """
     A `Trainer` for [`ElmoForPreTraining`] that carries the LSTM state from batch to batch and resumes exactly.
 
-    Where batches are windows ([`PackedWindows`]), each starts from the final state of the one before it. A checkpoint
-    contains the position in the text and that state, so a run that was interrupted and resumed makes the same updates
-    as an uninterrupted one. In distributed training each process reads its part of the text; a part that ends before
-    the others starts over.
+    If batches are windows ([`PackedWindows`]), each window starts from the final state of the previous window. A
+    checkpoint contains the position in the text and that state, so a run that was interrupted and resumed makes the
+    same updates as an uninterrupted run. In distributed training each process reads its part of the text; a part that
+    ends before the other parts starts over.
 
     The words of the text are counted before the first update only if their number matters: for `num_train_epochs`, for
     what is done each epoch (`save_strategy`, `eval_strategy`, `logging_strategy`), and for
     `gradient_accumulation_steps`, as the last update of an epoch has the batches that are left. Otherwise `epoch` in
     the logs is the fraction of `max_steps`.
 
-    A training whose loss or weights are not finite stops with an error when it would next be logged, evaluated or
-    saved; these weights are not saved.
+    If the loss or a weight is not finite, the training stops with an error at the next log, evaluation or save; the
+    weights are then not saved.
 
     Args:
         model: the language models.
@@ -157,8 +157,8 @@ class ElmoPreTrainer(Trainer):
         return optimizer, args.adagrad_settings | settings
 
     def get_train_dataloader(self) -> DataLoader:
-        """The dataset's batches, which are whole and this process's."""
-        # With a generator of its own the loader does not advance the global one, which dropout draws from.
+        """The dataset's batches, which are complete and for this process only."""
+        # With its own generator, the loader does not advance the global generator, which dropout draws from.
         return DataLoader(self.train_dataset, batch_size=None, generator=torch.Generator())
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any):
@@ -190,7 +190,7 @@ class ElmoPreTrainer(Trainer):
         return super().train(str(resume_from_checkpoint) if resume_from_checkpoint else None, **kwargs)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        # Trainer checks whether the training has ended after a step only, and would make one more.
+        # Trainer checks only after a step whether the training has ended, and would make one more step.
         if self._stopped_early or self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         else:
@@ -323,8 +323,8 @@ class ElmoPreTrainer(Trainer):
 
 
 def last_whole_checkpoint(folder: str | Path) -> Path | None:
-    """Of the checkpoints whose last file is complete, the one with the most steps, or `None`. A killed run may leave
-    a later, incomplete one."""
+    """The checkpoint with the most steps among those whose last file is complete, or `None`. A killed run may leave a
+    later, incomplete checkpoint."""
     checkpoints = [path for path in Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if _steps(path).isdecimal()]
     for checkpoint in sorted(checkpoints, key=lambda path: int(_steps(path)), reverse=True):
         with contextlib.suppress(OSError, ValueError):
@@ -348,10 +348,10 @@ def mean_rows(parameters: Sequence[nn.Parameter]) -> bool:
     Replaces gradients by their mean over all processes, as `DistributedDataParallel` does, but sends only the rows that
     are not zero.
 
-    A step with a sampled softmax has gradients for the samples and the words that come next: of 800,000 words and 8,192
-    samples about 2 %. If all rows are fewer bytes, all are sent: of N processes' V rows a ring sends each
-    `2 (N - 1) / N` times, and r nonzero rows of each process `N - 1` times. Every process adds up the same numbers in
-    the same order, so all have the same bits.
+    With a sampled softmax, a step has gradients only for the samples and the next words: about 2 % of the rows for
+    800,000 words and 8,192 samples. All rows are sent if that takes fewer bytes: in N processes, a ring sends each of V
+    rows `2 (N - 1) / N` times, but the r nonzero rows of each process `N - 1` times. Every process adds up the same
+    numbers in the same order, so all processes have the same bits.
 
     Args:
         parameters: each `[V, ...]`, all with a gradient, in the same order in every process.

@@ -218,7 +218,7 @@ def test_two_elmos_that_differ_in_layer_norm_alone(
     for prefix in prefixes:
         state |= state_of(model, [MIX], prefix)
     arguments = {"model": settings}, state, make_options()
-    for use in (None, "other"):  # which no part of the configuration describes
+    for use in (None, "other"):  # no part of the configuration describes it
         with pytest.raises(ValueError, match="do_layer_norm"):
             read(*arguments, use=use)
     for prefix, layer_norm in zip(prefixes, (True, False), strict=True):

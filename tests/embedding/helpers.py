@@ -11,7 +11,7 @@ ROWS = [SENTENCES[0], "", "Don't panic!", *SENTENCES[1:], "   ", "Don't panic!",
 
 
 class Stopped(Exception):
-    """Stands for whatever ends a run."""
+    """An error in place of any that ends a run."""
 
 
 def initial_model(seed: int = 0, **options) -> ElmoModel:

@@ -181,9 +181,9 @@ def test_two_sequences_of_one_name_are_refused(tmp_path, model):
 
 @pytest.mark.parametrize("ending", [".safetensors", ".npz", ".hdf5", ".parquet"])
 def test_memory_does_not_grow_with_the_vectors(tmp_path, ending, monkeypatch):
-    """Of a row that is one word, what formats keep of each array is less than half of its vector."""
+    """For each row of one word, a format may keep less than half of the bytes of its vector in memory."""
     model = initial_model(hidden_size=1000)
-    # The engine's memory is bounded by its batch; what could grow lies around it, so the engine computes nothing.
+    # The engine's memory is bounded by its batch; only the code around it could grow, so the engine computes nothing.
     monkeypatch.setattr(CorpusEncoder, "encode", lambda self, rows, window: self.advance(len(rows), 0))
     monkeypatch.setattr("hf_elmo.embedding.corpus.SPLIT_ROWS", 50)
 

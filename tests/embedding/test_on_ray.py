@@ -59,7 +59,7 @@ def test_two_workers_of_which_one_is_killed_write_what_one_process_does(ray, che
     died = tmp_path / "died"
 
     class Fragile(ShardWorker):
-        """The first worker to come to its third shard is killed by it."""
+        """Kills the first worker that comes to its third shard."""
 
         shards = 0
 
@@ -84,7 +84,7 @@ def test_two_workers_of_which_one_is_killed_write_what_one_process_does(ray, che
 
 
 def describe(checkpoint: str) -> str:
-    """What ran for a batch of ten rows."""
+    """The kernels that ran for a batch of ten rows."""
     with kernels.record() as ran:
         embed(checkpoint, ["a b c"] * 10)
     return str(ran)

@@ -42,7 +42,7 @@ def instructions() -> set[str]:
 
 
 def missing(label: str) -> str | None:
-    """The fact for which a backend of `NEEDS` cannot run here, or `None`."""
+    """The reason why a backend of `NEEDS` cannot run here, or `None`."""
     for need in NEEDS[label]:
         if need == "compiler":
             if compiler() is None and not any(Path(kernels.__file__).parent.glob("compiled/*")):
@@ -64,7 +64,7 @@ def require(label: str) -> None:
 
 
 def run_only(request: pytest.FixtureRequest, label: str, *others: str) -> Iterator[list[tuple[str, str]]]:
-    """For a fixture: what ran while this backend, and others that it needs, are the only ones."""
+    """For a fixture: the record of what ran with only this backend, and the others that it needs, enabled."""
     require(label)
     name = label.partition(" ")[0]
     with kernels.use(name, *others), kernels.record() as ran:

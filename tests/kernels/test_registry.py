@@ -36,7 +36,7 @@ def expected(call: LstmCall) -> torch.Tensor:
 
 
 def arguments_of(label: str, model: ElmoModel) -> tuple[str, tuple]:
-    """An operation of the backend, and arguments that suit it."""
+    """An operation of the backend, and arguments that it supports."""
     name, _, dtype = label.partition(" ")
     dtype = torch.bfloat16 if dtype or name == "fused-tiles" else torch.float32
     weights, words = model.to(dtype).char_encoder.plain_weights(), torch.ones(3, 50, dtype=torch.int64)

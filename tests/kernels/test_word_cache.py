@@ -29,7 +29,7 @@ def encoder(model: ElmoModel) -> ElmoCharacterEncoder:
 
 @pytest.fixture
 def computed(monkeypatch) -> list[int]:
-    """How many words were computed, at each time that some were."""
+    """The number of words in each computation."""
     numbers, compute = [], WordVectors._compute
 
     def counted(self, words, vectors):
@@ -103,7 +103,7 @@ def test_bfloat16_is_rounded_no_more_than_by_the_modules(request, ran) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("number", [1, 3])
 def test_a_word_has_the_same_bits_alone_and_among_others(threads, number: int) -> None:
-    """181 filters fill no vectors: the ends of rows lie anywhere in a tensor, and in a thread's part of it."""
+    """181 filters do not fill whole vector registers: rows end anywhere in a tensor and in a thread's part of it."""
     encoder = make(char_filters=[[1, 90], [2, 91]])[0].char_encoder
     ids = spelled([f"{n}-{n % 7}" for n in range(400)])
     threads(number)

@@ -183,7 +183,7 @@ def test_a_saved_position_goes_on_with_the_same_batches(tokenizer, kind, stop, p
 
 @KINDS
 def test_a_run_that_counted_nothing_goes_on_in_epochs(tokenizer, kind):
-    """`--steps` needs no length, `--epochs` does: the steps of its pass that are done are the same."""
+    """`--steps` needs no length, `--epochs` does: it goes on after the steps that were made of the current pass."""
     counted, endless = make(kind, tokenizer), make(kind, tokenizer)
     endless.endless = True
     with pytest.raises(TypeError, match="max_steps"):

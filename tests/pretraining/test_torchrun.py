@@ -19,7 +19,7 @@ from tests.pretraining.gloo import ENVIRONMENT, launch
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch has no gloo")
 
-# Words of the second half are long, so that a part of as many bytes has fewer of them and starts over sooner.
+# The general text, and some of its lines with longer words.
 UNEVEN = [*GENERAL, *(line.replace("a", "aaaaaaaaaaaa") for line in GENERAL[:12])]
 
 # The command; the second process is killed in the middle of step KILLED_AT.
@@ -70,7 +70,7 @@ def test_a_run_killed_in_one_process_ends_in_all_and_resumes_exactly(tmp_path):
         pretrain(tmp_path / "killed", tmp_path / "text.txt", resume=True, max_steps=6, seed=8, **SMALL)
 
 
-# Rows with a gradient of each of three processes, of 20.
+# For each of three processes, the rows with a gradient, out of 20.
 ROWS = {
     "few rows": [[3, 0], [19], [3, 7, 8, 9]],
     "nothing": [[], [], []],
@@ -120,7 +120,7 @@ torch.save(found, folder / f"{rank}.pt")
 
 
 def gradients(name: str, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A weight's and a bias's of a process; some of the rows are zero in one of the two only."""
+    """The gradients of a weight and a bias in a process; some rows are zero in only one of the two."""
     generator = torch.Generator().manual_seed(rank)
     weight, bias = torch.zeros(20, 4), torch.zeros(20)
     for number, row in enumerate(ROWS[name][rank]):

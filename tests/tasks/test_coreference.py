@@ -93,8 +93,8 @@ def test_batches(tokenizer: ElmoTokenizer, side: str) -> None:
 
 
 def people(number: int, seed: int, others: int = 1) -> list[tuple[list, list]]:
-    """Documents in which each name is there several times, before some other words: who is spelled alike is the
-    same."""
+    """Documents in which each name occurs several times, before some other words: equal spellings are the same
+    person."""
     rng, documents = np.random.default_rng(seed), []
     for _ in range(number):
         names = rng.choice(NAMES, size=3, replace=False).tolist()
@@ -135,8 +135,8 @@ def test_it_learns_from_stored_layers(tokenizer: ElmoTokenizer, arguments) -> No
 
 
 def test_it_finds_mentions_among_many_spans(tokenizer: ElmoTokenizer, arguments) -> None:
-    """With much dropout and at a high rate, where the likelihood of the antecedents alone keeps a third of the
-    mentions and ends with an F1 of 0.0 to 0.34."""
+    """With much dropout and a high learning rate. Trained by the likelihood of the antecedents alone, the model keeps a
+    third of the mentions and ends with an F1 of 0.0 to 0.34."""
     tokenizer.words = NAMES
     fields = {"word_vectors_vocab_size": len(NAMES) + 3, "word_vectors_size": 10, "layer_weights": 0}
     model = make(**fields, coreference_max_width=5, coreference_hidden_size=30, classifier_dropout=0.5)
@@ -178,7 +178,7 @@ def test_accumulated_steps_are_one_large_batch(tokenizer: ElmoTokenizer, argumen
 
 
 def test_clusters_of_texts(tmp_path: Path) -> None:
-    """Each mention of characters is the mention of words, whatever whitespace and empty lines there are."""
+    """The mentions as characters and as words are the same, whatever whitespace and empty lines there are."""
     tokenizer, model = ElmoTokenizer(), make(coreference_spans_per_word=0.8)
     torch.nn.init.constant_(model.pair_scorer.fine.output.bias, 99.0)  # so that some antecedents have more than 0
     model.save_pretrained(tmp_path)

@@ -101,7 +101,7 @@ def test_training_is_the_same_as_on_input_ids(
 @pytest.mark.parametrize("batch_tokens", [1, 8, 4096])
 @pytest.mark.parametrize("head", HEADS)
 def test_what_is_stored(tokenizer: ElmoTokenizer, head: str, batch_tokens: int) -> None:
-    """Of rows in any format and order."""
+    """The layers of rows in any format and order."""
     model, rows = make(head), data(tokenizer, head).shuffle(seed=1)
     stored = store_layers(model, rows.with_format("torch"), "float32", batch_size=3, batch_tokens=batch_tokens)
     assert stored["length"][:].tolist() == [len(row["input_ids"]) for row in rows]
@@ -132,7 +132,7 @@ def test_rows_of_layers_are_padded(tokenizer: ElmoTokenizer, side: str, dtype: t
 
 
 def test_a_long_text_is_computed_alone(tokenizer: ElmoTokenizer, head: str) -> None:
-    """Otherwise the others of its batch would be padded to its length: 20 GB for 12,000 words among 63 short texts."""
+    """Otherwise all texts of its batch would be padded to its length: 20 GB for 12,000 words among 63 short texts."""
     model, computed = make(head), []
     rows = datasets.Dataset.from_dict({**tokenizer([*TEXTS, "a " * 98, *TEXTS])})
     compute = model.bilm_layers

@@ -210,7 +210,7 @@ def test_metrics_are_those_of_squad(words: ElmoTokenizer) -> None:
     assert metrics(prediction(columns, [(7, 9), (17, 17), None])) == pytest.approx(
         dict.fromkeys(("exact_match", "f1"), 2 / 3)
     )
-    # "The cat's mats" is the other answer of the first question; of the second "no cheese" is found, and "chees" right.
+    # "The cat's mats" is another answer to the first question; for the second, "no cheese" is found, but "chees" right.
     found = metrics(prediction(columns, [(6, 9), (16, 17), (6, 7)]))
     assert found == {"exact_match": pytest.approx(1 / 3), "f1": pytest.approx(1 / 3)}
     # Of "mats" in "cats mats" precision is 1 and recall 1/2.
@@ -248,8 +248,8 @@ def test_metrics_of_rows_in_batches(words: ElmoTokenizer) -> None:
 
 @pytest.mark.parametrize("name", ["fixture_squad.json", "fixture_squad2.json"])
 def test_the_answers_of_squad_are_spans_of_words(words: ElmoTokenizer, shared: Path, name: str) -> None:
-    """What the labels point at, cut out of the passages again, is right, in pieces and without an answer, too: but for
-    one answer that ends inside a word, "Father Julius Nieuwl", of which two of three words are right."""
+    """The spans of the labels, cut out of the passages, are the answers, also in pieces and without an answer. The only
+    exception ends inside a word: of "Father Julius Nieuwl", two of three words are right."""
     articles = json.loads((shared / "data" / "squad" / name).read_text(encoding="utf-8"))["data"]
     rows = [
         (asked, passage["context"]) for one in articles for passage in one["paragraphs"] for asked in passage["qas"]
