@@ -56,7 +56,7 @@ class Wheel(bdist_wheel):
 def compile_kernels(plat_name: str, folder: Path) -> None:
     """Write a library for each instruction set of a platform."""
     target, processors = PLATFORMS[plat_name]
-    flags = (KERNELS / "csrc" / "flags").read_text().split()
+    flags = (KERNELS / "csrc" / "flags").read_text(encoding="utf-8").split()
     flags += ["-mprefer-vector-width=512"] if "x86_64" in target else []
     folder.mkdir(parents=True)
     compile_ = [sys.executable, "-m", "ziglang", "cc", "-target", target, *flags]

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from torch import Tensor
 from transformers import (
     AutoModelForSequenceClassification,
@@ -15,7 +16,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer, shipped
+from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer, classification_metrics, shipped
 from hf_elmo.conversion import convert
 from tests.conftest import TINY
 
@@ -210,6 +211,21 @@ def test_trainer_counts_words_where_it_reads_the_mask(tmp_path: Path, tokenizer:
     words = sum(map(sum, encoded["attention_mask"]))
     seen = trainer.state.num_input_tokens_seen
     assert seen == words if counted == "non_padding" else seen > words * model.config.max_word_length
+
+
+def test_a_trainers_card_has_the_results_that_the_hub_shows(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
+    """Of `create_model_card`, which `push_to_hub` calls with these arguments: the task, a data set's tag and name."""
+    model, texts = ElmoForSequenceClassification(ElmoConfig(**TINY, num_labels=2)), Texts(tokenizer, messages(16))
+    arguments = TrainingArguments(tmp_path, max_steps=1, report_to=[], use_cpu=True, disable_tqdm=True)
+    metrics = classification_metrics()
+    texts = {"train_dataset": texts, "eval_dataset": texts}
+    trainer = Trainer(model, arguments, **texts, processing_class=tokenizer, compute_metrics=metrics)
+    trainer.train()
+    accuracy = trainer.evaluate()["eval_accuracy"]
+    trainer.create_model_card(tasks="text-classification", dataset_tags="sms_spam", dataset="SMS Spam Collection")
+    (found,) = ModelCard.load(tmp_path / "README.md").data.eval_results
+    assert (found.task_type, found.dataset_type, found.metric_type) == ("text-classification", "sms_spam", "accuracy")
+    assert found.metric_value == pytest.approx(accuracy, abs=1e-4)
 
 
 def test_sms_spam_with_allennlps_test_model(tmp_path: Path, shared: Path) -> None:

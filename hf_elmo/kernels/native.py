@@ -33,7 +33,7 @@ from transformers.utils import logging
 logger = logging.get_logger(f"transformers.{__name__}")
 
 SOURCES = Path(__file__).parent / "csrc"
-FLAGS = ("-march=native", *(SOURCES / "flags").read_text().split())
+FLAGS = ("-march=native", *(SOURCES / "flags").read_text(encoding="utf-8").split())
 FLAGS += ("-mprefer-vector-width=512",) if platform.machine() in ("x86_64", "AMD64") else ()
 COMPILED = Path(__file__).parent / "compiled"
 # The libraries of a wheel, the best one first, and whether this processor has their instructions.
