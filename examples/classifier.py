@@ -10,15 +10,15 @@ import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import product
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
 from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score
-from sklearn.pipeline import make_pipeline
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import hf_elmo
@@ -95,25 +95,28 @@ def numbered(stored: Parts, tokenizer: hf_elmo.ElmoTokenizer) -> Parts:
 
 
 def bag_of_words(
-    parts: Parts, seed: int, vectorizers: Sequence[TfidfVectorizer] = WORDS, strengths: Sequence[float] = REGULARIZATION
+    parts: Parts,
+    seed: int,
+    vectorizers: Sequence[Any] = WORDS,
+    strengths: Sequence[float] = REGULARIZATION,
+    column: str = "text",
 ) -> Run:
-    """
-    Logistic regression on tf-idf, by default of the words and the pairs of words of a text: the same for each `seed`.
-
-    Args:
-        parts: texts that train, of dev, by which a vectorizer and a strength are chosen, of test, and of further parts.
-    """
+    """Logistic regression on the words and the pairs of words of a text by their tf-idf, or on what `vectorizers` make
+    of a column, the best on dev: the same for each `seed`."""
     start = time.perf_counter()
+    inputs = {name: list(part[column]) for name, part in parts.items()}
+    labels = {name: list(part["labels"]) for name, part in parts.items()}
     fitted = []
-    for vectorizer, c in product(vectorizers, strengths):
-        pipeline = make_pipeline(clone(vectorizer), LogisticRegression(C=c, max_iter=1000))
-        fitted.append(pipeline.fit(list(parts["train"]["text"]), list(parts["train"]["labels"])))
-    best = max(fitted, key=lambda pipeline: pipeline.score(list(parts["dev"]["text"]), list(parts["dev"]["labels"])))
+    for vectorizer in map(clone, vectorizers):
+        train, dev = vectorizer.fit_transform(inputs["train"]), vectorizer.transform(inputs["dev"])
+        for c in strengths:
+            model = LogisticRegression(C=c, max_iter=1000).fit(train, labels["train"])
+            fitted.append((model.score(dev, labels["dev"]), vectorizer, model))
+    _, vectorizer, model = max(fitted, key=itemgetter(0))
     scores = {}
     for name in parts.keys() - {"train", "dev"}:
-        labels, predicted = parts[name]["labels"], best.predict(list(parts[name]["text"]))
+        predicted = model.predict(vectorizer.transform(inputs[name]))
         prefix = f"{name}_".removeprefix("test_")
-        scores[f"{prefix}accuracy"] = accuracy_score(labels, predicted)
-        scores[f"{prefix}macro_f1"] = f1_score(labels, predicted, average="macro")
-    weights = best[-1]
-    return Run(scores, time.perf_counter() - start, weights.coef_.size + weights.intercept_.size)
+        scores[f"{prefix}accuracy"] = accuracy_score(labels[name], predicted)
+        scores[f"{prefix}macro_f1"] = f1_score(labels[name], predicted, average="macro")
+    return Run(scores, time.perf_counter() - start, model.coef_.size + model.intercept_.size)

@@ -12,10 +12,13 @@ from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import numpy as np
 from datasets import Dataset
 from matplotlib.figure import Figure
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.preprocessing import StandardScaler
 from transformers import AutoModelForSequenceClassification
 
 from examples.classifier import BAG, bag_of_words, numbered, with_layers, with_learned
@@ -24,14 +27,16 @@ from examples.korean.prepare import read
 
 NOISE = (0, 5, 10, 20, 30)  # percent of the syllables
 METRICS = {f"{share}_accuracy".removeprefix("0_"): f"{share} % noise" for share in NOISE}
-TEST, DEV = 4000, 1000  # reviews
+TEST, DEV = 2000, 1000  # reviews
 CHARACTERS = "character n-grams"
 N_GRAMS = [
     TfidfVectorizer(analyzer=kind, ngram_range=(1, n), sublinear_tf=True)
     for kind in ("char", "char_wb")
     for n in (3, 5)
 ]
+ELMO_MEAN = "mean of ELMo's layers"
 LEARNED, WITH_ELMO = "learned vectors", "learned vectors + ELMo"
+PAIRS = [(CHARACTERS, ELMO_MEAN), (CHARACTERS, WITH_ELMO), (LEARNED, WITH_ELMO)]
 HEAD = {"classifier_pooling": "mean", "classifier_dropout": 0.2}
 SETTINGS = {"num_train_epochs": 10, "per_device_train_batch_size": 16, "learning_rate": 5e-3}
 ELMO = Variant(rates={"mix": 1e-2}, saved=True)
@@ -60,6 +65,12 @@ def noised(text: str, percent: int, random: Random) -> str:
     return "".join(characters)
 
 
+def pooled(row: dict[str, Any]) -> dict[str, Any]:
+    """The mean over its words of each of a review's layers, one after the other."""
+    words = np.asarray(row["special_tokens_mask"]) == 0
+    return {"mean": np.asarray(row["bilm_layers"], dtype=np.float32)[words].mean(0).reshape(-1)}
+
+
 def dataset(rows: Sequence[tuple[str, int]]) -> Dataset:
     """Rows of `text` and `labels`."""
     return Dataset.from_list([{"text": text, "labels": label} for text, label in rows])
@@ -81,6 +92,9 @@ def rows(size: int, args: Namespace) -> Rows:
         held_out = len(drawn) - min(DEV, len(drawn) // 2)
         return with_layers({"train": dataset(drawn[:held_out]), "dev": dataset(drawn[held_out:])}, args) | stored_tests
 
+    def averaged(seed: int) -> dict[str, Dataset]:
+        return {name: part.map(pooled, remove_columns="bilm_layers") for name, part in parts(seed).items()}
+
     def trained(name: str, seed: int) -> Run:
         tokenizer = with_learned(args, parts(seed)["train"])
         made = rows_of_table(
@@ -98,6 +112,8 @@ def rows(size: int, args: Namespace) -> Rows:
 
     bags: Rows = {BAG: lambda seed: bag_of_words(parts(seed), seed)}
     bags[CHARACTERS] = lambda seed: bag_of_words(parts(seed), seed, N_GRAMS, (1, 3, 10, 30))
+    means = (StandardScaler(),)
+    bags[ELMO_MEAN] = lambda seed: bag_of_words(averaged(seed), seed, means, (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), "mean")
     return bags | {name: partial(trained, name) for name in (LEARNED, WITH_ELMO)}
 
 
@@ -123,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tables = {}
     for size in args.sizes:
         print(f"{size:,} reviews\n")
-        tables[size] = compare(rows(size, args), METRICS, args, [(CHARACTERS, WITH_ELMO), (LEARNED, WITH_ELMO)])
+        tables[size] = compare(rows(size, args), METRICS, args, PAIRS)
     curves(tables, args.out / "sentiment.png")
 
 
