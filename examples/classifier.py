@@ -8,15 +8,17 @@ The biLM is frozen: its layers are computed once, for all rows and seeds.
 import re
 import time
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
+from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score
-from sklearn.pipeline import make_pipeline
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import hf_elmo
@@ -29,6 +31,7 @@ ELMO = Variant(rates={"mix": 1e-3}, gamma=0.1, saved=True)
 FROZEN = {"embedding": False, "GloVe, frozen": True, "GloVe, trained": False}  # the kinds of word vectors
 PAIRS = [(kind, f"{kind} + ELMo") for kind in FROZEN]
 BAG = "bag of words"
+WORDS = (TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]+"),)
 REGULARIZATION = (1, 3, 10, 30, 100)  # of a bag of words: the best on dev counts
 
 Parts = Mapping[str, Dataset]
@@ -45,28 +48,19 @@ def in_parts(train: list[tuple[str, int]], test: list[tuple[str, int]]) -> Parts
 
 def rows(parts: Parts, classes: Mapping[int, str], args: Namespace, saved: Path) -> Rows:
     """The rows of a table, each a function of the seed; the models with ELMo are saved in the folder `saved`."""
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    elmo = AutoModelForSequenceClassification.from_pretrained(args.model, dtype="float32")
-    stored = {
-        part: hf_elmo.store_layers(elmo, texts.map(lambda row: tokenizer(row["text"])), folder=args.out / "layers")
-        for part, texts in parts.items()
-    }
+    stored, tokenizer = with_layers(parts, args), AutoTokenizer.from_pretrained(args.model)
     words = hf_elmo.count_words(tokenizer, [text for texts in parts.values() for text in texts["text"]])
-    learned = AutoTokenizer.from_pretrained(args.model)
-    learned.words = hf_elmo.count_words(tokenizer, parts["train"]["text"], min_count=2, lowercase=True)
     made: Rows = {BAG: partial(bag_of_words, parts)}
     for kind, frozen in FROZEN.items():
-        tokenizer_of_kind, vectors = (learned, None) if kind == "embedding" else with_glove(args, words)
-        numbered = {
-            part: layers.add_column("word_vector_ids", tokenizer_of_kind(list(layers["text"]))["word_vector_ids"])
-            for part, layers in stored.items()
-        }
+        tokenizer, vectors = (
+            (with_learned(args, parts["train"]), None) if kind == "embedding" else with_glove(args, words)
+        )
         made |= rows_of_table(
             AutoModelForSequenceClassification,
             {**HEAD, "id2label": dict(classes), "freeze_word_vectors": frozen},
-            tokenizer_of_kind,
+            tokenizer,
             vectors,
-            numbered,
+            numbered(stored, tokenizer),
             args,
             saved / re.sub(r"\W+", "_", kind.lower()),
             variants={kind: ALONE, f"{kind} + ELMo": ELMO},
@@ -75,20 +69,54 @@ def rows(parts: Parts, classes: Mapping[int, str], args: Namespace, saved: Path)
     return made
 
 
-def bag_of_words(parts: Parts, seed: int) -> Run:
-    """Logistic regression on the words and the pairs of words of a text, by their tf-idf: the same for each `seed`."""
-    start = time.perf_counter()
-    train, dev, test = (parts[part] for part in ("train", "dev", "test"))
-    fitted = []
-    for c in REGULARIZATION:
-        features = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]+")
-        pipeline = make_pipeline(features, LogisticRegression(C=c, max_iter=1000))
-        fitted.append(pipeline.fit(list(train["text"]), list(train["labels"])))
-    best = max(fitted, key=lambda pipeline: pipeline.score(list(dev["text"]), list(dev["labels"])))
-    predicted = best.predict(list(test["text"]))
-    scores = {
-        "accuracy": accuracy_score(test["labels"], predicted),
-        "macro_f1": f1_score(test["labels"], predicted, average="macro"),
+def with_layers(parts: Parts, args: Namespace) -> Parts:
+    """The layers of the frozen biLM, computed once for all rows and seeds."""
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    elmo = AutoModelForSequenceClassification.from_pretrained(args.model, dtype="float32")
+    return {
+        part: hf_elmo.store_layers(elmo, texts.map(lambda row: tokenizer(row["text"])), folder=args.out / "layers")
+        for part, texts in parts.items()
     }
-    weights = best[-1]
-    return Run(scores, time.perf_counter() - start, weights.coef_.size + weights.intercept_.size)
+
+
+def with_learned(args: Namespace, train: Dataset) -> hf_elmo.ElmoTokenizer:
+    """The tokenizer of `--model` with the words that occur twice in the texts that train."""
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    tokenizer.words = hf_elmo.count_words(tokenizer, train["text"], min_count=2, lowercase=True)
+    return tokenizer
+
+
+def numbered(stored: Parts, tokenizer: hf_elmo.ElmoTokenizer) -> Parts:
+    """The layers with the numbers of the words that have a vector."""
+    return {
+        part: layers.add_column("word_vector_ids", tokenizer(list(layers["text"]))["word_vector_ids"])
+        for part, layers in stored.items()
+    }
+
+
+def bag_of_words(
+    parts: Parts,
+    seed: int,
+    vectorizers: Sequence[Any] = WORDS,
+    strengths: Sequence[float] = REGULARIZATION,
+    column: str = "text",
+) -> Run:
+    """Logistic regression on the words and the pairs of words of a text by their tf-idf, or on what `vectorizers` make
+    of a column, the best on dev: the same for each `seed`."""
+    start = time.perf_counter()
+    inputs = {name: list(part[column]) for name, part in parts.items()}
+    labels = {name: list(part["labels"]) for name, part in parts.items()}
+    fitted = []
+    for vectorizer in map(clone, vectorizers):
+        train, dev = vectorizer.fit_transform(inputs["train"]), vectorizer.transform(inputs["dev"])
+        for c in strengths:
+            model = LogisticRegression(C=c, max_iter=1000).fit(train, labels["train"])
+            fitted.append((model.score(dev, labels["dev"]), vectorizer, model))
+    _, vectorizer, model = max(fitted, key=itemgetter(0))
+    scores = {}
+    for name in parts.keys() - {"train", "dev"}:
+        predicted = model.predict(vectorizer.transform(inputs[name]))
+        prefix = f"{name}_".removeprefix("test_")
+        scores[f"{prefix}accuracy"] = accuracy_score(labels[name], predicted)
+        scores[f"{prefix}macro_f1"] = f1_score(labels[name], predicted, average="macro")
+    return Run(scores, time.perf_counter() - start, model.coef_.size + model.intercept_.size)

@@ -173,7 +173,7 @@ def fine_tune(
 ) -> Run:
     """
     Train `model` on `parts["train"]`, keep the epoch that is best on `parts["dev"]` (without that part the last one),
-    and test once on `parts["test"]`.
+    and test once on `parts["test"]`, and on any further part, by whose name its metrics begin.
 
     Args:
         best: the metric of `metrics` by which the epoch is chosen.
@@ -211,9 +211,10 @@ def fine_tune(
         start = time.perf_counter()
         trainer.train()
         seconds = time.perf_counter() - start
-    measured = trainer.predict(parts["test"]).metrics
-    of_trainer = ("loss", "time", "per_second")
-    scores = {key.removeprefix("test_"): value for key, value in measured.items() if not key.endswith(of_trainer)}
+    of_trainer, scores = ("loss", "time", "per_second"), {}
+    for name in parts.keys() - {"train", "dev"}:
+        measured = trainer.predict(parts[name], metric_key_prefix=name).metrics
+        scores |= {key.removeprefix("test_"): value for key, value in measured.items() if not key.endswith(of_trainer)}
     if further_metrics is not None:
         scores |= further_metrics(model)
     return Run(scores, seconds, sum(p.numel() for p in model.parameters() if p.requires_grad))

@@ -12,8 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-from nltk.tokenize.punkt import PunktSentenceTokenizer
+from typing import Any
 
 from hf_elmo import ElmoTokenizer
 from hf_elmo.text import read_lines
@@ -26,7 +25,7 @@ def paragraphs(files: Iterable[str | Path]) -> list[str]:
     return list(dict.fromkeys(filter(None, lines)))
 
 
-def sentences(lines: Sequence[str], tokenizer: ElmoTokenizer, splitter: PunktSentenceTokenizer) -> list[list[str]]:
+def sentences(lines: Sequence[str], tokenizer: ElmoTokenizer, splitter: Any) -> list[list[str]]:
     """The words of each sentence."""
     return tokenizer.split_into_words([sentence for line in lines for sentence in splitter.tokenize(line)])
 
@@ -47,6 +46,8 @@ def describe(name: str, split: Sequence[Sequence[str]], longest: int) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the options, and writes the files."""
+    from nltk.tokenize.punkt import PunktSentenceTokenizer  # the Korean example needs none
+
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", nargs="+", help="UTF-8 text, a paragraph a line, also .gz")
     parser.add_argument("out", type=Path, help="folder for train.txt and heldout.txt")

@@ -6,9 +6,10 @@ import json
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
+from random import Random
 
 import pytest
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from examples.ag_news import run as ag_news
 from examples.ag_news import texts as ag_news_texts
@@ -17,6 +18,8 @@ from examples.comparison import Run, gain, table
 from examples.coreference import data as litbank
 from examples.coreference import run as coreference
 from examples.entailment import run as entailment
+from examples.korean import prepare as korean
+from examples.korean import sentiment
 from examples.question_answering import data as squad
 from examples.question_answering import run as question_answering
 from examples.question_types import run as question_types
@@ -176,3 +179,32 @@ def test_question_answering(run, data: Path) -> None:
     questions = squad.read(data, squad.TRAIN, 1000)
     assert squad.read(data, squad.TRAIN, 3) == [questions[0], questions[26], questions[53]]
     assert run(question_answering) == GLOVE_ROWS
+
+
+def test_korean(run, data: Path, tmp_path: Path) -> None:
+    negative, positive = "지루하다 연기 최악", "재미있다 연기 최고"
+    lines = [
+        f"{part}\t{movie}\t{rating}\t{text} {part} {number}"
+        for movie, (part, number_of) in enumerate({"train": 40, "dev": 3, "test": 12}.items())
+        for number in range(number_of)
+        for rating, text in ((2, negative), (6, "그저 그렇다"), (10, positive))
+    ]
+    lines[1:1] = [lines[0], "test\t9\t10\t" + lines[0].split("\t")[-1]]  # once in train, and once for testing
+    write(data / "korean_reviews" / "reviews.tsv.gz", "\n".join(["split\tmovie\trating\treview", *lines]))
+    korean.main([str(data), str(tmp_path / "text")])
+    parts = [(tmp_path / "text" / f"{name}.txt").read_text("utf-8").splitlines() for name in korean.PARTS]
+    assert list(map(len, parts)) == [37, 9, 119]
+    model = AutoModel.from_pretrained(tmp_path / "text" / "start")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "text" / "start")
+    assert model(**tokenizer("연기", return_tensors="pt")).last_hidden_state.shape[1] == 3
+    rows = [sentiment.BAG, sentiment.CHARACTERS, sentiment.ELMO_MEAN, sentiment.LEARNED, sentiment.WITH_ELMO]
+    assert run(sentiment, "--sizes", "20") == rows
+    assert (tmp_path / "out" / "sentiment.png").exists()
+
+
+def test_noise_drops_doubles_or_swaps_syllables() -> None:
+    text = "가나다 abc ㅋㅋ"
+    assert sentiment.noised(text, 0, Random(1)) == text
+    changed = {sentiment.noised("가나x", 100, Random(seed)) for seed in range(40)}
+    assert {"x", "가가나나x", "나가x"} <= changed
+    assert sentiment.noised("abc ㅋㅋ", 100, Random(1)) == "abc ㅋㅋ"

@@ -1,0 +1,144 @@
+"""Sentiment of short Korean reviews, clean and misspelled: what a model of spellings keeps that a vocabulary loses.
+
+    python -m examples.korean.sentiment ../shared/data --model outputs/korean
+
+Ratings 1 to 4 against 9 and 10, as many of each. The reviews that test are of other movies, and a share of their
+syllables is dropped, doubled or swapped with the next character; what trains stays as it is.
+"""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from itertools import chain
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from matplotlib.figure import Figure
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.preprocessing import StandardScaler
+from transformers import AutoModelForSequenceClassification
+
+from examples.classifier import BAG, bag_of_words, numbered, with_layers, with_learned
+from examples.comparison import ALONE, Results, Rows, Run, Variant, compare, options, parsed, percent, rows_of_table
+from examples.korean.prepare import read
+
+NOISE = (0, 5, 10, 20, 30)  # percent of the syllables
+METRICS = {f"{share}_accuracy".removeprefix("0_"): f"{share} % noise" for share in NOISE}
+TEST, DEV = 2000, 1000  # reviews
+CHARACTERS = "character n-grams"
+N_GRAMS = [TfidfVectorizer(analyzer="char_wb", ngram_range=(1, n), sublinear_tf=True) for n in (3, 5)]
+ELMO_MEAN = "mean of ELMo's layers"
+LEARNED, WITH_ELMO = "learned vectors", "learned vectors + ELMo"
+PAIRS = [(CHARACTERS, ELMO_MEAN), (CHARACTERS, WITH_ELMO), (LEARNED, WITH_ELMO)]
+HEAD = {"classifier_pooling": "mean", "classifier_dropout": 0.2}
+SETTINGS = {"per_device_train_batch_size": 16, "learning_rate": 5e-3}
+ELMO = Variant(rates={"mix": 1e-2}, saved=True)
+
+
+def labeled(reviews: Sequence[tuple[str, int]], seed: int) -> list[tuple[str, int]]:
+    """Texts with 0 (negative) or 1 in turn, as many of each, in an order by chance."""
+    kinds = [[text for text, rating in reviews if rating in ratings] for ratings in (range(1, 5), range(9, 11))]
+    for texts in kinds:
+        Random(seed).shuffle(texts)
+    return list(chain.from_iterable(zip(*([(text, label) for text in kinds[label]] for label in (0, 1)), strict=False)))
+
+
+def noised(text: str, percent: int, random: Random) -> str:
+    """The text with a share of its syllables dropped, doubled, or swapped with the character that follows."""
+    characters, place = list(text), 0
+    while place < len(characters):
+        if "가" <= characters[place] <= "힣" and random.random() < percent / 100:
+            pair = characters[place : place + 2]
+            changed = random.choice(([], pair[:1] * 2, pair[::-1]))
+            taken = 2 if changed == pair[::-1] else 1
+            characters[place : place + taken] = changed
+            place += len(changed)
+        else:
+            place += 1
+    return "".join(characters)
+
+
+def pooled(row: dict[str, Any]) -> dict[str, Any]:
+    """The mean over its words of each of a review's layers, one after the other."""
+    words = np.asarray(row["special_tokens_mask"]) == 0
+    return {"mean": np.asarray(row["bilm_layers"], dtype=np.float32)[words].mean(0).reshape(-1)}
+
+
+def dataset(rows: Sequence[tuple[str, int]]) -> Dataset:
+    """Rows of `text` and `labels`."""
+    return Dataset.from_list([{"text": text, "labels": label} for text, label in rows])
+
+
+def rows(size: int, args: Namespace) -> Rows:
+    """The rows of a table, each a function of the seed, which also draws the reviews that train."""
+    train, test = (read(args.data, part) for part in ("train", "test"))
+    clean = labeled(test, 0)[: 100 if args.quick else TEST]
+    tests = {"test": clean} | {
+        str(share): [(noised(text, share, Random(number)), label) for number, (text, label) in enumerate(clean)]
+        for share in NOISE[1:]
+    }
+    stored_tests = with_layers({name: dataset(part) for name, part in tests.items()}, args)
+
+    @lru_cache(maxsize=1)
+    def parts(seed: int) -> dict[str, Dataset]:
+        drawn = labeled(train, seed)[: size + DEV]
+        held_out = len(drawn) - min(DEV, len(drawn) // 2)
+        return with_layers({"train": dataset(drawn[:held_out]), "dev": dataset(drawn[held_out:])}, args) | stored_tests
+
+    def averaged(seed: int) -> dict[str, Dataset]:
+        return {name: part.map(pooled, remove_columns="bilm_layers") for name, part in parts(seed).items()}
+
+    def trained(name: str, seed: int) -> Run:
+        tokenizer = with_learned(args, parts(seed)["train"])
+        made = rows_of_table(
+            AutoModelForSequenceClassification,
+            {**HEAD, "num_labels": 2},
+            tokenizer,
+            None,
+            numbered(parts(seed), tokenizer),
+            args,
+            args.out / str(size),
+            variants={LEARNED: ALONE, WITH_ELMO: ELMO},
+            num_train_epochs=10 if size <= 1000 else 3,
+            **SETTINGS,
+        )
+        return made[name](seed)
+
+    bags: Rows = {BAG: lambda seed: bag_of_words(parts(seed), seed)}
+    bags[CHARACTERS] = lambda seed: bag_of_words(parts(seed), seed, N_GRAMS, (1, 3, 10))
+    means = (StandardScaler(),)
+    bags[ELMO_MEAN] = lambda seed: bag_of_words(averaged(seed), seed, means, (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), "mean")
+    return bags | {name: partial(trained, name) for name in (LEARNED, WITH_ELMO)}
+
+
+def curves(tables: dict[int, Results], path: Path) -> None:
+    """For each number of reviews that train the accuracy of each row as the noise grows."""
+    figure = Figure(figsize=(4.5 * len(tables), 3.6), layout="constrained")
+    for axes, (size, results) in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables.items(), strict=True):
+        for name, runs in results.items():
+            scores = [percent(runs, metric) for metric in METRICS]
+            means, spread = [score.mean() for score in scores], [score.std() for score in scores]
+            axes.errorbar(NOISE, means, spread, marker="o", capsize=3, label=name)
+        axes.set(title=f"{size:,} reviews", xlabel="syllables changed (%)", ylabel="accuracy (%)")
+    axes.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints a table for each number of reviews, draws the curves."""
+    parser = options(__doc__, "outputs/korean_sentiment")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000], help="reviews that train [1000 10000]")
+    args = parsed(parser, arguments)
+    tables = {}
+    for size in args.sizes:
+        print(f"{size:,} reviews\n")
+        tables[size] = compare(rows(size, args), METRICS, args, PAIRS)
+    curves(tables, args.out / "sentiment.png")
+
+
+if __name__ == "__main__":
+    main()
