@@ -81,7 +81,7 @@ def test_the_examples_of_a_help_page_are_taken(name: str, capsys: pytest.Capture
 def test_the_commands_of_the_pages_are_taken() -> None:
     pages = [ROOT / "README.md", ROOT / "examples/README.md", *ROOT.glob("docs/**/*.md")]
     commands = [line for page in pages for line in commands_in(page.read_text(encoding="utf-8"))]
-    assert len(commands) > len(pages) / 2
+    assert commands
     for line in commands:
         if "--list" not in line and "COMMAND" not in line:
             parsed(shlex.split(line, comments=True)[1:])

@@ -94,10 +94,13 @@ def backward_cell(
 
 
 def clip_backward_(grad: Tensor, x: Tensor, bound: float | None) -> Tensor:
-    """Zero `grad` in place where `|x| > bound`. (At the bound `torch.clamp` lets it pass before version 2.14 only.)"""
+    """Zero `grad` in place where `|x| > bound`. At the bound it passes, as in TensorFlow's and AllenNLP's training."""
     if bound is None:
         return grad
-    return torch.ops.aten.hardtanh_backward.grad_input(grad, x, -bound, bound, grad_input=grad)
+    # The gradient of hardtanh is zero at its bounds, so the bounds here are one unit in the last place larger.
+    limits = torch.tensor([bound, math.inf], dtype=x.dtype)
+    outside = torch.nextafter(limits[0], limits[1]).item()
+    return torch.ops.aten.hardtanh_backward.grad_input(grad, x, -outside, outside, grad_input=grad)
 
 
 def _activate(gates: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
