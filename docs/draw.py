@@ -119,7 +119,8 @@ def directions() -> Figure:
 def state() -> Figure:
     """How much a sentence's vectors change if another sentence was read before, in each direction."""
     model, tokenizer = shipped()
-    words = "The children sat upon the bank and watched the stream for an hour .".split()
+    sentence = "The children sat upon the bank and watched the stream for an hour ."
+    words = sentence.split()
     inputs, before = (
         tokenizer([text], is_split_into_words=True, return_tensors="pt")
         for text in (words, ["Prices", "rose", "by", "two", "per", "cent", "in", "May", "."])
