@@ -123,7 +123,7 @@ def curves(tables: dict[int, Results], path: Path) -> None:
             means, spread = [score.mean() for score in scores], [score.std() for score in scores]
             axes.errorbar(NOISE, means, spread, marker="o", capsize=3, label=name)
         axes.set(title=f"{size:,} reviews", xlabel="syllables changed (%)", ylabel="accuracy (%)")
-    axes.legend()
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
 
