@@ -418,7 +418,7 @@ def read_allennlp(source: Path, weights: Path | None = None) -> Source:
         weights: the weights file, if `source` is the options file.
 
     Raises:
-        ValueError: a folder does not have exactly one file of each kind, or as for [`read_weights`].
+        ValueError: a folder does not have exactly one options file and one weights file, or as for [`read_weights`].
     """
     options, vocabulary = source, None
     if weights is None:

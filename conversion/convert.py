@@ -79,7 +79,7 @@ def convert(
         files = download(model, cache_dir)
         given = files if len(files) == 1 else [files[0].parent]
     if not given:
-        raise ValueError("Give what to convert and the folder to write, or the name of a published model.")
+        raise ValueError("Give what to convert (files, or the name of a published model), then the folder to write.")
     settings = {"options": elmo_options, "use": use}
     with opened(given[0]) as source:
         read, arguments = recognize(source, *given[1:])
@@ -118,13 +118,13 @@ def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
     if not path.is_dir() and find_checkpoint(path) is not None:
         return read_bilm_tf, [path, *others]
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist, and no published model has that name: hf-elmo convert --list.")
+        raise FileNotFoundError(f"{path} does not exist and is no published model: hf-elmo convert --list lists those.")
     if path.suffix == ".json" and others:
         return read_allennlp, [path, *others]
     models = list(_models(path)) if path.is_dir() else []
     if len(models) != 1:
         formats = "AllenNLP, simple_elmo, bilm-tf, ELMoForManyLangs or TF-Hub"
-        raise ValueError(f"{path} holds {len(models)} models in a format of {formats}, but one is converted at a time.")
+        raise ValueError(f"{path} holds {len(models)} models, but must hold one, in the format of {formats}.")
     read, folder = models[0]
     return read, [folder, *others]
 

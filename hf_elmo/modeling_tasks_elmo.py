@@ -525,7 +525,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
         if config.encoder_type not in self.encoder_types:
-            raise ValueError(f"encoder_type is {config.encoder_type!r}, but this head has {self.encoder_types}.")
+            raise ValueError(f"encoder_type is {config.encoder_type!r}, but must be one of {self.encoder_types}.")
         if config.use_elmo:
             self.elmo = ElmoModel(config)
         rows, size = config.word_vectors_vocab_size, config.word_vectors_size

@@ -236,7 +236,7 @@ class RowSource:
         """The names of the text's column and, if there is a `text_pair_column`, of the pair's."""
         is_csv = self.resolved_format in ("csv", "tsv")
         if is_csv and self.text_column is None and len(names) == 1 and " " in names[0]:
-            raise ValueError(f"{self.path}: text_column must say whether the first row, {names[0]!r:.60}, is its name")
+            raise ValueError(f"{self.path}: the first row, {names[0]!r:.60}, may be a name or a text: give text_column")
         without_header = is_csv and isinstance(self.text_column, int)
         text, pair = (
             names[wanted] if without_header and wanted is not None else wanted

@@ -107,7 +107,7 @@ class CharacterVocabulary:
     def spell(self, words: Sequence[str], max_word_length: int) -> np.ndarray:
         """
         The rows of words: the first `max_word_length - 2` characters between the markers, and padding. Where the biLM
-        embeds words, the last column holds the id of the cut word. Lone surrogates are dropped.
+        embeds words, the last column holds the word id of these characters. Lone surrogates are dropped.
 
         Returns:
             `[words, max_word_length]` int64, with one more column where the biLM embeds words.

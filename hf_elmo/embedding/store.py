@@ -157,9 +157,9 @@ def require_writable(output: Path, layout: RowLayout, names: list[str] | None, r
     if output.suffix.lower() not in FORMATS:
         raise ValueError(f"output {str(output)!r} must end in one of {', '.join(FORMATS)}")
     if names is not None and len(set(names)) < len(names):
-        raise ValueError("two rows have the same name, which would name two arrays: rename one")
+        raise ValueError("two rows have the same name, so their arrays would have one name: rename a row")
     if output.suffix.lower() == ".safetensors" and rows > SAFETENSORS_ROWS and (names or not layout.pooled):
-        raise ValueError(f"output {str(output)!r} cannot hold {rows:,} arrays: take .hdf5, .npz or .parquet")
+        raise ValueError(f"output {str(output)!r} cannot hold {rows:,} arrays: use .hdf5, .npz or .parquet")
 
 
 def export(store: ShardStore, layout: RowLayout, rows: int, draft: Path) -> None:

@@ -195,7 +195,7 @@ def _loaded(process: int, rank: int | None, options: tuple[tuple[str, Any], ...]
     nor the GPU of its parent."""
     chosen = dict(options)
     if checkpoint_fingerprint(chosen["model"]) != chosen["fingerprint"]:
-        raise ValueError(f"model {chosen['model']!r} has other files here than where the embedder was made")
+        raise ValueError(f"model {chosen['model']!r}: its files differ from those where the Embedder was made")
     threads = chosen["threads"] or (1 if os.getpid() != IMPORTED_BY else None)
     if threads is not None:
         torch.set_num_threads(threads)
@@ -275,7 +275,7 @@ def embed_on_ray(
     files = [file for file in find_files(inputs) if not file.startswith(f"{store.path}/")]
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     if any(RowSource(file, **reading).resolved_format == "fasta" for file in files):
-        raise ValueError("FASTA has identifiers, for which shards have no column: use --engine local")
+        raise ValueError("the Ray engine does not store the identifiers of FASTA files: use --engine local")
     settings = {**{name: str(value) for name, value in vars(embedder).items()}, **reading, "shard_rows": shard_rows}
     settings |= {"hf_elmo": __version__, "torch": torch.__version__, "inputs": os.fspath(inputs)}
     cutter = ShardCutter(reading, shard_rows, json.dumps(settings))

@@ -104,7 +104,7 @@ def _parse(setting: str) -> frozenset[str]:
         return frozenset()
     if unknown := names - known:
         raise ValueError(
-            f"HF_ELMO_KERNELS or kernels.use names {', '.join(sorted(unknown))}; expected on, off or names among "
+            f"HF_ELMO_KERNELS or kernels.use has {', '.join(sorted(unknown))}; expected only on, only off, or some of "
             f"{', '.join(sorted(known))}."
         )
     return names

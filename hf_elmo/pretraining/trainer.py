@@ -278,7 +278,7 @@ class ElmoPreTrainer(Trainer):
     def _require_finite(self, name: str, value: float | Tensor) -> None:
         if not math.isfinite(value):
             raise FloatingPointError(
-                f"the training diverged: {name} is {float(value)} at step {self.state.global_step} and is not saved. "
+                f"the training diverged: {name} is {float(value)} at step {self.state.global_step}; nothing is saved. "
                 f"Use a learning_rate below {self.args.learning_rate}."
             )
 

@@ -76,7 +76,7 @@ def store_layers(
         how = dtype, folder, batch_size, batch_tokens
         return DatasetDict({name: store_layers(model, part, *how) for name, part in dataset.items()})
     if not isinstance(dataset, Dataset):
-        raise TypeError(f"dataset is a {type(dataset).__name__}, but must be a Dataset: Dataset.from_dict, from_list.")
+        raise TypeError(f"dataset is a {type(dataset).__name__}, but must be a Dataset (see Dataset.from_list).")
     model.require_frozen_bilm()
     if folder is None and not dataset.cache_files:
         logger.warning_once("dataset is in memory: its layers are computed again at each call. folder= keeps them.")
