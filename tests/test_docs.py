@@ -17,8 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo_cli import main
 
+from .conftest import TINY
 from .manylangs_files import make_settings, write_model
 
 ROOT = Path(__file__).parent.parent
@@ -51,10 +53,12 @@ def printed_by(kind: str, code: str, names: dict) -> str:
 
 @pytest.fixture
 def page_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a page runs, with the file that the page on conversion converts: a small one of its format."""
+    """Where a page runs, with small models in place of published ones: a file to convert, and a folder `seqvec`."""
     settings = make_settings(encoder={"projection_dim": 512})
     source = write_model(tmp_path / "source", settings, [["praça", "."]])
     shutil.make_archive(str(tmp_path / "168"), "zip", source)
+    ElmoModel(ElmoConfig(**TINY)).save_pretrained(tmp_path / "seqvec")
+    ElmoTokenizer(word_splitting="characters").save_pretrained(tmp_path / "seqvec")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
