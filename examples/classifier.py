@@ -37,13 +37,15 @@ REGULARIZATION = (1, 3, 10, 30, 100)  # of a bag of words: the best on dev count
 Parts = Mapping[str, Dataset]
 
 
+def dataset(rows: Sequence[tuple[str, int]]) -> Dataset:
+    """Rows of `text` and `labels`."""
+    return Dataset.from_list([{"text": text, "labels": label} for text, label in rows])
+
+
 def in_parts(train: list[tuple[str, int]], test: list[tuple[str, int]]) -> Parts:
     """Rows of `text` and `labels`; a tenth of the training rows is held out as `dev`."""
     parts = {"train": [row for i, row in enumerate(train) if i % 10], "dev": train[::10], "test": test}
-    return {
-        name: Dataset.from_list([{"text": text, "labels": label} for text, label in part])
-        for name, part in parts.items()
-    }
+    return {name: dataset(part) for name, part in parts.items()}
 
 
 def rows(parts: Parts, classes: Mapping[int, str], args: Namespace, saved: Path) -> Rows:

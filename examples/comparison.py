@@ -108,7 +108,6 @@ def rows_of_table(
     saved: Path,
     *,
     variants: Mapping[str, Variant] = GLOVE_ROWS,
-    quick_epochs: int = 1,
     **training: Any,
 ) -> Rows:
     """
@@ -123,11 +122,10 @@ def rows_of_table(
             variants and seeds, unless the rows contain them.
         args: the options of all comparisons.
         saved: folder for the last model of the variant with `saved`.
-        quick_epochs: epochs of a training with `--quick`.
         training: arguments of [`fine_tune`].
     """
     if args.quick:
-        training["num_train_epochs"] = quick_epochs
+        training["num_train_epochs"] = 1
     word_fields = {}
     if tokenizer.words is not None:
         word_fields["word_vectors_vocab_size"] = len(tokenizer.words) + 3
@@ -259,7 +257,8 @@ def compare(
     print(table(results, metrics), end="\n\n")
     for without, with_ in combinations(results, 2) if pairs is None else pairs:
         print(f"- {gain(results, without, with_, next(iter(metrics)))}")
-    passed, computed = (minutes(now - then) for now, then in zip(clock(), args.start, strict=True))
+    seconds = (now - then for now, then in zip(clock(), args.start, strict=True))
+    passed, computed = (f"{one // 60:.0f} min {one % 60:.0f} s" for one in seconds)
     print(f"- {passed} on {torch.get_num_threads()} threads, {computed} of CPU time\n", flush=True)
     args.start = clock()
     return results
@@ -268,11 +267,6 @@ def compare(
 def clock() -> tuple[float, float]:
     """The time in seconds, and the CPU seconds of the process, which other work on the machine does not prolong."""
     return time.perf_counter(), time.process_time()
-
-
-def minutes(seconds: float) -> str:
-    """`3 min 35 s`."""
-    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
 
 def bar_chart(results: Results, metric: str, label: str, path: Path, start: float = 0.0) -> None:

@@ -41,14 +41,6 @@ QUESTIONS = (
 )
 
 
-def nearest_words(word: str, words: Sequence[str], vectors: np.ndarray, top: int) -> list[tuple[str, float]]:
-    """The words whose vectors are most like a word's, by cosine."""
-    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    similarities = vectors @ vectors[words.index(word)]
-    order = np.argsort(-similarities, kind="stable")[1 : top + 1]
-    return [(words[place], float(similarities[place])) for place in order]
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table for each word."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -60,11 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     model, _ = hf_elmo.load_model(args.model, dtype="float32")
     if args.vectors:
         words, vectors = hf_elmo.read_word_vectors(args.vectors)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         for word in dict.fromkeys(word for _, word in QUESTIONS if word in words):
-            near = ", ".join(
-                f"{other} {similarity:.2f}" for other, similarity in nearest_words(word, words, vectors, 8)
-            )
-            print(f"{word}: {near}")
+            cosines = vectors @ vectors[words.index(word)]
+            nearest = np.argsort(-cosines, kind="stable")[1:9]
+            print(f"{word}: " + ", ".join(f"{words[place]} {cosines[place]:.2f}" for place in nearest))
     for sentence, word in QUESTIONS:
         found = hf_elmo.nearest_neighbors(model, sentence, word, args.corpus, top=args.top, pretokenized=True)
         print(f"\n{sentence.replace(f' {word} ', f' [{word}] ')}")

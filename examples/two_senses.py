@@ -20,12 +20,6 @@ SENTENCES = (
 )
 
 
-def similarities(vectors: Sequence[np.ndarray]) -> np.ndarray:
-    """Cosines `[layers, sentences - 1]` of the first sentence's vectors `[layers, 2P]` with those of the others."""
-    unit = [vector / np.linalg.norm(vector, axis=1, keepdims=True) for vector in vectors]
-    return np.stack([(unit[0] * other).sum(axis=1) for other in unit[1:]], axis=1)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the options, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -33,11 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     model, tokenizer = hf_elmo.load_model(parser.parse_args(arguments).model, dtype="float32")
     words = [sentence.split() for sentence in SENTENCES]
     layers = hf_elmo.embed(model, words, tokenizer=tokenizer, layers="all", progress=False)
-    table = similarities([layer[:, line.index(WORD)] for layer, line in zip(layers, words, strict=True)])
+    vectors = np.stack([layer[:, line.index(WORD)] for layer, line in zip(layers, words, strict=True)])
+    vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)  # [sentences, layers, 2P]
     print(f"{WORD!r} in: {SENTENCES[0]}")
-    for number, sentence in enumerate(SENTENCES[1:]):
-        cosines = "  ".join(f"layer {layer} {row[number]:.2f}" for layer, row in enumerate(table))
-        print(f"{cosines}  {sentence}")
+    for sentence, cosines in zip(SENTENCES[1:], (vectors[1:] * vectors[0]).sum(axis=2), strict=True):
+        print("  ".join(f"layer {layer} {cosine:.2f}" for layer, cosine in enumerate(cosines)), sentence, sep="  ")
 
 
 if __name__ == "__main__":

@@ -749,8 +749,8 @@ def _require_texts(text_ids: Tensor, expected: int) -> None:
 
 
 def count_labels(labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-    """The number by which a sum of losses is divided: the number of labels that are not -100, or
-    `num_items_in_batch`, the number of all accumulated steps. It is at least 1: 0 / 0 would make the weights NaN."""
+    """The number by which a sum of losses is divided: the number of labels that are not -100, in `labels` or
+    (`num_items_in_batch`) in all accumulated steps. It is at least 1: 0 / 0 would make the weights NaN."""
     count = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
     return count.clamp(min=1)
 

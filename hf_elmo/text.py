@@ -192,7 +192,7 @@ class RowSource:
             except (json.JSONDecodeError, KeyError) as error:
                 raise ValueError(f"{self.path}, line {line_number}: {type(error).__name__}: {error}") from error
             if isinstance(value, list) and self.ending == ".json" and self.file_format is None:
-                raise ValueError(f"{self.path}: is the list a row or a list of rows? Write .jsonl, one row per line")
+                raise ValueError(f"{self.path} holds a list: one row, or all rows? Save it as .jsonl, one row per line")
             yield (value,)
 
     def _batches(self) -> Iterator[pyarrow.RecordBatch]:

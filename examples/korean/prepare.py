@@ -38,8 +38,7 @@ def start(folder: Path, characters: Sequence[str]) -> None:
     vocabulary.save(file)
     config = ElmoConfig(char_units="unicode", char_vocab_size=vocabulary.size, **SIZES, **SYLLABLES)
     ElmoModel(config).save_pretrained(folder)
-    length = config.max_word_length
-    ElmoTokenizer(max_word_length=length, character_vocab_file=str(file)).save_pretrained(folder)
+    ElmoTokenizer(max_word_length=config.max_word_length, character_vocab_file=str(file)).save_pretrained(folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -21,7 +21,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import StandardScaler
 from transformers import AutoModelForSequenceClassification
 
-from examples.classifier import BAG, bag_of_words, numbered, with_layers, with_learned
+from examples.classifier import BAG, bag_of_words, dataset, numbered, with_layers, with_learned
 from examples.comparison import ALONE, Results, Rows, Run, Variant, compare, options, parsed, percent, rows_of_table
 from examples.korean.prepare import read
 
@@ -65,11 +65,6 @@ def pooled(row: dict[str, Any]) -> dict[str, Any]:
     """The mean over its words of each of a review's layers, one after the other."""
     words = np.asarray(row["special_tokens_mask"]) == 0
     return {"mean": np.asarray(row["bilm_layers"], dtype=np.float32)[words].mean(0).reshape(-1)}
-
-
-def dataset(rows: Sequence[tuple[str, int]]) -> Dataset:
-    """Rows of `text` and `labels`."""
-    return Dataset.from_list([{"text": text, "labels": label} for text, label in rows])
 
 
 def rows(size: int, args: Namespace) -> Rows:

@@ -3,13 +3,12 @@
     python examples/own_language/prepare.py korean/*.txt OUT
 
 The files are UTF-8, gzipped or not, one paragraph per line. Writes OUT/train.txt and OUT/heldout.txt (every tenth
-paragraph) and prints their counts, the scripts of their letters, and how many words are too long for the model, which
-cuts them. Needs nltk (its code only, no downloaded data).
+paragraph) and prints their counts and how many words are too long for the model, which cuts them. Needs nltk
+(its code only, no downloaded data).
 """
 
 import argparse
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,18 +29,11 @@ def sentences(lines: Sequence[str], tokenizer: ElmoTokenizer, splitter: Any) -> 
     return tokenizer.split_into_words([sentence for line in lines for sentence in splitter.tokenize(line)])
 
 
-def script_of(letter: str) -> str:
-    """The first word of a letter's Unicode name: Latin, Cyrillic, Hangul, Cjk, ..."""
-    return unicodedata.name(letter, "unknown").split()[0].capitalize()
-
-
 def describe(name: str, split: Sequence[Sequence[str]], longest: int) -> str:
     """The counts of one part of the text; a word is cut where its bytes are more than `longest`."""
     words = [word for sentence in split for word in sentence]
-    scripts = Counter(script for word in words for script in {script_of(letter) for letter in word if letter.isalpha()})
     cut = sum(len(word.encode()) > longest for word in words)
-    shares = ", ".join(f"{script} {count / len(words):.1%}" for script, count in scripts.most_common(3))
-    return f"{name}: {len(split):,} sentences, {len(words):,} words ({shares}), {cut:,} longer than {longest} bytes"
+    return f"{name}: {len(split):,} sentences, {len(words):,} words, {cut:,} longer than {longest} bytes"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -66,28 +66,28 @@ def perplexities(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, args: Name
     return rows
 
 
-def senses(model: hf_elmo.ElmoModel, tokenizer: ElmoTokenizer, data: Path, limit: int | None = None) -> Measures:
+def senses(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, args: Namespace) -> Measures:
     """Accuracies of the nearest neighbor, as `word_senses.py` has them."""
     rows = {}
     for word in ("line", "interest"):
-        occurrences = list(read_senseval(data / "wsd" / "senseval" / f"{word}.pos.gz"))
-        if limit is not None:  # of all senses
-            occurrences = occurrences[:: max(len(occurrences) // limit, 1)]
-        for name, accuracy in accuracies(vectors_of(model, tokenizer, occurrences), occurrences).items():
+        occurrences = list(read_senseval(args.data / "wsd" / "senseval" / f"{word}.pos.gz"))
+        if args.limit is not None:  # of all senses
+            occurrences = occurrences[:: max(len(occurrences) // args.limit, 1)]
+        for name, accuracy in accuracies(vectors_of(model.base_model, tokenizer, occurrences), occurrences).items():
             rows[f"senses of *{word}*, {name}"] = f"{accuracy:.1%}"
     return rows
 
 
-def play(model: hf_elmo.ElmoModel, tokenizer: ElmoTokenizer, data: Path) -> Measures:
+def play(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, args: Namespace) -> Measures:
     """The ranks of the answers to the paper's two sentences, by each layer with context."""
-    text = gzip.decompress((data / "lm" / "other" / "brown.txt.gz").read_bytes()).decode("utf-8")
+    text = gzip.decompress((args.data / "lm" / "other" / "brown.txt.gz").read_bytes()).decode("utf-8")
     sentences = [line.replace("``", '"').replace("''", '"') for line in text.split("\n")]
     candidates = [sentence for sentence in sentences if "play" in sentence.casefold()]
     rows = {}
     for number, pair in enumerate(PLAY.items(), start=1):
         question, answer = (next(row for row, text in enumerate(candidates) if part in text) for part in pair)
         query = candidates[question], "play", candidates
-        nearest = hf_elmo.nearest_neighbors(model, *query, tokenizer=tokenizer, top=10 * len(candidates))
+        nearest = hf_elmo.nearest_neighbors(model.base_model, *query, tokenizer=tokenizer, top=10 * len(candidates))
         for layer in range(1, len(nearest)):
             ranked = list(dict.fromkeys(neighbor.row for neighbor in nearest[layer]))
             rank = f"{ranked.index(answer) + 1} of {len(ranked)}"
@@ -101,7 +101,7 @@ def over_seeds(run: Callable[[int], Run], args: Namespace, metric: str = "accura
     return f"{np.mean(scores):.2%} ± {np.std(scores, ddof=len(scores) > 1):.2%}"
 
 
-def spam(tokenizer: ElmoTokenizer, args: Namespace) -> Measures:
+def spam(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, args: Namespace) -> Measures:
     """Accuracy of the textbook's recipe on frozen vectors."""
     messages = sms_spam.read(args.data / "sms_spam" / "spam.csv").map(lambda row: tokenizer(row["text"]))
     train, test = range(sms_spam.TRAIN), range(sms_spam.TRAIN, len(messages))
@@ -110,7 +110,7 @@ def spam(tokenizer: ElmoTokenizer, args: Namespace) -> Measures:
     return {f"SMS spam, textbook's recipe, {args.seeds} seeds": scores}
 
 
-def frozen(args: Namespace) -> Measures:
+def frozen(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, args: Namespace) -> Measures:
     """Rows of the examples' tables: classes of news titles, and names, beside word vectors."""
     titles = rows_of_classifier(
         ag_news.read(args.data, whole=False, quick=args.quick), ag_news.CLASSES, args, args.out / "titles"
@@ -123,7 +123,7 @@ def frozen(args: Namespace) -> Measures:
     return rows
 
 
-def questions(args: Namespace) -> Measures:
+def questions(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, args: Namespace) -> Measures:
     """A row of the example's table: question types, beside word vectors."""
     parts = question_types.read(args.data / "trec", args.quick)
     run = rows_of_classifier(parts, dict(enumerate(question_types.CLASSES)), args, args.out)["embedding + ELMo"]
@@ -137,20 +137,12 @@ def measures(folder: str, args: Namespace) -> Measures:
     rows = {"weights": f"{sum(parameter.numel() for parameter in model.parameters()) / 1e6:.1f} million"}
     with TemporaryDirectory() as out:
         args = Namespace(**vars(args), model=folder, quick=args.limit is not None, out=Path(out))
-        steps: dict[str, Callable[[], Measures]] = {
-            "perplexity": lambda: perplexities(model, tokenizer, args),
-            "senses": lambda: senses(model.base_model, tokenizer, args.data, args.limit),
-            "play": lambda: play(model.base_model, tokenizer, args.data),
-            "spam": lambda: spam(tokenizer, args),
-            "frozen": lambda: frozen(args),
-            "questions": lambda: questions(args),
-        }
         for name in args.measure:
-            rows |= steps[name]()
+            rows |= MEASURES[name](model, tokenizer, args)
     return rows
 
 
-MEASURES = ("perplexity", "senses", "play", "spam", "frozen", "questions")
+MEASURES = {measure.__name__: measure for measure in (perplexities, senses, play, spam, frozen, questions)}
 
 
 def main(arguments: Iterable[str] | None = None) -> None:
@@ -159,7 +151,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
     parser.add_argument("models", type=located, nargs="+", help="folders of models, or names of those that ship")
     parser.add_argument("--corpus", type=Path, required=True, help="folder that prepare.py wrote")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder [../shared/data]")
-    parser.add_argument("--measure", choices=MEASURES, nargs="+", default=MEASURES, help="only these [all]")
+    parser.add_argument("--measure", choices=MEASURES, nargs="+", default=list(MEASURES), help="only these [all]")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each training [5]")
     parser.add_argument("--limit", type=int, help="so many lines, occurrences and messages, to see that it runs [all]")
     args = parsed(parser, arguments)

@@ -39,8 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{sizes(parts)} questions\n", flush=True)
     every = [question for questions in parts.values() for question in questions]
     texts = {text for question in every for text in (question.text, question.passage)}
-    split = AutoTokenizer.from_pretrained(args.model).split_into_words(sorted(texts))
-    tokenizer, vectors = with_glove(args, (word for words in split for word in words))
+    tokenizer, vectors = with_glove(args, hf_elmo.count_words(AutoTokenizer.from_pretrained(args.model), sorted(texts)))
     rows = rows_of_table(
         AutoModelForQuestionAnswering,
         HEAD,

@@ -15,8 +15,19 @@ from pathlib import Path
 from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from examples import comparison
 from examples.classifier import BAG, HEAD, bag_of_words
+from examples.comparison import (
+    ACCURACY,
+    BILM_TRAINED,
+    ELMO,
+    Rows,
+    Variant,
+    bar_chart,
+    compare,
+    options,
+    parsed,
+    rows_of_table,
+)
 from hf_elmo import ElmoTokenizer
 
 LABELS = {"ham": 0, "spam": 1}
@@ -24,6 +35,7 @@ TRAIN = 4457
 SIGMOID = {"num_labels": 1, "problem_type": "multi_label_classification"}
 TEXTBOOK = {**SIGMOID, "classifier_hidden_size": 256, "classifier_dropout": 0.0}
 TEXTBOOK_SETTINGS = {
+    "variants": {"textbook": Variant()},
     "num_train_epochs": 1,
     "per_device_train_batch_size": 60,
     "learning_rate": 1e-3,
@@ -32,7 +44,13 @@ TEXTBOOK_SETTINGS = {
     "train_sampling_strategy": "random",
 }
 IMPROVED = {**SIGMOID, **HEAD}
-IMPROVED_SETTINGS = {"num_train_epochs": 2, "per_device_train_batch_size": 32, "learning_rate": 2e-3}
+IMPROVED_SETTINGS = {
+    "variants": {"improved": ELMO, "improved, biLM trained": BILM_TRAINED},
+    "num_train_epochs": 2,
+    "per_device_train_batch_size": 32,
+    "learning_rate": 2e-3,
+}
+classifiers = partial(rows_of_table, AutoModelForSequenceClassification)
 
 
 def read(path: Path) -> Dataset:
@@ -42,24 +60,14 @@ def read(path: Path) -> Dataset:
     return Dataset.from_dict({"text": [row[1] for row in rows], "labels": [LABELS[row[0]] for row in rows]})
 
 
-def textbook(tokenizer: ElmoTokenizer, parts: Mapping[str, Dataset], args: Namespace) -> comparison.Rows:
+def textbook(tokenizer: ElmoTokenizer, parts: Mapping[str, Dataset], args: Namespace) -> Rows:
     """The row of the recipe."""
-    return comparison.rows_of_table(
-        AutoModelForSequenceClassification,
-        TEXTBOOK,
-        tokenizer,
-        None,
-        parts,
-        args,
-        args.out / "model",
-        variants={"textbook": comparison.Variant()},
-        **TEXTBOOK_SETTINGS,
-    )
+    return classifiers(TEXTBOOK, tokenizer, None, parts, args, args.out / "model", **TEXTBOOK_SETTINGS)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table, draws the chart."""
-    args = comparison.parsed(comparison.options(__doc__, "outputs/sms_spam"), arguments)
+    args = parsed(options(__doc__, "outputs/sms_spam"), arguments)
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     messages = read(args.data / "sms_spam" / "spam.csv").map(lambda row: tokenizer(row["text"]))
     train, test = messages.select(range(TRAIN)), messages.select(range(TRAIN, len(messages)))
@@ -73,22 +81,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "dev": train.select(range(0, len(train), 10)),
         "test": test,
     }
-    rows: comparison.Rows = {BAG: partial(bag_of_words, parts)}
+    rows: Rows = {BAG: partial(bag_of_words, parts)}
     rows |= textbook(tokenizer, {"train": train, "test": test}, args)
-    rows |= comparison.rows_of_table(
-        AutoModelForSequenceClassification,
-        IMPROVED,
-        tokenizer,
-        None,
-        parts,
-        args,
-        args.out / "model",
-        variants={"improved": comparison.ELMO, "improved, biLM trained": comparison.BILM_TRAINED},
-        **IMPROVED_SETTINGS,
-    )
-    results = comparison.compare(rows, comparison.ACCURACY, args)
+    rows |= classifiers(IMPROVED, tokenizer, None, parts, args, args.out / "model", **IMPROVED_SETTINGS)
+    results = compare(rows, ACCURACY, args)
     label = "accuracy (%), from that of the most frequent label on"
-    comparison.bar_chart(results, "accuracy", label, args.out / "sms_spam.png", start=87)
+    bar_chart(results, "accuracy", label, args.out / "sms_spam.png", start=87)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """The data sets of the comparison of taggers, in columns as CoNLL has them."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,17 +32,15 @@ TASKS = {
 
 def read(data: Path, task: Task, train: int, quick: bool) -> dict[str, Sentences]:
     """Train (its first `train` sentences), dev and test."""
-    parts = [list(sentences_of(data / file, task)) if file else [] for file in task.files]
-    if not parts[1]:
+    parts = [
+        [(row["words"], row["tags"]) for row in hf_elmo.read_conll(data / file, task.word, task.tag)]
+        for file in filter(None, task.files)
+    ]
+    if len(parts) == 2:
         tenth = len(parts[0]) // 10
-        parts[:2] = parts[0][:-tenth], parts[0][-tenth:]
+        parts[:1] = parts[0][:-tenth], parts[0][-tenth:]
     limits = (300, 100, 100) if quick else (train, 400, None)
     return {name: part[:limit] for name, part, limit in zip(("train", "dev", "test"), parts, limits, strict=True)}
-
-
-def sentences_of(file: Path, task: Task) -> Iterator[tuple[list[str], list[str]]]:
-    """The words and the tags of each sentence of a file."""
-    return ((row["words"], row["tags"]) for row in hf_elmo.read_conll(file, task.word, task.tag))
 
 
 def encode(tokenizer: hf_elmo.ElmoTokenizer, sentences: Sentences, label2id: dict[str, int]) -> Dataset:

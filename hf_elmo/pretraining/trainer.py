@@ -181,7 +181,7 @@ class ElmoPreTrainer(Trainer):
         self._lstm_state, self._stopped_early = None, False
         self._settings = self._current_settings()
         if any(settings != self._settings for settings in gather_object([self._settings])):
-            raise ValueError("the processes have different texts or settings, but each needs the same files.")
+            raise ValueError("the texts or settings differ between the processes: give all of them the same.")
         if resume_from_checkpoint:
             self._load_position(Path(resume_from_checkpoint))
         for parameter in self._softmax:  # as DistributedDataParallel does with the others

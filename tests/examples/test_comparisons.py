@@ -12,7 +12,6 @@ import pytest
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from examples.ag_news import run as ag_news
-from examples.ag_news import texts as ag_news_texts
 from examples.classifier import BAG, PAIRS
 from examples.comparison import Run, gain, table
 from examples.coreference import data as litbank
@@ -75,7 +74,7 @@ def test_ag_news(run, data: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "whole.png").read_bytes().startswith(b"\x89PNG")
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out" / "whole" / "glove_trained")
     assert model.config.id2label == ag_news.CLASSES
-    ag_news_texts.main([str(data), str(tmp_path / "news.txt")])
+    ag_news.main([str(data), "--write", str(tmp_path / "news.txt")])
     assert (tmp_path / "news.txt").read_text(encoding="utf-8") == "An $10 chip of its own\n"
 
 
@@ -98,7 +97,7 @@ def test_tagging(run, data: Path) -> None:
     lines = [f"{n}\t{word}\t{tag}\t-\t-\n" for n, (word, tag) in enumerate(rows, start=1)]
     for file in task.files:
         write(data / file, ("# newdoc id = 1\n" + "".join(lines) + "\n") * 24)
-    sentences = list(tagging_data.sentences_of(data / task.files[0], task))
+    sentences = tagging_data.read(data, task, 24, False)["train"]
     assert sentences == [tuple(map(list, zip(*rows, strict=True)))] * 24
     assert run(tagging, "--tasks", "uner_ewt") == ["GloVe", "GloVe + characters", "GloVe + ELMo"]
 

@@ -102,7 +102,7 @@ def test_the_whole_text_and_the_table_of_the_card(
     rules = {tuple(line.split("\t")[:2]) for line in left_out.read_text(encoding="utf-8").splitlines()}
     assert {(source.path, "tested on") for source in prepare.SOURCES} <= rules
     capsys.readouterr()
-    measures = ["perplexity", "senses", "play", "spam"]  # the tests of the comparisons run the others
+    measures = ["perplexities", "senses", "play", "spam"]  # the tests of the comparisons run the others
     options = ["--corpus", str(out), "--data", str(data), "--seeds", "1", "--limit", "30", "--measure", *measures]
     evaluate.main([folder, *options])
     header, _, *rows = capsys.readouterr().out.splitlines()

@@ -95,9 +95,9 @@ static inline void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const 
 
 #endif
 
-/* sums [rows][COLUMNS] = bias + operands * weights, AT_ONCE * DEPTH numbers of a row at a time. With the last of these
-   numbers, each product of 16 rows also computes the cells of `waiting`, the 16 rows before; then these 16 rows wait.
-   If `waiting` is NULL, no cells are computed. */
+/* sums [rows][COLUMNS] = bias + operands * weights, AT_ONCE * DEPTH columns of operands at a time. While the last of
+   these columns are multiplied for 16 rows, the cells of `waiting` (the 16 rows before) are computed; `waiting` is then
+   set to the rows just multiplied. If `waiting` is NULL, no cells are computed. */
 static void JOIN(block, KIND)(float *sums, const OPERAND *tiles, const OPERAND *weights, const float *bias,
                               i64 bias_step, i64 rows, i64 depth, struct JOIN(cells, KIND) *waiting, float *cells,
                               i64 column) {
