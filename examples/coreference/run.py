@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__, "outputs/coreference")
     parser.add_argument("--fold", type=int, choices=range(10), default=0, help="of LitBank's ten [0]")
     parser.add_argument("--documents", type=int, default=80, help="that train [80]")
-    parser.add_argument("--sentences", type=int, default=12, help="of each document that trains, its first [12]")
+    parser.add_argument("--sentences", type=int, default=20, help="of each document that trains, its first [20]")
     parser.add_argument("--gap", type=int, default=500, help="texts of GAP [500]")
     args = parsed(parser, arguments)
     if args.quick:
