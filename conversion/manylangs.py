@@ -49,7 +49,7 @@ SAMPLE_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.js
 NAMES = Names("token_embedder.", "convolutions.", "highways._layers.", "projection", "encoder.")
 CHARACTERS, WORDS = "token_embedder.char_emb_layer.embedding.weight", "token_embedder.word_emb_layer.embedding.weight"
 UNKNOWN = "<oov>"
-# A word begins with "<eow>" and ends with "<bow>".
+# ELMoForManyLangs swaps the two names: a word begins with "<eow>" and ends with "<bow>".
 MARKER_IDS = {
     UNKNOWN: 1,
     "<bos>": SENTENCE_BEGIN_ID,

@@ -262,9 +262,9 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         r"""
         Args:
             inputs: [`ElmoInputs`], whose fields are passed as arguments.
-            speaker_ids: `[batch, positions]`, the speaker of each word, from 1; 0 where it is unknown. With
-                `config.coreference_speakers`.
-            genre_ids: `[batch]`, 0 to `config.coreference_num_genres` - 1. With `config.coreference_num_genres`.
+            speaker_ids: `[batch, positions]`, the speaker of each word, from 1; 0 where it is unknown. Required if
+                `config.coreference_speakers` is set, otherwise not read.
+            genre_ids: `[batch]`, from 0 to `config.coreference_num_genres` - 1; required if that is set, else not read.
             labels: `[batch, mentions, 3]`, for each mention its first word, its last word and the number of its
                 cluster; words are counted over the document from 0, without boundaries. -100 is padding. A cluster may
                 have one mention; mentions may contain or cross each other, and have any width.

@@ -48,8 +48,8 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def attend(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-    """For each vector of `x [batch, n, size]` the mean `[batch, n, size]` of the vectors of `y [batch, m, size]` at
-    `mask [batch, m]`, weighted by dot products."""
+    """For each vector of `x [batch, n, size]`, the mean `[batch, n, size]` of the vectors of `y [batch, m, size]` that
+    `mask [batch, m]` selects, weighted by the softmax of the dot products."""
     return masked_softmax(x @ y.mT, mask[:, None]) @ y
 
 

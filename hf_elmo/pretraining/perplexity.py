@@ -227,7 +227,7 @@ def settle(
     model, tokenizer = loaded(model, tokenizer)
     sentences = [words for words in tokenizer.split_into_words(texts, pretokenized) if words]
     if not sentences:
-        raise ValueError("texts have no word in them: give sentences to read before the first one.")
+        raise ValueError("texts have no word in them: give at least one sentence with words to compute the state from.")
     elmo, batch_size = model.base_model, min(batch_size, len(sentences))
     bias, texts_read = elmo.bilm.forward_layers[0].bias, 0
     with evaluation_mode(model):

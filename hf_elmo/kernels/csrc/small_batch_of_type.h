@@ -45,8 +45,8 @@ static void JOIN(project, TYPE)(const TYPE *weights, const float *cell_outputs, 
   }
 }
 
-/* Part `part` of `parts` of one direction's work, for all steps. The parts wait for each other twice in a step.
-   hidden [rows][size], cell and cell_outputs [rows][cells]: step t has their first sizes[t] rows. */
+/* Computes one of `parts` parts of a direction, for all steps. The parts wait for each other twice in a step.
+   Step t uses the first sizes[t] rows of hidden [rows][size] and of cell and cell_outputs [rows][cells]. */
 static void JOIN(direction, TYPE)(const struct small_batch *x, i64 d, i64 part, i64 parts) {
   const TYPE *gates = x->gates[d], *weight_hh = x->weight_hh[d], *weight_hr = x->weight_hr[d];
   TYPE *outputs = x->outputs[d];
