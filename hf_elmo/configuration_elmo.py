@@ -1,4 +1,4 @@
-"""The configuration of ELMo models: the biLM, then the fields of task heads."""
+"""The configuration of ELMo models: the fields of task heads, then those of the biLM (bidirectional language model)."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -6,14 +6,14 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-VERSION = "0.1.0"  # of hf_elmo; config.json names the version whose code a checkpoint carries
-# What `input_ids` hold: 0 fills padded positions, 1 to 256 are the bytes, and five markers follow.
+VERSION = "0.1.0"  # of hf_elmo; config.json stores the version whose source files are saved with a checkpoint
+# The numbers in `input_ids`: 0 fills padded positions, 1 to 256 are the bytes 0 to 255, and five markers follow.
 SENTENCE_BEGIN_ID, SENTENCE_END_ID, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID = 257, 258, 259, 260, 261
 TOKEN_IDS = {"pad_token_id": 0, "bos_token_id": SENTENCE_BEGIN_ID, "eos_token_id": SENTENCE_END_ID}
-SENTENCE_BEGIN_WORD_ID = 2  # among the ids of words, if the character encoder embeds words
-# What `word_vector_ids` hold besides words: padding, the sentence boundaries, and words without a vector.
+SENTENCE_BEGIN_WORD_ID = 2  # the word id of `<S>` in models that also embed whole words (`word_vocab_size`)
+# In `word_vector_ids`, 0 is padding, 1 a sentence boundary, 2 a word without a vector; words with a vector follow.
 BOUNDARY_ID, UNKNOWN_ID, FIRST_VECTOR_ID = 1, 2, 3
-IGNORE_INDEX = -100  # the label of a position that has none, as in torch.nn.CrossEntropyLoss
+IGNORE_INDEX = -100  # in place of a label at positions without a label, as in torch.nn.CrossEntropyLoss
 # The character filters of all published models: (width in characters, number of filters).
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
@@ -21,55 +21,55 @@ PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7
 @dataclass(kw_only=True)
 class ElmoTaskFields:
     """
-    The fields of [`ElmoConfig`] that heads read. The biLM reads none of them: one checkpoint of it serves every head.
+    The fields of [`ElmoConfig`] that task heads read. The biLM does not read them, so one biLM serves every head.
 
     Args:
         use_elmo (`bool`, defaults to `True`): Whether a head reads ELMo. With `False` it reads word vectors alone, as a
             baseline without a biLM.
         word_vectors_vocab_size (`int`, *optional*):
-            Rows of an embedding of words beside ELMo, `[x; ELMo]` (paper, section 3.3): the words of the tokenizer and
-            three more (padding, boundaries, unknown words). `None` for ELMo alone.
-        word_vectors_size (`int`, defaults to 100): Size of a word's vector.
+            Number of rows of a word embedding x that is concatenated to ELMo, `[x; ELMo]` (Peters et al. 2018, section
+            3.3): the words of the tokenizer plus 3 (padding, boundaries, unknown words). `None` for ELMo alone.
+        word_vectors_size (`int`, defaults to 100): Size of each word vector.
         freeze_word_vectors (`bool`, defaults to `False`): Whether the word vectors are kept fixed in training.
         elmo_at_output (`bool`, defaults to `False`): Whether a second scalar mix of ELMo is concatenated to the output
-            of the encoder (paper, section 3.3). Needs an `encoder_type`.
-        scalar_mix_l2 (`float`, defaults to 0.0): lambda. In training, lambda * sum(s * s) over the weights s of all
-            learned mixes, before their softmax, is added to the loss (paper, section 3.3).
+            of the encoder (Peters et al. 2018, section 3.3). Has no effect without an encoder.
+        scalar_mix_l2 (`float`, defaults to 0.0): Factor of a penalty: in training, `scalar_mix_l2 * sum(s * s)` is
+            added to the loss, where s are the weights of all learned mixes before the softmax (lambda in Peters et al.).
         encoder_type (`str`, *optional*):
             The encoder between word vectors and head: `None`, no encoder; `"bilstm"`; for taggers `"alternating"`,
             highway LSTMs that read forward and backward in turn (He et al. 2017); for classifiers `"biattentive"`
-            (McCann et al. 2017) and, for pairs of texts, `"esim"` (Chen et al. 2017), both with their own poolings.
+            (McCann et al. 2017) and, for pairs of texts, `"esim"` (Chen et al. 2017); both ignore `classifier_pooling`.
             Question answering has only `"attention_flow"` (Clark and Gardner 2018), also selected by `None`.
         encoder_hidden_size (`int`, defaults to 256): Size of each direction of the encoder's LSTMs.
-        encoder_num_layers (`int`, defaults to 1): Layers of the LSTM that reads the word vectors.
+        encoder_num_layers (`int`, defaults to 1): Number of layers of the LSTM that reads the word vectors.
         encoder_dropout (`float`, defaults to 0.5): Dropout on the input of the encoder's LSTMs, and on the second mix
-            of ELMo (paper, section 3.3).
+            of ELMo (`elmo_at_output`).
         encoder_recurrent_dropout (`float`, defaults to 0.0): Dropout on the output of each layer of an alternating
             encoder, with one mask for all words of a text (Gal and Ghahramani 2016).
-        classifier_pooling (`str`, defaults to `"mean"`): `"mean"`, `"max"`, `"last"` (each direction's final state) or
-            `"attention"` (a mean by learned weights).
-        classifier_hidden_size (`int`, *optional*): Size of a hidden layer in front of the classifier; `None` for none.
-        classifier_dropout (`float`, defaults to 0.2): Dropout on the classifier's input (paper, section 3.3).
-        classifier_text_pairs (`bool`, defaults to `False`): Whether the classifier reads pairs of texts. It reads
-            each text separately, and combines the two vectors u and v as `[u; v; |u - v|; u * v]` (Mou et al. 2016).
+        classifier_pooling (`str`, defaults to `"mean"`): How the words of a text are pooled: `"mean"`, `"max"`,
+            `"last"` (each direction's final state) or `"attention"` (a mean weighted by the softmax of learned scores).
+        classifier_hidden_size (`int`, *optional*): Size of a hidden layer before the classifier; `None` for no layer.
+        classifier_dropout (`float`, defaults to 0.2): Dropout on the classifier's input.
+        classifier_text_pairs (`bool`, defaults to `False`): Whether the classifier reads pairs of texts. Their vectors
+            u, v are combined as `[u; v; |u - v|; u * v]` (Mou et al. 2016), except by `"biattentive"` and `"esim"`.
         allow_no_answer (`bool`, defaults to `False`): Whether a question may have no answer in its passage.
-        tagging_crf (`bool`, defaults to `False`): Whether a tagger scores sequences of labels, by a CRF.
+        tagging_crf (`bool`, defaults to `False`): Whether a tagger scores whole sequences of labels, by a CRF.
         tagging_scheme (`str`, *optional*): `"IOB1"`, `"IOB2"` or `"BIOES"`. The tagger predicts the most probable
-            sequence that the scheme allows. The names of the labels (`id2label`) must follow the scheme.
-        tagging_indicator_size (`int`, *optional*): Size of an embedding that is concatenated to a word's vector. It
-            marks the word that the labels refer to, such as the predicate of semantic roles (He et al. 2017), by
-            `token_type_ids` 1. `None` for no embedding.
-        coreference_max_width (`int`, defaults to 30): Words of the widest span that may be a mention (Lee et al. 2017).
-        coreference_spans_per_word (`float`, defaults to 0.4): lambda, the number of spans for each word of a
-            document that are kept as mentions.
-        coreference_max_antecedents (`int`, defaults to 50): Antecedents that are scored for each mention (Lee et al.
-            2018, section 4).
+            sequence that the scheme allows. The names of the labels (`id2label`) must follow it. `None`: no scheme.
+        tagging_indicator_size (`int`, *optional*): Size of an embedding of `token_type_ids` that is concatenated to
+            each word's vector: 1 marks the word that the labels refer to, such as the predicate of semantic roles (He
+            et al. 2017); 0 marks all other words. `None` for no such embedding.
+        coreference_max_width (`int`, defaults to 30): Maximum number of words in a predicted mention (Lee et al. 2017).
+        coreference_spans_per_word (`float`, defaults to 0.4): Number of spans that are kept as mentions, for
+            each word of a document (lambda in Lee et al. 2017).
+        coreference_max_antecedents (`int`, defaults to 50): Maximum number of antecedents that are scored for each
+            mention (Lee et al. 2018, section 4).
         coreference_refinements (`int`, defaults to 1): Number of times that a span's vector is updated from its
-            expected antecedent (Lee et al. 2018, section 3); 0 for Lee et al. 2017.
-        coreference_hidden_size (`int`, defaults to 150): Size of the two hidden layers that score mentions and pairs.
-        coreference_feature_size (`int`, defaults to 20): Size of the vectors of widths, distances, speakers, genres.
-        coreference_speakers (`bool`, defaults to `False`): Whether pairs are scored with their speakers (same or not).
-        coreference_num_genres (`int`, *optional*): Number of genres of documents; `None` for no genres.
+            expected antecedent (Lee et al. 2018, section 3); 0 for the model of Lee et al. 2017.
+        coreference_hidden_size (`int`, defaults to 150): Size of both hidden layers of the mention and pair scorers.
+        coreference_feature_size (`int`, defaults to 20): Size of the embeddings of width, distance, speakers, genre.
+        coreference_speakers (`bool`, defaults to `False`): Whether pair scores depend on the speakers (same or other).
+        coreference_num_genres (`int`, *optional*): Number of document genres; `None` to use no genres.
     """
 
     use_elmo: bool = True
@@ -109,55 +109,55 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
 
     Args:
         char_vocab_size (`int`, defaults to 262):
-            Rows of the character embedding: 256 bytes, 5 markers (sentence begin and end, word begin and end, padding
-            inside a word) and row 0, which is zero and marks a padded position.
+            Number of rows of the character embedding: 256 bytes, 5 markers (sentence begin and end, word begin and
+            end, padding inside a word) and row 0, which is zero and marks a padded position.
         char_units (`str`, defaults to `"bytes"`):
-            What a character is: `"bytes"` of UTF-8, or `"unicode"` for characters of a vocabulary that the tokenizer
-            keeps (ELMoForManyLangs).
+            What a character is: `"bytes"` for the bytes of UTF-8, or `"unicode"` for the Unicode characters in the
+            tokenizer's vocabulary, as in ELMoForManyLangs.
         char_embedding_size (`int`, defaults to 16): Size of a character's vector.
-        char_filters (`list[list[int]]`): One `[width, number]` for each convolution over the characters of a word.
+        char_filters (`list[list[int]]`): `[width, number of filters]` for each convolution over a word's characters.
         char_activation (`str`, defaults to `"relu"`): `"relu"` or `"tanh"`, applied after the maximum over positions.
-        num_highway_layers (`int`, defaults to 2): Highway layers between convolutions and projection.
+        num_highway_layers (`int`, defaults to 2): Number of highway layers before the projection.
         char_projection (`bool`, *optional*):
-            Whether a projection to half of `hidden_size` follows. By default it is left out only if the number of
-            filters equals half of `hidden_size`, as in the original code, and there is no `word_vocab_size`.
-        max_word_length (`int`, defaults to 50): Characters of a word, the two word markers included.
+            Whether the character encoder ends with a projection to half of `hidden_size`. By default it does, unless
+            the filters already number half of `hidden_size`, as in the original code, and `word_vocab_size` is `None`.
+        max_word_length (`int`, defaults to 50): Length to which words are cut and padded, including the two markers.
         word_vocab_size (`int`, *optional*):
-            Rows of an embedding of whole words beside the characters, as in ELMoForManyLangs. Each row of
-            `input_ids` then ends with the word's id. `None` for a model that reads only characters.
-        word_embedding_size (`int`, *optional*): Size of a word's vector in this embedding; `None` without one.
+            Number of rows of an embedding of whole words that is used beside the characters, as in ELMoForManyLangs.
+            Each row of `input_ids` then ends with the word's id. `None` for a model that reads only characters.
+        word_embedding_size (`int`, *optional*): Size of a vector of this embedding; `None` if there is none.
         hidden_size (`int`, defaults to 1024):
-            Size of a word's vector, both directions together; one direction has half of it, the `projection_size`.
-        cell_size (`int`, defaults to 4096): Size of an LSTM's cell.
+            Size of a word's vector, which has a half for each direction; the size of a half is `projection_size`.
+        cell_size (`int`, defaults to 4096): Size of the cell state of each LSTM layer.
         cell_projection (`bool`, *optional*):
-            Whether the LSTM projects its output to `projection_size`. By default it does unless both are equal.
-        num_hidden_layers (`int`, defaults to 2): LSTM layers in each direction.
-        cell_clip (`float`, *optional*, defaults to 3.0): Bound on the absolute value of the cell; `None` for no bound.
-        proj_clip (`float`, *optional*, defaults to 3.0): Bound on the projected output of the LSTM.
-        use_skip_connections (`bool`, defaults to `True`): Whether a layer's input is added to its output from the
-            second layer on.
-        hidden_dropout (`float`, defaults to 0.0): Dropout on the input of LSTM layers and softmax in training.
-        settled_start (`bool`, defaults to `False`): Whether a call starts from a state that is stored with the weights,
-            and that `hf_elmo.settle` computes, instead of zeros.
+            Whether the LSTM projects its output to `projection_size`. By default it does, unless `cell_size` equals it.
+        num_hidden_layers (`int`, defaults to 2): Number of LSTM layers in each direction.
+        cell_clip (`float`, *optional*, defaults to 3.0): Bound on the absolute cell state; `None` for no bound.
+        proj_clip (`float`, *optional*, defaults to 3.0): Bound on the absolute projected output; `None` for no bound.
+        use_skip_connections (`bool`, defaults to `True`): Whether each layer from the second on adds its input to
+            its output.
+        hidden_dropout (`float`, defaults to 0.0): Dropout on the inputs of the LSTM layers and of the softmax.
+        settled_start (`bool`, defaults to `False`): Whether a call without `state` starts from a state that is saved
+            with the weights, instead of from zeros. `hf_elmo.settle` computes this state.
         layer_weights (`list[float]` or `int`, *optional*):
             A fixed scalar mix: one weight for each of the `num_hidden_layers + 1` layers, used without a softmax, or
-            the index of one layer (negative from the top). `None` for a learned mix.
+            the index of one layer (a negative index counts from the top). `None` for a learned mix.
         num_scalar_mixes (`int`, defaults to 1): Number of learned mixes (the paper uses two for question answering).
         scalar_mix_layer_norm (`bool`, defaults to `False`): Whether each layer is normalized before it is mixed.
         freeze_bilm (`bool`, defaults to `True`): Whether the character CNN and the biLM are frozen, so that only the
             scalar mix and the head are trained. (`ElmoForPreTraining` trains the biLM in any case.)
-        vocab_size (`int`, *optional*): Words of the language model's softmax; `None` for a biLM without softmax.
-            The number of characters is `char_vocab_size`.
-        num_sampled (`int`, defaults to 8192): Negative words sampled for a training step of the language model.
-        pad_token_id (`int`, defaults to 0): The character id of padded positions; all three ids are fixed.
+        vocab_size (`int`, *optional*): Number of words in the language model's softmax; `None` for no softmax.
+            (The number of characters is `char_vocab_size`.)
+        num_sampled (`int`, defaults to 8192): Number of negative words that are sampled in each training step.
+        pad_token_id (`int`, defaults to 0): The id at padded positions. These three ids cannot be changed.
         bos_token_id (`int`, defaults to 257): The character id of the sentence begin, `<S>`.
         eos_token_id (`int`, defaults to 258): The character id of the sentence end, `</S>`.
 
     The fields that heads read are those of [`ElmoTaskFields`].
 
     Raises:
-        ValueError: `hidden_size` is odd, a token id is not the fixed one, or fields contradict each other.
-        huggingface_hub.errors.StrictDataclassFieldValidationError: a field has a wrong type or an unknown choice.
+        ValueError: `hidden_size` is odd, a token id is not its default, or `classifier_pooling` needs an encoder.
+        huggingface_hub.errors.StrictDataclassFieldValidationError: a value has a wrong type or is no allowed choice.
 
     Example:
 
@@ -203,7 +203,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.hidden_size % 2:
-            raise ValueError(f"hidden_size is {self.hidden_size}, but must be even: it holds both directions.")
+            raise ValueError(f"hidden_size is {self.hidden_size}, but must be even: each direction has half of it.")
         for field, value in TOKEN_IDS.items():
             if getattr(self, field) != value:
                 raise ValueError(f"{field} is {getattr(self, field)}, but must be {value}.")
@@ -225,8 +225,8 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """As in transformers. Fields in `kwargs` replace the fields of the file before other fields are derived, and
-        labels in `kwargs` replace both `id2label` and `label2id`."""
+        """As in transformers, except that fields in `kwargs` replace those of `config_dict` before other fields are
+        derived from them, and that either of `id2label` and `label2id` in `kwargs` replaces both."""
         changed = {field.name: kwargs.pop(field.name) for field in fields(cls) if field.name in kwargs}
         if changed.keys() & {"id2label", "label2id"}:
             config_dict = {name: value for name, value in config_dict.items() if name not in ("id2label", "label2id")}
@@ -239,16 +239,16 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
 
     @property
     def num_filters(self) -> int:
-        """The number of character filters of all widths."""
+        """The total number of character filters, over all widths."""
         return sum(number for _, number in self.char_filters)
 
     @property
     def row_length(self) -> int:
-        """Length of a row of `input_ids`: the characters of a word, and its id if the biLM embeds words."""
+        """Length of a row of `input_ids`: a word's characters, and the word's id if `word_vocab_size` is set."""
         return self.max_word_length + (self.word_vocab_size is not None)
 
     def validate_token_ids(self) -> None:
-        """Checks nothing: token ids are characters, and `vocab_size` counts words."""
+        """Turns off the check of transformers: token ids are ids of characters, but `vocab_size` counts words."""
 
 
 __all__ = ["ElmoConfig", "ElmoTaskFields"]
