@@ -34,7 +34,7 @@ class ElmoTaskFields:
         elmo_at_output (`bool`, defaults to `False`): Whether a second scalar mix of ELMo is concatenated to the output
             of the encoder (Peters et al. 2018, section 3.3). Has no effect without an encoder.
         scalar_mix_l2 (`float`, defaults to 0.0): Factor of a penalty: in training, `scalar_mix_l2 * sum(s * s)` is
-            added to the loss, where s are the weights of all learned mixes before the softmax (lambda in Peters et al.).
+            added to the loss, where s are the weights of all learned mixes before the softmax (Peters et al. 2018).
         encoder_type (`str`, *optional*):
             The encoder between word vectors and head: `None`, no encoder; `"bilstm"`; for taggers `"alternating"`,
             highway LSTMs that read forward and backward in turn (He et al. 2017); for classifiers `"biattentive"`

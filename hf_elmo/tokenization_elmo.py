@@ -31,7 +31,7 @@ from .configuration_elmo import (
 
 UNKNOWN_CHARACTER_ID = 1
 NUM_MARKERS = WORD_PADDING_ID - SENTENCE_BEGIN_ID + 1
-# Word ids of models with a word embedding; 0 is padding, as in the character ids.
+# The word ids of models that also embed whole words; 0 is padding, as among the character ids.
 UNKNOWN_WORD_ID, SENTENCE_END_WORD_ID, FIRST_WORD_ID = 1, SENTENCE_BEGIN_WORD_ID + 1, SENTENCE_BEGIN_WORD_ID + 2
 
 
@@ -39,12 +39,12 @@ def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> n
     """
     The character ids of words, numbered as in AllenNLP and bilm-tf.
 
-    A row holds the UTF-8 bytes of a word, cut to `max_word_length - 2`, between a begin and an end marker, and padding;
-    the id of a byte is its value plus one. Lone surrogates, which UTF-8 cannot encode, are dropped.
+    A row holds a begin marker, the first `max_word_length - 2` UTF-8 bytes of a word, an end marker, and padding. The
+    id of a byte is its value plus one. Lone surrogates, which UTF-8 cannot encode, are dropped.
 
     Args:
         words: any strings, empty ones included.
-        max_word_length: length of a row, the two markers included.
+        max_word_length: length of a row, including the two markers.
 
     Returns:
         `[words, max_word_length]` int64.
@@ -55,12 +55,12 @@ def words_to_character_ids(words: Sequence[str], max_word_length: int = 50) -> n
 
 
 def character_ids_to_word(row: Sequence[int]) -> str:
-    """The word of a row of [`words_to_character_ids`]. A word that was cut inside a character ends in U+FFFD."""
+    """Decodes a row of [`words_to_character_ids`] to its word. A word that is cut inside a character ends in U+FFFD."""
     return bytes(character - 1 for character in _inner_ids(row)).decode("utf-8", "replace")
 
 
 def _character_rows(ids: Sequence[int], lengths: list[int], max_word_length: int) -> np.ndarray:
-    """The rows `[words, max_word_length]` of words with these lengths; `ids` are their characters, word after word."""
+    """The rows `[words, max_word_length]` of words of these lengths; `ids` are their character ids, word after word."""
     ends = np.array(lengths, dtype=np.int64)
     rows = np.full((len(ends), max_word_length), WORD_PADDING_ID, dtype=np.int64)
     rows[:, 0] = WORD_BEGIN_ID
@@ -79,13 +79,13 @@ class CharacterVocabulary:
     """
     Spells words with Unicode characters in place of bytes, and numbers the words that the biLM embeds as a whole.
 
-    The markers (sentence boundaries, begin and end of a word, padding) have the same ids as among bytes; characters
-    take the ids below and above them.
+    The markers (sentence boundaries, begin and end of a word, padding) have the ids 257 to 261, as with bytes; the
+    characters have the ids below 257 and above 261.
 
     Args:
-        characters: the first character has the id 2; id 1 is any unlisted character.
-        embedded_words: words with an embedding in the biLM, or `None`. The first word has the id 4; id 1 is any
-            unlisted word, 2 and 3 are the sentence boundaries.
+        characters: the characters in the order of their ids, from 2; id 1 stands for every unlisted character.
+        embedded_words: the words with an embedding in the biLM in the order of their ids, from 4, or `None`. Id 1
+            stands for every unlisted word, ids 2 and 3 for the sentence boundaries.
     """
 
     def __init__(self, characters: Sequence[str], embedded_words: Sequence[str] | None = None) -> None:
@@ -96,21 +96,21 @@ class CharacterVocabulary:
 
     @property
     def size(self) -> int:
-        """Rows of the character embedding, row 0 and the markers included."""
+        """Number of rows of the character embedding, including row 0 and the markers."""
         return max(WORD_PADDING_ID, character_id(len(self.characters) - 1)) + 1
 
     @property
     def word_size(self) -> int | None:
-        """Rows of the word embedding, the unknown word and the boundaries included; `None` without embedding."""
+        """Number of rows of the word embedding, including unknown words and boundaries; `None` without embedding."""
         return None if self.embedded_words is None else FIRST_WORD_ID + len(self.embedded_words)
 
     def spell(self, words: Sequence[str], max_word_length: int) -> np.ndarray:
         """
-        The rows of words: the first `max_word_length - 2` characters between the markers, and padding. Where the biLM
-        embeds words, the last column holds the word id of these characters. Lone surrogates are dropped.
+        The rows of words: a begin marker, the first `max_word_length - 2` characters, an end marker, and padding. If
+        whole words are embedded, the last column holds the id of the (cut) word. Lone surrogates are dropped.
 
         Returns:
-            `[words, max_word_length]` int64, with one more column where the biLM embeds words.
+            `[words, max_word_length]` int64, with one more column if whole words are embedded.
         """
         cut = [word.encode("utf-8", "ignore").decode("utf-8")[: max_word_length - 2] for word in words]
         ids = [self._character_ids.get(character, UNKNOWN_CHARACTER_ID) for word in cut for character in word]
@@ -121,7 +121,7 @@ class CharacterVocabulary:
         return np.concatenate((rows, word_ids[:, None]), axis=1)
 
     def word_of(self, row: Sequence[int]) -> str:
-        """The word of a row; an unknown character is U+FFFD."""
+        """Decodes a row to its word; an unknown character becomes U+FFFD."""
         names = {number: character for character, number in self._character_ids.items()}
         return "".join(names.get(number, "\ufffd") for number in _inner_ids(row))
 
@@ -142,27 +142,27 @@ class CharacterVocabulary:
 
 
 def character_id(place: int) -> int:
-    """The id of the character at a place of a [`CharacterVocabulary`]'s list; the markers' ids are skipped."""
+    """The id of the character at index `place` of `CharacterVocabulary.characters`; the markers' ids are skipped."""
     number = place + UNKNOWN_CHARACTER_ID + 1
     return number if number < SENTENCE_BEGIN_ID else number + NUM_MARKERS
 
 
 class VectorWords:
     """
-    The words that have a vector beside ELMo, such as a GloVe vector. The first word has the id 3, after padding,
-    boundaries and unknown words.
+    The words that have a vector beside ELMo, such as a GloVe vector. The first word has the id 3; ids 0 to 2 are
+    padding, sentence boundaries and words without a vector.
 
-    A word is looked up as it is, then in lower case, so that a list in lower case serves text with capitals.
+    A word is looked up as it is, then in lower case, so that a list in lower case also works for text with capitals.
 
     Raises:
-        ValueError: a word has a line break: the file would hold two words, and later words would get wrong vectors.
+        ValueError: a word contains a line break. (In the saved file, it would become two words.)
     """
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = list(words)
         self._ids = {word: number for number, word in enumerate(self.words, FIRST_VECTOR_ID)}
         if broken := next((word for word in self.words if "\n" in word), None):
-            raise ValueError(f"words has {broken!r}, but words cannot have line breaks.")
+            raise ValueError(f"words has {broken!r}, but a word cannot contain a line break.")
 
     @classmethod
     def load(cls, path: str | Path) -> "VectorWords":
@@ -175,7 +175,7 @@ class VectorWords:
         Path(path).write_bytes("".join(f"{word}\n" for word in self.words).encode())
 
     def ids(self, words: Iterable[str]) -> np.ndarray:
-        """The ids `[words]` int64."""
+        """The ids of words, `[words]` int64; 2 for a word without a vector."""
         find = self._ids.get
         return np.fromiter((find(word) or find(word.lower(), UNKNOWN_ID) for word in words), dtype=np.int64)
 
@@ -193,7 +193,7 @@ LM1B_PATTERN = "|".join(
         rf"(?<!{_LETTER})\p{{Lu}}\.(?=\s+\p{{Lu}})",  # J. Smith
         rf"{_LETTER}+(?:(?:[.\-_]|(?<=\p{{N}}),(?=\p{{N}})){_LETTER}+)*",  # word, well-known, 3,000.50, 98th
         rf"(?<={_LETTER})'\p{{L}}+",  # 's, 't
-        r"(?<!\S)'(?:[sdmtSDMT]|ll|re|ve|LL|RE|VE)(?![\p{L}\p{N}])",  # the same, already split off
+        r"(?<!\S)'(?:[sdmtSDMT]|ll|re|ve|LL|RE|VE)(?![\p{L}\p{N}])",  # 's, 't, already split off
         r"\.{2,}|-{2,}|\S",
     )
 )
@@ -213,12 +213,12 @@ def _splitter(word_splitting: str) -> tuple[pre_tokenizers.PreTokenizer, normali
 
 def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
     """
-    The Rust tokenizer, which splits text and tracks offsets; each word is one unknown token for it.
+    The Rust tokenizer, which splits text and tracks offsets. It has no vocabulary: each word is one unknown token.
 
-    In a backend loaded from a checkpoint, only the parts that belong to a `word_splitting` are replaced: a user's own
-    pre-tokenizer or normalizer stays.
+    In a backend that was loaded from a checkpoint, the pre-tokenizer and the normalizer are replaced only if they are
+    those of a `word_splitting`; a user's own ones are kept.
     """
-    backend = Tokenizer(models.Unigram([("", 0.0)], unk_id=0))  # no text holds the piece "", so a word is never cut
+    backend = Tokenizer(models.Unigram([("", 0.0)], unk_id=0))  # no text contains its only piece, "": no word is cut
     backend.pre_tokenizer, backend.normalizer = _splitter(word_splitting)
     if loaded is None:
         return backend
@@ -235,15 +235,15 @@ def _state(part: Any) -> bytes | None:
     return part and part.__getstate__()
 
 
-# A call sets the backend's truncation, then encodes: threads that share a tokenizer take turns.
+# Held while a call sets the backend's truncation and encodes, so that threads can share a tokenizer.
 _BACKEND_SETTINGS = threading.Lock()
-# Replaces an empty word among words that are split already: the backend would leave it out.
+# Stands for an empty word in a list of words: the backend would leave out an empty string.
 _EMPTY_WORD = "\ufdd0empty word\ufdd0"
 
 
 def _encode(backend: Tokenizer, call: Callable[..., Any], *texts: Any) -> Any:
     """The result of `call(*texts)`, which sets the backend's truncation and encodes. Truncation is then reset, because
-    it changes the tokenizer's hash, by which datasets caches results."""
+    it would change the hash of the tokenizer, which the datasets library uses to find cached results."""
     with _BACKEND_SETTINGS:
         try:
             return call(*texts)
@@ -252,7 +252,7 @@ def _encode(backend: Tokenizer, call: Callable[..., Any], *texts: Any) -> Any:
 
 
 def _mark_empty_words(texts: Any) -> Any:
-    """Replaces empty words in nested sequences by `_EMPTY_WORD`."""
+    """Replaces empty words in nested sequences with `_EMPTY_WORD`."""
     if texts and isinstance(texts[0], str):
         return [_EMPTY_WORD if word == "" else word for word in texts]
     return type(texts)(map(_mark_empty_words, texts)) if texts else texts
@@ -264,33 +264,33 @@ def _as_list(texts: Any) -> Any:
 
 
 def _checked_texts(texts: Any, is_split_into_words: bool) -> Any:
-    """`texts` with arrays as lists. Raises ValueError if the backend would take words for texts, or texts for words."""
+    """`texts` with arrays as lists. Raises ValueError for a string in place of a list of words, and the reverse."""
     texts = _as_list(texts)
     if is_split_into_words and isinstance(texts, str):
-        raise ValueError(f"text must be a list of words where is_split_into_words=True, but is {texts!r:.80}.")
+        raise ValueError(f"text is {texts!r:.80}, but must be a list of words if is_split_into_words=True.")
     if is_split_into_words:
         return list(map(_as_list, texts)) if isinstance(texts, list) else texts
     if isinstance(texts, (list, tuple)) and (words := next((one for one in texts if isinstance(one, list)), None)):
         raise ValueError(
-            f"text has a list, {words!r:.80}, in place of a string: pass is_split_into_words=True for a list of words, "
-            "a tuple for a pair of texts."
+            f"text contains a list, {words!r:.80}, in place of a string: pass is_split_into_words=True if texts are "
+            "lists of words, or a tuple for a pair of texts."
         )
     return texts
 
 
-# The columns with one row per word, which `pad` pads with zeros, and the number of their axes for one text.
+# The columns with one row per word, which `pad` pads with zeros, and the number of axes that each has for one text.
 WORD_COLUMNS = {"input_ids": 2, "word_vector_ids": 1}
 
 
 def scatter_rows(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """`rows` `[n, ...]` where the booleans `mask` are true, zeros elsewhere: `[*mask.shape, ...]`."""
+    """An array `[*mask.shape, ...]`: the `rows` `[n, ...]`, in order, where `mask` is true, and zeros elsewhere."""
     scattered = np.zeros((*mask.shape, *rows.shape[1:]), dtype=rows.dtype)
     scattered[mask] = rows
     return scattered
 
 
 def _arrange(columns: dict[str, np.ndarray], lengths: list[int], length: int | None, side: str) -> dict[str, Any]:
-    """The rows of each text, padded to `length`, as an array; as a list if nothing is padded and lengths differ."""
+    """Each column as one array of texts padded to `length`; without `length`, as a list if texts differ in length."""
     if length is None and len(set(lengths)) > 1:
         return {name: np.split(rows, np.cumsum(lengths)[:-1]) for name, rows in columns.items()}
     length = lengths[0] if length is None else length
@@ -300,32 +300,32 @@ def _arrange(columns: dict[str, np.ndarray], lengths: list[int], length: int | N
 
 
 def _convert(rows: Any, return_tensors: str | None) -> Any:
-    """`rows` as lists if no tensors are wanted; as a PyTorch tensor, without the copy that `BatchEncoding` makes."""
+    """`rows` as lists without `return_tensors`; for `"pt"`, as a tensor without the copy that `BatchEncoding` makes."""
     if return_tensors == "pt" and isinstance(rows, np.ndarray):
-        return import_module("torch").from_numpy(rows)  # an import statement would make remote code require torch
+        return import_module("torch").from_numpy(rows)  # no import statement, which remote code would require
     return rows if return_tensors else [text.tolist() for text in rows]
 
 
 def _is_one_text(column: Any, axes: int) -> bool:
-    """Whether a column of [`pad`] belongs to one text, which has this number of `axes`, and not to a batch."""
+    """Whether a column given to [`pad`] is that of one text, which has this number of `axes`, not of a batch."""
     first = next((part for part in column if not isinstance(part, (list, tuple)) or part), None)
     return first is not None and np.ndim(first) + 1 == axes
 
 
 def _align(encodings: Sequence[Any], samples: Sequence[int] | None, labels: Sequence[Sequence]) -> list[list]:
-    """The labels of each encoding, as in [`ElmoTokenizer.align_labels`]; `samples` has the text of each piece."""
+    """The labels of each encoding, as in [`ElmoTokenizer.align_labels`]; `samples` has the text index of each piece."""
     numbers = list(range(len(encodings))) if samples is None else list(map(int, samples))
     if len(set(numbers)) != len(labels):
-        raise ValueError(f"labels has {len(labels)} texts, but {len(set(numbers))} are encoded.")
+        raise ValueError(f"labels has labels for {len(labels)} texts, but {len(set(numbers))} texts are encoded.")
     num_words, is_cut = [0] * len(labels), [False] * len(labels)
     for number, encoding in zip(numbers, encodings, strict=True):
         if 1 in encoding.sequence_ids:
-            raise ValueError(f"labels belong to one text, but text {number} is a pair: encode its texts separately.")
+            raise ValueError(f"labels must be for single texts, but text {number} is a pair: encode each text alone.")
         is_cut[number] = bool(encoding.overflowing) and samples is None
         num_words[number] = max(num_words[number], 0, *(word + 1 for word in encoding.word_ids if word is not None))
     for number, (of_text, words) in enumerate(zip(labels, num_words, strict=True)):
         if words > len(of_text) or (words < len(of_text) and not is_cut[number]):
-            raise ValueError(f"labels of text {number}: {len(of_text)} labels, but {words} words.")
+            raise ValueError(f"labels of text {number}: there are {len(of_text)} labels, but {words} encoded words.")
     return [
         [IGNORE_INDEX if word is None else labels[number][word] for word in encoding.word_ids]
         for number, encoding in zip(numbers, encodings, strict=True)
@@ -336,29 +336,29 @@ class ElmoTokenizer(TokenizersBackend):
     r"""
     Splits text into words and spells each word with character ids, as ELMo reads them.
 
-    `input_ids` are `[batch, words, max_word_length]`, one row for each word, the sentence boundaries `<S>` and `</S>`
-    included; a padded position is a row of zeros. Any string is a word, so no word is unknown.
+    `input_ids` are `[batch, words, max_word_length]`, one row for each word, including the sentence boundaries `<S>`
+    and `</S>`; a padded position is a row of zeros. Any string can be spelled, so no word is unknown.
 
     Args:
         word_splitting (`str`, defaults to `"lm1b"`):
-            How text is split. `"lm1b"`: like the 1 Billion Word Benchmark, on which the published English models were
-            trained: case is kept, punctuation is split off (`don 't`, `dog 's`), typographic quotes become plain.
+            How text is split. `"lm1b"`: as in the 1 Billion Word Benchmark, on which the published English models were
+            trained; case is kept, punctuation is split off (`don 't`, `dog 's`), typographic quotes become plain.
             `"whitespace"`: at whitespace only, for tokenized text. `"characters"`: each character that is not
             whitespace is a word, as in proteins. Lists of words (`is_split_into_words=True`) are never split further.
-        max_word_length (`int`, defaults to 50): Characters of a word, the two word markers included.
+        max_word_length (`int`, defaults to 50): Length to which words are cut and padded, including the two markers.
         split_special_tokens (`bool`, defaults to `True`):
             Whether `<S>` and `</S>` in a text are ordinary words; `False` makes them sentence boundaries.
-        vocab_file (`str`, *optional*): The words of the language model's softmax, one a line, most frequent first.
+        vocab_file (`str`, *optional*): File of the language model's softmax words, one per line, by falling frequency.
         words_file (`str`, *optional*):
-            The words that have a vector beside ELMo, one a line; the attribute `words` gets and sets them. A call then
-            also returns `word_vector_ids` `[batch, words]`: 0 for padding, 1 for boundaries, 2 for unlisted words.
+            File of the words that have a vector beside ELMo, one per line, also the attribute `words`. If it is given,
+            calls also return `word_vector_ids` `[batch, words]`: 0 for padding, 1 for boundaries, 2 for unlisted words.
         character_vocab_file (`str`, *optional*):
-            A [`CharacterVocabulary`] as JSON: words are spelled with its characters in place of bytes, and where it has
+            JSON file of a [`CharacterVocabulary`]: words are spelled with its characters in place of bytes. If it has
             embedded words, each row of `input_ids` ends with the id of the word.
 
     Raises:
         KeyError: `word_splitting` is unknown.
-        ValueError: a list of words is given without `is_split_into_words=True`, or a string with it.
+        ValueError: in a call, a text is a list of words without `is_split_into_words=True`, or a string with it.
 
     Example:
 
@@ -443,7 +443,7 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def words(self) -> list[str] | None:
-        """The words that have a vector beside ELMo, in the order of the vectors; `None` for no vectors."""
+        """The words that have a vector beside ELMo, in the order of the vectors; `None` if there are none."""
         return None if self._vector_words is None else self._vector_words.words
 
     @words.setter
@@ -467,18 +467,18 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def row_length(self) -> int:
-        """Length of a row of `input_ids`: the characters of a word, and its id if the biLM embeds words."""
+        """Length of a row of `input_ids`: a word's characters, and the word's id if whole words are embedded."""
         embeds_words = self.character_vocab is not None and self.character_vocab.embedded_words is not None
         return self.max_word_length + embeds_words
 
     def spell(self, words: Sequence[str]) -> np.ndarray:
-        """The rows `[words, row_length]` int64 of words; `<S>` and `</S>` are spelled like other words."""
+        """The ids `[words, row_length]` int64 of words; `<S>` and `</S>` are spelled like other words."""
         if self.character_vocab is None:
             return words_to_character_ids(words, self.max_word_length)
         return self.character_vocab.spell(words, self.max_word_length)
 
     def _boundary_rows(self) -> dict[str, np.ndarray]:
-        """The rows `[row_length]` of `<S>` and `</S>` by their names."""
+        """A dictionary of the rows `[row_length]` of `<S>` and `</S>`."""
         rows = np.full((2, self.row_length), WORD_PADDING_ID, dtype=np.int64)
         rows[:, 0] = WORD_BEGIN_ID
         rows[:, 1] = SENTENCE_BEGIN_ID, SENTENCE_END_ID
@@ -493,12 +493,12 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def bos_token_id(self) -> int:
-        """The character id inside the word `<S>`."""
+        """The id of the one character of the word `<S>`."""
         return SENTENCE_BEGIN_ID
 
     @property
     def eos_token_id(self) -> int:
-        """The character id inside the word `</S>`."""
+        """The id of the one character of the word `</S>`."""
         return SENTENCE_END_ID
 
     @property
@@ -513,14 +513,14 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the character embedding, 262 for bytes."""
+        """Number of rows of the character embedding, 262 for bytes."""
         return WORD_PADDING_ID + 1 if self.character_vocab is None else self.character_vocab.size
 
     def __len__(self) -> int:
         return self.vocab_size
 
     def get_vocab(self) -> dict[str, int]:
-        """The name of each character id: padding, bytes (`"<0x61>"`) or characters, and markers."""
+        """The character ids by name: padding, bytes (`"<0x61>"`) or characters, and markers."""
         markers = (self.bos_token, self.eos_token, "<begin word>", "<end word>", "<word padding>")
         if self.character_vocab is None:
             characters = {f"<0x{byte:02X}>": byte + 1 for byte in range(256)}
@@ -530,9 +530,9 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
-        """Padding and the sentence boundaries by their character ids."""
+        """The tokens of padding and of the sentence boundaries, by character id."""
         tokens = super().added_tokens_decoder
-        if "_vector_words" not in vars(self):  # transformers is adding them, by ids of the backend
+        if "_vector_words" not in vars(self):  # transformers still adds tokens, by ids of the backend
             return tokens
         ids = self.get_vocab()
         return {ids[str(token)]: token for token in tokens.values() if str(token) in ids}
@@ -545,7 +545,7 @@ class ElmoTokenizer(TokenizersBackend):
 
         Args:
             texts: each a string, or a list of words, which is not split further.
-            pretokenized: whether the strings are tokenized; they are then split only at whitespace (`str.split`).
+            pretokenized: whether strings are tokenized already, and are split only at whitespace (`str.split`).
 
         Returns:
             the words of each text.
@@ -577,8 +577,8 @@ class ElmoTokenizer(TokenizersBackend):
         return _encode(self._tokenizer, encode, texts)
 
     def __call__(self, text: Any = None, *args: Any, **kwargs: Any) -> BatchEncoding:
-        """As in transformers. If `truncation` is `"only_first"` or `"only_second"`, as in the zero-shot pipeline, a
-        list of two strings is a pair. In other calls such a list could be two words, and a pair must be a tuple."""
+        """As in transformers, but a pair of texts in a batch must be a tuple: a list of two strings could be two words.
+        A list is a pair only if `truncation` is `"only_first"` or `"only_second"`, as in the zero-shot pipeline."""
         one_is_cut = kwargs.get("truncation") in ("only_first", "only_second")
         if one_is_cut and not kwargs.get("is_split_into_words") and isinstance(text, list):
             text = [tuple(pair) if isinstance(pair, list) and len(pair) == 2 else pair for pair in text]
@@ -622,7 +622,7 @@ class ElmoTokenizer(TokenizersBackend):
     def _encode_batch(
         self, text: Sequence, text_pair: Sequence | None, is_split_into_words: bool, overflowing: bool, **kwargs: Any
     ) -> tuple[BatchEncoding, dict[str, np.ndarray]]:
-        """The backend's encodings of a batch without padding, and the concatenated columns of their tokens."""
+        """The backend's unpadded encodings of a batch, and the columns (`_columns`) of all their tokens together."""
         tokenizer = self
         if is_split_into_words:
             tokenizer = copy.copy(self)
@@ -639,7 +639,7 @@ class ElmoTokenizer(TokenizersBackend):
 
     def _columns(self, tokens: list[str], backend_ids: list[list[int]]) -> dict[str, np.ndarray]:
         """`input_ids` `[tokens, row_length]` of tokens, boundaries included, and `word_vector_ids` `[tokens]` if the
-        tokenizer has `words`. The backend's ids tell a boundary from a word with the same spelling."""
+        tokenizer has `words`. The backend's ids distinguish a boundary from a word with the same spelling."""
         flat_ids = np.fromiter(chain.from_iterable(backend_ids), dtype=np.int64, count=len(tokens))
         columns = {"input_ids": self.spell(tokens)}
         if self._vector_words is not None:
@@ -659,7 +659,7 @@ class ElmoTokenizer(TokenizersBackend):
         pad_to_multiple_of: int | None = None,
         **kwargs: Any,
     ) -> int | None:
-        """The length to pad to, `None` for no padding."""
+        """The length to which texts are padded; `None` for no padding."""
         if padding_strategy == PaddingStrategy.DO_NOT_PAD:
             return None
         length = max(lengths)
@@ -679,7 +679,7 @@ class ElmoTokenizer(TokenizersBackend):
             data["length"] = [length] * len(encodings)
 
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> list[int] | list[list[int]]:
-        """Character ids of one word, `[row_length]`, or of several; `<S>`, `</S>` and `<pad>` are special."""
+        """The ids of one word, `[row_length]`, or of several words; `<S>`, `</S>` and `<pad>` are special tokens."""
         words = [tokens] if isinstance(tokens, str) else list(tokens)
         special = {str(self.pad_token): 0} | self._boundary_rows()
         rows = self.spell(words)
@@ -688,16 +688,16 @@ class ElmoTokenizer(TokenizersBackend):
         return rows[0].tolist() if isinstance(tokens, str) else rows.tolist()
 
     def pad(self, encoded_inputs: Any, *args: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchEncoding:
-        """Pads as in transformers, with rows of zeros. The columns with one row per word are `input_ids` and
-        `word_vector_ids`; at least one of them is needed."""
+        """Pads as in transformers; `input_ids` and `word_vector_ids`, of which at least one is required, are padded
+        with zeros for each missing word."""
         if isinstance(encoded_inputs, (list, tuple)):
             encoded_inputs = {key: [example[key] for example in encoded_inputs] for key in encoded_inputs[0]}
         if "bilm_layers" in encoded_inputs:
-            raise ValueError("bilm_layers are padded by hf_elmo.LayersCollator, of taggers by hf_elmo.TaggingCollator.")
+            raise ValueError("bilm_layers are not padded here: use hf_elmo.LayersCollator (taggers: TaggingCollator).")
         columns = {name: encoded_inputs[name] for name in WORD_COLUMNS if name in encoded_inputs}
         others = {key: to_py_obj(value) for key, value in encoded_inputs.items() if key not in columns}
         if not columns:
-            return super().pad(others, *args, return_tensors=return_tensors, **kwargs)  # which names what is missing
+            return super().pad(others, *args, return_tensors=return_tensors, **kwargs)  # raises the error
         is_one = any(_is_one_text(column, WORD_COLUMNS[name]) for name, column in columns.items())
         columns = {
             name: [self._as_rows(name, text) for text in ([column] if is_one else column)]
@@ -724,17 +724,17 @@ class ElmoTokenizer(TokenizersBackend):
 
     def align_labels(self, encoded: BatchEncoding, labels: Sequence) -> list:
         """
-        Puts the labels of words at the positions of the words in `encoded`; -100 at boundaries and padding.
+        Puts the labels of words at the positions of the words in `encoded`, and -100 at boundaries and padding.
 
         Args:
-            encoded: the result of a call for one text or a batch, also with `return_overflowing_tokens`.
-            labels: a label for each word, of one text or of each text of the batch.
+            encoded: the result of calling the tokenizer on a text or a batch, also with `return_overflowing_tokens`.
+            labels: one label for each word: a list for one text, a list of lists for a batch.
 
         Returns:
-            a list of labels for each text or piece; a single list for one text without `return_overflowing_tokens`.
+            a list of labels for each encoded text or piece; one list for one text without `return_overflowing_tokens`.
 
         Raises:
-            ValueError: the numbers of texts, or of words and labels of a text, differ; or a text is a pair.
+            ValueError: `labels` has another number of texts or of words in a text than `encoded`, or a text is a pair.
         """
         samples = encoded.get("overflow_to_sample_mapping")
         is_one = len(labels) == 0 or isinstance(labels[0], str) or not isinstance(labels[0], (Sequence, np.ndarray))
@@ -744,7 +744,7 @@ class ElmoTokenizer(TokenizersBackend):
     # -- ids to words
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
-        """The word of a row of character ids, or the words of several rows `[words, row_length]`."""
+        """Decodes a row of character ids to its word, or rows `[words, row_length]` to a list of words."""
         ids = np.asarray(ids)
         if ids.ndim == 1 and ids.size:
             return self._token_of(ids.tolist())
@@ -777,7 +777,7 @@ class ElmoTokenizer(TokenizersBackend):
     def get_special_tokens_mask(
         self, token_ids_0: Any, token_ids_1: Any = None, already_has_special_tokens: bool = False
     ) -> list[int]:
-        """1 for each boundary or padded row of `[words, row_length]`, 0 for each word."""
+        """1 for boundaries and padding, 0 for words. Without `already_has_special_tokens`, adds boundaries first."""
         if already_has_special_tokens:
             return [int(self._is_special(row)) for row in np.asarray(token_ids_0).tolist()]
         sentences = [token_ids_0] if token_ids_1 is None else [token_ids_0, token_ids_1]
@@ -797,7 +797,7 @@ class ElmoTokenizer(TokenizersBackend):
         for part, name in ((self._vector_words, "words_file"), (self.character_vocab, "character_vocab_file")):
             target = self._path_of(name, save_directory, filename_prefix)
             if part is None:
-                target.unlink(missing_ok=True)  # a file of a tokenizer saved there before: it would be loaded
+                target.unlink(missing_ok=True)  # of a tokenizer that was saved there before: it would be loaded
             else:
                 part.save(target)
                 file_names += (str(target),)
@@ -807,7 +807,7 @@ class ElmoTokenizer(TokenizersBackend):
         return Path(folder, (f"{filename_prefix}-" if filename_prefix else "") + self.vocab_files_names[name])
 
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str, ...]:
-        """Copies the words of the language model's softmax, if the tokenizer has them, into a folder."""
+        """Copies the file of the language model's softmax words into a folder, if the tokenizer has such a file."""
         if getattr(self, "vocab_file", None) is None:
             return ()
         target = self._path_of("vocab_file", save_directory, filename_prefix)
