@@ -20,11 +20,11 @@ from .configuration_elmo import IGNORE_INDEX, WORD_BEGIN_ID, WORD_END_ID, WORD_P
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
-INTERFACE = 2  # version of the calls to `hf_elmo.kernels`; kernels of another version are not used
+INTERFACE = 2  # version of the interface to `hf_elmo.kernels`; kernels with another version are not used
 
 State = tuple[Tensor, Tensor]
 
-# The files with which sentence-transformers uses `pooler_output` as the vector of a sentence.
+# Files that make sentence-transformers use `pooler_output` as the vector of a sentence.
 SENTENCE_TRANSFORMERS = {
     "modules.json": '[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]',
     "sentence_bert_config.json": '{"module_output_name": "sentence_embedding", '
@@ -55,19 +55,19 @@ def unpadded_mask(
     """The unpadded positions of a batch, `[batch, words]`, bool.
 
     Raises:
-        ValueError: `input_ids` and `inputs_embeds` are both given or both missing, or a shape does not fit.
+        ValueError: `input_ids` and `inputs_embeds` are both given or both missing, or a tensor has a wrong shape.
     """
     if (input_ids is None) == (inputs_embeds is None):
-        raise ValueError("Specify exactly one of input_ids and inputs_embeds.")
+        raise ValueError("input_ids and inputs_embeds are both given or both missing: pass exactly one of them.")
     name, inputs, size = "input_ids", input_ids, config.row_length
     if input_ids is None:
         name, inputs, size = "inputs_embeds", inputs_embeds, config.projection_size
     if inputs.dim() != 3 or inputs.shape[2] != size:
-        raise ValueError(f"{name} has the shape {list(inputs.shape)}, but must have [batch, words, {size}].")
+        raise ValueError(f"{name} has the shape {list(inputs.shape)}, but must have the shape [batch, words, {size}].")
     if attention_mask is None:
         return inputs.new_ones(inputs.shape[:2], dtype=torch.bool) if input_ids is None else (input_ids != 0).any(2)
     if attention_mask.shape != inputs.shape[:2]:
-        shapes = f"{list(attention_mask.shape)}, but must have {list(inputs.shape[:2])}"
+        shapes = f"{list(attention_mask.shape)}, but must have the shape {list(inputs.shape[:2])}"
         raise ValueError(f"attention_mask has the shape {shapes}.")
     return attention_mask.bool()
 
@@ -77,8 +77,8 @@ def words_mask(
 ) -> Tensor:
     """The positions of `mask` that are words, not sentence boundaries, `[batch, words]`, bool.
 
-    Boundaries are read from `special_tokens_mask`, else from `input_ids`; without either they are the first and the
-    last unpadded position of each row.
+    Boundaries are read from `special_tokens_mask` or, without it, from `input_ids`. If neither is given, they are the
+    first and the last unpadded position of each row.
     """
     if special_tokens_mask is not None:
         return mask & ~special_tokens_mask.bool()
@@ -98,20 +98,20 @@ def require_labels(labels: Tensor, size: int) -> None:
 
 
 def mean_over(vectors: Tensor, mask: Tensor) -> Tensor:
-    """The mean `[batch, size]` of `[batch, words, size]` over `mask` `[batch, words]`; zero for an empty row."""
+    """The mean `[batch, size]` of each row's vectors that `mask` `[batch, words]` selects; zero if it selects none."""
     weights = mask.to(vectors.dtype)
     return torch.bmm(weights[:, None], vectors)[:, 0] / weights.sum(1, keepdim=True).clamp(min=1)
 
 
 def compact(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Moves the positions of `mask` to the left end of their rows.
+    """Moves the values at the positions that `mask` selects to the left end of their rows.
 
     Args:
         values: `[batch, positions, ...]`.
         mask: `[batch, positions]`, bool.
 
     Returns:
-        `[batch, words, ...]`, padded with zeros to the longest row, and its mask `[batch, words]`.
+        the selected `[batch, words, ...]`, padded with zeros to the longest row, and their mask `[batch, words]`.
     """
     lengths = mask.sum(1)
     longest = int(lengths.max()) if len(lengths) else 0
@@ -120,16 +120,16 @@ def compact(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def expand(packed: Tensor, mask: Tensor) -> Tensor:
-    """Puts `[words, ...]`, row after row, at the positions of `mask` `[batch, positions]`; zeros elsewhere."""
+    """Puts `packed [words, ...]`, row after row, where `mask [batch, positions]` is true; puts zeros elsewhere."""
     return packed.new_zeros(*mask.shape, *packed.shape[1:]).masked_scatter(
         mask.view(*mask.shape, *[1] * (packed.dim() - 1)), packed
     )
 
 
 def distinct_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct rows of integers `[n, width]`, and the index `[n]` of each row among them."""
-    # Sorting numbers is far faster than sorting rows, so rows are compared by a hash. Two different rows with the same
-    # hash are rare; then the rows are sorted.
+    """The distinct rows of integers `[n, width]`, and the index `[n]` of each row among the distinct rows."""
+    # Sorting numbers is far faster than sorting rows, so hashes of the rows are sorted. Different rows rarely have the
+    # same hash; if some do, the rows themselves are sorted.
     _, index = torch.unique((rows * _hash_factors(rows.shape[1], rows.device)).sum(1), return_inverse=True)
     example = index.new_zeros(int(index.max()) + 1 if len(rows) else 0)
     example.scatter_(0, index, torch.arange(len(rows), device=rows.device))
@@ -154,11 +154,11 @@ class Packing:
     the second words, and so on, as in `torch.nn.utils.rnn.PackedSequence`.
 
     Args:
-        positions: `[packed]`, the place of each packed word in the flattened batch.
+        positions: `[packed]`, the index of each packed word in the flattened batch.
         reverse: `[packed]`, for each packed word the index of the word at the same distance from the other end of its
             sentence. The backward direction reads `packed[reverse]`.
-        batch_sizes: the number of rows of each step.
-        rows: `[rows with words]`, the indices of these rows in the batch, the longest row first.
+        batch_sizes: for each step (first words, second words, ...), the number of rows that have a word at this step.
+        rows: `[rows with words]`, the indices in the batch of the rows that have words, the longest row first.
         shape: `(batch, words)`.
         in_order: whether `rows` lists all rows of the batch in their original order.
     """
@@ -184,7 +184,7 @@ class Packing:
         rows_on_device = rows.to(mask.device)
         batch_sizes, *indices = _time_major(lengths[rows])
         row, step, reverse = (index.to(mask.device) for index in indices)
-        # [rows, words]: the places of each row's words in the flattened batch, then the places of padding.
+        # [rows, words]: the indices of each row's words in the flattened batch, then the indices of padding.
         places = (~mask[rows_on_device]).to(torch.uint8).argsort(dim=1, stable=True) + rows_on_device[:, None] * words
         in_order = torch.equal(rows, torch.arange(batch))
         return cls(places[row, step], reverse, batch_sizes, rows_on_device, (batch, words), in_order)
@@ -197,7 +197,7 @@ class Packing:
         return cls(positions.to(device), reverse.to(device), batch_sizes, rows.to(device), shape, in_order=True)
 
     def join(self, directions: Tensor) -> Tensor:
-        """Concatenates both directions: `[2, packed, P]`, each in its reading order, to `[packed, 2P]`."""
+        """Concatenates both directions `[2, packed, P]`, each in its reading order, to `[packed, 2P]` in text order."""
         forward, backward = directions
         return torch.cat((forward, backward.index_select(0, self.reverse)), dim=1)
 
@@ -205,7 +205,7 @@ class Packing:
         """`[batch, words, ...]` to `[packed, ...]`."""
         return padded.flatten(0, 1)[self.positions]
 
-    @torch.compiler.disable  # would be compiled again for each `shape`
+    @torch.compiler.disable  # otherwise compiled again for each `shape`
     def pad(self, packed: Tensor) -> Tensor:
         """`[packed, size]` to `[batch, words, size]`, zeros at padding."""
         padded = packed.new_zeros(self.shape[0] * self.shape[1], packed.shape[1])
@@ -213,7 +213,7 @@ class Packing:
 
 
 def _time_major(lengths: Tensor) -> tuple[list[int], Tensor, Tensor, Tensor]:
-    """For rows of descending `lengths`: the number of rows of each step; each packed word's row, step and `reverse`."""
+    """For rows of descending `lengths`: `batch_sizes`, and each packed word's row, step and `reverse` ([`Packing`])."""
     inside = torch.arange(int(lengths[0]))[:, None] < lengths
     step, row = inside.nonzero(as_tuple=True)
     batch_sizes = inside.sum(1)
@@ -222,7 +222,8 @@ def _time_major(lengths: Tensor) -> tuple[list[int], Tensor, Tensor, Tensor]:
 
 
 class LstmWeights(NamedTuple):
-    """The parameters of one direction of one layer, with gate order and names as in `torch.nn.LSTM`."""
+    """The parameters of one direction of one layer, with gate order and names as in `torch.nn.LSTM`. In this file, C is
+    the size of a direction's cell (`config.cell_size`), P the size of its output (`config.projection_size`)."""
 
     weight_ih: Tensor  # [4C, input]
     weight_hh: Tensor  # [4C, P]
@@ -231,8 +232,8 @@ class LstmWeights(NamedTuple):
 
 
 class LstmCall(NamedTuple):
-    """The arguments of [`bilstm_layer`] that backends get: `inputs`, `hidden` and `cell` already have the types of the
-    computation; the backend casts the weights."""
+    """The arguments of [`bilstm_layer`] as backends get them: `inputs`, `hidden` and `cell` already have the dtypes of
+    the computation; the backend casts the weights."""
 
     inputs: Tensor  # [directions, words, input]
     batch_sizes: Sequence[int]
@@ -257,21 +258,21 @@ def bilstm_layer(
     cell_clip: float | None = None,
     proj_clip: float | None = None,
 ) -> tuple[Tensor, State]:
-    """Several independent LSTMs over words with the same packing: the directions of one layer of a biLM (Peters et al.
-    2018, section 3.1).
+    """Runs several independent LSTMs over words with the same packing: the directions of one layer of a biLM (Peters et
+    al. 2018, section 3.1).
 
-    `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))`, `h = clip(W_hr (sigmoid(o) * tanh(c)))`, each with its own bound;
+    `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))`, `h = clip(W_hr (sigmoid(o) * tanh(c)))`, with a bound for each;
     without a projection `h` is not clipped, as in TensorFlow's `LSTMCell`. The gates are in the order i, f, g, o of
     `torch.nn.LSTM`; the forget bias of 1 that TensorFlow adds is part of `bias`.
 
-    Products are computed in the type of `inputs`, or of autocast where it is on; in float32 if the device cannot
-    multiply this type ([`is_multiplied`]). The cell state has at least float32.
+    Products are computed in the dtype of `inputs`, or in the autocast dtype if autocast is on, but in float32 if the
+    device has no instructions for this dtype ([`is_multiplied`]). The cell state is in float32 or float64.
 
     Args:
-        inputs: `[directions, words, input]`, packed, each direction's words in the order in which it reads them.
+        inputs: `[directions, words, input]`, packed, the words of each direction in the reading order of the direction.
         batch_sizes: the number of rows of each step, positive and in descending order, the same for every direction.
         state: `h [directions, rows, P]` and `c [directions, rows, C]` before the first step.
-        weights: one for each direction, of the same shapes.
+        weights: the parameters of each direction, with the same shapes for all directions.
         cell_clip, proj_clip: bounds on the absolute value of `c` and of the projected `h`, or `None`.
 
     Returns:
@@ -287,7 +288,7 @@ def bilstm_layer(
 
 
 def _product_dtype(inputs: Tensor) -> torch.dtype:
-    # Autocast does not reach into an autograd function, so its type for products is read here.
+    # The callers turn autocast off, and cast the factors of their products to this dtype themselves.
     device = inputs.device.type
     if torch.is_autocast_enabled(device) and inputs.dtype != torch.float64:  # autocast leaves float64 alone
         return torch.get_autocast_dtype(device)
@@ -295,14 +296,14 @@ def _product_dtype(inputs: Tensor) -> torch.dtype:
 
 
 def is_multiplied(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether the device has instructions for matrix products of this type. A CPU without them is many times slower."""
+    """Whether the device has instructions for matrix products in `dtype`. A CPU without them is many times slower."""
     onednn = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return device.type != "cpu" or dtype.itemsize > 2 or (dtype == torch.bfloat16 and onednn)
 
 
 def lstm_directions(call: LstmCall) -> tuple[Tensor, State]:
-    """[`bilstm_layer`] in plain PyTorch: every device, gradients of any order, forward-mode differentiation."""
-    # A GPU computes all directions in one product. A CPU is faster with one at a time, and copies no weights.
+    """[`bilstm_layer`] in plain PyTorch, for every device, gradients of any order and forward-mode differentiation."""
+    # A GPU computes all directions in one product. A CPU is faster with one direction at a time, and copies no weights.
     together = 1 if call.inputs.device.type == "cpu" else len(call.weights)
     parts = []
     for first in range(0, len(call.weights), together):
@@ -335,7 +336,7 @@ def _loop(
     cell_clip: float | None,
     proj_clip: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Runs all directions in one loop over the steps, after one product for the input half of all gates."""
+    """Runs all directions in one loop over the steps, after one product that gives the input's part of all gates."""
     input_half = torch.baddbmm(weights.bias.unsqueeze(1), inputs, weights.weight_ih.mT)
     outputs, finished = [], []
     for gates in input_half.split(list(batch_sizes), dim=1):
@@ -376,10 +377,10 @@ def bilstm_layer_padded(
 ) -> tuple[Tensor, State]:
     """[`bilstm_layer`] as one `scan` over padded words, for `torch.export`: the graph is valid for all batch shapes.
 
-    The state passes padding unchanged, so padding may be anywhere, and the backward direction reads the flipped row.
+    Padding leaves the state unchanged, so it may be anywhere, and the backward direction reads the flipped rows.
 
     Args:
-        inputs, mask: `[directions, rows, words, input]`, and `[directions, rows, words]`, true for words.
+        inputs, mask: `[directions, rows, words, input]` and `[directions, rows, words]`; the mask is true for words.
         state, weights, cell_clip, proj_clip: as in [`bilstm_layer`].
 
     Returns:
@@ -393,7 +394,7 @@ def bilstm_layer_padded(
         stacked.bias.unsqueeze(1), inputs.reshape(directions, rows * words, size), stacked.weight_ih.mT
     )
     gates = gates.reshape(directions, rows, words, gates.shape[-1]).permute(2, 0, 1, 3)
-    if torch.onnx.is_in_onnx_export() or not torch.is_grad_enabled():  # or the backward scan is exported, too
+    if torch.onnx.is_in_onnx_export() or not torch.is_grad_enabled():  # else the scan's backward is exported, too
         gates, stacked = gates.detach(), LstmWeights(*(w if w is None else w.detach() for w in stacked))
 
     def step(before, now):  # no annotations: strict export cannot read them
@@ -408,7 +409,7 @@ def bilstm_layer_padded(
 
 def is_plain(module: nn.Module, kind: type) -> bool:
     """Whether calling the module only runs `kind.forward` on its parameters, without hooks, offloading, adapters,
-    parametrizations or quantization. Only then may the parameters be read without a call."""
+    parametrizations or quantization. Only then can the parameters be used directly, without calling the module."""
     if type(module) is not kind or "forward" in vars(module):  # accelerate replaces `forward`
         return False
     hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
@@ -417,7 +418,7 @@ def is_plain(module: nn.Module, kind: type) -> bool:
 
 
 def bilm_linear(in_features: int, out_features: int, initial_bias: float = 0.0) -> nn.Linear:
-    """A linear layer of the biLM, which `_init_weights` initializes as the original code does."""
+    """A linear layer that `_init_weights` initializes as the original code does, with `initial_bias` as its bias."""
     layer = nn.Linear(in_features, out_features)  # no subclass: quantizers convert this exact type
     layer.initial_bias = initial_bias
     return layer
@@ -443,7 +444,7 @@ class CharacterWeights(NamedTuple):
     convolutions: Sequence[tuple[Tensor, Tensor]]  # weight [filters, size, width] and bias of each
     highways: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]  # carry's weight and bias, transform's weight and bias
     projection: tuple[Tensor, Tensor] | None  # weight [P, filters] and bias
-    word_embedding: Tensor | None  # [words, size]; with it, a word's row ends with the word's id
+    word_embedding: Tensor | None  # [words, size]; if it is not None, a word's row ends with the word's id
     activation: Callable[[Tensor], Tensor]
 
 
@@ -451,8 +452,8 @@ class ElmoCharacterEncoder(nn.Module):
     """A word's vector from its characters: convolutions, maximum over positions, highway layers, projection (Peters et
     al. 2018, section 3.4; Kim et al. 2016).
 
-    With `config.word_vocab_size`, the embedding of the whole word is concatenated in front of the filters before the
-    projection (ELMoForManyLangs); the last id of a word's row is then the id of the word.
+    If `config.word_vocab_size` is set, the projection reads the concatenation of an embedding of the whole word and the
+    output of the highway layers (ELMoForManyLangs); the last id of a word's row is then the id of the word.
     """
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -475,7 +476,7 @@ class ElmoCharacterEncoder(nn.Module):
 
     @torch.compiler.disable  # the shapes depend on the distinct words, which differ from batch to batch
     def forward(self, character_ids: Tensor) -> Tensor:
-        """`[..., characters]` to `[..., P]`; each distinct word is computed once."""
+        """Ids `[..., characters]` to vectors `[..., P]`; the vector of each distinct word is computed once."""
         words, weights = character_ids.flatten(0, -2), self.plain_weights()
         backend = weights and find_backend("word-vectors", weights, words)
         if backend is not None:
@@ -528,7 +529,7 @@ class ElmoCharacterEncoder(nn.Module):
         )
 
     def encode_all(self, character_ids: Tensor) -> Tensor:
-        """As `forward`, but without groups of lengths: for `torch.export`, whose graph must not depend on the words."""
+        """As `forward`, but without grouping words by length: `torch.export` needs a graph that suits all words."""
         distinct, index = torch.unique(character_ids.flatten(0, -2), dim=0, return_inverse=True)
         vectors = self._mix_filters(self._convolve(distinct[:, self.characters]), distinct)
         return vectors.index_select(0, index).unflatten(0, character_ids.shape[:-1])
@@ -546,16 +547,16 @@ class ElmoCharacterEncoder(nn.Module):
 
 
 def _maximum(x: Tensor) -> Tensor:
-    """`[n, m, positions]` to `[n, m]`; the first of equal values gets the gradient, as in TensorFlow's pooling."""
-    # amax is faster, but shares the gradient among equal values.
+    """`[n, m, positions]` to `[n, m]`; the first of equal maxima gets the gradient, as in TensorFlow's pooling."""
+    # amax is faster, but shares the gradient among equal maxima.
     return x.max(2).values if x.requires_grad else x.amax(2)
 
 
 class ElmoLSTMLayer(nn.Module):
     """The parameters of one direction of one layer, an LSTM with a projection (Sak et al. 2014).
 
-    [`ElmoBiLM`] calls the layers of both directions to get their parameters, and runs both directions together. The
-    call lets hooks, adapters and parametrizations take effect.
+    [`ElmoBiLM`] calls the layers of both directions to get their parameters, and runs both directions together.
+    Because the layers are called, hooks, adapters and parametrizations take effect.
     """
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -567,12 +568,12 @@ class ElmoLSTMLayer(nn.Module):
         self.weight_hr = nn.Parameter(torch.empty(size, cell)) if config.cell_projection else None
 
     def forward(self, inputs: Tensor) -> LstmWeights:
-        """The parameters; `inputs` are not read (PEFT passes an input to every module)."""
+        """Returns the parameters; `inputs` are not read, but PEFT passes an input to every module."""
         return LstmWeights(self.weight_ih, self.weight_hh, self.bias, self.weight_hr)
 
 
 class ElmoRecurrence(GradientCheckpointingLayer):
-    """[`bilstm_layer`] with the clips of a model; gradient checkpointing computes it again in the backward pass.
+    """[`bilstm_layer`] with a model's `cell_clip` and `proj_clip`; gradient checkpointing recomputes it in backward.
 
     The state is passed as two separate tensors, because a reentrant checkpoint computes no gradient for nested tensors.
     """
@@ -621,7 +622,7 @@ class ElmoBiLM(nn.Module):
             keeps its state.
 
         Raises:
-            ValueError: the state does not fit the batch.
+            ValueError: `state` has the wrong shapes for this batch.
         """
         start = self.initial_state(packing.shape[0], words)
         state = start if state is None else state
@@ -636,7 +637,7 @@ class ElmoBiLM(nn.Module):
         return outputs, tuple(old.index_copy(2, packing.rows, new) for old, new in zip(state, after, strict=True))
 
     def run_padded(self, vectors: Tensor, mask: Tensor, state: State | None = None) -> tuple[list[Tensor], State]:
-        """As `forward`, over padded words `[batch, words, P]` and their mask `[batch, words]`: for `torch.export`.
+        """As `forward`, but over padded `vectors [batch, words, P]` with `mask [batch, words]`: for `torch.export`.
 
         Returns:
             `num_hidden_layers + 1` layers, each `[batch, words, 2P]`, zero at padding, and the state.
@@ -675,7 +676,7 @@ class ElmoBiLM(nn.Module):
         return [output[0] for output in outputs], tuple(part[:, 0] for part in after)
 
     def initial_state(self, batch: int, like: Tensor) -> State:
-        """Zeros, or the stored start, on the device of `like`: `h` in the type of `like`, `c` in float32 at least."""
+        """Zeros, or the stored start, on the device of `like`: `h` in the dtype of `like`, `c` in at least float32."""
         shape, cell_type = (len(self.forward_layers), 2, batch), torch.promote_types(like.dtype, torch.float32)
         state = like.new_zeros(*shape, self.hidden_size), like.new_zeros(*shape, self.cell_size, dtype=cell_type)
         if self.initial_hidden is None:
@@ -694,7 +695,7 @@ class ElmoBiLM(nn.Module):
             x = self.dropout(x)
             before, weights = (state[0][index], state[1][index]), [layer(x) for layer in layers]
             output, *layer_state = self.recurrences[index](x, *before, batch_sizes, weights)
-            # The skip connection is added to the layer's output and the next layer's input, not to the recurrent state.
+            # The skip connection changes the layer's output, which the next layer reads, but not its recurrent state.
             x = output + x if self.use_skip_connections and index > 0 else output
             outputs.append(x)
             after.append(layer_state)
@@ -728,12 +729,12 @@ def weighted_sum(weights: Tensor, layers: Sequence[Tensor]) -> Tensor:
     (first, *others), (total, *layers) = weights.unbind(), layers
     total = first * total
     for weight, layer in zip(others, layers, strict=True):
-        total = torch.addcmul(total, weight.to(total.dtype), layer)  # in one pass
+        total = torch.addcmul(total, weight.to(total.dtype), layer)  # multiplies and adds in one pass
     return total
 
 
 def normalize(layer: Tensor) -> Tensor:
-    """Scales `[packed, size]` to mean 0 and variance 1 over the batch, as AllenNLP does: results depend on a batch."""
+    """Scales `[packed, size]` to mean 0, variance 1 over the batch, so that rows affect each other (as in AllenNLP)."""
     values = layer.to(torch.promote_types(layer.dtype, torch.float32))
     return ((values - values.mean()) * (values.var(correction=0) + 1e-12).rsqrt()).to(layer.dtype)
 
@@ -745,9 +746,9 @@ class ElmoPreTrainedModel(PreTrainedModel):
     base_model_prefix = "elmo"
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
-    gradient_checkpointing = False  # heads without ELMo, which have no layer to checkpoint, then raise no error
+    gradient_checkpointing = False  # so that heads without ELMo, which have no layer to checkpoint, raise no error
     _no_split_modules = ["ElmoCharacterEncoder", "ElmoBiLM"]  # noqa: RUF012
-    # Weights of a checkpoint that a model may not use: softmax, settled start, and learned mix where the mix is fixed.
+    # A checkpoint may have weights that the model does not have: the softmax, the settled start, a learned mix.
     _keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"bilm\.initial_", r"mix\.(scalars|gamma)$"]  # noqa: RUF012
 
     def post_init(self) -> None:
@@ -763,27 +764,27 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         if any("bilm.initial_" in key for key in info["missing_keys"]):
-            raise ValueError("settled_start is True, but the checkpoint stores no start: hf_elmo.settle computes it.")
+            raise ValueError("settled_start is True, but the checkpoint stores no start: compute it by hf_elmo.settle.")
         model.set_trainable()  # loading has replaced the parameters
         trained = model.num_parameters(only_trainable=True)
         if info["missing_keys"] and model.base_model is not model and trained < model.num_parameters() / 2:
             logger.warning_once(
-                f"{trained:,} of {model.num_parameters():,} parameters are trained: those of a new head. With a frozen "
-                "biLM, a head needs a learning rate of about 1e-3; the default of TrainingArguments is 5e-5."
+                f"Only {trained:,} of {model.num_parameters():,} parameters are trained: a new head on a frozen biLM. "
+                "Such a head needs a learning rate of about 1e-3; the default of TrainingArguments, 5e-5, is too low."
             )
         return (model, info) if output_loading_info else model
 
     def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
-        # If a checkpoint has another number of mixes, the mixes are new: they belong to a task, not to the biLM.
+        # If a checkpoint has another number of mixes, new ones are made: mixes belong to a task, not to the biLM.
         mixes = {mismatch for mismatch in loading_info.mismatched_keys if "scalar_mix." in mismatch[0]}
         loading_info.mismatched_keys -= mixes
         loading_info.missing_keys |= {key for key, *_ in mixes}
         super()._adjust_missing_and_unexpected_keys(loading_info)
 
     def save_pretrained(self, save_directory: str | Path, **kwargs: object) -> None:
-        """As in transformers. Also saves the source files of hf_elmo's classes, with which the checkpoint loads where
-        hf_elmo is not installed, and the files of sentence-transformers, unless they exist."""
-        # A configuration that was loaded with another class may still name the files of that class.
+        """As in transformers. Also saves the source files of hf_elmo's classes, so that the checkpoint can be loaded
+        where hf_elmo is not installed, and the files that sentence-transformers needs, unless they exist."""
+        # A configuration that was loaded with another class may still name the source file of the other class.
         self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if self.is_remote_code() else None
         Path(save_directory).mkdir(parents=True, exist_ok=True)
         for name, content in SENTENCE_TRANSFORMERS.items():
@@ -793,20 +794,20 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def is_remote_code(cls) -> bool:
-        """Whether a checkpoint gets the source file of the class: of classes of hf_elmo, not of a user's subclass."""
+        """Whether checkpoints get the class's source file: true for hf_elmo's classes, not for a user's subclass."""
         return "_auto_class" in vars(cls)
 
     def set_trainable(self) -> None:
-        """Freezes or unfreezes the character CNN and the biLM by `config.freeze_bilm`; the mix is always trained."""
+        """Freezes or trains the character CNN and the biLM, by `config.freeze_bilm`; the mix is always trained."""
         self.base_model.train_bilm(not self.config.freeze_bilm)
 
     def freeze_bilm(self, frozen: bool = True) -> None:
-        """Trains only the scalar mix and a head, which is the default; changes `config.freeze_bilm`."""
+        """Freezes the character CNN and the biLM (or unfreezes them if not `frozen`), and sets `config.freeze_bilm`."""
         self.config.freeze_bilm = frozen
         self.set_trainable()
 
     def unfreeze_bilm(self) -> None:
-        """Trains all parameters; changes `config.freeze_bilm`."""
+        """Unfreezes the character CNN and the biLM, and sets `config.freeze_bilm` to `False`."""
         self.freeze_bilm(False)
 
     def resize_token_embeddings(self, *_: object, **__: object) -> nn.Embedding:
@@ -839,13 +840,13 @@ class ElmoPreTrainedModel(PreTrainedModel):
             init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
             init.constant_(module.bias, module.initial_bias)
         elif isinstance(module, ElmoLSTMLayer):
-            # TensorFlow keeps both weights in one matrix, and its default bound (Glorot) depends on that matrix's size.
+            # TensorFlow keeps both weights in one matrix, and the default bound (Glorot) depends on the matrix's size.
             cell4, size = module.weight_hh.shape
             bound = math.sqrt(6 / (2 * size + cell4))
             init.uniform_(module.weight_ih, -bound, bound)
             init.uniform_(module.weight_hh, -bound, bound)
             bias = torch.zeros_like(module.bias)
-            bias[cell4 // 4 : cell4 // 2] = 1.0  # of the forget gate
+            bias[cell4 // 4 : cell4 // 2] = 1.0  # the forget gate
             init.copy_(module.bias, bias)
             if module.weight_hr is not None:
                 init.xavier_uniform_(module.weight_hr)
@@ -856,16 +857,16 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
 @dataclass
 class ElmoModelOutput(ModelOutput):
-    """The output of [`ElmoModel`]; padded positions are zero everywhere.
+    """The output of [`ElmoModel`], zero at padded positions. P is `config.projection_size`, C is `config.cell_size`.
 
     Args:
-        last_hidden_state: `[batch, words, 2P]`, the (first) scalar mix.
+        last_hidden_state: `[batch, words, 2P]`, the scalar mix, or the first one if there are several.
         pooler_output: `[batch, 2P]`, the mean of this mix over the words, without sentence boundaries and padding.
-        hidden_states: the `num_hidden_layers + 1` layers of the biLM, each `[batch, words, 2P]`; layer 0 is `[x; x]`,
-            the word's vector twice, layer j is `[forward_j; backward_j]`. With `output_hidden_states=True`.
-        scalar_mixes: all `num_scalar_mixes` mixes, each `[batch, words, 2P]`. With `config.num_scalar_mixes > 1`.
-        state: `h [num_hidden_layers, 2, batch, P]` and `c [num_hidden_layers, 2, batch, C]` (axis 1: forward,
-            backward), for the `state` of the next call. With `use_cache=True`.
+        hidden_states: if `output_hidden_states=True`, the `num_hidden_layers + 1` layers of the biLM, each
+            `[batch, words, 2P]`; layer 0 is `[x; x]`, the word's vector twice, layer j is `[forward_j; backward_j]`.
+        scalar_mixes: if `config.num_scalar_mixes > 1`, all `num_scalar_mixes` mixes, each `[batch, words, 2P]`.
+        state: if `use_cache=True`, `h [num_hidden_layers, 2, batch, P]` and `c [num_hidden_layers, 2, batch, C]`
+            (axis 1: forward, backward), to pass as the `state` of the next call.
     """
 
     last_hidden_state: Tensor | None = None
@@ -880,7 +881,7 @@ class ElmoModel(ElmoPreTrainedModel):
     ELMo without a head: from character ids to one vector for each word (Peters et al. 2018).
 
     A call starts from a zero state (or the stored start of `config.settled_start`) unless `state` is given, so the same
-    input gives the same output, alone or in a batch. (AllenNLP and TensorFlow carry the state from call to call. To
+    input gives the same output, alone or in a batch. (AllenNLP and bilm-tf carry the state from call to call. To
     reproduce their numbers, pass the `state` of each output to the next call.)
 
     Example:
@@ -926,9 +927,9 @@ class ElmoModel(ElmoPreTrainedModel):
         r"""
         Args:
             input_ids: `[batch, words, characters]` character ids, sentence boundaries included; a row of zeros is
-                padding. (With `config.word_vocab_size` the last number of a row is the word's id.)
-            attention_mask: `[batch, words]`, 1 for words and boundaries, 0 for padding on either side. By default, the
-                positions whose `input_ids` are not all zero; with `inputs_embeds` all positions.
+                padding. (If `config.word_vocab_size` is set, the last number of a row is the word's id.)
+            attention_mask: `[batch, words]`, 1 for words and boundaries, 0 for padding on either side. By default, 1 at
+                positions whose `input_ids` are not all zero; with `inputs_embeds`, 1 everywhere.
             inputs_embeds: `[batch, words, P]`, word vectors in place of `input_ids`.
             state: the `state` of the last call's output, to continue from there: to read a long document in pieces,
                 or to reproduce AllenNLP's numbers.
@@ -938,7 +939,7 @@ class ElmoModel(ElmoPreTrainedModel):
             use_cache: whether to return the `state` for the next call.
 
         Raises:
-            ValueError: not exactly one of `input_ids` and `inputs_embeds` is given, or a shape does not fit.
+            ValueError: `input_ids` and `inputs_embeds` are both given or both missing, or a tensor has a wrong shape.
         """
         mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
         words = words_mask(self.config, mask, input_ids, special_tokens_mask)
@@ -969,14 +970,14 @@ class ElmoModel(ElmoPreTrainedModel):
         self, words: Tensor, packing: Packing, state: State | None = None, numbers: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
         """
-        Computes the layers of the biLM, packed, from words.
+        Computes the packed layers of the biLM from words.
 
         Args:
-            words: `[n, characters]` integers, or word vectors `[n, P]`.
+            words: character ids `[n, characters]`, or word vectors `[n, P]`.
             packing: where the words are in the batch.
             state: as in `forward`.
             numbers: `[2, packed]`, the indices in `words` of the words that the forward and the backward direction
-                read, in reading order. By default, `words` are packed, and both directions read the same words.
+                read, in reading order. By default, `words` are in packed order, and both directions read all of them.
 
         Returns:
             `num_hidden_layers + 1` layers, each `[2, packed, P]`, each direction in its reading order (layer 0 is the
@@ -994,10 +995,10 @@ class ElmoModel(ElmoPreTrainedModel):
         """Computes the layers `[batch, words, 2P]` and the state from `input_ids` or `inputs_embeds`, for export.
 
         Raises:
-            ValueError: `config.scalar_mix_layer_norm` is on: padding would be normalized, too.
+            ValueError: `config.scalar_mix_layer_norm` is set: padding would be normalized, too.
         """
         if self.config.scalar_mix_layer_norm:
-            raise ValueError("A model with scalar_mix_layer_norm=True cannot be exported.")
+            raise ValueError("scalar_mix_layer_norm=True cannot be exported: padding would be normalized, too.")
         vectors = inputs if inputs.is_floating_point() else self.char_encoder.encode_all(inputs)
         return self.bilm.run_padded(vectors, mask, state)
 
@@ -1007,11 +1008,11 @@ class ElmoModel(ElmoPreTrainedModel):
         """
         ELMo as a layer of another network: the vectors of the words, without the sentence boundaries.
 
-        Takes the arguments of `forward`, as the tokenizer returns them.
+        Takes the arguments of `forward`, except `inputs_embeds`.
 
         Returns:
-            `num_scalar_mixes` mixes, each `[batch, words, 2P]`, the words of a row at its left end, padded with zeros;
-            and their mask `[batch, words]`.
+            `num_scalar_mixes` mixes, each `[batch, words, 2P]`, with the words at the left end of each row, padded with
+            zeros; and the mask `[batch, words]` of the words.
         """
         output = self(input_ids, attention_mask, **{**kwargs, "return_dict": True})
         mask = unpadded_mask(self.config, input_ids, attention_mask, None)
@@ -1033,7 +1034,7 @@ WORDS_AT_ONCE = 8192  # the number of words of the vocabulary whose logits are i
 class SampledWords(NamedTuple):
     """Negative words drawn without repetition from the log-uniform distribution over `vocab_size` words.
 
-    `ids` `[num_sampled]` int64, in the order drawn; `num_tries` the number of draws, repetitions included.
+    `ids` are the words, `[num_sampled]` int64, in the order drawn; `num_tries` counts all draws, with repetitions.
     """
 
     ids: Tensor
@@ -1043,8 +1044,8 @@ class SampledWords(NamedTuple):
     def log_expected_count(self, word_ids: Tensor) -> Tensor:
         """The log of the expected count of each word in a sample (float32, the shape of `word_ids`).
 
-        With `num_tries` draws a word of probability p is in the sample with probability 1 - (1 - p)^num_tries. As in
-        TensorFlow, the count is num_tries * p if no draw was a repetition.
+        The expected count of a word of probability p is 1 - (1 - p)^num_tries, its probability to be in the sample. As
+        in TensorFlow, it is num_tries * p instead if no draw was a repetition.
         """
         probability = log_uniform_probability(word_ids, self.vocab_size)
         if self.num_tries == len(self.ids):
@@ -1062,14 +1063,14 @@ def log_uniform_probability(word_ids: Tensor, vocab_size: int) -> Tensor:
 def sample_words(
     num_sampled: int, vocab_size: int, device: Any = None, generator: torch.Generator | None = None
 ) -> SampledWords:
-    """Draws `num_sampled` different words, fewer than `vocab_size`, as TensorFlow's
-    `log_uniform_candidate_sampler(unique=True)` does: one by one; repetitions are discarded but counted."""
+    """Draws `num_sampled` (less than `vocab_size`) different words one by one, as TensorFlow's
+    `log_uniform_candidate_sampler(unique=True)` does: repetitions are discarded but counted."""
     # The index of the first draw of each word. Drawing continues until enough distinct words have appeared.
     first = torch.full((vocab_size,), torch.iinfo(torch.int64).max, device=device)
     draws, drawn = 0, 2 * num_sampled
     while True:
         uniform = torch.rand(drawn, dtype=torch.float64, device=device, generator=generator)
-        # floor(e^(u * log(n + 1))) - 1 has the log-uniform distribution; rounding may reach n, hence the bound.
+        # floor(e^(u * log(n + 1))) - 1 has the log-uniform distribution; rounding may give n, hence the clamp.
         words = (torch.exp(uniform * math.log(vocab_size + 1)).long() - 1).clamp_(0, vocab_size - 1)
         first.scatter_reduce_(0, words, torch.arange(draws, draws + drawn, device=device), "amin")
         draws += drawn
@@ -1077,20 +1078,20 @@ def sample_words(
         last = int(places[num_sampled - 1])
         if last < draws:
             return SampledWords(ids[:num_sampled], last + 1, vocab_size)
-        drawn = draws  # doubles the draws
+        drawn = draws  # doubles the number of draws
 
 
 def _exponentiate_(logits: Tensor, true_logits: Tensor, hits: Tensor) -> tuple[Tensor, Tensor]:
-    """Replaces logits in place by `e^(logit - top)`, and by 0 at accidental hits.
+    """Replaces logits in place with `e^(logit - top)`, and with 0 at accidental hits.
 
     Args:
         logits: `[rows, sampled]`, of the negatives.
-        true_logits: `[rows]` float32.
-        hits: `[rows]` int64, the accidental hits: the column of the row's target among the negatives, or -1.
+        true_logits: `[rows]` float32, of the targets.
+        hits: `[rows]` int64, the column of the row's target among the negatives (an accidental hit), or -1.
 
     Returns:
-        `top`, the largest logit of each row, and the sum of the row's and the target's exponentials, both `[rows]`
-        float32.
+        `top`, the largest logit of each row, and the sum of each row's exponentials, both including the target,
+        `[rows]` float32.
     """
     hit_rows = (hits >= 0).nonzero().squeeze(1)
     logits[hit_rows, hits[hit_rows]] = -math.inf
@@ -1100,7 +1101,7 @@ def _exponentiate_(logits: Tensor, true_logits: Tensor, hits: Tensor) -> tuple[T
 
 
 class _SampledSoftmax(torch.autograd.Function):
-    """The sum of the negative log-likelihoods, and its gradients, chunk by chunk over the rows.
+    """The sum of the negative log-likelihoods, and its gradients, computed for one chunk of rows after the other.
 
     The gradients are computed in the forward pass, while the logits of a chunk are in the cache: nothing of size rows x
     sampled is stored or computed twice.
@@ -1118,7 +1119,7 @@ class _SampledSoftmax(torch.autograd.Function):
         nll, grad_true = torch.empty_like(true_logits), torch.empty_like(true_logits)
         grad_hidden = torch.empty_like(hidden32)
         grad_keys = torch.zeros_like(keys.t(), dtype=torch.float32, memory_format=torch.contiguous_format)
-        at_once = ROWS_AT_ONCE * 4 // keys.element_size()  # the same memory for every type
+        at_once = ROWS_AT_ONCE * 4 // keys.element_size()  # the same memory for every dtype
         for start in range(0, len(hidden), at_once):
             rows = slice(start, start + at_once)
             logits = torch.mm(queries[rows], keys.t())
@@ -1149,8 +1150,8 @@ class _SampledSoftmax(torch.autograd.Function):
 
 
 def _with_offset(weight: Tensor, offset: Tensor, dtype: torch.dtype) -> Tensor:
-    """Weights `[words, size + 2]` whose product with a query that ends with two ones adds `offset`. One column is the
-    offset rounded to `dtype`, another the remainder: rounding to bfloat16 alone would shift a logit by up to 0.03."""
+    """Weights `[words, size + 2]`, for queries that end with two ones, so that the product adds `offset`. One column is
+    the offset rounded to `dtype`, the last the remainder: without it, bfloat16 would shift a logit by up to 0.03."""
     rounded = offset.to(dtype)
     rest = (offset - rounded.float()).to(dtype)
     return torch.cat((weight.to(dtype), rounded[:, None], rest[:, None]), dim=1)
@@ -1164,11 +1165,11 @@ def sampled_softmax_nll(
     `sampled_softmax_loss` (Jean et al. 2015), with which bilm-tf trains.
 
     The log of a word's expected count in the sample is subtracted from its logit, and a sampled word that is the target
-    of a row is not a negative of that row.
+    of a row does not count as a negative in this row.
 
     Args:
         hidden: `[rows, size]`, the input of the softmax.
-        weight, bias: `[vocab_size, size]`, `[vocab_size]`.
+        weight, bias: `[vocab_size, size]` and `[vocab_size]`, the parameters of the softmax.
         targets: `[rows]` int64 in 0 .. `vocab_size - 1`.
         sampled: from [`sample_words`].
 
@@ -1176,14 +1177,14 @@ def sampled_softmax_nll(
         the sum over the rows, which has a gradient, and the values of the rows `[rows]` float32, without gradient.
     """
     dtype = _product_dtype(hidden)
-    with torch.autocast(hidden.device.type, enabled=False):  # autocast would sum a float32 copy of the exponentials
+    with torch.autocast(hidden.device.type, enabled=False):  # autocast would copy the exponentials to float32
         return _SampledSoftmax.apply(hidden, weight, bias, targets, sampled, dtype)
 
 
 def full_softmax_nll(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     """The negative log-likelihood of `targets` by the full softmax in nats, `[rows]` float32. The arguments are those
-    of [`sampled_softmax_nll`]. Logits exist for one block of rows and words at a time, and the backward pass computes
-    them again, so that memory does not grow with rows x vocabulary."""
+    of [`sampled_softmax_nll`]. The logits of one block of rows and words are in memory at a time, and are recomputed in
+    the backward pass, so that memory does not grow with rows x vocabulary."""
     dtype = _product_dtype(hidden)
 
     def log_total(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -1205,13 +1206,12 @@ class ElmoForPreTrainingOutput(ModelOutput):
     """The output of [`ElmoForPreTraining`].
 
     Args:
-        loss: the mean over the labels of both directions, nats a word. With `labels`.
-        forward_loss, backward_loss: the mean over the labels of a direction in this call, nats a word. With `labels`.
-        forward_logits: `[batch, words, vocab_size]`, at each position for the word after it.
-        backward_logits: `[batch, words, vocab_size]`, at each position for the word before it.
-        hidden_states: the biLM's `num_hidden_layers + 1` layers, each `[batch, words, 2P]`. With
-            `output_hidden_states=True`.
-        state: as in [`ElmoModelOutput`]. With `use_cache=True`.
+        loss: if `labels` are given, the mean loss over the labels of both directions, in nats per word.
+        forward_loss, backward_loss: if `labels` are given, the mean loss of each direction, in nats per word.
+        forward_logits: `[batch, words, vocab_size]`, at each position the logits of the word after it.
+        backward_logits: `[batch, words, vocab_size]`, at each position the logits of the word before it.
+        hidden_states: if `output_hidden_states=True`, the layers of the biLM, as in [`ElmoModelOutput`].
+        state: if `use_cache=True`, as in [`ElmoModelOutput`].
     """
 
     loss: Tensor | None = None
@@ -1225,12 +1225,12 @@ class ElmoForPreTrainingOutput(ModelOutput):
 
 class ElmoForPreTraining(ElmoPreTrainedModel):
     r"""
-    A forward and a backward language model over one character CNN, with one softmax over words for both; it needs
-    `config.vocab_size`.
+    A forward and a backward language model over one character CNN, with one softmax over words for both directions.
+    `config.vocab_size` is required.
 
     The forward LM's output at position k predicts word k + 1 and has read the words up to k; the backward LM's output
     predicts word k - 1 and has read the words from k on. In training the softmax is sampled (`config.num_sampled`
-    words, one sample for all words of a step) unless `config.vocab_size` is no larger; in evaluation it is full.
+    words, one sample for all words of a step) if `config.vocab_size` is larger; otherwise and in evaluation it is full.
 
     Example:
 
@@ -1247,7 +1247,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
 
     def __init__(self, config: ElmoConfig) -> None:
         if config.vocab_size is None:
-            raise ValueError("vocab_size is None, but a language model needs the number of words of its softmax.")
+            raise ValueError("vocab_size is None: set it to the number of words in the language model's softmax.")
         super().__init__(config)
         self.elmo = ElmoModel(config)
         self.dropout = nn.Dropout(config.hidden_dropout)
@@ -1262,7 +1262,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         self.elmo.scalar_mix.requires_grad_(False)
 
     def freeze_bilm(self, frozen: bool = True) -> None:
-        """Trains only the softmax, for example for another vocabulary; does not change the configuration."""
+        """Freezes or trains all but the softmax, for example to train a new one; does not change the configuration."""
         self.elmo.train_bilm(not frozen)
 
     @can_return_tuple
@@ -1284,8 +1284,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         Args:
             input_ids, attention_mask, inputs_embeds, state: as in [`ElmoModel`].
             labels: `[batch, words, 2]`, at each position the id of the word after it, which the forward LM
-                predicts, and of the word before it, which the backward LM predicts; -100 where there is none.
-                [`neighbor_labels`] makes them.
+                predicts, and of the word before it, which the backward LM predicts; -100 for no label.
+                [`neighbor_labels`] makes these labels.
             backward_input_ids: `[batch, words, characters]`, the words of the backward LM in its reading order, if
                 it reads other words than the forward LM. Each row has the same number of words as in `input_ids`. The
                 labels, logits and hidden states of the backward LM are then in the same order.
@@ -1296,9 +1296,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
                 passes it); by default the number of labels of this call.
 
         Raises:
-            ValueError: not exactly one of `input_ids` and `inputs_embeds` is given, or a shape does not fit; a label is
-                not a word's id; or the softmax is sampled and `lm_head` has an adapter, quantized weights, offloading
-                or a hook.
+            ValueError: `input_ids` and `inputs_embeds` are both given or both missing; a tensor has a wrong shape; a
+                label is not a word's id; or the softmax is sampled and `lm_head` has an adapter, quantized weights,
+                offloading or a hook.
         """
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
@@ -1351,7 +1351,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             return [packing.join(layer) for layer in layers], state
         if backward_input_ids.shape[:2] != packing.shape:
             raise ValueError(f"backward_input_ids has the shape {list(backward_input_ids.shape)}, unlike input_ids.")
-        # One call gets the words of both directions, so that a word that both read is computed once.
+        # One call gets the words of both directions, so that a word that both directions read is computed once.
         words = torch.cat((words, packing.pack(backward_input_ids)))
         numbers = torch.arange(len(words), device=words.device).view(2, -1)
         layers, state = self.elmo.read(words, packing, state, numbers)
@@ -1382,7 +1382,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             total, nll = sampled_softmax_nll(hidden, self.lm_head.weight, self.lm_head.bias, targets, sampled)
         else:
             raise ValueError(
-                "lm_head has an adapter, quantized weights or a hook: train with num_sampled = vocab_size."
+                "lm_head has an adapter, quantized weights, offloading or a hook: train with num_sampled = vocab_size."
             )
         items = max(1, len(targets)) if num_items_in_batch is None else num_items_in_batch
         parts = nll.detach().split([len(rows) for rows in predicted])
@@ -1401,7 +1401,7 @@ def neighbor_labels(word_ids: Tensor, attention_mask: Tensor | None = None) -> T
     The labels of [`ElmoForPreTraining`] for sentences that both directions read.
 
     Args:
-        word_ids: `[batch, words]`, the ids of the words in the vocabulary, `<S>` and `</S>` included, or -100.
+        word_ids: `[batch, words]`, the ids of the words in the vocabulary, including `<S>` and `</S>`; -100 for no id.
         attention_mask: `[batch, words]`, 0 for padding, on either side.
 
     Returns:

@@ -302,7 +302,7 @@ def _arrange(columns: dict[str, np.ndarray], lengths: list[int], length: int | N
 def _convert(rows: Any, return_tensors: str | None) -> Any:
     """`rows` as lists without `return_tensors`; for `"pt"`, as a tensor without the copy that `BatchEncoding` makes."""
     if return_tensors == "pt" and isinstance(rows, np.ndarray):
-        return import_module("torch").from_numpy(rows)  # no import statement, which remote code would require
+        return import_module("torch").from_numpy(rows)  # with an import statement, remote code would require torch
     return rows if return_tensors else [text.tolist() for text in rows]
 
 
@@ -348,7 +348,7 @@ class ElmoTokenizer(TokenizersBackend):
         max_word_length (`int`, defaults to 50): Length to which words are cut and padded, including the two markers.
         split_special_tokens (`bool`, defaults to `True`):
             Whether `<S>` and `</S>` in a text are ordinary words; `False` makes them sentence boundaries.
-        vocab_file (`str`, *optional*): File of the language model's softmax words, one per line, by falling frequency.
+        vocab_file (`str`, *optional*): File of the language model's softmax words, one per line, most frequent first.
         words_file (`str`, *optional*):
             File of the words that have a vector beside ELMo, one per line, also the attribute `words`. If it is given,
             calls also return `word_vector_ids` `[batch, words]`: 0 for padding, 1 for boundaries, 2 for unlisted words.
@@ -532,7 +532,7 @@ class ElmoTokenizer(TokenizersBackend):
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
         """The tokens of padding and of the sentence boundaries, by character id."""
         tokens = super().added_tokens_decoder
-        if "_vector_words" not in vars(self):  # transformers still adds tokens, by ids of the backend
+        if "_vector_words" not in vars(self):  # transformers is still adding tokens, with ids of the backend
             return tokens
         ids = self.get_vocab()
         return {ids[str(token)]: token for token in tokens.values() if str(token) in ids}
@@ -697,7 +697,7 @@ class ElmoTokenizer(TokenizersBackend):
         columns = {name: encoded_inputs[name] for name in WORD_COLUMNS if name in encoded_inputs}
         others = {key: to_py_obj(value) for key, value in encoded_inputs.items() if key not in columns}
         if not columns:
-            return super().pad(others, *args, return_tensors=return_tensors, **kwargs)  # raises the error
+            return super().pad(others, *args, return_tensors=return_tensors, **kwargs)  # raises: no input_ids
         is_one = any(_is_one_text(column, WORD_COLUMNS[name]) for name, column in columns.items())
         columns = {
             name: [self._as_rows(name, text) for text in ([column] if is_one else column)]
@@ -797,7 +797,7 @@ class ElmoTokenizer(TokenizersBackend):
         for part, name in ((self._vector_words, "words_file"), (self.character_vocab, "character_vocab_file")):
             target = self._path_of(name, save_directory, filename_prefix)
             if part is None:
-                target.unlink(missing_ok=True)  # of a tokenizer that was saved there before: it would be loaded
+                target.unlink(missing_ok=True)  # the file of a tokenizer saved there before would be loaded
             else:
                 part.save(target)
                 file_names += (str(target),)
