@@ -27,16 +27,16 @@ class ElmoCoreferenceOutput(ModelOutput):
     -100 is padding.
 
     Args:
-        loss: the negative log-likelihood of the antecedents, plus the cross-entropy of the mention scores, both
-            summed over the spans, divided by the number of mentions in `labels`.
-        clusters: `[batch, mentions, 3]`, for each mention in a cluster its first word, its last word and the number of
-            its cluster, in the order of the document. Only in evaluation mode.
-        spans: `[batch, spans, 2]`, the spans that are kept as mentions, in the order of the document.
-        mention_scores: `[batch, spans]`.
-        antecedents: `[batch, spans, coreference_max_antecedents]`, for each span the indices of preceding spans.
-        antecedent_scores: `[batch, spans, 1 + coreference_max_antecedents]`; first 0 for no antecedent; the lowest
-            number of the dtype where a span has fewer antecedents.
-        hidden_states: the layers of the biLM, each `[batch, positions, 2P]`. With `output_hidden_states=True`.
+        loss: if `labels` are given: the negative log-likelihood of the antecedents, plus the cross-entropy of the
+            mention scores, both summed over the spans, divided by the number of mentions in `labels`.
+        clusters: only in evaluation mode: `[batch, mentions, 3]`, for each mention in a cluster its first word, its
+            last word and the number of its cluster; mentions are in the order of the document.
+        spans: `[batch, spans, 2]`, the first and last word of each span kept as a mention, in the document's order.
+        mention_scores: `[batch, spans]`, the score of each of these spans as a mention.
+        antecedents: `[batch, spans, coreference_max_antecedents]`, for each span the indices of preceding `spans`.
+        antecedent_scores: `[batch, spans, 1 + coreference_max_antecedents]`, for each span 0, the score of no
+            antecedent, then the scores of its `antecedents`, with the lowest number of the dtype at padding.
+        hidden_states: if `output_hidden_states=True`, the layers of the biLM, each `[batch, positions, 2P]`.
     """
 
     loss: Tensor | None = None
@@ -76,10 +76,10 @@ class _Document:
 
     vectors: Tensor  # [x; ELMo], whose weighted mean is the head of a span
     encoded: Tensor  # the output of the encoder
-    attention: Tensor  # the score of each word as the head of a span
+    attention: Tensor  # the attention score of each word as the head of a span
     sentences: Tensor  # the number of the sentence of each word
     speakers: Tensor | None
-    genre: Tensor | None  # []
+    genre: Tensor | None  # [], one id
 
 
 class _Mentions(NamedTuple):
@@ -114,8 +114,8 @@ class ElmoSpanVectors(nn.Module):
 
 
 class ElmoPairScorer(nn.Module):
-    """Scores of pairs of a span and an antecedent: a coarse score that is cheap enough for all pairs, and a fine score
-    (Lee et al. 2018, section 4).
+    """Scores pairs of a span and an antecedent: a coarse score, which is cheap enough for all pairs, and a fine score
+    for the best pairs (Lee et al. 2018, section 4).
 
     The first layer over `[span; antecedent; span * antecedent; features]` is computed as the sum of four layers, one
     over each part: the layers over the first two parts run once for each span, not for each pair.
@@ -207,16 +207,16 @@ class ElmoPairScorer(nn.Module):
 
 
 class ElmoForCoreferenceResolution(ElmoTaskModel):
-    """Which words of a document refer to the same person or thing, end to end (Lee et al. 2017, 2018).
+    """Finds the words of a document that refer to the same person or thing, end to end (Lee et al. 2017, 2018).
 
     A row is a document: its sentences in order, each between its boundaries, as [`hf_elmo.encode_document`] makes it.
     The biLM and the encoder (`config.encoder_type`) read each sentence separately. Of all spans of up to
     `coreference_max_width` words within a sentence, those with the highest mention scores are kept,
-    `coreference_spans_per_word` for each word, without crossing spans. Each kept span has a score for up to
-    `coreference_max_antecedents` preceding spans, and for no antecedent.
+    `coreference_spans_per_word` for each word, but no two that cross each other. Each kept span gets scores for up to
+    `coreference_max_antecedents` preceding spans as antecedents, and for no antecedent.
 
     With n words, width W, lambda n spans of size d and K antecedents, memory grows as n * (W + lambda * (d + K)), which
-    is linear in the words: candidates are scored without gradients, some at a time, and pairs are recomputed in the
+    is linear in the words: candidates are scored in pieces, without gradients, and pairs are scored once more in the
     backward pass. By default, a document of 10,000 words has 300,000 candidates, 4,000 spans and 200,000 pairs.
 
     transformers has no Auto class for this task. Where hf_elmo is not installed, the checkpoint provides the class:
@@ -264,12 +264,12 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
             inputs: [`ElmoInputs`], whose fields are passed as arguments.
             speaker_ids: `[batch, positions]`, the speaker of each word, from 1; 0 where it is unknown. Required if
                 `config.coreference_speakers` is set, otherwise not read.
-            genre_ids: `[batch]`, from 0 to `config.coreference_num_genres` - 1; required if that is set, else not read.
+            genre_ids: `[batch]`, below `config.coreference_num_genres`; required if this is set, otherwise not read.
             labels: `[batch, mentions, 3]`, for each mention its first word, its last word and the number of its
                 cluster; words are counted over the document from 0, without boundaries. -100 is padding. A cluster may
                 have one mention; mentions may contain or cross each other, and have any width.
-            num_items_in_batch: the count of numbers in the labels of all accumulated steps, three for each mention, as
-                Trainer counts; `None` for the count of this batch.
+            num_items_in_batch: the count of all numbers but -100 in the labels of all accumulated steps, three for each
+                mention, as Trainer counts them; `None` for the count of this batch.
 
         Raises:
             ValueError: a mention in `labels` is not within a sentence of its document; or as in
@@ -339,7 +339,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
 
     def _nll(self, document: _Document, mentions: _Mentions, labels: Tensor) -> Tensor:
         """The loss of a document: the loss of the antecedents, plus the cross-entropy of mention scores over the kept
-        spans and the missed mentions (Zhang et al. 2018), which get no gradient from the first loss."""
+        spans and the mentions in `labels` that were not kept, which have no antecedent loss (Zhang et al. 2018)."""
         kept = [tuple(span) for span in mentions.spans.tolist()]
         width = self.config.coreference_max_width
         true = {(first, last) for first, last, _ in labels.tolist() if first != IGNORE_INDEX and last - first < width}
@@ -351,7 +351,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         return antecedent_nll(mentions, labels) + binary_cross_entropy_with_logits(scores, targets, reduction="sum")
 
     def _refine(self, spans: Tensor, antecedents: Tensor, scores: Tensor) -> Tensor:
-        """Interpolates each span with its expected antecedent, by a gate (Lee et al. 2018, section 3)."""
+        """Interpolates each span with its expected antecedent, weighted by a gate (Lee et al. 2018, section 3)."""
         itself = torch.arange(len(spans), device=spans.device)[:, None]  # stands for no antecedent
         weights = scores.softmax(1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(spans.dtype)
         indices = torch.cat((itself, antecedents.clamp(min=0)), dim=1)
@@ -361,7 +361,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
 
     @torch.no_grad()
     def _best_spans(self, document: _Document) -> tuple[Tensor, Tensor]:
-        """The first and the last words, each `[spans]`, of the spans with the highest mention scores, in order."""
+        """The first and the last words, each `[spans]`, of the spans that are kept as mentions, in document order."""
         words, device = len(document.sentences), document.sentences.device
         count = max(1, int(self.config.coreference_spans_per_word * words))
         starts = torch.arange(words, device=device)[:, None]
@@ -384,7 +384,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
 
 
 class _Sentences:
-    """The sentences of documents: which positions `[batch, positions]` are words, and the number of their sentence."""
+    """The sentences of documents: which positions `[batch, positions]` are words, and the sentence of each position."""
 
     def __init__(self, inputs: ElmoInputs) -> None:
         self.mask = inputs.mask
@@ -398,7 +398,7 @@ class _Sentences:
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of sentences of similar lengths: the place `[sentences, longest]` of each position in the flattened
-        documents, and a mask, false at padding. A batch has at most SENTENCE_POSITIONS, or one sentence."""
+        documents, and a mask, false at padding. A batch has at most SENTENCE_POSITIONS positions, or one sentence."""
         order = self._lengths.argsort(stable=True)
         lengths, begin = self._lengths[order].tolist(), 0
         for end in range(1, len(lengths) + 1):
@@ -423,11 +423,11 @@ class _Sentences:
 
 
 def prune(first: Sequence[int], last: Sequence[int], order: Tensor, count: int) -> list[int]:
-    """Greedy pruning: the indices of the `count` best spans that do not cross a better one, ascending (Lee et al. 2017,
-    section 5). `first` and `last` are the words of each span, `order [spans]` their indices, the best first."""
+    """Greedy pruning: the ascending indices of the `count` best spans, without those that cross a better kept span (Lee
+    et al. 2017, section 5). `first` and `last` are each span's words, `order [spans]` the indices, the best first."""
     kept: list[int] = []
-    last_end: dict[int, int] = {}  # by first word, of the kept spans
-    first_begin: dict[int, int] = {}  # by last word, of the kept spans
+    last_end: dict[int, int] = {}  # for each first word of a kept span, the largest last word
+    first_begin: dict[int, int] = {}  # for each last word of a kept span, the smallest first word
     for span in order.tolist():
         if len(kept) == count:
             break
@@ -443,8 +443,8 @@ def prune(first: Sequence[int], last: Sequence[int], order: Tensor, count: int) 
 
 
 def _by_rows(score: Callable[[slice], Tensor], antecedents: Tensor) -> Tensor:
-    """Applies `score` to some rows of `antecedents` at a time. With gradients, each piece is recomputed in the backward
-    pass, so that only the pairs of one piece are in memory."""
+    """Applies `score` to one piece of the rows of `antecedents` at a time. With gradients, each piece is recomputed in
+    the backward pass, so that only the pairs of one piece are in memory."""
     count, max_antecedents = antecedents.shape
     size = max(1, PAIRS // max_antecedents)
     parts = [slice(begin, min(begin + size, count)) for begin in range(0, max(1, count), size)]
@@ -455,7 +455,7 @@ def _by_rows(score: Callable[[slice], Tensor], antecedents: Tensor) -> Tensor:
 
 def antecedent_nll(mentions: _Mentions, labels: Tensor) -> Tensor:
     """The marginal negative log-likelihood of the gold antecedents of the kept spans (Lee et al. 2017, section 6): the
-    antecedents in the span's cluster in `labels [mentions, 3]`, or no antecedent if there is no such antecedent."""
+    antecedents in the span's cluster in `labels [mentions, 3]`, or no antecedent if the cluster has none."""
     antecedents, scores = mentions.antecedents, mentions.antecedent_scores
     cluster_of = {(first, last): cluster + 1 for first, last, cluster in labels.tolist()}
     clusters = [cluster_of.get(tuple(span), 0) for span in mentions.spans.tolist()]
@@ -469,7 +469,7 @@ def antecedent_nll(mentions: _Mentions, labels: Tensor) -> Tensor:
 
 
 def clusters_of(mentions: _Mentions) -> Tensor:
-    """`[mentions, 3]`: clusters of spans, each linked to its best antecedent; spans without a link are left out."""
+    """`[mentions, 3]`, clusters: each span is linked to its best antecedent; spans without links are left out."""
     spans, scores = mentions.spans, mentions.antecedent_scores
     numbers: dict[int, int] = {}
     count = 0

@@ -43,18 +43,18 @@ from .modeling_elmo import (
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """The softmax over the last axis of the scores that `mask` selects (broadcast); zeros where it selects none."""
+    """The softmax over the scores on the last axis that `mask` (broadcast) selects; zero for scores not selected."""
     return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(-1) * mask
 
 
 def attend(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
     """For each vector of `x [batch, n, size]`, the mean `[batch, n, size]` of the vectors of `y [batch, m, size]` that
-    `mask [batch, m]` selects, weighted by the softmax of the dot products."""
+    `mask [batch, m]` selects, weighted by the softmax of their dot products with the vector of `x`."""
     return masked_softmax(x @ y.mT, mask[:, None]) @ y
 
 
 def max_over(vectors: Tensor, mask: Tensor) -> Tensor:
-    """The maximum `[batch, size]` of `[batch, words, size]` over `mask`; zero where the mask is empty."""
+    """The maximum `[batch, size]` of each row's vectors that `mask` selects; zero for a row without such vectors."""
     if not vectors.shape[1]:
         return vectors.new_zeros(vectors.shape[0], vectors.shape[2])
     lowest = torch.finfo(vectors.dtype).min
@@ -62,7 +62,7 @@ def max_over(vectors: Tensor, mask: Tensor) -> Tensor:
 
 
 def last_over(vectors: Tensor, mask: Tensor) -> Tensor:
-    """The final state of each direction: forward half at the last position of `mask`, backward half at the first."""
+    """The final states: forward half of `vectors` at the last position of `mask`, backward half at the first one."""
     if not vectors.shape[1]:
         return vectors.new_zeros(vectors.shape[0], vectors.shape[2])
     forward, backward = vectors.chunk(2, dim=2)
@@ -77,7 +77,7 @@ class RaggedLSTM(nn.LSTM):
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, input_size]`, `[batch, words]` to `[batch, words, 2 * hidden_size]`, undefined at padding."""
-        # oneDNN runs padded rows; a PackedSequence's backward pass allocates the gradient of all steps at each step.
+        # oneDNN needs padded rows; the backward pass of a PackedSequence allocates all steps' gradients at each step.
         if words.is_cpu and words.dtype == torch.float32 and not torch.is_autocast_enabled("cpu"):
             return self._forward_padded(words, mask)
         packing = Packing.of(mask)
@@ -101,7 +101,7 @@ class RaggedLSTM(nn.LSTM):
 
 
 class ElmoBiLSTM(nn.Module):
-    """A bidirectional LSTM over the words that a mask selects, in their order; zero at all other positions."""
+    """A bidirectional LSTM over the words that a mask selects, in text order. Its output is zero at other positions."""
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class ElmoHighwayLSTM(GradientCheckpointingLayer):
     def forward(self, words: Tensor, batch_sizes: Sequence[int]) -> Tensor:
         """Packed words `[packed, input_size]`, in reading order, to `[packed, hidden_size]`."""
         *gates, highway = nn.functional.linear(words, self.weight_ih, self.bias).chunk(6, dim=1)
-        # Under autocast, products have its dtype; the cell, which sums over the words, keeps the dtype of the weights.
+        # Under autocast, products have autocast's dtype, but the cell, a sum over words, has the dtype of the weights.
         hidden = highway.new_zeros(batch_sizes[0], self.hidden_size)
         cell = self.bias.new_zeros(hidden.shape)
         dropout_mask = nn.functional.dropout(torch.ones_like(hidden), self.dropout, self.training)
@@ -151,7 +151,7 @@ class ElmoHighwayLSTM(GradientCheckpointingLayer):
 
 class ElmoAlternatingLSTM(nn.Module):
     """Stacked LSTM layers that read forward and backward in turn, each over the output of the layer below (He et al.
-    2017, section 2.2; Zhou and Xu 2015); zero at positions that the mask leaves out."""
+    2017, section 2.2; Zhou and Xu 2015). The output is zero at positions that the mask leaves out."""
 
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int, dropout: float, recurrent_dropout: float
@@ -175,11 +175,11 @@ class ElmoAlternatingLSTM(nn.Module):
 
 
 class ElmoTaskEncoder(nn.Module):
-    """The encoder of a head, which reads `[x; ELMo]`. A second mix of ELMo may be concatenated to its output (Peters et
-    al. 2018, section 3.3).
+    """The encoder of a head. It reads `[x; ELMo]`. With `config.elmo_at_output`, a second mix of ELMo is concatenated
+    to the output of the encoder (Peters et al. 2018, section 3.3).
 
-    `sizes` are the sizes of the parts of the output. Each part has a forward and a backward half, except the output of
-    an alternating encoder.
+    `sizes` are the sizes of the parts of the output: the output of the LSTM and, if used, the second mix. Each part has
+    a forward and a backward half, except the output of an alternating LSTM.
     """
 
     def __init__(self, config: ElmoConfig, input_size: int) -> None:
@@ -198,8 +198,8 @@ class ElmoTaskEncoder(nn.Module):
             self.sizes.append(config.hidden_size)
 
     def forward(self, vectors: Tensor, mask: Tensor, output_mix: Tensor | None = None) -> Tensor:
-        """`[batch, words, input_size]`, `[batch, words]` and, with `config.elmo_at_output`, the second mix of ELMo
-        `[batch, words, 2P]` to `[batch, words, sum(sizes)]`."""
+        """Vectors `[batch, words, input_size]`, mask `[batch, words]` and, with `config.elmo_at_output`, the second mix
+        of ELMo `[batch, words, 2P]` to `[batch, words, sum(sizes)]`."""
         if self.feedforward is not None:
             vectors = torch.relu(self.feedforward(self.dropout(vectors)))
         encoded = self.bilstm(vectors, mask)
@@ -207,7 +207,7 @@ class ElmoTaskEncoder(nn.Module):
 
 
 class ElmoAttentionPooling(nn.Module):
-    """The mean of the vectors of the words by learned weights (Lin et al. 2017; McCann et al. 2017, section 5)."""
+    """The mean of word vectors, weighted by the softmax of learned scores (Lin et al. 2017; McCann et al. 2017)."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -259,7 +259,7 @@ class ElmoLocalInference(nn.Module):
 
 
 class ElmoMaxout(nn.Module):
-    """The maximum of four linear maps (Goodfellow et al. 2013): the last layers of the biattentive network."""
+    """The maximum of four linear maps (Goodfellow et al. 2013), for the last layers of the biattentive network."""
 
     def __init__(self, input_size: int, output_size: int) -> None:
         super().__init__()
@@ -271,7 +271,7 @@ class ElmoMaxout(nn.Module):
 
 
 IMPOSSIBLE = -1e4  # score of a forbidden start, transition or end; finite, so that there is always a best sequence
-# For each scheme: prefixes that continue a chunk of the same type, that begin a chunk, that must be continued.
+# For each scheme, the prefixes that continue a chunk of the same type, that begin a chunk, that must be continued.
 _CONTINUES = {"IOB1": "IB", "IOB2": "I", "BIOES": "IE"}
 _BEGINS = {"IOB1": "I", "IOB2": "B", "BIOES": "BS"}
 _OPEN = {"IOB1": "", "IOB2": "", "BIOES": "BI"}
@@ -279,11 +279,11 @@ _OPEN = {"IOB1": "", "IOB2": "", "BIOES": "BI"}
 
 def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool], list[list[bool]], list[bool]]:
     """
-    The sequences that a tagging scheme allows: which labels may begin a sentence, which label may follow which
+    The sequences that a tagging scheme allows: which labels may begin a sentence, which labels may follow each label
     (`[before][after]`), and which labels may end a sentence.
 
     Args:
-        labels: `"O"`, or a prefix and a type, such as `"B-PER"`.
+        labels: names of labels, each `"O"`, or a prefix and a type, such as `"B-PER"`.
         scheme: `"IOB1"` (B only between two adjacent chunks of the same type), `"IOB2"` or `"BIOES"`.
 
     Raises:
@@ -293,7 +293,7 @@ def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool],
     parts = [(label.partition("-")[0], label.partition("-")[2]) for label in labels]
     for label, (prefix, _) in zip(labels, parts, strict=True):
         if prefix not in prefixes:
-            raise ValueError(f"id2label has {label!r}, but tagging_scheme {scheme!r} has {sorted(prefixes)}.")
+            raise ValueError(f"id2label has {label!r}, but tagging_scheme {scheme!r} has only {sorted(prefixes)}.")
 
     def may_follow(before: tuple[str, str], after: tuple[str, str]) -> bool:
         in_chunk = before[0] not in ("O", "E", "S") and before[1] == after[1]
@@ -307,15 +307,15 @@ def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool],
 
 
 class ElmoCRF(nn.Module):
-    """A linear-chain conditional random field: a sequence of labels is scored by the emission scores of its words and
-    the transition scores of adjacent labels.
+    """A linear-chain conditional random field: the score of a sequence of labels is the sum of an emission score for
+    each word, a transition score for each pair of adjacent labels, and scores of the first and the last label.
 
     All methods take `emissions [batch, words, labels]` and `mask [batch, words]`, with the words at the left end of
     each row (`compact` of modeling_elmo.py puts them there), and compute in float32 at least.
 
     Args:
         allowed: the result of [`allowed_transitions`]; `None` to allow every sequence.
-        learned: whether transitions have scores. Without scores, labels depend on each other only by `allowed`.
+        learned: whether transitions, start and end have scores. If not, labels depend on each other only by `allowed`.
     """
 
     def __init__(self, num_labels: int, allowed: tuple[list, list, list] | None = None, learned: bool = True) -> None:
@@ -328,16 +328,16 @@ class ElmoCRF(nn.Module):
     def forward(
         self, emissions: Tensor, mask: Tensor, labels: Tensor | None = None, *, marginals: bool = False
     ) -> Tensor:
-        """Calls `log_likelihood` with `labels`, else `marginals` or `decode`: hooks see only calls of modules."""
+        """Calls `log_likelihood` with `labels`, else `marginals` or `decode`. (A module's hooks run only in calls.)"""
         if labels is not None:
             return self.log_likelihood(emissions, mask, labels)
         return self.marginals(emissions, mask) if marginals else self.decode(emissions, mask)
 
     def log_likelihood(self, emissions: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
         """`[batch]`, the log-probability of the labels `[batch, words]` of each row. A label of -100 is unknown: the
-        probability is summed over all labels that the word may have (Tsuboi et al. 2008). A row without words has 0."""
+        probability is summed over all labels of the word (Tsuboi et al. 2008). A row without words has log(1) = 0."""
         known = labels >= 0
-        if not (mask & ~known).any():  # one sequence in each row, whose score needs no sum
+        if not (mask & ~known).any():  # all labels are known: no sum over sequences
             return self._score(emissions, mask, labels) - self.log_partition(emissions, mask)
         every_label = torch.arange(emissions.shape[2], device=labels.device)
         possible = (labels[:, :, None] == every_label) | ~known[:, :, None]
@@ -395,7 +395,7 @@ class ElmoCRF(nn.Module):
         """`[batch, words, labels]`, the probability of each label of each word; zero at padding."""
         with torch.inference_mode(False), torch.enable_grad():
             emissions, mask = self._in_float32(emissions.detach().clone())[0].requires_grad_(), mask.clone()
-            # The derivative of the log-partition by an emission score is the probability of that label.
+            # The derivative of the log-partition with respect to an emission score is the probability of its label.
             return torch.autograd.grad(self.log_partition(emissions, mask).sum(), emissions)[0]
 
     def _in_float32(self, emissions: Tensor) -> tuple[Tensor, ...]:
@@ -411,24 +411,24 @@ class ElmoCRF(nn.Module):
 class ElmoInputs:
     """
     The inputs that all heads have in common: each field is an argument of their `forward`. Positions are words and
-    sentence boundaries. A head reads one of `input_ids`, `inputs_embeds` and `bilm_layers`. With
-    `config.word_vectors_vocab_size`, it also reads `word_vector_ids`; with `config.use_elmo=False`, only these ids.
+    sentence boundaries. ELMo reads one of `input_ids`, `inputs_embeds` and `bilm_layers`. `word_vector_ids` are read if
+    `config.word_vectors_vocab_size` is set. If `config.use_elmo=False`, they are the only required input.
 
     Args:
         input_ids: `[batch, positions, characters]`, as in [`ElmoModel`].
         attention_mask: `[batch, positions]`, 1 for words and boundaries, 0 for padding on either side. By default, the
-            positions whose `input_ids`, else `word_vector_ids`, are not all zero; else all positions.
+            positions where `input_ids` or, without them, `word_vector_ids` are not zero; without both, all positions.
         inputs_embeds: `[batch, positions, P]`, the output of the character encoder, in place of `input_ids`.
         state: the state of the biLM after the preceding text, `model.elmo(..., use_cache=True).state`. Both texts of a
             pair start from it. [`ElmoForCoreferenceResolution`] does not read it.
-        special_tokens_mask: `[batch, positions]`, 1 for sentence boundaries. By default, they are read from
-            `input_ids`, else from `word_vector_ids`; else they are the first and the last unpadded position of a row.
+        special_tokens_mask: `[batch, positions]`, 1 for sentence boundaries. By default, they are read from `input_ids`
+            or `word_vector_ids`; without both, they are the unpadded ends of each row (an error for pairs of texts).
         word_vector_ids: `[batch, positions]`, ids of words, which the tokenizer returns if it has `words`.
-        bilm_layers: `[batch, positions, num_hidden_layers + 1, 2P]` floats, the layers of this biLM, stored by
-            [`hf_elmo.store_layers`], in place of `input_ids`. The biLM must be frozen.
+        bilm_layers: `[batch, positions, num_hidden_layers + 1, 2P]` floats, the layers of this model's biLM that
+            [`hf_elmo.store_layers`] has stored, in place of `input_ids`. The biLM must be frozen.
         output_hidden_states: whether to return the layers of the biLM.
-        length: not read. Trainer drops the columns of a data set that are not arguments of `forward`, and sorts rows by
-            `length` (`train_sampling_strategy="group_by_length"`).
+        length: not read. Trainer drops the columns of a data set that are not arguments of `forward`, and groups rows
+            by the column `length` (`train_sampling_strategy="group_by_length"`).
     """
 
     input_ids: Tensor | None = None
@@ -485,13 +485,13 @@ def takes_inputs(forward: Callable) -> Callable:
 
 @dataclass
 class TaskFeatures:
-    """The input of the layers of a head; `[batch, positions]` as in [`ElmoInputs`].
+    """The input of the layers of a head, with the positions of [`ElmoInputs`].
 
     Args:
-        vectors: `[batch, positions, size]`, `[x; ELMo]`.
-        output_mix: `[batch, positions, 2P]`, the second mix of ELMo, with `config.elmo_at_output`.
-        mask: `[batch, positions]`, words and boundaries.
-        words: `[batch, positions]`, words only.
+        vectors: `[batch, positions, size]`, the word vectors x and the mix of ELMo, `[x; ELMo]`.
+        output_mix: `[batch, positions, 2P]`, the second mix of ELMo, if `config.elmo_at_output` is set.
+        mask: `[batch, positions]`, true for words and boundaries.
+        words: `[batch, positions]`, true for words.
         text_ids: `[batch, positions]`, 1 for the first text of a row, 2 for the second, 0 for padding.
         hidden_states: the layers of the biLM, if they were asked for.
     """
@@ -511,8 +511,8 @@ class ElmoWordVectors(nn.Embedding):
 class ElmoTaskModel(ElmoPreTrainedModel):
     """The base class of all heads.
 
-    A head reads `[x; ELMo]` (Peters et al. 2018, section 3.3): the vectors of `config.word_vectors_vocab_size` words
-    and the mix of ELMo, or one of the two (`config.use_elmo`). [`ElmoInputs`] lists its inputs.
+    A head reads `[x; ELMo]` (Peters et al. 2018, section 3.3): word vectors x (if `config.word_vectors_vocab_size` is
+    set) and the mix of ELMo (if `config.use_elmo` is set). [`ElmoInputs`] lists the inputs of a head.
 
     Raises:
         ValueError: `config.encoder_type` is not one of the head's `encoder_types`.
@@ -540,10 +540,10 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
         super()._adjust_missing_and_unexpected_keys(loading_info)
         if "word_vectors.weight" in loading_info.missing_keys:
-            logger.warning_once("word_vectors are random: train them, or set pretrained vectors by set_word_vectors.")
+            logger.warning_once("word_vectors are random: train them, or set pretrained vectors with set_word_vectors.")
 
     def set_trainable(self) -> None:
-        """Freezes the biLM if `config.freeze_bilm`, and the word vectors if `config.freeze_word_vectors`."""
+        """Freezes the biLM if `config.freeze_bilm` is set, the word vectors if `config.freeze_word_vectors` is set."""
         self._sentence_begin = None
         if self.config.use_elmo:
             super().set_trainable()
@@ -563,7 +563,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     @torch.no_grad()
     def set_word_vectors(self, vectors: np.ndarray | Tensor) -> None:
         """
-        Copies pretrained vectors into the embedding of words; unknown words get their mean.
+        Copies pretrained vectors into the embedding of words; unknown words get the mean of these vectors.
 
         Args:
             vectors: `[words, word_vectors_size]`, in the order of the tokenizer's `words`.
@@ -575,11 +575,11 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
     def task_features(self, inputs: ElmoInputs) -> TaskFeatures:
         """
-        Word vectors and ELMo of a batch.
+        Computes the word vectors and ELMo of a batch.
 
         Raises:
-            ValueError: rows hold one text but the head reads pairs, or two texts but it reads single texts; or stored
-                layers are integers (bits), belong to another biLM, or are given to a biLM that is trained.
+            ValueError: rows hold one text but the head reads pairs, or two texts but the head reads single texts; or
+                stored layers are integers (bits of bfloat16), belong to another biLM, or the biLM is not frozen.
         """
         mask, boundaries = inputs.mask, inputs.boundaries
         words = words_mask(self.config, mask, None, boundaries)
@@ -600,7 +600,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             if self.output_mix is not None:
                 packed_layers = [layer[mask] for layer in hidden_states]
             if self.reads_text_pairs and wanted and torch.is_grad_enabled() and not torch.compiler.is_exporting():
-                # As in ElmoModel, the mix is computed from the layers that are returned, so that they get a gradient.
+                # As in ElmoModel, the mix is computed from the returned layers, so that these layers get a gradient.
                 mix = expand(self.elmo.scalar_mix([layer[mask] for layer in hidden_states])[0], mask)
             vectors.append(mix)
         if self.output_mix is not None:
@@ -609,7 +609,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         return TaskFeatures(torch.cat(vectors, dim=2), output_mix, mask, words, text_ids, hidden_states)
 
     def encode(self, features: TaskFeatures, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Encodes the words of a mask, moved to the left of their rows: `[batch, words, size]`, and their mask."""
+        """Moves the words that `words` selects to the left and encodes them: `[batch, words, size]` and their mask."""
         vectors, inside = compact(features.vectors, words)
         if self.encoder is None:
             return vectors, inside
@@ -625,8 +625,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         return torch.stack(layers, dim=2)
 
     def regularize(self, loss: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-        """While training, adds `config.scalar_mix_l2` times the squared weights of all learned mixes, before their
-        softmax (paper, section 3.3). Each accumulated step adds a share by its number of labels."""
+        """In training, adds `config.scalar_mix_l2` times the sum of the squared weights of all learned mixes, before
+        their softmax (Peters et al. 2018, section 3.3). Each accumulated step adds a share, by its number of labels."""
         if not (self.training and self.config.scalar_mix_l2):
             return loss
         share = 1.0
@@ -636,7 +636,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         return loss + self.config.scalar_mix_l2 * share * sum(mix.scalars.square().sum() for mix in mixes)
 
     def require_frozen_bilm(self) -> None:
-        """Raises ValueError if the biLM is trained: stored layers would not follow its weights."""
+        """Raises ValueError if the biLM is not frozen: stored layers would not change with its weights."""
         weights = [weight for part in (self.elmo.char_encoder, self.elmo.bilm) for weight in part.parameters()]
         if any(weight.requires_grad for weight in weights):
             raise ValueError("bilm_layers need a frozen biLM, but its weights are trained: call model.freeze_bilm().")
@@ -645,9 +645,9 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     @torch.no_grad()
     def _require_own_layers(self, layers: Tensor, mask: Tensor, boundaries: Tensor | None) -> None:
         """Raises ValueError for stored layers that would otherwise give wrong results: bits of bfloat16, and layers of
-        another biLM. No word precedes `<S>`, so the forward halves of its layers depend only on the weights."""
+        another biLM. No word precedes `<S>`, so the forward halves of the layers at `<S>` depend on weights alone."""
         if not layers.is_floating_point():
-            raise ValueError(f"bilm_layers are {layers.dtype}, but must be floats: use a collator of hf_elmo.")
+            raise ValueError(f"bilm_layers have the dtype {layers.dtype}, not floats: use a collator of hf_elmo.")
         self.require_frozen_bilm()
         if boundaries is None:
             return
@@ -658,7 +658,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             self._sentence_begin = torch.stack(output.hidden_states)[:, 0, 0, : self.config.projection_size]
         expected = self._sentence_begin
         stored = layers[mask & boundaries & (mask.cumsum(1) == 1)][:, :, : expected.shape[1]].to(expected)
-        # Rounding to bfloat16 changes a vector by 0.004 of its length, other weights by about 1.
+        # Relative to its norm, a vector changes by 0.004 if it is rounded to bfloat16, by about 1 with another biLM.
         if not ((stored - expected).norm(dim=2) <= 0.05 * expected.norm(dim=1)).all():
             raise ValueError("bilm_layers belong to another biLM: store the layers of this biLM (store_layers).")
 
@@ -677,7 +677,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     def _run_elmo(
         self, inputs: ElmoInputs, mask: Tensor, text_ids: Tensor, all_layers: bool
     ) -> tuple[Tensor, tuple[Tensor, ...] | None]:
-        """The mix `[batch, positions, 2P]` and the layers of ELMo. The texts of a pair are rows of one batch."""
+        """The mix `[batch, positions, 2P]` and the layers of ELMo; texts of a pair are read as rows of one batch."""
         input_ids, inputs_embeds, state = inputs.input_ids, inputs.inputs_embeds, inputs.state
         if self.reads_text_pairs:
             mask = torch.cat((text_ids == 1, text_ids == 2))
@@ -729,7 +729,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         elif isinstance(module, ElmoCRF):
             for parameter in module.parameters():
                 init.uniform_(parameter, -0.1, 0.1)
-        elif isinstance(module, ElmoTrilinear):  # as one linear layer over [x; y; x * y]
+        elif isinstance(module, ElmoTrilinear):  # like one linear layer over [x; y; x * y]
             bound = math.sqrt(6 / (3 * len(module.of_y) + 1))
             for parameter in module.parameters():
                 init.uniform_(parameter, -bound, bound)
@@ -739,31 +739,31 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
 @torch.compiler.disable  # it reads values
 def _require_texts(text_ids: Tensor, expected: int) -> None:
-    """Raises ValueError unless rows hold `expected` texts: ELMo would read a pair as one text, or vice versa."""
+    """Raises ValueError unless each row holds `expected` texts: otherwise, ELMo would read a pair as a single text."""
     counts = text_ids.amax(1) if text_ids.shape[1] else text_ids.sum(1)
     if (counts > expected).any() or (expected == 2 and (counts < 2).any()):
         raise ValueError(
-            f"each row of input_ids must hold {expected} texts, but these hold {counts.tolist()}: classifiers read "
-            "pairs with classifier_text_pairs=True, question answering reads tokenizer(question, passage)."
+            f"each row of input_ids must hold {expected} texts, but the rows hold {counts.tolist()}: classifiers read "
+            "pairs if classifier_text_pairs=True, question answering reads tokenizer(question, passage)."
         )
 
 
 def count_labels(labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-    """The number by which a sum of losses is divided: the number of labels that are not -100, in `labels` or
-    (`num_items_in_batch`) in all accumulated steps. It is at least 1: 0 / 0 would make the weights NaN."""
+    """The number by which a sum of losses is divided: `num_items_in_batch`, if given (the number of labels of all
+    accumulated steps), else the number of labels that are not -100. At least 1: 0 / 0 would make the weights NaN."""
     count = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
     return count.clamp(min=1)
 
 
 class ElmoForSequenceClassification(ElmoTaskModel):
-    """A label, several labels or a number for each text, or for each pair of texts.
+    """Predicts a label, several labels or a number for each text, or for each pair of texts.
 
     `config.encoder_type` chooses the encoder: none, a BiLSTM, the biattentive classification network (McCann et al.
-    2017) or ESIM (Chen et al. 2017). `config.classifier_pooling` chooses how the output of the first two is pooled.
-    With `config.classifier_text_pairs`, each row holds two texts.
+    2017) or ESIM (Chen et al. 2017). Without an encoder or with a BiLSTM, `config.classifier_pooling` pools the words.
+    If `config.classifier_text_pairs` is set, each row holds two texts.
 
     Raises:
-        ValueError: `config.encoder_type` is none of these.
+        ValueError: `config.encoder_type` is not supported.
     """
 
     _auto_class = "AutoModelForSequenceClassification"
@@ -812,7 +812,7 @@ class ElmoForSequenceClassification(ElmoTaskModel):
             num_items_in_batch: the number of labels of all accumulated steps; `None` for the mean over `labels`.
 
         Returns:
-            `loss` (with `labels`), `logits [batch, num_labels]` and `hidden_states` (if asked for).
+            `loss` (if `labels` are given), `logits [batch, num_labels]` and `hidden_states` (if asked for).
 
         Raises:
             ValueError: as in [`ElmoTaskModel.task_features`].
@@ -858,11 +858,11 @@ class ElmoForSequenceClassification(ElmoTaskModel):
 def sequence_classification_loss(
     labels: Tensor, logits: Tensor, config: ElmoConfig, num_items_in_batch: Tensor | int | None = None, **kwargs: object
 ) -> Tensor:
-    """The loss of `config.problem_type`, which is exact under gradient accumulation and zero without any label.
+    """The loss that `config.problem_type` selects. It is exact under gradient accumulation, and zero without any label.
 
-    As in transformers, an unset `config.problem_type` is set at the first call: a single output is a regression,
-    integer labels are classes, floats are several labels at once. transformers divides by `num_items_in_batch` for a
-    single label only; here all three losses do, so that accumulated steps add up to one large batch.
+    As in transformers, an unset `config.problem_type` is set at the first call: regression for a model with one output,
+    else a single label for integer labels, several labels for floats. transformers divides only the loss of single
+    labels by `num_items_in_batch`; here all three losses are divided, so that accumulated steps add up to one batch.
 
     Args:
         labels: `[batch]` or `[batch, 1]` class numbers (single label); the shape of `logits` otherwise: zeros and ones
@@ -896,12 +896,12 @@ class ElmoTokenClassifierOutput(ModelOutput):
     """The output of [`ElmoForTokenClassification`].
 
     Args:
-        loss: the mean over the words that have a label. With `labels`.
-        logits: `[batch, positions, num_labels]`, the scores of each word's labels without regard to its neighbors; zero
-            at boundaries and padding.
-        tags: `[batch, positions]`, the best sequence of labels, -100 at boundaries and padding. With a CRF or a tagging
-            scheme, in evaluation mode.
-        hidden_states: the layers of the biLM, each `[batch, positions, 2P]`. With `output_hidden_states=True`.
+        loss: if `labels` are given, the mean loss over the words that have a label.
+        logits: `[batch, positions, num_labels]`, the scores of each word's labels, before a CRF; zero at boundaries and
+            padding.
+        tags: only in evaluation mode with a CRF or a tagging scheme. `[batch, positions]`, the best label sequence;
+            -100 at boundaries and padding.
+        hidden_states: if `output_hidden_states=True`, the layers of the biLM, each `[batch, positions, 2P]`.
     """
 
     loss: Tensor | None = None
@@ -911,16 +911,16 @@ class ElmoTokenClassifierOutput(ModelOutput):
 
 
 class ElmoForTokenClassification(ElmoTaskModel):
-    """A label for each word. ELMo reads whole words, so each word has one position and one label.
+    """Predicts a label for each word. ELMo reads whole words, so each word has one position and one label.
 
     The classifier is linear, over ELMo or over an encoder (`config.encoder_type`), with or without a CRF
     (`config.tagging_crf`); predicted sequences obey `config.tagging_scheme`. The CRF is trained by the loss of
     `forward`, not by a loss that Trainer computes from the logits (`label_smoothing_factor`, `compute_loss_func`).
 
-    The named entity tagger of Peters et al. 2018 (appendix; Lample et al. 2016): `encoder_type="bilstm"`,
-    `encoder_num_layers=2`, `tagging_crf=True`. Its semantic role labeler, with a row for each predicate (appendix; He
-    et al. 2017): `encoder_type="alternating"`, `encoder_num_layers=8`, `encoder_recurrent_dropout=0.1`,
-    `tagging_indicator_size=100`, `tagging_scheme="IOB2"`.
+    The named entity tagger of Peters et al. 2018 (appendix; Lample et al. 2016) has `encoder_type="bilstm"`,
+    `encoder_num_layers=2`, `tagging_crf=True`. Their semantic role labeler (appendix; He et al. 2017) has
+    `encoder_type="alternating"`, `encoder_num_layers=8`, `encoder_recurrent_dropout=0.1`,
+    `tagging_indicator_size=100`, `tagging_scheme="IOB2"`, and reads a row for each predicate.
 
     Raises:
         ValueError: `config.encoder_type` is not supported, or a label of `config.id2label` does not belong to
@@ -953,7 +953,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
         self.post_init()
 
     def save_pretrained(self, *args: object, **kwargs: object) -> None:
-        """As in [`ElmoPreTrainedModel`], with the pipeline in config.json (`custom_pipelines`)."""
+        """As in [`ElmoPreTrainedModel`], and names the pipeline in config.json (`custom_pipelines`)."""
         vars(self.config)["custom_pipelines"] = self.custom_pipelines if self.is_remote_code() else {}
         super().save_pretrained(*args, **kwargs)
 
@@ -971,10 +971,10 @@ class ElmoForTokenClassification(ElmoTaskModel):
         r"""
         Args:
             inputs: [`ElmoInputs`], whose fields are passed as arguments.
-            token_type_ids: `[batch, positions]`, with `config.tagging_indicator_size`: 1 for the word that the labels
-                of the row refer to, such as the predicate of semantic roles; 0 for all other positions.
+            token_type_ids: `[batch, positions]`, 1 for the word that the labels of the row refer to, such as the
+                predicate of semantic roles, 0 elsewhere. Required with `config.tagging_indicator_size`, else not read.
             labels: `[batch, positions]`, as `tokenizer.align_labels` makes them: -100 for sentence boundaries, padding
-                and words without a label. The CRF sums over all labels of words without a label.
+                and words without a label. For a word without a label, a CRF sums over all possible labels.
             num_items_in_batch: the number of labels of all accumulated steps; `None` for the mean over `labels`.
 
         Raises:
@@ -1005,7 +1005,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
         """The labels of the words `[batch, words]`, at the left end of their rows. Raises ValueError for labels that
         are not at words, and for sequences that the tagging scheme forbids, which the model could never predict."""
         if ((labels != IGNORE_INDEX) & ~words).any():
-            raise ValueError("labels must be -100 at <S>, </S> and padding: tokenizer.align_labels puts them there.")
+            raise ValueError("labels must be -100 at <S>, </S> and padding, but are not: use tokenizer.align_labels.")
         labels, inside = compact(labels, words)
         labels = labels.masked_fill(~inside, IGNORE_INDEX)
         if self.crf is not None and self.crf.allowed is not None:
@@ -1021,8 +1021,8 @@ class ElmoForTokenClassification(ElmoTaskModel):
 def token_classification_loss(
     logits: Tensor, labels: Tensor, config: ElmoConfig, num_items_in_batch: Tensor | int | None = None, **kwargs: object
 ) -> Tensor:
-    """The cross-entropy of the labels `[batch, positions]` that are not -100, with `logits [batch, positions,
-    num_labels]`: as in transformers, but zero without any label."""
+    """The mean cross-entropy of the labels `[batch, positions]` that are not -100, with `logits` of the shape `[batch,
+    positions, num_labels]`: as in transformers, but zero without any label."""
     known = labels != IGNORE_INDEX
     wide = torch.promote_types(logits.dtype, torch.float32)
     total = nn.functional.cross_entropy(logits[known].to(wide), labels[known], reduction="sum")
@@ -1030,7 +1030,7 @@ def token_classification_loss(
 
 
 class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
-    """transformers' pipeline for [`ElmoForTokenClassification`]: a word is one token, and a CRF decodes the tags.
+    """transformers' pipeline for [`ElmoForTokenClassification`]: each word is one token, and a CRF decodes the tags.
 
     ```python
     >>> tag = pipeline("token-classification", model=folder)
@@ -1038,7 +1038,7 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
     ```"""
 
     def __new__(cls, *args: Any, model: Any, **kwargs: Any) -> Any:
-        """Makes transformers' pipeline for models other than ELMo: this class is registered for the whole task."""
+        """Makes transformers' own pipeline for models other than ELMo: this class is registered for the whole task."""
         if model.config.model_type != "elmo":
             return TokenClassificationPipeline(*args, model=model, **kwargs)
         return super().__new__(cls)
@@ -1050,14 +1050,14 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         if crf is not None:
             scores, inside = compact(outputs["logits"].to(words.device), words)
             probabilities = crf(scores, inside, marginals=True)[inside]
-            # The pipeline applies softmax, which gives back the probabilities.
+            # The pipeline applies a softmax, which turns the logarithms of probabilities back into probabilities.
             outputs["logits"] = expand(probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log(), words)
             outputs["tags"] = expand(crf(scores, inside)[inside], words)
         return outputs
 
     def postprocess(self, all_outputs: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
-        """As in transformers, with the tags of `_forward`, which need not be each word's most probable label."""
-        for outputs in all_outputs:  # gather_pre_entities gets word_ids unchanged
+        """As in transformers, but with the tags of `_forward`, which may differ from the most probable labels."""
+        for outputs in all_outputs:  # tags are passed on in word_ids, which gather_pre_entities gets unchanged
             tags = outputs["tags"][0].tolist()
             outputs["word_ids"] = list(zip(outputs["word_ids"] or [None] * len(tags), tags, strict=True))
         return super().postprocess(all_outputs, *args, **kwargs)
@@ -1074,7 +1074,7 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         word_to_chars_map: list[tuple[int, int]] | None = None,
         **kwargs: Any,
     ) -> list[dict[str, Any]]:
-        """A dictionary for each word, with its tag, its scores and its place in the text."""
+        """A dictionary for each word, with the tag, the scores and the place in the text."""
         entities = []
         for index in np.flatnonzero(np.asarray(special_tokens_mask) == 0).tolist():
             start, end = (None, None) if offset_mapping is None else (int(place) for place in offset_mapping[index])
@@ -1097,7 +1097,7 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
 
 
 class ElmoTrilinear(nn.Module):
-    """Similarities of words, `w1 . x_i + w2 . y_j + w3 . (x_i * y_j)` (Seo et al. 2017, section 2).
+    """Similarities of words, `w1 . x_i + w2 . y_j + w3 . (x_i * y_j)` with learned w (Seo et al. 2017, section 2).
 
     `of_x=False` leaves out the first term, which has no effect on a softmax over j.
     """
@@ -1125,7 +1125,7 @@ class ElmoAttentionFlow(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, passage: Tensor, passage_mask: Tensor, question: Tensor, question_mask: Tensor) -> Tensor:
-        """`[batch, words, size]` and `[batch, question words, size]`, with masks, to `[batch, words, output_size]`."""
+        """Passage `[batch, words, size]`, question `[batch, question words, size]` to `[batch, words, output_size]`."""
         passage, question = self.dropout(passage), self.dropout(question)
         scores = self.similarity(passage, question)
         to_question = masked_softmax(scores, question_mask[:, None]) @ question
@@ -1136,7 +1136,7 @@ class ElmoAttentionFlow(nn.Module):
 
 
 class ElmoSelfAttention(nn.Module):
-    """Attention of each word of the passage over the others, with a residual connection (Clark and Gardner 2018)."""
+    """Attention of each passage word over the other words, with a residual connection (Clark and Gardner 2018)."""
 
     def __init__(self, size: int, hidden_size: int, dropout: float) -> None:
         super().__init__()
@@ -1186,14 +1186,14 @@ class ElmoAnswerSpan(nn.Module):
 
 
 class ElmoForQuestionAnswering(ElmoTaskModel):
-    """The words of a passage that answer a question: bidirectional attention flow with self-attention (Clark and
-    Gardner 2018; Seo et al. 2017), as in Peters et al. 2018 (appendix), with LSTMs in place of GRUs.
+    """Finds the words of a passage that answer a question: bidirectional attention flow with self-attention (Clark and
+    Gardner 2018; Seo et al. 2017), as in Peters et al. 2018 (appendix), but with LSTMs in place of GRUs.
 
     Question and passage are the first and the second text of a row, `tokenizer(questions, passages, ...)`. The biLM,
     and then one BiLSTM, read each text separately; `config.elmo_at_output` concatenates ELMo to the BiLSTM's output.
     `config.encoder_dropout` is applied to the inputs of LSTMs and attentions, `config.classifier_dropout` to the inputs
-    of the last layers. Memory grows with the square of the words of a passage: split long
-    passages ([`hf_elmo.encode_questions`]).
+    of the last layers. Memory grows with the square of the number of words in a passage: split long passages
+    ([`hf_elmo.encode_questions`]).
 
     Raises:
         ValueError: `config.encoder_type` is neither `None` nor `"attention_flow"`.
@@ -1227,19 +1227,19 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         Args:
             inputs: [`ElmoInputs`], whose fields are passed as arguments.
             start_positions: `[batch]`, the position of the answer's first word in its row. Boundaries and question are
-                counted, padding is not, so that its side does not matter. 0 for no answer
+                counted, but padding is not, so that the padding side does not matter. 0 for no answer
                 (`config.allow_no_answer`), -100 for a row without a label.
-            end_positions: `[batch]`, the position of the answer's last word.
+            end_positions: `[batch]`, the position of the answer's last word, counted in the same way.
             num_items_in_batch: the number of labeled rows of all accumulated steps; `None` for the mean over the
-                batch. (Trainer does not count them, but averages the steps. The result is the same if all steps have
-                the same number of labeled rows, as with [`hf_elmo.encode_questions`] and `labeled_only=True`.)
+                batch. (Trainer does not count these rows, but averages the steps. The result is the same if all steps
+                have equally many labeled rows, as with [`hf_elmo.encode_questions`] and `labeled_only=True`.)
 
         Returns:
-            `loss` (with positions): the negative log-probability of the answer among all pairs of a start and an end,
-            and no answer. It is the sum of the losses of start and end; most models of transformers take the mean.
-            `start_logits` and `end_logits` `[batch, positions]`, with positions counted as above; the lowest number of
-            their dtype at all positions but the passage's words; with `config.allow_no_answer`, half of the score of
-            no answer at position 0. `hidden_states` (if asked for).
+            `loss` (if positions are given): the negative log-probability of the answer among all pairs of a start and
+            an end, and no answer. It is the sum of the losses of start and end; most transformers models take the mean.
+            `start_logits` and `end_logits` `[batch, positions]`, with positions counted as above. All positions but
+            those of the passage's words have the lowest number of the dtype, but with `config.allow_no_answer`,
+            position 0 has half of the score of no answer. `hidden_states` (if asked for).
 
         Raises:
             ValueError: the answer is not in the passage; or as in [`ElmoTaskModel.task_features`].
@@ -1271,13 +1271,13 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         if self.config.allow_no_answer:
             total = torch.logaddexp(total, start[:, 0] + end[:, 0])
             possible |= (starts == 0)[:, 0] & (ends == 0)[:, 0]
-        if not possible[labeled].all():  # an infinite loss, which Trainer leaves out of its logs
-            raise ValueError("start_positions and end_positions must be words of the passage, or 0 (allow_no_answer).")
+        if not possible[labeled].all():  # the loss would be infinite, which Trainer does not log
+            raise ValueError("start_positions and end_positions must be in the passage, or both 0 (allow_no_answer).")
         return (total - start.gather(1, starts)[:, 0] - end.gather(1, ends)[:, 0])[labeled].sum()
 
 
 def _place(scores: Tensor, places: Tensor, no_answer: Tensor | None) -> Tensor:
-    """Puts the scores of all words of all passages, row after row, at `places` `[batch, positions]`."""
+    """Puts all passage words' scores, row after row, at `places` `[batch, positions]`, half of `no_answer` at 0."""
     lowest = torch.finfo(scores.dtype).min
     logits = scores.new_full(places.shape, lowest).masked_scatter(places, scores)
     return logits if no_answer is None else torch.cat((no_answer[:, None] / 2, logits[:, 1:]), dim=1)
