@@ -170,7 +170,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
 
     model_type = "elmo"
     _auto_class = "AutoConfig"
-    keys_to_ignore_at_inference = ["hidden_states", "scalar_mixes", "state"]  # noqa: RUF012, transformers reads it so
+    keys_to_ignore_at_inference = ["hidden_states", "scalar_mixes", "state"]  # noqa: RUF012, transformers expects a list
 
     char_vocab_size: int = WORD_PADDING_ID + 1
     char_units: Literal["bytes", "unicode"] = "bytes"

@@ -573,7 +573,7 @@ class ElmoLSTMLayer(nn.Module):
 
 
 class ElmoRecurrence(GradientCheckpointingLayer):
-    """[`bilstm_layer`] with a model's `cell_clip` and `proj_clip`; gradient checkpointing recomputes it in backward.
+    """[`bilstm_layer`] with `cell_clip` and `proj_clip`; gradient checkpointing recomputes it in the backward pass.
 
     The state is passed as two separate tensors, because a reentrant checkpoint computes no gradient for nested tensors.
     """
@@ -760,7 +760,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """As in transformers. Parameters that are frozen in a new model are frozen after loading, too.
 
         Raises:
-            ValueError: `config.settled_start` is on, but the checkpoint has no stored start.
+            ValueError: `config.settled_start` is set, but the checkpoint has no stored start.
         """
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         if any("bilm.initial_" in key for key in info["missing_keys"]):
@@ -798,7 +798,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         return "_auto_class" in vars(cls)
 
     def set_trainable(self) -> None:
-        """Freezes or trains the character CNN and the biLM, by `config.freeze_bilm`; the mix is always trained."""
+        """Freezes or trains the character CNN and the biLM as `config.freeze_bilm` says; the mix is always trained."""
         self.base_model.train_bilm(not self.config.freeze_bilm)
 
     def freeze_bilm(self, frozen: bool = True) -> None:

@@ -271,7 +271,7 @@ class ElmoMaxout(nn.Module):
 
 
 IMPOSSIBLE = -1e4  # score of a forbidden start, transition or end; finite, so that there is always a best sequence
-# For each scheme, the prefixes that continue a chunk of the same type, that begin a chunk, that must be continued.
+# For each scheme, prefixes that continue a chunk of the same type, that begin a chunk, that cannot end a chunk.
 _CONTINUES = {"IOB1": "IB", "IOB2": "I", "BIOES": "IE"}
 _BEGINS = {"IOB1": "I", "IOB2": "B", "BIOES": "BS"}
 _OPEN = {"IOB1": "", "IOB2": "", "BIOES": "BI"}
@@ -328,7 +328,7 @@ class ElmoCRF(nn.Module):
     def forward(
         self, emissions: Tensor, mask: Tensor, labels: Tensor | None = None, *, marginals: bool = False
     ) -> Tensor:
-        """Calls `log_likelihood` with `labels`, else `marginals` or `decode`. (A module's hooks run only in calls.)"""
+        """Calls `log_likelihood` with `labels`, else `marginals` or `decode`. (Only calls of a module run hooks.)"""
         if labels is not None:
             return self.log_likelihood(emissions, mask, labels)
         return self.marginals(emissions, mask) if marginals else self.decode(emissions, mask)
@@ -978,8 +978,8 @@ class ElmoForTokenClassification(ElmoTaskModel):
             num_items_in_batch: the number of labels of all accumulated steps; `None` for the mean over `labels`.
 
         Raises:
-            ValueError: `labels` has a label that is not at a word, or that `config.tagging_scheme` does not allow after
-                the label of the word before; or as in [`ElmoTaskModel.task_features`].
+            ValueError: `labels` has a label that is not at a word, or a label that `config.tagging_scheme` does not
+                allow after the label of the preceding word; or as in [`ElmoTaskModel.task_features`].
         """
         features = self.task_features(inputs)
         if self.indicator is not None:
@@ -1277,7 +1277,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
 
 
 def _place(scores: Tensor, places: Tensor, no_answer: Tensor | None) -> Tensor:
-    """Puts all passage words' scores, row after row, at `places` `[batch, positions]`, half of `no_answer` at 0."""
+    """Puts the scores of all passage words, row after row, at `places`, and `no_answer / 2` at position 0."""
     lowest = torch.finfo(scores.dtype).min
     logits = scores.new_full(places.shape, lowest).masked_scatter(places, scores)
     return logits if no_answer is None else torch.cat((no_answer[:, None] / 2, logits[:, 1:]), dim=1)
