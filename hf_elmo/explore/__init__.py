@@ -144,7 +144,7 @@ def picture(plot: Callable[..., Axes], result: LayerSimilarities | WordPlane, **
 
     pictures = []
     with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"Glyph \d+")  # the reader's font may have it
+        warnings.filterwarnings("ignore", message=r"Glyph \d+")  # the reader's font may have the glyph
         for name, size in (("wide", (8.5, 6)), ("narrow", (3.4, 4.6))):
             file, figure = io.StringIO(), Figure(figsize=size, layout="constrained")
             plot(result, figure.subplots(), **options)

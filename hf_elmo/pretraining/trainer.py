@@ -108,7 +108,7 @@ class ElmoPreTrainer(Trainer):
         model: the language models.
         args: the recipe.
         train_dataset: whole batches for this process; it is made with the rank of the process.
-        eval_dataset: texts for `evaluate`, which measures perplexity by the full softmax, each sentence from zero state.
+        eval_dataset: texts for `evaluate`, which measures perplexity by the full softmax, a sentence from zero state.
         processing_class: the tokenizer with the vocabulary; it is saved with each checkpoint.
         **kwargs: as in `Trainer`.
 
