@@ -22,7 +22,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 class _Imported(type):
-    """The type of placeholders for model classes. A placeholder imports the class that it stands for on use."""
+    """The type of placeholders for model classes. On use, a placeholder imports the class that it stands for."""
 
     def __getattr__(cls, name: str) -> object:
         return getattr(__getattr__(cls.__name__), name)
@@ -51,7 +51,7 @@ if is_torch_available():  # without PyTorch, only the tokenizer is used (with ON
 def _register_pipelines(_: ElmoConfig) -> dict[str, object]:
     """
     The value of `config.custom_pipelines`: empty. `transformers.pipeline` reads it before it looks for a task's class,
-    so ELMo's class is registered here: the import of transformers.pipelines takes seconds.
+    so ELMo's class can be registered here, and not earlier: importing transformers.pipelines takes seconds.
     """
     from transformers import pipelines
 

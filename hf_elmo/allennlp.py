@@ -347,7 +347,7 @@ def _load(options: str | Path, weights: str | Path, **settings: Any) -> ElmoMode
         fitting = (name for name, model in PUBLISHED.items() if all(map(str.endswith, given, model.files)))
         name = next(fitting, None)
         if name is None:
-            raise ValueError(f"{options}, {weights}: no published model has these addresses. Download the two files.")
+            raise ValueError(f"{options}, {weights}: no published model has these addresses. Give two local files.")
         options, weights = download(name)
     config, arrays = read_weights(options, weights)
     model = model_of(type(config).from_dict(config.to_dict(), **settings), arrays)

@@ -49,6 +49,6 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, texts: Iterable[str | list[str]]) -> np.ndarray:
-        """The vectors `[texts, 2P]` of strings or lists of words; with `layers="all"`, `[texts, layers * 2P]`."""
+        """The vectors of texts: `[texts, hidden_size]`, or with `layers="all"` `[texts, layers * hidden_size]`."""
         vectors = Embedder(**self.get_params()).embed(texts).arrays()
         return vectors.reshape(len(vectors), -1)

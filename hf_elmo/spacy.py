@@ -1,4 +1,4 @@
-"""The spaCy component `elmo`, registered by an entry point: vectors of tokens, spans and documents."""
+"""The spaCy component `elmo`, registered by an entry point. It gives vectors to tokens, spans and documents."""
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -21,7 +21,7 @@ def cosine(one: Doc | Span | Token, other: Doc | Span | Token) -> float:
 
 class ElmoPipe:
     """
-    Puts ELMo's vectors `[tokens, 2P]` (the scalar mix) into `doc.tensor`. The `vector` of a token is its row, the
+    Puts ELMo's scalar mix, `[tokens, hidden_size]`, into `doc.tensor`. The `vector` of a token is its row, the
     `vector` of a span or document is the mean of its rows, and `similarity` is the cosine. If an earlier component has
     set sentence boundaries, each sentence is embedded separately. The model is saved with the pipeline.
 

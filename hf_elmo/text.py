@@ -116,7 +116,7 @@ class RowSource:
     Args:
         path: a path or an address.
         file_format: `"text"` (each line is a row), `"jsonl"`, `"csv"`, `"tsv"` (quotes are ordinary characters),
-            `"parquet"`, `"arrow"` or `"fasta"` (each letter, in upper case, is a word); by default from the ending.
+            `"parquet"`, `"arrow"` or `"fasta"` (each letter, in upper case, is a word); by default the ending decides.
         text_column: the column or key with the text; an `int` is the index of a column of a CSV without a header. By
             default the first of `text`, `sentence`, `words` and `tokens` that exists, or else the only column.
         encoding: the encoding of text, JSON lines, CSV, TSV and FASTA files.

@@ -37,7 +37,7 @@ from .store import ShardStore, export, require_free, require_writable
 
 # Large enough for full speed: on a CPU, the smaller the model's matrix products, the more tokens a batch needs.
 BATCH_TOKENS, BATCH_TOKENS_CPU = 16384, 4096
-BATCH_VALUES_CPU = 1 << 22  # numbers in a batch's word vectors, P for each token
+BATCH_VALUES_CPU = 1 << 22  # numbers in a batch's word vectors: projection_size for each token
 WINDOW_BATCHES = 16  # sorting by length within this many batches leaves little padding
 SPLIT_ROWS, SPLIT_CHARACTERS = 512, 1 << 20  # limits of the text that is split into words at a time
 OUTPUT_DTYPES = ("float32", "float16")  # NumPy, hdf5 and Parquet have no bfloat16
@@ -116,7 +116,7 @@ def embed(
             Longer rows are embedded in pieces, with the same result.
         window: the number of tokens (a window) within which rows are sorted by length; finished work is saved after
             each window. By default 16 batches.
-        input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"` or `"fasta"`; by default from the ending.
+        input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"` or `"fasta"`; by default the ending decides.
         text_column: the column or key with the text; for CSV without a header, the index of the column.
         encoding: the encoding of the input file.
         pretokenized: the text is tokenized already: whitespace separates its words. (A row that is a list of words is
@@ -131,7 +131,7 @@ def embed(
 
     Returns:
         With `output`, an [`EmbeddedCorpus`]. Otherwise one array for each row, `[words, 2P]`, or with all layers
-        `[layers, words, 2P]`; or, pooled, one array `[rows, 2P]` or `[rows, layers, 2P]`.
+        `[layers, words, 2P]`; or, if pooled, one array `[rows, 2P]` or `[rows, layers, 2P]`.
 
     Example:
 

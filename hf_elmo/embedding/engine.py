@@ -211,7 +211,7 @@ class CorpusEncoder:
                 self._halve(tokens)
 
     def _plan(self, lengths: list[int]) -> tuple[Callable[..., None], int, int]:
-        """By the rows' lengths, longest first: the method for the next batch, and how many rows and tokens it has."""
+        """From the rows' lengths, longest first: the next batch's method, number of rows and number of tokens."""
         whole = self.budget // lengths[0]
         if whole < MIN_WHOLE_ROWS:
             long_rows = sum(length * MIN_WHOLE_ROWS > self.budget for length in lengths)

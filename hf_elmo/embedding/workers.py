@@ -35,7 +35,7 @@ SHARD_NAME = re.compile(r".+-[0-9a-f]{20}\.parquet")
 
 
 class Embedder:
-    """Adds a column of ELMo vectors to batches of texts: one object for every engine that runs Python in workers.
+    """Adds a column of ELMo vectors to batches of texts. One object works in every engine that runs Python in workers.
 
     An embedder holds only its options: it pickles to a few hundred bytes, and each process loads the model once, at its
     first batch. The same object serves
@@ -65,7 +65,7 @@ class Embedder:
         text_column: the column of the texts, each a string or a list of words; by default the first of `text`,
             `sentence`, `words` and `tokens` that exists, or else the only column.
         column: the column to add, with the vectors of each row: `[words, 2P]`, or with `layers="all"`
-            `[layers, words, 2P]`; pooled `[2P]` or `[layers, 2P]`.
+            `[layers, words, 2P]`; pooled `[2P]` or `[layers, 2P]`. 2P is the size of a vector.
         words_column: a column to add with each row's words, as the tokenizer split them; none by default.
         threads: number of PyTorch's threads in each process; see above.
 
@@ -113,9 +113,9 @@ class Embedder:
             rank: the number of this worker among the workers of its machine.
 
         Returns:
-            a new batch of the same kind: the columns of `batch`, then `column`, and `words_column` if given. A list
-            of texts gives a dict with the texts in the column `text` (or `text_column`), an iterator an iterator. A
-            row's vectors are `[words, 2P]`, with all layers `[layers, words, 2P]`, pooled `[2P]` or `[layers, 2P]`:
+            a new batch of the same kind: the columns of `batch`, then `column`, and `words_column` if given. For
+            a list of texts it is a dict, with the texts in the column `text` (or `text_column`). For an iterator it is
+            an iterator. The vectors of a row have the shape that `column` describes:
 
             - in a dict, a list of arrays; or, if pooled, one array whose first axis is the rows;
             - in Arrow, vectors `fixed_size_list<float>[2P]`, inside a list of the words, inside a `fixed_size_list` of
@@ -172,7 +172,7 @@ class Embedder:
 
 
 def _nested(array: np.ndarray) -> Any:
-    """The vectors in nested lists, because Arrow converts only one-dimensional arrays of a frame."""
+    """The vectors in nested lists, because Arrow converts only one-dimensional arrays in a frame."""
     return array if array.ndim == 1 else [_nested(part) for part in array]
 
 
@@ -232,9 +232,9 @@ def embed_on_ray(
     """Embed files with the workers of a Ray cluster, or with workers on this machine if there is no cluster.
 
     Each worker has one core, or one GPU if the cluster has GPUs. It loads the model once, and it writes the vectors in
-    Parquet files (shards), so they do not travel between machines. If a worker is lost, Ray starts a new one and gives
-    its shards to others. An interrupted run that is started again computes only the missing shards. The vectors equal
-    those of [`embed`] for each file (up to rounding if the fused LSTM does not run).
+    Parquet files (shards), so that vectors do not travel between machines. If a worker is lost, Ray replaces it and
+    gives the lost worker's shards to others. An interrupted run that is started again computes only the missing shards.
+    The vectors equal those of [`embed`] for each file (up to rounding if the fused LSTM does not run).
 
     The cluster is the one that `ray.init()` finds (`RAY_ADDRESS`). Each machine needs hf_elmo, and it must find the
     model, the input and the output under the same paths.
@@ -326,7 +326,7 @@ class ShardWorker:
         self.embedder, self.store = embedder, store
 
     def __call__(self, shard: dict[str, Any]) -> dict[str, Any]:
-        """Returns a shard's name, and how many rows and words it has."""
+        """Writes a shard that has rows. Returns the shard's name, and its numbers of rows and words."""
         if len(shard["rows"]):
             rows = map(json.loads, shard["rows"])
             embedded = self.embedder.embed(rows, shard["path"], first=int(shard["first"]))

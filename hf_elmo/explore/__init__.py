@@ -99,7 +99,7 @@ class Explorer:
         return card(f'<div class="columns">{"".join(tables)}</div>')
 
     def plane(self, sentences: str, word: str = "", layer: int | None = None) -> str:
-        """A picture of the word vectors of sentences (one per line) in the plane; for one word, also similarities."""
+        """A picture of the word vectors of sentences (one per line) in the plane; for a word, also its similarities."""
         lines, word = [line for line in sentences.splitlines() if line.strip()], word.strip() or None
         plane = picture(plot_word_plane, word_plane(self.model, lines, word, layer=layer, **self.reading))
         if word is None:

@@ -27,7 +27,7 @@ class _Batches(IterableDataset):
     number of batches in an epoch; one iteration yields an epoch, and the next iteration continues where it ended.
 
     In distributed training each process reads its part of the source (`source.part`) at its own pace: a part that ends
-    before the other parts starts over. An epoch has the steps that all processes together need for all words.
+    before the other parts starts over. An epoch has as many steps as all processes together need for all words.
     """
 
     carries_state: bool
@@ -71,7 +71,7 @@ class _Batches(IterableDataset):
     def __iter__(self) -> Iterator[dict[str, Tensor] | None]:
         length = None if self.endless and self._length is None else len(self)
         if length is not None:
-            self._resumed_at %= length  # the step of an endless run counts from its beginning
+            self._resumed_at %= length  # in an endless run, the step counts from the run's beginning
         # A resumed Trainer skips the batches that it has trained on in this epoch: None stands for them, at no cost.
         yield from itertools.repeat(None, self._resumed_at)
         self._step, self._resumed_at = self._resumed_at, 0
@@ -183,7 +183,7 @@ class PackedWindows(_Batches):
         seed: the seed for shuffling.
         shuffle_block: number of texts that are shuffled together, in memory; 0 keeps the source's order. With blocks
             smaller than the corpus the loss jumps between blocks where the source changes its subject.
-        rank, world_size: of this process, as in torch.distributed.
+        rank, world_size: the rank of this process and the number of processes, as in torch.distributed.
     """
 
     carries_state = True
@@ -367,9 +367,9 @@ def carried_windows(
 ) -> Iterator[dict[str, Tensor]]:
     """
     The windows of [`PackedWindows`] over sentences, with an `attention_mask`, because some rows end before others. Each
-    sentence is read once and to its end.
+    sentence is read once and to its end; the row that ends first takes the next sentence, whatever `window` is.
 
-    The row that would end first takes the next sentence, whatever `window` is. Yields batches `[rows, window]`.
+    Yields batches `[rows, window]`, of which the last may be shorter.
     """
     sentences = iter(sentences)
     streams: list[tuple[list, ...]] = [([], [], [], []) for _ in range(rows)]  # what each row has yet to read

@@ -112,7 +112,7 @@ def perplexity(
 def open_language_model(
     model: ElmoForPreTraining | str | os.PathLike | None, tokenizer: ElmoTokenizer | None
 ) -> tuple[ElmoForPreTraining, WordEncoder]:
-    """A language model, loaded where a name or folder is given, and the encoder of its vocabulary."""
+    """A language model, loaded if a name or folder is given, and the encoder of its vocabulary."""
     model, tokenizer = loaded(model, tokenizer, language_model=True)
     if not hasattr(model, "word_nll"):
         raise TypeError(f"model is a {type(model).__name__}, but must be an ElmoForPreTraining.")
@@ -176,8 +176,8 @@ def sentence_inputs(encoder: WordEncoder, sentences: list[Words], device: torch.
 
 
 def sentence_batches(sentences: Iterable[Words], words_per_batch: int) -> Iterator[list[tuple[int, Words]]]:
-    """Sentences with their indices, in batches of similar length, at most `words_per_batch` words each, padding
-    included."""
+    """Sentences with their indices, in batches of sentences of similar length, with at most `words_per_batch` words
+    each, padding included."""
     indexed = enumerate(sentences)
     while pool := sorted(itertools.islice(indexed, SORTED_TOGETHER), key=lambda item: len(item[1])):
         batch: list[tuple[int, Words]] = []
@@ -205,7 +205,7 @@ def settle(
 
     This helps a biLM that was trained like bilm-tf's, which carries the state from sentence to sentence and starts from
     zeros only once: such a biLM predicts the first words after zeros badly. A biLM that was trained with
-    `reset_state=True`, like the models that ship with hf_elmo, has learned to start from zeros.
+    `reset_state=True`, like the model that ships with hf_elmo, has learned to start from zeros.
 
     Args:
         model: any model with a biLM; it is changed in place.

@@ -98,8 +98,8 @@ class ElmoPreTrainer(Trainer):
 
     The words of the text are counted before the first update only if their number matters: for `num_train_epochs`, for
     what is done each epoch (`save_strategy`, `eval_strategy`, `logging_strategy`), and for
-    `gradient_accumulation_steps`, because the last update of an epoch takes the batches that are left. Otherwise
-    `epoch` in the logs is the fraction of `max_steps` that is done.
+    `gradient_accumulation_steps` above 1, because the last update of an epoch takes the batches that are left.
+    Otherwise `epoch` in the logs is the fraction of `max_steps` that is done.
 
     If the loss or a weight is not finite, the training stops with an error at the next log, evaluation or save; the
     weights are then not saved.
@@ -108,7 +108,7 @@ class ElmoPreTrainer(Trainer):
         model: the language models.
         args: the recipe.
         train_dataset: whole batches for this process; it is made with the rank of the process.
-        eval_dataset: texts for `evaluate`, which measures perplexity by the full softmax, a sentence from zero state.
+        eval_dataset: texts for `evaluate` (perplexity by the full softmax, with each sentence from zero state).
         processing_class: the tokenizer with the vocabulary; it is saved with each checkpoint.
         **kwargs: as in `Trainer`.
 
