@@ -22,7 +22,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 class _Imported(type):
-    """The type of placeholders for model classes. A placeholder imports its class when it is used."""
+    """The type of placeholders for model classes. On use, a placeholder imports the class that it stands for."""
 
     def __getattr__(cls, name: str) -> object:
         return getattr(__getattr__(cls.__name__), name)
@@ -40,7 +40,7 @@ def _on_use(name: str) -> type:
 
 AutoConfig.register("elmo", ElmoConfig)
 AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer)
-if is_torch_available():  # ONNX Runtime needs the tokenizer only
+if is_torch_available():  # without PyTorch, only the tokenizer is used (with ONNX Runtime)
     AutoModel.register(ElmoConfig, _on_use("ElmoModel"))
     AutoModelForPreTraining.register(ElmoConfig, _on_use("ElmoForPreTraining"))
     AutoModelForQuestionAnswering.register(ElmoConfig, _on_use("ElmoForQuestionAnswering"))
@@ -50,8 +50,8 @@ if is_torch_available():  # ONNX Runtime needs the tokenizer only
 
 def _register_pipelines(_: ElmoConfig) -> dict[str, object]:
     """
-    `config.custom_pipelines`: no pipelines from remote code. `transformers.pipeline` reads this property before it
-    looks for the task's class, so the class is registered here: importing transformers.pipelines takes seconds.
+    The value of `config.custom_pipelines`: empty. `transformers.pipeline` reads it before it looks for a task's class,
+    so ELMo's class can be registered here, and not earlier: importing transformers.pipelines takes seconds.
     """
     from transformers import pipelines
 

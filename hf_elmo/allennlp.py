@@ -2,7 +2,7 @@
 AllenNLP's names for ELMo, so that code for AllenNLP runs after one import is changed: `Elmo` and `batch_to_ids` of
 `allennlp.modules.elmo`, and `ElmoEmbedder` of AllenNLP 0.9's `allennlp.commands.elmo`.
 
-Signatures, results and behavior are AllenNLP's, including the state that is carried from call to call: a sentence gets
+Signatures, results and behavior are AllenNLP's. The LSTM state is carried from call to call, too, so a sentence gets
 different vectors the second time. New code should use [`hf_elmo.ElmoModel`], where each call starts from zero state.
 """
 
@@ -44,8 +44,7 @@ def batch_to_ids(batch: list[list[str]]) -> Tensor:
 
 
 class _ElmoBiLm(nn.Module):
-    """
-    AllenNLP's biLM, loaded from two files. It adds the sentence boundaries. Each row of a batch continues from the
+    """AllenNLP's biLM, loaded from two files. It adds the sentence boundaries. Each row of a batch continues from the
     state that the same row had after the last call.
 
     Args:
@@ -64,7 +63,7 @@ class _ElmoBiLm(nn.Module):
         vocab_to_cache: list[str] | None = None,
     ) -> None:
         super().__init__()
-        # A fixed mix has no parameters, so all parameters of this module are the biLM's, as in AllenNLP.
+        # A mix with fixed `layer_weights` has no parameters: as in AllenNLP, this module has only those of the biLM.
         self.model = _load(options_file, weight_file, freeze_bilm=not requires_grad, layer_weights=0)
         self.num_layers, self.stateful = self.model.config.num_hidden_layers + 1, True
         self.state: State | None = None
@@ -72,11 +71,11 @@ class _ElmoBiLm(nn.Module):
 
     @property
     def _elmo_lstm(self) -> "_ElmoBiLm":
-        """This module: code for AllenNLP looks for `reset_states` and `stateful` under this name."""
+        """This module itself, because code for AllenNLP uses `_elmo_lstm.reset_states` and `_elmo_lstm.stateful`."""
         return self
 
     def get_output_dim(self) -> int:
-        """Size of a word's vector, 2P."""
+        """The size of a word's vector: 2P, where P is the size of one direction's output."""
         return self.model.config.hidden_size
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
@@ -87,7 +86,8 @@ class _ElmoBiLm(nn.Module):
                 read instead of `inputs`, unless an index is out of range.
 
         Returns:
-            `activations`, the layers, each `[sentences, words + 2, 2P]`, and `mask` `[sentences, words + 2]`, bool.
+            a dictionary: `activations`, a list of the layers, each `[sentences, words + 2, 2P]`, and `mask`,
+            `[sentences, words + 2]`, bool.
         """
         cached = len(self.cached_ids)
         if word_inputs is not None and cached and bool(((word_inputs >= 0) & (word_inputs < cached)).all()):
@@ -121,7 +121,7 @@ class _ElmoBiLm(nn.Module):
         self.state = state
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """Also loads state dicts that AllenNLP saved, in which the biLM has AllenNLP's names."""
+        """Also loads state dicts that AllenNLP saved, in which the biLM's parameters have AllenNLP's names."""
         if f"{prefix}{CHARACTERS}" in state_dict:
             theirs = {name.removeprefix(prefix) for name in state_dict if name.startswith(prefix)}
             arrays = {name: state_dict.pop(prefix + name).detach().float().cpu().numpy() for name in theirs}
@@ -131,7 +131,7 @@ class _ElmoBiLm(nn.Module):
 
 
 class _ScalarMix(nn.Module):
-    """AllenNLP's `ScalarMix`, with the same names of parameters, because code for AllenNLP uses these names."""
+    """AllenNLP's `ScalarMix`. Its parameters have AllenNLP's names, because code for AllenNLP uses them."""
 
     def __init__(self, mixture_size: int, do_layer_norm: bool, scalar_mix_parameters: list[float] | None) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class _ScalarMix(nn.Module):
         self.gamma = nn.Parameter(torch.ones(1), learned)
 
     def forward(self, layers: list[Tensor], mask: Tensor) -> Tensor:
-        """The mix `[sentences, words, size]` of layers of this shape; the mask is `[sentences, words]`."""
+        """The mix of layers: a layer and the mix are `[sentences, words, size]`; the mask is `[sentences, words]`."""
         if self.do_layer_norm:
             places = mask.bool()
             layers = [x.new_zeros(x.shape).masked_scatter(places[..., None], normalize(x[places])) for x in layers]
@@ -162,28 +162,27 @@ def _with_boundaries(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _without_boundaries(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Removes the boundaries of [`_with_boundaries`] from values `[sentences, words + 2, size]` and from the mask."""
+    """Removes the boundaries that [`_with_boundaries`] adds from values `[sentences, words + 2, size]` and the mask."""
     inner = torch.arange(mask.shape[1] - 2, device=mask.device) < mask.sum(1, keepdim=True) - 2
     return values[:, 1:-1] * inner[..., None], inner
 
 
 class Elmo(nn.Module):
-    """
-    AllenNLP's `Elmo`: a biLM and `num_output_representations` learned mixes of its layers.
+    """AllenNLP's `Elmo`: a biLM and `num_output_representations` learned mixes of its layers.
 
     Args:
         options_file, weight_file: AllenNLP's two files, or the addresses of a model that AllenNLP published.
         num_output_representations: the number of mixes.
-        requires_grad: whether the biLM is trained. The mixes are always trained, unless their scalars are fixed.
+        requires_grad: whether the biLM is trained. The mixes are always trained, unless `scalar_mix_parameters` is set.
         do_layer_norm: whether layers are normalized before they are mixed.
         dropout: the dropout probability on the mixes, in training.
-        vocab_to_cache: words that `forward` takes by their indices in this list; index 0 is for padding. No vectors are
-            stored: every distinct word of a batch is computed once.
+        vocab_to_cache: words that `forward` takes by their indices in this list; index 0 is for padding. Unlike in
+            AllenNLP, their vectors are not stored: in each batch, every distinct word is computed once.
         keep_sentence_boundaries: whether `<S>` and `</S>` are in the result.
         scalar_mix_parameters: fixed scalars of every mix, before the softmax.
-        module: another biLM instead of the two files, which must then be `None`. It has `num_layers` and
-            `get_output_dim()`, and for `(inputs, word_inputs)` it returns `{"activations": layers, "mask": mask}` with
-            the boundaries. `requires_grad` and `vocab_to_cache` are not applied to it.
+        module: a biLM to use instead of the two files, which are then not read (pass `None`). It needs `num_layers` and
+            `get_output_dim()`; called with `(inputs, word_inputs)`, it returns `{"activations": layers, "mask": mask}`,
+            boundaries included. `requires_grad` and `vocab_to_cache` are not applied to it.
 
     The parameters of the mixes are named as in AllenNLP, `scalar_mix_0.scalar_parameters.0` and `scalar_mix_0.gamma`,
     and state dicts that AllenNLP saved can be loaded.
@@ -216,7 +215,7 @@ class Elmo(nn.Module):
             self.add_module(name, _ScalarMix(self._elmo_lstm.num_layers, do_layer_norm, scalar_mix_parameters))
 
     def get_output_dim(self) -> int:
-        """Size of a word's vector, 2P."""
+        """The size of a word's vector: 2P, where P is the size of one direction's output."""
         return self._elmo_lstm.get_output_dim()
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
@@ -227,7 +226,8 @@ class Elmo(nn.Module):
                 instead of `inputs`, unless an index is out of range.
 
         Returns:
-            `elmo_representations`, a list of `[..., words, 2P]`, and `mask` `[..., words]`, bool.
+            a dictionary: `elmo_representations`, a list of the mixes, each `[..., words, 2P]`, and `mask`,
+            `[..., words]`, bool; with `keep_sentence_boundaries`, words + 2 instead of words.
         """
         shape = inputs.shape[:-2]
         if word_inputs is not None:
@@ -275,7 +275,7 @@ class ElmoEmbedder(nn.Module):
 
     def embed_batch(self, batch: list[list[str]]) -> list[np.ndarray]:
         """
-        The layers `[layers, words, 2P]` of each sentence. A batch of one sentence without words is not run.
+        The layers `[layers, words, 2P]` of each sentence. For the batch `[[]]` the model is not run.
 
         For a sentence without words the array is `[3, 0, 1024]`, as in AllenNLP, whatever the sizes of the model.
         """
@@ -314,8 +314,8 @@ class ElmoEmbedder(nn.Module):
             output_file_path: the path of the HDF5 file.
             output_format: `"all"` layers, the `"top"` layer or the `"average"` of the layers.
             batch_size: number of sentences that are embedded at a time.
-            forget_sentences: leave out the dataset `sentence_to_index`.
-            use_sentence_keys: use sentences as keys. Text before a `/` becomes an HDF5 group, as in AllenNLP's files.
+            forget_sentences: leave out the dataset `sentence_to_index`, which maps each sentence to its key.
+            use_sentence_keys: use sentences as keys. In HDF5, text before a `/` names a group, as in AllenNLP's files.
 
         Raises:
             ValueError: there are empty lines (then nothing is written), `output_format` is unknown, or with
@@ -347,7 +347,7 @@ def _load(options: str | Path, weights: str | Path, **settings: Any) -> ElmoMode
         fitting = (name for name, model in PUBLISHED.items() if all(map(str.endswith, given, model.files)))
         name = next(fitting, None)
         if name is None:
-            raise ValueError(f"{options}, {weights}: not the addresses of a published model. Download both files.")
+            raise ValueError(f"{options}, {weights}: no published model has these addresses. Give two local files.")
         options, weights = download(name)
     config, arrays = read_weights(options, weights)
     model = model_of(type(config).from_dict(config.to_dict(), **settings), arrays)

@@ -1,7 +1,8 @@
 """The files of a checkpoint, and the upload of a checkpoint to the Hub.
 
 `save_pretrained` of every class also writes the class's code: transformers copies the file of the class and the files
-it imports, so that `trust_remote_code=True` loads the checkpoint where hf_elmo is not installed. `FILES` lists them.
+that it imports, so that `trust_remote_code=True` loads the checkpoint where hf_elmo is not installed. `FILES` lists the
+files of each class.
 """
 
 import json
@@ -54,7 +55,7 @@ AUTO_CLASSES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Upload:
-    """What [`push`] has uploaded, or would upload.
+    """What [`push`] has uploaded or, in a dry run, would upload.
 
     Args:
         files: the size in bytes of each file, by the file's name in the repository.
@@ -75,16 +76,15 @@ def push(
     revision: str | None = None,
     dry_run: bool = False,
 ) -> Upload:
-    """
-    Upload a checkpoint to the Hub in one commit: model, tokenizer, code for `trust_remote_code=True`, model card and
+    """Upload a checkpoint to the Hub in one commit: model, tokenizer, code for `trust_remote_code=True`, model card and
     conversion record.
 
-    The folder is not changed. If it holds no code or no model card, the upload gets the code of this version or a card
-    made from the configuration. Weights and tokenizer files of an earlier upload that are not replaced are deleted from
-    the repository, because transformers would load them.
+    The folder is not changed. If it has no code, the code of this version is uploaded; if it has no model card, a
+    card is made from the configuration. Weights and tokenizer files of an earlier upload that this upload does not
+    replace are deleted from the repository, because transformers would load them.
 
     Args:
-        folder: the folder of the checkpoint, or the name of the model that ships.
+        folder: the folder of the checkpoint, or the name of the model that ships with hf_elmo.
         repository: `"owner/name"`; it is created if it does not exist.
         private: create a private repository.
         revision: the branch to commit to, which is created if it does not exist; by default `main`.
@@ -130,7 +130,7 @@ def _upload(staging: str, repository: str, private: bool, revision: str | None) 
     api = HfApi(library_name="hf_elmo", library_version=VERSION)
     api.create_repo(repository, private=private or None, exist_ok=True)
     if private and not api.repo_info(repository).private:
-        raise PermissionError(f"private is set, but {repository} exists and is public.")
+        raise PermissionError(f"private is set, but {repository} exists and is public: choose another name.")
     if revision is not None:
         api.create_branch(repository, branch=revision, exist_ok=True)
     commit = api.upload_folder(
@@ -152,11 +152,11 @@ def auto_map(*class_names: str) -> dict[str, str]:
 def add_remote_code(folder: str | Path, *class_names: str) -> None:
     """
     Write the code of hf_elmo into a checkpoint that has no code or older code. With `class_names`, a checkpoint of a
-    biLM also gets the code of heads, so that it can be fine-tuned where hf_elmo is not installed.
+    biLM also gets the code of these classes, so that they can be fine-tuned where hf_elmo is not installed.
 
     Args:
         folder: a folder with `config.json`, `tokenizer_config.json` or both.
-        class_names: further model classes besides the checkpoint's own, such as `"ElmoForSequenceClassification"`.
+        class_names: model classes in addition to the checkpoint's own class, such as `"ElmoForSequenceClassification"`.
 
     Raises:
         ValueError: a class, or the architecture that `config.json` names, is not a class of hf_elmo.
@@ -166,7 +166,7 @@ def add_remote_code(folder: str | Path, *class_names: str) -> None:
         config = json.loads(file.read_text(encoding="utf-8"))
         names = [*config.get("architectures", ()), *class_names]
         if not names or not set(names) <= set(FILES):
-            raise ValueError(f"{file} names {names or 'no class'}, but hf_elmo has {', '.join(FILES)}.")
+            raise ValueError(f"{file} names {names or 'no class'}, but must name one of {', '.join(FILES)}.")
         sources = {source for name in names for source in FILES[name]}
         added = {"auto_map": auto_map(*names), "hf_elmo_version": VERSION}
         if "ElmoForTokenClassification" in names:
@@ -176,7 +176,7 @@ def add_remote_code(folder: str | Path, *class_names: str) -> None:
         _write(folder, file, sources, config | added)
     if (file := folder / "tokenizer_config.json").is_file():
         config = json.loads(file.read_text(encoding="utf-8"))
-        both = [AUTO_CLASSES["AutoTokenizer"], None]  # as transformers writes it: a slow and a fast class
+        both = [AUTO_CLASSES["AutoTokenizer"], None]  # a slow and a fast class, as transformers writes them
         _write(folder, file, set(FILES["ElmoTokenizer"]), config | {"auto_map": {"AutoTokenizer": both}})
 
 

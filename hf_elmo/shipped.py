@@ -19,10 +19,10 @@ FOLDER = Path(__file__).parent / "checkpoints" / NAME
 def path(name: str = NAME) -> str:
     """
     The folder of a model that ships with hf_elmo, for `from_pretrained` of every class, `pipeline` and other libraries.
-    These would look up the model's name on the Hub.
+    Given only the model's name, they would look for it on the Hub.
 
     Raises:
-        ValueError: no such model ships.
+        ValueError: no model of this name ships with hf_elmo.
     """
     if name != NAME:
         raise ValueError(f"name is {name!r}, but the only model that ships is {NAME}.")
@@ -35,7 +35,7 @@ def load_default(language_model: Literal[False] = False) -> tuple[ElmoModel, Elm
 def load_default(language_model: Literal[True]) -> tuple[ElmoForPreTraining, ElmoTokenizer]: ...
 def load_default(language_model: bool = False) -> tuple[ElmoModel | ElmoForPreTraining, ElmoTokenizer]:
     """
-    The model elmo-compact-en and its tokenizer, loaded on the CPU and without network. The model card is in `FOLDER`.
+    The model elmo-compact-en and its tokenizer, loaded on the CPU, without network. The model card is in `FOLDER`.
 
     The weights are stored in float16; the model computes in float32.
 
@@ -64,7 +64,7 @@ def load_model(
     A model and its tokenizer.
 
     Args:
-        name: a folder, the name of the model that ships, or a name on the Hub; by default the model that ships.
+        name: a folder, the name of the model that ships with hf_elmo (the default), or a name on the Hub.
         language_model: return an `ElmoForPreTraining`, with the softmax over words.
         dtype: the type of the weights; by default the type that config.json names.
         device: the device of the model; by default a GPU if there is one.
@@ -91,16 +91,16 @@ def load_weights(
 
 def load_tokenizer(name: str | os.PathLike) -> ElmoTokenizer:
     """The tokenizer of [`load_model`] without its model. For a checkpoint without tokenizer files, a default tokenizer
-    is made with a warning, because the model may have been trained on text that was split in another way."""
+    is made, and a warning is logged, because the model may have been trained on text that was split differently."""
     place = located(name)
     tokenizer = ElmoTokenizer.from_pretrained(place)
     if cached_file(place, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False) is None:
-        logger.warning(f"{name} has no tokenizer: text is split with word_splitting={tokenizer.word_splitting!r}.")
+        logger.warning(f"{name} has no tokenizer: the default, word_splitting={tokenizer.word_splitting!r}, is used.")
     return tokenizer
 
 
 def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:
-    """The tokenizer of the folder that a model was loaded from, or a new tokenizer if the model was not loaded."""
+    """The tokenizer in the folder from which a model was loaded, or a new one if the model was not loaded."""
     if model.name_or_path:
         return load_tokenizer(model.name_or_path)
     return ElmoTokenizer(max_word_length=model.config.max_word_length)
@@ -109,14 +109,14 @@ def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:
 def loaded(
     model: ElmoPreTrainedModel | str | os.PathLike | None, tokenizer: ElmoTokenizer | None, language_model: bool = False
 ) -> tuple[ElmoPreTrainedModel, ElmoTokenizer]:
-    """A model (a name, a folder or `None` is loaded in float32), and `tokenizer` or else the model's own tokenizer."""
+    """The model, loaded in float32 unless it is loaded already, and `tokenizer`, or else the model's own tokenizer."""
     if model is None or isinstance(model, (str, os.PathLike)):
         model = load_weights(model, language_model, "float32")
     return model, tokenizer_of(model) if tokenizer is None else tokenizer
 
 
 def located(name: str | os.PathLike | None) -> str:
-    """The folder of the model that ships, for `None` or its name (unless a path has this name); else `name` itself."""
+    """The folder of the model that ships if `name` is `None` or its name (and no path has this name), else `name`."""
     name = str(FOLDER) if name is None else os.fspath(name)
     return str(FOLDER) if name == NAME and not os.path.lexists(name) else name
 

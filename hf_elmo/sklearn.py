@@ -12,7 +12,7 @@ from .embedding.workers import Embedder
 
 class ElmoVectorizer(TransformerMixin, BaseEstimator):
     """
-    Turns each text into one vector, in a scikit-learn pipeline. Nothing is fitted. A process loads a model once.
+    Turns each text into one vector, in a scikit-learn pipeline. Nothing is fitted. Each process loads the model once.
 
     Args:
         model, layers, pooling, dtype, device, batch_tokens, pretokenized: as for [`Embedder`]; `pooling` is `"mean"` or
@@ -49,6 +49,6 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, texts: Iterable[str | list[str]]) -> np.ndarray:
-        """The vectors `[texts, 2P]` of strings or lists of words; with `layers="all"` `[texts, layers * 2P]`."""
+        """The vectors of texts: `[texts, hidden_size]`, or with `layers="all"` `[texts, layers * hidden_size]`."""
         vectors = Embedder(**self.get_params()).embed(texts).arrays()
         return vectors.reshape(len(vectors), -1)

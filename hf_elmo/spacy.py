@@ -1,4 +1,4 @@
-"""The spaCy component `elmo`, registered by an entry point: vectors of tokens, spans and documents."""
+"""The spaCy component `elmo`, registered by an entry point. It gives vectors to tokens, spans and documents."""
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -21,12 +21,12 @@ def cosine(one: Doc | Span | Token, other: Doc | Span | Token) -> float:
 
 class ElmoPipe:
     """
-    Puts ELMo's vectors `[tokens, 2P]` (the scalar mix) into `doc.tensor`. The `vector` of a token is its row, the
+    Puts ELMo's scalar mix, `[tokens, hidden_size]`, into `doc.tensor`. The `vector` of a token is its row, the
     `vector` of a span or document is the mean of its rows, and `similarity` is the cosine. If an earlier component has
     set sentence boundaries, each sentence is embedded separately. The model is saved with the pipeline.
 
     Args:
-        model: folder or Hub name of an ELMo; `None` for the model that ships. It is loaded for the first document.
+        model: folder or Hub name of an ELMo; `None` for the model that ships. The first document loads it.
     """
 
     def __init__(self, model: str | Path | None) -> None:
@@ -51,7 +51,7 @@ class ElmoPipe:
                 doc.user_hooks["vector"] = lambda doc: doc.tensor.sum(axis=0) / max(1, len(doc))
                 doc.user_token_hooks["vector"] = lambda token: token.doc.tensor[token.i]
                 for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
-                    hooks.update(has_vector=lambda _: True, similarity=cosine)  # spaCy's is 1 for equal words
+                    hooks.update(has_vector=lambda _: True, similarity=cosine)  # spaCy's own is 1 for equal words
                 yield doc
 
     def to_disk(self, path: str | Path, **_: Any) -> None:

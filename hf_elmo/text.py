@@ -2,7 +2,7 @@
 
 fsspec opens the files: paths, and addresses (`s3://`, `hf://`) if the library that fsspec needs for them is installed.
 Names that end in `.gz`, `.bz2` or `.xz` are compressed files. pyarrow reads CSV, TSV, Parquet and Arrow. Only one block
-of a file is in memory at a time; `read_columns` alone reads whole files.
+of a file is in memory at a time; only `read_columns` reads whole files.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from fsspec.utils import infer_compression
 from .tokenization_elmo import ElmoTokenizer
 
 Words = list[str]
-Row = str | Words  # text that is still to be split into words, or words
-Pair = tuple[Row, Row | int]  # a text, and what belongs to it: another text, or the index of a word
+Row = str | Words  # a text that is still to be split into words, or its words
+Pair = tuple[Row, Row | int]  # a text and its pair: another text, or the index of a word
 Text = list[Words]  # what a language model reads at a time: one sentence, or the sentences of a document
 
-# By the ending of a file's name; every other ending is plain text.
+# The format of a file by the ending of its name; a file with any other ending is plain text.
 FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}
 FORMATS |= {".parquet": "parquet", ".arrow": "arrow", ".fasta": "fasta", ".fa": "fasta", ".faa": "fasta"}
 DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
@@ -42,16 +42,16 @@ CSV_BLOCK_BYTES = 1 << 24  # no row of a CSV may be longer
 TABLE_ROWS = 1024  # rows of a table that are converted to Python together
 TEXTS_AT_ONCE = 1024  # texts that are split into words together
 SAMPLES = 64  # texts of a dataset that its fingerprint is made of
-FILES_PER_PROCESS = 20  # with at least so many files for each process, a process reads whole files
+FILES_PER_PROCESS = 20  # with at least this many files for each process, a process reads whole files
 
 
 def find_files(pattern: str | os.PathLike) -> list[str]:
     """The files that a path, a folder or a glob pattern stands for, in alphabetical order.
 
-    A folder stands for all files below it, without files and folders whose names begin with a dot or an underscore.
+    A folder stands for all files below it, except files and folders whose names begin with a dot or an underscore.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: no file matches.
     """
     filesystem, path = url_to_fs(os.fspath(pattern))
     if filesystem.isdir(path):
@@ -76,15 +76,15 @@ def read_columns(path: str | os.PathLike) -> Iterator[list[str]]:
 
 
 def read_lines(path: str | os.PathLike, encoding: str = "utf-8", newline: str | None = None) -> Iterator[str]:
-    """The lines of a text file, each with its end, without a byte order mark at the beginning of UTF-8.
+    """The lines of a text file, each with its line break; a byte order mark at the beginning of UTF-8 is left out.
 
     Args:
-        path: a path or an address; decompressed by its ending.
-        encoding: of the text.
+        path: a path or an address; the file is decompressed if its name ends in `.gz`, `.bz2` or `.xz`.
+        encoding: the encoding of the text.
         newline: as in `open`.
 
     Raises:
-        ValueError: bytes are invalid in the encoding; the message has the number of the line.
+        ValueError: the file has bytes that are invalid in the encoding; the message has the number of the line.
     """
     codec = "utf-8-sig" if encoding.lower() == "utf-8" else encoding
     lines_read = 0
@@ -95,7 +95,7 @@ def read_lines(path: str | os.PathLike, encoding: str = "utf-8", newline: str | 
                 yield line
     except UnicodeDecodeError as error:  # error.object is the block of bytes after the last line read
         line_number = lines_read + error.object[: error.start].count(b"\n") + 1
-        raise ValueError(f"{path}, line {line_number}: not {encoding} ({error.reason})") from error
+        raise ValueError(f"{path}, line {line_number}: not {encoding} ({error.reason}); convert the file") from error
 
 
 class NamedRow(list):
@@ -110,21 +110,21 @@ class NamedRow(list):
 class RowSource:
     """The rows of a file. It can be iterated repeatedly, each time from the beginning.
 
-    A row is a `str` (text to be split into words), a `list[str]` (words; of FASTA a [`NamedRow`]), or with
+    A row is a `str` (text to be split into words), a `list[str]` (words; in FASTA, a [`NamedRow`]), or with
     `text_pair_column` a tuple of a text and its pair.
 
     Args:
         path: a path or an address.
-        file_format: `"text"` (a row a line), `"jsonl"`, `"csv"`, `"tsv"` (quotes are ordinary characters), `"parquet"`,
-            `"arrow"` or `"fasta"` (each letter of a sequence is a word, in upper case); by default from the ending.
+        file_format: `"text"` (each line is a row), `"jsonl"`, `"csv"`, `"tsv"` (quotes are ordinary characters),
+            `"parquet"`, `"arrow"` or `"fasta"` (each letter, in upper case, is a word); by default the ending decides.
         text_column: the column or key with the text; an `int` is the index of a column of a CSV without a header. By
-            default `text`, `sentence`, `words` or `tokens`, or the only column.
-        encoding: of text, JSON lines, CSV, TSV and FASTA.
-        text_pair_column: the column or key of each text's pair, another text or a whole number.
+            default the first of `text`, `sentence`, `words` and `tokens` that exists, or else the only column.
+        encoding: the encoding of text, JSON lines, CSV, TSV and FASTA files.
+        text_pair_column: the column or key of each text's pair, which is another text or a whole number.
 
     Raises:
-        ValueError: no such column, or a malformed row.
-        TypeError: a value that is neither text nor a list of words.
+        ValueError: a column does not exist, or a row is malformed.
+        TypeError: a value is neither text nor a list of words.
     """
 
     path: str | os.PathLike
@@ -135,13 +135,13 @@ class RowSource:
 
     @property
     def ending(self) -> str:
-        """The ending of the file's name in lower case, without the ending of a compression."""
+        """The ending of the file's name in lower case, without the ending of a compression such as `.gz`."""
         name = PurePosixPath(os.fspath(self.path))
         return (name.with_suffix("") if infer_compression(name.name) else name).suffix.lower()
 
     @property
     def resolved_format(self) -> str:
-        """The given format, or that of the ending; ValueError for an archive of files."""
+        """`file_format`, or else the format of the ending; ValueError for an archive of files."""
         if self.ending in (".tar", ".tgz"):
             raise ValueError(f"{self.path} is an archive: extract its files")
         return self.file_format or FORMATS.get(self.ending, "text")
@@ -152,7 +152,7 @@ class RowSource:
             yield check_row(values[0], where) if len(values) == 1 else check_pair(values, where)
 
     def values(self) -> Iterator[tuple]:
-        """The values of each row's columns, of any type."""
+        """Each row as a tuple: the value of the text's column and, if there is one, of the pair's; not checked yet."""
         if self.resolved_format == "text":
             yield from ((line.rstrip("\n"),) for line in read_lines(self.path, self.encoding))
         elif self.resolved_format == "fasta":
@@ -190,13 +190,15 @@ class RowSource:
                     yield tuple([value[column] for column in columns])
                     continue
             except (json.JSONDecodeError, KeyError) as error:
-                raise ValueError(f"{self.path}, line {line_number}: {type(error).__name__}: {error}") from error
+                raise ValueError(
+                    f"{self.path}, line {line_number}: invalid JSON or missing key: {type(error).__name__}: {error}"
+                ) from error
             if isinstance(value, list) and self.ending == ".json" and self.file_format is None:
-                raise ValueError(f"{self.path} holds a list: one row, or all rows? Save it as .jsonl, one row per line")
+                raise ValueError(f"{self.path} holds a list, of one row or all: save it as .jsonl, one row per line")
             yield (value,)
 
     def _batches(self) -> Iterator[pyarrow.RecordBatch]:
-        """The wanted columns of a table."""
+        """The columns of the text and of its pair, in batches of rows."""
         with fsspec.open(os.fspath(self.path), "rb", compression="infer") as file:
             if self.resolved_format == "parquet":
                 table = pyarrow.parquet.ParquetFile(file)
@@ -218,7 +220,7 @@ class RowSource:
         return pyarrow.csv.open_csv(
             pyarrow.PythonFile(file, "r"),  # does not close the file
             pyarrow.csv.ReadOptions(
-                use_threads=False,  # so that errors have the number of the row
+                use_threads=False,  # so that error messages have the number of the row
                 block_size=CSV_BLOCK_BYTES,
                 autogenerate_column_names=isinstance(self.text_column, int),
                 encoding=self.encoding,
@@ -233,10 +235,10 @@ class RowSource:
         )
 
     def _columns(self, names: list[str]) -> list[str]:
-        """The names of the text's column and, if there is a `text_pair_column`, of the pair's."""
+        """The name of the text's column and, if there is a `text_pair_column`, that of the pair's column."""
         is_csv = self.resolved_format in ("csv", "tsv")
         if is_csv and self.text_column is None and len(names) == 1 and " " in names[0]:
-            raise ValueError(f"{self.path}: the first row, {names[0]!r:.60}, may be a name or a text: give text_column")
+            raise ValueError(f"{self.path}: the first row, {names[0]!r:.60}, is a name or a text: give text_column")
         without_header = is_csv and isinstance(self.text_column, int)
         text, pair = (
             names[wanted] if without_header and wanted is not None else wanted
@@ -249,7 +251,8 @@ class RowSource:
 
 
 def _open_arrow(file: IO[bytes]) -> tuple[list[str], Iterable[pyarrow.RecordBatch]]:
-    """The names of an Arrow file's columns, and its batches; `datasets` writes the stream format."""
+    """The names of an Arrow file's columns, and its batches. The file has the file format or, as from `datasets`, the
+    stream format."""
     if file.read(6) != b"ARROW1":
         file.seek(0)
         stream = pyarrow.ipc.open_stream(file)
@@ -259,20 +262,17 @@ def _open_arrow(file: IO[bytes]) -> tuple[list[str], Iterable[pyarrow.RecordBatc
 
 
 def pick_column(names: list[str], wanted: str | int | None, where: str, option: str = "text_column") -> str:
-    """The column of the text: `wanted`, or by default the first of `DEFAULT_COLUMNS` that exists, or the only column.
-
-    Raises:
-        ValueError: there is none or more than one; the message begins with `where` and names the `option`.
-    """
+    """The column of the text: `wanted`, or by default the first of `DEFAULT_COLUMNS` that exists, or else the only one.
+    ValueError if no column or several have this name; the message begins with `where` and names the `option`."""
     if wanted is None:
         wanted = next((name for name in DEFAULT_COLUMNS if name in names), names[0] if len(names) == 1 else None)
     if names.count(str(wanted)) != 1:
-        raise ValueError(f"{where}: {option} is {wanted!r}, but must be one of the columns {names}")
+        raise ValueError(f"{where}: {option} is {wanted!r}, but must name one of the columns {names}")
     return str(wanted)
 
 
 def check_row(value: Any, where: str) -> Row:
-    """A row as `str` or `list[str]`; `None` becomes `""`. Raises TypeError, prefixed with `where`, for other types."""
+    """A row as `str` or `list[str]`; `None` becomes `""`. For other types a TypeError, which begins with `where`."""
     if value is None:
         return ""
     if isinstance(value, (str, NamedRow)):
@@ -284,7 +284,7 @@ def check_row(value: Any, where: str) -> Row:
 
 
 def check_pair(value: Any, where: str) -> Pair:
-    """A text and its pair, each as from [`check_row`], or the pair as a whole number. TypeError for anything else."""
+    """A text as [`check_row`] returns it, and its pair: another such text or a whole number. Otherwise TypeError."""
     if not isinstance(value, tuple) or len(value) != 2:
         raise TypeError(f"{where}: expected a tuple (text, pair), got {type(value).__name__} {value!r:.60}")
     text, pair = value
@@ -296,8 +296,8 @@ class _Texts:
     """The texts that language models train on, in a fixed order.
 
     Args:
-        tokenizer: splits sentences into words; `None` where words are separated by whitespace already.
-        documents: whether a string is a document, one sentence a line, instead of a sentence.
+        tokenizer: splits sentences into words; `None` if whitespace separates the words already.
+        documents: whether a string is a document with one sentence per line, instead of one sentence.
     """
 
     countable = True  # whether the number of texts is finite and known, so that an epoch has a length
@@ -314,7 +314,7 @@ class _Texts:
         return part
 
     def read(self, start: int = 0) -> Iterator[Text]:
-        """The texts from number `start` on; those before are skipped without being split into words."""
+        """The texts from number `start` on; earlier texts are skipped without being split into words."""
         split = (self.tokenizer or ElmoTokenizer()).split_into_words
         values = self._values(start)
         while chunk := list(itertools.islice(values, TEXTS_AT_ONCE)):
@@ -327,12 +327,12 @@ class _Texts:
         return [line for line in text.split("\n") if line.strip()] if self.documents else [text]
 
     def _values(self, start: int) -> Iterator[str | Text]:
-        """The texts from number `start` on, each a string that is still to be split, or lists of words."""
+        """The texts from number `start` on, each a string that is still to be split, or a list of word lists."""
         raise NotImplementedError
 
 
 def _check_text(value: Any, where: str) -> str | Text:
-    """A row's value: a string to be split, or a list of words for each sentence."""
+    """A row's value as a string that is still to be split, or as a list with the list of words of each sentence."""
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], (list, tuple)):
         return [check_row(sentence, where) for sentence in value]
     row = check_row(value, where)
@@ -343,15 +343,15 @@ class TextFiles(_Texts):
     """
     The texts of files in any format that [`RowSource`] reads.
 
-    In plain text a line is a sentence, and the lines between blank lines are a document. In other formats a row is a
-    sentence, or with `documents` a document, one sentence a line; a list of words is a sentence, and a list of lists of
-    words is a document.
+    In plain text a line is a sentence; with `documents`, the lines between blank lines are a document. In other formats
+    a string is a sentence, or with `documents` a document with one sentence per line; a list of words is a sentence,
+    and a list of such lists is a document.
 
     Args:
         patterns: files, folders or glob patterns ([`find_files`]), read in this order.
         tokenizer: splits lines into words; by default whitespace separates words.
         documents: whether a text is a document instead of a sentence.
-        column: the column with the text, in formats that have columns; by default as [`RowSource`] chooses it.
+        column: the column with the text, in formats that have columns; by default the one that [`RowSource`] chooses.
     """
 
     def __init__(
@@ -391,8 +391,8 @@ class TextFiles(_Texts):
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """The SHA-256 of the bytes of all files (of remote files, of the checksum that their server gives), and the
-        settings by which they are read."""
+        """The SHA-256 of the bytes of all files (for remote files, of the checksums that their servers give), and the
+        settings with which the files are read."""
         digest = hashlib.sha256()
         for file in self.files:
             filesystem, path = url_to_fs(file)
@@ -414,10 +414,10 @@ class DatasetTexts(_Texts):
         column: the column with the text: a string, a list of words, or a list of lists of words, which is a document.
         tokenizer, documents: as in [`TextFiles`].
 
-    A stream is read from its beginning whenever a pass over it begins, and must give the same rows in the same order
-    each time: a shuffled stream (`dataset.shuffle(seed=..., buffer_size=...)`) keeps the order of its seed.
-    `datasets.distributed.split_dataset_by_node` divides a dataset among processes: a stream by its shards (files) if
-    their number is a multiple of the number of processes, otherwise by rows.
+    Each pass over a stream reads it from its beginning, and it must give the same rows in the same order each time: a
+    shuffled stream (`dataset.shuffle(seed=..., buffer_size=...)`) does, because it keeps the order of its seed.
+    `datasets.distributed.split_dataset_by_node` divides a dataset among processes; it divides a stream by shards
+    (files) if their number is a multiple of the number of processes, otherwise by rows.
     """
 
     files = ()
@@ -442,7 +442,7 @@ class DatasetTexts(_Texts):
         return part
 
     def _values(self, start: int) -> Iterator[str | Text]:
-        # `skip` of a part of a stream would skip rows of the whole stream.
+        # `skip` on one process's part of a stream would count the rows of the whole stream.
         if hasattr(self.dataset, "skip") and (self.countable or self._world_size == 1):
             rows = self.dataset.skip(start)
         else:
@@ -452,7 +452,7 @@ class DatasetTexts(_Texts):
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """The SHA-256 of `SAMPLES` texts, evenly spread (in a stream, the first ones); it ignores all other texts."""
+        """The number of rows, and the SHA-256 of only `SAMPLES` texts, evenly spread (of a stream, the first ones)."""
         texts = itertools.islice(self.read(), SAMPLES)
         rows = len(self.dataset) if self.countable else None
         if rows:
@@ -468,19 +468,19 @@ def open_texts(
 
     Raises:
         FileNotFoundError: a pattern matches no file.
-        ValueError: a dictionary of datasets.
+        ValueError: `texts` is a dictionary of datasets.
     """
     if isinstance(texts, Mapping):
-        raise ValueError(f"texts has the parts {', '.join(texts)}: give one of them, texts[{next(iter(texts), '')!r}].")
+        raise ValueError(f"texts has the parts {', '.join(texts)}: give one, as texts[{next(iter(texts), '')!r}].")
     if hasattr(texts, "column_names"):
         return DatasetTexts(texts, column or "text", tokenizer, documents)
     return TextFiles(texts, tokenizer, documents, column)
 
 
 def require_apart(texts: TextFiles | DatasetTexts, held_out: TextFiles | DatasetTexts | None) -> None:
-    """Raises ValueError if a file or the dataset of `held_out` is also in `texts`: it would be trained on."""
+    """Raises ValueError if a file or the dataset of `held_out` is also in `texts`, which would then be trained on."""
     if held_out is None:
         return
     both = set(map(os.path.realpath, texts.files)) & set(map(os.path.realpath, held_out.files))
     if both or (isinstance(texts, DatasetTexts) and texts.dataset is getattr(held_out, "dataset", None)):
-        raise ValueError(f"{', '.join(sorted(both)) or 'the dataset'} is in texts, so it must not be in held_out")
+        raise ValueError(f"{', '.join(sorted(both)) or 'the dataset'} is in texts and in held_out: leave it out of one")

@@ -16,7 +16,7 @@ from .tokenization_elmo import ElmoTokenizer
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Puts a model into evaluation mode for a block, and each of its modules back into its own mode afterwards."""
+    """Puts a model into evaluation mode for a block; afterwards, each module has the mode that it had before."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -39,10 +39,10 @@ def model_fingerprint(model: ElmoPreTrainedModel) -> str:
 
 
 def tokenizer_fingerprint(tokenizer: ElmoTokenizer) -> str:
-    """SHA-256 of everything that determines the character ids of a text. The words of a softmax or of separate word
-    vectors are not included."""
+    """SHA-256 of everything that determines the character ids of a text. The vocabularies of a softmax and of separate
+    word vectors do not determine them, so they are not included."""
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
-    backend |= {"truncation": None, "padding": None}  # left from the latest call
+    backend |= {"truncation": None, "padding": None}  # set by the latest call
     settings = [backend, tokenizer.max_word_length, tokenizer.split_special_tokens]
     if tokenizer.character_vocab is not None:
         settings += [tokenizer.character_vocab.characters, tokenizer.character_vocab.embedded_words]
@@ -56,7 +56,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (is_runtime_error and any(sign in str(error).lower() for sign in signs))
 
 
-# Stand for `<S>`, `</S>` and padding in a list of words: integers, which are never equal to a word.
+# These stand for `<S>`, `</S>` and padding in a list of words. They are integers, so they never equal a word.
 BEGIN, END, PADDING = range(3)
 
 Token = str | int  # a word, `BEGIN`, `END` or `PADDING`
@@ -64,12 +64,12 @@ Token = str | int  # a word, `BEGIN`, `END` or `PADDING`
 
 class Speller:
     """
-    Computes the character ids of the distinct tokens of a list, once for each token.
+    Computes the character ids of the tokens of a list, of each distinct token only once.
 
     Args:
         tokenizer: the tokenizer that determines the character ids.
-        boundary_words: whether the words `<S>` and `</S>` of a text are sentence boundaries (a tokenizer's
-            `split_special_tokens=False`) instead of ordinary words.
+        boundary_words: whether the words `<S>` and `</S>` of a text are sentence boundaries (as for a tokenizer
+            with `split_special_tokens=False`) instead of ordinary words.
     """
 
     def __init__(self, tokenizer: ElmoTokenizer, boundary_words: bool = False) -> None:
@@ -102,7 +102,7 @@ class Speller:
 
 
 def require_tokenizer(config: ElmoConfig, tokenizer: ElmoTokenizer) -> None:
-    """Raises ValueError if the tokenizer's character ids do not fit the model, because it belongs to another model."""
+    """Raises ValueError if a tokenizer makes character ids of another kind than the model reads."""
     wanted, given = _spelling(config), _spelling(tokenizer)
     if given != wanted:
         raise ValueError(

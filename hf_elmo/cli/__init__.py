@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def repeat_options(arguments: Sequence[str]) -> list[str]:
-    """Turn `--held-out a b` into `--held-out a --held-out b`: an option of typer has one value, a pattern many."""
+    """Turn `--held-out a b` into `--held-out a --held-out b`: typer's options take one value, a pattern has many."""
     repeated, in_option = [], False
     for argument in arguments:
         if argument.startswith("-") and argument != "-":

@@ -56,10 +56,10 @@ def convert(
     dtype: Annotated[Dtype, typer.Option(help="type of the weights")] = "float32",
     word_splitting: Annotated[
         WordSplitting | None,
-        typer.Option(help="how OUT's tokenizer splits [AllenNLP's files lm1b, seqvec characters, else whitespace]"),
+        typer.Option(help="how OUT splits text [lm1b for AllenNLP's files, characters for seqvec, else whitespace]"),
     ] = None,
     cache_dir: Annotated[
-        str | None, option("DIR", "where downloads are kept, in a folder NAME [huggingface_hub's cache]")
+        str | None, option("DIR", "keep downloads in the folder DIR/NAME [huggingface_hub's cache]")
     ] = None,
     sha256: Annotated[str | None, option("HEX", "SHA-256 that WEIGHTS or the archive must have [not checked]")] = None,
 ) -> None:

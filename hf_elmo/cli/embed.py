@@ -28,7 +28,7 @@ def with_model(given: list[str], *names: str) -> list[str | None]:
 
 
 def number_or_name(text: str | None) -> str | int | None:
-    """A layer or a column by its number, if the text is one, or by its name."""
+    """A layer or a column: its number if the text is a number, otherwise its name."""
     return int(text) if text is not None and text.isdecimal() else text
 
 
@@ -142,7 +142,7 @@ def neighbors(
 ) -> None:
     """
     Print the words of CORPUS whose vectors are nearest to the vector of WORD in SENTENCE: for layer 0 words of similar
-    spelling, for the layers above occurrences in the corpus, with their line.
+    spelling, for the layers above occurrences in the corpus, with their lines.
     """
     from hf_elmo.analysis.similarity import nearest_neighbors
 
@@ -230,7 +230,7 @@ def env(
 ) -> None:
     """
     Print versions, devices, instruction sets, the C compiler and the folder of compiled kernels; then for each
-    operation of MODEL, the backend that it takes and why not a faster one.
+    operation of MODEL, the backend that it uses, and why it does not use a faster one.
     """
     from hf_elmo.kernels.registry import describe, describe_environment
     from hf_elmo.shipped import load_model

@@ -16,7 +16,7 @@ app = typer.Typer(
 
 
 def option(metavar: str, help: str, *names: str) -> Any:
-    """An option with a value, by default `--` and the parameter's name."""
+    """An option with a value; by default its name is `--` and the parameter's name."""
     return typer.Option(*names, metavar=metavar, help=help)
 
 

@@ -17,7 +17,7 @@ Texts = Annotated[
         "text files with one sentence per line (also .gz), or Parquet files; also glob patterns and addresses",
     ),
 ]
-ParquetColumn = Annotated[str | None, option("NAME", "text column of Parquet files [text]")]
+ParquetColumn = Annotated[str | None, option("NAME", "text column of Parquet files [text, sentence, words or tokens]")]
 
 
 def settings(entries: list[str]) -> dict[str, Any]:
@@ -42,10 +42,10 @@ def vocab(
     out: Annotated[str, argument("OUT", "file to write")],
     files: Texts,
     size: Annotated[int | None, option("N", "words to keep, the three special ones included [all]")] = None,
-    min_count: Annotated[int, option("N", "leave rarer words out")] = 1,
+    min_count: Annotated[int, option("N", "leave out words with fewer occurrences")] = 1,
     overwrite: Annotated[bool, flag("--overwrite", "replace OUT if it exists")] = False,
     pretokenized: Pretokenized = False,
-    word_splitting: Annotated[WordSplitting, typer.Option(help="how the tokenizer splits")] = "lm1b",
+    word_splitting: Annotated[WordSplitting, typer.Option(help="how the tokenizer splits text")] = "lm1b",
     text_column: ParquetColumn = None,
 ) -> None:
     """Write the vocabulary file OUT: <S>, </S>, <UNK>, then the words of FILES by decreasing frequency."""
@@ -74,13 +74,13 @@ def vocab(
 def pretrain(
     out: Annotated[str, argument("OUT", "folder of the checkpoint")],
     texts: Texts,
-    held_out: Annotated[list[str] | None, option("FILES...", "text to evaluate on [with --init: 1 in 20]")] = None,
+    held_out: Annotated[list[str] | None, option("FILES...", "text to evaluate on [with --init: 1 text in 20]")] = None,
     init: Annotated[str | None, option("MODEL", "folder or Hub name of the ELMo to adapt")] = None,
-    vocabulary: Annotated[str | None, option("FILE", "words of the softmax [counted in FILES]", "--vocab")] = None,
+    vocabulary: Annotated[str | None, option("FILE", "words of the softmax [of --init, or counted]", "--vocab")] = None,
     vocabulary_size: Annotated[int | None, option("N", "words to keep [all]", "--vocab-size")] = None,
     pretokenized: Pretokenized = False,
-    word_splitting: Annotated[WordSplitting | None, typer.Option(help="how a new tokenizer splits [lm1b]")] = None,
-    layout: Annotated[Literal["windows", "sentences", "documents"], typer.Option(help="what a row is")] = "windows",
+    word_splitting: Annotated[WordSplitting | None, typer.Option(help="how a new tokenizer splits text [lm1b]")] = None,
+    layout: Annotated[Literal["windows", "sentences", "documents"], typer.Option(help="rows of a batch")] = "windows",
     batch_size: Annotated[int | None, option("N", "rows per batch in each process [128, with --init 32]")] = None,
     window: Annotated[int | None, option("N", "words per row, in windows [20]")] = None,
     shuffle_block: Annotated[int, option("N", "texts shuffled together, in memory")] = 1_000_000,
@@ -92,7 +92,7 @@ def pretrain(
     bf16: Annotated[bool | None, typer.Option("--bf16", help="mixed precision with bfloat16")] = None,
     seed: Annotated[int | None, option("N", "random seed [42]")] = None,
     resume: Annotated[bool, flag("--resume", "continue from the last checkpoint in OUT")] = False,
-    overwrite: Annotated[bool, flag("--overwrite", "train anew where OUT holds a model or checkpoints")] = False,
+    overwrite: Annotated[bool, flag("--overwrite", "start over even if OUT holds a model or checkpoints")] = False,
     config: Annotated[list[str] | None, option("NAME=VALUE", "a field of ElmoConfig")] = None,
     arguments: Annotated[list[str] | None, option("NAME=VALUE", "a TrainingArguments field", "--set")] = None,
 ) -> None:
@@ -121,7 +121,7 @@ def perplexity(
     files: Texts,
     pretokenized: Pretokenized = False,
     stateful: Annotated[
-        bool, flag("--stateful", "carry the state from sentence to sentence, as bilm-tf does [start each from zero]")
+        bool, flag("--stateful", "carry the state from sentence to sentence, as bilm-tf does [each from zero state]")
     ] = False,
     batch_size: Annotated[
         int | None, option("N", "with --stateful: rows per batch [one per 4,096 words, at most 256]")

@@ -37,7 +37,7 @@ from .store import ShardStore, export, require_free, require_writable
 
 # Large enough for full speed: on a CPU, the smaller the model's matrix products, the more tokens a batch needs.
 BATCH_TOKENS, BATCH_TOKENS_CPU = 16384, 4096
-BATCH_VALUES_CPU = 1 << 22  # numbers in a batch's word vectors, P for each token
+BATCH_VALUES_CPU = 1 << 22  # numbers in a batch's word vectors: projection_size for each token
 WINDOW_BATCHES = 16  # sorting by length within this many batches leaves little padding
 SPLIT_ROWS, SPLIT_CHARACTERS = 512, 1 << 20  # limits of the text that is split into words at a time
 OUTPUT_DTYPES = ("float32", "float16")  # NumPy, hdf5 and Parquet have no bfloat16
@@ -87,8 +87,8 @@ def embed(
 
     A row's vectors depend only on its words: the same line gives the same vectors anywhere in a corpus (up to rounding,
     which may differ with the shape of a batch). The model reads sentence boundaries, but the result leaves them out.
-    Rows keep their order; a blank row has no words, and its pooled vector is zero. With `output`, memory does not grow
-    with the number of rows, and it holds the words of a long document, but not the vectors.
+    Rows keep their order; a blank row has no words, and its pooled vector is zero. With `output`, memory use does not
+    grow with the number of rows; of a long document, the words are in memory, but not the vectors.
 
     With `output`, finished work is kept in the folder `OUTPUT.parts` until the end. An interrupted run that is started
     again resumes from that folder, with the same result; the folder takes about as much disk space as the output.
@@ -101,22 +101,22 @@ def embed(
             In FASTA (also `.fa`, `.faa`), each letter is a word.
         output: the file to write; its ending gives the format. `.safetensors`, `.npz`, `.hdf5` and `.h5` (laid out as
             by bilm-tf's `dump_bilm_embeddings`) have one array for each row, named by the row's number (`"0"`, `"1"`,
-            ...), or, pooled, one array `embeddings` for all rows; `.parquet` has the columns `row`, `words` and
+            ...), or, if pooled, one array `embeddings` for all rows; `.parquet` has the columns `row`, `words` and
             `embedding`. Each FASTA sequence has one array, named by its identifier (in Parquet, the column `id`).
-            `None`: return the vectors.
-        tokenizer: splits text into words and characters; by default that of the model's folder, or `ElmoTokenizer()`.
+            With `None`, the vectors are returned.
+        tokenizer: splits text into words and characters; by default that of the model's folder, else `ElmoTokenizer()`.
         layers: `"mix"` (the scalar mix), `"sum"` (of the biLM's layers, as in SeqVec), `"all"` (every layer of the
             biLM, 0 first) or the number of one layer.
         pooling: `"none"` (a vector for each word), or the `"mean"` or `"max"` over the words of a row.
         dtype: the dtype to compute in (`"float32"`, `"float16"`, `"bfloat16"`); by default the model's.
         output_dtype: the dtype of the arrays, `"float32"` or `"float16"` (numbers over 65,504 raise an error).
-        device: the device to compute on; by default the model's, or, for a name, a GPU if there is one.
-        batch_tokens: the most words, boundaries and padding in one batch; by default 16,384, on a CPU fewer if P is
-            above 256 (8,192 for 512). It is halved, with a warning, when memory runs out. Longer rows are embedded in
-            pieces, with the same result.
-        window: tokens within which rows are sorted by length; a window is also the unit in which finished work is
-            saved. By default 16 batches.
-        input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"` or `"fasta"`; by default from the ending.
+        device: the device to compute on; by default the model's, or, if its name is given, a GPU if there is one.
+        batch_tokens: the most words, boundaries and padding in one batch; by default 16,384, on a CPU fewer if P
+            (half the size of a vector) is above 256: 8,192 for 512. It is halved, with a warning, when memory runs out.
+            Longer rows are embedded in pieces, with the same result.
+        window: the number of tokens (a window) within which rows are sorted by length; finished work is saved after
+            each window. By default 16 batches.
+        input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"` or `"fasta"`; by default the ending decides.
         text_column: the column or key with the text; for CSV without a header, the index of the column.
         encoding: the encoding of the input file.
         pretokenized: the text is tokenized already: whitespace separates its words. (A row that is a list of words is
@@ -131,7 +131,7 @@ def embed(
 
     Returns:
         With `output`, an [`EmbeddedCorpus`]. Otherwise one array for each row, `[words, 2P]`, or with all layers
-        `[layers, words, 2P]`; or, pooled, one array `[rows, 2P]` or `[rows, layers, 2P]`.
+        `[layers, words, 2P]`; or, if pooled, one array `[rows, 2P]` or `[rows, layers, 2P]`.
 
     Example:
 
@@ -146,10 +146,10 @@ def embed(
     ```
 
     Raises:
-        FileNotFoundError, FileExistsError: no such input; the output exists.
-        ValueError: unknown layer, option or ending; malformed input; `output` is the input; a number too large for an
-            `output_dtype` of float16; the interrupted run had other settings. (Vectors that are not finite, such as
-            those of a diverged model, give one warning.)
+        FileNotFoundError, FileExistsError: the input does not exist; the output exists.
+        ValueError: a layer, option or ending is unknown; the input is malformed; `output` is the input; a number is too
+            large for an `output_dtype` of float16; the interrupted run had other settings. (Vectors that are not
+            finite, such as those of a diverged model, give one warning.)
         TypeError: a row is neither text nor a list of words.
         TimeoutError: another run is writing `output`.
         MemoryError: not even one word fits on the device.
@@ -161,7 +161,7 @@ def embed(
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
         rows = rows_of(inputs, reading, Path(folder), spool=output is not None)
-        survey = None if output is None else RowSurvey.of(rows)  # raises for a malformed row before the work
+        survey = None if output is None else RowSurvey.of(rows)  # a malformed row raises here, before the work
         model, tokenizer = prepare(model, tokenizer, dtype, device)
         chosen = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "pretokenized": pretokenized}
         job = Job.of(model, tokenizer, **chosen, batch_tokens=batch_tokens, window=window, progress=progress)
@@ -193,7 +193,7 @@ def _embed_to_file(
         require_free(output, None, overwrite)  # another run may have written it meanwhile
         if (words := _fill(job, rows, survey, store, workers)) is None:
             store.remove(store.names())
-            raise ValueError("the input changed while it was embedded, so nothing is written; run it again")
+            raise ValueError("the input changed while it was embedded, so nothing is written: embed it again")
         store.become(output, lambda draft: export(store, job.layout, survey.rows, draft))
     return EmbeddedCorpus(output, survey.rows, words, job.layout.size)
 
@@ -202,7 +202,7 @@ def _fill(job: Job, rows: Iterable[Row], survey: RowSurvey, store: ShardStore, w
     """Embed the windows whose shards are missing.
 
     Returns:
-        the number of words, or `None` if the rows differ from those of the survey.
+        the number of words, or `None` if the rows differ from the rows that were surveyed.
     """
     done, first, words, read = set(store.names()), 0, 0, RowSurvey()
     with job.bar(survey.rows) as bar, _shard_writer(job, store, workers, bar) as write_shard:
@@ -221,8 +221,8 @@ def _fill(job: Job, rows: Iterable[Row], survey: RowSurvey, store: ShardStore, w
 def _shard_writer(
     job: Job, store: ShardStore, workers: int, bar: tqdm
 ) -> Iterator[Callable[[str, list[list[str]], int], Any]]:
-    """A function of a shard's name, its rows and the number of the first row, which embeds the rows and writes the
-    shard: in this process or, with several workers, in the next free one."""
+    """A function `(shard's name, its rows, number of the first row)` that embeds the rows and writes the shard. It
+    works in this process or, if there are several workers, in the next free worker."""
     if workers == 1:
         encoder = job.encoder(bar)
         yield lambda name, rows, first: _write_shard(job, encoder, store, name, rows, first)
@@ -233,7 +233,7 @@ def _shard_writer(
     pending: deque[Future[int]] = deque()
 
     def write_shard(name: str, rows: list[list[str]], first: int) -> None:
-        if len(pending) == 2 * workers:  # further windows would wait in memory
+        if len(pending) == 2 * workers:  # the rows of further windows would wait in memory
             bar.update(pending.popleft().result())
         pending.append(pool.submit(_write_shard_in_worker, file, threads, store, name, rows, first))
 
@@ -262,7 +262,7 @@ def _end_with_parent() -> None:
 
 @cache
 def _job_of_worker(file: Path, threads: int) -> tuple[Job, CorpusEncoder]:
-    """The job that another process has saved. Its weights are mapped into memory, where all workers share them."""
+    """The job that the parent has saved, and its encoder. All workers share the weights, mapped into memory."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, and the worker with it
     Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
@@ -290,12 +290,12 @@ def prepare(
     dtype: str | torch.dtype | None,
     device: str | torch.device | None,
 ) -> tuple[ElmoModel, ElmoTokenizer]:
-    """The base model, copied if its dtype or device are not the given ones, and the tokenizer."""
+    """The base model, copied if `dtype` is another one or a `device` is given, and the tokenizer."""
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     if model is None or isinstance(model, (str, os.PathLike)):
         model = load_weights(model, dtype=dtype, device=device)
     else:
-        model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of PEFT, adapters inside
+        model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of a PeftModel: adapters stay
         model = getattr(model, "base_model", model)
         if dtype not in (None, model.dtype) or device is not None:
             model = copy.deepcopy(model).to(device=device, dtype=dtype)  # type: ignore[call-arg]
@@ -310,7 +310,7 @@ class Sentences:
 
     Args:
         sentences: each a string or a list of words.
-        pairs: each sentence is a tuple of a text and its pair, which is another text or a whole number.
+        pairs: whether each sentence is a tuple of a text and its pair, which is another text or a whole number.
         name: the name of the sentences in error messages.
     """
 
@@ -330,7 +330,7 @@ def rows_of(
     """The rows of a file, of standard input (`"-"`), or of sentences; `reading` has the options of [`RowSource`].
 
     With `pairs`, each sentence is a tuple (text, pair). Standard input can be read only once, so it is copied into
-    `folder`; so is, with `spool`, a generator."""
+    `folder`. With `spool`, a generator is copied, too."""
     if isinstance(inputs, (str, os.PathLike)):
         if str(inputs) != "-":
             return RowSource(inputs, **reading)
@@ -363,7 +363,7 @@ class RowSurvey:
         return survey
 
     def count(self, rows: Iterable[Row | Pair]) -> Iterator[Row | Pair]:
-        """The same rows, which are added to the survey as they are read."""
+        """Yields the same rows, and adds each of them to the survey."""
         for row in rows:
             name = row.name if isinstance(row, NamedRow) else None
             self._digest.update(json.dumps([row, name]).encode() + b"\n")
@@ -430,7 +430,7 @@ class Job:
         return CorpusEncoder(self.model, self.tokenizer, *chosen, advance=advance)
 
     def bar(self, rows: int | None) -> tqdm:
-        """A progress bar; with `progress=None` on a terminal only."""
+        """A progress bar; with `progress=None` it is shown on a terminal only."""
         disable = None if self.progress is None else not self.progress
         return tqdm(total=rows, unit=" rows", desc="embedding", disable=disable)
 
@@ -450,7 +450,7 @@ class Job:
             yield window
 
     def embedded(self, rows: Iterable[Row], encoder: CorpusEncoder, first: int = 0) -> EmbeddedRows:
-        """The vectors of rows, in memory; messages number the rows from `first`."""
+        """The vectors of rows, in memory; messages count the rows from `first`."""
         embedded = EmbeddedRows(self.layout)
         for words in self.windows(rows):
             window = Window(self.layout, words, first)
@@ -461,7 +461,7 @@ class Job:
 
 
 def _next_chunk(rows: Iterator[Row]) -> list[Row]:
-    """The next rows: `SPLIT_ROWS`, or fewer where they are long."""
+    """The next rows: `SPLIT_ROWS`, or fewer if they are long."""
     chunk, characters = [], 0
     for row in islice(rows, SPLIT_ROWS):
         chunk.append(row)

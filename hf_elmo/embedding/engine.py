@@ -1,4 +1,4 @@
-"""The encoder of a corpus: windows of rows through the model, in batches of a limited number of tokens."""
+"""The encoder of a corpus. It runs windows (consecutive rows) through the model, in batches of limited size."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ logger = logging.get_logger(f"transformers.{__name__}")
 
 FORWARD, BACKWARD = 0, 1
 BOUNDARIES = 2  # <S> and </S> around each row
-# A step of the recurrence costs about the same for one row as for many. Rows so long that fewer than MIN_WHOLE_ROWS fit
-# into a batch are encoded in pieces, up to MAX_ROWS_IN_PIECES of them side by side, if there are enough.
+# A time step of the LSTM takes about as long for one row as for many. If fewer than MIN_WHOLE_ROWS rows fit into a
+# batch, up to MAX_ROWS_IN_PIECES are encoded side by side in pieces, if these are twice as many rows or more.
 MIN_WHOLE_ROWS, MAX_ROWS_IN_PIECES = 8, 32
 
 
@@ -47,19 +47,19 @@ class RowLayout:
     dtype: str
 
     def shape(self, words: int) -> tuple[int, ...]:
-        """`[layers, words, 2P]`, without the axes that the layout does not have."""
+        """`[layers, words, 2P]` of a row, without the axes that the layout lacks."""
         lead = () if self.layers is None else (self.layers,)
         return (*lead, self.size) if self.pooled else (*lead, words, self.size)
 
     def split(self, values: np.ndarray, word_counts: Iterable[int]) -> list[np.ndarray]:
-        """The arrays of rows as views of `values`, which holds them one after another."""
+        """The array of each row, as a view of `values`, which holds the rows one after another."""
         shapes = [self.shape(count) for count in word_counts]
         ends = list(accumulate(map(math.prod, shapes)))
         return [row.reshape(shape) for row, shape in zip(np.split(values, ends), shapes, strict=False)]
 
     @property
     def arrow_type(self) -> pyarrow.DataType:
-        """The type of a row: vectors of a fixed size, in a list for the words, in a list for the layers."""
+        """The type of a row: vectors of a fixed size, inside a list of the words, inside a list of the layers."""
         vector = pyarrow.list_(pyarrow.from_numpy_dtype(self.dtype), self.size)
         of_words = vector if self.pooled else pyarrow.list_(vector)
         return of_words if self.layers is None else pyarrow.list_(of_words, self.layers)
@@ -72,13 +72,13 @@ class RowLayout:
 
 
 class Window:
-    """The vectors of a window of rows, filled in any order; the pooled vectors of blank rows are zero.
+    """The vectors of consecutive rows, filled in any order; the pooled vectors of blank rows are zero.
 
     Args:
         layout: the layout of the rows.
         words: the words of each row.
         first: the number of the first row, for messages.
-        folder: where a temporary file holds the vectors, mapped into memory; by default they are in memory only.
+        folder: the folder of a temporary file with the vectors, mapped into memory; by default there is no file.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class Window:
 
         Args:
             row: the number of the row in the window.
-            values: `[layers, size]` pooled, else `[layers, words of the part, size]`, on the CPU.
+            values: `[layers, size]` if pooled, else `[layers, words of the part, size]`, on the CPU.
             start: the first word of the part.
-            direction: if `values` are one half of each vector, the direction that computed them.
+            direction: the direction that computed `values`, if they are only its half of each vector.
         """
         halves = 1 if direction is None else 2
         stored = torch.from_numpy(self.arrays[row]).view(len(values), -1, halves, self.layout.size // halves)
@@ -146,7 +146,7 @@ class EmbeddedRows:
         return [words for window in self.windows for words in window.words]
 
     def arrays(self) -> list[np.ndarray] | np.ndarray:
-        """An array for each row; pooled, one array with the rows in front."""
+        """An array for each row; if pooled, one array whose first axis is the rows."""
         if not self.layout.pooled:
             return [array for window in self.windows for array in window.arrays]
         values = [window.values for window in self.windows] or [np.zeros(0, self.layout.dtype)]
@@ -162,15 +162,15 @@ class CorpusEncoder:
 
     A row longer than the budget is encoded in pieces. The two directions of a biLM are independent, so the forward one
     runs over the pieces from the left and the backward one from the right, each carrying its state from piece to piece:
-    the result is that of one pass over the whole row. Several long rows are encoded side by side, and so are rows not
-    much shorter than the budget.
+    the result is that of one pass over the whole row. Several such rows are encoded side by side. Rows of which only a
+    few fit into the budget are encoded in the same way.
 
     Args:
-        model: in evaluation mode, on its device and in its dtype.
-        tokenizer: spells the words.
+        model: the model in evaluation mode, on the device and in the dtype to compute with.
+        tokenizer: makes the character ids of the words.
         layers: `"mix"`, `"sum"`, `"all"` or the number of one layer.
         pooling: `"none"`, `"mean"` or `"max"` over the words of a row.
-        budget: tokens in one batch; halved when memory runs out.
+        budget: the most tokens in one batch; halved when memory runs out.
         advance: called with the numbers of rows and of words finished since its last call, for a progress bar.
     """
 
@@ -193,10 +193,10 @@ class CorpusEncoder:
         """Fill `window` with the vectors of `rows`, each a list of words.
 
         Raises:
-            MemoryError: not even one word fits.
-            ValueError: a number is too large for the window's dtype.
+            MemoryError: not even one word fits into memory.
+            ValueError: a number is too large for the window's dtype, or a row is too long for a mix with layer norm.
         """
-        # Longest first, so that too large a batch shows at once. Blank rows keep the zeros that the window begins with.
+        # Longest first, so that a budget that is too large fails at once. Blank rows keep the zeros of a new window.
         pending = sorted((row for row, words in enumerate(rows) if words), key=lambda row: -len(rows[row]))
         self.advance(len(rows) - len(pending), 0)
         while pending:
@@ -211,7 +211,7 @@ class CorpusEncoder:
                 self._halve(tokens)
 
     def _plan(self, lengths: list[int]) -> tuple[Callable[..., None], int, int]:
-        """The method that encodes the next pending rows (longest first), their number, and the tokens of a batch."""
+        """From the rows' lengths, longest first: the next batch's method, number of rows and number of tokens."""
         whole = self.budget // lengths[0]
         if whole < MIN_WHOLE_ROWS:
             long_rows = sum(length * MIN_WHOLE_ROWS > self.budget for length in lengths)
@@ -223,7 +223,7 @@ class CorpusEncoder:
 
     @property
     def _needs_whole_rows(self) -> bool:
-        """Whether all words of a row must be encoded at once, because layer normalization is over all of them."""
+        """Whether all words of a row must be encoded at once, because the layer normalization is over all of them."""
         return self.layers == "mix" and self.model.config.scalar_mix_layer_norm
 
     def _fits(self, encode: Callable[..., None], *arguments: Any) -> bool:
@@ -232,7 +232,7 @@ class CorpusEncoder:
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            return False  # not retried in here: the exception holds on to memory until this block is left
+            return False  # the caller retries: the exception keeps tensors in memory until this block is left
         return True
 
     def _halve(self, tried: int) -> None:
@@ -262,7 +262,7 @@ class CorpusEncoder:
         self.advance(0, sum(map(len, words)))
 
     def _check(self, window: Window, row: int) -> None:
-        """Raises ValueError for numbers too large for float16; warns once of others that are not finite."""
+        """Raises ValueError for numbers too large for float16; warns once of other numbers that are not finite."""
         low, high = torch.from_numpy(window.arrays[row]).aminmax()
         if low.isfinite() and high.isfinite():
             return
@@ -274,7 +274,7 @@ class CorpusEncoder:
             logger.warning("%s has vectors that are not finite; further rows are not reported", name)
 
     def _whole_layers(self, words: list[list[str]], lengths: list[int]) -> Tensor:
-        """`[all layers, words, 2P]`, the rows concatenated, boundaries included."""
+        """All layers of whole rows, `[layers, words, 2P]`, the rows concatenated, boundaries included."""
         ids, indices = self._distinct_words(words, [(0, length) for length in lengths])
         packing = Packing.of_lengths(lengths, ids.device)
         order = _row_by_row(packing)
@@ -282,16 +282,16 @@ class CorpusEncoder:
         read = torch.empty_like(order).scatter_(1, order, indices.expand_as(order))
         outputs, _ = self.model.read(ids, packing, numbers=read)
         layers = outputs[0].new_empty(len(outputs), len(indices), 2 * outputs[0].shape[2])
-        order[BACKWARD] += len(indices)  # the backward direction follows the forward one
+        order[BACKWARD] += len(indices)  # in an output, the backward direction follows the forward one
         halves = order.t().flatten()
         for layer, output in zip(layers, outputs, strict=True):
             torch.index_select(output.flatten(0, 1), 0, halves, out=layer.view(len(halves), -1))
         return layers
 
     def _chosen(self, layers: Tensor, lengths: list[int]) -> Tensor:
-        """The requested layers out of `[all layers, words, size]`, or their mix; `lengths` are those of the rows."""
+        """The requested layers out of `[all layers, words, size]`, or their mix; `lengths` are the rows' lengths."""
         if self._needs_whole_rows:
-            # One row at a time: the normalization is over all words of the call, and no row may depend on its batch.
+            # One row at a time: the normalization is over all words that it gets, and no row may depend on other rows.
             return torch.cat([self.model.scalar_mix(row)[0] for row in layers.split(lengths, dim=1)])[None]
         if self.layers == "mix":
             return self.model.scalar_mix(layers)[0][None]
@@ -319,7 +319,7 @@ class CorpusEncoder:
         if self._needs_whole_rows:
             raise ValueError(
                 f"a row of {len(rows[group[0]])} words is longer than batch_tokens={self.budget}, and a mix with layer "
-                "normalization needs all of its words at once; raise batch_tokens, or take layers='all'"
+                "normalization needs all of its words at once; raise batch_tokens, or set layers='all'"
             )
         words = [rows[row] for row in group]
         for direction in (FORWARD, BACKWARD):
@@ -331,7 +331,7 @@ class CorpusEncoder:
                     window.put(row, torch.from_numpy(values), 0, direction)
 
     def _pool_pieces(self, words: list[list[str]], direction: int) -> np.ndarray:
-        """One half, `[rows, layers, P]`, of the rows' means or maxima."""
+        """The rows' means or maxima over words, `[rows, layers, P]`: only the half of this direction."""
         shape = len(words), self.num_layers, self.model.config.projection_size
         if self.pooling == "max":
             largest = np.full(shape, -np.inf, np.float32)
@@ -344,16 +344,16 @@ class CorpusEncoder:
         return total / np.array([len(row) for row in words])[:, None, None]
 
     def _pieces(self, words: list[list[str]], direction: int) -> Iterator[tuple[int, int, np.ndarray]]:
-        """One direction over rows (longest first) side by side, piece by piece, without the boundaries.
+        """Runs one direction over rows (longest first), side by side and piece by piece; the boundaries are left out.
 
         Yields:
-            the index of a row, the first word of a piece, and its values `[words of the piece, layers, P]` float32.
+            the index of a row, the first word of a piece, and the values of its words, `[words, layers, P]` float32.
         """
         lengths = [len(row) + BOUNDARIES for row in words]
         step = self.budget // len(words)
         state = None
         for done in range(0, lengths[0], step):
-            # The rows that have ended are the last ones.
+            # Rows that have ended are the last ones, because the longest come first.
             here = sum(length > done for length in lengths)
             spans = [(done, min(done + step, length)) for length in lengths[:here]]
             if direction == BACKWARD:
@@ -364,14 +364,14 @@ class CorpusEncoder:
             for place, (begin, end) in enumerate(spans):
                 first, last = max(begin, 1), min(end, lengths[place] - 1)
                 if first < last:
-                    self.advance(0, (last - first) / 2)  # each direction counts for one half
+                    self.advance(0, (last - first) / 2)  # each direction counts for half of the words
                     yield place, first - 1, values[first_value + first - begin : first_value + last - begin]
                 first_value += end - begin
 
     def _half_layers(
         self, words: list[list[str]], spans: list[tuple[int, int]], state: State | None, direction: int
     ) -> tuple[np.ndarray, State]:
-        """One direction of the requested layers, `[words, layers, P]` float32 (rows concatenated), and its state."""
+        """One direction of the requested layers, `[words, layers, P]` float32 (rows concatenated); the last state."""
         with torch.inference_mode():
             ids, indices = self._distinct_words(words, spans)
             vectors = self.model.char_encoder(ids)
@@ -385,11 +385,11 @@ class CorpusEncoder:
 
 
 def _row_by_row(packing: Packing) -> Tensor:
-    """`[2, packed]`: for the words, row after row, their places in the order that each direction reads."""
+    """`[2, packed]`: for each word, row after row, its place in the order in which each direction reads the words."""
     order = packing.positions.argsort()
     return torch.stack((order, packing.reverse[order]))
 
 
 def _arrange(vectors: Tensor, indices: Tensor, places: Tensor) -> Tensor:
-    """`out[places] = vectors[indices]`, in one pass over the vectors."""
+    """A tensor `out` with `out[places] = vectors[indices]`, made in one pass over the vectors."""
     return vectors.index_select(0, torch.empty_like(indices).index_copy_(0, places, indices))

@@ -1,8 +1,8 @@
 """The folder of finished work from which an interrupted run resumes, and the result that is made from it.
 
-A run writes shards: the vectors of a window of rows, or lines of text. A shard is written under a temporary name and
-then renamed, so every shard is whole. The manifest has everything that the shards depend on; a run with another
-manifest is refused. The names of all other files begin with a dot, so readers of Parquet read the folder as one table.
+A run writes shards. Each has the vectors of a window of rows, or lines of text, and is written under a temporary name
+and then renamed, so every shard is whole. The manifest has everything that the shards depend on; a run with another
+manifest is refused. Names of all other files begin with a dot, so that readers of Parquet read the folder as one table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .engine import RowLayout
 MANIFEST, LOCK = ".manifest.json", ".lock"
 LOCK_SECONDS = 1.0  # how long a run waits for the lock of another run
 PARQUET_OPTIONS = {"use_dictionary": ["path", "words"], "write_statistics": ["row"]}
-ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # at most; readers of Parquet hold a row group in memory
+ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # the most in a row group, which readers hold in memory
 SAFETENSORS_ROWS = 1_200_000  # more arrays would not fit into the header, which has at most 100 MB
 
 
@@ -57,7 +57,7 @@ class ShardStore:
 
     @contextmanager
     def opened(self, manifest: dict[str, Any], overwrite: bool = False, restart: bool = False) -> Iterator[None]:
-        """Use the folder for this run alone. It is new, or the folder of an interrupted run with the same manifest.
+        """Use the folder for this run alone. It must be new, or that of an interrupted run with the same manifest.
 
         Args:
             manifest: everything that the shards depend on, JSON-serializable.
@@ -65,7 +65,7 @@ class ShardStore:
             restart: remove what an interrupted run left.
 
         Raises:
-            FileExistsError: the folder has a finished run, or something else.
+            FileExistsError: the folder has the result of a finished run, or other files.
             TimeoutError: another run uses the folder. (Only a local file system has locks.)
             ValueError: the interrupted run had another manifest.
         """
@@ -75,7 +75,7 @@ class ShardStore:
             before = self._read_manifest()
             finished = before is not None and before.pop("finished", None)
             if (before is None and self.names()) or (finished and not overwrite):
-                raise FileExistsError(f"{self.path} exists; choose another output, or overwrite=True (--overwrite)")
+                raise FileExistsError(f"{self.path} exists; choose another output, or overwrite (--overwrite) a result")
             if finished or restart:
                 self.remove(self.names())
             elif before not in (None, manifest):
@@ -114,7 +114,7 @@ class ShardStore:
             self.filesystem.rm_file(f"{self.path}/{name}")
 
     def finish(self, **counts: int) -> None:
-        """Mark the work as finished, in a folder that is itself the result."""
+        """Mark the run as finished; for a folder that is itself the result."""
         self._write_manifest({**self._read_manifest(), "finished": counts})
 
     def become(self, output: Path, write: Callable[[Path], None]) -> None:
@@ -146,7 +146,7 @@ def require_free(output: Path, inputs: Any, overwrite: bool) -> None:
     if is_file and os.path.exists(output) and os.path.samefile(inputs, output):
         raise ValueError(f"output {str(output)!r} is the input; choose another name")
     if output.is_dir() or (os.path.lexists(output) and not overwrite):
-        raise FileExistsError(f"output {str(output)!r} exists; choose another name, or overwrite=True (--overwrite)")
+        raise FileExistsError(f"output {str(output)!r} exists; choose another name or overwrite=True (--overwrite)")
 
 
 # -- results in one file -----------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def require_writable(output: Path, layout: RowLayout, names: list[str] | None, r
     if output.suffix.lower() not in FORMATS:
         raise ValueError(f"output {str(output)!r} must end in one of {', '.join(FORMATS)}")
     if names is not None and len(set(names)) < len(names):
-        raise ValueError("two rows have the same name, so their arrays would have one name: rename a row")
+        raise ValueError("two rows have the same name, but the array of each needs its own: rename a row")
     if output.suffix.lower() == ".safetensors" and rows > SAFETENSORS_ROWS and (names or not layout.pooled):
         raise ValueError(f"output {str(output)!r} cannot hold {rows:,} arrays: use .hdf5, .npz or .parquet")
 
@@ -209,7 +209,7 @@ def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
 
 
 def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
-    """A dataset for each array, as bilm-tf's `dump_bilm_embeddings` writes them."""
+    """Write a dataset for each array, as bilm-tf's `dump_bilm_embeddings` does."""
     import h5py
 
     # The format of HDF5 1.8 (2008) and later; with the oldest format, memory grows with the number of datasets.
@@ -219,7 +219,7 @@ def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
 
 
 def _write_parquet(path: Path, tables: Iterator[pyarrow.Table], layout: RowLayout) -> None:
-    """The columns `row`, `words`, `embedding`, and `id` where rows have names."""
+    """Write the columns `row`, `words`, `embedding`, and `id` if rows have names."""
     first = next(tables, layout.schema.empty_table())
     with pyarrow.parquet.ParquetWriter(path, first.schema, **PARQUET_OPTIONS) as writer:
         for table in chain([first], tables):

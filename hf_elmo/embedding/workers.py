@@ -28,50 +28,50 @@ from .engine import CorpusEncoder, EmbeddedRows
 from .store import ShardStore
 
 CHECKPOINT_FILES = (".json", ".safetensors", ".bin", ".txt")  # endings of the files that vectors depend on
-IMPORTED_BY = os.getpid()  # a process with another id is a fork of this one
-LOADED_AT_ONCE = 4  # models in a process that runs several embedders
-SHARD_CHARACTERS = 1 << 18  # a shard ends once it has so many: all of its vectors are in memory
+IMPORTED_BY = os.getpid()  # a process with another id is a fork of this process
+LOADED_AT_ONCE = 4  # the most models kept in a process that runs several embedders
+SHARD_CHARACTERS = 1 << 18  # a shard ends once it has this many, as all of its vectors are in memory
 SHARD_NAME = re.compile(r".+-[0-9a-f]{20}\.parquet")
 
 
 class Embedder:
-    """Adds a column of ELMo vectors to batches of texts: one object for every engine that runs Python in workers.
+    """Adds a column of ELMo vectors to batches of texts. One object works in every engine that runs Python in workers.
 
     An embedder holds only its options: it pickles to a few hundred bytes, and each process loads the model once, at its
     first batch. The same object serves
 
     - `dataset.map(embedder, batched=True, num_proc=4)` of Datasets; with `dataset.with_format("arrow")` the vectors are
-      written as they are, otherwise they are converted;
+      written as they are, in other formats they are converted;
     - `dataset.map_batches(hf_elmo.Embedder, fn_constructor_args=["elmo-folder"], batch_format="pyarrow",
       compute=ActorPoolStrategy(size=4), num_cpus=1)` of Ray Data, on GPUs with `num_gpus=1`;
-    - `frame.mapInPandas(embedder, schema="text string, embedding array<array<float>>")` of Spark, and `mapInArrow`: an
-      iterator of batches gives an iterator;
+    - `frame.mapInPandas(embedder, schema="text string, embedding array<array<float>>")` of Spark, and `mapInArrow`: the
+      embedder takes an iterator of batches and returns one;
     - a loop: `for batch in batches: embedder(batch)["embedding"]`.
 
     The vectors equal those of [`embed`] for the texts of the batch, bit by bit. In another batch, a text has the same
-    vectors up to rounding, and the same bits if the fused LSTM (see `hf-elmo env`) computes both. The texts of a batch
-    are sorted by length, so large batches are fast: a thousand texts or more.
+    vectors up to rounding, and the same bits if the fused LSTM (see `hf-elmo env`) computes both batches. The texts of
+    a batch are sorted by length, so large batches, of a thousand texts or more, are faster.
 
     **Threads and GPUs of a worker.** A forked process, such as those of `num_proc=4`, computes with one thread, because
     OpenMP's threads do not survive a fork. In other processes, PyTorch chooses the number of threads (from
-    `OMP_NUM_THREADS`, which Ray and Spark set to the worker's cores). `threads` sets another number. The device is
-    `device`; by default a GPU if the process sees one (an actor of Ray with `num_gpus=1` sees its own), else the CPU.
+    `OMP_NUM_THREADS`, which Ray and Spark set to the worker's cores). `threads` sets another number. `device` sets
+    the device; by default a GPU if the process sees one (an actor of Ray with `num_gpus=1` sees its own), else the CPU.
     With `dataset.map(..., with_rank=True)`, the worker of rank r takes GPU r, modulo the number of GPUs.
 
     Args:
         model: the name or folder of an ELMo, which each worker must find; `None` for the model that ships with hf_elmo.
-            A worker raises an error if the files differ from those that were there when the embedder was made.
+            A worker raises an error if the model's files are not the same as when the embedder was made.
         layers, pooling, dtype, output_dtype, device, batch_tokens, pretokenized: as in [`embed`].
-        text_column: the column of the texts, each a string or a list of words; by default `text`, `sentence`, `words`
-            or `tokens`, or the only column.
+        text_column: the column of the texts, each a string or a list of words; by default the first of `text`,
+            `sentence`, `words` and `tokens` that exists, or else the only column.
         column: the column to add, with the vectors of each row: `[words, 2P]`, or with `layers="all"`
-            `[layers, words, 2P]`; pooled `[2P]` or `[layers, 2P]`.
-        words_column: a column to add, with the words of the vectors, as the tokenizer split them; none by default.
+            `[layers, words, 2P]`; pooled `[2P]` or `[layers, 2P]`. 2P is the size of a vector.
+        words_column: a column to add with each row's words, as the tokenizer split them; none by default.
         threads: number of PyTorch's threads in each process; see above.
 
     Raises:
-        OSError: there is no such model.
-        ValueError: unknown layer or option.
+        OSError: the model does not exist.
+        ValueError: a layer or an option is unknown.
     """
 
     def __init__(
@@ -113,18 +113,18 @@ class Embedder:
             rank: the number of this worker among the workers of its machine.
 
         Returns:
-            a new batch of the same kind with the columns of `batch`, `column`, and `words_column` if it is given; for a
-            list of texts a dict with the texts in the column `text` (or `text_column`); for an iterator an iterator. A
-            row's vectors are `[words, 2P]`, with all layers `[layers, words, 2P]`, pooled `[2P]` or `[layers, 2P]`:
+            a new batch of the same kind: the columns of `batch`, then `column`, and `words_column` if given. For
+            a list of texts it is a dict, with the texts in the column `text` (or `text_column`). For an iterator it is
+            an iterator. The vectors of a row have the shape that `column` describes:
 
-            - in a dict, a list of arrays; or, pooled, one array whose first axis is the rows;
-            - in Arrow, lists of vectors of a fixed size, without a copy for a `Table`
-              (`fixed_size_list<float>[2P]` in a list of the words, in a `fixed_size_list` of the layers);
+            - in a dict, a list of arrays; or, if pooled, one array whose first axis is the rows;
+            - in Arrow, vectors `fixed_size_list<float>[2P]`, inside a list of the words, inside a `fixed_size_list` of
+              the layers; they are not copied into a `Table`;
             - in pandas, lists (of lists) of arrays `[2P]`, which Arrow and Spark read as nested lists.
 
         Raises:
-            ValueError: the column of the text is not clear; the batch already has a column to add; the worker's model
-                differs; a number is too large for an `output_dtype` of float16.
+            ValueError: several columns may have the text; a column to add exists already; the worker's model is another
+                one; a number is too large for an `output_dtype` of float16.
             TypeError: `batch` is a single row; a row is neither text nor a list of words.
         """
         if isinstance(batch, Iterator):
@@ -164,7 +164,7 @@ class Embedder:
         return batch.append_column(self.words_column, words if isinstance(batch, pyarrow.RecordBatch) else [words])
 
     def embed(self, texts: Iterable[Row], name: str = "texts", rank: int | None = None, first: int = 0) -> EmbeddedRows:
-        """The vectors of texts, in memory, with the model of this process; errors number the texts from `first`."""
+        """The vectors of texts, in memory, with the model of this process; errors count the texts from `first`."""
         names = ("column", "words_column", "text_column")  # the only options that vectors do not depend on
         options = tuple((name, value) for name, value in vars(self).items() if name not in names)
         job, encoder = _loaded(os.getpid(), rank, options)
@@ -172,7 +172,7 @@ class Embedder:
 
 
 def _nested(array: np.ndarray) -> Any:
-    """Nested lists of vectors: in a frame, Arrow converts only arrays of one dimension."""
+    """The vectors in nested lists, because Arrow converts only one-dimensional arrays in a frame."""
     return array if array.ndim == 1 else [_nested(part) for part in array]
 
 
@@ -191,11 +191,11 @@ def checkpoint_fingerprint(name: str | os.PathLike | None) -> str:
 
 @lru_cache(maxsize=LOADED_AT_ONCE)
 def _loaded(process: int, rank: int | None, options: tuple[tuple[str, Any], ...]) -> tuple[Job, CorpusEncoder]:
-    """The model of an embedder in this process. A fork loads the model again, because a fork has neither the threads
-    nor the GPU of its parent."""
+    """The job and the encoder of an embedder in this process. A fork loads the model again, because it has neither
+    the threads nor the GPU of its parent."""
     chosen = dict(options)
     if checkpoint_fingerprint(chosen["model"]) != chosen["fingerprint"]:
-        raise ValueError(f"model {chosen['model']!r}: its files differ from those where the Embedder was made")
+        raise ValueError(f"model {chosen['model']!r} has other files than when the Embedder was made: restore them")
     threads = chosen["threads"] or (1 if os.getpid() != IMPORTED_BY else None)
     if threads is not None:
         torch.set_num_threads(threads)
@@ -231,13 +231,13 @@ def embed_on_ray(
 ) -> EmbeddedCorpus:
     """Embed files with the workers of a Ray cluster, or with workers on this machine if there is no cluster.
 
-    Each worker has one core, or one GPU if the cluster has GPUs. It loads the model once, and writes the shards that it
-    computes, so vectors do not travel between machines. If a worker is lost, Ray starts a new one and gives the shards
-    to others. An interrupted run that is started again computes only the missing shards. The vectors equal those of
-    [`embed`] for each file (up to rounding if the fused LSTM does not run).
+    Each worker has one core, or one GPU if the cluster has GPUs. It loads the model once, and it writes the vectors in
+    Parquet files (shards), so that vectors do not travel between machines. If a worker is lost, Ray replaces it and
+    gives the lost worker's shards to others. An interrupted run that is started again computes only the missing shards.
+    The vectors equal those of [`embed`] for each file (up to rounding if the fused LSTM does not run).
 
-    Ray finds its cluster as `ray.init()` does, by `RAY_ADDRESS`. Each machine needs hf_elmo, the model, the input and
-    the output under the same names.
+    The cluster is the one that `ray.init()` finds (`RAY_ADDRESS`). Each machine needs hf_elmo, and it must find the
+    model, the input and the output under the same paths.
 
     Args:
         model, layers, pooling, dtype, output_dtype, device, batch_tokens, pretokenized: as in [`Embedder`].
@@ -246,9 +246,9 @@ def embed_on_ray(
             fsspec reads (`s3://bucket/texts/*.parquet`). A file is read by one process, so a corpus is best cut into
             at least as many files as there are workers.
         output: the folder of the shards, on a file system that all machines see. The columns are `path` (of the input
-            file), `row` (its number in that file, from 0), `words` and `embedding`, as [`embed`] writes them to
+            file), `row` (the row's number in the file, from 0), `words` and `embedding`, as [`embed`] writes them to
             Parquet. Readers of Parquet (pyarrow, pandas, Datasets with `data_dir`) read the folder as one table. An
-            object store has no locks: nothing stops two runs that write one folder at the same time.
+            object store has no locks, so nothing stops two runs from writing one folder at the same time.
         input_format, text_column, encoding: as in [`embed`], for all files; FASTA is not supported.
         overwrite: remove what a finished run left in `output`.
         restart: remove what an interrupted run left in `output`, instead of resuming it.
@@ -261,8 +261,8 @@ def embed_on_ray(
 
     Raises:
         ImportError: Ray is not installed.
-        FileNotFoundError: no such input or model.
-        FileExistsError: `output` has a finished run, or something else.
+        FileNotFoundError: the input or the model does not exist.
+        FileExistsError: `output` has the result of a finished run, or other files.
         TimeoutError: another run is writing `output`.
         ValueError: unknown layer, option or ending; a malformed row; a number too large for an `output_dtype` of
             float16; the interrupted run had other settings.
@@ -275,7 +275,7 @@ def embed_on_ray(
     files = [file for file in find_files(inputs) if not file.startswith(f"{store.path}/")]
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     if any(RowSource(file, **reading).resolved_format == "fasta" for file in files):
-        raise ValueError("the Ray engine does not store the identifiers of FASTA files: use --engine local")
+        raise ValueError("Ray's workers do not store the identifiers of FASTA files: use embed (--engine local)")
     settings = {**{name: str(value) for name, value in vars(embedder).items()}, **reading, "shard_rows": shard_rows}
     settings |= {"hf_elmo": __version__, "torch": torch.__version__, "inputs": os.fspath(inputs)}
     cutter = ShardCutter(reading, shard_rows, json.dumps(settings))
@@ -301,8 +301,8 @@ class ShardCutter:
         self.reading, self.shard_rows, self.settings = reading, shard_rows, settings
 
     def __call__(self, file: str) -> Iterator[dict[str, Any]]:
-        """The shards of a file: `name`, with a hash of everything that the shard depends on, `path`, `first` (the
-        number of the first row) and `rows`, each row as JSON."""
+        """The shards of a file, each a dictionary: `name` (with a hash of all that the shard depends on), `path`,
+        `first` (the number of the first row) and `rows` (each as JSON)."""
         stem = re.sub(r"[^\w.-]", "_", PurePosixPath(file).name, flags=re.ASCII)[:64]
         rows, first, index = iter(RowSource(file, **self.reading)), 0, 0
         while shard := list(self._next(rows)):
@@ -320,13 +320,13 @@ class ShardCutter:
 
 
 class ShardWorker:
-    """Embeds shards in a process of Ray, and writes them. A shard that comes without rows is written already."""
+    """Embeds shards in a process of Ray, and writes them. A shard that comes without rows was written earlier."""
 
     def __init__(self, embedder: Embedder, store: ShardStore) -> None:
         self.embedder, self.store = embedder, store
 
     def __call__(self, shard: dict[str, Any]) -> dict[str, Any]:
-        """A shard's name and the numbers of its rows and words."""
+        """Writes a shard that has rows. Returns the shard's name, and its numbers of rows and words."""
         if len(shard["rows"]):
             rows = map(json.loads, shard["rows"])
             embedded = self.embedder.embed(rows, shard["path"], first=int(shard["first"]))
@@ -342,7 +342,7 @@ class ShardWorker:
 def _embed_shards(
     ray: Any, embedder: Embedder, cutter: ShardCutter, store: ShardStore, files: list[str], workers: int | None
 ) -> dict[str, tuple[int, int]]:
-    """Compute the missing shards; returns the numbers of rows and words of all shards, by the names of their files."""
+    """Compute the missing shards; returns how many rows and words each shard has, by the name of its file."""
     resources, done = ray.cluster_resources(), set(store.names())
     on_gpus = torch.device(embedder.device or "cuda").type == "cuda" and resources.get("GPU", 0) >= 1
     workers = workers or int(resources["GPU" if on_gpus else "CPU"])
@@ -352,7 +352,7 @@ def _embed_shards(
             yield {**shard, "rows": [] if shard["name"] + store.ending in done else shard["rows"]}
 
     items = ray.data.from_items([{"path": file} for file in files], override_num_blocks=len(files))
-    # Reading takes no core: the workers may hold all cores, and then nothing would ever be read.
+    # Reading asks for no core: it would wait for one forever, because the workers may hold all cores.
     reports = items.flat_map(read, num_cpus=0).map(
         ShardWorker,
         fn_constructor_args=(embedder, store),
@@ -364,14 +364,14 @@ def _embed_shards(
 
 @contextmanager
 def _cluster(ray: Any, progress: bool | None) -> Iterator[None]:
-    """Connects to Ray for the block if it is not connected yet, and makes it hand out one shard at a time."""
+    """Connects to Ray for the block if it is not connected yet, and makes Ray hand out one shard at a time."""
     is_new = not ray.is_initialized()
     if is_new:
         ray.init()
     context = ray.data.DataContext.get_current()
     before = context.enable_progress_bars, context.target_max_block_size
     context.enable_progress_bars = before[0] if progress is None else progress
-    context.target_max_block_size = 1  # bytes
+    context.target_max_block_size = 1  # bytes: each shard is a block
     try:
         yield
     finally:

@@ -99,7 +99,7 @@ class Explorer:
         return card(f'<div class="columns">{"".join(tables)}</div>')
 
     def plane(self, sentences: str, word: str = "", layer: int | None = None) -> str:
-        """A picture of the word vectors of sentences (one per line) in the plane; for one word, also similarities."""
+        """A picture of the word vectors of sentences (one per line) in the plane; for a word, also its similarities."""
         lines, word = [line for line in sentences.splitlines() if line.strip()], word.strip() or None
         plane = picture(plot_word_plane, word_plane(self.model, lines, word, layer=layer, **self.reading))
         if word is None:
@@ -144,7 +144,7 @@ def picture(plot: Callable[..., Axes], result: LayerSimilarities | WordPlane, **
 
     pictures = []
     with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"Glyph \d+")  # the reader's font may have it
+        warnings.filterwarnings("ignore", message=r"Glyph \d+")  # the reader's font may have the glyph
         for name, size in (("wide", (8.5, 6)), ("narrow", (3.4, 4.6))):
             file, figure = io.StringIO(), Figure(figsize=size, layout="constrained")
             plot(result, figure.subplots(), **options)

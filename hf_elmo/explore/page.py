@@ -88,7 +88,7 @@ def _sentence_and_word(sentence_label: str, word_label: str, sentence: str, word
 
 
 def _view(verb: str, view: Callable[..., str], inputs: list, name: str, *events: Callable) -> None:
-    """A button that shows a view or its error. Enter in a text field and `events` also show the view."""
+    """A button that shows a view, or its error. Enter in a text field and each of `events` show it, too."""
 
     @wraps(view)
     def show(*arguments: object) -> str:

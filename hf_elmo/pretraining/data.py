@@ -23,11 +23,11 @@ Row = tuple[Text, int, int]  # a text, and the start and stop of its time steps 
 
 class _Batches(IterableDataset):
     """
-    An endless stream of batches: when the text ends, it starts over, reshuffled. `len` is the number of batches in an
-    epoch; one iteration yields an epoch, and the next iteration continues where it ended.
+    An endless stream of batches: when the text ends, the stream starts over with the text reshuffled. `len` is the
+    number of batches in an epoch; one iteration yields an epoch, and the next iteration continues where it ended.
 
     In distributed training each process reads its part of the source (`source.part`) at its own pace: a part that ends
-    before the other parts starts over. An epoch has the steps that all processes together need for all words.
+    before the other parts starts over. An epoch has as many steps as all processes together need for all words.
     """
 
     carries_state: bool
@@ -59,7 +59,7 @@ class _Batches(IterableDataset):
     def __len__(self) -> int:
         if self._length is None:
             if self.endless:
-                raise TypeError("the text has no length: set max_steps.")
+                raise TypeError("the length of the text is not known: set max_steps.")
             self._length = self._count() // (self._capacity * self.world_size)
             if self._length == 0:
                 raise ValueError(
@@ -71,8 +71,8 @@ class _Batches(IterableDataset):
     def __iter__(self) -> Iterator[dict[str, Tensor] | None]:
         length = None if self.endless and self._length is None else len(self)
         if length is not None:
-            self._resumed_at %= length  # an endless run counts its steps from its beginning
-        # A resumed Trainer skips as many batches as it has trained on in this epoch: None costs nothing.
+            self._resumed_at %= length  # in an endless run, the step counts from the run's beginning
+        # A resumed Trainer skips the batches that it has trained on in this epoch: None stands for them, at no cost.
         yield from itertools.repeat(None, self._resumed_at)
         self._step, self._resumed_at = self._resumed_at, 0
         while length is None or self._step < length:
@@ -116,7 +116,7 @@ class _Batches(IterableDataset):
         text = next(self._texts, None)
         if text is None:
             if self._texts_read == 0:
-                raise ValueError(f"there is no text to train on in process {self.rank} of {self.world_size}.")
+                raise ValueError(f"process {self.rank} of {self.world_size} has no text to train on: give more text.")
             self._epoch, self._texts_read, self._texts = self._epoch + 1, 0, None
             return self._next_text()
         self._texts_read += 1
@@ -137,7 +137,7 @@ class _Batches(IterableDataset):
             block, done = block + 1, 0
 
     def _count(self) -> int:
-        """The size of the whole text, in the unit of `_capacity`. Each process counts its part."""
+        """The size of the whole text, in the unit of `_capacity`. If processes train together, each counts its part."""
         together = distributed.is_initialized() and distributed.get_world_size() == self.world_size > 1
         texts = (self.part if together else self.source).read()
         size = sum(map(self._size, tqdm(texts, desc="Counting words", unit=" texts", leave=False)))
@@ -162,7 +162,7 @@ class _Batches(IterableDataset):
 
 class PackedWindows(_Batches):
     """
-    Windows over packed sentences, as bilm-tf trains (the published models: 128 rows of 20 words).
+    Windows over packed sentences, as in bilm-tf (for the published models, 128 rows of 20 words).
 
     Each row of the batch is a stream of sentences that continues from window to window with the LSTM state. The forward
     LM reads `<S> w1 .. wn` of each sentence and predicts `w1 .. wn </S>`; the backward LM reads `</S> wn .. w1` and
@@ -172,7 +172,7 @@ class PackedWindows(_Batches):
 
     Yields dictionaries with the rows of this process:
         input_ids `[batch_size, window, characters]`: the input of the forward LM.
-        backward_input_ids `[batch_size, window, characters]`: the input of the backward LM, in its reading order.
+        backward_input_ids `[batch_size, window, characters]`: the input of the backward LM, in the order that it reads.
         labels `[batch_size, window, 2]`: the targets of the forward and of the backward LM.
 
     Args:
@@ -183,7 +183,7 @@ class PackedWindows(_Batches):
         seed: the seed for shuffling.
         shuffle_block: number of texts that are shuffled together, in memory; 0 keeps the source's order. With blocks
             smaller than the corpus the loss jumps between blocks where the source changes its subject.
-        rank, world_size: of this process, as in torch.distributed.
+        rank, world_size: the rank of this process and the number of processes, as in torch.distributed.
     """
 
     carries_state = True
@@ -193,7 +193,7 @@ class PackedWindows(_Batches):
     ) -> None:
         super().__init__(source, tokenizer, batch_size, **kwargs)
         self.window = window
-        self._rows: list[tuple[Words, int]] = [([], 1)] * batch_size  # sentence, words of it consumed
+        self._rows: list[tuple[Words, int]] = [([], 1)] * batch_size  # sentence, number of its words read
         self._waiting: list[Words] = []  # sentences of the current text that no row has taken
 
     @property
@@ -242,11 +242,11 @@ class PaddedTexts(_Batches):
     """
     Sentences or documents, each a padded row that starts from zero state.
 
-    A text longer than `max_words` becomes several rows. A document is read sentence after sentence with their
-    boundaries, by the backward LM from its last sentence to its first. Rows of similar length are batched together.
+    A text longer than `max_words` becomes several rows. The forward LM reads the sentences of a document from first to
+    last, the backward LM from last to first, each with its boundaries. Rows of similar length are batched together.
 
-    Yields dictionaries as [`PackedWindows`] does, `[batch_size, longest row]`, with an `attention_mask`; `labels` are
-    -100 at padded positions.
+    Yields dictionaries as [`PackedWindows`] does, with the length of the longest row instead of `window`, and with an
+    `attention_mask`; `labels` are -100 at padded positions.
 
     Args:
         source, tokenizer, batch_size, seed, shuffle_block, rank, world_size: as in [`PackedWindows`].
@@ -278,7 +278,7 @@ class PaddedTexts(_Batches):
         return {**super().settings, "max_words": self.max_words, "sort_batches": self.sort_batches}
 
     def state_dict(self) -> dict[str, Any]:
-        # The position where the current pool of batches began: on resuming, the pool is formed from there, and the
+        # The position where the current pool of batches began: on resuming, it is formed again from there, and the
         # batches that were yielded are skipped.
         return {**super().state_dict(), **self._pool_start, "taken": self._taken}
 
@@ -309,8 +309,8 @@ class PaddedTexts(_Batches):
         return self._pool.pop()
 
     def _fill_pool(self) -> None:
-        # All processes take short and long batches at the same steps: no process waits for longer rows of another
-        # process, and words of short rows do not weigh more in the mean over processes.
+        # With the same seeds, all processes take short and long batches at the same steps: none waits for longer rows
+        # of another process, and words of short rows do not weigh more in the mean over processes.
         seeds = (self._epoch, self._texts_read) if self.world_size == 1 else (self._pools,)
         rng = np.random.default_rng((self.seed, *seeds))
         size = self.batch_size
@@ -345,7 +345,7 @@ class WordEncoder:
         self._labels = {BEGIN: self.vocabulary.bos_id, END: self.vocabulary.eos_id, PADDING: -100}
 
     def labels(self, tokens: Sequence[Token]) -> np.ndarray:
-        """Rows of the vocabulary `[tokens]`; -100 for padding."""
+        """Each token's row in the vocabulary, `[tokens]`; -100 for padding."""
         ids = self.vocabulary.ids(tokens)
         for index, token in enumerate(tokens):
             if not isinstance(token, str):
@@ -367,9 +367,9 @@ def carried_windows(
 ) -> Iterator[dict[str, Tensor]]:
     """
     The windows of [`PackedWindows`] over sentences, with an `attention_mask`, because some rows end before others. Each
-    sentence is read once and to its end.
+    sentence is read once and to its end; the row that ends first takes the next sentence, whatever `window` is.
 
-    The row that ends first takes the next sentence, whatever `window` is. Yields `[rows, window]`; the last is shorter.
+    Yields batches `[rows, window]`, of which the last may be shorter.
     """
     sentences = iter(sentences)
     streams: list[tuple[list, ...]] = [([], [], [], []) for _ in range(rows)]  # what each row has yet to read
@@ -407,7 +407,7 @@ def _streams(text: Text) -> tuple[list, list, list, list]:
 
 
 def _interned(text: Text) -> Text:
-    """The same text with interned strings: a block takes about 10 bytes a word."""
+    """The same text with interned strings, so that a block takes only about 10 bytes a word."""
     return [list(map(sys.intern, words)) for words in text]
 
 

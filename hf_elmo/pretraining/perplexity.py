@@ -1,5 +1,5 @@
 """The perplexity of a text by the two language models (Peters et al. 2018, section 4), and an initial state other than
-zero for models that predict the first words after zeros badly."""
+zero, for models that predict the first words after zero state badly."""
 
 import itertools
 import math
@@ -22,7 +22,7 @@ from .data import WordEncoder, carried_windows
 from .vocabulary import Vocabulary
 
 SORTED_TOGETHER = 4096  # sentences sorted by length before batching
-# The rows that carry the state, if batch_size is not given: so long that a row's start from zero state hardly matters.
+# If batch_size is not given, rows that carry the state are so long that their start from zero state hardly matters.
 WORDS_PER_ROW, SENTENCES_PER_ROW, MAX_ROWS = 4096, 16, 256
 
 
@@ -48,7 +48,7 @@ class Perplexity:
 
     @classmethod
     def of(cls, totals: Sequence[float]) -> "Perplexity":
-        """From sums: forward NLL, backward NLL, predictions, sentences, unknown words."""
+        """The perplexities from these sums: forward NLL, backward NLL, predictions, sentences, unknown words."""
         forward, backward, words, sentences, unknown = totals
         if words == 0:
             raise ValueError("texts has no words to compute a perplexity of.")
@@ -76,10 +76,10 @@ def perplexity(
     The perplexity of both language models on a text, by the full softmax.
 
     Args:
-        model: a language model on the device where it runs, in evaluation mode during the call; or the name or folder
-            of a checkpoint with its softmax; `None` for the model that ships with hf_elmo.
-        texts: files or glob patterns, Parquet or a dataset, as [`pretrain`] takes them; or a source of texts, which
-            splits its own text.
+        model: a language model, which runs on its device, in evaluation mode; or the name or folder of a checkpoint
+            that has its softmax; `None` for the model that ships with hf_elmo.
+        texts: files or glob patterns, Parquet or a dataset, as [`pretrain`] takes them; or [`TextFiles`] or
+            [`DatasetTexts`], which split text with their own tokenizer.
         tokenizer: a tokenizer with the vocabulary; by default the one in the model's folder.
         pretokenized: whether the files are tokenized already, so that whitespace separates their words; otherwise the
             tokenizer splits them.
@@ -88,13 +88,13 @@ def perplexity(
             which carries its state from sentence to sentence. (bilm-tf ends with the row that ends first; here all
             words are counted.)
         words_per_batch: words in a batch, padding included.
-        batch_size: number of rows if `stateful`; by default one for each 4,096 words of the text, 256 at most. One row
-            reads the text in its order.
+        batch_size: number of rows if `stateful`; by default one for each 4,096 words of the text, 256 at most. With one
+            row, the text is read in its order.
         text_column: the column of the text; by default `"text"` in datasets, and in files as in [`TextFiles`].
 
     Raises:
         TypeError: the model is not a language model.
-        ValueError: the tokenizer has no vocabulary or another one, or there is no text.
+        ValueError: the tokenizer has no vocabulary or that of another model, or there is no text.
     """
     model, encoder = open_language_model(model, tokenizer)
     splitter = None if pretokenized else encoder.tokenizer
@@ -112,7 +112,7 @@ def perplexity(
 def open_language_model(
     model: ElmoForPreTraining | str | os.PathLike | None, tokenizer: ElmoTokenizer | None
 ) -> tuple[ElmoForPreTraining, WordEncoder]:
-    """A language model, loaded where a name or folder is given, and the encoder of its vocabulary."""
+    """A language model, loaded if a name or folder is given, and the encoder of its vocabulary."""
     model, tokenizer = loaded(model, tokenizer, language_model=True)
     if not hasattr(model, "word_nll"):
         raise TypeError(f"model is a {type(model).__name__}, but must be an ElmoForPreTraining.")
@@ -135,7 +135,7 @@ def nll_totals(
 def _totals(
     model: ElmoForPreTraining, vocabulary: Vocabulary, batches: Iterable[dict[str, Tensor]], carry: bool
 ) -> np.ndarray:
-    """The sums of [`nll_totals`] over batches; with `carry`, each batch starts from the last state of the previous."""
+    """The sums of [`nll_totals`] over batches; with `carry`, a batch starts from the state after the previous one."""
     totals, state = np.zeros(5), None
     with tqdm(desc="Perplexity", unit=" words", leave=False) as progress:
         for batch in batches:
@@ -176,8 +176,8 @@ def sentence_inputs(encoder: WordEncoder, sentences: list[Words], device: torch.
 
 
 def sentence_batches(sentences: Iterable[Words], words_per_batch: int) -> Iterator[list[tuple[int, Words]]]:
-    """Sentences with their indices, in batches of similar length, at most `words_per_batch` words each, padding
-    included."""
+    """Sentences with their indices, in batches of sentences of similar length, with at most `words_per_batch` words
+    each, padding included."""
     indexed = enumerate(sentences)
     while pool := sorted(itertools.islice(indexed, SORTED_TOGETHER), key=lambda item: len(item[1])):
         batch: list[tuple[int, Words]] = []
@@ -199,19 +199,19 @@ def settle(
     pretokenized: bool = False,
 ) -> None:
     """
-    Makes a model's sentences start from the mean state after `texts`, instead of zeros. A sentence still gets the same
-    vectors whatever was read before, alone or in a batch. The state is saved with the weights (`config.settled_start`);
-    `from_pretrained(folder, settled_start=False)` leaves it out.
+    Makes a model start every sentence from the mean of the states after `texts`, instead of zeros. This start is fixed,
+    so a sentence still gets the same vectors whatever was read before, alone or in a batch. The start is saved with the
+    weights (`config.settled_start`); `from_pretrained(folder, settled_start=False)` leaves it out.
 
     This helps a biLM that was trained like bilm-tf's, which carries the state from sentence to sentence and starts from
     zeros only once: such a biLM predicts the first words after zeros badly. A biLM that was trained with
-    `reset_state=True`, like the models that ship with hf_elmo, has learned to start from zeros.
+    `reset_state=True`, like the model that ships with hf_elmo, has learned to start from zeros.
 
     Args:
         model: any model with a biLM; it is changed in place.
         texts: sentences like those that the model will read; a few suffice. Each is a text, which the tokenizer splits,
             or a list of words. They are read in `batch_size` rows, and each row carries its state from text to text.
-            The mean is over the states after all texts, but not the first in each row if there are more than rows.
+            If there are more texts than rows, the mean leaves out the states after the first text of each row.
         tokenizer: by default the tokenizer in the model's folder.
         batch_size: number of rows.
         pretokenized: the texts are tokenized already: whitespace separates their words.

@@ -28,7 +28,7 @@ from .vocabulary import Vocabulary, build_vocabulary, change_vocabulary
 logger = logging.get_logger(f"transformers.{__name__}")
 
 LAYOUTS = ("windows", "sentences", "documents")
-HELD_OUT_EVERY = 20  # without held-out files, every 20th text of a domain is held out
+HELD_OUT_EVERY = 20  # if an adaptation has no held-out text, every 20th text is held out
 
 # What differs from the published recipe when a trained biLM is adapted to a domain: a small learning rate that decays
 # to zero, small batches (10,000 words make 16 batches), and by default at least four evaluations an epoch and early
@@ -103,37 +103,37 @@ def pretrain(
     overwrite: bool = False,
     **arguments: Any,
 ) -> Pretrained:
-    """
-    Trains the forward and backward language models and writes a checkpoint with tokenizer and vocabulary.
+    """Trains the forward and backward language models and writes a checkpoint with tokenizer and vocabulary.
 
     Args:
         output: folder of the checkpoint, and of the intermediate ones (`checkpoint-N`).
-        texts: files or glob patterns, one sentence a line; Parquet files, patterns or addresses of them (`s3://...`,
-            `hf://...`), which are streamed; a `datasets.Dataset`, or a stream of one, which needs `max_steps`. In
-            distributed training (torchrun) each process reads a part of them.
-        held_out: texts of the same kinds to evaluate on. If none are given with `init`, every 20th text is held out.
-        init: a checkpoint to adapt to the text of a domain: a language model, or any ELMo, which gets a new softmax.
+        texts: text files with one sentence per line or Parquet files, as paths, glob patterns or addresses (`s3://...`,
+            `hf://...`); or a `datasets.Dataset`, or a `datasets.IterableDataset` (a stream), which needs `max_steps`.
+            In distributed training (torchrun) each process reads a part of the texts.
+        held_out: texts to evaluate on, given in the same ways. With `init`, the default is every 20th of `texts`.
+        init: a checkpoint to adapt to a domain's text: a language model, or an ELMo without softmax, which gets one.
             The checkpoint keeps its sizes and its tokenizer. The defaults are then those of `ADAPTATION`, and the model
             with the lowest held-out perplexity is kept, which may be the model before training; with
             `load_best_model_at_end=False`, the last model is kept.
-        vocabulary: file with the words of the softmax; by default those of `init`, otherwise counted in `texts`. If
-            it replaces the vocabulary of a trained softmax, words of both vocabularies keep their rows.
+        vocabulary: file with the words of the softmax; by default the words of `init`, or else the words counted in
+            `texts`. If it replaces the vocabulary of a trained softmax, words of both vocabularies keep their weights.
         vocabulary_size: number of words to keep when they are counted; all by default.
         config: fields of [`ElmoConfig`]; `hidden_dropout` is 0.1 unless given here.
-        word_splitting: of the new tokenizer, without `init`; `"lm1b"` by default.
+        word_splitting: how the new tokenizer splits text into words, without `init`; `"lm1b"` by default.
         pretokenized: whether the text is tokenized already, so that whitespace separates its words; otherwise the
             tokenizer splits it.
-        layout: `"windows"` over packed sentences with the state carried, as the published models were trained;
-            `"sentences"` or `"documents"` (separated by blank lines), padded, each from zero state.
-        batch_size: rows of a batch of each process; 128, and 32 with `init`.
+        layout: what a row is: with `"windows"`, a window of packed sentences, with the state carried from window to
+            window, as the published models were trained; with `"sentences"` or `"documents"` (separated by blank
+            lines), one of them, padded and from zero state.
+        batch_size: rows of a batch in each process; by default 128, with `init` 32.
         window: words of a row in `"windows"`; 20 by default.
         shuffle_block: number of texts that are shuffled together, in memory; 0 keeps their order.
         text_column: column of the text; by default `"text"` in datasets, in files as in [`TextFiles`]. A string or list
-            of words is a sentence, a list of word lists a document; with `"documents"`, so is a string of lines.
-        resume: continue from the last whole checkpoint in `output`; without one the training starts from the beginning.
+            of words is a sentence, a list of word lists is a document; with `"documents"`, a string is a document, too.
+        resume: continue from the last whole checkpoint in `output`; if there is none, start from the beginning.
         overwrite: train from the beginning even if `output` holds a model or checkpoints: the checkpoints are removed
             when the training begins, the model when the new one replaces it.
-        **arguments: of [`ElmoPreTrainingArguments`].
+        **arguments: arguments of [`ElmoPreTrainingArguments`].
 
     Returns:
         [`Pretrained`]: the folder, and the held-out perplexities before and after.
@@ -161,10 +161,10 @@ def pretrain(
     require_apart(source, evaluated)
     if init and evaluated is None:
         if not source.countable:
-            raise ValueError("held_out is missing: no share of a stream can be held out.")
+            raise ValueError("held_out is missing: give it, as no share of a stream can be held out.")
         source, evaluated = _Share(source, held_out=False), _Share(source, held_out=True)
     set_seed(args.seed)
-    with tempfile.TemporaryDirectory(prefix="hf-elmo-") as folder:  # of the vocabulary, until the model is saved
+    with tempfile.TemporaryDirectory(prefix="hf-elmo-") as folder:  # for the vocabulary, until the model is saved
         model, tokenizer = _model(Path(folder), source, init, tokenizer, vocabulary, vocabulary_size, config)
         settings = {"seed": args.seed, "shuffle_block": shuffle_block}
         settings |= {"rank": args.process_index, "world_size": args.world_size}
@@ -211,7 +211,7 @@ def _model(
     vocabulary_size: int | None,
     config: Mapping[str, Any],
 ) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
-    """The model to train, and its tokenizer with the vocabulary; a vocabulary that is not `init`'s is in `folder`."""
+    """The model to train, and its tokenizer with the vocabulary; a vocabulary not from `init` is saved in `folder`."""
     old = Vocabulary.of(tokenizer) if tokenizer.vocabulary is not None else None
     if vocabulary_file is not None:
         new = Vocabulary.load(vocabulary_file)

@@ -27,13 +27,13 @@ from .data import PackedWindows, PaddedTexts, WordEncoder
 from .perplexity import Perplexity, nll_totals
 
 POSITION_FILE = "elmo_position_{rank}.pt"  # of each process: settings, position in the text, LSTM state
-# Arguments on which updates depend: a resumed training must have those of the interrupted one.
+# Arguments on which the updates depend: in a resumed training, they must be the same as in the interrupted one.
 DECISIVE_ARGUMENTS = (
     *("optim", "optim_args", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
     *("weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "gradient_accumulation_steps"),
     *("bf16", "fp16", "adagrad_accumulator", "loss_scale", "reset_state", "metric_for_best_model"),
 )
-# Schedules that do not depend on the number of steps before a final decay, so that a resumed training may be longer.
+# Schedules that depend on the number of steps only in a final decay, if at all: a resumed training may be longer.
 OPEN_SCHEDULES = ("constant", "constant_with_warmup", "warmup_stable_decay")
 
 
@@ -49,8 +49,8 @@ class ElmoPreTrainingArguments(TrainingArguments):
             Logged losses are not scaled.
         reset_state: a row whose window begins with a new sentence starts from zero state (or `settled_start`); the
             other rows carry their state. bilm-tf never resets, and its models predict the first words after zero state
-            badly: for a small model early in training, the perplexity of single sentences is 479 instead of 251
-            (docs/guides/adapt.md).
+            badly: a small model that was trained without `reset_state` has a perplexity of 479 on single sentences,
+            one that was trained with it 251 (docs/understand/state.md).
         greater_is_better: whether a greater `metric_for_best_model` is better; for losses and perplexities it is not.
         hub_strategy: when to upload with `push_to_hub`; all strategies other than `"end"` also upload
             `training_args.bin`, which contains paths and tokens.
@@ -92,14 +92,14 @@ class ElmoPreTrainer(Trainer):
     A `Trainer` for [`ElmoForPreTraining`] that carries the LSTM state from batch to batch and resumes exactly.
 
     If batches are windows ([`PackedWindows`]), each window starts from the final state of the previous window. A
-    checkpoint contains the position in the text and that state, so a run that was interrupted and resumed makes the
+    checkpoint contains the position in the text and the LSTM state, so a run that was interrupted and resumed makes the
     same updates as an uninterrupted run. In distributed training each process reads its part of the text; a part that
     ends before the other parts starts over.
 
     The words of the text are counted before the first update only if their number matters: for `num_train_epochs`, for
     what is done each epoch (`save_strategy`, `eval_strategy`, `logging_strategy`), and for
-    `gradient_accumulation_steps`, as the last update of an epoch has the batches that are left. Otherwise `epoch` in
-    the logs is the fraction of `max_steps`.
+    `gradient_accumulation_steps` above 1, because the last update of an epoch takes the batches that are left.
+    Otherwise `epoch` in the logs is the fraction of `max_steps` that is done.
 
     If the loss or a weight is not finite, the training stops with an error at the next log, evaluation or save; the
     weights are then not saved.
@@ -107,8 +107,8 @@ class ElmoPreTrainer(Trainer):
     Args:
         model: the language models.
         args: the recipe.
-        train_dataset: made with this process's rank; it yields whole batches.
-        eval_dataset: texts for `evaluate`: perplexities by the full softmax, each sentence from zero state.
+        train_dataset: whole batches for this process; it is made with the rank of the process.
+        eval_dataset: texts for `evaluate` (perplexity by the full softmax, with each sentence from zero state).
         processing_class: the tokenizer with the vocabulary; it is saved with each checkpoint.
         **kwargs: as in `Trainer`.
 
@@ -129,7 +129,7 @@ class ElmoPreTrainer(Trainer):
     ) -> None:
         train_dataset.encoder.vocabulary.require_rows(model.config.vocab_size)
         if (train_dataset.rank, train_dataset.world_size) != (args.process_index, args.world_size):
-            raise ValueError("train_dataset needs rank=args.process_index and world_size=args.world_size.")
+            raise ValueError("train_dataset must have rank=args.process_index and world_size=args.world_size.")
         if args.n_gpu > 1:
             raise ValueError(f"one process sees {args.n_gpu} GPUs: start one process for each with torchrun.")
         train_dataset.endless |= not _needs_length(args)
@@ -157,7 +157,7 @@ class ElmoPreTrainer(Trainer):
         return optimizer, args.adagrad_settings | settings
 
     def get_train_dataloader(self) -> DataLoader:
-        """The dataset's batches, which are complete and for this process only."""
+        """The dataset's batches, each of them complete and only for this process."""
         # With its own generator, the loader does not advance the global generator, which dropout draws from.
         return DataLoader(self.train_dataset, batch_size=None, generator=torch.Generator())
 
@@ -184,13 +184,13 @@ class ElmoPreTrainer(Trainer):
             raise ValueError("the texts or settings differ between the processes: give all of them the same.")
         if resume_from_checkpoint:
             self._load_position(Path(resume_from_checkpoint))
-        for parameter in self._softmax:  # as DistributedDataParallel does with the others
+        for parameter in self._softmax:  # as DistributedDataParallel does for the other parameters
             distributed.broadcast(parameter.data, 0)
         self._words, self._words_since = 0, time.perf_counter()
         return super().train(str(resume_from_checkpoint) if resume_from_checkpoint else None, **kwargs)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        # Trainer checks only after a step whether the training has ended, and would make one more step.
+        # Trainer checks only after a step whether the training has ended, so it would make one step more.
         if self._stopped_early or self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         else:
@@ -208,7 +208,7 @@ class ElmoPreTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def _state_before(self, input_ids: Tensor) -> State | None:
-        """The state before the forward LM's windows `[rows, words, characters]`."""
+        """The state that a batch starts from; `input_ids` are the forward LM's windows `[rows, words, characters]`."""
         if self._lstm_state is None or not self.args.reset_state:
             return self._lstm_state
         model = self.accelerator.unwrap_model(self.model)
@@ -263,7 +263,7 @@ class ElmoPreTrainer(Trainer):
         return Perplexity.of(sum(gather_object([totals])))
 
     def _track_num_input_tokens(self, inputs: dict[str, Tensor]) -> None:
-        # Trainer counts the elements of input_ids, of which each word has many.
+        # Trainer counts the elements of input_ids, but a word has many of them: its characters.
         super()._track_num_input_tokens({**inputs, "input_ids": inputs["input_ids"][..., 0]})
 
     def save_model(self, *args: Any, **kwargs: Any) -> None:
@@ -283,7 +283,7 @@ class ElmoPreTrainer(Trainer):
             )
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
-        """As in `Trainer`, but without the arguments, whose paths and tokens are not to be published."""
+        """As in `Trainer`, but without `training_args.bin`, whose paths and tokens must not be published."""
         super()._save(output_dir, state_dict)
         if self.args.should_save:
             Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)
@@ -302,7 +302,7 @@ class ElmoPreTrainer(Trainer):
         saved = torch.load(file, map_location=self.args.device, weights_only=True)
         for name, value in self._settings.items():
             if saved["settings"].get(name) != value:
-                raise ValueError(f"{folder} was trained with {name}={saved['settings'].get(name)!r}, not {value!r}.")
+                raise ValueError(f"resume {folder} with its {name}={saved['settings'].get(name)!r}, not {value!r}.")
         self.train_dataset.load_state_dict(saved["position"])
         self._lstm_state = saved["state"]
         state = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
@@ -349,9 +349,9 @@ def mean_rows(parameters: Sequence[nn.Parameter]) -> bool:
     are not zero.
 
     With a sampled softmax, a step has gradients only for the samples and the next words: about 2 % of the rows for
-    800,000 words and 8,192 samples. All rows are sent if that takes fewer bytes: in N processes, a ring sends each of V
-    rows `2 (N - 1) / N` times, but the r nonzero rows of each process `N - 1` times. Every process adds up the same
-    numbers in the same order, so all processes have the same bits.
+    800,000 words and 8,192 samples. All rows are sent if that takes fewer bytes: with N processes, an all-reduce sends
+    each of V rows `2 (N - 1) / N` times, an all-gather sends each of a process's r nonzero rows `N - 1` times. Every
+    process adds up the same numbers in the same order, so all processes get the same bits.
 
     Args:
         parameters: each `[V, ...]`, all with a gradient, in the same order in every process.

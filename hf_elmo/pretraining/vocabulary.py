@@ -16,14 +16,14 @@ SPECIAL_WORDS = (BOS, EOS, UNK)
 
 class Vocabulary:
     """
-    The words that the language models predict, in the order of the softmax's rows: `<S>`, `</S>`, `<UNK>`, then by
-    decreasing frequency, as bilm-tf writes them (the sampled softmax draws its negatives by that order).
+    The words that the language models predict, in the order of the softmax's rows: `<S>`, `</S>`, `<UNK>`, then
+    words by decreasing frequency, as in bilm-tf (the sampled softmax draws earlier rows more often as negatives).
 
     Args:
         words: every word once, `<S>`, `</S>` and `<UNK>` among them.
 
     Raises:
-        ValueError: one of the three is missing.
+        ValueError: one of these three is missing.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -49,7 +49,7 @@ class Vocabulary:
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":
         """Reads a UTF-8 file with one word a line; ValueError if a word occurs twice, as the model would never predict
-        one of its rows."""
+        one of the word's rows."""
         words = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
         if duplicates := [word for word, count in Counter(words).items() if count > 1]:
             raise ValueError(f"{path} has {duplicates[0]!r} twice, but must have each word once.")
@@ -59,13 +59,13 @@ class Vocabulary:
     def of(cls, tokenizer) -> "Vocabulary":
         """The vocabulary saved with a tokenizer; ValueError if there is none."""
         if tokenizer.vocabulary is None:
-            raise ValueError("the tokenizer has no vocab_file, but a language model needs the words of its softmax.")
+            raise ValueError("the tokenizer has no vocab_file: it needs one, with the words of the model's softmax.")
         return cls(tokenizer.vocabulary)
 
     def require_rows(self, rows: int | None) -> None:
-        """Raises ValueError if a softmax of `rows` words is not that of this vocabulary."""
+        """Raises ValueError if a softmax over `rows` words has more or fewer words than this vocabulary."""
         if len(self) != rows:
-            raise ValueError(f"the tokenizer's vocab_file has {len(self)} words, but the model's vocab_size is {rows}.")
+            raise ValueError(f"vocab_file has {len(self)} words, but vocab_size is {rows}: give the model's tokenizer.")
 
     def save(self, path: str | Path) -> None:
         """Writes the file that `load` and bilm-tf read, and its folder if there is none."""
@@ -94,8 +94,8 @@ def build_vocabulary(
         size: number of words of the vocabulary, the three special ones included; all by default.
         min_count: words with fewer occurrences are left out.
         max_words_in_memory: number of distinct words counted at a time. Beyond it the rarest are dropped (counts of 1,
-            then of 2, ...) to bound the memory; the count of a frequent word is then too small by at most the largest
-            count dropped.
+            then of 2, ...) to bound the memory; the count of a frequent word is then too small by at most the sum of
+            these counts.
 
     Raises:
         ValueError: no word is left, or `size` has no room for a word.
@@ -112,7 +112,7 @@ def build_vocabulary(
     ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
     words = [word for _, word in ranked if word and word not in SPECIAL_WORDS and not {"\n", "\r"} & set(word)]
     if not words:
-        raise ValueError(f"no word occurs min_count={min_count} times or more.")
+        raise ValueError(f"no word occurs min_count={min_count} times or more: lower it, or give more text.")
     return Vocabulary([*SPECIAL_WORDS, *words[: None if size is None else size - len(SPECIAL_WORDS)]])
 
 
