@@ -32,7 +32,7 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
 
     Args:
         model: an ElmoModel or a model with a head on an ElmoModel, or the folder or Hub id of a model.
-        out: the file to write; it must not exist. It appears after it was written and checked.
+        out: the file to write; it must not exist. It appears when it is complete and checked.
         output_hidden_states: add the layers as outputs: `hidden_states.0`, ...
 
     Returns:
