@@ -16,7 +16,7 @@ from .tensorflow_checkpoints import find_checkpoint, read_bilm_tf, read_saved_mo
 
 Reader = Callable[..., Source]
 
-# The readers of folders, each with the files that its folders have; the first reader whose files are there is used.
+# Readers, each with the files that a folder must have for it. The first reader whose files are there is used.
 READERS: tuple[tuple[Reader, tuple[str, ...]], ...] = (
     (read_manylangs, ("encoder.pkl", "token_embedder.pkl")),
     (read_saved_model, ("saved_model.pb",)),

@@ -44,7 +44,7 @@ SAMPLE = {
         "max_characters_per_token": 50,
     },
 }
-SAMPLE_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")  # files with this content
+SAMPLE_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")  # their content is SAMPLE
 
 NAMES = Names("token_embedder.", "convolutions.", "highways._layers.", "projection", "encoder.")
 CHARACTERS, WORDS = "token_embedder.char_emb_layer.embedding.weight", "token_embedder.word_emb_layer.embedding.weight"
@@ -105,7 +105,7 @@ def read_settings(folder: Path) -> tuple[dict[str, Any], Path | None]:
         if file.is_file():
             return json.loads(file.read_text(encoding="utf-8")), file
     if name not in SAMPLE_NAMES:
-        raise FileNotFoundError(f"{folder / 'config.json'} names the missing file {path!r}: put {name} next to it.")
+        raise FileNotFoundError(f"{folder / 'config.json'} lacks its file {path!r}: put {name} beside config.json.")
     return SAMPLE, None
 
 
@@ -136,7 +136,7 @@ def read_lexicon(path: Path) -> dict[str, int]:
     """
     The entries of a `.dic` file, ordered by number. Each line has a character or word, a tab and a number.
 
-    ELMoForManyLangs strips each line, so a whitespace character disappears; a line without any is read as U+3000.
+    ELMoForManyLangs strips lines, so a whitespace character disappears; a line without a character is read as U+3000.
     """
     entries = {}
     with path.open(encoding="utf-8", newline="\n") as lines:

@@ -89,7 +89,7 @@ def read_bilm_tf(source: Path, vocabulary: Path | None = None) -> Source:
     """
     prefix = find_checkpoint(source)
     if prefix is None:
-        raise FileNotFoundError(f"{source} is no single checkpoint: give the prefix of one, such as model.ckpt-2500.")
+        raise FileNotFoundError(f"{source} has no checkpoint, or several: give a prefix, such as model.ckpt-2500.")
     vocabularies = [vocabulary] if vocabulary is not None else list(prefix.parent.glob("vocab*.txt"))
     if len(vocabularies) != 1:
         raise FileNotFoundError(f"{prefix.parent} has {len(vocabularies)} files vocab*.txt: give the path of one.")

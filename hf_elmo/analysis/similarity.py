@@ -95,7 +95,7 @@ def nearest_neighbors(
         tokenizer: splits and spells words; by default the tokenizer of the model's folder.
         top: number of neighbors for each layer.
         any_word: in layers 1 and up, search all words instead of only the query word (in upper or lower case). If
-            true, every sentence is embedded, otherwise only sentences that contain the word.
+            true, every sentence is embedded, otherwise only sentences that contain the query word.
         pretokenized: whether texts are tokenized already, so that whitespace separates their words.
 
     Returns:

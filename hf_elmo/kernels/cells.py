@@ -17,7 +17,7 @@ from .registry import choose, register
 from .tensors import clip
 
 TYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
-CELLS_PER_THREAD = 8192  # with fewer cells, a thread saves less time than it takes to wake it
+CELLS_PER_THREAD = 8192  # with fewer cells, waking a thread takes more time than the thread saves
 
 
 class Cell(NamedTuple):
@@ -75,8 +75,8 @@ def backward_cell(
 
     Args:
         grad_hidden: `[B, C]`, the gradient of `hidden`.
-        grad_cell: `[B, C]`, the gradient of the clipped `cells` through later steps; overwritten by the gradient of
-            the clipped `before`.
+        grad_cell: `[B, C]`, the gradient of the clipped `cells` that comes from later steps; overwritten by the
+            gradient of the clipped `before`.
         grad_gates: `[B, 4C]`, written, in the type of `gates`.
     """
     sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward

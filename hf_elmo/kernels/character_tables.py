@@ -4,7 +4,7 @@ A filter of width w reads windows of w characters. Character c at place k of a w
 embedding and the filter's weights for place k: one number, which a table holds. A window is then a sum of w numbers,
 where the convolution computes w times `char_embedding_size` products. The two results differ only by rounding.
 
-Of a filter's windows over a word, only the largest has a gradient: it is added to the gradients of its w table entries.
+Of a filter's windows over a word, only the largest has a gradient, which is added to the gradients of w table entries.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class CharacterTables:
             blocks = nn.functional.pad(weight.double(), (0, 0, 0, 0, 0, missing)).unflatten(0, (-1, LANES))
             table = torch.matmul(characters, blocks.permute(0, 2, 3, 1).flatten(2)).unflatten(2, (width, LANES))
             table[:, :, 0] += nn.functional.pad(bias, (0, missing)).unflatten(0, (-1, 1, LANES))
-            tables.append(table.flatten().float())  # rounded once
+            tables.append(table.flatten().float())  # computed in float64, and rounded once
         self.tables = torch.cat(tables)
         self.are_finite = bool(torch.stack(self.tables.aminmax()).isfinite().all())  # aminmax propagates NaN
 

@@ -54,14 +54,14 @@ def why_not_packed(x: Tensor) -> str | None:
 
 
 def pack(weight: Tensor) -> Product:
-    """`(x [rows, in], bias [out] or None) -> x @ weight.T + bias`, in the type of `weight [out, in]`."""
+    """The function `(x [rows, in], bias [out] or None) -> x @ weight.T + bias`, in the type of `weight [out, in]`."""
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS)
     linear = torch.ops.mkldnn._linear_pointwise
     return lambda x, bias=None: linear(x, packed, bias, "none", [], "")
 
 
 def product_of(weight: Tensor) -> Product:
-    """`(x [rows, in], bias [out] or None) -> x @ weight.T + bias` for `weight [out, in]`."""
+    """The function `(x [rows, in], bias [out] or None) -> x @ weight.T + bias` for `weight [out, in]`."""
     if why_not_packed(weight):
         return lambda x, bias=None: nn.functional.linear(x, weight, bias)
     return pack(weight)
@@ -110,7 +110,7 @@ def _infer(call: LstmCall, weights: LstmWeights, inputs: Tensor, hidden: Tensor,
 
 
 def _packed_together(weights: tuple[Tensor, ...], dtype: torch.dtype) -> Product:
-    """The product, in `dtype`, with weights `[out, in]` that are concatenated to `[out, sum of in]`."""
+    """The function that multiplies, in `dtype`, by weights `[out, in]` that are concatenated to `[out, sum of in]`."""
     return cached(weights, ("packed", dtype, len(weights)), lambda: pack(torch.cat(weights, 1).detach().to(dtype)))
 
 

@@ -36,7 +36,7 @@ SOURCES = Path(__file__).parent / "csrc"
 FLAGS = ("-march=native", *(SOURCES / "flags").read_text(encoding="utf-8").split())
 FLAGS += ("-mprefer-vector-width=512",) if platform.machine() in ("x86_64", "AMD64") else ()
 COMPILED = Path(__file__).parent / "compiled"
-# The libraries of a wheel, the best one first, each with a function: whether this processor has its instructions.
+# The libraries of a wheel, best first, each with a function that says whether this processor has its instructions.
 INSTRUCTION_SETS = {
     "amx": torch.cpu._is_amx_tile_supported,
     "avx512_bf16": torch.cpu._is_avx512_bf16_supported,

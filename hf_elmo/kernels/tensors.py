@@ -129,7 +129,7 @@ def clip(x: Tensor, bound: float | None) -> Tensor:
 
 class _Entry(NamedTuple):
     state: list[tuple[int, int, torch.Size, torch.dtype]]
-    samples: list[tuple[np.ndarray, bytes]]  # a view of some numbers of each weight, and their bytes for `value`
+    samples: list[tuple[np.ndarray, bytes]]  # for each weight: a view of numbers, and their bytes when `value` was made
     value: Any
 
 

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 PADDING = 261  # the character id after a word's end
 BYTES = 1 << 27  # size of an encoder's cache
-BYTES_OF_KEY = 200  # of a word besides its vector: its characters, 16 bits each, and its entry in the dictionary
+BYTES_OF_KEY = 200  # of a word besides its vector: its characters (16 bits each) and its entry in the dictionary
 # Limits the memory for values between two layers. For bfloat16, these values then fit into the processor's cache.
 WORDS_AT_ONCE = {torch.bfloat16: 256, torch.float32: 1024}
 ROWS_TOGETHER = {torch.bfloat16: 16, torch.float32: 1}  # oneDNN is slower if 16 does not divide the number of rows
-ROWS_PER_THREAD = 16  # with fewer rows, a thread saves less time than it takes to wake it
+ROWS_PER_THREAD = 16  # with fewer rows, waking a thread takes more time than the thread saves
 ACTIVATIONS_ = {torch.relu: torch.relu_, torch.tanh: torch.tanh_}
 
 
