@@ -110,10 +110,10 @@ def encode_document(
 
     Args:
         tokenizer: the model's.
-        document: a text with one sentence a line, or a list of sentences, each a list of words. Lines without a word
+        document: a text with one sentence per line, or a list of sentences, each a list of words. Lines without a word
             are left out.
-        clusters: for training, each a list of mentions. A mention is its first and its last word, counted over the
-            document from 0. They become `labels` `[mentions, 3]`.
+        clusters: for training, each a list of mentions. A mention is a pair: its first and last word, counted over
+            the document from 0. The clusters become `labels` `[mentions, 3]`.
         speakers: the speaker of each sentence (of a text: of each line), or `None`. They become `speaker_ids`
             `[positions]`.
 
@@ -181,7 +181,7 @@ def resolve(
 
     Args:
         model: a fine-tuned model, or its name or folder.
-        documents: each a text with one sentence a line, or a list of sentences, each a list of words.
+        documents: each a text with one sentence per line, or a list of sentences, each a list of words.
         tokenizer, device: as for [`predict`].
         speakers: the speakers of each document, as in [`encode_document`], for a model with `coreference_speakers`.
         genres: the genre of each document, for a model with `coreference_num_genres`.

@@ -203,7 +203,7 @@ def plot_layer_weights(
         axes.bar_label(bars, fmt="%.2f", fontsize="small")
     layers = range(len(weights))
     axes.set_xticks(list(layers), ["characters" if layer == 0 else f"LSTM {layer}" for layer in layers])
-    axes.margins(y=0.12)  # above the highest bar is room for its number
+    axes.margins(y=0.12)  # leaves room for the number above the highest bar
     axes.set_ylabel("weight")
     legend_above(axes, title=title, ncols=2, alignment="left")
     if path is not None:

@@ -68,7 +68,7 @@ def predict(
         inputs: texts, each a string or a list of words; or the path of a file, as for [`embed`]. Pairs
             `(text, pair)` for a model that reads pairs; `(question, passage)`, two strings, for question answering;
             `(text, index)`, with the index of the predicate's word, for a tagger of semantic roles. A text for
-            coreference is a document with one sentence a line.
+            coreference is a document with one sentence per line.
         output: the file to write. `.jsonl` has a record for each row. `.tsv` has a line for each row: the label and its
             probability; with several labels at once each label and its probability, in the order of `id2label`; the
             values of a regression; an answer, on one line, and its score. For a tagger it has a line for each word with

@@ -266,8 +266,8 @@ def answer(
     Returns:
         a record for each question: `answer`, the text of the passage from the character `start` to `end`; `score`, the
         probability of the answer among all spans of up to `max_answer_words` words and "no answer"; and
-        `no_answer_probability`, the probability of "no answer". If it is higher than the probability of
-        each span, `answer` is empty, and `score` is `no_answer_probability`.
+        `no_answer_probability`, the probability of "no answer". If this is higher than the probability of each span,
+        `answer` is empty, and `score` is `no_answer_probability`.
 
     Raises:
         ValueError: the scores are NaN, or the tokenizer belongs to another model.

@@ -127,8 +127,8 @@ def arguments_of(tags: Sequence[str]) -> list[tuple[str, tuple[Span, ...]]]:
     """
     The arguments of one predicate: the role of each, and its spans.
 
-    A span `C-X` is one more span of the last argument of role X before it; without such an argument, it is an argument
-    of role X itself. A reference `R-X` is a role of its own. The scorer of CoNLL-2005 counts in the same way
+    A span `C-X` belongs to the last argument of role X before it; if there is none, the span is itself an argument of
+    role X. A reference `R-X` is a role of its own. The scorer of CoNLL-2005 counts in the same way
     (Carreras and Marquez 2005).
 
     Args:
