@@ -25,7 +25,7 @@ Arrays = tuple[np.ndarray | None, ...]
 # character uses. The character ids of this package are one higher, because 0 marks a padded position.
 CHARACTER_ROWS = (261, 262)
 
-# The options that describe the architecture. An option that is not listed here could change the vectors.
+# The options that describe the architecture. An option in none of these three sets could change the vectors.
 LSTM_OPTIONS = {"dim", "projection_dim", "n_layers", "cell_clip", "proj_clip", "use_skip_connections"}
 CHARACTER_OPTIONS = {"activation", "embedding", "filters", "max_characters_per_token", "n_highway", "n_characters"}
 # Options of bilm-tf's training, which do not change the vectors.
@@ -410,7 +410,7 @@ def write_weights(folder: str | Path, config: ElmoConfig, tensors: Mapping[str, 
 
 def read_allennlp(source: Path, weights: Path | None = None) -> Source:
     """
-    AllenNLP's two files, or a folder of simple_elmo or the NLPL repository, which may also have the softmax's words.
+    Read AllenNLP's two files, or a folder of simple_elmo or of NLPL's repository, perhaps with the softmax's words.
 
     Args:
         source: the options file, or a folder with one `*options*.json`, one `*.hdf5` and optionally a `vocab.txt` or

@@ -135,8 +135,8 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
 
     Args:
         folder: a folder with `config.json` and `weights.th`.
-        options: the ELMo's `options.json`; by default the options file in the folder. If there is none
-            and the configuration names a published model of AllenNLP, that model's options with the tensors' sizes.
+        options: the ELMo's `options.json`; by default the options file in the folder. If there is none and the
+            configuration names a published model of AllenNLP, its options are used, with sizes from the tensors.
         use: the prefix of the tensors of the ELMo to convert, if the model has several ELMos that differ.
 
     Raises:
