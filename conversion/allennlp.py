@@ -21,11 +21,11 @@ from .checkpoint import SCALAR_MIX, Source, model_of, new_path, require_equal
 
 Arrays = tuple[np.ndarray | None, ...]
 
-# 256 bytes and five markers. The character ids of this package are one higher, because 0 marks a padded position. A
-# model that was trained with a row for padding has one more row, which no character uses.
+# 256 bytes and five markers have 261 rows; a model that was trained with a row for padding has one more row, which no
+# character uses. The character ids of this package are one higher, because 0 marks a padded position.
 CHARACTER_ROWS = (261, 262)
 
-# The options that describe the architecture. An option that is not listed here could change the vectors.
+# The options that describe the architecture. An option in none of these three sets could change the vectors.
 LSTM_OPTIONS = {"dim", "projection_dim", "n_layers", "cell_clip", "proj_clip", "use_skip_connections"}
 CHARACTER_OPTIONS = {"activation", "embedding", "filters", "max_characters_per_token", "n_highway", "n_characters"}
 # Options of bilm-tf's training, which do not change the vectors.
@@ -73,7 +73,7 @@ def read_rows(rows: Iterable[Row], datasets: Mapping[str, Any], where: str) -> d
         arrays = [_take(left, dataset, where) for dataset in row.datasets]
         tensors.update(zip(row.targets, row.transform.read(*arrays), strict=True))
     if left:
-        raise ValueError(f"{where}: {len(left)} unknown tensors, such as {min(left)!r}.")
+        raise ValueError(f"{where} has {len(left)} tensors that the format lacks, such as {min(left)!r}.")
     return tensors
 
 
@@ -251,7 +251,7 @@ def config_from_options(options: Mapping[str, Any], **fields: Any) -> ElmoConfig
     known |= {"lstm.": (lstm, LSTM_OPTIONS), "char_cnn.": (cnn, CHARACTER_OPTIONS)}
     for prefix, (given, names) in known.items():
         if unknown := given.keys() - names:
-            raise ValueError(f"The option {prefix}{min(unknown)} is not known: it could change the vectors.")
+            raise ValueError(f"The option {prefix}{min(unknown)} is not known and could change the vectors.")
     clips = {name: None if lstm.get(name) is None else float(lstm[name]) for name in ("cell_clip", "proj_clip")}
     return ElmoConfig(
         char_embedding_size=cnn["embedding"]["dim"],
@@ -334,7 +334,7 @@ def read_bilm(
     # `n_characters` in the options is 261 in training and 262 in inference; the tensor decides.
     rows = datasets["char_embed"].shape[0] if "char_embed" in datasets else 0
     if rows not in CHARACTER_ROWS:
-        raise ValueError(f"{where}: 'char_embed' has {rows} rows; bytes and markers have 261, or 262 with padding.")
+        raise ValueError(f"{where}: 'char_embed' has {rows} rows, but must have 261 (bytes and markers) or 262.")
     fields["char_vocab_size"] = rows + 1
     multi_rnn_cell = f"{cell_path(0, 0, multi_rnn_cell=False)}/W_0" not in datasets
     config = config_from_options(options, **fields)
@@ -371,7 +371,7 @@ def read_weights(options: str | Path, weights: str | Path) -> tuple[ElmoConfig, 
     def keep(name: str, item: h5py.Group | h5py.Dataset) -> None:
         if isinstance(item, h5py.Dataset):
             if item.external or item.is_virtual:
-                raise ValueError(f"{weights}: {name!r} stores its numbers in another file, which is not read.")
+                raise ValueError(f"{weights}: {name!r} stores its numbers in another file: put them into this file.")
             datasets[name] = item
 
     with h5py.File(weights, "r") as file:
@@ -410,7 +410,7 @@ def write_weights(folder: str | Path, config: ElmoConfig, tensors: Mapping[str, 
 
 def read_allennlp(source: Path, weights: Path | None = None) -> Source:
     """
-    AllenNLP's two files, or a folder of simple_elmo or the NLPL repository, which may also have the softmax's words.
+    Read AllenNLP's two files, or a folder of simple_elmo or of NLPL's repository, perhaps with the softmax's words.
 
     Args:
         source: the options file, or a folder with one `*options*.json`, one `*.hdf5` and optionally a `vocab.txt` or
@@ -434,7 +434,7 @@ def read_allennlp(source: Path, weights: Path | None = None) -> Source:
 def _only(folder: Path, pattern: str) -> Path:
     files = sorted(folder.glob(pattern))
     if len(files) != 1:
-        raise ValueError(f"{folder} has {len(files)} files {pattern}: give the options and the weights of one model.")
+        raise ValueError(f"{folder} has {len(files)} files {pattern}: give one model's options and weights by path.")
     return files[0]
 
 
@@ -456,7 +456,7 @@ def load(options: str | Path, weights: str | Path, dtype: str = "float32") -> El
 def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
     """
     Write the biLM of a model as AllenNLP's `options.json` and `weights.hdf5`, which AllenNLP, bilm-tf and simple_elmo
-    read. Converted back, it gives the same tensors bit by bit (a model in half precision: the same values, as float32).
+    read. Converted back, the files give the same tensors bit by bit (in float32, also for a model in half precision).
 
     The scalar mix, task heads and the softmax of the language model are not part of the format and are left out.
     AllenNLP itself rejects a model without skip connections; bilm-tf reads it.

@@ -1,9 +1,9 @@
 """
-The tensors of AllenNLP's PyTorch modules, which ELMoForManyLangs also uses, and the ELMo in a task's model of AllenNLP
-(`model.tar.gz`): its biLM with the weights after the task's training, and each scalar mix and gamma that was learned.
+Reads the tensors of AllenNLP's PyTorch modules (ELMoForManyLangs uses these modules, too), and the ELMo in a model that
+AllenNLP trained for a task (`model.tar.gz`): the biLM with the weights after this training, and the learned mixes.
 
-The rest of a task's model is not converted. If it projects ELMo's vectors (`projection_dim`), the projection is not
-converted either; the conversion record, the model card and a warning name it.
+The rest of a task's model is not converted. If the task's model projects ELMo's vectors (`projection_dim`), this
+projection is not converted either, but the conversion record, the model card and a warning name it.
 """
 
 import json
@@ -50,7 +50,7 @@ HIGHWAY = Transform(split_highway)
 
 
 def module_rows(config: ElmoConfig, names: Names) -> list[Row]:
-    """The rows of all tensors except the embeddings of characters and words, because the formats differ in these.
+    """The rows of all tensors except the embeddings of characters and words, which differ between the formats.
     `config` has both projections, as AllenNLP's modules always do."""
     rows, filters, embedder = [], config.num_filters, names.token_embedder
     for i, (width, num_filters) in enumerate(config.char_filters):
@@ -135,13 +135,13 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
 
     Args:
         folder: a folder with `config.json` and `weights.th`.
-        options: the ELMo's `options.json`; by default the options file in the folder. Without a file, if the
-            configuration names a published model of AllenNLP: its options, with sizes from the tensors.
+        options: the ELMo's `options.json`; by default the options file in the folder. If there is none and the
+            configuration names a published model of AllenNLP, its options are used, with sizes from the tensors.
         use: the prefix of the tensors of the ELMo to convert, if the model has several ELMos that differ.
 
     Raises:
         FileNotFoundError: a file is missing, or the options are not known.
-        ValueError: the model has no ELMo, or several that differ; or as for `read_rows`.
+        ValueError: the model has no ELMo, or several different ELMos; or as for `read_rows`.
         UnpicklingError: `weights.th` holds objects other than tensors.
     """
     weights = folder / "weights.th"
@@ -231,13 +231,13 @@ def _parts(settings: Any, keys: tuple[str, ...] = ()) -> Iterator[Part]:
 
 
 def _layer_norm(parts: list[Part], uses: list[Use]) -> bool:
-    """Whether these uses normalize the layers before mixing: `do_layer_norm`, which only the configuration has. If the
-    parts of the configuration have different values, the part of each use is found by the names of its modules."""
+    """Whether these ELMos normalize the layers before mixing: `do_layer_norm`, which only the configuration has. If the
+    parts of the configuration have different values, the part of each ELMo is found by the names of its modules."""
     values = {_plain(part.keys): _normalizes(part.settings.get("do_layer_norm")) for part in parts}
     if not parts:
         logger.warning(
             "The task's config.json describes no ELMo, so do_layer_norm is assumed to be false. If it was true, set "
-            "scalar_mix_layer_norm in the checkpoint's config.json."
+            "scalar_mix_layer_norm to true in the checkpoint's config.json."
         )
     if len(set(values.values())) < 2:
         return any(values.values())

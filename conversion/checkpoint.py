@@ -108,7 +108,7 @@ def write_checkpoint(
     record = make_record(source, dtype)
     digests = {file["file"]: file["sha256"] for file in record["sources"]}
     if sha256 is not None and sha256.lower() not in digests.values():
-        raise ValueError(f"sha256 is {sha256}, but the files have {digests}: a file is damaged, or it is another file.")
+        raise ValueError(f"sha256 is {sha256}, but the files have {digests}: a file is damaged, or sha256 is wrong.")
     has_softmax = isinstance(model, ElmoForPreTraining)
     files = {"vocab_file": str(source.vocabulary)} if has_softmax else {}
     splitting = word_splitting or source.word_splitting

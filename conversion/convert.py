@@ -16,7 +16,7 @@ from .tensorflow_checkpoints import find_checkpoint, read_bilm_tf, read_saved_mo
 
 Reader = Callable[..., Source]
 
-# The readers of folders, each with the files that its folders have; the first reader that fits is used.
+# Readers, each with the files that a folder must have for it. The first reader whose files are there is used.
 READERS: tuple[tuple[Reader, tuple[str, ...]], ...] = (
     (read_manylangs, ("encoder.pkl", "token_embedder.pkl")),
     (read_saved_model, ("saved_model.pb",)),
@@ -56,7 +56,7 @@ def convert(
             training text was split.
         cache_dir: where downloads are kept, in a folder with the model's name; by default huggingface_hub's cache.
         sha256: the SHA-256, in hexadecimal digits, that one of the source's files must have, such as the weights.
-        elmo_options: for a task's model of AllenNLP that lacks the `options.json` of its ELMo: this file.
+        elmo_options: the `options.json` of the ELMo, for a task's model of AllenNLP whose files lack it.
         use: for a task's model of AllenNLP with several ELMos that differ: the name of the ELMo to convert.
 
     Returns:
@@ -118,7 +118,7 @@ def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
     if not path.is_dir() and find_checkpoint(path) is not None:
         return read_bilm_tf, [path, *others]
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist and is no published model: hf-elmo convert --list lists those.")
+        raise FileNotFoundError(f"{path} does not exist and is no published model: see hf-elmo convert --list.")
     if path.suffix == ".json" and others:
         return read_allennlp, [path, *others]
     models = list(_models(path)) if path.is_dir() else []

@@ -1,10 +1,10 @@
 """
-ELMoForManyLangs (Che et al. 2018; the models of 44 languages).
+Reads the models of ELMoForManyLangs (Che et al. 2018) for 44 languages.
 
 A model is a folder with `config.json`, the architecture file that it names, `char.dic`, `word.dic`,
 `token_embedder.pkl` and `encoder.pkl`. Unlike AllenNLP's models, it reads Unicode characters, and each word has a
-second vector, looked up by the word's first 48 characters. The markers of a word's begin and end are exchanged, as in
-the code of ELMoForManyLangs, in training too. The rows of characters and words are put into the order of
+second vector, looked up by the word's first 48 characters. The markers of a word's begin and end are exchanged, as
+ELMoForManyLangs exchanges them, in training too. The rows of characters and words are put into the order of
 [`CharacterVocabulary`], whose markers have the same ids as in models that read bytes.
 """
 
@@ -44,7 +44,7 @@ SAMPLE = {
         "max_characters_per_token": 50,
     },
 }
-SAMPLE_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")  # with the same content
+SAMPLE_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")  # their content is SAMPLE
 
 NAMES = Names("token_embedder.", "convolutions.", "highways._layers.", "projection", "encoder.")
 CHARACTERS, WORDS = "token_embedder.char_emb_layer.embedding.weight", "token_embedder.word_emb_layer.embedding.weight"
@@ -105,7 +105,7 @@ def read_settings(folder: Path) -> tuple[dict[str, Any], Path | None]:
         if file.is_file():
             return json.loads(file.read_text(encoding="utf-8")), file
     if name not in SAMPLE_NAMES:
-        raise FileNotFoundError(f"{folder / 'config.json'} names the architecture {path!r}: put {name} next to it.")
+        raise FileNotFoundError(f"{folder / 'config.json'} lacks its file {path!r}: put {name} beside config.json.")
     return SAMPLE, None
 
 
@@ -136,7 +136,7 @@ def read_lexicon(path: Path) -> dict[str, int]:
     """
     The entries of a `.dic` file, ordered by number. Each line has a character or word, a tab and a number.
 
-    ELMoForManyLangs strips each line, so a whitespace character disappears; a line without one is read as U+3000.
+    ELMoForManyLangs strips lines, so a whitespace character disappears; a line without a character is read as U+3000.
     """
     entries = {}
     with path.open(encoding="utf-8", newline="\n") as lines:
@@ -155,7 +155,7 @@ def _characters_row(config: ElmoConfig, characters: Mapping[str, int]) -> Row:
 
 
 def _words_row(config: ElmoConfig, words: Mapping[str, int]) -> Row:
-    """The word embedding. A boundary that the list lacks gets the row of unknown words; row 0 is for padding."""
+    """The word embedding. A boundary that `words` lacks gets the row of unknown words; row 0 is for padding."""
     numbers = [words.get(word, words[UNKNOWN]) for word in BOUNDARY_WORDS]
     numbers += [number for word, number in words.items() if word not in BOUNDARY_WORDS]
     transform = _reorder(numbers, list(range(1, len(numbers) + 1)), config.word_vocab_size)

@@ -28,11 +28,11 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
     The inputs are `input_ids` `[batch, words, characters]` and `attention_mask` `[batch, words]`, int64, as the
     tokenizer makes them, with at least one word. The outputs have the names and shapes of the model's own output. An
     ElmoForSequenceClassification gives `logits`. Any other model is written as its ElmoModel: `last_hidden_state` and
-    `pooler_output`, and `scalar_mixes.0`, ... if it has several mixes. Each call starts from zero state.
+    `pooler_output`, and `scalar_mixes.0`, ... if it has several mixes. Each call starts from a zero state.
 
     Args:
         model: an ElmoModel or a model with a head on an ElmoModel, or the folder or Hub id of a model.
-        out: the file to write; it must not exist. It appears after it was written and checked.
+        out: the file to write; it must not exist. It appears when it is complete and checked.
         output_hidden_states: add the layers as outputs: `hidden_states.0`, ...
 
     Returns:

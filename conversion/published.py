@@ -149,7 +149,7 @@ def _download(name: str, hosts: tuple[str, ...], path: str, target: Path) -> Pat
     if not target.exists():
         raise ConnectionError(
             "\n".join([f"{target.name} could not be downloaded:", *errors])
-            + f"\nWith a copy of the model's files: hf-elmo convert --model {name} FILES OUT"
+            + f"\nIf you have the model's files, run: hf-elmo convert --model {name} FILES OUT"
         )
     return target
 

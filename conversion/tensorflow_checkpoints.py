@@ -1,8 +1,8 @@
 """
 Reads TensorFlow's files: the training checkpoints of bilm-tf and simple_elmo, with the softmax over words, and TF-Hub's
-`google/elmo`, versions 1 to 3, a SavedModel with the weights of its scalar mix.
+`google/elmo` (versions 1 to 3), a SavedModel that also has the weights of a scalar mix.
 
-The variables are the datasets of AllenNLP's format under other names. TensorFlow reads the files; no graph is run.
+The variables are the datasets of AllenNLP's format, but have other names. TensorFlow reads the files; no graph is run.
 """
 
 import json
@@ -84,15 +84,15 @@ def read_bilm_tf(source: Path, vocabulary: Path | None = None) -> Source:
         vocabulary: a file of the softmax's words; by default the only `vocab*.txt` in the folder.
 
     Raises:
-        FileNotFoundError: the checkpoint or `options.json` is missing, or the folder has not exactly one vocabulary.
+        FileNotFoundError: the checkpoint or `options.json` is missing, or the folder has no vocabulary or several.
         ValueError: the vocabulary does not fit the softmax, or as for `read_bilm`.
     """
     prefix = find_checkpoint(source)
     if prefix is None:
-        raise FileNotFoundError(f"{source}: give the prefix of a checkpoint's files, such as model.ckpt-2500.")
+        raise FileNotFoundError(f"{source} has no checkpoint, or several: give a prefix, such as model.ckpt-2500.")
     vocabularies = [vocabulary] if vocabulary is not None else list(prefix.parent.glob("vocab*.txt"))
     if len(vocabularies) != 1:
-        raise FileNotFoundError(f"{prefix.parent} has {len(vocabularies)} files vocab*.txt: give the vocabulary.")
+        raise FileNotFoundError(f"{prefix.parent} has {len(vocabularies)} files vocab*.txt: give the path of one.")
     words = Vocabulary.load(vocabularies[0])
     settings = prefix.with_name("options.json")
     options, datasets = json.loads(settings.read_text(encoding="utf-8")), _datasets(prefix)

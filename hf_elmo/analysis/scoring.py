@@ -44,14 +44,14 @@ def score(
     pretokenized: bool = False,
 ) -> list[SentenceScore]:
     """
-    The log-probability of each word of each sentence in both directions, each sentence from zero state.
+    The log-probability of each word of each sentence in both directions. Each sentence starts from a zero state.
 
     Args:
         model: a language model, or the name or folder of one with its softmax; `None` for the model that ships.
         sentences: texts, which the tokenizer splits, or lists of words. A word outside the vocabulary gets the
             probability of `<UNK>`.
         tokenizer: a tokenizer with the vocabulary; by default the tokenizer of the model's folder.
-        words_per_batch: words in a batch, padding included.
+        words_per_batch: the maximum number of words in a batch, padding included.
         pretokenized: whether texts are tokenized already, so that whitespace separates their words.
 
     Raises:
@@ -78,8 +78,8 @@ class Substitutes:
 
     Args:
         word: the word of the sentence.
-        candidates: words and their log-probabilities by both language models together, best first: the product of both
-            distributions, normalized.
+        candidates: words and their log-probabilities by both language models together, best first. Their distribution
+            is the normalized product of the two models' distributions.
         forward, backward: the best words by each model alone, with their log-probabilities.
     """
 
@@ -151,7 +151,7 @@ def next_words(
 
     Returns:
         words of the vocabulary and their log-probabilities (nats), the most probable first. The log-probabilities are
-        those of [`score`] for the word after this text.
+        those that [`score`] gives to a word after this text.
     """
     return _expected_words(0, model, text, tokenizer, top, pretokenized)
 
@@ -164,7 +164,7 @@ def previous_words(
     top: int = 10,
     pretokenized: bool = False,
 ) -> Candidates:
-    """As [`next_words`] in the other direction: the words that the backward language model expects before `text`, the
+    """Like [`next_words`] in the other direction: the words that the backward language model expects before `text`, the
     end of a sentence. For an empty text, the last words of sentences are returned."""
     return _expected_words(1, model, text, tokenizer, top, pretokenized)
 
@@ -176,7 +176,7 @@ def _expected_words(direction: int, model, text, tokenizer, top: int, pretokeniz
     (words,) = encoder.tokenizer.split_into_words([text], pretokenized)
     with evaluation_mode(model):
         hidden = _last_layer(model, encoder, words)
-        # The last word in the forward direction, the first word in the backward direction: these have read all words.
+        # The vector that has read all words: that of the last word in the forward direction, else of the first.
         context = hidden[1 if direction else len(words)].chunk(2)[direction]
         table = torch.log_softmax(model.lm_head(context).float(), dim=0)[None]
     return _best(_without_special(table, encoder.vocabulary), top, encoder.vocabulary)[0]

@@ -82,20 +82,20 @@ def nearest_neighbors(
     The words of a corpus whose vectors are nearest to the vector of a word in a sentence, for each layer (Peters et al.
     2018, Table 4).
 
-    Layer 0 has no context: its neighbors are other words, each at its first occurrence. Neighbors in the layers above
-    are occurrences in context. Repeated sentences count once, and the query sentence is excluded.
+    Layer 0 has no context: its neighbors are other words, each at its first occurrence. In the layers above, each
+    neighbor is a word in its sentence. Repeated sentences count once, and the query sentence is excluded.
 
     Args:
-        model: an ELMo, or a model with an ELMo inside, which runs on its device; or the name or folder of a model; or
-            `None` for the model that ships.
+        model: an [`ElmoModel`] or a model with a head, which stays on its device; or the name or folder of a model; or
+            `None` for the model that ships with the package.
         sentence: the query sentence: text, which the tokenizer splits, or a list of words.
         word: the query word (its first occurrence in `sentence`), or its index in the sentence.
         corpus: sentences, each text or a list of words, or the path of a file of sentences, as `embed` reads it. It is
             read once and not kept in memory.
         tokenizer: splits and spells words; by default the tokenizer of the model's folder.
         top: number of neighbors for each layer.
-        any_word: in layers 1 and up, search all words instead of only the query word (in upper or lower case). Every
-            sentence is then embedded, otherwise only sentences that contain the word.
+        any_word: in layers 1 and up, search all words instead of only the query word (in upper or lower case). If
+            true, every sentence is embedded, otherwise only sentences that contain the query word.
         pretokenized: whether texts are tokenized already, so that whitespace separates their words.
 
     Returns:
@@ -183,7 +183,7 @@ class LayerSimilarities:
         uses: for each sentence, the word and the words next to it, such as `"river bank ."`.
         layers: `[layers]`, the cosine of the words' vectors in each layer, from layer 0 (characters) on; the mean over
             pairs of sentences if there are more than two sentences.
-        others: `[layers]`, for comparison, the mean cosine of all other pairs of words of two different sentences; NaN
+        others: `[layers]`, for comparison, the mean cosine of all other pairs of words in different sentences; NaN
             if there is no other pair.
         matrix: `[layers, sentences, sentences]`, the cosines of the words' vectors.
     """
@@ -204,7 +204,7 @@ def layer_similarities(
 ) -> LayerSimilarities:
     """
     The similarity of a word in one sentence with a word in another, or of the uses of a word in several sentences, for
-    each layer of the biLM. [`plot_similarities`] draws it.
+    each layer of the biLM. [`plot_similarities`] draws the result.
 
     Args:
         model, tokenizer, pretokenized: as for [`nearest_neighbors`].
@@ -264,9 +264,9 @@ def word_plane(
 ) -> WordPlane:
     """
     The first two principal components of the vectors of all words of some sentences, or of one word in each of them.
-    [`plot_word_plane`] draws it.
+    [`plot_word_plane`] draws the result.
 
-    The sign of each axis makes the coordinate with the largest absolute value positive, so that results are the same.
+    Along each axis, the coordinate with the largest absolute value is positive, so that repeated calls agree.
 
     Args:
         model, tokenizer, pretokenized: as for [`nearest_neighbors`].
@@ -275,14 +275,14 @@ def word_plane(
         layer: 0 (characters) to `num_hidden_layers`; by default the last one.
 
     Raises:
-        ValueError: there are fewer than three vectors, or the word is not in a sentence.
+        ValueError: there are fewer than three vectors, or a sentence does not contain the word.
     """
     model, tokenizer = loaded(model, tokenizer)
     split = [words for words in tokenizer.split_into_words(sentences, pretokenized) if words]
     layer = model.config.num_hidden_layers if layer is None else layer
     places = [list(range(len(words))) if word is None else positions_of(words, word)[:1] for words in split]
     if sum(map(len, places)) < 3:
-        raise ValueError(f"sentences must give three vectors or more, but give {sum(map(len, places))}.")
+        raise ValueError(f"sentences give {sum(map(len, places))} vectors, but three are needed: give more.")
     arrays = _all_layers(model, tokenizer, split)
     vectors = np.concatenate([own[layer, place] for own, place in zip(arrays, places, strict=True)]).astype(np.float64)
     u, s, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
@@ -369,7 +369,7 @@ def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
 
 
 def _label_offsets(points: np.ndarray) -> list[tuple[int, int]]:
-    """The offset of each label: the first one 12 points away from other points and labels, or the farthest away."""
+    """For each label, the first of `LABEL_OFFSETS` that is 12 points away from points and labels, or the farthest."""
     labels, offsets = np.empty((0, 2)), []
     for index, point in enumerate(points):
         near = np.concatenate((np.delete(points, index, axis=0), labels))

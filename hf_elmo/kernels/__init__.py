@@ -1,7 +1,7 @@
 """Faster ways to compute what `modeling_elmo.py` computes in plain PyTorch.
 
 `HF_ELMO_KERNELS` in the environment, or [`use`] for a block of code, restricts the choice: `off`, or names of backends.
-[`describe`] and `hf-elmo env` show which backends run, and why each of the other backends does not run.
+[`describe`] and `hf-elmo env` show which backends run, and why the backends that are asked before them do not.
 """
 
 from . import character_tables, lstm_c, lstm_onednn, word_cache  # noqa: F401, each registers its backends

@@ -17,7 +17,7 @@ from .registry import choose, register
 from .tensors import clip
 
 TYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
-CELLS_PER_THREAD = 8192  # for fewer, waking another thread takes longer than it saves
+CELLS_PER_THREAD = 8192  # with fewer cells, waking a thread takes more time than the thread saves
 
 
 class Cell(NamedTuple):
@@ -28,7 +28,7 @@ class Cell(NamedTuple):
 
 
 def choose_cell(gates: Tensor, state: Tensor) -> Cell:
-    """The fastest cell for gates and a state of these types."""
+    """The fastest implementation of the cell that supports gates and a state of these types."""
     backend = choose("cell", gates, state)
     return TORCH_CELL if backend is None else backend.run(gates, state)
 
@@ -45,8 +45,8 @@ def forward_cell(
     """`cells = sigmoid(f) * clip(before) + sigmoid(i) * tanh(g)`, `hidden = sigmoid(o) * tanh(clip(cells))`.
 
     Args:
-        gates: `[B, 4C]`, the input half of the gates; overwritten by the sum of both halves.
-        recurrent: `[B, 4C]`, the half from the previous step; `None` if `gates` already holds the sum.
+        gates: `[B, 4C]`, the half of the gates from the input; overwritten by the sum of both halves.
+        recurrent: `[B, 4C]`, the half from the previous hidden state; `None` if `gates` already holds the sum.
         before: `[B, C]`, the cells of the previous step, in the type of the state; may be `cells` itself.
         before_clip: the bound on `before`, or `None`.
         cell_clip: the bound on the new cells, or `None`.
@@ -75,8 +75,8 @@ def backward_cell(
 
     Args:
         grad_hidden: `[B, C]`, the gradient of `hidden`.
-        grad_cell: `[B, C]`, the gradient of the clipped `cells` through later steps; overwritten by the gradient of
-            the clipped `before`.
+        grad_cell: `[B, C]`, the gradient of the clipped `cells` that comes from later steps; overwritten by the
+            gradient of the clipped `before`.
         grad_gates: `[B, 4C]`, written, in the type of `gates`.
     """
     sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
@@ -94,7 +94,7 @@ def backward_cell(
 
 
 def clip_backward_(grad: Tensor, x: Tensor, bound: float | None) -> Tensor:
-    """Zero `grad` in place where `|x| > bound`. At the bound it passes, as in TensorFlow's and AllenNLP's training."""
+    """Zero `grad` in place where `|x| > bound`, not where `|x| == bound`, as TensorFlow and AllenNLP do in training."""
     if bound is None:
         return grad
     # The gradient of hardtanh is zero at its bounds, so the bounds here are one unit in the last place larger.

@@ -1,10 +1,10 @@
 """Character convolutions in C for the CPU: sums of table entries in place of products (`csrc/characters.c`).
 
-A filter of width w reads windows of w characters. Character c at place k of a window adds the product of c's embedding
-with the filter's weights of place k: one number, which a table holds. A window is then a sum of w numbers, where the
-convolution computes w times `char_embedding_size` products. The result is exact except for the rounding of the tables.
+A filter of width w reads windows of w characters. Character c at place k of a window adds the dot product of c's
+embedding and the filter's weights for place k: one number, which a table holds. A window is then a sum of w numbers,
+where the convolution computes w times `char_embedding_size` products. The two results differ only by rounding.
 
-Only the largest of a filter's windows over a word has a gradient, which is added to the w table entries of the window.
+Of a filter's windows over a word, only the largest has a gradient, which is added to the gradients of w table entries.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)  # of weights; sums are f
 
 
 class Blocks:
-    """The blocks of filters that the C functions work on.
+    """The blocks of up to `LANES` filters of one convolution that the C functions work on.
 
     Args:
         shapes: `[filters, size, width]` of each convolution's weight.
@@ -55,7 +55,7 @@ class Blocks:
         return Work(words.ctypes.data, lengths.ctypes.data, *sizes, *(array.ctypes.data for array in arrays))
 
     def addresses(self, tensors: Sequence[Tensor]) -> np.ndarray:
-        """The address of each block's part of the convolutions' float32 weights, or of their biases."""
+        """For each block, the address of its part of `tensors`: the convolutions' float32 weights, or their biases."""
         places = [tensors[of].data_ptr() + start * tensors[of].stride(0) * 4 for of, start in self.starts]
         return np.array(places, dtype=np.uintp)
 
@@ -82,9 +82,9 @@ class CharacterTables:
             blocks = nn.functional.pad(weight.double(), (0, 0, 0, 0, 0, missing)).unflatten(0, (-1, LANES))
             table = torch.matmul(characters, blocks.permute(0, 2, 3, 1).flatten(2)).unflatten(2, (width, LANES))
             table[:, :, 0] += nn.functional.pad(bias, (0, missing)).unflatten(0, (-1, 1, LANES))
-            tables.append(table.flatten().float())  # rounded once
+            tables.append(table.flatten().float())  # computed in float64, and rounded once
         self.tables = torch.cat(tables)
-        self.are_finite = bool(torch.stack(self.tables.aminmax()).isfinite().all())  # a NaN becomes both extremes
+        self.are_finite = bool(torch.stack(self.tables.aminmax()).isfinite().all())  # aminmax propagates NaN
 
     def maxima(self, words: np.ndarray, lengths: np.ndarray) -> Tensor:
         """Each filter's maximum over a word's windows, before the activation; NaN if a window is NaN.
@@ -121,7 +121,7 @@ def _run(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> Tensor:
     """Each filter's maximum over a word's windows, before the activation, with gradients.
 
     Args:
-        weights: the embedding and the convolutions of these are used.
+        weights: only their embedding and their convolutions are used.
         words: `[n, characters]` integers.
         lengths: `[n]`, the position after each word's last character that is not padding.
 
@@ -134,7 +134,7 @@ def _run(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> Tensor:
     vocabulary = len(weights.embedding)
     if words.numel() and not (words.min() >= 0 and words.max() < vocabulary):
         raise IndexError(f"a character id is outside of the vocabulary, 0 to {vocabulary - 1}")
-    used = torch.bincount(words.flatten(), minlength=vocabulary) > 0  # smaller tables
+    used = torch.bincount(words.flatten(), minlength=vocabulary) > 0  # only these characters get tables
     words = (used.cumsum(0) - 1)[words].numpy().astype(np.uint16)
     rows = nn.functional.embedding(used.nonzero().squeeze(1), weights.embedding, padding_idx=0)
     parameters = [rows, *(x for convolution in weights.convolutions for x in convolution)]
@@ -182,7 +182,7 @@ class _Maxima(torch.autograd.Function):
 
 def _call(function: Callable[..., int], work: Work, embedding: Tensor, *pointers: int) -> None:
     if function(ctypes.byref(work), embedding.data_ptr(), embedding.shape[1], *pointers, torch.get_num_threads()):
-        raise MemoryError("the tables of the character convolutions do not fit into memory")
+        raise MemoryError("the tables of the character convolutions do not fit into memory: use smaller batches")
 
 
 register("character-maxima", "character-tables", 10, _supports, _run)

@@ -2,7 +2,7 @@
 
 "fused" (`csrc/fused.c`) computes products and cells at the same time, with PyTorch's number of threads. "fused-tiles"
 is the same on AMX tiles, for bfloat16, and for float32 if `torch.set_float32_matmul_precision("high")` allows it: each
-float32 number is then the sum of two bfloat16 numbers, and each product is the sum of three products of these.
+float32 number is then replaced by the sum of two bfloat16 numbers, and each product by the sum of three products.
 "small-batch" (`csrc/small_batch.c`) runs all directions of a layer in one call for about `WORDS_AT_ONCE` words.
 """
 
@@ -34,7 +34,7 @@ TILE_TYPES = {torch.float32: "split_tiles", torch.bfloat16: "bf16_tiles"}
 # -- many rows ---------------------------------------------------------------------------------------------------------
 
 GROUP_ROWS = 512  # the most rows in a group: weights are read once for a group, but the cells of its rows need memory
-# For fewer rows, reading the weights of both halves of the gates takes too long.
+# With fewer rows, reading the weights of both halves of the gates in each step takes too long.
 FEWEST_ROWS = {"f32": 8, "bf16": 3, "bf16_tiles": 3, "split_tiles": 8}
 MEASURED = (32, 2, 128, 1024)  # rows, steps, P and C of the layer that is measured
 SLOWER = 1.25  # "packed" is used if "fused" takes this many times as long; a smaller difference may be noise
@@ -87,11 +87,11 @@ def _why_not_fused(kind: str | None, call: LstmCall) -> str | None:
 
 
 def _why_packed(kind: str, call: LstmCall) -> str | None:
-    """Why to use "packed": it is faster on this machine. `None` if it is not.
+    """The reason to use "packed" if it is clearly faster on this machine, otherwise `None`.
 
-    AVX-512's bfloat16 products run at twice the rate of float32 on one processor, at two thirds of it on another.
-    Two ways were considered: a table of processors, which is right only for the processors in it, and this measurement,
-    which takes some milliseconds, once on each machine.
+    AVX-512's bfloat16 products run at twice the rate of float32 products on one processor, and at two thirds of that
+    rate on another. A table of processors would be right only for the processors in it, so the speed is measured: this
+    takes some milliseconds, once on each machine.
     """
     if "packed" not in enabled() or why_not_packed(call.inputs):
         return None
@@ -135,7 +135,7 @@ def _run_fused(types: dict[torch.dtype, str], call: LstmCall) -> tuple[Tensor, S
     outputs = inputs.new_empty(*inputs.shape[:2], hidden.shape[2])
 
     (directions, rows, size), cells, threads = hidden.shape, cell.shape[2], torch.get_num_threads()
-    step = threads // math.gcd(threads, directions)  # all threads work if `step` divides the groups
+    step = threads // math.gcd(threads, directions)  # all threads work if `groups` is a multiple of `step`
     groups = math.ceil(rows / GROUP_ROWS / step) * step
     group = math.ceil(rows / groups / FUSED_ROWS) * FUSED_ROWS
     needed = getattr(native.library(), f"scratch_{kind}")(group, inputs.shape[2], size, cells)
@@ -184,7 +184,7 @@ def _fused_layout(kind: str, blocks: Tensor) -> Tensor:
 
 # -- small batches -----------------------------------------------------------------------------------------------------
 
-MOST_ROWS = 7  # for more rows, products of many rows are faster
+MOST_ROWS = 7  # for more rows, "fused" and "packed" are faster
 WORDS_AT_ONCE = 256  # the input half of the gates is computed for about this many words together
 
 
@@ -252,7 +252,7 @@ def _pieces(steps: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
 
 
 def recurrent_layout(weight: Tensor) -> Tensor:
-    """`weight_hh [4C, P]` in the C functions' layout: the gates of `LANES` cells side by side, bfloat16 in pairs."""
+    """`weight_hh [4C, P]` as C reads it: the gates of `LANES` cells side by side; in bfloat16, two gates alternate."""
     cells = len(weight) // 4
     if weight.dtype == torch.float32:
         return native.lay_out(weight, cells // LANES, 4, LANES, cells)
@@ -276,7 +276,7 @@ def _run_steps(
     clips: tuple[float | None, float | None, float | None],
     outputs: Sequence[Tensor],
 ) -> None:
-    """Some steps of several directions.
+    """Run some steps of a layer, in all directions.
 
     Args:
         sizes: rows of each step, non-increasing.
@@ -284,7 +284,7 @@ def _run_steps(
         hidden, cell: `[directions, rows, P]` and `[directions, rows, C]` float32, contiguous: the state, overwritten by
             the state after each row's last step (the cell before its clip).
         weights_hh, weights_hr: for each direction, laid out by [`recurrent_layout`] and [`projection_layout`].
-        clips: the bounds on the cell before the first step, on later cells and on the projection, or `None`.
+        clips: the bounds on the cell before the first step, on later cells and on the projection; `None` for no bound.
         outputs: for each direction `[words, P]`, contiguous, written.
     """
     (directions, rows, size), cells = hidden.shape, cell.shape[2]

@@ -1,12 +1,12 @@
-"""LSTM layers on the CPU: oneDNN computes the products from packed weights, and the fastest cell available is used.
+"""LSTM layers on the CPU: oneDNN computes the products from packed weights, and a [`Cell`] computes the activations.
 
 `torch.nn.functional.linear` converts the weight to oneDNN's layout at each call. In a recurrence, which multiplies a
 small batch of rows by the same weight at each step, the conversion can take as long as the product.
 
 "packed" computes without gradients. "training" is one autograd function for each layer and direction, with explicit
-loops over the steps. Whatever does not depend on the previous step is computed for all words in one product: gradients
-of weights after the loop and, without packed weights, the gates' input half before it. For each word it saves the gates
-before activation, the cell before its clip, the cell's output, the projection before its clip, and the output.
+loops over the steps. What does not depend on the previous step is computed for all words in one product: the gradients
+of weights after the loop and, without packed weights, the input half of the gates before it. For each word, "training"
+saves the gates before activation, the cell and the projection before their clips, the cell's output, and the output.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FEWEST_ROWS = 8
 
 
 def why_not_packed(x: Tensor) -> str | None:
-    """Why packed weights do not speed up products with tensors like `x`, or `None`."""
+    """Why packed weights do not speed up products with tensors like `x`, or `None` if they do."""
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
         return "oneDNN is switched off, or this PyTorch was built without it"
     bfloat16 = x.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -54,14 +54,14 @@ def why_not_packed(x: Tensor) -> str | None:
 
 
 def pack(weight: Tensor) -> Product:
-    """`(x [rows, in], bias [out] or None) -> x @ weight.T + bias`, in the type of `weight [out, in]`."""
+    """The function `(x [rows, in], bias [out] or None) -> x @ weight.T + bias`, in the type of `weight [out, in]`."""
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS)
     linear = torch.ops.mkldnn._linear_pointwise
     return lambda x, bias=None: linear(x, packed, bias, "none", [], "")
 
 
 def product_of(weight: Tensor) -> Product:
-    """`(x [rows, in], bias [out] or None) -> x @ weight.T + bias` for `weight [out, in]`."""
+    """The function `(x [rows, in], bias [out] or None) -> x @ weight.T + bias` for `weight [out, in]`."""
     if why_not_packed(weight):
         return lambda x, bias=None: nn.functional.linear(x, weight, bias)
     return pack(weight)
@@ -110,7 +110,7 @@ def _infer(call: LstmCall, weights: LstmWeights, inputs: Tensor, hidden: Tensor,
 
 
 def _packed_together(weights: tuple[Tensor, ...], dtype: torch.dtype) -> Product:
-    """The product, in `dtype`, with weights `[out, in]` that are concatenated to `[out, sum of in]`."""
+    """The function that multiplies, in `dtype`, by weights `[out, in]` that are concatenated to `[out, sum of in]`."""
     return cached(weights, ("packed", dtype, len(weights)), lambda: pack(torch.cat(weights, 1).detach().to(dtype)))
 
 
@@ -209,7 +209,7 @@ def _forward_loop(
 def _gates(
     inputs: Tensor, hidden: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
 ) -> tuple[Callable[[slice, Tensor], tuple[Tensor, Tensor | None]], Tensor | None]:
-    """`(words, hidden) -> (gates, recurrent half or None)`, as for the cell; and the tensor of all gates, or `None`."""
+    """A function `(words, hidden) -> (gates, recurrent half or None)`, and the tensor of all gates or `None`."""
     if why_not_packed(weight_ih):
         gates = nn.functional.linear(inputs, weight_ih, bias)
         return lambda now, hidden: (gates[now], nn.functional.linear(hidden, weight_hh)), gates
@@ -259,14 +259,14 @@ def _backward_loop(
 
 
 def _weight_gradients(grad_gates: Tensor, inputs: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of `weight_ih`, `weight_hh` and `bias`, by one product in half the time of three products."""
+    """The gradients of `weight_ih`, `weight_hh` and `bias`, by one product, which takes half the time of three."""
     sources = torch.cat((inputs, before, inputs.new_ones(len(inputs), 1)), dim=1).T.contiguous()
     grad_ih, grad_hh, grad_bias = (sources @ grad_gates).split((inputs.shape[1], before.shape[1], 1))
     return grad_ih.T.contiguous(), grad_hh.T.contiguous(), grad_bias[0]
 
 
 def _words_before(x: Tensor, first: Tensor, steps: Steps) -> Tensor:
-    """For each packed word the row of `x [N, n]` at the previous step; for the first step that of `first [rows, n]`."""
+    """For each packed word, its row of `x [N, n]` at the previous step, or of `first [rows, n]` in the first step."""
     rows_after = [end - start for start, end in steps[1:]]
     return torch.cat([first, *(x[start : start + rows] for (start, _), rows in zip(steps, rows_after, strict=False))])
 

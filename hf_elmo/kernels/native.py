@@ -1,11 +1,11 @@
 """The library of C functions: from the wheel, or compiled once by the machine's compiler, and cached.
 
-A wheel for a platform holds a library for each of its instruction sets (`setup.py`); the best one that the processor
-supports is loaded. Otherwise, or if `HF_ELMO_CFLAGS` adds compiler flags (for example `-march=haswell`), the sources in
-`csrc/` are compiled to a library in `HF_HOME/hf_elmo/kernels`, named by a hash of the sources, the flags, the compiler
-and the processor. It is compiled in a private folder and renamed, so that several processes can compile at once. If
-there is no library, PyTorch does the work, and one warning says why. The same folder keeps measurements of the
-library's speed on this machine.
+A wheel for a platform holds a library for each instruction set of that platform (`setup.py`), and the best library that
+the processor supports is loaded. Otherwise, or if `HF_ELMO_CFLAGS` adds compiler flags (for example `-march=haswell`),
+the sources in `csrc/` are compiled to a library in `HF_HOME/hf_elmo/kernels`, named by a hash of the sources, the
+flags, the compiler and the processor. Each process compiles in a private folder and then renames the library, so
+that several processes can compile at once. If there is no library, PyTorch does the work, and one warning says why.
+`HF_HOME/hf_elmo/kernels` also keeps measurements of the library's speed on this machine.
 """
 
 import atexit
@@ -36,7 +36,7 @@ SOURCES = Path(__file__).parent / "csrc"
 FLAGS = ("-march=native", *(SOURCES / "flags").read_text(encoding="utf-8").split())
 FLAGS += ("-mprefer-vector-width=512",) if platform.machine() in ("x86_64", "AMD64") else ()
 COMPILED = Path(__file__).parent / "compiled"
-# The libraries of a wheel, the best one first, and whether this processor has their instructions.
+# The libraries of a wheel, best first, each with a function that says whether this processor has its instructions.
 INSTRUCTION_SETS = {
     "amx": torch.cpu._is_amx_tile_supported,
     "avx512_bf16": torch.cpu._is_avx512_bf16_supported,
@@ -101,7 +101,7 @@ class Cells(ctypes.Structure):
 
 STRUCTS = {"layer": Layer, "small_batch": SmallBatch, "work": Work, "cells": Cells}
 
-# Block sizes of csrc/elmo.h: how weights are laid out.
+# Block sizes of csrc/elmo.h, which determine how weights are laid out.
 LANES = 16
 FUSED_ROWS, FUSED_COLUMNS, FUSED_DEPTH = 16, 64, 32
 PRODUCT_COLUMNS = 64
@@ -141,10 +141,10 @@ def threads_for(work: int, work_per_thread: int) -> int:
 
 
 def lay_out(weight: Tensor, blocks: int, groups: int, block_step: int, group_step: int) -> Tensor:
-    """The layout `[blocks, depth, groups, LANES]` of `weight [rows, depth]` float32, which the products in C read.
+    """Copy `weight [rows, depth]`, float32, to the layout `[blocks, depth, groups, LANES]` that the products in C read.
 
-    Group `g` of block `b` holds the `LANES` rows from `b * block_step + g * group_step` on, and zeros after the last
-    row. This is several times as fast as PyTorch's copy of a permuted tensor.
+    Group `g` of block `b` holds the `LANES` rows from `b * block_step + g * group_step` on, with zeros for rows after
+    the last row of `weight`. This is several times as fast as PyTorch's copy of a permuted tensor.
     """
     weight = weight.detach().contiguous()
     rows, depth = weight.shape
@@ -206,7 +206,7 @@ def _load() -> _Loaded:
 
 def _share_threads(loaded: ctypes.CDLL) -> None:
     """Let the library use the threads of PyTorch's OpenMP runtime, which `libtorch_cpu` depends on."""
-    for path in Path(torch.__file__).with_name("lib").glob("libtorch_cpu.*"):  # without OPENMP on Windows
+    for path in Path(torch.__file__).with_name("lib").glob("libtorch_cpu.*"):  # on Windows, none has OPENMP
         runtime = ctypes.CDLL(str(path))
         if all(hasattr(runtime, name) for name in OPENMP):
             loaded.use_openmp((c_void_p * 4)(*(ctypes.cast(getattr(runtime, name), c_void_p) for name in OPENMP)))
@@ -244,7 +244,7 @@ def compiler_version() -> str:
 
 
 def _compiled() -> tuple[Path, str]:
-    """The library in the cache, which is compiled if it is missing, and where it came from."""
+    """The library in the cache, compiled first if it is missing, and where it came from."""
     version = compiler_version()
     flags = *FLAGS, *shlex.split(os.environ.get("HF_ELMO_CFLAGS", ""))
     digest = hashlib.sha256("\0".join([*compiler(), version, *flags, *processor()]).encode())
@@ -292,11 +292,11 @@ def processor() -> list[str]:
 
 
 def measured(name: str, measure: Callable[[], list[float]]) -> list[float]:
-    """The result of the first call of `measure()` with this library, processor and version of PyTorch."""
+    """The result of `measure()`, called once for each library, processor and version of PyTorch, and kept in a file."""
     path, values = _measurements()
     if name not in values:
         values[name] = measure()
-        with contextlib.suppress(OSError):  # a read-only home: each process measures for itself
+        with contextlib.suppress(OSError):  # a read-only home: each process measures again
             draft = path.with_suffix(f".{os.getpid()}")
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             draft.write_text(json.dumps(values), encoding="utf-8")

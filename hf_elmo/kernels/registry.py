@@ -1,8 +1,8 @@
 """The registry of backends, and the choice among them.
 
 A backend computes one operation of `modeling_elmo.py` faster than plain PyTorch. The backends of an operation are asked
-in the order of their rank, and the first backend that supports the arguments runs. If none does, plain PyTorch computes
-the operation. [`describe`] says which backend runs, and why the backends before it do not.
+in the order of their rank, and the first enabled backend that supports the arguments runs. If none does, plain
+PyTorch computes the operation. [`describe`] says which backend runs, and why the backends before it do not.
 """
 
 import functools
@@ -35,9 +35,9 @@ class Backend:
 
     Args:
         name: the name in `HF_ELMO_KERNELS` and in [`use`].
-        rank: backends of an operation are asked in ascending order.
+        rank: the backends of an operation are asked in ascending order of their ranks.
         supports: called with the operation's arguments. Returns `None` if `run` supports them and is expected to be the
-            fastest way, otherwise the reason why not.
+            fastest way, otherwise the reason for not using `run`.
         run: called with the operation's arguments. Returns what plain PyTorch would return.
     """
 
@@ -48,7 +48,7 @@ class Backend:
 
 
 # "lstm": the directions of one LSTM layer over packed words, as in `modeling_elmo.bilstm_layer`.
-# "cell": one step of the LSTM cell and its gradient, for "lstm" backends that multiply with PyTorch.
+# "cell": one step of the LSTM cell and its gradient, for "lstm" backends whose products PyTorch computes.
 # "word-vectors": the vectors of words without gradients, as in `modeling_elmo.ElmoCharacterEncoder.forward`.
 # "character-maxima": the maxima of the character convolutions, with gradients.
 BACKENDS: dict[str, list[Backend]] = {"lstm": [], "cell": [], "word-vectors": [], "character-maxima": []}
@@ -104,15 +104,15 @@ def _parse(setting: str) -> frozenset[str]:
         return frozenset()
     if unknown := names - known:
         raise ValueError(
-            f"HF_ELMO_KERNELS or kernels.use has {', '.join(sorted(unknown))}; expected only on, only off, or some of "
-            f"{', '.join(sorted(known))}."
+            f"HF_ELMO_KERNELS or kernels.use has {', '.join(sorted(unknown))}, which is not accepted: give only on, "
+            f"only off, or names among {', '.join(sorted(known))}."
         )
     return names
 
 
 @contextmanager
 def use(*names: str) -> Iterator[None]:
-    """Enable only these backends in a block of the current thread: `use("packed", "cell-c")`, or none: `use("off")`.
+    """Enable only these backends, such as `"packed", "cell-c"`, in a block of the current thread; `"off"` disables all.
 
     Raises:
         ValueError: a name is unknown.

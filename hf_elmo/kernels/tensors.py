@@ -2,9 +2,9 @@
 
 Layouts of weights, and vectors of words, are expensive to compute and stay valid while the weights do not change. A
 cached value is used again if each weight has the same address, version counter, shape and type, and the same values in
-about 64 places that are spread over the weight. PyTorch does not count writes through `weight.data`: if a whole weight
-is written that way (such as an average of weights), these places show it. A write to single rows through `.data` or
-NumPy is not noticed: call [`clear_cache`] after such a write.
+about 64 places that are spread over the weight. The version counter does not count writes through `weight.data`. If a
+whole weight is written that way (such as an average of weights), the values in these places differ. But a write to
+single rows through `.data` or NumPy may change none of these values: call [`clear_cache`] after such a write.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def wants_gradient(tensors: Iterable[Tensor | None]) -> bool:
 
 
 def why_not_plain(tensors: Iterable[Tensor | None]) -> str | None:
-    """Why the memory of these tensors may not be read directly, or `None`.
+    """Why the memory of these tensors may not be read directly, or `None` if it may.
 
     Tensor subclasses, transforms of `torch.func`, forward-mode differentiation and dispatch modes (such as
     `FlopCounterMode`) do not see what a kernel computes.
@@ -63,7 +63,7 @@ def why_not_plain(tensors: Iterable[Tensor | None]) -> str | None:
 
 
 def why_not_cached(weights: Iterable[Tensor | None]) -> str | None:
-    """Why values computed from these weights cannot be cached, or `None`."""
+    """Why values computed from these weights cannot be cached, or `None` if they can."""
     for weight in weights:
         if weight is not None and weight.is_inference():
             return "weights were made in inference mode, so PyTorch does not count their changes"
@@ -73,12 +73,12 @@ def why_not_cached(weights: Iterable[Tensor | None]) -> str | None:
 
 
 def lstm_tensors(call: LstmCall) -> list[Tensor | None]:
-    """All tensors of a call."""
+    """All tensors of a call, with `None` for each absent weight."""
     return [call.inputs, call.hidden, call.cell, *(tensor for weights in call.weights for tensor in weights)]
 
 
 def why_not_inference(call: LstmCall) -> str | None:
-    """Why a call is not inference on plain CPU tensors with weights whose layouts can be cached, or `None`."""
+    """`None` for inference on plain CPU tensors with weights whose layouts can be cached, otherwise the reason."""
     tensors = lstm_tensors(call)
     if wants_gradient(tensors):
         return "a gradient is needed"
@@ -86,9 +86,9 @@ def why_not_inference(call: LstmCall) -> str | None:
 
 
 def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Raise RuntimeError in the `backward` of an `autograd.Function` if it is called with `create_graph=True`.
+    """Decorates the `backward` of an `autograd.Function`, so that a call with `create_graph=True` raises RuntimeError.
 
-    `once_differentiable` alone treats the result as a constant if none of the incoming gradients requires a gradient.
+    PyTorch's `once_differentiable` would return a constant if none of the incoming gradients requires a gradient.
     """
 
     @wraps(backward)
@@ -107,7 +107,7 @@ def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def steps_of(batch_sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """The first packed word of each step, and the end of the step."""
+    """For each step, the position of its first packed word and the position after its last one."""
     return list(pairwise(accumulate(batch_sizes, initial=0)))
 
 
@@ -129,18 +129,18 @@ def clip(x: Tensor, bound: float | None) -> Tensor:
 
 class _Entry(NamedTuple):
     state: list[tuple[int, int, torch.Size, torch.dtype]]
-    samples: list[tuple[np.ndarray, bytes]]  # a view of each weight, and its content when the value was made
+    samples: list[tuple[np.ndarray, bytes]]  # for each weight: a view of numbers, and their bytes when `value` was made
     value: Any
 
 
-_entries: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # not in the module, so not copied or saved with it
+_entries: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # not in a module, which would copy and save the values
 
 
 def cached(weights: Sequence[Tensor], name: Hashable, make: Callable[[], Made]) -> Made:
     """The value of `make()`, computed again only after one of the weights has changed.
 
     Args:
-        weights: what the value depends on; it is kept as long as the first exists. [`why_not_cached`] must be `None`.
+        weights: what the value depends on; [`why_not_cached`] is `None`. The value is kept while `weights[0]` exists.
         name: distinguishes several values that depend on the same weights.
     """
     entries = _entries.setdefault(weights[0], {})
@@ -160,7 +160,7 @@ def cached_values() -> list[Any]:
 def clear_cache(model: nn.Module) -> None:
     """Drop everything that was computed from the model's weights and cached.
 
-    Call it after writing single rows of a weight through `weight.data` or NumPy, which PyTorch does not count.
+    Call it after writing single rows of a weight through `weight.data` or NumPy: the cache may not notice such writes.
     """
     for weight in model.parameters():
         _entries.pop(weight, None)
@@ -169,5 +169,5 @@ def clear_cache(model: nn.Module) -> None:
 def _sample(weight: Tensor) -> np.ndarray:
     """A view of about `SAMPLES` numbers of a weight, valid as long as the weight has the same address."""
     memory = (ctypes.c_char * weight.nbytes).from_address(weight.data_ptr())
-    step = weight.numel() // SAMPLES | 1  # odd: an even step could stay in one column of a matrix
+    step = weight.numel() // SAMPLES | 1  # odd, as an even step may stay in one column of a matrix
     return np.frombuffer(memory, f"u{weight.itemsize}")[::step]

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 PADDING = 261  # the character id after a word's end
 BYTES = 1 << 27  # size of an encoder's cache
-BYTES_OF_KEY = 200  # size of a word besides its vector: its characters of 16 bits, and its entry in the dictionary
-# Limits the memory between two layers. For bfloat16 this memory then fits into the processor's cache.
+BYTES_OF_KEY = 200  # of a word besides its vector: its characters (16 bits each) and its entry in the dictionary
+# Limits the memory for values between two layers. For bfloat16, these values then fit into the processor's cache.
 WORDS_AT_ONCE = {torch.bfloat16: 256, torch.float32: 1024}
-ROWS_TOGETHER = {torch.bfloat16: 16, torch.float32: 1}  # oneDNN is slower for a number of rows that 16 does not divide
-ROWS_PER_THREAD = 16  # for fewer rows, waking another thread takes longer than it saves
+ROWS_TOGETHER = {torch.bfloat16: 16, torch.float32: 1}  # oneDNN is slower if 16 does not divide the number of rows
+ROWS_PER_THREAD = 16  # with fewer rows, waking a thread takes more time than the thread saves
 ACTIVATIONS_ = {torch.relu: torch.relu_, torch.tanh: torch.tanh_}
 
 
@@ -58,7 +58,7 @@ def _run(weights: CharacterWeights, words: Tensor) -> Tensor:
         IndexError: an id is outside of the vocabulary.
     """
     dtype, name = _computed_dtype(weights), ("words", weights.activation)
-    with torch.inference_mode(False), torch.no_grad():  # vectors are also used outside of inference mode
+    with torch.inference_mode(False), torch.no_grad():  # cached vectors are also used outside of inference mode
         vectors = cached(_tensors(weights), name, lambda: WordVectors(weights, dtype)).of(words.numpy())
     return vectors.to(weights.embedding.dtype)
 
@@ -104,8 +104,8 @@ class WordVectors:
         self.highways = [(linear(*layer[:2]), linear(*layer[2:])) for layer in weights.highways]
         self.mix = row_highway if dtype == torch.float32 else _highway
         self.projection = None if weights.projection is None else linear(*weights.projection)
-        # If words have vectors besides their characters' vectors, the last id of a row is the word's id. 16 bits may be
-        # too few for the number of words.
+        # If words have their own vectors (`word_embedding`), the last id of a row is the word's id. 16 bits may be too
+        # few for this id.
         self.word_embedding, self.characters, self.ids, self.id_type = None, slice(None), slice(0), np.uint16
         size = self.tables.blocks.filters
         if weights.word_embedding is not None:
@@ -192,7 +192,7 @@ def row_highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:
     """`g * relu(transform) + (1 - g) * x`, where `g = sigmoid(carry)`. A row's result has the same bits alone and among
     other rows.
 
-    PyTorch's sigmoid rounds differently at the end of a tensor, or at the end of the part that a thread computes.
+    PyTorch's own sigmoid would round differently at the end of a tensor, or of the part that a thread computes.
 
     Args:
         x, carry, transform: `[rows, size]` float32; `x` is overwritten.

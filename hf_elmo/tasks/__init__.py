@@ -1,1 +1,1 @@
-"""Fine-tuning at home: word vectors, stored layers, batches, metrics, learning rates, pipelines, plots."""
+"""Tools for fine-tuning: word vectors, stored layers, batches, metrics, learning rates, predictions, plots."""

@@ -35,13 +35,13 @@ GENDERS = dict.fromkeys(("he", "him", "his"), "masculine") | dict.fromkeys(("she
 
 @dataclass(frozen=True)
 class Resolved:
-    """The clusters of a document, each of two or more mentions, in their order.
+    """The clusters of a document, each of two or more mentions in the order of the text.
 
     Args:
         words: the words of all sentences.
-        clusters: lists of mentions, each the first and the last word, counted from 0.
+        clusters: lists of mentions; a mention is the indices of its first and its last word, from 0.
         characters: the same mentions as `(start, end)`, where `text[start:end]` is the mention; `None` for a
-            document of words. All fields are empty for a document without words.
+            document that is a list. All lists are empty for a document without words.
     """
 
     words: list[str]
@@ -84,7 +84,7 @@ def read_conll2012(path: str | os.PathLike) -> Dataset:
 
 
 def _clusters(columns: Sequence[str]) -> list[list[Span]]:
-    """The clusters in the columns of words, such as `(3|(0)`; a mention that occurs twice is in its first cluster."""
+    """The clusters in the columns of words, such as `(3|(0)`; a mention is only in its first cluster."""
     clusters, begun, seen = {}, {}, set()
     for place, column in enumerate(columns):
         for part in filter(None, column.strip("_-").split("|")):
@@ -110,10 +110,10 @@ def encode_document(
 
     Args:
         tokenizer: the model's.
-        document: a text with one sentence a line, or a list of sentences, each a list of words. Lines without a word
+        document: a text with one sentence per line, or a list of sentences, each a list of words. Lines without a word
             are left out.
-        clusters: for training, each a list of mentions. A mention is its first and its last word, counted over the
-            document from 0. They become `labels` `[mentions, 3]`.
+        clusters: for training, each a list of mentions. A mention is a pair: its first and last word, counted over
+            the document from 0. The clusters become `labels` `[mentions, 3]`.
         speakers: the speaker of each sentence (of a text: of each line), or `None`. They become `speaker_ids`
             `[positions]`.
 
@@ -140,13 +140,13 @@ def _sentences(document: Document) -> list:
     if isinstance(document, str):
         return document.split("\n")
     if any(isinstance(sentence, str) for sentence in document):
-        raise ValueError("document: a sentence in a list must be a list of words, not a string.")
+        raise ValueError("document has a sentence that is a string: give a list of lists of words, or one string.")
     return [list(sentence) for sentence in document]
 
 
 @dataclass
 class CoreferenceCollator:
-    """Batches of documents for Trainer, also of rows of [`store_layers`]; -100 pads `labels`, 0 `speaker_ids`."""
+    """Batches of documents for Trainer, also of [`store_layers`]. Padding is -100 in `labels`, 0 in `speaker_ids`."""
 
     tokenizer: ElmoTokenizer
 
@@ -177,11 +177,11 @@ def resolve(
     device: str | torch.device | None = None,
 ) -> list[Resolved]:
     r"""
-    The clusters of documents, which are read one by one.
+    The clusters of mentions in documents. The model reads one document at a time.
 
     Args:
         model: a fine-tuned model, or its name or folder.
-        documents: each a text with one sentence a line, or a list of sentences, each a list of words.
+        documents: each a text with one sentence per line, or a list of sentences, each a list of words.
         tokenizer, device: as for [`predict`].
         speakers: the speakers of each document, as in [`encode_document`], for a model with `coreference_speakers`.
         genres: the genre of each document, for a model with `coreference_num_genres`.
@@ -246,8 +246,8 @@ def _of_mentions(rows: Any) -> list[list[Span]]:
 def coreference_metrics(singletons: bool = False) -> Callable[[EvalPrediction], dict[str, float]]:
     """
     `compute_metrics` of Trainer for [`ElmoForCoreferenceResolution`]: [`score_clusters`], and `mentions_kept`, the
-    fraction of the mentions in `labels` that are among the model's `spans`: the others cannot be found. Choose the best
-    checkpoint by F1, `metric_for_best_model="conll_f1"`: the loss does not count wrong clusters.
+    fraction of the mentions in `labels` that are among the model's `spans`; the model finds no others. Choose the
+    best checkpoint by F1, `metric_for_best_model="conll_f1"`, because the loss does not count wrong clusters.
 
     Args:
         singletons: whether clusters of one mention in `labels` count. CoNLL-2012 has none, and the model predicts none.
@@ -260,7 +260,7 @@ def coreference_metrics(singletons: bool = False) -> Callable[[EvalPrediction], 
         kept = [set(map(tuple, row_spans.tolist())) for row_spans in spans]
         found = [mention in own for key, own in zip(keys, kept, strict=True) for cluster in key for mention in cluster]
         if found and not any(found):
-            logger.warning("The resolver keeps none of the mentions in labels, so it cannot find their clusters.")
+            logger.warning("None of the mentions in labels is among the model's spans, so no cluster can be found.")
         return score_clusters(keys, responses) | {"mentions_kept": ratio(sum(found), len(found))}
 
     return compute
@@ -303,7 +303,7 @@ def _distinct(clusters: Clusters) -> list[set[Hashable]]:
 
 
 def _muc(key: list[set], response: list[set]) -> tuple[float, ...]:
-    """The number of links of `key` (a cluster's mentions minus 1) that `response` has, and of all; and the reverse."""
+    """How many links of `key` (mentions of a cluster minus 1) `response` has, and how many exist; then the reverse."""
     links: list[int] = []
     for clusters, others in ((key, response), (response, key)):
         cluster_of = {mention: index for index, cluster in enumerate(others) for mention in cluster}
@@ -328,10 +328,10 @@ def _ceaf(key: list[set], response: list[set]) -> tuple[float, ...]:
 
 def gap_scores(rows: Sequence[Mapping[str, Any]], clusters: Sequence[Sequence[Sequence[Span]]]) -> dict[str, float]:
     """
-    Precision, recall and F1 of GAP (Webster et al. 2018): which of two names a pronoun refers to, by its gender.
+    Precision, recall and F1 of GAP (Webster et al. 2018), in total and by gender: which name a pronoun refers to.
 
-    A pronoun refers to a name if a cluster has the pronoun and a mention that is the name, is a part of it, or contains
-    it and ends with it (*President Obama*).
+    A pronoun refers to a name if a cluster has the pronoun and also a mention that is the name, is a part of the name,
+    or ends with the name (*President Obama*).
 
     Args:
         rows: with the columns of GAP's files: `Text`, `Pronoun`, `Pronoun-offset`, `A`, `A-offset`, `A-coref`, ...;

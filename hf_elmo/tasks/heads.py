@@ -32,7 +32,7 @@ def load_head(
     Args:
         model: the model, or its name or folder, which is loaded as the class that its configuration names.
         tokenizer: by default the tokenizer of the model's folder.
-        device: by default a GPU if there is one; a model that is given stays where it is.
+        device: by default, a loaded model is put on a GPU if there is one, and a model object stays where it is.
 
     Raises:
         ValueError: the tokenizer belongs to another model: it has other characters, or another number of words.
@@ -48,14 +48,14 @@ def load_head(
     if num_vectors is not None and num_words + FIRST_VECTOR_ID != num_vectors:
         raise ValueError(
             f"tokenizer has {num_words:,} words, but the model has vectors of {num_vectors - FIRST_VECTOR_ID:,} words "
-            "(word_vectors_vocab_size)."
+            "(word_vectors_vocab_size): use the tokenizer that was saved with the model."
         )
     return model if device is None else model.to(device), tokenizer
 
 
 def in_batches(lengths: Sequence[int], batch_tokens: int, compute: Callable[[list[int]], Iterable[Any]]) -> list[Any]:
-    """The results of `compute` for rows of these lengths; it gets the indices of rows in batches of similar length. A
-    batch has at most `batch_tokens` positions, padding included, or a single row."""
+    """The results of `compute` for rows, in order. `compute` gets the indices of a batch: rows of similar length with
+    at most `batch_tokens` positions, padding included, or a single row."""
     batches: list[list[int]] = []
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):
         if not batches or lengths[row] * (len(batches[-1]) + 1) > batch_tokens:
@@ -76,11 +76,11 @@ def tokens_of_batch(model: ElmoTaskModel, batch_tokens: int) -> int:
 def require_no_nan(*scores: Tensor) -> None:
     """Raises ValueError for scores that are NaN, as after diverged training: argmax would return a label anyway."""
     if any(part.isnan().any() for part in scores):
-        raise ValueError("the model's scores are NaN: its weights hold NaN, or are too large for its dtype.")
+        raise ValueError("the model's scores are NaN: its weights are NaN, or too large for its dtype (try float32).")
 
 
 def precision_recall_f1(precision: float, recall: float, prefix: str = "") -> dict[str, float]:
-    """Precision, recall and F1, their harmonic mean, by names with a prefix."""
+    """Precision, recall and their harmonic mean F1; their names begin with `prefix`."""
     f1 = ratio(2 * precision * recall, precision + recall)
     return {f"{prefix}precision": precision, f"{prefix}recall": recall, f"{prefix}f1": f1}
 
@@ -95,7 +95,7 @@ def classification_metrics() -> Callable[[EvalPrediction], dict[str, float]]:
     `compute_metrics` of Trainer for classifiers: accuracy and macro F1.
 
     With several labels at once (`problem_type="multi_label_classification"`) a label is predicted if its logit is
-    above 0, and accuracy is the share of texts with all labels right.
+    above 0, and accuracy is the share of texts whose labels are all predicted correctly.
     """
     from sklearn.metrics import accuracy_score, f1_score
 
@@ -125,7 +125,7 @@ def learning_rates(
 
     Args:
         model: with or without a head.
-        arguments: the optimizer, its settings, the weight decay, and the learning rate of all other parameters.
+        arguments: with the optimizer, its settings, the weight decay, and the learning rate of all other parameters.
         bilm: learning rate of the character CNN and the biLM, if they are trained (`unfreeze_bilm`).
         mix: learning rate of the scalar mixes (s and gamma), which have no weight decay.
         word_vectors: learning rate of the word vectors.
@@ -161,7 +161,7 @@ def _part_of(name: str) -> str:
 
 def layer_weights(model: nn.Module) -> dict[str, tuple[list[float], float]]:
     """
-    The weights of the layers in each scalar mix of a model, and its gamma. Learned weights add up to 1.
+    For each scalar mix of a model, the weights of the layers, and gamma. Learned weights add up to 1.
 
     Keys are `"input"` and `"output"`; several mixes at one place are numbered, `"input 1"`, `"input 2"`.
     """
@@ -189,7 +189,7 @@ def plot_layer_weights(
         model: with or without a head.
         axes: where to draw; by default a new figure.
         path: a file to write the figure to, `.png`, `.svg` or `.pdf`.
-        title: above the legend.
+        title: the text above the legend.
 
     Returns:
         matplotlib's axes, with a group of bars for each mix.
@@ -203,7 +203,7 @@ def plot_layer_weights(
         axes.bar_label(bars, fmt="%.2f", fontsize="small")
     layers = range(len(weights))
     axes.set_xticks(list(layers), ["characters" if layer == 0 else f"LSTM {layer}" for layer in layers])
-    axes.margins(y=0.12)  # above the highest bar is room for its number
+    axes.margins(y=0.12)  # leaves room for the number above the highest bar
     axes.set_ylabel("weight")
     legend_above(axes, title=title, ncols=2, alignment="left")
     if path is not None:

@@ -47,9 +47,9 @@ def store_layers(
 
     The column `bilm_layers` replaces `input_ids`. Training on it gives the same model as training on `input_ids`, up to
     the rounding of `dtype`, at the cost of the head alone; scalar mixes are still learned. All heads on the same biLM
-    can share a stored data set. A head on another biLM raises an error if texts have boundaries: it checks `<S>`.
+    can share a stored data set. A head on another biLM raises an error if the stored vectors of `<S>` are not its own.
     The result is memory-mapped from an Arrow file, which later calls with the same data, weights and `dtype` reuse.
-    Without `folder`, the result for data in memory is in memory, and each call computes it.
+    But if `dataset` is in memory and `folder` is `None`, the result is in memory too, and each call computes it again.
 
     Args:
         model: a model with a head whose biLM is frozen.
@@ -59,7 +59,7 @@ def store_layers(
             values of a word.
         folder: the folder of the Arrow files; by default the cache of `datasets`, or memory if `dataset` is in memory.
         batch_size: the number of rows to read and write at once.
-        batch_tokens: the most words, boundaries and padding to compute at once, unless a single text has more.
+        batch_tokens: the most words, boundaries and padding to compute at once; a longer text is computed alone.
 
     Returns:
         the data set in numpy format with the columns `bilm_layers`, `length` (to group rows by length) and
@@ -76,10 +76,10 @@ def store_layers(
         how = dtype, folder, batch_size, batch_tokens
         return DatasetDict({name: store_layers(model, part, *how) for name, part in dataset.items()})
     if not isinstance(dataset, Dataset):
-        raise TypeError(f"dataset is a {type(dataset).__name__}, but must be a Dataset (see Dataset.from_list).")
+        raise TypeError(f"dataset is a {type(dataset).__name__}, not a Dataset or DatasetDict: see Dataset.from_list.")
     model.require_frozen_bilm()
     if folder is None and not dataset.cache_files:
-        logger.warning_once("dataset is in memory: its layers are computed again at each call. folder= keeps them.")
+        logger.warning_once("dataset is in memory, so each call computes its layers again: pass folder= to store them.")
     dataset = dataset.with_format(None)  # rows of any format are read as lists, with all columns
     features = dataset.features.copy()
     del features["input_ids"]
@@ -115,7 +115,7 @@ def _compute(
     rows = [np.asarray(text, dtype=np.int64).reshape(-1, model.config.row_length) for text in texts["input_ids"]]
     for index, row, mask in zip(indices, rows, texts.get("attention_mask", [True] * len(rows)), strict=True):
         if not (row.any(1).all() and np.all(mask)):
-            raise ValueError(f"row {index} of the dataset is padded: tokenize without padding, the collator pads.")
+            raise ValueError(f"row {index} of the dataset is padded: tokenize without padding, as the collator pads.")
     lengths = [len(row) for row in rows]
     layers = in_batches(lengths, batch_tokens, lambda batch: _layers(model, [rows[index] for index in batch], dtype))
     boundaries = model.config.bos_token_id, model.config.eos_token_id
@@ -134,7 +134,7 @@ def _layers(model: ElmoTaskModel, rows: list[np.ndarray], dtype: str) -> list[np
     layers = model.bilm_layers(input_ids.to(model.device), mask.to(model.device))
     stored = layers.to(getattr(torch, dtype)).cpu()
     if dtype == "float16" and not stored.isfinite().all() and layers.isfinite().all():
-        raise ValueError("dtype='float16' cannot hold the values of a layer over 65504: use dtype='bfloat16'.")
+        raise ValueError("a layer has values over 65504, which dtype='float16' cannot hold: use dtype='bfloat16'.")
     values = stored.view(torch.uint16).numpy() if dtype == "bfloat16" else stored.numpy()
     return [value[: len(row)] for value, row in zip(values, rows, strict=True)]
 
@@ -169,7 +169,7 @@ def pad_rows(
     max_length: int | None = None,
     pad_to_multiple_of: int | None = None,
 ) -> BatchEncoding:
-    """Pads rows as `tokenizer.pad` does, also rows of [`store_layers`], with `bilm_layers` instead of `input_ids`."""
+    """Pads rows as `tokenizer.pad` does, also rows of [`store_layers`], where `bilm_layers` replaces `input_ids`."""
     if "bilm_layers" not in rows[0]:
         return tokenizer.pad(rows, padding, max_length, pad_to_multiple_of, return_tensors="pt")
     length = max_length if padding == "max_length" else max(len(row["bilm_layers"]) for row in rows)
@@ -199,21 +199,21 @@ def read_word_vectors(
 ) -> tuple[list[str], np.ndarray]:
     """
     Word vectors from a file: GloVe's text, the text of word2vec and fastText (`.vec`, with a first line `words size`),
-    or word2vec's binary format if the name ends in `.bin`; each also with `.gz`. Text is UTF-8, with one space
-    between columns. Of a word that occurs twice, the first vector is kept.
+    or word2vec's binary format if the name ends in `.bin`. Names may also end in `.gz`. Text is UTF-8, with one space
+    between columns. If a word occurs twice, its first vector is kept.
 
     Args:
         path: the file.
         words: keep only the vectors of these words, as they are spelled and in lower case, because the tokenizer looks
             up both; all by default.
-        limit: read only this number of vectors, of the most frequent words, which come first; all by default.
+        limit: read only the first `limit` vectors, usually those of the most frequent words; all by default.
 
     Returns:
         the words, and their vectors `[words, size]` in float32.
 
     Raises:
-        ValueError: the number of vectors is not that of the first line, because the file is truncated, or because a
-            word in a binary file has a space.
+        ValueError: the first line says another number of vectors: the file is truncated, or a word in a binary
+            file has a space.
     """
     path = Path(path)
     is_binary = path.name.lower().removesuffix(".gz").endswith(".bin")
@@ -238,7 +238,7 @@ def _read_text(file: IO[bytes]) -> Iterator[tuple[str, np.ndarray]]:
         yield " ".join(columns[:-size]), np.array(columns[-size:], dtype=np.float32)
         count += 1
     if expected not in (None, count):
-        raise ValueError(f"path {file.name!r} has {count} vectors, but its first line says {expected}.")
+        raise ValueError(f"path {file.name!r} has {count} vectors, but its first line says {expected}: get it again.")
 
 
 def _read_binary(file: IO[bytes]) -> Iterator[tuple[str, np.ndarray]]:
@@ -249,10 +249,10 @@ def _read_binary(file: IO[bytes]) -> Iterator[tuple[str, np.ndarray]]:
             word += byte
         vector = np.frombuffer(file.read(4 * size), dtype="<f4").astype(np.float32)
         if len(vector) != size:
-            raise ValueError(f"path {file.name!r} ends before the {count} vectors that its first line says.")
+            raise ValueError(f"path {file.name!r} ends before the {count} vectors of its first line: get it again.")
         yield word.lstrip(b"\n").decode("utf-8", "replace"), vector  # some writers put line breaks before words
     if file.read(2) not in (b"", b"\n"):
-        raise ValueError(f"path {file.name!r} has more than {count} vectors, or a word with a space in it.")
+        raise ValueError(f"path {file.name!r} has more than {count} vectors, or a word with a space: use a text file.")
 
 
 def add_word_vectors(
@@ -263,15 +263,15 @@ def add_word_vectors(
     **fields: Any,
 ) -> ElmoTaskModel:
     """
-    A new model with pretrained word vectors beside ELMo, `[x; ELMo]`: the biLM of `model` under a new head, whose
-    input is larger.
+    A new model with pretrained word vectors beside ELMo's, `[x; ELMo]`. It has the biLM of `model` and a new, untrained
+    head, whose input is larger.
 
     Args:
         model: a model with a head, or its name or folder.
-        tokenizer: gets the words that have a vector (`tokenizer.words`); save it with the model.
+        tokenizer: its `words` are set to the words that have a vector; save it with the model.
         path: a file of vectors, as [`read_word_vectors`] reads it.
-        texts: all texts for the model, each a string or a list of words; vectors of other words are left out.
-        fields: new values of fields of the configuration: `freeze_word_vectors=True`, `use_elmo=False` (without ELMo).
+        texts: each a string or a list of words. Vectors of words that are not in `texts` are left out.
+        fields: new values of configuration fields, such as `freeze_word_vectors=True` or `use_elmo=False` (no ELMo).
     """
     if isinstance(model, (str, os.PathLike)):
         model, _ = load_head(model, tokenizer, "cpu")
@@ -295,7 +295,7 @@ def count_words(
     lowercase: bool = False,
 ) -> list[str]:
     """
-    The words of texts by decreasing frequency, as `tokenizer.words` for word vectors that are learned.
+    The words of texts by decreasing frequency. Set them as `tokenizer.words` to learn word vectors from scratch.
 
     Args:
         tokenizer: splits the texts.

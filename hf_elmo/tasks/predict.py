@@ -28,7 +28,7 @@ from .coreference import resolve_one
 from .heads import in_batches, load_head, require_no_nan, tokens_of_batch
 from .question_answering import answer
 
-WINDOW_ROWS = 512  # predicted, sorted by length, and written together: the unit in which finished work is kept
+WINDOW_ROWS = 512  # sorted by length, predicted and written together; an interrupted run keeps whole windows
 WINDOW_QUESTIONS = 64  # answered together: all pieces of their passages are in memory
 
 
@@ -68,25 +68,25 @@ def predict(
         inputs: texts, each a string or a list of words; or the path of a file, as for [`embed`]. Pairs
             `(text, pair)` for a model that reads pairs; `(question, passage)`, two strings, for question answering;
             `(text, index)`, with the index of the predicate's word, for a tagger of semantic roles. A text for
-            coreference is a document with one sentence a line.
+            coreference is a document with one sentence per line.
         output: the file to write. `.jsonl` has a record for each row. `.tsv` has a line for each row: the label and its
             probability; with several labels at once each label and its probability, in the order of `id2label`; the
-            values of a regression; an answer, with single spaces, and its score. For a tagger it has a line for each
-            word with its tag, and a blank line after each row. `None` returns the records.
+            values of a regression; an answer, on one line, and its score. For a tagger it has a line for each word with
+            its tag, and a blank line after each row. Coreference needs `.jsonl`. With `None`, records are returned.
         tokenizer: by default the tokenizer of the model's folder.
-        device: by default a GPU if there is one; a model that is given stays where it is.
-        batch_tokens: the most words, boundaries and padding in a batch, unless a single text has more.
+        device: by default, a loaded model is put on a GPU if there is one, and a model object stays where it is.
+        batch_tokens: the most words, boundaries and padding in a batch; a longer text is a batch of its own.
         input_format, text_column, encoding, pretokenized, overwrite, restart, progress: as for [`embed`].
         text_pair_column: the column or key of the second element of a pair in a file.
 
     Returns:
         With `output`, a [`Predicted`]. Otherwise a record for each row. For a classifier it has `label`, `probability`
-        and `probabilities` by name; with several labels at once the `labels` above 0.5, and `probabilities`; for a
-        regression `values`; for a tagger `words`, `tags` and the `probabilities` of the tags. For questions it is the
-        record of [`answer`], and for coreference it has the fields of the result of [`resolve`].
+        and `probabilities` by name; with several labels at once, the `labels` with a probability above 0.5, and
+        `probabilities`; for a regression, `values`; for a tagger, `words`, `tags` and the `probabilities` of the tags.
+        For questions it is the record of [`answer`], for coreference the fields of a [`Resolved`] (see [`resolve`]).
 
     Raises:
-        FileNotFoundError, FileExistsError: the input does not exist; the output exists.
+        FileNotFoundError, FileExistsError: the input does not exist, or the output exists.
         ValueError: `output` is the input; the scores are NaN; the tokenizer belongs to another model; the interrupted
             run had other settings or rows.
     """

@@ -46,19 +46,19 @@ def encode_questions(
         questions: the questions.
         passages: the passage of each question.
         answers: the answers to each question, as in SQuAD: `{"text": [...], "answer_start": [...]}`, with the start in
-            characters. The label is the first answer: all words that it overlaps.
-        allow_no_answer: as in the model's configuration. A piece of a passage without the answer is then a row whose
-            label is "no answer" (position 0), otherwise a row without a label (-100), which has no loss.
+            characters. The label consists of all words that overlap the first answer.
+        allow_no_answer: as in the model's configuration. If true, the label of a piece of a passage without the answer
+            is "no answer" (position 0). If false, such a piece is a row without a label (-100) and has no loss.
         max_length: positions of a row: the question, a piece of the passage, and four boundaries.
         stride: the number of words that a piece shares with the piece before.
         numbers: the number of each question, for the column `piece`; by default 0, 1, ... A `map` in batches must
             pass them, because otherwise each batch would begin at 0.
-        pretokenized: whether the texts are tokenized; they are then split only at whitespace.
-        labeled_only: leave out rows without a label, for training: Trainer gives equal weight to accumulated steps, and
-            weights batches in `eval_loss` by all their rows, labeled or not. [`squad_metrics`] needs all rows.
+        pretokenized: whether the texts are tokenized already, so that they are split only at whitespace.
+        labeled_only: leave out rows without a label, for training and `eval_loss`: Trainer gives accumulated steps
+            equal weight, and weights batches by all their rows, labeled or not. [`squad_metrics`] needs all rows.
 
     Returns:
-        the tokenizer's columns; with `answers` `start_positions` and `end_positions`; and `piece`, for
+        the tokenizer's columns; if there are `answers`, also `start_positions` and `end_positions`; and `piece` for
         [`squad_metrics`]: the number of the question, the position of the piece's first word in its row, the index of
         this word in the passage, and the number of words of the piece.
 
@@ -159,7 +159,7 @@ def squad_metrics(
         tokenizer, passages, answers, pretokenized: as for [`encode_questions`]; the numbers in `piece` are indices into
             `passages` and `answers`. Questions without rows in a data set are not counted.
         allow_no_answer: as in the model's configuration.
-        max_answer_words: the number of words of the longest answer.
+        max_answer_words: the maximum number of words in an answer.
 
     Returns:
         a function from predictions to `exact_match` and `f1`, as fractions. It raises a ValueError if the rows of a
@@ -196,8 +196,8 @@ def _require_all_pieces(pieces: np.ndarray, offsets: Mapping[int, np.ndarray]) -
         are_joined = all(first < begin <= end < last for (first, end), (begin, last) in pairwise(spans))
         if not are_joined or spans[0][0] != 0 or spans[-1][1] != len(offsets[number]):
             raise ValueError(
-                f"piece: the rows of question {number} are not all pieces of its passage. Several questions have this "
-                "number (see numbers= of encode_questions), or rows are missing."
+                f"piece: the rows of question {number} are not all pieces of its passage. Rows are missing, or several "
+                "questions have this number: give encode_questions the argument numbers."
             )
 
 
@@ -208,8 +208,8 @@ def _span_scores(
     offsets: Mapping[int, np.ndarray],
     max_answer_words: int,
 ) -> dict[int, tuple[np.ndarray, float]]:
-    """For each question the scores of its spans `[words, max_answer_words]`, by first word and by length minus 1, the
-    maximum over pieces; and the score of no answer, the minimum: a piece without answer says little about others."""
+    """For each question, the scores of its spans `[words, max_answer_words]`, by first word and by length minus 1, the
+    maximum over pieces; and the score of no answer, the minimum over pieces, as other pieces may have the answer."""
     scores: dict[int, tuple[np.ndarray, float]] = {}
     for start, end, (number, position, first, words) in zip(start_logits, end_logits, pieces.tolist(), strict=True):
         spans, no_answer = scores.get(number, (None, np.inf))
@@ -225,7 +225,7 @@ def _span_scores(
 
 
 def _best(spans: np.ndarray, no_answer: float, passage: str, offsets: np.ndarray) -> dict[str, Any]:
-    """The record of the best span, or of no answer if that has a higher score (`-inf` where it is not allowed)."""
+    """The record of the best span, or of no answer if its score `no_answer` is higher (`-inf`: not allowed)."""
     first, more = np.unravel_index(spans.argmax(), spans.shape)
     best = max(spans[first, more], no_answer)
     total = np.exp(spans - best).sum() + np.exp(no_answer - best)
@@ -250,7 +250,7 @@ def answer(
     pretokenized: bool = False,
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """
-    Answer a question from a passage, or several.
+    Answer one question, or several, each from a passage.
 
     Long passages are read in pieces; the answer is the best span of all pieces. A result does not depend on the other
     questions (up to rounding, which may differ with the shape of a batch).
@@ -261,13 +261,13 @@ def answer(
         passage: one passage for all questions, or a list with a passage for each question.
         tokenizer, device, batch_tokens: as for [`predict`].
         max_length, stride, pretokenized: as for [`encode_questions`].
-        max_answer_words: the number of words of the longest answer.
+        max_answer_words: the maximum number of words in an answer.
 
     Returns:
         a record for each question: `answer`, the text of the passage from the character `start` to `end`; `score`, the
-        probability of the answer among all spans of up to `max_answer_words` words and no answer;
-        and `no_answer_probability`. If the latter is higher than the probability of each span, `answer` is empty, and
-        `score` is `no_answer_probability`.
+        probability of the answer among all spans of up to `max_answer_words` words and "no answer"; and
+        `no_answer_probability`, the probability of "no answer". If this is higher than the probability of each span,
+        `answer` is empty, and `score` is `no_answer_probability`.
 
     Raises:
         ValueError: the scores are NaN, or the tokenizer belongs to another model.

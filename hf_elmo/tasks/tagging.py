@@ -45,7 +45,7 @@ class TaggingCollator(DataCollatorForTokenClassification):
             if len(own) != len(row[column]):
                 raise ValueError(
                     f"labels of row {index}: {len(own)} labels, but the row has {len(row[column])} positions, "
-                    "boundaries included: see tokenizer.align_labels."
+                    "boundaries included: align the labels with tokenizer.align_labels."
                 )
         how = batch["attention_mask"].shape[1], self.label_pad_token_id, self.tokenizer.padding_side
         batch["labels"] = torch.from_numpy(np.stack([padded(own, *how) for own in labels]).astype(np.int64))
@@ -54,7 +54,7 @@ class TaggingCollator(DataCollatorForTokenClassification):
 
 def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset:
     """
-    The sentences of a file in columns, as CoNLL has them: a line for each word, a blank one after each sentence. Tabs
+    The sentences of a file in columns, as CoNLL has them: a line for each word, a blank line after each sentence. Tabs
     separate the columns if the file has any, else whitespace. Comments, `-DOCSTART-`, and CoNLL-U's ranges and empty
     nodes (`3-4`, `8.1`) are left out.
 
@@ -91,7 +91,7 @@ def span_metrics(
         scheme: `"IOB1"`, `"IOB2"` or `"BIOES"` counts spans strictly by the scheme; `None` counts like conlleval.
 
     Returns:
-        a function of predictions. For a tagger with a CRF it evaluates the tags, otherwise the best label of each word.
+        a function of predictions. It evaluates the CRF's tags, or without a CRF the best label of each word.
     """
     from seqeval import metrics
     from seqeval import scheme as schemes
@@ -127,12 +127,12 @@ def arguments_of(tags: Sequence[str]) -> list[tuple[str, tuple[Span, ...]]]:
     """
     The arguments of one predicate: the role of each, and its spans.
 
-    A span `C-X` is one more span of the last argument of role X before it; without such an argument, it is an argument
-    of role X itself. A reference `R-X` is a role of its own. The scorer of CoNLL-2005 counts in the same way
+    A span `C-X` belongs to the last argument of role X before it; if there is none, the span is itself an argument of
+    role X. A reference `R-X` is a role of its own. The scorer of CoNLL-2005 counts in the same way
     (Carreras and Marquez 2005).
 
     Args:
-        tags: of the words, in IOB2; an `I-` that continues nothing begins a span.
+        tags: the tag of each word, in IOB2; an `I-` tag that continues no span begins a span.
     """
     arguments: list[tuple[str, list[Span]]] = []
     last: dict[str, int] = {}  # the index of the last argument of each role
@@ -161,8 +161,8 @@ def role_metrics(id2label: Mapping[int, str]) -> Callable[[EvalPrediction], dict
     """
     `compute_metrics` of Trainer for semantic roles: precision, recall and F1 over the arguments of all predicates.
 
-    An argument is correct if its role and all its spans are; the verb is not scored. The figures equal
-    those of CoNLL-2005's program (seqeval has no continuations).
+    An argument is correct if its role and all its spans are correct; the verb is not scored. The figures equal
+    those of CoNLL-2005's program (seqeval does not join the spans of an argument).
 
     Args:
         id2label: `model.config.id2label`, tags in IOB2.
@@ -173,7 +173,7 @@ def role_metrics(id2label: Mapping[int, str]) -> Callable[[EvalPrediction], dict
     for name in id2label.values():
         prefix, _, role = name.partition("-")
         if name != "O" and (prefix not in ("B", "I") or not role):
-            raise ValueError(f"id2label has the label {name!r}, which is not an IOB2 tag: O, B-ARG0, I-ARG0, ...")
+            raise ValueError(f"id2label has the label {name!r}, but must have IOB2 tags: O, B-ARG0, I-ARG0, ...")
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         correct = predicted = true = 0

@@ -1,4 +1,4 @@
-/* The LSTM cell of one row, and its loops over rows; TYPE is f32 or bf16, the type of the matrix products.
+/* The LSTM cell of one row, and the loops over rows; TYPE is f32 or bf16, the type of the matrix products.
  *
  * Gates are [4 * size] in the order i, f, g, o, before activation. A division takes as long as ten other operations, so
  * several quotients share one division.

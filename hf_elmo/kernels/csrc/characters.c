@@ -16,7 +16,7 @@ typedef int32_t integers __attribute__((vector_size(4 * VECTOR), aligned(4)));
 typedef uint16_t starts __attribute__((vector_size(2 * VECTOR), aligned(2)));
 typedef vector lanes[VECTORS];
 
-/* Calls FUNCTION with a constant for each width of the published filters, so that the inner loops are unrolled. */
+/* Calls FUNCTION with WIDTH as a constant if a published filter has this width, so that inner loops are unrolled. */
 #define WITH_WIDTH(WIDTH, FUNCTION, ...) \
   switch (WIDTH) { \
   case 1: FUNCTION(__VA_ARGS__, 1); break; \

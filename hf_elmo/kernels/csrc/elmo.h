@@ -19,7 +19,7 @@ typedef int64_t i64;
 typedef float f32;
 typedef uint16_t bf16;
 
-/* A SIMD register of VECTOR floats; LANES numbers take VECTORS registers. gcc splits wider types into scalars. */
+/* A SIMD register of VECTOR floats; LANES numbers take VECTORS registers. gcc would split a wider type into scalars. */
 #ifdef __AVX512F__
 enum { VECTOR = 16 };
 #elif defined __AVX__
@@ -55,7 +55,7 @@ struct layer {
 
 /* A layer of the biLM with a small batch, for small_batch.c. Filled in by lstm_c.py. */
 struct small_batch {
-  const void *const *gates, *const *weight_hh, *const *weight_hr; /* of each direction; gates: input half and bias */
+  const void *const *gates, *const *weight_hh, *const *weight_hr; /* of each direction; gates: input half with bias */
   void *const *outputs;
   float *hidden, *cell, *cell_outputs; /* [directions][rows][...] */
   const i64 *sizes;                /* rows of each step, non-increasing */
@@ -68,9 +68,9 @@ struct small_batch {
    by character_tables.py. */
 struct work {
   const uint16_t *words;  /* [n][characters] */
-  const i64 *lengths; /* of the words, padding left out */
+  const i64 *lengths; /* of each word, without padding */
   i64 n, characters, vocabulary, filters, blocks;
-  const i64 *firsts, *counts, *widths; /* of each block: the first filter, the number of filters, their width */
+  const i64 *firsts, *counts, *widths; /* of each block: its first filter, number of filters, width */
 };
 
 /* A step of the cell or its gradient, for cells.c. Filled in by cells.py, whose functions describe the fields. */
@@ -125,11 +125,11 @@ INLINE float exp_limited(float x) {
   return p * power;
 }
 
-/* 1 + e^-x, the denominator of sigmoid(x). Beyond 28 a sigmoid is within 1e-12 of its limit, and the product of three
-   such denominators is still finite. */
+/* 1 + e^-x, the denominator of sigmoid(x). x is clipped to +-28, where a sigmoid is within 1e-12 of its limit, so that
+   the product of three denominators is still finite. */
 INLINE float sigmoid_denominator(float x) { return 1.f + exp_limited(clipped(-x, 28.f)); }
 
-/* tanh(x) = numerator / denominator: the rational approximation that Eigen uses, a few units in the last place. */
+/* tanh(x) = numerator / denominator: Eigen's rational approximation, whose error is a few units in the last place. */
 INLINE float tanh_limited(float x) { return clipped(x, 7.90531110763549805f); }
 INLINE float tanh_numerator(float x) {
   float y = x * x, p = -2.76076847742355e-16f;

@@ -6,8 +6,8 @@
  * Rows are independent of each other: each group of rows is run to its last step by one thread.
  *
  * A kind of product is a set of macros for fused_kind.h: f32 on AVX-512 vectors; bf16 with AVX-512's bfloat16 products;
- * and on AMX tiles bf16_tiles and split_tiles, where each float32 number is the sum of two bfloat16 numbers (the
- * smallest of the four products is left out; an infinite input turns its row into NaN).
+ * bf16_tiles and split_tiles on AMX tiles. In split_tiles, each float32 number is the sum of two bfloat16 numbers (the
+ * smallest of their four products is left out; an infinite input turns its row into NaN).
  */
 #include "elmo.h"
 
@@ -33,8 +33,8 @@ INLINE lanes clip_lanes(lanes x, float bound) { /* NaN propagates with this orde
   return _mm512_max_ps(broadcast(-bound), _mm512_min_ps(broadcast(bound), x));
 }
 
-/* e^(factor x), at most 2^40: 2^t is 2^floor(t) times a polynomial of t - floor(t). The largest relative error is
-   1.1e-7 if `exact`, else 9e-5, which is less than bfloat16's rounding. */
+/* e^(factor x) = 2^t, at most 2^40, computed as 2^floor(t) times a polynomial of t - floor(t). The relative error is
+   at most 1.1e-7 if `exact`, else 9e-5, which is less than bfloat16's rounding. */
 INLINE lanes exp_scaled(lanes x, float factor, const int exact) {
   lanes t = _mm512_min_ps(broadcast(40.f), _mm512_mul_ps(x, broadcast(factor * 1.44269504f)));
   lanes r = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC), p;
@@ -51,7 +51,7 @@ INLINE lanes exp_scaled(lanes x, float factor, const int exact) {
 }
 
 INLINE lanes quotient(lanes x, lanes y, const int exact) {
-  lanes z = _mm512_rcp14_ps(y); /* 14 exact bits; a Newton step doubles their number */
+  lanes z = _mm512_rcp14_ps(y); /* 1 / y to 14 bits; a Newton step doubles their number */
   return _mm512_mul_ps(x, exact ? _mm512_fmadd_ps(z, _mm512_fnmadd_ps(y, z, broadcast(1.f)), z) : z);
 }
 
@@ -142,7 +142,7 @@ int request_tiles(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
 #define KIND split_tiles
 #define TYPE f32
 #define OPERAND bf16
-#define PARTS 2 /* the number rounded to bfloat16, and the rest */
+#define PARTS 2 /* a number rounded to bfloat16, and the rest of it */
 #define AT_ONCE 8
 #define EXACT 1
 #define PRODUCTS \

@@ -12,7 +12,7 @@ INLINE void JOIN(put, KIND)(OPERAND *tiles, i64 depth, i64 row, i64 column, lane
   if (PARTS == 2) JOIN(store, OPERAND)(place + ROWS * DEPTH, _mm512_sub_ps(x, JOIN(load, OPERAND)(place)));
 }
 
-/* Gates [ROWS][COLUMNS] whose cells [ROWS][LANES] are still to be computed; `outputs` gets them at `row`, `column`. */
+/* Gates [ROWS][COLUMNS] whose cells [ROWS][LANES] are not computed yet, and where in `outputs` their outputs begin. */
 struct JOIN(cells, KIND) {
   const float *gates;
   float *cells, clip;
@@ -26,9 +26,9 @@ INLINE void JOIN(compute, KIND)(const struct JOIN(cells, KIND) *x, i64 row, i64 
                     next_cells(x->gates + row * COLUMNS, x->cells + row * LANES, x->clip, EXACT));
 }
 
-/* multiply: sums [ROWS][COLUMNS] = bias + tile [depth][PARTS][ROWS][DEPTH] * weights [depth][...], or with a NULL bias
-   the product is added to sums. Meanwhile waiting cells are computed, and part `part` of `parts` of the next weights is
-   prefetched. */
+/* multiply: sums [ROWS][COLUMNS] = bias + tile [depth][PARTS][ROWS][DEPTH] * weights [depth][...]. If bias is NULL, the
+   product is added to sums. Meanwhile, the waiting cells are computed, and part number `part` of `parts` parts of the
+   next weights is prefetched. */
 #ifdef TILES
 
 INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
@@ -73,7 +73,7 @@ INLINE void JOIN(rows, KIND)(float *sums, const OPERAND *tile, const OPERAND *we
     for (int g = 0; g < 4; g++) store_f32(sums + r * COLUMNS + g * LANES, sum[r][g]);
 }
 
-/* The sums of six rows, or of five, fit into the registers. */
+/* 16 rows are computed as 6, 5 and 5 rows, because the sums of this many rows fit into the registers. */
 static void JOIN(six_rows, KIND)(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
                                  i64 bias_step, i64 depth, i64 line, i64 end) {
   JOIN(rows, KIND)(sums, tile, weights, bias, bias_step, depth, 6, line, end);
@@ -137,7 +137,7 @@ static void JOIN(step, KIND)(const struct layer *x, i64 d, i64 now, const struct
   const OPERAND *weights = x->weights[d];
   struct JOIN(cells, KIND) waiting = {.outputs = group->cell_outputs, .depth = x->cells, .clip = x->cell_clip};
   for (i64 k = 0; k < x->cells; k += LANES) {
-    float *gates = group->sums + k / LANES % 2 * group->all_rows * COLUMNS; /* the other block may still wait */
+    float *gates = group->sums + k / LANES % 2 * group->all_rows * COLUMNS; /* the other block's cells may wait */
     JOIN(block, KIND)(gates, group->both, weights + 4 * k * group->depth * PARTS, x->biases[d] + k, x->cells, now,
                       group->depth, &waiting, group->cell + k * group->all_rows, k);
   }
@@ -161,7 +161,7 @@ static void JOIN(project, KIND)(const struct layer *x, i64 d, i64 now, TYPE *out
   }
 }
 
-/* All steps of `rows` rows, from `first` on. */
+/* Runs all steps of `rows` rows, from the row `first` on. */
 static void JOIN(rows_to_the_end, KIND)(const struct layer *x, i64 d, i64 first, i64 rows, char *scratch) {
   struct JOIN(group, KIND) group = {.all_rows = (rows + ROWS - 1) / ROWS * ROWS, .depth = x->input + x->size};
   group.both = (OPERAND *)scratch, group.cell_outputs = group.both + group.all_rows * group.depth * PARTS;
@@ -192,7 +192,7 @@ static void JOIN(rows_to_the_end, KIND)(const struct layer *x, i64 d, i64 first,
       store_f32(state + row * x->cells + k, load_f32(group.cell + k * group.all_rows + row * LANES));
 }
 
-static void JOIN(one_group, KIND)(const void *data, i64 n, i64 thread) { /* the longest rows first */
+static void JOIN(one_group, KIND)(const void *data, i64 n, i64 thread) { /* the first groups have the longest rows */
   const struct layer *x = data;
   i64 first = n / x->directions * x->group, rows = x->rows - first < x->group ? x->rows - first : x->group;
 #ifdef TILES

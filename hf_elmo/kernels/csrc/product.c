@@ -1,5 +1,5 @@
 /* float32 products of rows with a weight, and the highway layer. The result of a row does not depend on the number of
- * rows or on their addresses. Libraries choose their loops by both, so that rounding differs.
+ * rows or on their addresses. Libraries choose their loops by both, so that their rounding differs.
  *
  * Weights are in blocks of COLUMNS: [block][k][COLUMNS]. A block stays in the L2 cache for all rows. Each CHUNK of
  * products is summed separately before it is added to the total, so that long sums are as exact as a library's.

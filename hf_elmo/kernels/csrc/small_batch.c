@@ -1,9 +1,9 @@
 /* Inference over a small batch: many steps of a layer, in all directions, in one call.
  *
- * A step with one row uses each weight only once, so reading the weights takes most of the time, and so would one call
- * for each step. One thread, or several that divide the cells and outputs, run all steps of a direction, so that
- * the weights of a small layer stay in the cores' caches. Weights of a larger layer partly stay there, because they are
- * read forward and backward in turn.
+ * A step with one row uses each weight only once, so most of the time is spent on reading the weights. Separate calls
+ * for the steps would also take long. One thread runs all steps of a direction, or several threads do that divide cells
+ * and outputs, so that the weights of a small layer stay in the cores' caches. The weights of a larger layer stay there
+ * in part, because the steps read them forward and backward in turn.
  */
 #include "elmo.h"
 #include "threads.h"
@@ -15,7 +15,7 @@ INLINE struct range share(i64 total, i64 part, i64 parts) {
   return (struct range){total * part / parts, total * (part + 1) / parts};
 }
 
-/* Vector v of each of two groups of LANES weights: consecutive (f32), or lower and upper halves of 32 bits (bf16). */
+/* Vector v of two groups of LANES weights. The groups are consecutive (f32), or the halves of 32-bit numbers (bf16). */
 INLINE void pair_f32(const f32 *weights, int v, vector *x, vector *y) {
   *x = *(const vector *)(weights + v * VECTOR);
   *y = *(const vector *)(weights + LANES + v * VECTOR);

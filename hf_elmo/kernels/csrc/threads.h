@@ -1,5 +1,5 @@
 /* The threads of the OpenMP runtime that PyTorch uses. Python passes the runtime's functions to use_openmp. PyTorch's
- * threads spin for some milliseconds after their work, so the threads of a second pool would wait for the same cores.
+ * threads spin for some milliseconds after their work, so a second pool of threads would have to wait for the cores.
  * Without an OpenMP runtime there is one thread.
  */
 #ifndef THREADS_H
@@ -61,7 +61,7 @@ static inline void share_evenly(iteration *iteration, const void *data, i64 coun
   together(even_share, &loop, threads);
 }
 
-/* Runs the same iterations; each thread takes the next one when it is free. */
+/* Runs iterations 0 to `count` - 1; each thread takes the next iteration when it is free. */
 static inline void share_in_order(iteration *iteration, const void *data, i64 count, int threads) {
   _Atomic i64 next = 0;
   struct loop loop = {iteration, data, count, &next};
