@@ -1002,8 +1002,8 @@ class ElmoForTokenClassification(ElmoTaskModel):
 
     @torch.compiler.disable  # it reads values
     def _labels_of_words(self, labels: Tensor, words: Tensor) -> Tensor:
-        """The labels of the words `[batch, words]`, at the left end of their rows. Raises ValueError for labels that
-        are not at words, and for sequences that the tagging scheme forbids, which the model could never predict."""
+        """The labels at the positions that the mask `words` selects, moved to the left end of each row and padded with
+        -100. Raises ValueError for labels at other positions, and for sequences that the tagging scheme forbids."""
         if ((labels != IGNORE_INDEX) & ~words).any():
             raise ValueError("labels must be -100 at <S>, </S> and padding, but are not: use tokenizer.align_labels.")
         labels, inside = compact(labels, words)

@@ -272,7 +272,7 @@ def pick_column(names: list[str], wanted: str | int | None, where: str, option: 
 
 
 def check_row(value: Any, where: str) -> Row:
-    """A row as `str` or `list[str]`; `None` becomes `""`. For other types a TypeError, which begins with `where`."""
+    """A row as `str` or `list[str]`; `None` becomes `""`. Others raise TypeError, with `where` before the message."""
     if value is None:
         return ""
     if isinstance(value, (str, NamedRow)):

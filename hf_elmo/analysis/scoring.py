@@ -176,7 +176,7 @@ def _expected_words(direction: int, model, text, tokenizer, top: int, pretokeniz
     (words,) = encoder.tokenizer.split_into_words([text], pretokenized)
     with evaluation_mode(model):
         hidden = _last_layer(model, encoder, words)
-        # The vector that has read all words: that of the last word in the forward direction, else of the first.
+        # The output after all words are read: at the last word (forward direction) or at the first word (backward).
         context = hidden[1 if direction else len(words)].chunk(2)[direction]
         table = torch.log_softmax(model.lm_head(context).float(), dim=0)[None]
     return _best(_without_special(table, encoder.vocabulary), top, encoder.vocabulary)[0]

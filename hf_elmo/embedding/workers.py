@@ -195,7 +195,7 @@ def _loaded(process: int, rank: int | None, options: tuple[tuple[str, Any], ...]
     the threads nor the GPU of its parent."""
     chosen = dict(options)
     if checkpoint_fingerprint(chosen["model"]) != chosen["fingerprint"]:
-        raise ValueError(f"model {chosen['model']!r} has other files than when the Embedder was made: restore them")
+        raise ValueError(f"model {chosen['model']!r} has changed since the Embedder was made: restore its old files")
     threads = chosen["threads"] or (1 if os.getpid() != IMPORTED_BY else None)
     if threads is not None:
         torch.set_num_threads(threads)

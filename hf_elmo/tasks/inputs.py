@@ -249,7 +249,7 @@ def _read_binary(file: IO[bytes]) -> Iterator[tuple[str, np.ndarray]]:
             word += byte
         vector = np.frombuffer(file.read(4 * size), dtype="<f4").astype(np.float32)
         if len(vector) != size:
-            raise ValueError(f"path {file.name!r} ends before the {count} vectors of its first line: get it again.")
+            raise ValueError(f"path {file.name!r} has fewer vectors than its first line says ({count}): get it again.")
         yield word.lstrip(b"\n").decode("utf-8", "replace"), vector  # some writers put line breaks before words
     if file.read(2) not in (b"", b"\n"):
         raise ValueError(f"path {file.name!r} has more than {count} vectors, or a word with a space: use a text file.")
