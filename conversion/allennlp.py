@@ -25,7 +25,7 @@ Arrays = tuple[np.ndarray | None, ...]
 # character uses. The character ids of this package are one higher, because 0 marks a padded position.
 CHARACTER_ROWS = (261, 262)
 
-# The options that describe the architecture. An option in none of these three sets could change the vectors.
+# The options of the architecture. An option outside these three sets is refused, as it could change the vectors.
 LSTM_OPTIONS = {"dim", "projection_dim", "n_layers", "cell_clip", "proj_clip", "use_skip_connections"}
 CHARACTER_OPTIONS = {"activation", "embedding", "filters", "max_characters_per_token", "n_highway", "n_characters"}
 # Options of bilm-tf's training, which do not change the vectors.

@@ -469,7 +469,7 @@ def antecedent_nll(mentions: _Mentions, labels: Tensor) -> Tensor:
 
 
 def clusters_of(mentions: _Mentions) -> Tensor:
-    """`[mentions, 3]`, clusters: each span is linked to its best antecedent; spans without links are left out."""
+    """The clusters `[mentions, 3]`: each span is linked to its best antecedent; spans without links are left out."""
     spans, scores = mentions.spans, mentions.antecedent_scores
     numbers: dict[int, int] = {}
     count = 0

@@ -377,7 +377,7 @@ def bilstm_layer_padded(
 ) -> tuple[Tensor, State]:
     """[`bilstm_layer`] as one `scan` over padded words, for `torch.export`: the graph is valid for all batch shapes.
 
-    Padding leaves the state unchanged, so it may be anywhere, and the backward direction reads the flipped rows.
+    Padding may be at any position, because it leaves the state unchanged. The caller flips the backward LSTM's rows.
 
     Args:
         inputs, mask: `[directions, rows, words, input]` and `[directions, rows, words]`; the mask is true for words.

@@ -85,7 +85,7 @@ class RaggedLSTM(nn.LSTM):
         return packing.pad(super().forward(packed)[0].data)
 
     def _forward_padded(self, words: Tensor, mask: Tensor) -> Tensor:
-        """Runs the backward direction over rows that are reversed within their lengths, so that padding comes last."""
+        """`forward` on padded rows. The backward direction reads a row's words in reverse order, then its padding."""
         steps = torch.arange(mask.shape[1], device=mask.device)
         mirrored = torch.where(mask, mask.sum(1, keepdim=True) - 1 - steps, steps)[:, :, None]
         state = words.new_zeros(1, len(words), self.hidden_size)

@@ -45,8 +45,8 @@ def forward_cell(
     """`cells = sigmoid(f) * clip(before) + sigmoid(i) * tanh(g)`, `hidden = sigmoid(o) * tanh(clip(cells))`.
 
     Args:
-        gates: `[B, 4C]`, the half of the gates from the input; overwritten by the sum of both halves.
-        recurrent: `[B, 4C]`, the half from the previous hidden state; `None` if `gates` already holds the sum.
+        gates: `[B, 4C]`, the input's contribution to the gates; overwritten by the sum of both contributions.
+        recurrent: `[B, 4C]`, the contribution of the previous hidden state; `None` if `gates` already holds the sum.
         before: `[B, C]`, the cells of the previous step, in the type of the state; may be `cells` itself.
         before_clip: the bound on `before`, or `None`.
         cell_clip: the bound on the new cells, or `None`.

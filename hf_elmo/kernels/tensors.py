@@ -140,7 +140,7 @@ def cached(weights: Sequence[Tensor], name: Hashable, make: Callable[[], Made]) 
     """The value of `make()`, computed again only after one of the weights has changed.
 
     Args:
-        weights: what the value depends on; [`why_not_cached`] is `None`. The value is kept while `weights[0]` exists.
+        weights: the value depends on them; `why_not_cached(weights)` must be `None`. Kept while `weights[0]` exists.
         name: distinguishes several values that depend on the same weights.
     """
     entries = _entries.setdefault(weights[0], {})

@@ -115,7 +115,7 @@ def _compute(
     rows = [np.asarray(text, dtype=np.int64).reshape(-1, model.config.row_length) for text in texts["input_ids"]]
     for index, row, mask in zip(indices, rows, texts.get("attention_mask", [True] * len(rows)), strict=True):
         if not (row.any(1).all() and np.all(mask)):
-            raise ValueError(f"row {index} of the dataset is padded: tokenize without padding, as the collator pads.")
+            raise ValueError(f"row {index} of the dataset is padded: tokenize without padding; the collator pads.")
     lengths = [len(row) for row in rows]
     layers = in_batches(lengths, batch_tokens, lambda batch: _layers(model, [rows[index] for index in batch], dtype))
     boundaries = model.config.bos_token_id, model.config.eos_token_id

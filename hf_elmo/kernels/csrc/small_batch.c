@@ -1,9 +1,9 @@
 /* Inference over a small batch: many steps of a layer, in all directions, in one call.
  *
  * A step with one row uses each weight only once, so most of the time is spent on reading the weights. Separate calls
- * for the steps would also take long. One thread runs all steps of a direction, or several threads do that divide cells
- * and outputs, so that the weights of a small layer stay in the cores' caches. The weights of a larger layer stay there
- * in part, because the steps read them forward and backward in turn.
+ * for the steps would also take long. All steps of a direction run on one thread, or on several threads that divide the
+ * cells and outputs, so that the weights of a small layer stay in the cores' caches. The weights of a larger layer stay
+ * there in part, because consecutive steps read them in opposite orders.
  */
 #include "elmo.h"
 #include "threads.h"
