@@ -43,8 +43,10 @@ ROWS = 128  # oneDNN chooses the layout for this number of rows; the layout work
 FEWEST_ROWS = 8
 
 
-def why_not_packed(x: Tensor) -> str | None:
-    """Why packed weights do not speed up products with tensors like `x`, or `None` if they do."""
+def why_not_packed(x: Tensor, rows: int = ROWS) -> str | None:
+    """Why packed weights do not speed up products of `rows` rows with tensors like `x`, or `None` if they do."""
+    if rows == 1 and x.dtype == torch.float32:
+        return "to multiply one row takes as long as to read the weights, so packing them gains nothing"
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
         return "oneDNN is switched off, or this PyTorch was built without it"
     bfloat16 = x.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -60,9 +62,9 @@ def pack(weight: Tensor) -> Product:
     return lambda x, bias=None: linear(x, packed, bias, "none", [], "")
 
 
-def product_of(weight: Tensor) -> Product:
+def product_of(weight: Tensor, rows: int = ROWS) -> Product:
     """The function `(x [rows, in], bias [out] or None) -> x @ weight.T + bias` for `weight [out, in]`."""
-    if why_not_packed(weight):
+    if why_not_packed(weight, rows):
         return lambda x, bias=None: nn.functional.linear(x, weight, bias)
     return pack(weight)
 
@@ -191,7 +193,7 @@ def _forward_loop(
     cells, cell_outputs = cell.new_empty(len(inputs), cell.shape[1]), inputs.new_empty(len(inputs), cell.shape[1])
     projected = None if weight_hr is None else inputs.new_empty(len(inputs), len(weight_hr))
     outputs = cell_outputs if projected is None else projected if proj_clip is None else torch.empty_like(projected)
-    project, step_gates = None if weight_hr is None else product_of(weight_hr), []
+    project, step_gates = None if weight_hr is None else product_of(weight_hr, len(hidden)), []
     cell, before_clip = cell.contiguous(), None
     for start, end in steps:
         now, rows = slice(start, end), slice(0, end - start)
@@ -210,7 +212,7 @@ def _gates(
     inputs: Tensor, hidden: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
 ) -> tuple[Callable[[slice, Tensor], tuple[Tensor, Tensor | None]], Tensor | None]:
     """A function `(words, hidden) -> (gates, recurrent half or None)`, and the tensor of all gates or `None`."""
-    if why_not_packed(weight_ih):
+    if why_not_packed(weight_ih, len(hidden)):
         gates = nn.functional.linear(inputs, weight_ih, bias)
         return lambda now, hidden: (gates[now], nn.functional.linear(hidden, weight_hh)), gates
     # With packed weights, one product for both halves is faster than two products that the cell adds.
@@ -244,7 +246,8 @@ def _backward_loop(
     if len(gates) < len(steps):
         gates = gates[0].split([end - start for start, end in steps])
     cell, grad_gates = cell.contiguous(), cells.new_empty(len(cells), 4 * cells.shape[1], dtype=gates[0].dtype)
-    to_hidden, to_cell_outputs = product_of(weight_hh.T), None if weight_hr is None else product_of(weight_hr.T)
+    to_hidden = product_of(weight_hh.T, len(cell))
+    to_cell_outputs = None if weight_hr is None else product_of(weight_hr.T, len(cell))
     for step in reversed(range(len(steps))):
         start, end = steps[step]
         now, rows = slice(start, end), slice(0, end - start)
