@@ -1,9 +1,8 @@
 """A user's script, for type checkers alone: `mypy --strict` passes, and says what each name is."""
 
 from pathlib import Path
-from typing import Any, assert_type
+from typing import assert_type
 
-import numpy as np
 import torch
 from transformers import BatchEncoding
 
@@ -29,7 +28,7 @@ assert_type(model, ElmoModel)
 assert_type(tokenizer, ElmoTokenizer)
 language_model, _ = hf_elmo.load_default(language_model=True)
 assert_type(language_model, ElmoForPreTraining)
-words: list[np.ndarray[Any, Any]] = hf_elmo.embed(model, ["A river bank."])
-sentences: np.ndarray[Any, Any] = hf_elmo.embed(model, ["A river bank."], pooling="mean")
+assert_type(hf_elmo.embed(model, ["A river bank."])[0].ndim, int)  # NumPy 1 and 2 name the type of an array differently
+assert_type(hf_elmo.embed(model, ["A river bank."], pooling="mean").ndim, int)
 print(vectors(Path("elmo"), ["A bank."]), classifier(Path("elmo")), hf_elmo.__version__)
 print(hf_elmo.nothing)  # type: ignore[attr-defined]
