@@ -17,14 +17,17 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, IntervalStrategy
+from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
-from ..modeling_elmo import ElmoForPreTraining, State
+from ..modeling_elmo import ElmoForPreTraining, State, is_multiplied
 from ..text import DatasetTexts, TextFiles
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import evaluation_mode
 from .data import PackedWindows, PaddedTexts, WordEncoder
 from .perplexity import Perplexity, nll_totals
+
+logger = logging.get_logger(f"transformers.{__name__}")
 
 POSITION_FILE = "elmo_position_{rank}.pt"  # of each process: settings, position in the text, LSTM state
 # Arguments on which the updates depend: in a resumed training, they must be the same as in the interrupted one.
@@ -51,6 +54,8 @@ class ElmoPreTrainingArguments(TrainingArguments):
             other rows carry their state. bilm-tf never resets, and its models predict the first words after zero state
             badly: a small model that was trained without `reset_state` has a perplexity of 479 on single sentences,
             one that was trained with it 251 (docs/understand/state.md).
+        bf16: as in `TrainingArguments`, but off, with a warning, on a CPU without instructions for bfloat16: a step
+            takes eight times as long there as in float32.
         greater_is_better: whether a greater `metric_for_best_model` is better; for losses and perplexities it is not.
         hub_strategy: when to upload with `push_to_hub`; all strategies other than `"end"` also upload
             `training_args.bin`, which contains paths and tokens.
@@ -73,6 +78,13 @@ class ElmoPreTrainingArguments(TrainingArguments):
     reset_state: bool = field(
         default=False, metadata={"help": "a row whose window begins with a sentence starts it from zero state"}
     )
+
+    def __post_init__(self) -> None:
+        on_cpu = self.use_cpu or not torch.accelerator.is_available()
+        if self.bf16 and on_cpu and not is_multiplied(torch.bfloat16, torch.device("cpu")):
+            logger.warning("This CPU has no instructions for bfloat16: training in float32, which is faster here.")
+            self.bf16 = False
+        super().__post_init__()
 
     @property
     def adagrad_settings(self) -> dict[str, Any]:
