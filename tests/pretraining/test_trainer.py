@@ -132,6 +132,11 @@ def test_bf16(tokenizer, tmp_path):
     assert trainer.model.lm_head.weight.dtype == torch.float32
 
 
+def test_bf16_is_off_on_a_cpu_without_instructions_for_it(monkeypatch, tmp_path):
+    monkeypatch.setattr("hf_elmo.pretraining.trainer.is_multiplied", lambda dtype, device: False)
+    assert not ElmoPreTrainingArguments(str(tmp_path), bf16=True, use_cpu=True).bf16
+
+
 # -- state -------------------------------------------------------------------------------------------------------------
 
 
