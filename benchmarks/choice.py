@@ -3,9 +3,9 @@
     python benchmarks/choice.py [--quick] [--out FILE]
 
 Runs the LSTM layer and the character CNN with each backend that supports the arguments and in plain PyTorch, in turn:
-over shapes, types and numbers of rows, with gradients and without. Marks a row if the chosen backend takes more than a
-tenth longer than the fastest one (the row is then measured twice), and exits with 1 if it takes more than half longer.
-`--quick` takes two minutes. The tables of several machines are in `results/`.
+over shapes, rows and types (bfloat16 only if the CPU has instructions for it), with gradients and without. Marks a row
+if the chosen backend takes more than a tenth longer than the fastest (the row is then measured twice), exits with 1 if
+it takes more than half longer. `--quick` takes two minutes. The tables of several machines are in `results/`.
 """
 
 import argparse
@@ -116,11 +116,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="file of the table, in Markdown")
     options = parser.parse_args()
     shapes, counts = (QUICK_SHAPES, QUICK_ROWS) if options.quick else (SHAPES, ROWS)
-    if options.quick:
-        torch.set_num_threads(1)
-    cases = itertools.product(OPERATIONS, shapes, (torch.float32, torch.bfloat16), counts, (False, True))
-    # In bfloat16, PyTorch's products take minutes on a CPU without instructions for them.
-    cases = [case for case in cases if is_multiplied(case[2], torch.device("cpu"))]
+    torch.set_num_threads(1 if options.quick else torch.get_num_threads())
+    types = [dtype for dtype in (torch.float32, torch.bfloat16) if is_multiplied(dtype, torch.device("cpu"))]
+    cases = list(itertools.product(OPERATIONS, shapes, types, counts, (False, True)))
     rows = [measure(*case) for case in tqdm(cases, disable=None)]
     failed = any(row[LOSS] > FAILED for row in rows)
     for row in rows:
