@@ -3,9 +3,9 @@
     python benchmarks/choice.py [--quick] [--out FILE]
 
 Runs the LSTM layer and the character CNN with each backend that supports the arguments and in plain PyTorch, in turn:
-over shapes, types and rows (without the CNN in bfloat16 if the CPU has no instructions for it), with gradients and
-without. Marks a row if the chosen backend takes more than a tenth longer than the fastest (the row is then measured
-twice), exits with 1 if it takes more than half longer. `--quick` takes two minutes. Tables are in `results/`.
+over shapes, rows and types (bfloat16 only if PyTorch has instructions for it here), with gradients and without. Marks a
+row if the chosen backend takes more than a tenth longer than the fastest (the row is then measured twice), exits with 1
+if it takes more than half longer. `--quick` takes two minutes. Tables are in `results/`.
 """
 
 import argparse
@@ -117,9 +117,9 @@ def main() -> int:
     options = parser.parse_args()
     shapes, counts = (QUICK_SHAPES, QUICK_ROWS) if options.quick else (SHAPES, ROWS)
     torch.set_num_threads(1 if options.quick else torch.get_num_threads())
-    slow = () if torch.ops.mkldnn._is_mkldnn_bf16_supported() else (("character CNN", torch.bfloat16),)  # minutes a row
-    cases = list(itertools.product(OPERATIONS, shapes, (torch.float32, torch.bfloat16), counts, (False, True)))
-    rows = [measure(*case) for case in tqdm(cases, disable=None) if (case[0], case[2]) not in slow]
+    types = (torch.float32, torch.bfloat16) if torch.ops.mkldnn._is_mkldnn_bf16_supported() else (torch.float32,)
+    cases = list(itertools.product(OPERATIONS, shapes, types, counts, (False, True)))
+    rows = [measure(*case) for case in tqdm(cases, disable=None)]
     failed = any(row[LOSS] > FAILED for row in rows)
     for row in rows:
         row[LOSS] = f"{row[LOSS]:.2f}{' **slow**' if row[LOSS] > MARKED else ''}"
