@@ -103,13 +103,12 @@ def pretrain(
     options = {name: value for name, value in locals().items() if value is not None}
     options |= {"config": settings(config or []), "output": options.pop("out")}
     options.pop("arguments", None)
-    from hf_elmo.pretraining.recipe import describe
     from hf_elmo.pretraining.recipe import pretrain as train
 
     result = train(**options, **settings(arguments or []))
     for name, held_out_perplexity in (("before", result.before), ("after", result.after)):
         if held_out_perplexity is not None:
-            print(f"held-out perplexity {name}: {describe(held_out_perplexity)}")
+            print(f"held-out perplexity {name}: {held_out_perplexity}")
     print(f"{result.folder}: written")
 
 
@@ -134,7 +133,5 @@ def perplexity(
     """
     options = {name: value for name, value in locals().items() if name not in ("model", "files")}
     from hf_elmo.pretraining.perplexity import perplexity as measure
-    from hf_elmo.pretraining.recipe import describe
 
-    result = measure(model, files, **options)
-    print(f"perplexity: {describe(result)}")
+    print(f"perplexity: {measure(model, files, **options)}")

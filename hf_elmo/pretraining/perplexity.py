@@ -56,6 +56,12 @@ class Perplexity:
         counts = {"words": int(words), "sentences": int(sentences), "unknown": float(unknown / words)}
         return cls(*map(_exp, losses), **counts)
 
+    def __str__(self) -> str:
+        return (
+            f"forward {self.forward:.2f}, backward {self.backward:.2f}, mean {self.mean:.2f} "
+            f"(loss {math.log(self.mean):.4f} nats a word, {self.words:,} words, {self.unknown:.1%} unknown)"
+        )
+
 
 def _exp(loss: float) -> float:
     return math.exp(loss) if loss < 709 else math.inf  # exp(710) overflows; a diverged model may get there

@@ -1,7 +1,6 @@
 """One call from text files to trained language models: a new biLM, or an old one adapted to a domain's text."""
 
 import itertools
-import math
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -279,11 +278,3 @@ def _run(trainer: ElmoPreTrainer, checkpoint: Path | None, keep_best: bool, over
         trainer.state.best_model_checkpoint = Path(best).name  # no path of this machine is published
     trainer.save_state()
     return Pretrained(Path(args.output_dir), before, after)
-
-
-def describe(result: Perplexity) -> str:
-    """A perplexity as one line of text."""
-    return (
-        f"forward {result.forward:.2f}, backward {result.backward:.2f}, mean {result.mean:.2f} "
-        f"(loss {math.log(result.mean):.4f} nats a word, {result.words:,} words, {result.unknown:.1%} unknown)"
-    )
