@@ -125,16 +125,14 @@ def test_words_are_counted_if_something_needs_their_number(tokenizer, tmp_path, 
     assert make_trainer(tokenizer, tmp_path / "out", **how).train_dataset.endless is not counted
 
 
-def test_bf16(tokenizer, tmp_path):
-    trainer = make_trainer(tokenizer, tmp_path / "out", bf16=True, save_strategy="no")
+@pytest.mark.parametrize("instructions", [True, False])
+def test_bf16_is_off_on_a_cpu_without_instructions_for_it(tokenizer, tmp_path, monkeypatch, instructions):
+    monkeypatch.setattr("hf_elmo.pretraining.trainer.is_multiplied", lambda dtype, device: instructions)
+    trainer = make_trainer(tokenizer, tmp_path / "out", bf16=True, use_cpu=True, save_strategy="no")
     trainer.train()
+    assert trainer.accelerator.mixed_precision == ("bf16" if instructions else "no")
     assert math.isfinite(trainer.state.log_history[0]["loss"])
     assert trainer.model.lm_head.weight.dtype == torch.float32
-
-
-def test_bf16_is_off_on_a_cpu_without_instructions_for_it(monkeypatch, tmp_path):
-    monkeypatch.setattr("hf_elmo.pretraining.trainer.is_multiplied", lambda dtype, device: False)
-    assert not ElmoPreTrainingArguments(str(tmp_path), bf16=True, use_cpu=True).bf16
 
 
 # -- state -------------------------------------------------------------------------------------------------------------
