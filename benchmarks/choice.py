@@ -3,9 +3,8 @@
     python benchmarks/choice.py [--quick] [--out FILE]
 
 Runs the LSTM layer and the character CNN with each backend that supports the arguments and in plain PyTorch, in turn:
-over shapes, rows and types (bfloat16 only if PyTorch has instructions for it here), with gradients and without. Marks a
-row if the chosen backend takes more than a tenth longer than the fastest (the row is then measured twice), exits with 1
-if it takes more than half longer. `--quick` takes two minutes. Tables are in `results/`.
+over shapes, rows and types (bfloat16 if PyTorch has instructions for it), with gradients and without. Marks a row whose
+choice takes more than a tenth longer than the fastest, in two measurements, and exits with 1 at more than a half.
 """
 
 import argparse
@@ -112,11 +111,12 @@ def measure(operation: str, shape: str, dtype: torch.dtype, rows: int, training:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help=f"{' and '.join(QUICK_SHAPES)}, fewer rows, one thread")
+    parser.add_argument("--quick", action="store_true", help="fewer shapes and rows, one thread: two minutes")
     parser.add_argument("--out", type=Path, help="file of the table, in Markdown")
     options = parser.parse_args()
     shapes, counts = (QUICK_SHAPES, QUICK_ROWS) if options.quick else (SHAPES, ROWS)
-    torch.set_num_threads(1 if options.quick else torch.get_num_threads())
+    if options.quick:
+        torch.set_num_threads(1)
     types = (torch.float32, torch.bfloat16) if torch.ops.mkldnn._is_mkldnn_bf16_supported() else (torch.float32,)
     cases = list(itertools.product(OPERATIONS, shapes, types, counts, (False, True)))
     rows = [measure(*case) for case in tqdm(cases, disable=None)]
