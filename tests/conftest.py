@@ -13,7 +13,10 @@ import torch
 from transformers.utils import logging
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from tests.factories import SENTENCES, TINY, random_labels, random_model
 from tests.kernels import machine
+
+__all__ = ["SENTENCES", "TINY", "random_labels", "random_model"]  # until all tests import them from factories
 
 # Models this small are slower on several threads, and tests run side by side.
 torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
@@ -44,23 +47,6 @@ SLOW = (
     "tests/test_package.py::test_the_stand_ins_are_taken_for_their_classes",
     "tests/test_remote_code.py::test_other_characters_and_a_head_that_is_added",
 )
-
-# Sizes that all differ, so that swapped axes fail.
-TINY = {
-    "char_embedding_size": 5,
-    "char_filters": [[1, 4], [2, 8], [3, 25]],
-    "hidden_size": 22,
-    "cell_size": 19,
-    "num_highway_layers": 2,
-}
-
-SENTENCES = [
-    "The cat sat on the mat .",
-    "A",
-    "Ünïcödé wörds 日本語 and 😀 , too",
-    "It didn 't rain in Spain ; the plain stayed dry for eleven more days than anybody thought .",
-]
-
 
 logging.enable_propagation()  # caplog of pytest before 9 sees nothing else
 
@@ -191,23 +177,3 @@ def threads():
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
-
-
-def random_model(config: ElmoConfig, model_class: type = ElmoModel, seed: int = 0) -> torch.nn.Module:
-    """A model of random weights, which are large enough that the clips take part."""
-    torch.manual_seed(seed)
-    model = model_class(config).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if ".weight_" in name or name.endswith("bias"):
-                parameter.add_(torch.randn_like(parameter) * 0.5)
-    return model
-
-
-def random_labels(words: torch.Tensor, seed: int = 0) -> torch.Tensor:
-    """Labels of O, B-x, I-x, B-y and I-y at `words` `[batch, positions]`, as IOB2 allows them; -100 elsewhere."""
-    torch.manual_seed(seed)
-    labels = torch.randint(5, words.shape).masked_fill(~words, -100)
-    for before, after in zip(labels.T, labels.T[1:], strict=False):  # views
-        after[((after == 2) | (after == 4)) & (before != after) & (before != after - 1)] -= 1
-    return labels

@@ -1,0 +1,76 @@
+"""Small configurations, models, tokenizers, checkpoints and files: what tests of every module begin with."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+
+# Sizes that all differ, so that swapped axes fail.
+TINY = {
+    "char_embedding_size": 5,
+    "char_filters": [[1, 4], [2, 8], [3, 25]],
+    "hidden_size": 22,
+    "cell_size": 19,
+    "num_highway_layers": 2,
+}
+
+SENTENCES = [
+    "The cat sat on the mat .",
+    "A",
+    "Ünïcödé wörds 日本語 and 😀 , too",
+    "It didn 't rain in Spain ; the plain stayed dry for eleven more days than anybody thought .",
+]
+
+
+def small_config(**changes: object) -> ElmoConfig:
+    return ElmoConfig(**{**TINY, **changes})
+
+
+def random_model(config: ElmoConfig, model_class: type = ElmoModel, seed: int = 0) -> torch.nn.Module:
+    """A model of random weights, which are large enough that the clips take part."""
+    torch.manual_seed(seed)
+    model = model_class(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".weight_" in name or name.endswith("bias"):
+                parameter.add_(torch.randn_like(parameter) * 0.5)
+    return model
+
+
+def small_model(model_class: type = ElmoModel, seed: int = 0, **changes: object) -> torch.nn.Module:
+    """A model of random weights; `changes` are fields of its configuration."""
+    return random_model(small_config(**changes), model_class, seed)
+
+
+def whitespace_tokenizer(**options: object) -> ElmoTokenizer:
+    return ElmoTokenizer(word_splitting="whitespace", **options)
+
+
+def save_checkpoint(folder: Path, model: torch.nn.Module, tokenizer: ElmoTokenizer | None = None) -> Path:
+    """Saves a model and a tokenizer, by default one that splits at whitespace, into a folder, which is returned."""
+    model.save_pretrained(folder)
+    (tokenizer or whitespace_tokenizer()).save_pretrained(folder)
+    return folder
+
+
+def small_checkpoint(folder: Path, model_class: type = ElmoModel, **changes: object) -> Path:
+    """Saves a model of random weights, and a tokenizer that splits at whitespace."""
+    return save_checkpoint(folder, small_model(model_class, **changes))
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> Path:
+    """A text file of these lines, in UTF-8; missing folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def random_labels(words: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    """Labels of O, B-x, I-x, B-y and I-y at `words` `[batch, positions]`, as IOB2 allows them; -100 elsewhere."""
+    torch.manual_seed(seed)
+    labels = torch.randint(5, words.shape).masked_fill(~words, -100)
+    for before, after in zip(labels.T, labels.T[1:], strict=False):  # views
+        after[((after == 2) | (after == 4)) & (before != after) & (before != after - 1)] -= 1
+    return labels
