@@ -32,7 +32,7 @@ QUICK = (
     "tests/test_trainer_sms.py",
     "tests/test_remote_code.py",
     "tests/test_hub.py",
-    "tests/test_shipped.py",
+    "tests/test_loading.py",
     "tests/test_pipelines.py",
     "tests/test_peft.py",
     "tests/test_quantization.py",

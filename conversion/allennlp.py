@@ -14,8 +14,8 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.loading import locate
 from hf_elmo.modeling_elmo import ElmoModel
-from hf_elmo.shipped import located
 
 from .checkpoint import SCALAR_MIX, Source, model_of, new_path, require_equal
 
@@ -474,7 +474,7 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
     """
     out = Path(out)
     if not isinstance(model, PreTrainedModel):
-        model = ElmoModel.from_pretrained(located(model))
+        model = ElmoModel.from_pretrained(locate(model))
     state = model.base_model.state_dict()
     arrays = {key: tensor.float().cpu().numpy() for key, tensor in state.items() if key not in SCALAR_MIX}
     with new_path(out) as folder:

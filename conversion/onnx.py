@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedModel
 
+from hf_elmo.loading import locate
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_tasks_elmo import ElmoForSequenceClassification
-from hf_elmo.shipped import located
 
 from .checkpoint import new_path, require_absent
 
@@ -57,10 +57,10 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
 def _exportable(model: str | Path | PreTrainedModel) -> ElmoModel | ElmoForSequenceClassification:
     """A copy of the part of a model that is exported, in float32, on the CPU and in evaluation mode."""
     if not isinstance(model, PreTrainedModel):
-        architectures = AutoConfig.from_pretrained(located(model)).architectures or ()
+        architectures = AutoConfig.from_pretrained(locate(model)).architectures or ()
         has_head = ElmoForSequenceClassification.__name__ in architectures
         model_class = ElmoForSequenceClassification if has_head else ElmoModel
-        model = model_class.from_pretrained(located(model), dtype=torch.float32)
+        model = model_class.from_pretrained(locate(model), dtype=torch.float32)
     if type(model).__name__ != ElmoForSequenceClassification.__name__:  # the class may come from remote code
         model = model.base_model
     return copy.deepcopy(model).to("cpu", torch.float32).eval()

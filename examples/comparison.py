@@ -22,9 +22,9 @@ from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging
 
 import hf_elmo
+from hf_elmo.loading import NAME, locate
 from hf_elmo.modeling_elmo import ElmoScalarMix
 from hf_elmo.modeling_tasks_elmo import ElmoTaskModel
-from hf_elmo.shipped import NAME, located
 
 GLOVE = Path("glove", "glove.6B.50d.60k.txt.gz")  # in the data folder
 # Metrics and their headings.
@@ -66,7 +66,7 @@ def options(description: str, out: str) -> argparse.ArgumentParser:
     """The options of all comparisons."""
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("data", type=Path, nargs="?", default=Path("../shared/data"), help="folder [../shared/data]")
-    parser.add_argument("--model", type=located, default=NAME, help=f"folder or name of an ELMo [{NAME}]")
+    parser.add_argument("--model", type=locate, default=NAME, help=f"folder or name of an ELMo [{NAME}]")
     parser.add_argument("--out", type=Path, default=Path(out), help=f"folder for checkpoint and figure [{out}]")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each row [5]")
     parser.add_argument("--quick", action="store_true", help="two seeds and little data, to try the script")

@@ -17,8 +17,8 @@ from huggingface_hub import HfApi, ModelCard
 from huggingface_hub.utils import filter_repo_objects
 
 from .configuration_elmo import VERSION, ElmoConfig
+from .loading import load_tokenizer, locate
 from .model_cards import make_card
-from .shipped import load_tokenizer, located
 from .utils import require_tokenizer
 
 WEIGHTS = ["model*.safetensors", "model.safetensors.index.json"]
@@ -96,7 +96,7 @@ def push(
         PermissionError: `private` is set, but the repository exists and is public.
         huggingface_hub.errors.HfHubHTTPError: the Hub refuses a request.
     """
-    folder = Path(located(folder))
+    folder = Path(locate(folder))
     require_tokenizer(ElmoConfig.from_pretrained(folder), load_tokenizer(folder))
     names = sorted(path.name for path in folder.iterdir())
     chosen = list(filter_repo_objects(names, allow_patterns=PATTERNS))

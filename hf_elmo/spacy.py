@@ -11,7 +11,7 @@ from spacy.tokens import Doc, Span, Token
 from spacy.util import minibatch
 
 from .embedding.workers import Embedder
-from .shipped import load_model
+from .loading import load_model
 
 
 def cosine(one: Doc | Span | Token, other: Doc | Span | Token) -> float:

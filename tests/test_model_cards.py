@@ -13,7 +13,7 @@ from huggingface_hub import ModelCard
 from transformers import AutoTokenizer
 from transformers.pipelines import SUPPORTED_TASKS
 
-from hf_elmo import ElmoConfig, shipped
+from hf_elmo import ElmoConfig, loading
 from hf_elmo.conversion import all_names, convert
 from hf_elmo.conversion.published import LANGUAGES, page
 from hf_elmo.model_cards import make_card
@@ -187,9 +187,9 @@ def test_the_tokenizer_of_a_card_splits_as_the_card_says(tmp_path: Path) -> None
 
 
 def test_the_code_of_the_card_that_ships() -> None:
-    (block,) = python_blocks(ModelCard.load(shipped.FOLDER / "README.md"))
+    (block,) = python_blocks(ModelCard.load(loading.FOLDER / "README.md"))
     names: dict = {}
     exec(block, names)
-    assert Path(names["model"].name_or_path) == shipped.FOLDER
+    assert Path(names["model"].name_or_path) == loading.FOLDER
     size = names["model"].config.hidden_size
     assert [tuple(layer.shape) for layer in names["output"].hidden_states] == [(1, 9, size)] * 3

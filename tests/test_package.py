@@ -24,7 +24,7 @@ from transformers import (
 )
 
 import hf_elmo
-from hf_elmo import ElmoConfig, shipped
+from hf_elmo import ElmoConfig, loading
 from hf_elmo.kernels.native import FUNCTIONS
 from tests.conftest import TINY
 from tests.kernels import machine
@@ -178,7 +178,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"hf_elmo", "hf_elmo_cli", info}
     assert wheel.name.endswith("-py3-none-any.whl")
     assert f"{info}/licenses/LICENSE" in names
-    assert (shipped.FOLDER / "model.safetensors").relative_to(ROOT).as_posix() in names
+    assert (loading.FOLDER / "model.safetensors").relative_to(ROOT).as_posix() in names
     assert wheel.stat().st_size < 42e6
 
 
@@ -204,8 +204,8 @@ def test_the_installed_wheel_runs_outside_of_the_checkout(wheel: Path, tmp_path:
         "print(model.config._name_or_path, list(output.last_hidden_state.shape))"
     )
     printed = subprocess.run([python, "-c", code], **options).stdout
-    size = ElmoConfig.from_pretrained(shipped.FOLDER).hidden_size
-    assert printed == f"{site / 'hf_elmo' / 'checkpoints' / shipped.NAME} [1, 6, {size}]\n"
+    size = ElmoConfig.from_pretrained(loading.FOLDER).hidden_size
+    assert printed == f"{site / 'hf_elmo' / 'checkpoints' / loading.NAME} [1, 6, {size}]\n"
 
 
 @pytest.mark.slow

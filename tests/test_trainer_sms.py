@@ -16,7 +16,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer, classification_metrics, shipped
+from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer, classification_metrics, loading
 from hf_elmo.conversion import convert
 from tests.conftest import TINY
 
@@ -109,8 +109,8 @@ def test_texts_that_the_test_makes_are_learned(tmp_path: Path, tokenizer: ElmoTo
 
 def test_the_model_that_ships_is_fine_tuned_as_readme_says(tmp_path: Path) -> None:
     """Its weights are stored in float16 and computed in float32: in float16 one step of training ends in NaN."""
-    model = AutoModelForSequenceClassification.from_pretrained(shipped.FOLDER, num_labels=2)
-    tokenizer = AutoTokenizer.from_pretrained(shipped.FOLDER)
+    model = AutoModelForSequenceClassification.from_pretrained(loading.FOLDER, num_labels=2)
+    tokenizer = AutoTokenizer.from_pretrained(loading.FOLDER)
     assert model.dtype == torch.float32
     examples = messages(96)
     trainer = train(tmp_path, model, tokenizer, examples[:64], max_steps=12, learning_rate=0.01, logging_steps=4)

@@ -153,7 +153,7 @@ class Bench:
     def checkpoint(self, shape: str) -> Path:
         """The checkpoint of the same weights."""
         from hf_elmo.conversion import convert
-        from hf_elmo.shipped import FOLDER
+        from hf_elmo.loading import FOLDER
 
         if shape == COMPACT:
             return FOLDER

@@ -33,8 +33,8 @@ from examples.tagging.data import TASKS
 from examples.tagging.data import read as read_tagged
 from examples.word_senses import accuracies, read_senseval, vectors_of
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
+from hf_elmo.loading import locate
 from hf_elmo.pretraining.perplexity import perplexity
-from hf_elmo.shipped import located
 
 # Parts of sentences of the Brown corpus: the paper's two with "play", and the nearest that it prints of each.
 PLAY = {
@@ -148,7 +148,7 @@ MEASURES = {measure.__name__: measure for measure in (perplexities, senses, play
 def main(arguments: Iterable[str] | None = None) -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("models", type=located, nargs="+", help="folders of models, or names of those that ship")
+    parser.add_argument("models", type=locate, nargs="+", help="folders of models, or names of those that ship")
     parser.add_argument("--corpus", type=Path, required=True, help="folder that prepare.py wrote")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder [../shared/data]")
     parser.add_argument("--measure", choices=MEASURES, nargs="+", default=list(MEASURES), help="only these [all]")

@@ -15,8 +15,8 @@ import torch
 from transformers.utils.logging import tqdm
 
 from ..embedding.corpus import embed
+from ..loading import ensure_loaded
 from ..modeling_elmo import ElmoModel
-from ..shipped import loaded
 from ..text import Row, RowSource
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import Speller
@@ -104,7 +104,7 @@ def nearest_neighbors(
     Raises:
         ValueError: the word is not in the sentence.
     """
-    model, tokenizer = loaded(model, tokenizer)
+    model, tokenizer = ensure_loaded(model, tokenizer)
     model = model.base_model
     split = partial(tokenizer.split_into_words, pretokenized=pretokenized)
     (words,) = split([sentence])
@@ -214,7 +214,7 @@ def layer_similarities(
     Raises:
         ValueError: the numbers of sentences and words differ, or a word is not in its sentence.
     """
-    model, tokenizer = loaded(model, tokenizer)
+    model, tokenizer = ensure_loaded(model, tokenizer)
     split = tokenizer.split_into_words(sentences, pretokenized)
     words = [words] * len(split) if isinstance(words, str) else words
     places = [positions_of(own, word)[0] for own, word in zip(split, words, strict=True)]
@@ -277,7 +277,7 @@ def word_plane(
     Raises:
         ValueError: there are fewer than three vectors, or a sentence does not contain the word.
     """
-    model, tokenizer = loaded(model, tokenizer)
+    model, tokenizer = ensure_loaded(model, tokenizer)
     split = [words for words in tokenizer.split_into_words(sentences, pretokenized) if words]
     layer = model.config.num_hidden_layers if layer is None else layer
     places = [list(range(len(words))) if word is None else positions_of(words, word)[:1] for words in split]

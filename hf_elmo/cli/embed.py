@@ -233,7 +233,7 @@ def env(
     operation of MODEL, the backend that it uses, and why it does not use a faster one.
     """
     from hf_elmo.kernels.registry import describe, describe_environment
-    from hf_elmo.shipped import load_model
+    from hf_elmo.loading import load_model
 
     print(describe_environment())
     loaded, _ = load_model(model, dtype=dtype)

@@ -27,8 +27,8 @@ import torch
 from tqdm.auto import tqdm
 
 from .. import __version__
+from ..loading import load_weights, tokenizer_of
 from ..modeling_elmo import ElmoModel
-from ..shipped import load_weights, tokenizer_of
 from ..text import NamedRow, Pair, Row, RowSource, check_pair, check_row
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import evaluation_mode, model_fingerprint, require_tokenizer, tokenizer_fingerprint

@@ -21,7 +21,7 @@ import torch
 
 from .. import __version__
 from ..configuration_elmo import ElmoConfig
-from ..shipped import located
+from ..loading import locate
 from ..text import Row, RowSource, find_files, pick_column
 from .corpus import EmbeddedCorpus, Job, Sentences, check_options, prepare
 from .engine import CorpusEncoder, EmbeddedRows
@@ -93,7 +93,7 @@ class Embedder:
         # A relative path may lead elsewhere in a worker.
         self.model = os.path.abspath(model) if model is not None and os.path.isdir(model) else model
         self.fingerprint = checkpoint_fingerprint(self.model)
-        config = ElmoConfig.from_pretrained(located(self.model))
+        config = ElmoConfig.from_pretrained(locate(self.model))
         check_options(layers, config.num_hidden_layers, pooling, output_dtype)
         self.layers, self.hidden_size = layers, config.hidden_size
         self.pooling, self.dtype, self.output_dtype, self.device = pooling, dtype, output_dtype, device
@@ -178,9 +178,9 @@ def _nested(array: np.ndarray) -> Any:
 
 def checkpoint_fingerprint(name: str | os.PathLike | None) -> str:
     """The SHA-256 of a folder's files, or the commit of a name on the Hub."""
-    folder = Path(located(name))
+    folder = Path(locate(name))
     if not folder.is_dir():
-        return f"commit {ElmoConfig.from_pretrained(located(name))._commit_hash}"
+        return f"commit {ElmoConfig.from_pretrained(locate(name))._commit_hash}"
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         if path.suffix in CHECKPOINT_FILES:

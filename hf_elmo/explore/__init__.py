@@ -22,7 +22,7 @@ from ..analysis.similarity import (
     word_plane,
 )
 from ..configuration_elmo import ElmoConfig
-from ..shipped import NAME, load_model, located
+from ..loading import NAME, load_model, locate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +71,7 @@ class Explorer:
     def __init__(
         self, name: str | os.PathLike | None = None, corpus: str | os.PathLike | None = None, pretokenized: bool = False
     ) -> None:
-        config = ElmoConfig.from_pretrained(located(name))
+        config = ElmoConfig.from_pretrained(locate(name))
         language_model = "ElmoForPreTraining" in (config.architectures or ())
         self.model, tokenizer = load_model(name, language_model=language_model, dtype="float32")
         self.reading = {"tokenizer": tokenizer, "pretokenized": pretokenized}

@@ -23,7 +23,7 @@ from . import native
 from .lstm_onednn import Product, product_of, run_packed, why_not_packed
 from .native import FUSED_COLUMNS, FUSED_DEPTH, FUSED_ROWS, LANES, Layer, SmallBatch
 from .registry import enabled, register, watch
-from .tensors import cached, clip, last_words, steps_of, why_not_inference
+from .tensors import clip, get_cached, last_words, steps_of, why_not_inference
 
 if TYPE_CHECKING:
     from ..modeling_elmo import LstmCall, LstmWeights, State
@@ -161,7 +161,7 @@ def _gates_layout(kind: str, direction: LstmWeights, dtype: torch.dtype) -> Tens
         weight = torch.cat((direction.weight_ih, direction.weight_hh), dim=1).detach().to(dtype)
         return _fused_layout(kind, weight.view(4, -1, LANES, weight.shape[1]).transpose(0, 1))
 
-    return cached((direction.weight_ih, direction.weight_hh), (kind, dtype), make)
+    return get_cached((direction.weight_ih, direction.weight_hh), (kind, dtype), make)
 
 
 def _projection_layout(kind: str, direction: LstmWeights, dtype: torch.dtype) -> Tensor:
@@ -169,7 +169,7 @@ def _projection_layout(kind: str, direction: LstmWeights, dtype: torch.dtype) ->
         weight = direction.weight_hr.detach().to(dtype)
         return _fused_layout(kind, weight.view(-1, 4, LANES, weight.shape[1]))
 
-    return cached((direction.weight_hr,), (kind, dtype), make)
+    return get_cached((direction.weight_hr,), (kind, dtype), make)
 
 
 def _fused_layout(kind: str, blocks: Tensor) -> Tensor:
@@ -236,7 +236,7 @@ def _small_batch_layouts(
         for x in (direction.weight_ih, direction.weight_hh, direction.weight_hr)
         if x is not None
     ]
-    return cached(weights, ("small batch", dtype, len(directions), packs), make)
+    return get_cached(weights, ("small batch", dtype, len(directions), packs), make)
 
 
 def _pieces(steps: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from .cells import Cell, choose_cell, clip_backward_
 from .registry import register
 from .tensors import (
-    cached,
     clip,
     first_order,
+    get_cached,
     last_words,
     lstm_tensors,
     steps_of,
@@ -113,7 +113,7 @@ def _infer(call: LstmCall, weights: LstmWeights, inputs: Tensor, hidden: Tensor,
 
 def _packed_together(weights: tuple[Tensor, ...], dtype: torch.dtype) -> Product:
     """The function that multiplies, in `dtype`, by weights `[out, in]` that are concatenated to `[out, sum of in]`."""
-    return cached(weights, ("packed", dtype, len(weights)), lambda: pack(torch.cat(weights, 1).detach().to(dtype)))
+    return get_cached(weights, ("packed", dtype, len(weights)), lambda: pack(torch.cat(weights, 1).detach().to(dtype)))
 
 
 # -- training ----------------------------------------------------------------------------------------------------------

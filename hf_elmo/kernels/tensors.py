@@ -136,7 +136,7 @@ class _Entry(NamedTuple):
 _entries: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # not in a module, which would copy and save the values
 
 
-def cached(weights: Sequence[Tensor], name: Hashable, make: Callable[[], Made]) -> Made:
+def get_cached(weights: Sequence[Tensor], name: Hashable, make: Callable[[], Made]) -> Made:
     """The value of `make()`, computed again only after one of the weights has changed.
 
     Args:

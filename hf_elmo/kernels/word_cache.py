@@ -21,7 +21,7 @@ from .character_tables import MOST_CHARACTERS, TYPES, CharacterTables
 from .lstm_onednn import pack, why_not_packed
 from .native import LANES, PRODUCT_COLUMNS
 from .registry import register
-from .tensors import cached, cached_values, wants_gradient, why_not_cached, why_not_plain
+from .tensors import cached_values, get_cached, wants_gradient, why_not_cached, why_not_plain
 
 if TYPE_CHECKING:
     from ..modeling_elmo import CharacterWeights
@@ -59,7 +59,7 @@ def _run(weights: CharacterWeights, words: Tensor) -> Tensor:
     """
     dtype, name = _computed_dtype(weights), ("words", weights.activation)
     with torch.inference_mode(False), torch.no_grad():  # cached vectors are also used outside of inference mode
-        vectors = cached(_tensors(weights), name, lambda: WordVectors(weights, dtype)).of(words.numpy())
+        vectors = get_cached(_tensors(weights), name, lambda: WordVectors(weights, dtype)).of(words.numpy())
     return vectors.to(weights.embedding.dtype)
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from transformers.utils.logging import tqdm
 
+from ..loading import ensure_loaded
 from ..modeling_elmo import ElmoForPreTraining, ElmoPreTrainedModel, neighbor_labels
-from ..shipped import loaded
 from ..text import DatasetTexts, TextFiles, Words, open_texts
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import BEGIN, END, PADDING, evaluation_mode
@@ -119,7 +119,7 @@ def open_language_model(
     model: ElmoForPreTraining | str | os.PathLike | None, tokenizer: ElmoTokenizer | None
 ) -> tuple[ElmoForPreTraining, WordEncoder]:
     """A language model, loaded if a name or folder is given, and the encoder of its vocabulary."""
-    model, tokenizer = loaded(model, tokenizer, language_model=True)
+    model, tokenizer = ensure_loaded(model, tokenizer, language_model=True)
     if not hasattr(model, "word_nll"):
         raise TypeError(f"model is a {type(model).__name__}, but must be an ElmoForPreTraining.")
     encoder = WordEncoder(tokenizer)
@@ -230,7 +230,7 @@ def settle(
         raise ValueError("use_elmo is False: the model has no biLM that could start from a state.")
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}, but must be 1 or more.")
-    model, tokenizer = loaded(model, tokenizer)
+    model, tokenizer = ensure_loaded(model, tokenizer)
     sentences = [words for words in tokenizer.split_into_words(texts, pretokenized) if words]
     if not sentences:
         raise ValueError("texts have no word in them: give at least one sentence with words to compute the state from.")

@@ -14,8 +14,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
 
 from ..configuration_elmo import ElmoConfig
+from ..loading import load_tokenizer, locate
 from ..modeling_elmo import ElmoForPreTraining
-from ..shipped import load_tokenizer, located
 from ..text import DatasetTexts, Text, TextFiles, open_texts, require_apart
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import require_tokenizer
@@ -150,7 +150,7 @@ def pretrain(
     checkpoint = _checkpoint_to_resume(output, resume, overwrite)
     if init:
         tokenizer = load_tokenizer(init)
-        require_tokenizer(ElmoConfig.from_pretrained(located(init)), tokenizer)
+        require_tokenizer(ElmoConfig.from_pretrained(locate(init)), tokenizer)
     else:
         sizes = {name: value for name, value in config.items() if name == "max_word_length"}
         tokenizer = ElmoTokenizer(word_splitting=word_splitting or "lm1b", **sizes)
@@ -223,7 +223,7 @@ def _model(
         return ElmoForPreTraining(ElmoConfig(**settings, vocab_size=len(new))), tokenizer
     if old is None:
         settings["vocab_size"] = len(new)
-    model = ElmoForPreTraining.from_pretrained(located(init), **settings, dtype=torch.float32)
+    model = ElmoForPreTraining.from_pretrained(locate(init), **settings, dtype=torch.float32)
     if old is not None and new is not old:
         change_vocabulary(model, old, new)
     return model, tokenizer

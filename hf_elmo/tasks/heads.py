@@ -14,9 +14,9 @@ import hf_elmo
 
 from ..analysis.similarity import legend_above, new_axes
 from ..configuration_elmo import FIRST_VECTOR_ID
+from ..loading import locate, tokenizer_of
 from ..modeling_elmo import ElmoScalarMix
 from ..modeling_tasks_elmo import ElmoTaskModel
-from ..shipped import located, tokenizer_of
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils import require_tokenizer
 
@@ -38,7 +38,7 @@ def load_head(
         ValueError: the tokenizer belongs to another model: it has other characters, or another number of words.
     """
     if isinstance(model, (str, os.PathLike)):
-        folder = located(model)
+        folder = locate(model)
         (architecture,) = AutoConfig.from_pretrained(folder).architectures
         model = getattr(hf_elmo, architecture).from_pretrained(folder)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")

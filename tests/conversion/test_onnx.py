@@ -110,7 +110,7 @@ def test_a_classifier_of_pairs_and_the_model_in_a_tagger(config: ElmoConfig, tmp
 
 def test_the_shipped_model(tmp_path):
     model, _ = hf_elmo.load_default()
-    assert difference(model, export_onnx(hf_elmo.shipped.FOLDER, tmp_path / "elmo.onnx")) < 1e-5
+    assert difference(model, export_onnx(hf_elmo.loading.FOLDER, tmp_path / "elmo.onnx")) < 1e-5
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import torch
 
 from hf_elmo import ElmoModel
 from hf_elmo.kernels import clear_cache
-from hf_elmo.kernels.tensors import cached, cached_values
+from hf_elmo.kernels.tensors import cached_values, get_cached
 from tests.lstm_layers import CHANGES
 
 
@@ -20,7 +20,7 @@ class Maker:
         self.times = 0
 
     def of(self, *weights: torch.Tensor, name: str = "sum") -> torch.Tensor:
-        return cached(weights, name, lambda: self.make(weights))
+        return get_cached(weights, name, lambda: self.make(weights))
 
     def make(self, weights: tuple[torch.Tensor, ...]) -> torch.Tensor:
         self.times += 1

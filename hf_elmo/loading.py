@@ -86,13 +86,13 @@ def load_weights(
     """The model of [`load_model`] without its tokenizer."""
     model_class = ElmoForPreTraining if language_model else ElmoModel
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return model_class.from_pretrained(located(name), dtype=dtype or "auto").to(device)
+    return model_class.from_pretrained(locate(name), dtype=dtype or "auto").to(device)
 
 
 def load_tokenizer(name: str | os.PathLike) -> ElmoTokenizer:
     """The tokenizer of [`load_model`] without its model. For a checkpoint without tokenizer files, a default tokenizer
     is made, and a warning is logged, because the model may have been trained on text that was split differently."""
-    place = located(name)
+    place = locate(name)
     tokenizer = ElmoTokenizer.from_pretrained(place)
     if cached_file(place, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False) is None:
         logger.warning(f"{name} has no tokenizer: the default, word_splitting={tokenizer.word_splitting!r}, is used.")
@@ -106,7 +106,7 @@ def tokenizer_of(model: ElmoPreTrainedModel) -> ElmoTokenizer:
     return ElmoTokenizer(max_word_length=model.config.max_word_length)
 
 
-def loaded(
+def ensure_loaded(
     model: ElmoPreTrainedModel | str | os.PathLike | None, tokenizer: ElmoTokenizer | None, language_model: bool = False
 ) -> tuple[ElmoPreTrainedModel, ElmoTokenizer]:
     """The model, loaded in float32 unless it is loaded already, and `tokenizer`, or else the model's own tokenizer."""
@@ -115,7 +115,7 @@ def loaded(
     return model, tokenizer_of(model) if tokenizer is None else tokenizer
 
 
-def located(name: str | os.PathLike | None) -> str:
+def locate(name: str | os.PathLike | None) -> str:
     """The folder of the model that ships if `name` is `None` or its name (and no path has this name), else `name`."""
     name = str(FOLDER) if name is None else os.fspath(name)
     return str(FOLDER) if name == NAME and not os.path.lexists(name) else name

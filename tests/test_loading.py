@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import hf_elmo
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, shipped
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, loading
 
 from .conftest import TINY, random_model
 
@@ -34,9 +34,9 @@ def test_the_default_is_the_model_that_ships(tmp_path: Path, monkeypatch: pytest
     assert model.dtype == torch.float32
     assert len(tokenizer.vocabulary) == model.config.vocab_size
     monkeypatch.chdir(tmp_path)
-    assert shipped.located("elmo-compact-en") == str(shipped.FOLDER)
+    assert loading.locate("elmo-compact-en") == str(loading.FOLDER)
     Path("elmo-compact-en").mkdir()  # a folder of that name comes first
-    assert shipped.located("elmo-compact-en") == "elmo-compact-en"
+    assert loading.locate("elmo-compact-en") == "elmo-compact-en"
 
 
 def test_the_model_that_ships_by_the_auto_classes() -> None:
