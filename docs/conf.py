@@ -4,13 +4,22 @@ import re
 import shutil
 from pathlib import Path
 
+import typer
 from sphinx.application import Sphinx
+from typer.testing import CliRunner
 
 from hf_elmo.configuration_elmo import VERSION
+from hf_elmo_cli import app as hf_elmo_app
 
 # Sphinx reads pages below docs/ only, and links between folders are lost in an sdist and on Windows.
 DOCS = Path(__file__).parent
 shutil.copytree(DOCS.parent / "examples" / "notebooks", DOCS / "notebooks", dirs_exist_ok=True)
+
+# The page of the command line includes this file: what `hf-elmo COMMAND --help` prints.
+with (DOCS / "reference" / "commands.txt").open("w") as file:
+    for name in typer.main.get_command(hf_elmo_app).commands:
+        printed = CliRunner().invoke(hf_elmo_app, [name, "--help"], prog_name="hf-elmo", terminal_width=96).output
+        print(f"## hf-elmo {name}\n\n```text\n{printed}```\n", file=file)
 
 project = "hf_elmo"
 author = "The hf_elmo authors"
@@ -23,7 +32,6 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
-    "sphinxcontrib.typer",
 ]
 html_theme = "furo"
 html_title = "hf_elmo"
