@@ -19,7 +19,7 @@ from huggingface_hub.utils import filter_repo_objects
 from .configuration_elmo import VERSION, ElmoConfig
 from .loading import load_tokenizer, locate
 from .model_cards import make_card
-from .utils import require_tokenizer
+from .spelling import require_tokenizer
 
 WEIGHTS = ["model*.safetensors", "model.safetensors.index.json"]
 TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "character_vocab.json", "words.txt", "vocab.txt"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.utils import BEGIN, END, PADDING, Speller
+from hf_elmo.spelling import BEGIN, END, PADDING, Speller
 
 TOKENS = [BEGIN, "the", "cat", "", "the", "<pad>", END, PADDING, BEGIN, "naïve", "cat", END]
 

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader
 
 import hf_elmo
 from hf_elmo.modeling_elmo import Packing
-from hf_elmo.utils import Speller
+from hf_elmo.spelling import Speller
 
 STATE = {}
 PRODUCTS = ((2048, 2048, 2048), (128, 512, 16384))

@@ -17,9 +17,9 @@ from transformers.utils.logging import tqdm
 from ..embedding.corpus import embed
 from ..loading import ensure_loaded
 from ..modeling_elmo import ElmoModel
+from ..spelling import Speller
 from ..text import Row, RowSource
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils import Speller
 from .scoring import positions_of
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from torch import Tensor
 from transformers.utils import logging
 
 from ..modeling_elmo import ElmoModel, Packing, State
+from ..spelling import BEGIN, END, Speller, Token
 from ..text import NamedRow
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils import BEGIN, END, Speller, Token, is_out_of_memory
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
@@ -393,3 +393,10 @@ def _row_by_row(packing: Packing) -> Tensor:
 def _arrange(vectors: Tensor, indices: Tensor, places: Tensor) -> Tensor:
     """A tensor `out` with `out[places] = vectors[indices]`, made in one pass over the vectors."""
     return vectors.index_select(0, torch.empty_like(indices).index_copy_(0, places, indices))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, in Python or in one of PyTorch's allocators."""
+    signs = ("out of memory", "can't allocate memory", "not enough memory")
+    is_runtime_error = isinstance(error, RuntimeError)
+    return isinstance(error, MemoryError) or (is_runtime_error and any(sign in str(error).lower() for sign in signs))

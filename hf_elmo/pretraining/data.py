@@ -13,9 +13,10 @@ from torch import Tensor, distributed
 from torch.utils.data import IterableDataset
 from transformers.utils.logging import tqdm
 
+from ..fingerprints import tokenizer_fingerprint
+from ..spelling import BEGIN, END, PADDING, Speller, Token
 from ..text import DatasetTexts, Text, TextFiles, Words
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils import BEGIN, END, PADDING, Speller, Token, tokenizer_fingerprint
 from .vocabulary import Vocabulary
 
 Row = tuple[Text, int, int]  # a text, and the start and stop of its time steps that make a row of a batch

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 from transformers.utils.logging import tqdm
 
+from ..evaluation import evaluation_mode
 from ..loading import ensure_loaded
 from ..modeling_elmo import ElmoForPreTraining, ElmoPreTrainedModel, neighbor_labels
+from ..spelling import BEGIN, END, PADDING
 from ..text import DatasetTexts, TextFiles, Words, open_texts
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils import BEGIN, END, PADDING, evaluation_mode
 from .data import WordEncoder, carried_windows
 from .vocabulary import Vocabulary
 

@@ -16,9 +16,9 @@ from transformers.utils import CONFIG_NAME, logging
 from ..configuration_elmo import ElmoConfig
 from ..loading import load_tokenizer, locate
 from ..modeling_elmo import ElmoForPreTraining
+from ..spelling import require_tokenizer
 from ..text import DatasetTexts, Text, TextFiles, open_texts, require_apart
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils import require_tokenizer
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity
 from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments, last_whole_checkpoint

@@ -20,10 +20,10 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, Inter
 from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
+from ..evaluation import evaluation_mode
 from ..modeling_elmo import ElmoForPreTraining, State, is_multiplied
 from ..text import DatasetTexts, TextFiles
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils import evaluation_mode
 from .data import PackedWindows, PaddedTexts, WordEncoder
 from .perplexity import Perplexity, nll_totals
 

@@ -15,10 +15,10 @@ from transformers import BatchEncoding, EvalPrediction
 from transformers.utils import logging
 
 from ..configuration_elmo import IGNORE_INDEX
+from ..evaluation import evaluation_mode
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..text import read_columns
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils import evaluation_mode
 from .heads import load_head, precision_recall_f1, ratio, require_no_nan
 from .inputs import pad_rows
 

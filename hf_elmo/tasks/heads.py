@@ -17,8 +17,8 @@ from ..configuration_elmo import FIRST_VECTOR_ID
 from ..loading import locate, tokenizer_of
 from ..modeling_elmo import ElmoScalarMix
 from ..modeling_tasks_elmo import ElmoTaskModel
+from ..spelling import require_tokenizer
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils import require_tokenizer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,9 +19,9 @@ from transformers.utils import logging
 
 from .. import __version__
 from ..configuration_elmo import FIRST_VECTOR_ID
+from ..evaluation import evaluation_mode
 from ..modeling_tasks_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils import evaluation_mode
 from .heads import in_batches, load_head
 
 if TYPE_CHECKING:

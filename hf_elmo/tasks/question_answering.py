@@ -13,9 +13,9 @@ import torch
 from transformers import EvalPrediction
 
 from ..configuration_elmo import IGNORE_INDEX
+from ..evaluation import evaluation_mode
 from ..modeling_tasks_elmo import ElmoForQuestionAnswering
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils import evaluation_mode
 from .heads import in_batches, load_head, require_no_nan, tokens_of_batch
 
 MAX_LENGTH, STRIDE = 384, 128  # positions of a row, and words that a piece of a passage shares with the next

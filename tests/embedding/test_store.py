@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from hf_elmo import ElmoTokenizer, embed
-from hf_elmo.embedding.engine import CorpusEncoder
-from hf_elmo.utils import is_out_of_memory
+from hf_elmo.embedding.engine import CorpusEncoder, is_out_of_memory
 
 from ..forks import exit_code
 from ..kills import KILLS

@@ -1,60 +1,11 @@
-"""Functions that several modules share: evaluation mode, fingerprints, character ids of repeated words."""
+"""Character ids of the words of a list, of each distinct word only once."""
 
-import hashlib
-import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
-import torch
-from torch import nn
 
 from .configuration_elmo import ElmoConfig
-from .modeling_elmo import ElmoPreTrainedModel
 from .tokenization_elmo import ElmoTokenizer
-
-
-@contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Puts a model into evaluation mode for a block; afterwards, each module has the mode that it had before."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
-
-
-def model_fingerprint(model: ElmoPreTrainedModel) -> str:
-    """SHA-256 of a model's configuration and weights."""
-    digest = hashlib.sha256(model.config.to_json_string(use_diff=False).encode())
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode())
-        if not isinstance(tensor, torch.Tensor) or hasattr(tensor, "__tensor_flatten__"):  # quantized
-            digest.update(repr(tensor).encode())
-        else:
-            digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()
-
-
-def tokenizer_fingerprint(tokenizer: ElmoTokenizer) -> str:
-    """SHA-256 of everything that determines the character ids of a text. The vocabularies of a softmax and of separate
-    word vectors do not determine them, so they are not included."""
-    backend = json.loads(tokenizer.backend_tokenizer.to_str())
-    backend |= {"truncation": None, "padding": None}  # set by the latest call
-    settings = [backend, tokenizer.max_word_length, tokenizer.split_special_tokens]
-    if tokenizer.character_vocab is not None:
-        settings += [tokenizer.character_vocab.characters, tokenizer.character_vocab.embedded_words]
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, in Python or in one of PyTorch's allocators."""
-    signs = ("out of memory", "can't allocate memory", "not enough memory")
-    is_runtime_error = isinstance(error, RuntimeError)
-    return isinstance(error, MemoryError) or (is_runtime_error and any(sign in str(error).lower() for sign in signs))
-
 
 # These stand for `<S>`, `</S>` and padding in a list of words. They are integers, so they never equal a word.
 BEGIN, END, PADDING = range(3)

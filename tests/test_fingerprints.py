@@ -4,7 +4,8 @@ import torch
 from torch import nn
 
 from hf_elmo import ElmoModel, ElmoTokenizer
-from hf_elmo.utils import evaluation_mode, model_fingerprint, tokenizer_fingerprint
+from hf_elmo.evaluation import evaluation_mode
+from hf_elmo.fingerprints import model_fingerprint, tokenizer_fingerprint
 
 
 def test_each_module_gets_its_mode_back() -> None:
