@@ -1,6 +1,7 @@
 """The configuration of ELMo models: the fields of task heads, then those of the biLM (bidirectional language model)."""
 
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -13,6 +14,10 @@ TOKEN_IDS = {"pad_token_id": 0, "bos_token_id": SENTENCE_BEGIN_ID, "eos_token_id
 SENTENCE_BEGIN_WORD_ID = 2  # the word id of `<S>` in models that also embed whole words (`word_vocab_size`)
 # In `word_vector_ids`, 0 is padding, 1 a sentence boundary, 2 a word without a vector; words with a vector follow.
 BOUNDARY_ID, UNKNOWN_ID, FIRST_VECTOR_ID = 1, 2, 3
+# Fields that are more than 0 or, for some of them, None: 0 would be taken for None, for -1, or for all zeros.
+POSITIVE = ("cell_size", "num_hidden_layers", "cell_clip", "proj_clip", "num_sampled")
+POSITIVE += ("word_vocab_size", "vocab_size", "word_vectors_vocab_size", "coreference_max_width")
+POSITIVE += ("coreference_spans_per_word", "coreference_max_antecedents")
 IGNORE_INDEX = -100  # in place of a label at positions without a label, as in torch.nn.CrossEntropyLoss
 # The character filters of all published models: (width in characters, number of filters).
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -156,7 +161,8 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     The fields that heads read are those of [`ElmoTaskFields`].
 
     Raises:
-        ValueError: `hidden_size` is odd, a token id is not its default, or `classifier_pooling` needs an encoder.
+        ValueError: fields contradict each other, or a value is out of its range.
+        TypeError: an argument is no field, but almost the name of one. (Others are kept, as in transformers.)
         huggingface_hub.errors.StrictDataclassFieldValidationError: a value has a wrong type or is no allowed choice.
 
     Example:
@@ -202,26 +208,74 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     eos_token_id: int | None = SENTENCE_END_ID
 
     def __post_init__(self, **kwargs: Any) -> None:
-        if self.hidden_size % 2:
-            raise ValueError(f"hidden_size is {self.hidden_size}, but must be even: each direction has half of it.")
-        for field, value in TOKEN_IDS.items():
-            if getattr(self, field) != value:
-                raise ValueError(f"{field} is {getattr(self, field)}, but must be {value}.")
-        if self.classifier_pooling == "last" and self.encoder_type is None and self.word_vectors_vocab_size is not None:
-            raise ValueError("classifier_pooling is 'last', but word vectors have no final state: set encoder_type.")
+        for name in kwargs:  # other unknown names are transformers', of its other versions or of files on the Hub
+            if close := get_close_matches(name, [field.name for field in fields(self)], n=1, cutoff=0.85):
+                raise TypeError(f"ElmoConfig has no field {name!r}: did you mean {close[0]!r}?")
         self.char_filters = [list(pair) for pair in self.char_filters]
         if self.char_projection is None:
             self.char_projection = self.num_filters != self.projection_size or self.word_vocab_size is not None
         if self.cell_projection is None:
             self.cell_projection = self.cell_size != self.projection_size
-        if isinstance(self.layer_weights, int):
-            layers = range(self.num_hidden_layers + 1)
+        layers = range(self.num_hidden_layers + 1)
+        if isinstance(self.layer_weights, int) and -len(layers) <= self.layer_weights < len(layers):
             self.layer_weights = [float(layer == layers[self.layer_weights]) for layer in layers]
         if self.id2label is None and self.label2id is not None:
             self.id2label = {int(number): name for name, number in self.label2id.items()}
         if self.id2label is not None:
             self.label2id = {name: int(number) for number, name in self.id2label.items()}
         super().__post_init__(**kwargs | {"hf_elmo_version": VERSION})
+        self.validate_architecture()  # here, so that it raises ValueError itself; transformers calls it on saving, too
+
+    def validate_architecture(self) -> None:
+        """Raises ValueError for fields that contradict each other: no model, or not the one that they describe, could
+        be made of them."""
+        mixed, layers, word_vectors = self.layer_weights, self.num_hidden_layers + 1, self.word_vectors_vocab_size
+        encoded = self.num_filters + (self.word_embedding_size or 0)
+        wrong = {
+            "hidden_size": (self.hidden_size % 2, "must be even: each direction has half of it"),
+            "char_vocab_size": (self.char_vocab_size <= WORD_PADDING_ID, f"must be more than {WORD_PADDING_ID}"),
+            "max_word_length": (self.max_word_length < 3, "must be at least 3: a character between two markers"),
+            "char_filters": (
+                not 0 < max([width for width, _ in self.char_filters], default=0) <= self.max_word_length,
+                f"must have a filter, and none wider than max_word_length, {self.max_word_length}",
+            ),
+            "char_projection": (
+                not self.char_projection and encoded != self.projection_size,
+                f"must be True: a word's vector has {encoded} numbers before it, not half of hidden_size",
+            ),
+            "cell_projection": (
+                not self.cell_projection and self.cell_size != self.projection_size,
+                f"must be True: cell_size is {self.cell_size}, not half of hidden_size",
+            ),
+            "word_embedding_size": (
+                (self.word_vocab_size is None) != (self.word_embedding_size is None),
+                f"must be given together with word_vocab_size, which is {self.word_vocab_size}",
+            ),
+            "layer_weights": (
+                mixed is not None and (isinstance(mixed, int) or len(mixed) != layers or not any(mixed)),
+                f"must be the index of one of {layers} layers, or have a weight for each, not all of them 0",
+            ),
+            "num_scalar_mixes": (
+                self.num_scalar_mixes < 1 or (mixed is not None and self.num_scalar_mixes > 1),
+                "must be 1 with layer_weights, which fixes the only mix, and else at least 1",
+            ),
+            "use_elmo": (not self.use_elmo and word_vectors is None, "needs word vectors: set word_vectors_vocab_size"),
+            "encoder_type": (
+                self.encoder_type == "esim" and not self.classifier_text_pairs,
+                "reads pairs of texts: set classifier_text_pairs=True",
+            ),
+            "classifier_pooling": (
+                self.classifier_pooling == "last" and self.encoder_type is None and word_vectors is not None,
+                "needs a final state, which word vectors do not have: set encoder_type",
+            ),
+            **{field: (getattr(self, field) != value, f"must be {value}") for field, value in TOKEN_IDS.items()},
+        }
+        for field in POSITIVE:
+            value = getattr(self, field)
+            wrong.setdefault(field, (value is not None and value <= 0, "must be more than 0"))
+        for field, (is_wrong, rule) in wrong.items():
+            if is_wrong:
+                raise ValueError(f"{field} is {getattr(self, field)!r}, but {rule}.")
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:

@@ -72,12 +72,58 @@ def test_an_unknown_choice_or_type_is_an_error_when_it_is_set_later_too(field: s
         setattr(ElmoConfig(**TINY), field, value)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("hidden_size", 21), ("pad_token_id", 5), ("bos_token_id", 0), ("eos_token_id", None)]
-)
-def test_a_value_that_would_be_misread(field: str, value: object) -> None:
-    with pytest.raises(ValueError, match=field):
-        ElmoConfig(**{**TINY, field: value})
+CONTRADICTIONS = [
+    ("hidden_size", {"hidden_size": 21}),
+    ("pad_token_id", {"pad_token_id": 5}),
+    ("bos_token_id", {"bos_token_id": 0}),
+    ("eos_token_id", {"eos_token_id": None}),
+    ("char_vocab_size", {"char_vocab_size": 100}),
+    ("char_filters", {"char_filters": []}),
+    ("char_filters", {"max_word_length": 6, "char_filters": [[1, 4], [7, 2]]}),
+    ("max_word_length", {"max_word_length": 2, "char_filters": [[1, 4]]}),
+    ("char_projection", {"char_projection": False}),
+    ("char_projection", {"char_projection": False, "hidden_size": 74, "word_vocab_size": 9, "word_embedding_size": 4}),
+    ("cell_projection", {"cell_projection": False}),
+    ("cell_projection", {"cell_projection": False, "cell_size": 9}),
+    ("cell_clip", {"cell_clip": 0}),
+    ("proj_clip", {"proj_clip": -3.0}),
+    ("num_hidden_layers", {"num_hidden_layers": 0}),
+    ("word_embedding_size", {"word_vocab_size": 9}),
+    ("word_embedding_size", {"word_embedding_size": 9}),
+    ("layer_weights", {"layer_weights": [0.5, 0.5]}),
+    ("layer_weights", {"layer_weights": []}),
+    ("layer_weights", {"layer_weights": [0, 0.0, 0]}),
+    ("layer_weights", {"layer_weights": 3}),
+    ("layer_weights", {"layer_weights": -4}),
+    ("num_scalar_mixes", {"layer_weights": 1, "num_scalar_mixes": 2}),
+    ("num_scalar_mixes", {"num_scalar_mixes": 0}),
+    ("num_sampled", {"num_sampled": 0}),
+    ("use_elmo", {"use_elmo": False}),
+    ("word_vectors_vocab_size", {"use_elmo": False, "word_vectors_vocab_size": 0}),
+    ("encoder_type", {"encoder_type": "esim"}),
+    ("classifier_pooling", {"classifier_pooling": "last", "word_vectors_vocab_size": 9}),
+    ("coreference_max_antecedents", {"coreference_max_antecedents": 0}),
+]
+
+
+@pytest.mark.parametrize(("field", "changes"), CONTRADICTIONS, ids=str)
+def test_fields_that_contradict_each_other(field: str, changes: dict) -> None:
+    with pytest.raises(ValueError, match=f"^{field} is "):
+        ElmoConfig(**{**TINY, **changes})
+
+
+def test_a_contradiction_that_is_set_later_is_not_saved(tmp_path: Path) -> None:
+    config = ElmoConfig(**TINY)
+    config.cell_projection = False
+    with pytest.raises(StrictDataclassError, match="cell_projection"):
+        config.save_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["hidden_sise", "layer_weight", "num_hidden_layer"])
+def test_a_misspelled_field_is_an_error(name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name}.*did you mean"):
+        ElmoConfig(**{name: 1})
+    assert ElmoConfig(**TINY, max_length=7, my_own=4).my_own == 4  # a setting of transformers, and one of the user
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,10 @@ def pretrain(
     if layout not in LAYOUTS:
         raise ValueError(f"layout is {layout!r}, but must be one of {', '.join(LAYOUTS)}.")
     output, config = Path(output), dict(config or {})
+    known = [field.name for field in fields(ElmoConfig)]
+    for name in config.keys() - known:
+        hint = "".join(f": did you mean {close!r}?" for close in get_close_matches(name, known, n=1))
+        raise ValueError(f"config has {name!r}, which is not a field of ElmoConfig{hint or '.'}")
     args = _arguments(output, init, batch_size, arguments)
     checkpoint = _checkpoint_to_resume(output, resume, overwrite)
     if init:

@@ -187,6 +187,13 @@ def test_vocab_command(files, parquet, tmp_path, capsys):
     assert {*Vocabulary.load(words).words[3:]} == set("".join(GENERAL)) - {" "}
 
 
+def test_a_field_that_does_not_exist(files, tmp_path, capsys):
+    assert main(["pretrain", str(tmp_path / "out"), str(files["general"]), "--config=hidden_sise=4"]) == 1
+    assert "hidden_sise" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="sizes"):
+        pretrain(tmp_path / "out", files["general"], config={"sizes": 4})
+
+
 def test_pretrain_command(files, tmp_path, capsys):
     arguments = [str(tmp_path / "out"), str(files["general"]), "--pretokenized", "--steps", "4", "--batch-size", "3"]
     arguments += ["--held-out", str(files["held_out"]), "--set", "use_cpu=true", "--set", "save_steps=3"]
