@@ -36,10 +36,11 @@ def test_every_command_is_known() -> None:
 
 
 def test_options_stand_anywhere_among_the_paths() -> None:
-    rest = ["--layers", "all", "--words"]
-    for given in ([*rest, "m", "i", "o"], ["m", *rest, "i", "o"], ["m", "i", "o", *rest]):
+    rest = ["--model", "m", "--layers", "all", "--words"]
+    for given in ([*rest, "i", "o"], ["i", *rest, "o"], ["i", "o", *rest]):
         values = parsed(["embed", *given])
-        assert (values["paths"], values["layers"], values["pretokenized"]) == (["m", "i", "o"], "all", True)
+        places = [values[name] for name in ("inputs", "output", "model")]
+        assert (places, values["layers"], values["pretokenized"]) == (["i", "o", "m"], "all", True)
 
 
 def test_an_option_may_have_several_files() -> None:
@@ -91,7 +92,7 @@ def test_the_commands_of_the_pages_are_taken() -> None:
     ("arguments", "named"),
     [
         (["embed", "--poling", "mean", "a", "b"], "--poling"),
-        (["next", "a", "b", "c"], "c"),
+        (["next", "a", "b"], "b"),
         (["convert", "a", "b", "--word-splitting", "moses"], "--word-splitting"),
         (["env", "--dtype", "int8"], "--dtype"),
         (["pretrain", "out", "text", "--set", "seed"], "seed"),
@@ -127,7 +128,7 @@ def test_errors_have_a_message_a_status_and_no_traceback(
 
 def test_a_traceback_on_request(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="missing"):
-        main(["--traceback", "env", str(tmp_path / "missing")])
+        main(["--traceback", "env", "--model", str(tmp_path / "missing")])
 
 
 def test_env_names_the_backend_of_each_operation_of_a_model(
@@ -136,7 +137,7 @@ def test_env_names_the_backend_of_each_operation_of_a_model(
     model.save_pretrained(tmp_path)
     hf_elmo.ElmoTokenizer().save_pretrained(tmp_path)
     with kernels.use("packed"):
-        assert main(["env", str(tmp_path)]) == 0
+        assert main(["env", "--model", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("libraries") for line in lines)
     assert "one sentence, word-vectors: plain PyTorch" in lines
@@ -144,17 +145,17 @@ def test_env_names_the_backend_of_each_operation_of_a_model(
 
 
 MISSING = {
-    "export, model": ["export", "./missing", "out"],
+    "export, model": ["export", "out", "--model", "./missing"],
     "embed, input": ["embed", "missing.txt", "new/out.npz"],
     "neighbors, corpus": ["neighbors", "A word.", "word", "missing.txt"],
     "vocab, text": ["vocab", "out.txt", "missing/*.txt"],
     "pretrain, held-out text": ["pretrain", "out", "text.txt", "--held-out", "missing.txt"],
-    "perplexity, model": ["perplexity", "/missing/model", "text.txt"],
-    "substitutes, model": ["substitutes", "./missing", "A word."],
+    "perplexity, model": ["perplexity", "text.txt", "--model", "/missing/model"],
+    "substitutes, model": ["substitutes", "A word.", "--model", "./missing"],
     "convert, source": ["convert", "missing.json", "missing.hdf5", "out"],
-    "predict, model": ["predict", "./missing", "text.txt", "out.jsonl"],
-    "next, model": ["next", "./missing", "A word."],
-    "env, model": ["env", "../missing/model"],
+    "predict, model": ["predict", "text.txt", "out.jsonl", "--model", "./missing"],
+    "next, model": ["next", "A word.", "--model", "./missing"],
+    "env, model": ["env", "--model", "../missing/model"],
 }
 
 

@@ -98,7 +98,7 @@ def test_python(words_of: Callable[..., int], folder: Path, corpus: Path) -> Non
 
 def run_embed(folder: Path, corpus: Path, flags: list[str]) -> bool:
     out = corpus.with_name("out.npz")
-    assert main(["embed", str(folder), str(corpus), str(out), "--overwrite", *flags]) == 0
+    assert main(["embed", str(corpus), str(out), "--model", str(folder), "--overwrite", *flags]) == 0
     with np.load(out) as arrays:
         return len(arrays["0"]) == len(AT_WHITESPACE)
 

@@ -19,4 +19,4 @@ head -500 "$out/dev.txt" >"$out/watched.txt"
         --learning-rate 0.003 --config hidden_dropout=0.0 --set warmup_steps=100 --set load_best_model_at_end=False \
         --set eval_strategy=no --set save_strategy=steps --set save_steps=500 --set save_total_limit=1 \
         --set logging_steps=50 --set disable_tqdm=true $resume
-hf-elmo perplexity "$out/model" "$out/heldout.txt" --words
+hf-elmo perplexity "$out/heldout.txt" --model "$out/model" --words

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Dtype, WordSplitting, app, argument, examples, flag, option
+from .options import Dtype, Model, WordSplitting, app, argument, examples, flag, option
 
 
 def _list_models(wanted: bool) -> None:
@@ -78,11 +78,11 @@ def convert(
 
 @app.command(
     short_help="write a model as AllenNLP's files, or as ONNX",
-    epilog=examples("export my-elmo allennlp-files", "export my-elmo elmo.onnx --onnx"),
+    epilog=examples("export allennlp-files --model my-elmo", "export elmo.onnx --model my-elmo --onnx"),
 )
 def export(
-    model: Annotated[str, argument("MODEL", "folder or Hub name of an ELMo")],
     out: Annotated[str, argument("OUT", "a new folder, or with --onnx a new file")],
+    model: Model = None,
     onnx: Annotated[bool, flag("--onnx", "write an ONNX file")] = False,
     hidden_states: Annotated[bool, flag("--hidden-states", "with --onnx: also output the biLM's layers")] = False,
 ) -> None:

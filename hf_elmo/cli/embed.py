@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from .options import A_MODEL, Dtype, LanguageModel, OptionalModel, Pretokenized, app, argument, examples, flag, option
+from .options import Dtype, LanguageModel, Model, Pretokenized, app, argument, examples, flag, option
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... [a GPU if there is one]")]
 InputFormat = Annotated[
@@ -19,14 +19,6 @@ Overwrite = Annotated[bool, flag("--overwrite", "replace OUTPUT if it exists")]
 Restart = Annotated[bool, flag("--restart", "discard the work of an interrupted run")]
 
 
-def with_model(given: list[str], *names: str) -> list[str | None]:
-    """MODEL and the other arguments of a command. MODEL comes first, and is `None` if it is left out."""
-    missing = len(names) + 1 - len(given)
-    if missing not in (0, 1):
-        raise typer.BadParameter(f"[MODEL] {' '.join(names)} expected, {len(given)} given: {' '.join(given)}")
-    return [None] * missing + given
-
-
 def number_or_name(text: str | None) -> str | int | None:
     """A layer or a column: its number if the text is a number, otherwise its name."""
     return int(text) if text is not None and text.isdecimal() else text
@@ -36,13 +28,15 @@ def number_or_name(text: str | None) -> str | int | None:
     short_help="embed a corpus",
     epilog=examples(
         "embed sentences.txt vectors.safetensors",
-        "embed my-elmo corpus.jsonl vectors.hdf5 --text-column text --layers all",
-        "embed seqvec proteins.fasta vectors.npz --layers sum --pooling mean",
-        'embed my-elmo "texts/*.jsonl" vectors --engine ray --workers 16',
+        "embed corpus.jsonl vectors.hdf5 --model my-elmo --text-column text --layers all",
+        "embed proteins.fasta vectors.npz --model seqvec --layers sum --pooling mean",
+        'embed "texts/*.jsonl" vectors --engine ray --workers 16',
     ),
 )
 def embed(
-    paths: Annotated[list[str], argument("[MODEL] INPUT OUTPUT", f"{A_MODEL}, file to read, file to write")],
+    inputs: Annotated[str, argument("INPUT", "file to read")],
+    output: Annotated[str, argument("OUTPUT", "file to write")],
+    model: Model = None,
     layers: Annotated[str, typer.Option(help="mix, sum, all, or the number of a layer")] = "mix",
     pooling: Annotated[Literal["none", "mean", "max"], typer.Option(help="mean, max: one vector per row")] = "none",
     dtype: Annotated[Dtype | None, typer.Option(help="type to compute in [the model's]")] = None,
@@ -67,30 +61,29 @@ def embed(
     FASTA sequences by their identifiers. With --engine ray, INPUT can also be a folder, a glob pattern or a URI, and
     OUTPUT is a folder of Parquet files.
     """
-    options = {name: value for name, value in locals().items() if name not in ("paths", "engine") and value is not None}
-    options |= {"layers": number_or_name(layers), "text_column": number_or_name(text_column)}
-    model, source, output = with_model(paths, "INPUT", "OUTPUT")
+    options = {name: value for name, value in locals().items() if name != "engine" and value is not None}
+    options |= {"model": model, "layers": number_or_name(layers), "text_column": number_or_name(text_column)}
     if engine == "ray":
         from hf_elmo.embedding.workers import embed_on_ray as embed_corpus
     else:
         from hf_elmo.embedding.corpus import embed as embed_corpus
-    written = embed_corpus(model, source, output, **options)
+    written = embed_corpus(**options)
     print(f"{written.path}: {written.rows:,} rows, {written.words:,} words, {written.hidden_size} numbers a word")
 
 
 @app.command(
     short_help="run a fine-tuned model over a file",
     epilog=examples(
-        "predict my-classifier texts.txt labels.jsonl",
-        "predict my-tagger tokens.txt tags.tsv --pretokenized",
-        "predict my-resolver documents.jsonl clusters.jsonl",
-        "predict my-esim pairs.csv labels.tsv --text-column premise --text-pair-column hypothesis",
+        "predict texts.txt labels.jsonl --model my-classifier",
+        "predict tokens.txt tags.tsv --model my-tagger --pretokenized",
+        "predict documents.jsonl clusters.jsonl --model my-coreference",
+        "predict pairs.csv labels.tsv --model my-esim --text-column premise --text-pair-column hypothesis",
     ),
 )
 def predict(
-    model: Annotated[str, argument("MODEL", "folder or Hub name of a fine-tuned model")],
     inputs: Annotated[str, argument("INPUT", "file to read, or - for standard input")],
     output: Annotated[str, argument("OUTPUT", "file to write")],
+    model: Annotated[str, option("MODEL", "folder or Hub name of a fine-tuned model")],
     device: Device = None,
     batch_tokens: Annotated[int, option("N", "tokens per batch")] = 4096,
     input_format: InputFormat = None,
@@ -129,13 +122,10 @@ def predict(
     epilog=examples('neighbors "He sat on the bank of the river." bank corpus.txt'),
 )
 def neighbors(
-    arguments: Annotated[
-        list[str],
-        argument(
-            "[MODEL] SENTENCE WORD CORPUS",
-            f"{A_MODEL}, a sentence, a word of the sentence (its first occurrence), file to search",
-        ),
-    ],
+    sentence: Annotated[str, argument("SENTENCE", "a sentence")],
+    word: Annotated[str, argument("WORD", "a word of SENTENCE (its first occurrence)")],
+    corpus: Annotated[str, argument("CORPUS", "file to search")],
+    model: Model = None,
     top: Annotated[int, option("N", "neighbors for each layer")] = 5,
     any_word: Annotated[bool, flag("--any-word", "above layer 0, search all words, not only WORD")] = False,
     pretokenized: Pretokenized = False,
@@ -146,8 +136,8 @@ def neighbors(
     """
     from hf_elmo.analysis.similarity import nearest_neighbors
 
-    query = with_model(arguments, "SENTENCE", "WORD", "CORPUS")
-    for layer, places in nearest_neighbors(*query, top=top, any_word=any_word, pretokenized=pretokenized).items():
+    found = nearest_neighbors(model, sentence, word, corpus, top=top, any_word=any_word, pretokenized=pretokenized)
+    for layer, places in found.items():
         for place in places:
             where = f"{place.row + 1}: {place.in_context()}" if layer else place.word
             print(f"layer {layer}  {place.similarity:.3f}  {where}")
@@ -155,12 +145,12 @@ def neighbors(
 
 @app.command(
     short_help="find lexical substitutes",
-    epilog=examples('substitutes my-elmo "He sat on the bank of the river." bank'),
+    epilog=examples('substitutes "He sat on the bank of the river." bank'),
 )
 def substitutes(
-    model: LanguageModel,
     sentence: Annotated[str, argument("SENTENCE", "a sentence")],
     word: Annotated[str | None, argument("[WORD]", "a word of SENTENCE [all words]")] = None,
+    model: LanguageModel = None,
     top: Annotated[int, option("N", "words to print for each place")] = 10,
     pretokenized: Pretokenized = False,
 ) -> None:
@@ -177,12 +167,11 @@ def substitutes(
 @app.command(
     "next",
     short_help="show how the language models continue a sentence",
-    epilog=examples('next "Let\'s stick to"', 'next my-elmo "of the river ." --before'),
+    epilog=examples('next "Let\'s stick to"', 'next "of the river ." --before'),
 )
 def next_words(
-    arguments: Annotated[
-        list[str], argument("[MODEL] TEXT", f"{A_MODEL}, beginning of a sentence (with --before: end)")
-    ],
+    text: Annotated[str, argument("TEXT", "beginning of a sentence (with --before: end)")],
+    model: LanguageModel = None,
     before: Annotated[bool, flag("--before", "print the words before TEXT")] = False,
     top: Annotated[int, option("N", "words to print")] = 10,
     pretokenized: Pretokenized = False,
@@ -190,21 +179,21 @@ def next_words(
     """
     Print the words that the forward language model finds most probable after TEXT, the beginning of a sentence, with
     their probabilities. With --before, print those that the backward language model finds most probable before TEXT,
-    the end of a sentence. MODEL must have its softmax.
+    the end of a sentence.
     """
     from hf_elmo.analysis import scoring
 
     ask = scoring.previous_words if before else scoring.next_words
-    for word, value in ask(*with_model(arguments, "TEXT"), top=top, pretokenized=pretokenized):
+    for word, value in ask(model, text, top=top, pretokenized=pretokenized):
         print(f"{word}\t{math.exp(value):.3f}")
 
 
 @app.command(
     short_help="explore a model on a web page",
-    epilog=examples("explore", "explore my-elmo --corpus corpus.txt --port 7861"),
+    epilog=examples("explore", "explore --model my-elmo --corpus corpus.txt --port 7861"),
 )
 def explore(
-    model: OptionalModel = None,
+    model: Model = None,
     corpus: Annotated[str | None, option("FILE", "text to search for neighbors [sentences typed on the page]")] = None,
     pretokenized: Pretokenized = False,
     host: Annotated[str, option("ADDRESS", "address to listen at; 127.0.0.1: this machine only")] = "127.0.0.1",
@@ -223,9 +212,9 @@ def explore(
     serve(model, corpus, pretokenized, host, port, browser)
 
 
-@app.command(short_help="print what a bug report needs", epilog=examples("env", "env my-elmo --dtype bfloat16"))
+@app.command(short_help="print what a bug report needs", epilog=examples("env", "env --model my-elmo --dtype bfloat16"))
 def env(
-    model: OptionalModel = None,
+    model: Model = None,
     dtype: Annotated[Dtype | None, typer.Option(help="type that MODEL computes in [its own]")] = None,
 ) -> None:
     """

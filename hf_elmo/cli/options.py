@@ -40,6 +40,7 @@ WordSplitting = Literal["lm1b", "whitespace", "characters"]
 Pretokenized = Annotated[
     bool, flag("--pretokenized", "the text is tokenized already: whitespace separates the words", "--words")
 ]
-A_MODEL = "folder or Hub name of an ELMo [the one that ships]"
-OptionalModel = Annotated[str | None, argument("[MODEL]", A_MODEL)]
-LanguageModel = Annotated[str, argument("MODEL", "folder or Hub name of an ELMo with its softmax")]
+Model = Annotated[str | None, option("MODEL", "folder or Hub name of an ELMo [the one that ships]")]
+LanguageModel = Annotated[
+    str | None, option("MODEL", "folder or Hub name of an ELMo with its softmax [the one that ships]")
+]

@@ -113,11 +113,12 @@ def pretrain(
 
 
 @app.command(
-    short_help="measure how well the language models predict a text", epilog=examples("perplexity my-elmo heldout.txt")
+    short_help="measure how well the language models predict a text",
+    epilog=examples("perplexity heldout.txt --model my-elmo"),
 )
 def perplexity(
-    model: LanguageModel,
     files: Texts,
+    model: LanguageModel = None,
     pretokenized: Pretokenized = False,
     stateful: Annotated[
         bool, flag("--stateful", "carry the state from sentence to sentence, as bilm-tf does [each from zero state]")

@@ -85,7 +85,7 @@ def test_next_and_previous_words_have_the_probabilities_of_score(model, tokenize
 def test_next_words_of_a_folder_by_name_and_by_command(model, tokenizer, tmp_path, capsys):
     model.save_pretrained(tmp_path / "lm")
     tokenizer.save_pretrained(tmp_path / "lm")
-    command = ["next", str(tmp_path / "lm"), "the cat it's", "--top", "3", "--pretokenized"]
+    command = ["next", "the cat it's", "--model", str(tmp_path / "lm"), "--top", "3", "--pretokenized"]
     for option, ask in (([], next_words), (["--before"], previous_words)):
         assert main([*command, *option]) == 0
         found = ask(tmp_path / "lm", "the cat it's", top=3, pretokenized=True)

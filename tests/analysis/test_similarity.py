@@ -112,7 +112,7 @@ def test_command_prints_neighbors_of_each_layer(model, tokenizer, tmp_path, caps
     tokenizer.save_pretrained(tmp_path / "model")
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("".join(f"{' '.join(words)}\n" for words in CORPUS), encoding="utf-8")
-    arguments = ["neighbors", str(tmp_path / "model"), " ".join(QUERY), "bank", str(corpus), "--top", "2"]
+    arguments = ["neighbors", " ".join(QUERY), "bank", str(corpus), "--model", str(tmp_path / "model"), "--top", "2"]
     assert main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     found = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer, top=2)

@@ -111,7 +111,7 @@ def test_there_and_back_by_the_commands_without_the_head(source: tuple[Path, Pat
     torch.nn.init.normal_(head.elmo.scalar_mix.scalars)
     head.save_pretrained(tmp_path / "head")
     back = tmp_path / "back"
-    assert main(["export", str(tmp_path / "head"), str(back)]) == 0
+    assert main(["export", str(back), "--model", str(tmp_path / "head")]) == 0
     assert sorted(path.name for path in back.iterdir()) == ["options.json", "weights.hdf5"]
     expected = head.elmo.state_dict()
     for key, tensor in load(back / "options.json", back / "weights.hdf5").state_dict().items():

@@ -93,7 +93,7 @@ def test_a_classifier_by_the_command(tmp_path, capsys):
     model = random_model(config, ElmoForSequenceClassification)
     model.save_pretrained(tmp_path / "model")
     file = tmp_path / "classifier.onnx"
-    assert main(["export", str(tmp_path / "model"), str(file), "--onnx"]) == 0
+    assert main(["export", str(file), "--model", str(tmp_path / "model"), "--onnx"]) == 0
     assert capsys.readouterr().out == f"{file}: written\n"
     assert difference(model, file) < 5e-6
     session = pytest.importorskip("onnxruntime").InferenceSession(str(file))

@@ -35,7 +35,7 @@ def embedded(seqvec: tuple[Path, Path], sequences: dict[str, str], tmp_path: Pat
     out, fasta, vectors = (tmp_path / name for name in ("checkpoint", "p.fasta", "vectors.npz"))
     convert(*seqvec, out, word_splitting="characters")
     fasta.write_text("".join(f">{name} x\n{sequence}\n" for name, sequence in sequences.items()))
-    assert main(["embed", str(out), str(fasta), str(vectors), "--layers", "sum", *options]) == 0
+    assert main(["embed", str(fasta), str(vectors), "--model", str(out), "--layers", "sum", *options]) == 0
     with np.load(vectors) as file:
         return dict(file)
 

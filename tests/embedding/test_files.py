@@ -209,7 +209,7 @@ def test_command_embeds_with_every_option(tmp_path, checkpoint, model, capsys):
     target = tmp_path / "out.npz"
     options = "--layers all --pooling max --dtype float32 --output-dtype float16 --device cpu --batch-tokens 33"
     options += " --window 50 --input-format csv --text-column 1 --encoding utf-8 --pretokenized --overwrite --restart"
-    assert cli.main(["embed", checkpoint, str(tmp_path / "in.csv"), str(target), *options.split()]) == 0
+    assert cli.main(["embed", str(tmp_path / "in.csv"), str(target), "--model", checkpoint, *options.split()]) == 0
     wanted = embed(model, ROWS, layers="all", pooling="max", output_dtype="float16", pretokenized=True, batch_tokens=33)
     np.testing.assert_allclose(np.load(target)["embeddings"], wanted, atol=2e-3)
     assert f"out.npz: {len(ROWS)} rows" in capsys.readouterr().out
@@ -217,7 +217,7 @@ def test_command_embeds_with_every_option(tmp_path, checkpoint, model, capsys):
 
 def test_command_uses_the_tokenizer_of_the_checkpoint(tmp_path, checkpoint, model):
     source = text_file(tmp_path / "in.txt", ROWS)
-    assert cli.main(["embed", checkpoint, str(source), str(tmp_path / "out.npz")]) == 0
+    assert cli.main(["embed", str(source), str(tmp_path / "out.npz"), "--model", checkpoint]) == 0
     close(read(tmp_path / "out.npz"), embed(model, ROWS, tokenizer=ElmoTokenizer("whitespace")))
 
 

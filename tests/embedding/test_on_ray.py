@@ -94,7 +94,7 @@ def test_a_run_that_failed_computes_the_other_shards(ray, checkpoint, texts, tmp
     bad = tmp_path / "texts" / "b.jsonl"
     good = bad.read_text()
     bad.write_text(good + "{\n")
-    command = ["embed", checkpoint, str(tmp_path / "texts"), str(tmp_path / "out"), "--engine", "ray"]
+    command = ["embed", str(tmp_path / "texts"), str(tmp_path / "out"), "--model", checkpoint, "--engine", "ray"]
     command += ["--workers", "1", "--shard-rows", "10", "--layers", "all", "--pooling", "mean"]
     assert cli.main(command) == 1
     assert "b.jsonl, line 51" in capsys.readouterr().err

@@ -205,7 +205,7 @@ def test_pretrain_command(files, tmp_path, capsys):
 
 
 def test_perplexity_command(general, files, capsys):
-    command = ["perplexity", str(general), str(files["general"]), "--pretokenized"]
+    command = ["perplexity", str(files["general"]), "--model", str(general), "--pretokenized"]
     tokenizer, model = ElmoTokenizer.from_pretrained(general), ElmoForPreTraining.from_pretrained(general)
     for options, how in (([], {}), (["--stateful", "--batch-size", "5"], {"stateful": True, "batch_size": 5})):
         assert main([*command, *options]) == 0
@@ -214,9 +214,9 @@ def test_perplexity_command(general, files, capsys):
 
 
 def test_substitutes_command(general, capsys):
-    assert main(["substitutes", str(general), "the cat sat", "cat", "--top", "2"]) == 0
+    assert main(["substitutes", "the cat sat", "cat", "--model", str(general), "--top", "2"]) == 0
     word, *candidates = capsys.readouterr().out.strip().split("\t")
     assert word == "cat"
     assert len(candidates) == 2
-    assert main(["substitutes", str(general), "the cat sat", "dog"]) == 1
+    assert main(["substitutes", "the cat sat", "dog", "--model", str(general)]) == 1
     assert "'dog'" in capsys.readouterr().err

@@ -91,7 +91,7 @@ def test_records_of_a_tagger(tmp_path: Path, crf: bool, use_elmo: bool) -> None:
 def test_files(tmp_path: Path, capsys, head: type, ending: str) -> None:
     folder, source, output = checkpoint(tmp_path / "model", head), tmp_path / "in.txt", tmp_path / f"out.{ending}"
     write_texts(source)
-    assert main(["predict", str(folder), str(source), str(output)]) == 0
+    assert main(["predict", str(source), str(output), "--model", str(folder)]) == 0
     assert capsys.readouterr().out == f"{output}: 7 rows\n"
     lines, records = output.read_text(encoding="utf-8").splitlines(), predict(folder, TEXTS)
     if ending == "jsonl":
@@ -243,7 +243,7 @@ def test_two_columns(tmp_path: Path, head: str, ending: str, monkeypatch, small_
             file.writelines(json.dumps({"two": pair, "one": text}) + "\n" for text, pair in rows)
     columns = ["--text-column", "one", "--text-pair-column", "two", "--device", "cpu"]
     for output in (tmp_path / "out.jsonl", tmp_path / "out.tsv"):
-        assert main(["predict", str(folder), str(source), str(output), *columns]) == 0
+        assert main(["predict", str(source), str(output), "--model", str(folder), *columns]) == 0
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
     assert_alike(records, expected)
     lines = (tmp_path / "out.tsv").read_text(encoding="utf-8").splitlines()
@@ -282,7 +282,7 @@ def test_clusters_of_documents(tmp_path: Path) -> None:
     assert records == [asdict(one) for one in found]
     source, output = tmp_path / "documents.jsonl", tmp_path / "clusters.jsonl"
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), encoding="utf-8")
-    assert main(["predict", str(folder), str(source), str(output)]) == 0
+    assert main(["predict", str(source), str(output), "--model", str(folder)]) == 0
     lines = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
     assert lines == json.loads(json.dumps(records))
     words = [[line.split() for line in text.split("\n")] for text in documents]
