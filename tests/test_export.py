@@ -3,13 +3,14 @@
 import warnings
 from pathlib import Path
 
-import onnxruntime
 import pytest
 import torch
 from torch import Tensor
 
 from hf_elmo import ElmoTokenizer
 from tests.heads import VECTORS, batch_of, make, without_labels
+
+onnxruntime = pytest.importorskip("onnxruntime")
 
 CASES = {
     "no head": ("no head", {}),

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
+
+nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "examples" / "notebooks").glob("*.ipynb"))
 
@@ -14,4 +14,4 @@ def test_it_runs(path: Path, shared: Path, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("ELMO_SHARED", str(shared))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # tests run side by side
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=None, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(notebook, timeout=None, resources={"metadata": {"path": str(tmp_path)}}).execute()

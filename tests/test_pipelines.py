@@ -5,8 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize
 from transformers import BertConfig, BertForTokenClassification, TokenClassificationPipeline, pipeline, pipelines
 
 from hf_elmo import (
@@ -74,18 +72,21 @@ def test_text_classification(classifier: Path, batch_size: int, paired: bool) ->
 
 
 def test_a_checkpoint_is_a_sentence_transformer(tmp_path: Path, base: Path, classifier: Path) -> None:
+    transformer = pytest.importorskip("sentence_transformers").SentenceTransformer
     for folder in (base, classifier):
-        sentences = SentenceTransformer(str(folder), device="cpu")
+        sentences = transformer(str(folder), device="cpu")
         embeddings = sentences.encode(SENTENCES, batch_size=3)
         model, tokenizer = load(folder, ElmoModel)
         for sentence, embedding in zip(SENTENCES, embeddings, strict=True):
             with torch.no_grad():
                 expected = model(**tokenizer(sentence, return_tensors="pt")).pooler_output[0]
             np.testing.assert_allclose(embedding, expected, atol=1e-6)
+    from sentence_transformers.sentence_transformer.modules import Normalize
+
     sentences.append(Normalize())
     sentences.save(str(tmp_path / "unit"))
     model.save_pretrained(tmp_path / "unit")  # the modules are those of sentence-transformers
-    lengths = np.linalg.norm(SentenceTransformer(str(tmp_path / "unit"), device="cpu").encode(SENTENCES), axis=1)
+    lengths = np.linalg.norm(transformer(str(tmp_path / "unit"), device="cpu").encode(SENTENCES), axis=1)
     np.testing.assert_allclose(lengths, 1, atol=1e-6)
 
 
