@@ -14,7 +14,7 @@ from hf_elmo import allennlp as names
 from hf_elmo.allennlp import Elmo, ElmoEmbedder, batch_to_ids
 
 from .allennlp_files import make_arrays, make_options, write_files
-from .reference_numpy import NumpyELMo
+from .reference import NumpyELMo
 
 FIRST = [["A", "small", "test", "."], ["Another", "one"], ["日本語"]]
 SECOND = [["Two", "words"], ["And", "three", "more"]]

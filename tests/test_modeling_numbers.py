@@ -9,7 +9,7 @@ from torch import Tensor
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer, modeling_elmo
 from hf_elmo.modeling_elmo import Packing, distinct_rows
 from tests.conftest import SENTENCES, TINY
-from tests.plain_elmo import sentence_layers, word_vector
+from tests.reference import sentence_layers, word_vector
 
 ARCHITECTURES = {
     "as published": {},

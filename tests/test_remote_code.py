@@ -31,7 +31,7 @@ from hf_elmo.hub import add_remote_code
 
 from .conftest import TINY, random_model
 from .manylangs_files import make_settings, write_model
-from .reference_manylangs import NumpyManyLangs
+from .reference import NumpyManyLangs
 
 TEXTS = ["The cat sat on the mat .", "Ünïcödé wörds , 日本語 !"]
 PACKAGE = Path(hf_elmo.__file__).parent

@@ -21,7 +21,7 @@ from hf_elmo.conversion.allennlp import (
 )
 
 from ..allennlp_files import make_arrays, make_options, write_files
-from ..reference_numpy import NumpyELMo
+from ..reference import NumpyELMo
 
 SENTENCES = [
     ["The", "cat", "sat", "on", "the", "mat", "."],

@@ -22,7 +22,7 @@ from hf_elmo_cli import main
 
 from ..allennlp_files import make_arrays, make_options, write_files
 from ..conftest import SENTENCES
-from ..reference_numpy import NumpyELMo
+from ..reference import NumpyELMo
 
 PREFIX = "text_field_embedder.token_embedder_elmo._elmo."
 PUBLISHED = "https://allennlp.s3.amazonaws.com/models/elmo/contributed/pt/elmo_pt_options.json"

@@ -16,7 +16,7 @@ from hf_elmo.conversion import convert, export, export_onnx
 from hf_elmo.conversion.manylangs import SAMPLE, read_lexicon, read_settings
 
 from ..manylangs_files import make_settings, write_model
-from ..reference_manylangs import NumpyManyLangs
+from ..reference import NumpyManyLangs
 
 LANGUAGES = ("ko_pud", "zh_pud", "de_pud", "es_pud", "pt_pud", "ru_pud", "ar_pud", "ja_gsd")
 TOLERANCE = 1e-5

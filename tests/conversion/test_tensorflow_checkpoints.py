@@ -19,7 +19,7 @@ from hf_elmo.modeling_elmo import neighbor_labels
 
 from ..allennlp_files import make_arrays, make_options, write_files
 from ..conftest import SENTENCES
-from ..reference_numpy import NumpyELMo
+from ..reference import NumpyELMo
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "on", "a", "mat", ".", "dog", "saw", "it"]
 TRAINING = {

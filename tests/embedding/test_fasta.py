@@ -10,7 +10,7 @@ from hf_elmo.conversion import convert
 from hf_elmo_cli import main
 
 from ..allennlp_files import make_arrays, make_options, write_files
-from ..reference_numpy import NumpyELMo
+from ..reference import NumpyELMo
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWYXBZU"
 

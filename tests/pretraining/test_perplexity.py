@@ -13,7 +13,7 @@ from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.pretraining.vocabulary import Vocabulary
 from hf_elmo.text import DatasetTexts
 from tests.language_models import TEXTS, sentence_logits, small_language_model, small_tokenizer
-from tests.plain_elmo import sentence_layers
+from tests.reference import sentence_layers
 
 
 @pytest.fixture

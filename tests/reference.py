@@ -1,0 +1,243 @@
+"""ELMo as a textbook would write it: one sentence, one word and one step at a time, from the weights of a model, or in
+float64 straight from the files of AllenNLP or of ELMoForManyLangs.
+
+It is what the package's numbers are held against, and shares no line with it. Everything is differentiable.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import torch
+from torch import Tensor
+
+from hf_elmo import ElmoModel
+
+State = tuple[Tensor, Tensor]  # h [layers, 2, P] and c [layers, 2, C]
+
+
+@dataclass
+class Reference:
+    """A biLM by its weights.
+
+    Args:
+        embedding: `[characters, D]`.
+        filters: of each width the weight `[n, D, width]` and the bias.
+        highways: of each layer carry and transform, each a weight and a bias.
+        projection: weight and bias, or `None`.
+        stacks: of each direction its layers: `W_ih [4C, P]`, `W_hh [4C, P]`, bias, `W_hr [P, C]` or `None`; the gates
+            are i, f, g, o, and the bias has the 1 that TensorFlow adds to f.
+    """
+
+    embedding: Tensor
+    filters: list[tuple[Tensor, Tensor]]
+    activation: str
+    highways: list[tuple[Tensor, Tensor, Tensor, Tensor]]
+    projection: tuple[Tensor, Tensor] | None
+    stacks: list[list[tuple[Tensor, Tensor, Tensor, Tensor | None]]]
+    cell_clip: float | None
+    proj_clip: float | None
+    skip: bool
+
+    def word_vector(self, characters: list[int] | Tensor, beside: Tensor | None = None) -> Tensor:
+        """One word's vector `[P]`: every window, trailing padding too; `beside` is an embedding of the whole word."""
+        embedded = self.embedding[characters]
+        parts = []
+        for weight, bias in self.filters:
+            windows = embedded.unfold(0, weight.shape[2], 1)  # [places, D, width]
+            parts.append(torch.einsum("pcw,ncw->pn", windows, weight).amax(0) + bias)
+        x = torch.cat(parts)
+        x = x.clamp(min=0) if self.activation == "relu" else x.tanh()
+        for carry, carry_bias, transform, transform_bias in self.highways:
+            gate = torch.sigmoid(carry @ x + carry_bias)
+            x = gate * (transform @ x + transform_bias).clamp(min=0) + (1 - gate) * x
+        x = x if beside is None else torch.cat((beside, x))
+        return x if self.projection is None else self.projection[0] @ x + self.projection[1]
+
+    def sentence(self, vectors: list[Tensor], state: State | None = None) -> tuple[Tensor, State]:
+        """The layers `[layers + 1, words, 2P]` of the vectors of words, and the state at both ends."""
+        directions, after = [], []
+        for direction, stack in enumerate(self.stacks):
+            x = vectors[::-1] if direction else vectors
+            outputs, states = [x], []
+            for number, layer in enumerate(stack):
+                y, end = self._run(layer, x, None if state is None else [part[number, direction] for part in state])
+                x = [new + old for new, old in zip(y, x, strict=True)] if self.skip and number else y
+                outputs.append(x)
+                states.append(end)
+            directions.append([torch.stack(output[::-1] if direction else output) for output in outputs])
+            after.append([torch.stack(part) for part in zip(*states, strict=True)])
+        layers = torch.stack([torch.cat(pair, dim=1) for pair in zip(*directions, strict=True)])
+        return layers, tuple(torch.stack(pair, dim=1) for pair in zip(*after, strict=True))
+
+    def _run(self, layer: tuple, words: list[Tensor], state: list[Tensor] | None) -> tuple[list[Tensor], State]:
+        weight_ih, weight_hh, bias, weight_hr = layer
+        hidden, cell = state or (bias.new_zeros(weight_hh.shape[1]), bias.new_zeros(len(bias) // 4))
+        outputs = []
+        for x in words:
+            i, f, g, o = (weight_ih @ x + weight_hh @ hidden + bias).chunk(4)
+            cell = _clip(torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g), self.cell_clip)
+            hidden = torch.sigmoid(o) * torch.tanh(cell)
+            if weight_hr is not None:
+                hidden = _clip(weight_hr @ hidden, self.proj_clip)
+            outputs.append(hidden)
+        return outputs, (hidden, cell)
+
+
+def _clip(x: Tensor, bound: float | None) -> Tensor:
+    return x.clamp(-bound, bound) if bound else x
+
+
+# -- of a model --------------------------------------------------------------------------------------------------------
+
+
+def reference_of(model: ElmoModel) -> Reference:
+    encoder, config = model.char_encoder, model.config
+    return Reference(
+        encoder.embedding.weight,
+        [(convolution.weight, convolution.bias) for convolution in encoder.convolutions],
+        config.char_activation,
+        [(h.carry.weight, h.carry.bias, h.transform.weight, h.transform.bias) for h in encoder.highways],
+        None if encoder.projection is None else (encoder.projection.weight, encoder.projection.bias),
+        [
+            [(layer.weight_ih, layer.weight_hh, layer.bias, layer.weight_hr) for layer in stack]
+            for stack in (model.bilm.forward_layers, model.bilm.backward_layers)
+        ],
+        config.cell_clip,
+        config.proj_clip,
+        config.use_skip_connections,
+    )
+
+
+def sentence_layers(model: ElmoModel, rows: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    """The layers `[layers + 1, words, 2P]` of one sentence `[words, characters]` without padding, and the state."""
+    reference = reference_of(model)
+    return reference.sentence([reference.word_vector(row) for row in rows], state)
+
+
+def word_vector(model: ElmoModel, characters: Tensor) -> Tensor:
+    return reference_of(model).word_vector(characters)
+
+
+# -- of AllenNLP's files -----------------------------------------------------------------------------------------------
+
+
+class NumpyELMo:
+    """The biLM of AllenNLP's pair of files."""
+
+    def __init__(self, options: Path, weights: Path) -> None:
+        self.options = json.loads(Path(options).read_text())
+        lstm, cnn, w = self.options["lstm"], self.options["char_cnn"], {}
+        names: list[str] = []
+        with h5py.File(weights) as file:
+            file.visit(names.append)
+            w |= {name: torch.tensor(file[name][...]).double() for name in names if hasattr(file[name], "shape")}
+        stacks = []
+        for direction in range(2):
+            stacks.append([])
+            for number in range(lstm.get("n_layers", 1)):
+                path = f"RNN_{direction}/RNN/MultiRNNCell/Cell{number}/LSTMCell"
+                path = path if f"{path}/W_0" in w else f"RNN_{direction}/RNN/LSTMCell"
+                # TensorFlow's gates are i, j, f, o, and its cell adds 1 to f.
+                i, j, f, o = w[f"{path}/W_0"].T.chunk(4)
+                bias_i, bias_j, bias_f, bias_o = w[f"{path}/B"].chunk(4)
+                weight, size = torch.cat((i, f, j, o)), lstm["projection_dim"]
+                bias, weight_hr = torch.cat((bias_i, bias_f + 1, bias_j, bias_o)), w.get(f"{path}/W_P_0")
+                hr = None if weight_hr is None else weight_hr.T
+                stacks[-1].append((weight[:, :-size], weight[:, -size:], bias, hr))
+        self.length = cnn["max_characters_per_token"]
+        self.reference = Reference(
+            w["char_embed"],
+            [(w[f"CNN/W_cnn_{i}"][0].permute(2, 1, 0), w[f"CNN/b_cnn_{i}"]) for i in range(len(cnn["filters"]))],
+            cnn["activation"],
+            [
+                tuple(
+                    part
+                    for gate in ("carry", "transform")
+                    for part in (w[f"CNN_high_{i}/W_{gate}"].T, w[f"CNN_high_{i}/b_{gate}"])
+                )
+                for i in range(cnn.get("n_highway") or 0)
+            ],
+            (w["CNN_proj/W_proj"].T, w["CNN_proj/b_proj"]) if "CNN_proj/W_proj" in w else None,
+            stacks,
+            lstm.get("cell_clip"),
+            lstm.get("proj_clip"),
+            lstm.get("use_skip_connections", False),
+        )
+
+    def layers(self, words: list[str], state: State | None = None) -> tuple:
+        """A sentence's layers `[num_layers + 1, words + 2, 2P]`, boundaries included, in NumPy, and its state."""
+        inner = [[256], *(list(word.encode("utf-8", "ignore"))[: self.length - 2] for word in words), [257]]
+        rows = [[258, *row, 259] + [260] * (self.length - 2 - len(row)) for row in inner]
+        layers, state = self.reference.sentence([self.reference.word_vector(row) for row in rows], state)
+        return layers.numpy(), state
+
+
+# -- of ELMoForManyLangs' folder ---------------------------------------------------------------------------------------
+
+
+class NumpyManyLangs:
+    """The model in ELMoForManyLangs' folder."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = json.loads((folder / json.loads((folder / "config.json").read_text())["config_path"]).read_text())
+        self.embedder, encoder = settings["token_embedder"], settings["encoder"]
+        self.characters, self.words = (_read_dictionary(folder / f"{name}.dic") for name in ("char", "word"))
+        self.token, lstm = (
+            {name: tensor.double() for name, tensor in torch.load(folder / f"{file}.pkl").items()}
+            for file in ("token_embedder", "encoder")
+        )
+        highways = []
+        for i in range(self.embedder["n_highway"]):  # the gate multiplies x, not what is added
+            (added, gate), (added_bias, gate_bias) = (
+                self.token[f"highways._layers.{i}.{part}"].chunk(2) for part in ("weight", "bias")
+            )
+            highways.append((-gate, -gate_bias, added, added_bias))
+        parts = [f"{part}_linearity.weight" for part in ("input", "state")]
+        parts += ["state_linearity.bias", "state_projection.weight"]
+        self.reference = Reference(
+            self.token["char_emb_layer.embedding.weight"],
+            [
+                tuple(self.token[f"convolutions.{i}.{part}"] for part in ("weight", "bias"))
+                for i in range(len(self.embedder["filters"]))
+            ],
+            self.embedder["activation"],
+            highways,
+            (self.token["projection.weight"], self.token["projection.bias"]),
+            [
+                [tuple(lstm[f"{name}_layer_{n}.{part}"] for part in parts) for n in range(encoder["n_layers"])]
+                for name in ("forward", "backward")
+            ],
+            encoder["cell_clip"],
+            encoder["proj_clip"],
+            True,
+        )
+
+    def layers(self, sentence: list[str]):
+        """`[num_layers + 1, words + 2, 2P]` in NumPy, boundaries included, from zero state."""
+        return self.reference.sentence(
+            [
+                self._vector("<bos>", ["<bos>"]),
+                *(self._vector(word) for word in sentence),
+                self._vector("<eos>", ["<eos>"]),
+            ]
+        )[0].numpy()
+
+    def _vector(self, word: str, marker: list[str] | None = None) -> Tensor:
+        length = self.embedder["max_characters_per_token"]
+        word = word if marker else word[: length - 2]
+        numbers = [self.characters.get(one, self.characters["<oov>"]) for one in marker or word]
+        # The names of the two markers are exchanged in its code.
+        numbers = [self.characters["<eow>"], *numbers, self.characters["<bow>"]]
+        numbers += [self.characters["<pad>"]] * (length - len(numbers))
+        beside = None
+        if self.embedder["word_dim"]:
+            number = self.words.get(word, self.words["<oov>"])
+            beside = self.token["word_emb_layer.embedding.weight"][number]
+        return self.reference.word_vector(numbers, beside)
+
+
+def _read_dictionary(path: Path) -> dict[str, int]:
+    lines = [line.strip().split("\t") for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    return {parts[0] if len(parts) == 2 else "\u3000": int(parts[-1]) for parts in lines}

@@ -1,0 +1,237 @@
+"""transformers' own common tests, of exactly the installed version, on this package's models and tokenizer.
+
+python -m tests.transformers_common [OPTIONS OF PYTEST]
+
+It needs the package `parameterized`, and downloads transformers' source distribution once, which holds the tests.
+"""
+
+import contextlib
+import functools
+import importlib
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import types
+import unittest
+from importlib.metadata import version
+from pathlib import Path
+from unittest import mock
+
+import huggingface_hub.constants
+import pytest
+import torch
+import transformers
+from transformers.models.auto import modeling_auto
+
+import hf_elmo
+from hf_elmo import ElmoConfig, ElmoTokenizer
+from tests.factories import TINY
+
+# transformers looks for a folder of this name.
+FOLDER = Path(huggingface_hub.constants.HF_HOME) / "hf_elmo" / f"transformers-{version('transformers')}" / "tests"
+PACKAGE = "transformers_tests"  # not `tests`, which is ours
+
+
+def fetch() -> None:
+    """Unpacks the tests of the installed transformers, unless they are there already."""
+    if (FOLDER / "fixtures").is_dir():
+        return
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-build-isolation", "--no-binary", ":all:"]
+    with tempfile.TemporaryDirectory() as downloads:
+        subprocess.run([*pip, "-q", "-d", downloads, f"transformers=={version('transformers')}"], check=True)
+        with tarfile.open(next(Path(downloads).glob("*.tar.gz"))) as tar:
+            for member in tar.getmembers():
+                parts = Path(member.name).parts
+                if member.isfile() and len(parts) == 3 and parts[1] == "tests":
+                    FOLDER.mkdir(parents=True, exist_ok=True)
+                    (FOLDER / parts[2]).write_bytes(tar.extractfile(member).read())
+    (FOLDER / "fixtures").mkdir()  # the distribution leaves it out, and the tokenizer's tests read this file of it
+    (FOLDER / "fixtures" / "sample_text.txt").write_text("Any text.\n\nIt has two paragraphs.\n")
+
+
+def load(module: str) -> types.ModuleType:
+    """A module of transformers' tests, such as `"test_modeling_common"`."""
+    if PACKAGE not in sys.modules:
+        sys.modules[PACKAGE] = package = types.ModuleType(PACKAGE)
+        package.__path__ = [str(FOLDER)]
+        # Folders that the distribution leaves out: tests of generation and of exporters, which do not apply.
+        for name in ("exporters.test_export.ExportTesterMixin", "generation.test_utils.GenerationTesterMixin"):
+            folder, file, mixin = name.split(".")
+            for stand_in in (f"{PACKAGE}.{folder}", f"{PACKAGE}.{folder}.{file}"):
+                sys.modules[stand_in] = types.ModuleType(stand_in)
+                sys.modules[stand_in].__path__ = []
+            setattr(sys.modules[stand_in], mixin, type(mixin, (), {}))
+    # Some execute transformers' __init__ once more, from a folder beside the tests: the installed one is tested.
+    with mock.patch("transformers.utils.direct_transformers_import", return_value=transformers):
+        return importlib.import_module(f"{PACKAGE}.{module}")
+
+
+def must_fail(case: type, reasons: dict[str, str]) -> type:
+    """Marks the tests that cannot apply: one that passes is a failure, one that does not exist an AttributeError."""
+    for name, reason in reasons.items():
+        test = getattr(case, name)
+        run = functools.wraps(test)(lambda self, test=test: test(self))
+        setattr(case, name, pytest.mark.xfail(reason=reason, strict=True)(run))
+    case.subTest = lambda *_, **__: contextlib.nullcontext()  # a failure within ends the test
+    return case
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+BATCH, WORDS, VOCABULARY = 3, 7, 31
+MARKERS = {"<": 257, ">": 258}  # <S> and </S>
+# Where the mixin looks up what a class is: a model without a head, which has no loss; and what labels it takes.
+KINDS = {
+    "MODEL_MAPPING_NAMES": "ElmoModel",
+    "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES": "ElmoForQuestionAnswering",
+    "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES": "ElmoForSequenceClassification",
+    "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES": "ElmoForTokenClassification",
+}
+ALL_MODELS = dict.fromkeys(("test_inputs_embeds", "test_resize_tokens_embeddings"), "the embedding is of characters")
+RESOLVER = {"test_retain_grad_hidden_states_attentions": "the first output, spans of whole numbers, has no gradient"}
+LANGUAGE_MODEL = {
+    "test_resize_embeddings_untied": "the embedding is of characters",
+    "test_retain_grad_hidden_states_attentions": "hidden_states are padded copies, through which no gradient returns",
+}
+ENCODER = {"encoder_type": "bilstm", "encoder_hidden_size": 7}
+FLOW = {"encoder_hidden_size": 7, "elmo_at_output": True, "encoder_type": "attention_flow"}
+COREFERENCE = {"coreference_max_width": 3, "coreference_hidden_size": 9, "coreference_spans_per_word": 0.8}
+SPEAKERS = {**COREFERENCE, **ENCODER, "coreference_speakers": True, "coreference_num_genres": 2}
+SPEAKER_IDS = torch.tensor([0, 1, 1, 2, 1, 0, 0]).expand(BATCH, -1)
+# Of each case: class, fields of the configuration, words ("w") and boundaries, labels that are not the mixin's, what
+# the model reads beside words, and the tests that cannot apply.
+LAST = {name: torch.full((BATCH,), WORDS - 2) for name in ("start_positions", "end_positions")}
+CLUSTERS = {"labels": torch.tensor([[0, 0, 0], [2, 2, 0], [3, 4, 0]]).expand(BATCH, -1, -1)}
+NEIGHBORS = {"labels": torch.arange(BATCH * WORDS * 2).view(BATCH, WORDS, 2) % VOCABULARY}
+GENRES = {"speaker_ids": SPEAKER_IDS, "genre_ids": torch.tensor([0, 1, 1])}
+CASES = {
+    "NoHead": ("ElmoModel", {}, {}, {}, {"test_inputs_embeds_matches_input_ids": "the embedding is of characters"}),
+    "Classifier": (
+        "ElmoForSequenceClassification",
+        {},
+        {},
+        {},
+        {"test_load_with_mismatched_shapes": "vocab_size is of a softmax that a classifier has not"},
+    ),
+    "Tagger": ("ElmoForTokenClassification", {}, {}, {}, {}),
+    "TaggerWithCrf": ("ElmoForTokenClassification", {**ENCODER, "tagging_crf": True}, {}, {}, {}),
+    "Answers": ("ElmoForQuestionAnswering", FLOW, LAST, {}, {}),
+    "NoAnswer": ("ElmoForQuestionAnswering", {"encoder_hidden_size": 7, "allow_no_answer": True}, {}, {}, {}),
+    "Coreference": ("ElmoForCoreferenceResolution", COREFERENCE, CLUSTERS, {}, RESOLVER),
+    "CoreferenceWithSpeakers": ("ElmoForCoreferenceResolution", SPEAKERS, CLUSTERS, GENRES, RESOLVER),
+    "LanguageModels": ("ElmoForPreTraining", {}, NEIGHBORS, {}, LANGUAGE_MODEL),
+}
+ROWS = {"ElmoForQuestionAnswering": "<w><ww>", "ElmoForCoreferenceResolution": "<wwwww>"}
+
+
+class ModelTester:
+    """What the mixin asks of each model: a small configuration, and inputs for it."""
+
+    batch_size, seq_length, is_training = BATCH, WORDS, True
+    hidden_size, num_hidden_layers = TINY["hidden_size"], 2
+
+    def __init__(self, fields: dict[str, object], row: str, features: dict[str, torch.Tensor]) -> None:
+        self.fields, self.row, self.features = fields, row, features
+
+    def get_config(self) -> ElmoConfig:
+        # Unfrozen, because the mixin wants a gradient for every parameter.
+        return ElmoConfig(**TINY, **self.fields, vocab_size=VOCABULARY, num_labels=3, freeze_bilm=False)
+
+    def prepare_config_and_inputs_for_common(self) -> tuple[ElmoConfig, dict[str, torch.Tensor]]:
+        input_ids = torch.full((BATCH, WORDS, 50), 261)
+        input_ids[:, :, 0], input_ids[:, :, 4] = 259, 260
+        input_ids[:, :, 1:4] = torch.randint(1, 257, (BATCH, WORDS, 3))
+        for position, kind in enumerate(self.row):
+            if kind in MARKERS:
+                input_ids[:, position, 1:5] = torch.tensor([MARKERS[kind], 260, 261, 261])
+        mask = torch.ones(BATCH, WORDS, dtype=torch.int64)
+        return self.get_config(), {"input_ids": input_ids, "attention_mask": mask, **self.features}
+
+
+def make_case(class_name: str, fields: dict, labels: dict, features: dict, reasons: dict[str, str]) -> type:
+    class Case(load("test_modeling_common").ModelTesterMixin, unittest.TestCase):
+        has_attentions = False
+        all_model_classes = (getattr(hf_elmo, class_name),)
+
+        def setUp(self) -> None:
+            self.model_tester = ModelTester(fields, ROWS.get(class_name, ""), features)
+
+        def _prepare_for_class(self, inputs: dict, model_class: type, return_labels: bool = False) -> dict:
+            inputs = super()._prepare_for_class(inputs, model_class, return_labels)
+            return inputs | (labels if return_labels else {})
+
+        def test_model_outputs_equivalence(self) -> None:
+            # The mixin's messages name the maximum of each output, and no cluster has none.
+            with mock.patch("torch.max", lambda x: x.max() if x.numel() else x.sum()):
+                super().test_model_outputs_equivalence()
+
+    return must_fail(Case, ALL_MODELS | reasons)
+
+
+# -- the tokenizer -----------------------------------------------------------------------------------------------------
+
+_ROW = "a word is a row of character ids: input_ids have an axis more"
+_PADDING = "pad_token_id is of a character; a padded position is a row of them"
+_VOCABULARY = "the entries of the vocabulary are characters"
+_ADDED = "every word is spelled: a token that is added has no id"
+_TRAINED = "the characters are the same for every text: there is nothing to train"
+TOKENIZER = {
+    "test_batch_encode_dynamic_overflowing": _ROW,
+    "test_chat_template_return_assistant_tokens_mask": _ROW,
+    "test_encode_basic_padding": _PADDING,
+    "test_encode_plus_with_padding_0": _PADDING,
+    "test_encode_plus_with_padding_1": _PADDING,
+    "test_get_vocab": _VOCABULARY,
+    "test_padding_with_attention_mask": _ROW,
+    "test_save_and_load_tokenizer": _ADDED,
+    "test_tokenize_special_tokens": _ADDED,
+    "test_tokenizers_common_ids_setters": _VOCABULARY,
+}
+BACKEND = {
+    "test_add_bos_token_without_bos_token": "the biLM reads <S> and </S> around each sentence",
+    "test_training_new_tokenizer": _TRAINED,
+    "test_training_new_tokenizer_with_special_tokens_change": _TRAINED,
+}
+TEXT = "Far out in the uncharted backwaters of the unfashionable end of the western spiral arm of the Galaxy"
+
+
+class TokenizerCase:
+    tokenizer_class = rust_tokenizer_class = ElmoTokenizer
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        # The mixins load a tokenizer by its name on the Hub: this one from a folder.
+        cls.from_pretrained_id = cls.enterClassContext(tempfile.TemporaryDirectory())
+        ElmoTokenizer().save_pretrained(cls.from_pretrained_id)
+        super().setUpClass()
+
+    def get_clean_sequence(
+        self, tokenizer: ElmoTokenizer, with_prefix_space: bool = False, max_length: int = 20, min_length: int = 5
+    ) -> tuple[str, list]:
+        """A text, and its ids without boundaries. (The mixin's own has words that are one id of the vocabulary.)"""
+        text = " " * with_prefix_space + " ".join(TEXT.split()[:max_length])
+        return text, tokenizer.encode(text, add_special_tokens=False)
+
+
+if __name__ == "__main__":
+    fetch()
+    os.chdir(Path(__file__).parent.parent)
+    theirs = ["-o", "addopts=", "-W", "ignore::pytest.PytestUnknownMarkWarning"]  # they have markers of their own
+    sys.exit(pytest.main([*theirs, "-q", "-rxfE", *sys.argv[1:], __file__]))
+
+for names, class_name in KINDS.items():
+    getattr(modeling_auto, names)["elmo"] = class_name
+for case_name, arguments in CASES.items():
+    globals()[f"Test{case_name}"] = make_case(*arguments)
+TestTokenizer = must_fail(
+    type(
+        "TestTokenizer", (TokenizerCase, load("test_tokenization_common").TokenizerTesterMixin, unittest.TestCase), {}
+    ),
+    TOKENIZER,
+)
+_backend_mixin = load("test_tokenizers_backend_mixin").TokenizersBackendTesterMixin
+TestTokenizersBackend = must_fail(
+    type("TestTokenizersBackend", (TokenizerCase, _backend_mixin, unittest.TestCase), {}), BACKEND
+)

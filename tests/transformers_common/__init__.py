@@ -1,1 +1,0 @@
-"""transformers' own common tests, run on this package's classes: `python -m tests.transformers_common --help`."""
