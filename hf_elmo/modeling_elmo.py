@@ -244,6 +244,25 @@ class LstmCall(NamedTuple):
     proj_clip: float | None
 
 
+def require_shapes(call: LstmCall) -> None:
+    """Raises ValueError if shapes do not agree: kernels in C read memory by them, and PyTorch would broadcast some."""
+    (directions, words, width), size, cells = call.inputs.shape, call.hidden.shape[-1], call.cell.shape[-1]
+    sizes = list(call.batch_sizes)
+    if not sizes or sizes[-1] < 1 or sizes != sorted(sizes, reverse=True) or sum(sizes) != words:
+        raise ValueError(f"batch_sizes are {sizes}, but must be positive, in descending order, with the sum {words}.")
+    if len(call.weights) != directions:
+        raise ValueError(f"inputs are for {directions} directions, but weights for {len(call.weights)}.")
+    shapes = [(directions, sizes[0], size), (directions, sizes[0], cells)]
+    shapes += [(4 * cells, width), (4 * cells, size), (4 * cells,), (size, cells)] * directions
+    names = ["h", "c", *LstmWeights._fields * directions]
+    tensors = call.hidden, call.cell, *(tensor for weights in call.weights for tensor in weights)
+    for name, tensor, shape in zip(names, tensors, shapes, strict=True):
+        if tensor is None and size != cells:
+            raise ValueError(f"without a projection, h must have the size of c, {cells}, but has the size {size}.")
+        if tensor is not None and tensor.shape != shape:
+            raise ValueError(f"{name} has the shape {list(tensor.shape)}, but must have the shape {list(shape)}.")
+
+
 def clip(x: Tensor, bound: float | None) -> Tensor:
     """`x` with its absolute value bounded, or `x` itself without a bound."""
     return x if bound is None else x.clamp(-bound, bound)
@@ -277,11 +296,15 @@ def bilstm_layer(
 
     Returns:
         outputs `[directions, words, P]`, and the state after the last step of each row.
+
+    Raises:
+        ValueError: shapes do not agree.
     """
     dtype = _product_dtype(inputs)
     computed = dtype if is_multiplied(dtype, inputs.device) else torch.float32
     hidden, cell = state[0].to(computed), state[1].to(torch.promote_types(computed, torch.float32))
     call = LstmCall(inputs.to(computed), batch_sizes, hidden, cell, weights, cell_clip, proj_clip)
+    require_shapes(call)
     with torch.autocast(inputs.device.type, enabled=False):
         outputs, (hidden, cell) = (find_backend("lstm", call) or lstm_directions)(call)
     return outputs.to(dtype), (hidden.to(dtype), cell)

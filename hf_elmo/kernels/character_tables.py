@@ -114,7 +114,26 @@ def _supports(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> str 
         return f"weights are {', '.join(sorted({str(tensor.dtype) for tensor in tensors}))}"
     if max(len(weights.embedding), words.shape[1]) > MOST_CHARACTERS:
         return f"the vocabulary or a word has more than {MOST_CHARACTERS} characters"
-    return why_not_plain((words, lengths, *tensors)) or native.reason()
+    if len(lengths) != len(words):
+        return "there is not one length for each word"
+    return why_not_shaped(weights, words.shape[1]) or why_not_plain((words, lengths, *tensors)) or native.reason()
+
+
+def why_not_shaped(weights: CharacterWeights, characters: int) -> str | None:
+    """Why C cannot read weights of these shapes for words of so many characters, or `None` if it can."""
+    size = weights.embedding.shape[-1]
+    pairs = [(weight, bias, (*weight.shape[:1], size, *weight.shape[2:3])) for weight, bias in weights.convolutions]
+    filters = sum(weight.shape[0] for weight, _ in weights.convolutions)
+    for highway in weights.highways:
+        pairs += [(weight, bias, (filters, filters)) for weight, bias in (highway[:2], highway[2:])]
+    if weights.projection is not None:
+        own = 0 if weights.word_embedding is None else weights.word_embedding.shape[-1]
+        pairs.append((*weights.projection, (weights.projection[0].shape[0], filters + own)))
+    if any(weight.shape != shape or bias.shape != shape[:1] for weight, bias, shape in pairs):
+        return "the shapes of the weights do not agree"
+    if not all(0 < weight.shape[2] <= characters for weight, _ in weights.convolutions):
+        return "a filter is wider than a word"
+    return None
 
 
 def _run(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> Tensor:

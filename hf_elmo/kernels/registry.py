@@ -112,12 +112,13 @@ def _parse(setting: str) -> frozenset[str]:
 
 @contextmanager
 def use(*names: str) -> Iterator[None]:
-    """Enable only these backends, such as `"packed", "cell-c"`, in a block of the current thread; `"off"` disables all.
+    """Enable only these backends, such as `"packed", "cell-c"`, in a block of the current thread; `"on"` enables all,
+    and `"off"` or no name at all disables all.
 
     Raises:
         ValueError: a name is unknown.
     """
-    setting = ",".join(names)
+    setting = ",".join(names) or "off"
     _parse(setting)
     token = _setting.set(setting)
     try:

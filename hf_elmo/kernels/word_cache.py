@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from . import native
-from .character_tables import MOST_CHARACTERS, TYPES, CharacterTables
+from .character_tables import MOST_CHARACTERS, TYPES, CharacterTables, why_not_shaped
 from .lstm_onednn import pack, why_not_packed
 from .native import LANES, PRODUCT_COLUMNS
 from .registry import register
@@ -48,7 +48,8 @@ def _supports(weights: CharacterWeights, words: Tensor) -> str | None:
         return "the activation is not relu or tanh"
     if len(weights.embedding) > MOST_CHARACTERS:
         return f"the vocabulary has more than {MOST_CHARACTERS} characters"
-    return why_not_plain((words, *tensors)) or why_not_cached(tensors) or native.reason()
+    shaped = why_not_shaped(weights, words.shape[1] - (weights.word_embedding is not None))
+    return shaped or why_not_plain((words, *tensors)) or why_not_cached(tensors) or native.reason()
 
 
 def _run(weights: CharacterWeights, words: Tensor) -> Tensor:

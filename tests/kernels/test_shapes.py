@@ -1,0 +1,91 @@
+"""Tensors whose shapes do not agree are refused before they reach C, whichever backend is chosen. (The gate runs these
+tests with sanitizers, too.)"""
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from hf_elmo import ElmoConfig, ElmoModel, kernels
+from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
+from tests.conftest import TINY
+from tests.lstm_layers import random_layer
+
+CALLS = {"few rows": [3, 3, 1], "many rows": [9, 8], "one row": [1] * 4}
+
+
+def reshape(data: st.DataObject, tensor: Tensor) -> Tensor:
+    """A tensor of the same type with another shape: an axis more, less, longer or shorter."""
+    shape = list(tensor.shape)
+    axis = data.draw(st.integers(0, len(shape)))
+    if axis == len(shape):
+        shape = data.draw(st.sampled_from([shape[:-1], shape[::-1], [1, *shape], [*shape, 1]]))
+    else:
+        size = shape[axis]
+        shape[axis] = data.draw(st.sampled_from([0, 1, size - 1, size + 1, size // 2, 2 * size, 4 * size]))
+    assume(shape != list(tensor.shape))
+    return torch.randn(shape).to(tensor)
+
+
+@pytest.mark.parametrize("trained", [True, False], ids=["trained", "inference"])
+@pytest.mark.parametrize("batch_sizes", CALLS.values(), ids=CALLS)
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_layers(batch_sizes: list[int], trained: bool, data: st.DataObject) -> None:
+    """One argument, or one weight of one direction."""
+    dtype, projected = data.draw(st.sampled_from([torch.float32, torch.bfloat16])), data.draw(st.booleans())
+    inputs, (h, c), weights = random_layer(batch_sizes, dtype, projected=projected, sizes=(32, 128, 96))
+    tensors = {"inputs": inputs.requires_grad_(trained), "h": h, "c": c}
+    tensors |= {f"{name} {d}": x for d in (0, 1) for name, x in weights[d]._asdict().items() if x is not None}
+    name = data.draw(st.sampled_from(["batch_sizes", *tensors]))
+    if name == "batch_sizes":
+        changed = data.draw(st.lists(st.integers(-1, 9), max_size=4))
+        assume(changed != batch_sizes)
+        batch_sizes = changed
+    else:
+        tensors[name] = reshape(data, tensors[name])
+    weights = [LstmWeights(*(tensors.get(f"{field} {d}") for field in LstmWeights._fields)) for d in (0, 1)]
+    with pytest.raises(ValueError):
+        bilstm_layer(tensors["inputs"], batch_sizes, (tensors["h"], tensors["c"]), weights, 3.0, 3.0)
+
+
+@pytest.mark.parametrize("trained", [True, False], ids=["trained", "inference"])
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_characters(trained: bool, data: st.DataObject) -> None:
+    """One parameter, or words of another length: an error, or the vectors of plain PyTorch, which broadcasts biases."""
+    encoder = ElmoModel(ElmoConfig(**TINY)).char_encoder
+    ids = torch.randint(1, 100, (3, data.draw(st.sampled_from([1, 2, 3, 50]))))
+    name = data.draw(st.sampled_from(["", *(name for name, _ in encoder.named_parameters())]))
+    if name:
+        module, parameter = name.rpartition(".")[::2]
+        changed = nn.Parameter(reshape(data, encoder.get_parameter(name).detach()))
+        setattr(encoder.get_submodule(module), parameter, changed)
+    encoder.requires_grad_(trained)
+    results = []
+    for setting in ("on", "off"):
+        with kernels.use(setting):
+            try:
+                results.append(encoder(ids))
+            except (RuntimeError, IndexError):
+                results.append(None)
+    assert (results[0] is None) == (results[1] is None)
+    if results[0] is not None:
+        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+def test_a_filter_wider_than_a_word() -> None:
+    encoder = ElmoModel(ElmoConfig(**{**TINY, "char_filters": [[7, 4]]})).char_encoder
+    for trained in (True, False):
+        encoder.requires_grad_(trained)
+        with pytest.raises(RuntimeError, match="ernel size"):
+            encoder(torch.ones(2, 6, dtype=torch.int64))
+
+
+def test_a_state_of_one_row_for_several() -> None:
+    model = ElmoModel(ElmoConfig(**TINY))
+    sizes = model.config.projection_size, model.config.cell_size
+    state = tuple(torch.zeros(model.config.num_hidden_layers, 1, size) for size in sizes)
+    with pytest.raises(ValueError, match="h has the shape"):
+        model.bilm.run_direction(0, torch.randn(21, sizes[0]), [7, 7, 7], state)
