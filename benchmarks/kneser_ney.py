@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hf_elmo.pretraining.texts import TextFiles
 from hf_elmo.pretraining.vocabulary import Vocabulary
-from hf_elmo.text import TextFiles
 
 Discounts = tuple[float, float, float]
 

@@ -1,4 +1,4 @@
-"""Reading text: lines, rows of files and datasets, and the sentences or documents that language models train on.
+"""Reading text: the lines, columns and rows of files.
 
 fsspec opens the files: paths, and addresses (`s3://`, `hf://`) if the library that fsspec needs for them is installed.
 Names that end in `.gz`, `.bz2` or `.xz` are compressed files. pyarrow reads CSV, TSV, Parquet and Arrow. Only one block
@@ -7,17 +7,13 @@ of a file is in memory at a time; only `read_columns` reads whole files.
 
 from __future__ import annotations
 
-import copy
-import hashlib
-import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from numbers import Integral
-from pathlib import Path, PurePosixPath
-from typing import IO, Any, Self
+from pathlib import PurePosixPath
+from typing import IO, Any
 
 import fsspec
 import pyarrow
@@ -27,12 +23,9 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import infer_compression
 
-from .tokenization_elmo import ElmoTokenizer
-
 Words = list[str]
 Row = str | Words  # a text that is still to be split into words, or its words
 Pair = tuple[Row, Row | int]  # a text and its pair: another text, or the index of a word
-Text = list[Words]  # what a language model reads at a time: one sentence, or the sentences of a document
 
 # The format of a file by the ending of its name; a file with any other ending is plain text.
 FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}
@@ -40,9 +33,6 @@ FORMATS |= {".parquet": "parquet", ".arrow": "arrow", ".fasta": "fasta", ".fa": 
 DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
 CSV_BLOCK_BYTES = 1 << 24  # no row of a CSV may be longer
 TABLE_ROWS = 1024  # rows of a table that are converted to Python together
-TEXTS_AT_ONCE = 1024  # texts that are split into words together
-SAMPLES = 64  # texts of a dataset that its fingerprint is made of
-FILES_PER_PROCESS = 20  # with at least this many files for each process, a process reads whole files
 
 
 def find_files(pattern: str | os.PathLike) -> list[str]:
@@ -290,197 +280,3 @@ def check_pair(value: Any, where: str) -> Pair:
     text, pair = value
     is_index = isinstance(pair, Integral) and not isinstance(pair, bool)
     return check_row(text, where), int(pair) if is_index else check_row(pair, where)
-
-
-class _Texts:
-    """The texts that language models train on, in a fixed order.
-
-    Args:
-        tokenizer: splits sentences into words; `None` if whitespace separates the words already.
-        documents: whether a string is a document with one sentence per line, instead of one sentence.
-    """
-
-    countable = True  # whether the number of texts is finite and known, so that an epoch has a length
-    files: list[str]  # the files that are read; empty for a dataset
-
-    def __init__(self, tokenizer: ElmoTokenizer | None, documents: bool) -> None:
-        self.tokenizer, self.documents = tokenizer, documents
-        self._rank, self._world_size = 0, 1
-
-    def part(self, rank: int, world_size: int) -> Self:
-        """The texts that process `rank` of `world_size` reads: each text is in exactly one part."""
-        part = copy.copy(self)
-        part._rank, part._world_size = rank, world_size
-        return part
-
-    def read(self, start: int = 0) -> Iterator[Text]:
-        """The texts from number `start` on; earlier texts are skipped without being split into words."""
-        split = (self.tokenizer or ElmoTokenizer()).split_into_words
-        values = self._values(start)
-        while chunk := list(itertools.islice(values, TEXTS_AT_ONCE)):
-            lines = [self._lines(value) if isinstance(value, str) else () for value in chunk]
-            words = iter(split(list(itertools.chain(*lines)), pretokenized=self.tokenizer is None))
-            for value, sentences in zip(chunk, lines, strict=True):
-                yield list(itertools.islice(words, len(sentences))) if isinstance(value, str) else value
-
-    def _lines(self, text: str) -> list[str]:
-        return [line for line in text.split("\n") if line.strip()] if self.documents else [text]
-
-    def _values(self, start: int) -> Iterator[str | Text]:
-        """The texts from number `start` on, each a string that is still to be split, or a list of word lists."""
-        raise NotImplementedError
-
-
-def _check_text(value: Any, where: str) -> str | Text:
-    """A row's value as a string that is still to be split, or as a list with the list of words of each sentence."""
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], (list, tuple)):
-        return [check_row(sentence, where) for sentence in value]
-    row = check_row(value, where)
-    return row if isinstance(row, str) else [row]
-
-
-class TextFiles(_Texts):
-    """
-    The texts of files in any format that [`RowSource`] reads.
-
-    In plain text a line is a sentence; with `documents`, the lines between blank lines are a document. In other formats
-    a string is a sentence, or with `documents` a document with one sentence per line; a list of words is a sentence,
-    and a list of such lists is a document.
-
-    Args:
-        patterns: files, folders or glob patterns ([`find_files`]), read in this order.
-        tokenizer: splits lines into words; by default whitespace separates words.
-        documents: whether a text is a document instead of a sentence.
-        column: the column with the text, in formats that have columns; by default the one that [`RowSource`] chooses.
-    """
-
-    def __init__(
-        self,
-        patterns: str | Path | Iterable[str | Path],
-        tokenizer: ElmoTokenizer | None = None,
-        documents: bool = False,
-        column: str | None = None,
-    ) -> None:
-        super().__init__(tokenizer, documents)
-        patterns = [patterns] if isinstance(patterns, (str, os.PathLike)) else patterns
-        self.files = list(dict.fromkeys(itertools.chain.from_iterable(map(find_files, patterns))))
-        self.column = column
-
-    def _values(self, start: int) -> Iterator[str | Text]:
-        """With at least `FILES_PER_PROCESS` files for each process, this process reads every `world_size`th file; with
-        fewer files, it reads every `world_size`th text."""
-        files, first, step = self.files, self._rank, self._world_size
-        if len(files) >= FILES_PER_PROCESS * step:
-            files, first, step = files[first::step], 0, 1
-        texts = itertools.chain.from_iterable(map(self._texts_of, files))
-        return itertools.islice(texts, first + start * step, None, step)
-
-    def _texts_of(self, file: str) -> Iterator[str | Text]:
-        source = RowSource(file, text_column=self.column)
-        if source.resolved_format != "text":
-            for row, (value,) in enumerate(source.values()):
-                yield _check_text(value, f"{file}, row {row} (from 0)")
-            return
-        lines = map(str.strip, read_lines(file))
-        if not self.documents:
-            yield from filter(None, lines)
-            return
-        for is_text, group in itertools.groupby(lines, bool):
-            if is_text:
-                yield "\n".join(group)
-
-    @cached_property
-    def fingerprint(self) -> dict[str, Any]:
-        """The SHA-256 of the bytes of all files (for remote files, of the checksums that their servers give), and the
-        settings with which the files are read."""
-        digest = hashlib.sha256()
-        for file in self.files:
-            filesystem, path = url_to_fs(file)
-            if isinstance(filesystem, LocalFileSystem):
-                with open(path, "rb") as content:
-                    digest.update(hashlib.file_digest(content, "sha256").digest())
-            else:
-                digest.update(str(filesystem.checksum(path)).encode())
-        settings = {"column": self.column, "documents": self.documents, "pretokenized": self.tokenizer is None}
-        return {"files": len(self.files), **settings, "files_sha256": digest.hexdigest()}
-
-
-class DatasetTexts(_Texts):
-    """
-    The rows of a `datasets.Dataset`, of a streamed `datasets.IterableDataset`, or of a list of rows.
-
-    Args:
-        dataset: its rows are dictionaries; a list may also hold the texts themselves.
-        column: the column with the text: a string, a list of words, or a list of lists of words, which is a document.
-        tokenizer, documents: as in [`TextFiles`].
-
-    Each pass over a stream reads it from its beginning, and it must give the same rows in the same order each time: a
-    shuffled stream (`dataset.shuffle(seed=..., buffer_size=...)`) does, because it keeps the order of its seed.
-    `datasets.distributed.split_dataset_by_node` divides a dataset among processes; it divides a stream by shards
-    (files) if their number is a multiple of the number of processes, otherwise by rows.
-    """
-
-    files = ()
-
-    def __init__(
-        self, dataset: Any, column: str = "text", tokenizer: ElmoTokenizer | None = None, documents: bool = False
-    ) -> None:
-        super().__init__(tokenizer, documents)
-        self.dataset, self.column = dataset, column
-        self.countable = hasattr(dataset, "__len__")
-
-    def part(self, rank: int, world_size: int) -> Self:
-        """The texts that process `rank` of `world_size` reads."""
-        part = super().part(rank, world_size)
-        if hasattr(self.dataset, "column_names"):
-            from datasets.distributed import split_dataset_by_node
-
-            part.dataset = split_dataset_by_node(self.dataset, rank=rank, world_size=world_size)
-        else:
-            rows = len(self.dataset)
-            part.dataset = self.dataset[rows * rank // world_size : rows * (rank + 1) // world_size]
-        return part
-
-    def _values(self, start: int) -> Iterator[str | Text]:
-        # `skip` on one process's part of a stream would count the rows of the whole stream.
-        if hasattr(self.dataset, "skip") and (self.countable or self._world_size == 1):
-            rows = self.dataset.skip(start)
-        else:
-            rows = itertools.islice(self.dataset, start, None)
-        for place, row in enumerate(rows, start):
-            yield _check_text(row[self.column] if isinstance(row, dict) else row, f"row {place} (from 0)")
-
-    @cached_property
-    def fingerprint(self) -> dict[str, Any]:
-        """The number of rows, and the SHA-256 of only `SAMPLES` texts, evenly spread (of a stream, the first ones)."""
-        texts = itertools.islice(self.read(), SAMPLES)
-        rows = len(self.dataset) if self.countable else None
-        if rows:
-            sample = [self.dataset[place * (rows - 1) // (SAMPLES - 1)] for place in range(SAMPLES)]
-            texts = DatasetTexts(sample, self.column, self.tokenizer, self.documents).read()
-        return {"rows": rows, "sha256": hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()}
-
-
-def open_texts(
-    texts: Any, tokenizer: ElmoTokenizer | None = None, documents: bool = False, column: str | None = None
-) -> TextFiles | DatasetTexts:
-    """The texts of files, folders and patterns ([`TextFiles`]), or of a dataset ([`DatasetTexts`]).
-
-    Raises:
-        FileNotFoundError: a pattern matches no file.
-        ValueError: `texts` is a dictionary of datasets.
-    """
-    if isinstance(texts, Mapping):
-        raise ValueError(f"texts has the parts {', '.join(texts)}: give one, as texts[{next(iter(texts), '')!r}].")
-    if hasattr(texts, "column_names"):
-        return DatasetTexts(texts, column or "text", tokenizer, documents)
-    return TextFiles(texts, tokenizer, documents, column)
-
-
-def require_apart(texts: TextFiles | DatasetTexts, held_out: TextFiles | DatasetTexts | None) -> None:
-    """Raises ValueError if a file or the dataset of `held_out` is also in `texts`, which would then be trained on."""
-    if held_out is None:
-        return
-    both = set(map(os.path.realpath, texts.files)) & set(map(os.path.realpath, held_out.files))
-    if both or (isinstance(texts, DatasetTexts) and texts.dataset is getattr(held_out, "dataset", None)):
-        raise ValueError(f"{', '.join(sorted(both)) or 'the dataset'} is in texts and in held_out: leave it out of one")

@@ -1,7 +1,6 @@
-"""Reading text: lines, rows of every format, and the texts of files and datasets, whole or in parts."""
+"""Reading text: lines, and rows of every format."""
 
 import gzip
-import itertools
 import json
 from pathlib import Path
 
@@ -10,8 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from hf_elmo import ElmoTokenizer
-from hf_elmo.text import DatasetTexts, RowSource, TextFiles, find_files, open_texts, read_lines, require_apart
+from hf_elmo.text import RowSource, find_files, read_lines
 
 ROWS = ["The cat sat .", "", 'Said "no", twice', "Ünïcödé 日本語 😀", "NA", "last , row"]
 PAIRS = [("a b", "c"), ("", "say 'hi'"), ("d", "")]
@@ -168,147 +166,3 @@ def test_what_is_malformed_is_named(tmp_path, name, data, options, error, named)
     (tmp_path / name).write_bytes(data)
     with pytest.raises(error, match=named):
         list(RowSource(tmp_path / name, **options))
-
-
-# -- texts to train on -------------------------------------------------------------------------------------------------
-
-SENTENCES = [[["one"]], [["two"]], [["three", "four"]], [["five"]], [["sechs", "süß"]], [["sieben"]], [["acht"]]]
-LINES = [f"{number} {'word ' * (number * 7 % 11)}süß" for number in range(40)]
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    (folder / "b.txt").write_text("three four\n\n  \nfive\n", encoding="utf-8")
-    with gzip.open(folder / "c.txt.gz", "wt", encoding="utf-8") as file:
-        file.write("sechs süß\n\nsieben\nacht\n")
-    (folder / "a.txt").write_text("one\ntwo", encoding="utf-8")
-    return folder
-
-
-def in_parts(source: TextFiles | DatasetTexts, world_size: int) -> list[list]:
-    return [list(source.part(rank, world_size).read()) for rank in range(world_size)]
-
-
-@pytest.mark.parametrize("start", [0, 1, 3, 7, 8])
-def test_files_are_read_in_order_from_any_sentence(files, start):
-    assert list(TextFiles(f"{files}/*").read(start)) == SENTENCES[start:]
-    assert (
-        list(TextFiles([files / "a.txt", files / "c.txt.gz", files / "a.txt"]).read()) == SENTENCES[:2] + SENTENCES[4:]
-    )
-
-
-def test_blank_lines_and_files_part_documents(files):
-    assert list(TextFiles(files, documents=True).read()) == [
-        [["one"], ["two"]],
-        [["three", "four"]],
-        [["five"]],
-        [["sechs", "süß"]],
-        [["sieben"], ["acht"]],
-    ]
-
-
-def test_rows_of_other_formats_are_texts(tmp_path):
-    texts = open_texts(write(tmp_path / "a.parquet", ["a b", "d e\nf"]), documents=True)
-    assert list(texts.read()) == [[["a", "b"]], [["d", "e"], ["f"]]]
-
-
-def test_the_tokenizer_splits_raw_text(files):
-    (files / "a.txt").write_text("Don't!\n", encoding="utf-8")
-    assert list(TextFiles(files / "a.txt", ElmoTokenizer()).read()) == [[["Don", "'t", "!"]]]
-
-
-@pytest.mark.parametrize(
-    ("row", "text"),
-    [
-        ({"text": "a b"}, [["a", "b"]]),
-        ({"text": ["a", "b c"]}, [["a", "b c"]]),
-        ({"text": [["a"], ["b"]]}, [["a"], ["b"]]),
-        ({"text": None}, [[]]),
-        ("a b", [["a", "b"]]),
-    ],
-)
-def test_rows_of_a_dataset(row, text):
-    assert list(DatasetTexts([row]).read()) == [text]
-    with pytest.raises(TypeError, match="row 1"):
-        list(DatasetTexts([row, 7]).read())
-
-
-@pytest.mark.parametrize("world_size", [2, 3, 7])
-@pytest.mark.parametrize("documents", [False, True])
-def test_each_text_of_files_is_in_exactly_one_part(tmp_path, world_size, documents):
-    for number, lines in enumerate((LINES[:1], [], LINES[1:4], LINES[4:33], LINES[33:])):
-        (tmp_path / f"{number}.txt.gz").write_bytes(gzip.compress("\n\n".join(lines).encode()))
-        (tmp_path / f"{number}.txt").write_text("\n".join(lines), encoding="utf-8")
-    source = TextFiles(f"{tmp_path}/*", documents=documents)
-    parts = in_parts(source, world_size)
-    assert sorted(itertools.chain(*parts)) == sorted(source.read())
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
-    for rank, whole in enumerate(parts):
-        assert list(source.part(rank, world_size).read(3)) == whole[3:]
-
-
-@pytest.mark.parametrize(("files", "each"), [(39, [39, 39]), (41, [21, 20])])
-def test_enough_files_are_read_by_one_process_each(tmp_path, files, each):
-    for number in range(files):
-        (tmp_path / f"{number:02}.txt").write_text(f"{number} first\n{number} second")
-    parts = in_parts(TextFiles(tmp_path), 2)
-    assert [len({text[0][0] for text in part}) for part in parts] == each
-    assert sum(map(len, parts)) == 2 * files
-
-
-@pytest.mark.parametrize("world_size", [2, 3])
-@pytest.mark.parametrize("kind", ["list", "dataset", "stream of 1", "stream of 6", "shuffled stream of 6"])
-def test_each_row_is_in_exactly_one_part(kind, world_size):
-    dataset = datasets.Dataset.from_dict({"text": LINES})
-    if "stream" in kind:
-        dataset = dataset.to_iterable_dataset(num_shards=int(kind[-1]))
-        dataset = dataset.shuffle(seed=3, buffer_size=7) if "shuffled" in kind else dataset
-    source = DatasetTexts(LINES if kind == "list" else dataset)
-    parts = in_parts(source, world_size)
-    assert sorted(itertools.chain(*parts)) == sorted(source.read())
-    assert max(map(len, parts)) - min(map(len, parts)) <= 2
-    for rank, whole in enumerate(parts):
-        assert list(source.part(rank, world_size).read(5)) == whole[5:]
-
-
-def test_a_stream_with_shards_for_each_process_is_not_read_by_all():
-    read = []
-
-    def rows(shards):
-        for shard in shards:
-            read.append(shard)
-            yield from ({"text": f"{shard} {number}"} for number in range(4))
-
-    stream = datasets.IterableDataset.from_generator(rows, gen_kwargs={"shards": list(range(4))})
-    assert len(list(DatasetTexts(stream).part(1, 2).read())) == 8
-    assert len(read) == 2
-
-
-@pytest.mark.parametrize("place", [0, -1])
-def test_fingerprints_know_the_ends_of_a_text(tmp_path, place):
-    rows = [f"text {number}" for number in range(1000)]
-    changed = list(rows)
-    changed[place] = "other 00"
-    found = []
-    for texts in (rows, changed):
-        (tmp_path / "a.txt").write_text("\n".join(texts))
-        found.append((TextFiles(tmp_path / "a.txt").fingerprint, DatasetTexts(texts).fingerprint))
-    assert found[0][0] != found[1][0]
-    assert found[0][1] != found[1][1]
-
-
-def test_held_out_text_must_not_be_trained_on(files):
-    (files / "link.txt").symlink_to(files / "a.txt")
-    require_apart(TextFiles(files / "a.txt"), TextFiles(files / "b.txt"))
-    with pytest.raises(ValueError, match="held_out"):
-        require_apart(TextFiles(f"{files}/[abc].*"), TextFiles(files / "link.txt"))
-    dataset = datasets.Dataset.from_dict({"text": LINES})
-    with pytest.raises(ValueError, match="held_out"):
-        require_apart(DatasetTexts(dataset), DatasetTexts(dataset))
-
-
-def test_a_dictionary_of_datasets_is_refused():
-    with pytest.raises(ValueError, match="texts"):
-        open_texts(datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": ["a"]})}))

@@ -306,7 +306,7 @@ def _autocast() -> torch.autocast:
 def pretraining(text: str, vocabulary: str, num_sampled: int, seconds: float) -> dict:
     """One step of the published recipe on windows of 128 x 20 words, the state carried."""
     from hf_elmo.pretraining.data import PackedWindows
-    from hf_elmo.text import TextFiles
+    from hf_elmo.pretraining.texts import TextFiles
 
     tokenizer = ElmoTokenizer.from_pretrained(vocabulary)
     batches = PackedWindows(TextFiles([text]), tokenizer, batch_size=ROWS, window=STEPS)

@@ -49,8 +49,8 @@ def vocab(
     text_column: ParquetColumn = None,
 ) -> None:
     """Write the vocabulary file OUT: <S>, </S>, <UNK>, then the words of FILES by decreasing frequency."""
+    from hf_elmo.pretraining.texts import open_texts
     from hf_elmo.pretraining.vocabulary import build_vocabulary
-    from hf_elmo.text import open_texts
     from hf_elmo.tokenization_elmo import ElmoTokenizer
 
     if Path(out).exists() and not overwrite:

@@ -15,8 +15,9 @@ from transformers.utils.logging import tqdm
 
 from ..fingerprints import tokenizer_fingerprint
 from ..spelling import BEGIN, END, PADDING, Speller, Token
-from ..text import DatasetTexts, Text, TextFiles, Words
+from ..text import Words
 from ..tokenization_elmo import ElmoTokenizer
+from .texts import DatasetTexts, Text, TextFiles
 from .vocabulary import Vocabulary
 
 Row = tuple[Text, int, int]  # a text, and the start and stop of its time steps that make a row of a batch

@@ -17,9 +17,10 @@ from ..evaluation import evaluation_mode
 from ..loading import ensure_loaded
 from ..modeling_elmo import ElmoForPreTraining, ElmoPreTrainedModel, neighbor_labels
 from ..spelling import BEGIN, END, PADDING
-from ..text import DatasetTexts, TextFiles, Words, open_texts
+from ..text import Words
 from ..tokenization_elmo import ElmoTokenizer
 from .data import WordEncoder, carried_windows
+from .texts import DatasetTexts, TextFiles, open_texts
 from .vocabulary import Vocabulary
 
 SORTED_TOGETHER = 4096  # sentences sorted by length before batching

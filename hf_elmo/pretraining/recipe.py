@@ -18,10 +18,10 @@ from ..configuration_elmo import ElmoConfig
 from ..loading import load_tokenizer, locate
 from ..modeling_elmo import ElmoForPreTraining
 from ..spelling import require_tokenizer
-from ..text import DatasetTexts, Text, TextFiles, open_texts, require_apart
 from ..tokenization_elmo import ElmoTokenizer
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity
+from .texts import DatasetTexts, Text, TextFiles, open_texts, require_apart
 from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments, last_whole_checkpoint
 from .vocabulary import Vocabulary, build_vocabulary, change_vocabulary
 

@@ -22,10 +22,10 @@ from transformers.utils import logging
 from ..configuration_elmo import ElmoConfig
 from ..evaluation import evaluation_mode
 from ..modeling_elmo import ElmoForPreTraining, State, is_multiplied
-from ..text import DatasetTexts, TextFiles
 from ..tokenization_elmo import ElmoTokenizer
 from .data import PackedWindows, PaddedTexts, WordEncoder
 from .perplexity import Perplexity, nll_totals
+from .texts import DatasetTexts, TextFiles
 
 logger = logging.get_logger(f"transformers.{__name__}")
 

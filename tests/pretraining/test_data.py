@@ -10,8 +10,8 @@ import torch
 
 from hf_elmo import ElmoTokenizer
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts, WordEncoder, carried_windows
+from hf_elmo.pretraining.texts import DatasetTexts
 from hf_elmo.pretraining.vocabulary import build_vocabulary
-from hf_elmo.text import DatasetTexts
 
 TEXTS = [
     "the cat sat on the mat",

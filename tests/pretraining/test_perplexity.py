@@ -10,8 +10,8 @@ import torch
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.pretraining import perplexity as perplexity_module
 from hf_elmo.pretraining.perplexity import perplexity
+from hf_elmo.pretraining.texts import DatasetTexts
 from hf_elmo.pretraining.vocabulary import Vocabulary
-from hf_elmo.text import DatasetTexts
 from tests.language_models import TEXTS, sentence_logits, small_language_model, small_tokenizer
 from tests.reference import sentence_layers
 

@@ -12,9 +12,9 @@ from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, learning_rate
 from hf_elmo.pretraining import trainer as trainer_module
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.perplexity import perplexity
+from hf_elmo.pretraining.texts import DatasetTexts
 from hf_elmo.pretraining.trainer import ElmoPreTrainer, ElmoPreTrainingArguments
 from hf_elmo.pretraining.vocabulary import build_vocabulary
-from hf_elmo.text import DatasetTexts
 from tests.conftest import TINY
 from tests.pretraining.gloo import launch
 
