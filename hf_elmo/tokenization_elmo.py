@@ -251,11 +251,48 @@ def _encode(backend: Tokenizer, call: Callable[..., Any], *texts: Any) -> Any:
             backend.no_truncation()
 
 
-def _mark_empty_words(texts: Any) -> Any:
-    """Replaces empty words in nested sequences with `_EMPTY_WORD`."""
-    if texts and isinstance(texts[0], str):
-        return [_EMPTY_WORD if word == "" else word for word in texts]
-    return type(texts)(map(_mark_empty_words, texts)) if texts else texts
+def drop_surrogates(text: str) -> str:
+    """`text` without lone surrogates (halves of characters, as in JSON that was cut), which UTF-8 cannot encode."""
+    return text if text.isascii() else text.encode("utf-8", "ignore").decode("utf-8")
+
+
+def _as_backend_texts(texts: Any, empty: str = "") -> Any:
+    """The strings in nested lists and tuples without lone surrogates; `empty` replaces a string that is empty."""
+    if isinstance(texts, str):
+        return drop_surrogates(texts) or empty
+    return type(texts)([_as_backend_texts(text, empty) for text in texts]) if isinstance(texts, (list, tuple)) else texts
+
+
+class _EncodingWithEmptyWords:
+    """An encoding of the backend, with empty tokens without characters in place of `_EMPTY_WORD`."""
+
+    def __init__(self, encoding: Any) -> None:
+        self._encoding = encoding
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "_encoding"), name)
+
+    def __len__(self) -> int:
+        return len(self._encoding)
+
+    @property
+    def tokens(self) -> list[str]:
+        return ["" if token == _EMPTY_WORD else token for token in self._encoding.tokens]
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]:
+        spans = zip(self._encoding.tokens, self._encoding.offsets, strict=True)
+        return [(0, 0) if token == _EMPTY_WORD else span for token, span in spans]
+
+    @property
+    def overflowing(self) -> list[Any]:
+        return list(map(_EncodingWithEmptyWords, self._encoding.overflowing))
+
+    def token_to_chars(self, token: int) -> tuple[int, int] | None:
+        return self._encoding.token_to_chars(token) and self.offsets[token]
+
+    def word_to_chars(self, word: int, sequence: int = 0) -> tuple[int, int]:
+        return self.offsets[self._encoding.word_to_tokens(word, sequence)[0]]
 
 
 def _as_list(texts: Any) -> Any:
@@ -544,7 +581,7 @@ class ElmoTokenizer(TokenizersBackend):
         Splits texts into the words that a call of this tokenizer would spell, without sentence boundaries.
 
         Args:
-            texts: each a string, or a list of words, which is not split further.
+            texts: each a string, or a list of words, which is not split further. Lone surrogates are dropped.
             pretokenized: whether strings are tokenized already, and are split only at whitespace (`str.split`).
 
         Returns:
@@ -563,7 +600,7 @@ class ElmoTokenizer(TokenizersBackend):
         ```"""
         if isinstance(texts, str):
             raise ValueError(f"texts must be a list of texts, but is the string {texts!r:.40}: put it into a list.")
-        texts = list(map(_as_list, _as_list(texts)))
+        texts = _as_backend_texts(list(map(_as_list, _as_list(texts))))
         strings = [text for text in texts if isinstance(text, str)]
         words = [text.split() for text in strings] if pretokenized else self._split_strings(strings)
         of_strings = iter(words)
@@ -627,14 +664,16 @@ class ElmoTokenizer(TokenizersBackend):
         if is_split_into_words:
             tokenizer = copy.copy(self)
             tokenizer._tokenizer = self._pretokenized_backend
-            text, text_pair = _mark_empty_words(text), _mark_empty_words(text_pair)
+        text, text_pair = (_as_backend_texts(given, _EMPTY_WORD * is_split_into_words) for given in (text, text_pair))
         kwargs |= {"is_split_into_words": is_split_into_words, "return_overflowing_tokens": overflowing}
         kwargs |= {"return_attention_mask": False, "padding_strategy": PaddingStrategy.DO_NOT_PAD}
         encode = partial(TokenizersBackend._encode_plus, tokenizer, **kwargs)
         encoded = _encode(tokenizer._tokenizer, encode, text, text_pair)
+        if is_split_into_words and any(_EMPTY_WORD in encoding.tokens for encoding in encoded.encodings):
+            encoded = BatchEncoding(encoded.data, list(map(_EncodingWithEmptyWords, encoded.encodings)))
+            if "offset_mapping" in encoded:
+                encoded["offset_mapping"] = [encoding.offsets for encoding in encoded.encodings]
         tokens = [token for encoding in encoded.encodings for token in encoding.tokens]
-        if is_split_into_words:
-            tokens = ["" if token == _EMPTY_WORD else token for token in tokens]
         return encoded, self._columns(tokens, encoded["input_ids"])
 
     def _columns(self, tokens: list[str], backend_ids: list[list[int]]) -> dict[str, np.ndarray]:

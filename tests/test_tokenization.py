@@ -100,6 +100,21 @@ def test_empty_words_keep_their_place(tokenizer: ElmoTokenizer) -> None:
     assert encoded["input_ids"][1:-1] == words_to_character_ids(words).tolist()
 
 
+def test_empty_words_have_no_characters(tokenizer: ElmoTokenizer) -> None:
+    how = {"is_split_into_words": True, "return_offsets_mapping": True, "padding": True}
+    encoded = tokenizer([["new", "", "b"], ["x"]], **how)
+    assert encoded.tokens(0) == ["<S>", "new", "", "b", "</S>"]
+    assert encoded["offset_mapping"][0] == [(0, 0), (0, 3), (0, 0), (0, 1), (0, 0)]
+    assert encoded.word_to_chars(0, 1) == encoded.token_to_chars(0, 2) == (0, 0)
+
+
+def test_lone_surrogates_are_dropped(tokenizer: ElmoTokenizer) -> None:
+    assert tokenizer("RT \ud83d cut\udca9").tokens() == ["<S>", "RT", "cut", "</S>"]
+    assert tokenizer([("a\ud83d", "b\ud83d")]).tokens() == ["<S>", "a", "</S>", "<S>", "b", "</S>"]
+    assert tokenizer(["a", "\ud83d"], is_split_into_words=True).tokens() == ["<S>", "a", "", "</S>"]
+    assert tokenizer.split_into_words(["RT \ud83d", ["\ud83d", "b"]], pretokenized=True) == [["RT"], ["", "b"]]
+
+
 def test_empty_words_keep_their_place_in_batches_pairs_and_pieces(tokenizer: ElmoTokenizer) -> None:
     empty, x = words_to_character_ids(["", "x"]).tolist()
     pairs = tokenizer([["x", ""], ["x"]], [["", "x"], [""]], is_split_into_words=True)["input_ids"]
