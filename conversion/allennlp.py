@@ -14,6 +14,7 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.extras import extra_needed
 from hf_elmo.loading import locate
 from hf_elmo.modeling_elmo import ElmoModel
 
@@ -364,7 +365,8 @@ def read_weights(options: str | Path, weights: str | Path) -> tuple[ElmoConfig, 
         ValueError: a dataset stores its numbers in another file, or as for [`read_bilm`].
         OSError: the weights are not an HDF5 file.
     """
-    import h5py
+    with extra_needed():
+        import h5py
 
     datasets: dict[str, h5py.Dataset] = {}
 
@@ -386,7 +388,8 @@ def write_weights(folder: str | Path, config: ElmoConfig, tensors: Mapping[str, 
     Raises:
         ValueError: the model has characters, tensors or values that the format cannot store.
     """
-    import h5py
+    with extra_needed():
+        import h5py
 
     folder, left = Path(folder), dict(tensors)
     if config.char_units != "bytes" or config.char_vocab_size - 1 not in CHARACTER_ROWS:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedModel
 
+from hf_elmo.extras import extra_needed
 from hf_elmo.loading import locate
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_tasks_elmo import ElmoForSequenceClassification
@@ -43,7 +44,9 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
         ValueError: the vectors of a text would depend on the batch's padding (`scalar_mix_layer_norm`).
         ImportError: onnx or onnxscript is not installed.
     """
-    import onnx
+    with extra_needed():
+        import onnx
+        import onnxscript  # noqa: F401, torch.onnx needs it
 
     out = Path(out)
     require_absent(out)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hf_elmo.extras import extra_needed
 from hf_elmo.pretraining.vocabulary import Vocabulary
 
 from .allennlp import published_options, read_bilm
@@ -37,7 +38,8 @@ def dataset_name(variable: str) -> str:
 
 def read_variables(prefix: Path) -> dict[str, np.ndarray]:
     """All variables of a TensorFlow checkpoint, by name, from the prefix of its files (`model.ckpt-2500`)."""
-    import tensorflow
+    with extra_needed("; or let bilm-tf's bin/dump_weights.py write an HDF5 file, where there is TensorFlow"):
+        import tensorflow
 
     reader = tensorflow.train.load_checkpoint(str(prefix))
     return {name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()}

@@ -20,6 +20,7 @@ from .conversion.allennlp import read_weights
 from .conversion.allennlp_archive import CHARACTERS, bilm_arrays
 from .conversion.checkpoint import model_of
 from .conversion.published import ALLENNLP, PUBLISHED, download
+from .extras import extra_needed
 from .modeling_elmo import ElmoModel, State, normalize, weighted_sum
 from .tokenization_elmo import ElmoTokenizer, words_to_character_ids
 
@@ -322,7 +323,8 @@ class ElmoEmbedder(nn.Module):
                 `use_sentence_keys` a sentence occurs twice or cannot be a key of HDF5.
             ImportError: h5py is not installed.
         """
-        import h5py
+        with extra_needed():
+            import h5py
 
         if output_format not in ("all", "top", "average"):
             raise ValueError(f"output_format is {output_format!r}, but must be all, top or average.")

@@ -5,9 +5,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from .embedding.workers import Embedder
+from .extras import extra_needed
+
+with extra_needed():
+    from sklearn.base import BaseEstimator, TransformerMixin
 
 
 class ElmoVectorizer(TransformerMixin, BaseEstimator):

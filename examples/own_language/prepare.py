@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_elmo import ElmoTokenizer
+from hf_elmo.extras import extra_needed
 from hf_elmo.text import read_lines
 
 
@@ -38,7 +39,8 @@ def describe(name: str, split: Sequence[Sequence[str]], longest: int) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the options, and writes the files."""
-    from nltk.tokenize.punkt import PunktSentenceTokenizer  # the Korean example needs none
+    with extra_needed():
+        from nltk.tokenize.punkt import PunktSentenceTokenizer  # the Korean example needs none
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", nargs="+", help="UTF-8 text, a paragraph a line, also .gz")

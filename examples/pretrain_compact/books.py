@@ -5,9 +5,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
-
 from hf_elmo import ElmoTokenizer
+from hf_elmo.extras import extra_needed
+
+with extra_needed():
+    from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
 # Whole books, about 3 % of the words: two by authors of whom the training text has another book (Doyle, Burnett), two
 # by authors of whom it has none (Trollope, Wilde). One more short book is for the curve during training.

@@ -15,6 +15,7 @@ import torch
 from transformers.utils.logging import tqdm
 
 from ..embedding.corpus import embed
+from ..extras import extra_needed
 from ..loading import ensure_loaded
 from ..modeling_elmo import ElmoModel
 from ..spelling import Speller
@@ -381,7 +382,8 @@ def _label_offsets(points: np.ndarray) -> list[tuple[int, int]]:
 
 def new_axes(width: float, height: float) -> Axes:
     """The axes of a new figure, whose width and height are in inches."""
-    from matplotlib.figure import Figure
+    with extra_needed():
+        from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained").subplots()
 

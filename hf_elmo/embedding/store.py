@@ -29,6 +29,7 @@ from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub.utils import WeakFileLock
 from safetensors.numpy import save_file
 
+from ..extras import extra_needed
 from .engine import RowLayout
 
 MANIFEST, LOCK = ".manifest.json", ".lock"
@@ -210,7 +211,8 @@ def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
 
 def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
     """Write a dataset for each array, as bilm-tf's `dump_bilm_embeddings` does."""
-    import h5py
+    with extra_needed():
+        import h5py
 
     # The format of HDF5 1.8 (2008) and later; with the oldest format, memory grows with the number of datasets.
     with h5py.File(path, "w", libver=("v108", "v108")) as archive:

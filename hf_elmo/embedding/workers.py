@@ -21,6 +21,7 @@ import torch
 
 from .. import __version__
 from ..configuration_elmo import ElmoConfig
+from ..extras import extra_needed
 from ..loading import locate
 from ..text import Row, RowSource, find_files, pick_column
 from .corpus import EmbeddedCorpus, Job, Sentences, check_options, prepare
@@ -267,7 +268,8 @@ def embed_on_ray(
         ValueError: unknown layer, option or ending; a malformed row; a number too large for an `output_dtype` of
             float16; the interrupted run had other settings.
     """
-    import ray.data
+    with extra_needed():
+        import ray.data
 
     options = {"layers": layers, "pooling": pooling, "dtype": dtype, "output_dtype": output_dtype, "device": device}
     embedder = Embedder(model, **options, batch_tokens=batch_tokens, pretokenized=pretokenized)

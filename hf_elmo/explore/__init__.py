@@ -22,6 +22,7 @@ from ..analysis.similarity import (
     word_plane,
 )
 from ..configuration_elmo import ElmoConfig
+from ..extras import extra_needed
 from ..loading import NAME, load_model, locate
 
 if TYPE_CHECKING:
@@ -139,8 +140,9 @@ def _candidates(name: str, candidates: Candidates) -> str:
 
 def picture(plot: Callable[..., Axes], result: LayerSimilarities | WordPlane, **options: Any) -> str:
     """What `plot` draws, as two SVGs: a large one, and a small one whose text can be read on a narrow screen."""
-    import matplotlib
-    from matplotlib.figure import Figure
+    with extra_needed():
+        import matplotlib
+        from matplotlib.figure import Figure
 
     pictures = []
     with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():

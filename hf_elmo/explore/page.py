@@ -6,9 +6,11 @@ from functools import wraps
 from html import escape
 from typing import Any
 
-import gradio as gr
-
+from ..extras import extra_needed
 from . import Explorer, card
+
+with extra_needed():
+    import gradio as gr
 
 LONGEST_SENTENCE, LONGEST_CORPUS = 2_000, 200_000  # characters
 ONE_AT_A_TIME = {"concurrency_id": "model", "concurrency_limit": 1, "show_progress": "minimal"}

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
 from torch import Tensor, distributed, nn
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerState, TrainingArguments
@@ -21,11 +20,15 @@ from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
 from ..evaluation import evaluation_mode
+from ..extras import extra_needed
 from ..modeling_elmo import ElmoForPreTraining, State, is_multiplied
 from ..tokenization_elmo import ElmoTokenizer
 from .data import PackedWindows, PaddedTexts, WordEncoder
 from .perplexity import Perplexity, nll_totals
 from .texts import DatasetTexts, TextFiles
+
+with extra_needed():
+    from accelerate.utils import gather_object
 
 logger = logging.get_logger(f"transformers.{__name__}")
 

@@ -16,6 +16,7 @@ from transformers.utils import logging
 
 from ..configuration_elmo import IGNORE_INDEX
 from ..evaluation import evaluation_mode
+from ..extras import extra_needed
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..text import read_columns
 from ..tokenization_elmo import ElmoTokenizer
@@ -61,7 +62,8 @@ def read_conll2012(path: str | os.PathLike) -> Dataset:
         [`encode_document`]: `sentences`, lists of words; `clusters`, lists of mentions, some with only one mention;
         `speakers`, a name or `None` for each sentence.
     """
-    from datasets import Dataset
+    with extra_needed():
+        from datasets import Dataset
 
     documents: list[dict[str, Any]] = []
     for columns in read_columns(path):
@@ -319,7 +321,8 @@ def _b_cubed(key: list[set], response: list[set]) -> tuple[float, ...]:
 
 
 def _ceaf(key: list[set], response: list[set]) -> tuple[float, ...]:
-    from scipy.optimize import linear_sum_assignment
+    with extra_needed():
+        from scipy.optimize import linear_sum_assignment
 
     similarity = np.array([[2 * len(k & r) / (len(k) + len(r)) for r in response] for k in key])
     best = similarity[linear_sum_assignment(similarity, maximize=True)].sum() if key and response else 0.0

@@ -14,6 +14,7 @@ import hf_elmo
 
 from ..analysis.similarity import legend_above, new_axes
 from ..configuration_elmo import FIRST_VECTOR_ID
+from ..extras import extra_needed
 from ..loading import locate, tokenizer_of
 from ..modeling_elmo import ElmoScalarMix
 from ..modeling_tasks_elmo import ElmoTaskModel
@@ -97,7 +98,8 @@ def classification_metrics() -> Callable[[EvalPrediction], dict[str, float]]:
     With several labels at once (`problem_type="multi_label_classification"`) a label is predicted if its logit is
     above 0, and accuracy is the share of texts whose labels are all predicted correctly.
     """
-    from sklearn.metrics import accuracy_score, f1_score
+    with extra_needed():
+        from sklearn.metrics import accuracy_score, f1_score
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         logits, labels = prediction.predictions, prediction.label_ids

@@ -20,6 +20,7 @@ from transformers.utils import logging
 from .. import __version__
 from ..configuration_elmo import FIRST_VECTOR_ID
 from ..evaluation import evaluation_mode
+from ..extras import extra_needed
 from ..modeling_tasks_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
 from .heads import in_batches, load_head
@@ -70,7 +71,8 @@ def store_layers(
         TypeError: `dataset` is neither a `Dataset` nor a `DatasetDict`.
         ValueError: the biLM is not frozen, a row is padded, or a value does not fit into float16.
     """
-    from datasets import Array3D, Dataset, DatasetDict, Sequence, Value
+    with extra_needed():
+        from datasets import Array3D, Dataset, DatasetDict, Sequence, Value
 
     if isinstance(dataset, DatasetDict):
         how = dtype, folder, batch_size, batch_tokens

@@ -14,6 +14,7 @@ from transformers import EvalPrediction
 
 from ..configuration_elmo import IGNORE_INDEX
 from ..evaluation import evaluation_mode
+from ..extras import extra_needed
 from ..modeling_tasks_elmo import ElmoForQuestionAnswering
 from ..tokenization_elmo import ElmoTokenizer
 from .heads import in_batches, load_head, require_no_nan, tokens_of_batch
@@ -165,7 +166,8 @@ def squad_metrics(
         a function from predictions to `exact_match` and `f1`, as fractions. It raises a ValueError if the rows of a
         question are not all pieces of its passage.
     """
-    from torchmetrics.functional.text.squad import squad
+    with extra_needed():
+        from torchmetrics.functional.text.squad import squad
 
     offsets = _word_offsets(tokenizer, passages, pretokenized)
 

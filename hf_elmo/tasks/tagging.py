@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from transformers import BatchEncoding, DataCollatorForTokenClassification, EvalPrediction
 
+from ..extras import extra_needed
 from ..text import read_columns
 from .heads import precision_recall_f1, ratio
 from .inputs import pad_rows, padded
@@ -65,7 +66,8 @@ def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset
     Returns:
         a data set with the columns `words` and `tags`, lists of strings.
     """
-    from datasets import Dataset
+    with extra_needed():
+        from datasets import Dataset
 
     # In CoNLL-U, the first column is a number; in other files it is the word, which may look like `3-4`.
     no_word = re.compile(r"-DOCSTART-|#begin$|#end$" + (r"|\d+[-.]\d+$" if word else ""))
@@ -93,8 +95,9 @@ def span_metrics(
     Returns:
         a function of predictions. It evaluates the CRF's tags, or without a CRF the best label of each word.
     """
-    from seqeval import metrics
-    from seqeval import scheme as schemes
+    with extra_needed():
+        from seqeval import metrics
+        from seqeval import scheme as schemes
 
     options: dict[str, Any] = {"zero_division": 0}
     if scheme is not None:
