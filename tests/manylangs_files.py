@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 ENCODER = {"name": "elmo", "projection_dim": 7, "cell_clip": 0.9, "proj_clip": 0.6, "dim": 11, "n_layers": 2}
@@ -46,11 +47,11 @@ def make_tensors(
     settings: dict[str, Any], characters: int, words: int, seed: int = 0
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """The two state dicts; the LSTM's are large enough for both clips to take part; larger, rounding would grow."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = np.random.default_rng(seed)
 
     def normal(*shape: int, gain: float = 0.7) -> torch.Tensor:
-        fan_in = max(1, torch.Size(shape[1:]).numel())
-        return torch.randn(shape, generator=generator) * gain / max(fan_in, 4) ** 0.5
+        scale = gain / max(np.prod(shape[1:]), 4) ** 0.5
+        return torch.from_numpy((generator.standard_normal(shape) * scale).astype(np.float32))
 
     embedder, encoder = settings["token_embedder"], settings["encoder"]
     filters, size, cell = sum(number for _, number in embedder["filters"]), encoder["projection_dim"], encoder["dim"]

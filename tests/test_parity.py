@@ -1,0 +1,132 @@
+"""The same vectors as in the original libraries: stored ones everywhere, the libraries themselves where they are, and
+TensorFlow's activations of AllenNLP's test model where the shared data is."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from hf_elmo.conversion import convert, export
+
+from . import parity
+from .factories import random_model, save_checkpoint
+
+TOLERANCE = 1e-5
+
+
+def compute_layers(checkpoint: Path, carried: bool) -> Iterator[np.ndarray]:
+    """Of each of the sentences `[layers + 1, words + 2, 2P]`, boundaries included."""
+    model, tokenizer = AutoModel.from_pretrained(checkpoint), AutoTokenizer.from_pretrained(checkpoint)
+    state = None
+    for start in range(0, len(parity.SENTENCES), parity.BATCH):
+        rows = parity.SENTENCES[start : start + parity.BATCH]
+        words = tokenizer(rows, is_split_into_words=True, padding=True, return_tensors="pt")
+        with torch.no_grad():
+            output = model(**words, state=state, use_cache=carried, output_hidden_states=True)
+        state = output.state
+        hidden = torch.stack(output.hidden_states).numpy()
+        yield from (hidden[:, row, : len(sentence) + 2] for row, sentence in enumerate(rows))
+
+
+@pytest.mark.parametrize(
+    ("library", "case"), [(library, case) for library, cases in parity.CASES.items() for case in cases]
+)
+def test_the_vectors_of_the_original_library(library: str, case: str, tmp_path: Path) -> None:
+    checkpoint = convert(parity.write_source(library, case, tmp_path / "source"), tmp_path / "checkpoint")
+    layers = compute_layers(checkpoint, carried=library in ("allennlp-carried", "simple_elmo"))
+    if not library.startswith("allennlp"):  # boundaries are left out
+        layers = (of_sentence[:, 1:-1] for of_sentence in layers)
+    expected = parity.load_stored(library)[case]
+    np.testing.assert_allclose(np.concatenate(list(layers), axis=1), expected, rtol=0, atol=TOLERANCE)
+
+
+PYTHONS = {"allennlp": "allennlp_python", "simple_elmo": "simple_elmo_python", "elmoformanylangs": "manylangs_python"}
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("library", PYTHONS)
+def test_the_library_still_gives_the_stored_vectors(
+    library: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    python = request.getfixturevalue(PYTHONS[library])
+    source = parity.write_source(library, "published", tmp_path / "source")
+    found = np.concatenate(parity.run_peer(python, library, source, parity.SENTENCES), axis=1)
+    np.testing.assert_allclose(found, parity.load_stored(library)["published"], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"hidden_size": 24, "cell_size": 19},
+        {"hidden_size": 14, "cell_size": 7, "proj_clip": 0.1},
+        {"hidden_size": 24, "cell_size": 12, "num_highway_layers": 0, "num_hidden_layers": 3, "cell_clip": None},
+    ],
+    ids=["no character projection", "no cell projection", "no projection, no highway"],
+)
+def test_allennlp_reads_exported_files_of_what_it_has_no_name_for(
+    allennlp_python: str, tmp_path: Path, sizes: dict
+) -> None:
+    config = ElmoConfig(char_filters=[[1, 4], [3, 8]], char_embedding_size=3, **sizes)
+    # Large weights amplify rounding: numbers of this seed are up to 1.1e-6 from those of float64, of seed 0 8.0e-6.
+    model = random_model(config, seed=2)
+    torch.nn.init.normal_(model.bilm.forward_layers[0].bias, std=0.1)  # forget biases near 0 need a remainder
+    found = compute_layers(save_checkpoint(tmp_path / "checkpoint", model), carried=False)
+    exported = export(model, tmp_path / "exported")
+    expected = parity.run_peer(allennlp_python, "allennlp", exported, parity.SENTENCES)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE)
+
+
+# -- AllenNLP's own test model -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fixture(shared: Path) -> Path:
+    return shared / "data" / "elmo_fixture"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(fixture: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[ElmoModel, ElmoTokenizer]:
+    out = tmp_path_factory.mktemp("converted") / "elmo-fixture"
+    convert(fixture / "options.json", fixture / "lm_weights.hdf5", out)
+    return ElmoModel.from_pretrained(out), ElmoTokenizer.from_pretrained(out)
+
+
+def test_top_layer_with_carried_state_equals_tensorflow(
+    fixture: Path, checkpoint: tuple[ElmoModel, ElmoTokenizer]
+) -> None:
+    model, tokenizer = checkpoint
+    streams = [
+        [sentence.split() for sentence in stream] for stream in json.loads((fixture / "sentences.json").read_text())
+    ]
+    assert [len(stream) for stream in streams] == [10, 10, 10]
+    expected = []
+    for number in range(3):
+        with h5py.File(fixture / f"lm_embeddings_{number}.hdf5") as file:
+            expected.append([np.concatenate(file[str(i)][...], axis=1) for i in range(10)])  # forward; backward
+    state = None
+    for i, batch in enumerate(zip(*streams, strict=True)):
+        words = tokenizer(list(batch), is_split_into_words=True, padding=True, return_tensors="pt")
+        with torch.no_grad():
+            output = model(**words, state=state, output_hidden_states=True, use_cache=True)
+        state = output.state
+        for row, sentence in enumerate(batch):
+            found = output.hidden_states[-1][row, 1 : len(sentence) + 1].numpy()
+            np.testing.assert_allclose(found, expected[row][i], rtol=0, atol=2e-6)
+
+
+def test_word_vectors_equal_tensorflow(fixture: Path, checkpoint: tuple[ElmoModel, ElmoTokenizer]) -> None:
+    model, tokenizer = checkpoint
+    words = (fixture / "vocab_test.txt").read_text(encoding="utf-8").splitlines()
+    with h5py.File(fixture / "elmo_token_embeddings.hdf5") as file:
+        expected = file["embedding"][...]
+    assert len(words) == len(expected) == 458
+    with torch.no_grad():
+        found = model.char_encoder(torch.tensor(tokenizer.convert_tokens_to_ids(words))).numpy()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
