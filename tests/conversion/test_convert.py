@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import os
 import shutil
-import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +28,6 @@ from hf_elmo.modeling_elmo import SENTENCE_TRANSFORMERS
 from hf_elmo_cli import main
 
 from ..allennlp_files import make_arrays, make_options, write_files
-from ..conftest import SENTENCES
 from ..kills import KILLS, Command, run_with_kills
 from ..manylangs_files import make_settings, write_model
 
@@ -284,33 +281,3 @@ def test_a_copy_becomes_what_a_download_becomes(name: str, tmp_path: Path) -> No
         out = tmp_path / str(number) / "elmo"
         assert main(["convert", "--model", name, *map(str, paths), str(out)]) == 0
         assert contents(out) == contents(downloaded)
-
-
-def test_every_layer_is_that_of_simple_elmo_itself(shared: Path, simple_elmo_python: str, tmp_path: Path) -> None:
-    """In TensorFlow, which carries the state from batch to batch: so do we. Real sentences, and odd words."""
-    options = make_options(lstm={"projection_dim": 8, "n_layers": 2})
-    _, weights = write_files(tmp_path / "model", options, make_arrays(options))
-    source = weights.rename(weights.with_name("model.hdf5")).parent
-    sentences = [sentence.split() for sentence in SENTENCES]
-    for language in ("de", "ko", "ru"):
-        text = (shared / "data" / "multilingual" / "tokens" / f"{language}.txt").read_text(encoding="utf-8")
-        sentences += [line.split() for line in text.splitlines()[:4]]
-    (source / "vocab.txt").write_text("\n".join([*WORDS[:3], *sorted({w for one in sentences for w in one})]) + "\n")
-    texts, saved, batch = tmp_path / "sentences.json", tmp_path / "layers.npz", 4
-    texts.write_text(json.dumps(sentences))
-    worker = Path(__file__).parent.parent / "peer_simple_elmo.py"
-    command = [simple_elmo_python, worker, source, texts, str(batch), saved]
-    environment = os.environ | {"TF_USE_LEGACY_KERAS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    out = convert(source, tmp_path / "out")
-    model, tokenizer, state = ElmoModel.from_pretrained(out), ElmoTokenizer.from_pretrained(out), None
-    with np.load(saved) as expected, torch.no_grad():
-        for start in range(0, len(sentences), batch):
-            rows = sentences[start : start + batch]
-            given = tokenizer(rows, is_split_into_words=True, padding=True, return_tensors="pt")
-            output = model(**given, state=state, use_cache=True, output_hidden_states=True)
-            state, layers = output.state, torch.stack(output.hidden_states, dim=1).numpy()
-            for row, sentence in enumerate(rows):
-                found = layers[row, :, 1 : len(sentence) + 1]
-                assert np.abs(found - expected[str(start + row)]).max() <= 1e-5, sentence

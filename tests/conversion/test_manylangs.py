@@ -3,7 +3,6 @@
 import gzip
 import json
 import pickle
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from hf_elmo.conversion import convert, export, export_onnx
 from hf_elmo.conversion.manylangs import SAMPLE, read_lexicon, read_settings
 
 from ..manylangs_files import make_settings, write_model
+from ..parity import run_peer
 from ..reference import NumpyManyLangs
 
 LANGUAGES = ("ko_pud", "zh_pud", "de_pud", "es_pud", "pt_pud", "ru_pud", "ar_pud", "ja_gsd")
@@ -74,30 +74,6 @@ def universal_dependencies(shared: Path, language: str, number: int) -> list[lis
     return sentences[:: len(sentences) // number][:number]
 
 
-def peer_layers(python: str, source: Path, sentences: list[list[str]], folder: Path) -> list[np.ndarray]:
-    """ELMoForManyLangs' own layers of each sentence, without the boundaries."""
-    texts, saved = folder / "sentences.json", folder / "layers.npz"
-    texts.write_text(json.dumps(sentences))
-    worker = Path(__file__).parent.parent / "peer_manylangs.py"
-    done = subprocess.run([python, worker, source, texts, saved], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    with np.load(saved) as arrays:
-        return [arrays[str(number)] for number in range(len(sentences))]
-
-
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_every_layer_is_that_of_elmoformanylangs_itself(
-    name: str, shared: Path, manylangs_python: str, tmp_path: Path
-) -> None:
-    sentences = [sentence for language in LANGUAGES for sentence in universal_dependencies(shared, language, 4)]
-    sentences += SENTENCES
-    source = write_model(tmp_path / "source", make_settings(**ARCHITECTURES[name]), sentences[::2])
-    checkpoint = convert(source, tmp_path / "checkpoint")
-    expected = peer_layers(manylangs_python, source, sentences, tmp_path)
-    for ours, theirs, sentence in zip(layers(checkpoint, sentences), expected, sentences, strict=True):
-        assert np.abs(ours[:, 1:-1] - theirs).max() <= TOLERANCE, sentence
-
-
 def test_the_published_size_has_the_layers_of_elmoformanylangs_itself(
     shared: Path, manylangs_python: str, tmp_path: Path
 ) -> None:
@@ -106,7 +82,7 @@ def test_the_published_size_has_the_layers_of_elmoformanylangs_itself(
     path = "/somewhere/of/its/author/cnn_50_100_512_4096_sample.json"
     source = write_model(tmp_path / "source", SAMPLE, sentences, path)
     checkpoint = convert(source, tmp_path / "checkpoint")
-    expected = peer_layers(manylangs_python, source, sentences, tmp_path)
+    expected = run_peer(manylangs_python, "elmoformanylangs", source, sentences)
     worst = 0.0
     for ours, theirs in zip(layers(checkpoint, sentences), expected, strict=True):
         worst = max(worst, float(np.abs(ours[:, 1:-1] - theirs).max()))

@@ -1,4 +1,4 @@
-"""`python -m tests.parity [LIBRARY...]` writes the stored vectors; ELMO_ALLENNLP_PYTHON and the like name the Pythons."""
+"""`python -m tests.parity [LIBRARY...]` writes the stored vectors; ELMO_ALLENNLP_PYTHON ... name the Pythons."""
 
 import os
 import sys
