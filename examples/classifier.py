@@ -42,24 +42,23 @@ def dataset(rows: Sequence[tuple[str, int]]) -> Dataset:
     return Dataset.from_list([{"text": text, "labels": label} for text, label in rows])
 
 
-def in_parts(train: list[tuple[str, int]], test: list[tuple[str, int]]) -> Parts:
+def in_parts(train: Sequence[tuple[str, int]], test: Sequence[tuple[str, int]]) -> Parts:
     """Rows of `text` and `labels`; a tenth of the training rows is held out as `dev`."""
     parts = {"train": [row for i, row in enumerate(train) if i % 10], "dev": train[::10], "test": test}
     return {name: dataset(part) for name, part in parts.items()}
 
 
-def rows(parts: Parts, classes: Mapping[int, str], args: Namespace, saved: Path) -> Rows:
+def rows(parts: Parts, classes: Sequence[str], args: Namespace, saved: Path) -> Rows:
     """The rows of a table, each a function of the seed; the models with ELMo are saved in the folder `saved`."""
-    stored, tokenizer = with_layers(parts, args), AutoTokenizer.from_pretrained(args.model)
-    words = hf_elmo.count_words(tokenizer, [text for texts in parts.values() for text in texts["text"]])
+    stored, words = with_layers(parts, args), [text for texts in parts.values() for text in texts["text"]]
+    words = hf_elmo.count_words(AutoTokenizer.from_pretrained(args.model), words)
     made: Rows = {BAG: partial(bag_of_words, parts)}
     for kind, frozen in FROZEN.items():
-        tokenizer, vectors = (
-            (with_learned(args, parts["train"]), None) if kind == "embedding" else with_glove(args, words)
-        )
+        learned = kind == "embedding"
+        tokenizer, vectors = (with_learned(args, parts["train"]), None) if learned else with_glove(args, words)
         made |= rows_of_table(
             AutoModelForSequenceClassification,
-            {**HEAD, "id2label": dict(classes), "freeze_word_vectors": frozen},
+            {**HEAD, "id2label": dict(enumerate(classes)), "freeze_word_vectors": frozen},
             tokenizer,
             vectors,
             numbered(stored, tokenizer),

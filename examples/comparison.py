@@ -15,18 +15,17 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset, disable_progress_bars
-from matplotlib.figure import Figure
 from scipy import stats
 from transformers import AutoTokenizer, EarlyStoppingCallback, EvalPrediction, Trainer, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging
 
 import hf_elmo
+from examples.data import glove
 from hf_elmo.loading import NAME, locate
 from hf_elmo.modeling_elmo import ElmoScalarMix
 from hf_elmo.modeling_tasks_elmo import ElmoTaskModel
 
-GLOVE = Path("glove", "glove.6B.50d.60k.txt.gz")  # in the data folder
 # Metrics and their headings.
 ACCURACY = {"accuracy": "accuracy", "macro_f1": "macro F1"}
 F1 = {"f1": "F1", "precision": "precision", "recall": "recall"}
@@ -65,19 +64,17 @@ GLOVE_ROWS = {"GloVe": ALONE, "GloVe + ELMo": ELMO}
 def options(description: str, out: str) -> argparse.ArgumentParser:
     """The options of all comparisons."""
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
-    parser.add_argument("data", type=Path, nargs="?", default=Path("../shared/data"), help="folder [../shared/data]")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="read files of this folder [download the data]")
     parser.add_argument("--model", type=locate, default=NAME, help=f"folder or name of an ELMo [{NAME}]")
-    parser.add_argument("--out", type=Path, default=Path(out), help=f"folder for checkpoint and figure [{out}]")
+    parser.add_argument("--out", type=Path, default=Path(out), help=f"folder for checkpoints [{out}]")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each row [5]")
     parser.add_argument("--quick", action="store_true", help="two seeds and little data, to try the script")
     return parser
 
 
 def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> Namespace:
-    """Parses a command line, and starts the clock; `--quick` means two seeds. From here on the libraries report errors
-    only."""
+    """Parses a command line; `--quick` means two seeds. From here on the libraries report errors only."""
     args = parser.parse_args(arguments)
-    args.start = clock()
     if getattr(args, "quick", False):
         args.seeds = 2
     disable_progress_bars()
@@ -92,9 +89,10 @@ def sizes(parts: Mapping[str, Sequence]) -> str:
 
 
 def with_glove(args: Namespace, words: Iterable[str]) -> tuple[hf_elmo.ElmoTokenizer, np.ndarray]:
-    """The tokenizer of `--model` with those of `words` that GloVe has, and their vectors."""
+    """The tokenizer of `--model` with those of `words` that are among GloVe's 60,000 most frequent ones, and their
+    vectors."""
     tokenizer = AutoTokenizer.from_pretrained(args.model)
-    tokenizer.words, vectors = hf_elmo.read_word_vectors(args.data / GLOVE, words=set(words))
+    tokenizer.words, vectors = hf_elmo.read_word_vectors(glove(args.data), set(words), limit=60_000)
     return tokenizer, vectors
 
 
@@ -165,7 +163,6 @@ def fine_tune(
     best: str = "accuracy",
     collator: type = hf_elmo.LayersCollator,
     rates: Mapping[str, float] | None = None,
-    patience: int = 3,
     further_metrics: Callable[[ElmoTaskModel], Mapping[str, float]] | None = None,
     **settings: Any,
 ) -> Run:
@@ -174,14 +171,13 @@ def fine_tune(
     and test once on `parts["test"]`, and on any further part, by whose name its metrics begin.
 
     Args:
-        best: the metric of `metrics` by which the epoch is chosen.
+        best: the metric of `metrics` by which the epoch is chosen; after three epochs without improvement it stops.
         rates: learning rates of parts of the model, as for [`hf_elmo.learning_rates`].
-        patience: stop after this many epochs without improvement.
         further_metrics: a function of the trained model.
         settings: of `TrainingArguments`.
     """
+    choice = {"eval_strategy": "epoch", "save_strategy": "best", "load_best_model_at_end": True}
     with TemporaryDirectory() as folder:
-        choice = {"eval_strategy": "epoch", "save_strategy": "best", "load_best_model_at_end": True}
         arguments = TrainingArguments(
             folder,
             seed=seed,
@@ -202,19 +198,17 @@ def fine_tune(
             parts["train"],
             parts.get("dev"),
             compute_metrics=metrics or hf_elmo.classification_metrics(),
-            callbacks=[EarlyStoppingCallback(patience)] if "dev" in parts else None,
+            callbacks=[EarlyStoppingCallback(3)] if "dev" in parts else None,
             optimizer_cls_and_kwargs=hf_elmo.learning_rates(model, arguments, **(rates or {})),
         )
         trainer.remove_callback(PrinterCallback)
         start = time.perf_counter()
         trainer.train()
         seconds = time.perf_counter() - start
-    of_trainer, scores = ("loss", "time", "per_second"), {}
+    scores = dict(further_metrics(model)) if further_metrics else {}
     for name in parts.keys() - {"train", "dev"}:
         measured = trainer.predict(parts[name], metric_key_prefix=name).metrics
-        scores |= {key.removeprefix("test_"): value for key, value in measured.items() if not key.endswith(of_trainer)}
-    if further_metrics is not None:
-        scores |= further_metrics(model)
+        scores |= {key.removeprefix("test_"): value for key, value in measured.items()}
     return Run(scores, seconds, sum(p.numel() for p in model.parameters() if p.requires_grad))
 
 
@@ -246,41 +240,16 @@ def gain(results: Results, without: str, with_: str, metric: str = "accuracy") -
 def compare(
     rows: Rows, metrics: Mapping[str, str], args: Namespace, pairs: Iterable[tuple[str, str]] | None = None
 ) -> Results:
-    """Runs all rows with each seed; prints progress on standard error, then the table, the gains of `pairs` of rows
-    (by default all pairs) by the first of `metrics`, and the time since the last table."""
+    """Runs all rows with each seed; prints progress on standard error, then the table, and the gains of `pairs` of rows
+    (by default all pairs) by the first of `metrics`."""
     results: Results = {name: [] for name in rows}
     for seed in range(1, args.seeds + 1):
         for name, run in rows.items():
             results[name].append(run(seed))
-            scores = "  ".join(f"{key} {value:.4f}" for key, value in results[name][-1].metrics.items())
+            scores = "  ".join(f"{label} {results[name][-1].metrics[key]:.4f}" for key, label in metrics.items())
             print(f"seed {seed}  {name}  {scores}", file=sys.stderr, flush=True)
     print(table(results, metrics), end="\n\n")
     for without, with_ in combinations(results, 2) if pairs is None else pairs:
         print(f"- {gain(results, without, with_, next(iter(metrics)))}")
-    seconds = (now - then for now, then in zip(clock(), args.start, strict=True))
-    passed, computed = (f"{one // 60:.0f} min {one % 60:.0f} s" for one in seconds)
-    print(f"- {passed} on {torch.get_num_threads()} threads, {computed} of CPU time\n", flush=True)
-    args.start = clock()
+    print(flush=True)
     return results
-
-
-def clock() -> tuple[float, float]:
-    """The time in seconds, and the CPU seconds of the process, which other work on the machine does not prolong."""
-    return time.perf_counter(), time.process_time()
-
-
-def bar_chart(results: Results, metric: str, label: str, path: Path, start: float = 0.0) -> None:
-    """A bar for each row with its standard deviation over seeds; the axis begins at `start` percent."""
-    figure = Figure(figsize=(7, 0.45 * len(results) + 1), layout="constrained")
-    axes = figure.subplots()
-    scores = [percent(runs, metric) for runs in results.values()]
-    colors = ["tab:blue" if "ELMo" in name else "tab:gray" for name in results]
-    spread = [score.std(ddof=1) for score in scores]
-    bars = axes.barh(list(results), [score.mean() - start for score in scores], left=start, xerr=spread, color=colors)
-    axes.bar_label(bars, [f"{score.mean():.1f}" for score in scores], padding=4)
-    axes.invert_yaxis()
-    axes.margins(x=0.12)
-    axes.set_xlabel(label)
-    axes.spines[["top", "right"]].set_visible(False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)

@@ -1,6 +1,7 @@
 """Word sense disambiguation by nearest neighbor: does a word's vector tell its sense?
 
-    python examples/word_senses.py ../shared/data/wsd/senseval/{line,interest}.pos.gz
+    python -m nltk.downloader -d outputs/nltk senseval
+    python examples/word_senses.py outputs/nltk/corpora/senseval/{line,interest}.pos
 
 Each occurrence of a word gets the sense of the occurrence with the nearest vector (1-NN, cosine), for each layer of the
 biLM and means of layers, in 5-fold cross-validation, beside the most frequent sense. Equal sentences are in the same

@@ -1,22 +1,24 @@
 """Coreference end to end with and without ELMo (Lee et al. 2017, 2018; Peters et al. 2018, section 4).
 
-    python -m examples.coreference.run ../shared/data
+    python -m examples.coreference.run
 
-LitBank's first fold: the first sentences of passages of 100 novels. The rows are the same resolver, trained in the
-same way: one on GloVe's vectors alone, one on these and ELMo, of a frozen biLM whose layers are computed once. Each is
-also tested on GAP, whose pronouns are as often a woman's as a man's.
+LitBank's first fold: the first sentences of passages of 100 novels. The rows are the same coreference model, trained in
+the same way: one on GloVe's vectors alone, one on these and ELMo, of a frozen biLM whose layers are computed once. Each
+is also tested on GAP, whose pronouns are as often a woman's as a man's.
 """
 
+import re
 from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from datasets import Dataset
 from transformers import AutoTokenizer
 
 import hf_elmo
 from examples.comparison import Rows, compare, gain, options, parsed, rows_of_table, sizes, with_glove
-from examples.coreference.data import Document, read_gap, read_litbank
+from examples.data import gap, litbank
 
 HEAD = {
     "encoder_type": "bilstm",
@@ -42,9 +44,26 @@ METRICS = {
 }
 
 
+Document = dict[str, list]  # `sentences` of words, and `clusters` of mentions, each the first and the last word
+
+
+def begin(document: Document, sentences: int) -> Document:
+    """The first sentences of a document, with clusters of two mentions or more."""
+    own = document["sentences"][:sentences]
+    words = sum(map(len, own))
+    inside = [[mention for mention in cluster if mention[1] < words] for cluster in document["clusters"]]
+    return {"sentences": own, "clusters": [cluster for cluster in inside if len(cluster) > 1]}
+
+
+def in_lines(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of GAP, with a line break in place of the blank after a likely end of a sentence."""
+    return {**row, "Text": re.sub(r"(?<=[.!?]) (?=[\"'(]?[A-Z])", "\n", row["Text"])}
+
+
 def encode(tokenizer: hf_elmo.ElmoTokenizer, documents: Sequence[Document]) -> Dataset:
     """A row for each document."""
-    return Dataset.from_list([hf_elmo.encode_document(tokenizer, each.sentences, each.clusters) for each in documents])
+    rows = [hf_elmo.encode_document(tokenizer, document["sentences"], document["clusters"]) for document in documents]
+    return Dataset.from_list(rows)
 
 
 def scores_on_gap(
@@ -56,10 +75,10 @@ def scores_on_gap(
     return {f"gap_{name}": value for name, value in scores.items()}
 
 
-def rows_of_litbank(parts: dict[str, list[Document]], gap: list[dict], args: Namespace) -> Rows:
+def rows_of_litbank(parts: dict[str, list[Document]], texts: list[dict], args: Namespace) -> Rows:
     """For each row of the table a function of the seed."""
-    sentences = [sentence for part in parts.values() for document in part for sentence in document.sentences]
-    sentences += AutoTokenizer.from_pretrained(args.model).split_into_words([row["Text"] for row in gap])
+    sentences = [sentence for part in parts.values() for document in part for sentence in document["sentences"]]
+    sentences += AutoTokenizer.from_pretrained(args.model).split_into_words([row["Text"] for row in texts])
     tokenizer, vectors = with_glove(args, (word for sentence in sentences for word in sentence))
     return rows_of_table(
         hf_elmo.ElmoForCoreferenceResolution,
@@ -72,7 +91,7 @@ def rows_of_litbank(parts: dict[str, list[Document]], gap: list[dict], args: Nam
         metrics=hf_elmo.coreference_metrics(),
         best="conll_f1",
         collator=hf_elmo.CoreferenceCollator,
-        further_metrics=partial(scores_on_gap, gap, tokenizer),
+        further_metrics=partial(scores_on_gap, texts, tokenizer),
         **SETTINGS,
     )
 
@@ -87,13 +106,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parsed(parser, arguments)
     if args.quick:
         args.documents, args.sentences, args.gap = 8, 10, 5
-    documents = read_litbank(args.data, args.fold)
     limits = {"train": args.sentences, "dev": TESTED, "test": TESTED}
-    parts = {part: [one.begin(limits[part]) for one in whole] for part, whole in documents.items()}
+    documents = litbank(args.data, args.fold)
+    parts = {part: [begin(one, limits[part]) for one in whole] for part, whole in documents.items()}
     parts["train"] = parts["train"][: args.documents]
-    gap = read_gap(args.data, args.gap)
-    print(f"**LitBank**, fold {args.fold} ({sizes(parts)} documents), **GAP** ({len(gap)} texts)\n", flush=True)
-    results = compare(rows_of_litbank(parts, gap, args), METRICS, args)
+    texts = [in_lines(row) for row in gap(args.data)[: args.gap]]
+    print(f"**LitBank**, fold {args.fold} ({sizes(parts)} documents), **GAP** ({len(texts)} texts)\n", flush=True)
+    results = compare(rows_of_litbank(parts, texts, args), METRICS, args)
     print(f"- GAP: {gain(results, *results, 'gap_f1')}")
 
 

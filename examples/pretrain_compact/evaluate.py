@@ -22,15 +22,16 @@ import torch
 
 import hf_elmo
 from examples.ag_news import run as ag_news
+from examples.classifier import dataset
 from examples.classifier import rows as rows_of_classifier
 from examples.comparison import Run, parsed
+from examples.data import TREC_CLASSES
+from examples.data import sms_spam as spam_messages
 from examples.pretrain_compact.books import wikitext_sentences
 from examples.pretrain_compact.prepare import table
 from examples.question_types import run as question_types
 from examples.sms_spam import run as sms_spam
 from examples.tagging import run as tagging
-from examples.tagging.data import TASKS
-from examples.tagging.data import read as read_tagged
 from examples.word_senses import accuracies, read_senseval, vectors_of
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.loading import locate
@@ -103,7 +104,7 @@ def over_seeds(run: Callable[[int], Run], args: Namespace, metric: str = "accura
 
 def spam(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, args: Namespace) -> Measures:
     """Accuracy of the textbook's recipe on frozen vectors."""
-    messages = sms_spam.read(args.data / "sms_spam" / "spam.csv").map(lambda row: tokenizer(row["text"]))
+    messages = dataset(spam_messages(args.data)).map(lambda row: tokenizer(row["text"]))
     train, test = range(sms_spam.TRAIN), range(sms_spam.TRAIN, len(messages))
     parts = {name: messages.select(islice(rows, args.limit)) for name, rows in (("train", train), ("test", test))}
     scores = over_seeds(sms_spam.textbook(tokenizer, parts, args)["textbook"], args)
@@ -117,7 +118,7 @@ def frozen(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, args: Namespace)
     )
     rows = {f"news topics, titles, embedding + ELMo, {args.seeds} seeds": over_seeds(titles["embedding + ELMo"], args)}
     for name, what in NAMES.items():
-        parts = read_tagged(args.data, TASKS[name], tagging.SENTENCES, args.quick)
+        parts = tagging.read(name, args)
         run = tagging.rows_of_task(name, parts, args)["GloVe + ELMo"]
         rows[f"{what} ({name}), GloVe + ELMo, {args.seeds} seeds, F1"] = over_seeds(run, args, "f1")
     return rows
@@ -125,8 +126,8 @@ def frozen(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, args: Namespace)
 
 def questions(model: ElmoForPreTraining, tokenizer: ElmoTokenizer, args: Namespace) -> Measures:
     """A row of the example's table: question types, beside word vectors."""
-    parts = question_types.read(args.data / "trec", args.quick)
-    run = rows_of_classifier(parts, dict(enumerate(question_types.CLASSES)), args, args.out)["embedding + ELMo"]
+    parts = question_types.read(args.data, args.quick)
+    run = rows_of_classifier(parts, TREC_CLASSES, args, args.out)["embedding + ELMo"]
     return {f"question types (TREC-6), embedding + ELMo, {args.seeds} seeds": over_seeds(run, args)}
 
 

@@ -1,21 +1,23 @@
 """Questions on passages of Wikipedia, answered with and without ELMo (Peters et al. 2018, section 4).
 
-    python -m examples.question_answering.run ../shared/data
+    python -m examples.question_answering.run
 
-`--questions` questions train, spread evenly over 44 articles of SQuAD's train part and the new ones of SQuADShifts;
-those on every tenth passage choose the epoch. `--tested` questions on 24 articles of SQuAD's dev part test, each
-against all its answers. Both rows have the same network (Clark and Gardner 2018), trained in the same way: one row with
-GloVe's vectors alone, the other with GloVe's vectors and ELMo, at the input and beside the contextual layer's output.
-The biLM is frozen, and its layers are computed once.
+`--questions` questions train, spread evenly over SQuAD's train part; those on every tenth passage choose the epoch.
+`--tested` questions of SQuAD's dev part test, each against all its answers. Both rows have the same network (Clark and
+Gardner 2018), trained in the same way: one row with GloVe's vectors alone, the other with GloVe's vectors and ELMo, at
+the input and beside the contextual layer's output. The biLM is frozen, and its layers are computed once.
 """
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
+from datasets import Dataset
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 import hf_elmo
 from examples.comparison import compare, options, parsed, rows_of_table, sizes, with_glove
-from examples.question_answering.data import TEST, TRAIN, datasets_of, parts_of, read
+from examples.data import squad
 
 HEAD = {
     "encoder_type": "attention_flow",
@@ -27,6 +29,43 @@ HEAD = {
 SETTINGS = {"num_train_epochs": 8, "per_device_train_batch_size": 32, "learning_rate": 2e-3, "max_grad_norm": 5.0}
 
 
+PIECES = {"max_length": 256, "stride": 64}
+
+Questions = list[dict[str, Any]]  # with `question`, `context` and `answers`
+
+
+def spread(questions: Questions, limit: int) -> Questions:
+    """At most `limit` questions, evenly spread."""
+    number = min(limit, len(questions))
+    return [questions[i * len(questions) // number] for i in range(number)]
+
+
+def parts_of(train: Questions, test: Questions) -> dict[str, Questions]:
+    """The parts by their names; train and dev have no passage in common."""
+    number = {passage: i for i, passage in enumerate(dict.fromkeys(question["context"] for question in train))}
+    parts = {"train": [], "dev": [], "test": test}
+    for question in train:
+        parts["train" if number[question["context"]] % 10 else "dev"].append(question)
+    return parts
+
+
+def encode(rows: dict[str, list], tokenizer: hf_elmo.ElmoTokenizer, labeled_only: bool) -> dict[str, list]:
+    """The model's rows for a batch of questions."""
+    texts = (rows[name] for name in ("question", "context", "answers"))
+    return hf_elmo.encode_questions(tokenizer, *texts, numbers=rows["number"], labeled_only=labeled_only, **PIECES)
+
+
+def datasets_of(parts: dict[str, Questions], tokenizer: hf_elmo.ElmoTokenizer) -> dict[str, Dataset]:
+    """The rows of each part; questions are numbered over all parts. Each row of "train" contains its answer."""
+    encoded, start = {}, 0
+    for part, questions in parts.items():
+        rows = Dataset.from_list([{**question, "number": start + i} for i, question in enumerate(questions)])
+        function = partial(encode, tokenizer=tokenizer, labeled_only=part == "train")
+        encoded[part] = rows.map(function, batched=True, batch_size=100, remove_columns=rows.column_names)
+        start += len(questions)
+    return encoded
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table."""
     parser = options(__doc__, "outputs/question_answering")
@@ -35,10 +74,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parsed(parser, arguments)
     if args.quick:
         args.questions, args.tested = 120, 40
-    parts = parts_of(read(args.data, TRAIN, args.questions), read(args.data, TEST, args.tested))
+    read = squad(args.data)
+    parts = parts_of(spread(read["train"], args.questions), spread(read["test"], args.tested))
     print(f"{sizes(parts)} questions\n", flush=True)
     every = [question for questions in parts.values() for question in questions]
-    texts = {text for question in every for text in (question.text, question.passage)}
+    texts = {text for question in every for text in (question["question"], question["context"])}
     tokenizer, vectors = with_glove(args, hf_elmo.count_words(AutoTokenizer.from_pretrained(args.model), sorted(texts)))
     rows = rows_of_table(
         AutoModelForQuestionAnswering,
@@ -48,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         datasets_of(parts, tokenizer),
         args,
         args.out / "model",
-        metrics=hf_elmo.squad_metrics(tokenizer, [one.passage for one in every], [one.answers for one in every]),
+        metrics=hf_elmo.squad_metrics(tokenizer, [one["context"] for one in every], [one["answers"] for one in every]),
         best="f1",
         label_names=["start_positions", "end_positions", "piece"],
         **SETTINGS,

@@ -1,6 +1,6 @@
 """Question types (TREC-6; Li and Roth 2002): what a question asks for, with and without ELMo.
 
-    python -m examples.question_types.run ../shared/data
+    python -m examples.question_types.run
 
 Six classes, the published split: 5,452 questions train, the 500 of TREC 10 test. The rows are those of
 `examples/classifier.py`.
@@ -10,33 +10,28 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from examples.classifier import PAIRS, Parts, in_parts, rows
-from examples.comparison import ACCURACY, bar_chart, compare, options, parsed, sizes
+from examples.comparison import ACCURACY, compare, options, parsed, sizes
+from examples.data import TREC_CLASSES, trec
 
-CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
-WRITTEN = {"``": '"', "''": '"'}  # what the files put for characters of the text
+WRITTEN = {"``": '"', "''": '"'}  # how the data writes quotation marks
 
 
-def read(folder: Path, quick: bool = False) -> Parts:
-    """The questions of a folder with the two files that train and test, whose lines are `CLASS:type question`."""
-    parts = []
-    for name in ("train.txt", "test.txt"):
-        questions = []
-        for line in (folder / name).read_text(encoding="latin-1").splitlines():
-            label, _, question = line.partition(" ")
-            words = " ".join(WRITTEN.get(word, word) for word in question.split())
-            questions.append((words, CLASSES.index(label.partition(":")[0])))
-        parts.append(questions)
-    train, test = (parts[0][:300], parts[1][:100]) if quick else parts
-    return in_parts(train, test)
+def read(data: Path | None, quick: bool = False) -> Parts:
+    """The questions with their labels."""
+    questions = {
+        part: [(" ".join(WRITTEN.get(word, word) for word in text.split()), label) for text, label in texts]
+        for part, texts in trec(data).items()
+    }
+    train, test = questions["train"], questions["test"]
+    return in_parts(train[:300], test[:100]) if quick else in_parts(train, test)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints the table and the gains; draws the chart."""
+    """Prints the table and the gains."""
     args = parsed(options(__doc__, "outputs/question_types"), arguments)
-    parts = read(args.data / "trec", args.quick)
+    parts = read(args.data, args.quick)
     print(f"questions: {sizes(parts)}\n", flush=True)
-    results = compare(rows(parts, dict(enumerate(CLASSES)), args, args.out / "questions"), ACCURACY, args, PAIRS)
-    bar_chart(results, "accuracy", "accuracy (%)", args.out / "question_types.png", start=50)
+    compare(rows(parts, TREC_CLASSES, args, args.out / "questions"), ACCURACY, args, PAIRS)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,22 @@
 """Chunks and names by a BiLSTM-CRF with and without ELMo: F1 over spans (Peters et al. 2018, appendix).
 
-    python -m examples.tagging.run ../shared/data
+    python -m examples.tagging.run
 
-All rows of a data set have the same tagger, trained in the same way. One row reads word vectors alone: GloVe's, which
-ignore capitals, or, for Spanish, vectors that it learns. Another row also reads ELMo, from a frozen biLM whose layers
-are computed once. In `uner_ewt`, one row reads the biLM's layer 0, which sees only a word's characters, in place of
-ELMo. `--unfrozen` adds a row that also trains the biLM, which takes five times as long as the first two rows together.
+All rows of a data set have the same tagger, trained in the same way. One row reads GloVe's vectors alone, which ignore
+capitals. Another row also reads ELMo, from a frozen biLM whose layers are computed once. In `uner_ewt`, one row reads
+the biLM's layer 0, which sees only a word's characters, in place of ELMo. `--unfrozen` adds a row that also trains the
+biLM, which takes five times as long as the first two rows together.
 """
 
 from argparse import Namespace
 from collections.abc import Sequence
 
-from transformers import AutoModelForTokenClassification, AutoTokenizer
+from datasets import Dataset
+from transformers import AutoModelForTokenClassification
 
 import hf_elmo
 from examples import comparison
-from examples.tagging.data import TASKS, Sentences, encode, read
+from examples.data import TAGGED, Sentences, tagged
 
 HEAD = {
     "encoder_type": "bilstm",
@@ -30,24 +31,33 @@ SENTENCES = 2000  # that train
 CHARACTERS_IN = "uner_ewt"  # the only table with a row of layer 0, to save time
 
 
+def read(name: str, args: Namespace, train: int = SENTENCES) -> dict[str, Sentences]:
+    """Train (its first `train` sentences), dev and test."""
+    limits = (300, 100, 100) if args.quick else (train, 400, None)
+    parts = tagged(name, args.data)
+    return {part: rows[:limit] for (part, rows), limit in zip(parts.items(), limits, strict=True)}
+
+
+def encode(tokenizer: hf_elmo.ElmoTokenizer, sentences: Sentences, label2id: dict[str, int]) -> Dataset:
+    """A row for each sentence, with a label for each word."""
+    words, tags = zip(*sentences, strict=True)
+    encoded = tokenizer(list(words), is_split_into_words=True)
+    labels = tokenizer.align_labels(encoded, [[label2id[tag] for tag in row] for row in tags])
+    return Dataset.from_dict({**encoded, "labels": labels})
+
+
 def rows_of_task(name: str, parts: dict[str, Sentences], args: Namespace, unfrozen: bool = False) -> comparison.Rows:
     """For each row of a data set's table, a function of the seed that trains and tests it."""
-    tags = sorted({tag for sentences in parts.values() for _, tags in sentences for tag in tags})
+    sentences = [sentence for part in parts.values() for sentence in part]
+    tags = sorted({tag for _, tags in sentences for tag in tags})
     fields = {**HEAD, "id2label": dict(enumerate(tags)), "label2id": {tag: i for i, tag in enumerate(tags)}}
-    if TASKS[name].english:
-        kind = "GloVe"
-        words = (word for sentences in parts.values() for words, _ in sentences for word in words)
-        tokenizer, vectors = comparison.with_glove(args, words)
-    else:
-        kind = "embedding"
-        tokenizer, vectors = AutoTokenizer.from_pretrained(args.model), None
-        tokenizer.words = hf_elmo.count_words(tokenizer, [words for words, _ in parts["train"]], min_count=2)
-    variants = {kind: comparison.ALONE}
+    tokenizer, vectors = comparison.with_glove(args, (word for words, _ in sentences for word in words))
+    variants = {"GloVe": comparison.ALONE}
     if name == CHARACTERS_IN:
-        variants[f"{kind} + characters"] = comparison.CHARACTERS
-    variants[f"{kind} + ELMo"] = comparison.ELMO
+        variants["GloVe + characters"] = comparison.CHARACTERS
+    variants["GloVe + ELMo"] = comparison.ELMO
     if unfrozen:
-        variants[f"{kind} + ELMo, biLM trained"] = comparison.BILM_TRAINED
+        variants["GloVe + ELMo, biLM trained"] = comparison.BILM_TRAINED
     return comparison.rows_of_table(
         AutoModelForTokenClassification,
         fields,
@@ -67,12 +77,12 @@ def rows_of_task(name: str, parts: dict[str, Sentences], args: Namespace, unfroz
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table for each data set."""
     parser = comparison.options(__doc__, "outputs/tagging")
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="data sets [all]")
+    parser.add_argument("--tasks", nargs="+", choices=TAGGED, default=list(TAGGED), help="data sets [all]")
     parser.add_argument("--sentences", type=int, default=SENTENCES, help=f"sentences of each that train [{SENTENCES}]")
     parser.add_argument("--unfrozen", action="store_true", help="a row more, which trains the biLM, too")
     args = comparison.parsed(parser, arguments)
     for name in args.tasks:
-        parts = read(args.data, TASKS[name], args.sentences, args.quick)
+        parts = read(name, args, args.sentences)
         print(f"**{name}** ({comparison.sizes(parts)} sentences)\n", flush=True)
         comparison.compare(rows_of_task(name, parts, args, args.unfrozen), comparison.F1, args)
 

@@ -1,15 +1,16 @@
 """Small models and data for the scripts."""
 
 import gzip
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
-from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from transformers.utils import logging
 
-from examples.comparison import GLOVE
+from examples import data
 from tests.language_models import small_language_model, small_tokenizer
 
 WORDS = ["(", ".", "anna", "met", "bob", "in", "rome", "he", "sang", "well", "team", "wins", "what", "who"]
@@ -24,10 +25,10 @@ def write(path: Path, text: str) -> None:
 @pytest.fixture(autouse=True)
 def progress_bars() -> Iterator[None]:
     """Scripts turn progress bars off: restores them after each test."""
-    bar, bars = logging.is_progress_bar_enabled(), are_progress_bars_disabled()
+    bar, bars = logging.is_progress_bar_enabled(), datasets.are_progress_bars_disabled()
     yield
     (logging.enable_progress_bar if bar else logging.disable_progress_bar)()
-    (disable_progress_bars if bars else enable_progress_bars)()
+    (datasets.disable_progress_bars if bars else datasets.enable_progress_bars)()
 
 
 @pytest.fixture
@@ -40,9 +41,22 @@ def folder(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A folder of data with word vectors."""
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of data with word vectors. The working folder stands for the Hub: there `load_dataset` finds data sets
+    by their names, before it asks the Hub; downloads are files in it."""
     vectors = np.random.default_rng(4).normal(size=(len(WORDS), 50)).round(3).tolist()
-    lines = [f"{word} {' '.join(map(str, vector))}\n" for word, vector in zip(WORDS, vectors, strict=True)]
-    write(tmp_path / "data" / GLOVE, "".join(lines))
-    return tmp_path / "data"
+    text = "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in zip(WORDS, vectors, strict=True))
+    write(tmp_path / "files" / "glove" / "glove.6B.50d.60k.txt.gz", text)
+    with zipfile.ZipFile(tmp_path / "glove.zip", "w") as archive:
+        archive.writestr("glove.6B.50d.txt", text)
+    monkeypatch.chdir(tmp_path)
+    for name, path in {
+        "GLOVE": "glove.zip",
+        "UNER": "{}.iob2",
+        "PROPBANK": "propbank.tar.gz",
+        "EWT": "{}.conllu",
+    }.items():
+        monkeypatch.setattr(data, name, str(tmp_path / path))
+    for name in ("HF_DATASETS_CACHE", "DOWNLOADED_DATASETS_PATH", "EXTRACTED_DATASETS_PATH"):
+        monkeypatch.setattr(datasets.config, name, tmp_path / "cache")
+    return tmp_path / "files"

@@ -7,7 +7,6 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tests.conftest import SENTENCES
 from tests.examples.conftest import write
 
 
@@ -56,18 +55,6 @@ def test_word_senses(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture)
     vectors = np.array([[3.0, 0.0], [0.1, 3.0], [1.0, 1.0]], dtype=np.float32)
     shares = script.of_nearest(known, np.array(list("abba")), vectors, np.array(list("baa")))
     np.testing.assert_allclose(shares, [2 / 3, 1, 1 / 2])
-
-
-def test_nearest_neighbors(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    corpus, vectors = tmp_path / "corpus.txt", tmp_path / "vectors.txt"
-    write(corpus, "\n".join([*SENTENCES, "A match in the bank .", "They play on the bank ."]))
-    write(vectors, "play 1 0\nplays 2 0.1\nactor 1 1\nhorse -1 0\n")
-    script = example("nearest_neighbors")
-    script.main([str(corpus), "--model", folder, "--top", "2", "--vectors", str(vectors)])
-    out = capsys.readouterr().out
-    assert out.startswith("play: plays 1.00, actor 0.71, horse -1.00\n\nThe old man")
-    assert out.count("layer 0") == len(script.QUESTIONS)
-    assert "A match in the [bank] ." in out
 
 
 def test_own_language(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

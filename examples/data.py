@@ -1,0 +1,234 @@
+"""Public data sets by name, for the examples: downloaded once, or read from a folder of files.
+
+Each function takes the folder of `--data`, or `None`: then it says where the data comes from, and downloads it into the
+cache of `datasets`. Rows are the same from both, unless the function says otherwise.
+"""
+
+import csv
+import gzip
+import json
+import sys
+import tarfile
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from datasets import DatasetDict, DownloadManager, load_dataset
+
+import hf_elmo
+
+GLOVE = "https://huggingface.co/stanfordnlp/glove/resolve/main/glove.6B.zip"
+UNER = "https://raw.githubusercontent.com/UniversalNER/UNER_English-EWT/master/en_ewt-ud-{}.iob2"
+PROPBANK = "https://github.com/propbank/propbank-release/archive/4abade0.tar.gz"
+EWT = "https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/master/en_ewt-ud-{}.conllu"
+PARQUET = "refs/convert/parquet"  # the Hub's own conversion of a data set that is a script
+TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+NLI_CLASSES = ("entailment", "neutral", "contradiction")
+PARTS = {"train": "train", "dev": "validation", "test": "test"}  # ours, and their names on the Hub
+# Files of taggers' data, and their columns of the words and of the tags.
+TAGGED = {
+    "chunking": (("chunking/conll2000/train.txt.gz", "chunking/conll2000/test.txt"), (0, 2)),
+    "uner_ewt": ([f"ner/uner_ewt/en_ewt-ud-{part}.iob2.gz" for part in ("train.mapped", "dev", "test")], (1, 2)),
+    "wnut17": (
+        [f"ner/wnut17/{part}.gz" for part in ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated")],
+        (0, 1),
+    ),
+}
+
+Texts = list[tuple[str, int]]  # texts and labels
+Sentences = list[tuple[list[str], list[str]]]  # the words of each, and their tags
+
+
+def hub(name: str, config: str | None = None, revision: str | None = None) -> DatasetDict:
+    """A data set of the Hub."""
+    print(f"data: https://huggingface.co/datasets/{name} (--data FOLDER reads files)", file=sys.stderr, flush=True)
+    return load_dataset(name, config, revision=revision)
+
+
+def downloaded(url: str) -> Path:
+    """A file of the web, unpacked."""
+    print(f"data: {url} (--data FOLDER reads files)", file=sys.stderr, flush=True)
+    return Path(DownloadManager().download_and_extract(url))
+
+
+def opened(path: Path, encoding: str = "utf-8") -> Any:
+    """A text file, or one that is compressed by gzip."""
+    return (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding=encoding, newline="")
+
+
+def glove(folder: Path | None) -> Path:
+    """GloVe's vectors of 50 numbers, of which examples read the first 60,000. The download has 862 MB."""
+    return downloaded(GLOVE) / "glove.6B.50d.txt" if folder is None else folder / "glove" / "glove.6B.50d.60k.txt.gz"
+
+
+def sms_spam(folder: Path | None) -> Texts:
+    """The messages of the SMS Spam Collection, 1 for spam. The file is Kaggle's, which lacks two of the 5,574."""
+    if folder is None:
+        messages = hub("ucirvine/sms_spam")["train"]
+        return [(row["sms"].strip(), row["label"]) for row in messages]
+    with opened(folder / "sms_spam" / "spam.csv", "latin-1") as file:
+        return [(row["v2"].strip(), int(row["v1"] == "spam")) for row in csv.DictReader(file)]
+
+
+def ag_news(folder: Path | None) -> dict[str, list[tuple[str, str, int]]]:
+    """Train and test: title, description and class (0 to 3) of each story. The files have 21,294 of the 120,000 stories
+    of train, with title and description in one, or without a title."""
+    if folder is None:
+        parts = hub("sh0416/ag_news", revision="70e3fa1915be9a8daebec5e840f20df9a8e18793")
+        return {part: [(row["title"], row["description"], row["label"] - 1) for row in parts[part]] for part in parts}
+    with opened(folder / "ag_news" / "test.csv") as file:
+        test = [(title, text, int(label) - 1) for label, title, text in csv.reader(file)]
+    with opened(folder / "ag_news" / "train_subset.csv.gz") as file:
+        train = [
+            (*((row["text"], "") if row["has_title"] == "1" else ("", row["text"])), int(row["class"]) - 1)
+            for row in csv.DictReader(file)
+        ]
+    return {"train": train, "test": test}
+
+
+def trec(folder: Path | None) -> dict[str, Texts]:
+    """Train and test: questions, and the places of their classes in `TREC_CLASSES`."""
+    if folder is None:
+        parts = hub("CogComp/trec", revision="65752bf53af25bc935a0dce92fb5b6c930728450")  # converted to Parquet
+        names = parts["train"].features["coarse_label"].names
+        rows = {part: [(names[row["coarse_label"]], row["text"]) for row in parts[part]] for part in parts}
+    else:
+        rows = {}
+        for part in ("train", "test"):
+            lines = (folder / "trec" / f"{part}.txt").read_text(encoding="latin-1").splitlines()
+            rows[part] = [(line.partition(":")[0], line.partition(" ")[2]) for line in lines]
+    return {part: [(text, TREC_CLASSES.index(name)) for name, text in rows[part]] for part in rows}
+
+
+def sst5(folder: Path | None) -> dict[str, Texts]:
+    """Train, dev and test: tokenized sentences, and 0 (very negative) to 4."""
+    if folder is None:
+        parts = hub("SetFit/sst5", revision="e51bdcd8cd3a30da231967c1a249ba59361279a3")
+        return {part: [(row["text"], row["label"]) for row in parts[name]] for part, name in PARTS.items()}
+    lines = {part: (folder / "sst" / f"stsa.fine.{part}").read_text(encoding="utf-8").split("\n") for part in PARTS}
+    return {part: [(line[2:], int(line[0])) for line in lines[part] if line] for part in PARTS}
+
+
+def snli(folder: Path | None) -> dict[str, list[tuple[str, str, int]]]:
+    """Dev and test: premise, hypothesis, and the place of the class in `NLI_CLASSES`. The texts of the files are
+    tokenized."""
+    if folder is None:
+        parts = hub("stanfordnlp/snli")
+        labels, pairs = [0, 1, 2], {"dev": parts["validation"], "test": parts["test"]}  # -1: no label
+    else:
+        labels, pairs = list(NLI_CLASSES), {}
+        for part in ("dev", "test"):
+            with opened(folder / "snli" / f"snli_{part}.tsv") as file:
+                pairs[part] = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    return {
+        part: [(x["premise"], x["hypothesis"], labels.index(x["label"])) for x in rows if x["label"] in labels]
+        for part, rows in pairs.items()
+    }
+
+
+def tagged(name: str, folder: Path | None) -> dict[str, Sentences]:
+    """Train, dev and test of one of `TAGGED`; dev of the chunks is the last tenth of train. The file of names in web
+    text that trains is an early version, with 17 names fewer."""
+    if folder is None and name != "uner_ewt":
+        repository, column = {
+            "chunking": ("eriktks/conll2000", "chunk_tags"),
+            "wnut17": ("leondz/wnut_17", "ner_tags"),
+        }[name]
+        parts = hub(repository, revision=PARQUET)
+        tags = parts["train"].features[column].feature.names
+        rows = [
+            [(row["tokens"], [tags[tag] for tag in row[column]]) for row in parts[part] if row["tokens"]]
+            for part in PARTS.values()
+            if part in parts
+        ]
+    else:
+        paths, columns = TAGGED[name]
+        files = [folder / path for path in paths] if folder else [downloaded(UNER.format(part)) for part in PARTS]
+        rows = [[(row["words"], row["tags"]) for row in hf_elmo.read_conll(file, *columns)] for file in files]
+    if len(rows) == 2:
+        tenth = len(rows[0]) // 10
+        rows[:1] = rows[0][:-tenth], rows[0][-tenth:]
+    return dict(zip(PARTS, rows, strict=True))
+
+
+def squad(folder: Path | None) -> dict[str, list[dict[str, Any]]]:
+    """Train and test: questions with `question`, `context` and `answers`. From the Hub all of SQuAD 1.1's train and dev
+    part; the files are 44 articles of train with the new ones of SQuADShifts, and 24 articles of dev."""
+    if folder is None:
+        parts = hub("rajpurkar/squad")
+        return {"train": list(parts["train"]), "test": list(parts["validation"])}
+    rows: dict[str, list] = {"train": [], "test": []}
+    for part, name in (
+        ("train", "squad_v1.1/squad_train_du_test_part.json.gz"),
+        ("train", "squadshifts/new_wiki_v1.0.json.gz"),
+        ("test", "squad_v1.1/squad_dev_part1.json.gz"),
+    ):
+        with opened(folder / "squad" / name) as file:
+            passages = [passage for article in json.load(file)["data"] for passage in article["paragraphs"]]
+        for passage in passages:
+            for asked in passage["qas"]:
+                answers = {key: [one[key] for one in asked["answers"]] for key in ("text", "answer_start")}
+                rows[part].append({**asked, "context": passage["context"], "answers": answers})
+    return rows
+
+
+def propbank(folder: Path | None, part: str) -> Iterator[tuple[list[str], list[tuple[str, ...]]]]:
+    """A part of PropBank's annotation of the English Web Treebank: the words of each sentence, and for each of its
+    predicates a column of roles in brackets, such as `(ARG0*`, `*`, `*)`."""
+    if folder is None:
+        blocks = _with_words(part)
+    else:
+        with opened(folder / "srl" / "propbank_ewt" / f"{part}.gold_conll.gz") as file:
+            blocks = _blocks(file.read())
+    for rows in blocks:
+        words, *columns = zip(*(row[3:4] + row[8:] for row in rows), strict=True)
+        yield list(words), columns
+
+
+def _blocks(text: str) -> list[list[list[str]]]:
+    """The columns of each line of each sentence."""
+    blocks = ([line.split() for line in block.splitlines() if line[:1] not in "#"] for block in text.split("\n\n"))
+    return [block for block in blocks if block]
+
+
+def _with_words(part: str) -> Iterator[list[list[str]]]:
+    """PropBank is published without words: they are those of Universal Dependencies, where both have as many."""
+    skeletons = {path.name.removesuffix(".xml.gold_skel"): path for path in downloaded(PROPBANK).rglob("*.gold_skel")}
+    for document in downloaded(EWT.format(part)).read_text(encoding="utf-8").split("# newdoc id = ")[1:]:
+        name, _, text = document.partition("\n")
+        path = skeletons.get(name.partition("-")[2])
+        pairs = zip(_blocks(text), _blocks(path.read_text(encoding="utf-8")) if path else [], strict=False)
+        for block, rows in pairs:
+            words = [row[1] for row in block if row[0].isdecimal()]  # leaves out `3-4` and `8.1`
+            if len(words) == len(rows):
+                yield [[*row[:3], word, *row[4:]] for word, row in zip(words, rows, strict=True)]
+
+
+def litbank(folder: Path | None, fold: int = 0) -> dict[str, list[dict[str, list]]]:
+    """Train, dev and test of one of LitBank's ten folds: documents with `sentences`, and `clusters` of mentions, each
+    the first and the last word, counted from 0."""
+    if folder is None:
+        revision = "14cac705d08a68f1df8eb197b57a9f98ae920e54"
+        parts = hub("coref-data/litbank_raw", f"split_{fold}", revision)
+        return {part: [_clustered(row) for row in parts[name]] for part, name in PARTS.items()}
+    rows = hf_elmo.read_conll2012(folder / "coref" / "litbank" / "litbank_all.conll.gz")
+    documents = {row["document"]: row for row in rows}
+    with tarfile.open(folder / "coref" / "litbank" / "tenfold_splits.tar.gz") as folds:
+        lists = {part: folds.extractfile(f"litbank_tenfold_splits/{fold}/{part}.ids").read().decode() for part in PARTS}
+    return {part: [documents[Path(line).stem] for line in text.split()] for part, text in lists.items()}
+
+
+def _clustered(row: dict[str, Any]) -> dict[str, list]:
+    """A document whose mentions are numbers of a sentence and of its first and last word."""
+    starts = [0, *accumulate(map(len, row["sentences"]))]
+    clusters = [[[starts[n] + word for word in words] for n, *words in chain] for chain in row["coref_chains"]]
+    return {"sentences": row["sentences"], "clusters": clusters}
+
+
+def gap(folder: Path | None) -> list[dict[str, Any]]:
+    """The test part of GAP."""
+    if folder is None:
+        return list(hub("coref-data/gap_raw")["test"])
+    with opened(folder / "coref" / "gap" / "gap-test.tsv.gz") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
