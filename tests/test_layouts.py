@@ -1,46 +1,50 @@
-"""Checkpoints of each version, past and present: they load in this one, with the same numbers; and what is written
-says which version's code it carries."""
+"""The names, shapes and types of the tensors in checkpoints, which are the file format.
 
-import json
+`python -m tests.test_layouts` writes `layouts.txt` anew, as long as no version has been released.
+"""
+
+from itertools import groupby
 from pathlib import Path
 
-import numpy as np
-import pytest
 import torch
+from safetensors.torch import load_file
 
-import hf_elmo
-from hf_elmo import ElmoTokenizer
+from . import heads
 
-from . import layouts
-
-ROOT = Path(__file__).parent.parent
-VERSIONS = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in layouts.FOLDER.glob("*.json")}
-STORED = [(version, name) for version, found in VERSIONS.items() for name in found]
-
-
-@pytest.mark.parametrize(("version", "name"), STORED, ids=lambda value: value)
-def test_a_checkpoint_of_a_version_loads_and_gives_its_numbers(version: str, name: str, tmp_path: Path) -> None:
-    layout = VERSIONS[version][name]
-    written = layouts.write(layout, tmp_path / "checkpoint")
-    config = layout["texts"]["config.json"]
-    model = getattr(hf_elmo, config["architectures"][0]).from_pretrained(tmp_path / "checkpoint")
-    state = model.state_dict()
-    assert written.keys() <= state.keys()
-    for key, tensor in written.items():
-        assert torch.equal(state[key], tensor), key
-    tokenizer = ElmoTokenizer.from_pretrained(tmp_path / "checkpoint")
-    assert tokenizer.word_splitting == layout["texts"]["tokenizer_config.json"]["word_splitting"]
-    np.testing.assert_allclose(layouts.output(tmp_path / "checkpoint"), layout["output"], atol=2e-6, rtol=0)
+STORED = Path(__file__).with_name("layouts.txt")
+UNICODE = {"char_units": "unicode", "word_vocab_size": 7, "word_embedding_size": 3, "num_scalar_mixes": 2}
+# Of a checkpoint, the model in tests/heads.py and changes of its fields.
+CHECKPOINTS = {name: (name, {}) for name in ("no head", "language models", "last", "biattentive", "esim", "roles")}
+CHECKPOINTS |= {"other characters, words and two mixes": ("no head", UNICODE), "crf": ("crf", heads.VECTORS)}
+CHECKPOINTS |= {name: (name, {}) for name in ("no answer", "resolver 2018")}
 
 
-@pytest.mark.parametrize("name", layouts.cases())
-def test_this_version_writes_its_layout(name: str, tmp_path: Path) -> None:
-    """`python -m tests.layouts` writes it again until the version is released. Fields may be added, not removed."""
-    layouts.save(name, tmp_path / "saved")
-    found, stored = layouts.layout_of(tmp_path / "saved"), VERSIONS[hf_elmo.__version__][name]
-    for part in ("code", "tensors"):
-        assert found[part] == stored[part], part
-    assert found["texts"].keys() == stored["texts"].keys()
-    for file, text in stored["texts"].items():
-        if isinstance(text, dict):
-            assert text.keys() <= found["texts"][file].keys(), file
+def describe(tensors: dict[str, torch.Tensor], own: bool) -> list[str]:
+    """A line for each module; of a head without the modules of its biLM."""
+    names = sorted(name for name in tensors if not (own and name.startswith("elmo.")))
+    lines = []
+    for module, group in groupby(names, lambda name: name.rpartition(".")[0]):
+        shapes = [f"{name[len(module) + 1 :]} {'x'.join(map(str, tensors[name].shape))}" for name in group]
+        types = {str(tensors[name].dtype) for name in names if name.rpartition(".")[0] == module}
+        lines.append(f"{module}: {', '.join(shapes)} ({', '.join(sorted(types)).replace('torch.', '')})")
+    return lines
+
+
+def describe_all(folder: Path) -> str:
+    lines = []
+    for checkpoint, (name, changes) in CHECKPOINTS.items():
+        heads.make_new(name, **changes).save_pretrained(folder / checkpoint)
+        tensors = load_file(folder / checkpoint / "model.safetensors")
+        lines += ["", f"# {checkpoint}", *describe(tensors, own=name != "no head")]
+    return "\n".join(lines[1:]) + "\n"
+
+
+def test_checkpoints_have_the_stored_layouts(tmp_path: Path) -> None:
+    assert describe_all(tmp_path) == STORED.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as name:
+        STORED.write_text(describe_all(Path(name)), encoding="utf-8")
