@@ -22,6 +22,7 @@ GLOVE = "https://huggingface.co/stanfordnlp/glove/resolve/main/glove.6B.zip"
 UNER = "https://raw.githubusercontent.com/UniversalNER/UNER_English-EWT/master/en_ewt-ud-{}.iob2"
 PROPBANK = "https://github.com/propbank/propbank-release/archive/4abade0.tar.gz"
 EWT = "https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/master/en_ewt-ud-{}.conllu"
+NSMC = "https://raw.githubusercontent.com/e9t/nsmc/master/ratings_{}.txt"
 PARQUET = "refs/convert/parquet"  # the Hub's own conversion of a data set that is a script
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 NLI_CLASSES = ("entailment", "neutral", "contradiction")
@@ -171,6 +172,21 @@ def squad(folder: Path | None) -> dict[str, list[dict[str, Any]]]:
                 answers = {key: [one[key] for one in asked["answers"]] for key in ("text", "answer_start")}
                 rows[part].append({**asked, "context": passage["context"], "answers": answers})
     return rows
+
+
+def nsmc(folder: Path | None) -> dict[str, list[str]]:
+    """Train and test: the reviews of the Naver sentiment movie corpus, 150,000 and 50,000. The file has 663,241 and
+    21,615, and its parts have no film in common."""
+    parts: dict[str, list[str]] = {"train": [], "test": []}
+    if folder is None:
+        for part, texts in parts.items():
+            with opened(downloaded(NSMC.format(part))) as file:
+                texts += [row["document"] for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
+    else:
+        with opened(folder / "korean_reviews" / "reviews.tsv.gz") as file:
+            for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
+                parts.get(row["split"], []).append(row["review"])
+    return parts
 
 
 def propbank(folder: Path | None, part: str) -> Iterator[tuple[list[str], list[tuple[str, ...]]]]:

@@ -75,6 +75,7 @@ def test_what_a_block_prints_stands_below_it(page: str) -> None:
         assert printed_by(kind, code, names) == printed
 
 
+@pytest.mark.slow
 def test_the_pictures_of_the_site_are_drawn_by_its_code(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     runpy.run_path(str(ROOT / "docs/draw.py"))["main"](tmp_path)

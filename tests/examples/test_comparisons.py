@@ -29,6 +29,7 @@ from examples.sst5 import run as sst5
 from examples.tagging import run as tagging
 from tests.examples.conftest import write
 
+pytestmark = pytest.mark.slow
 ROWS = [BAG, *(row for pair in PAIRS for row in pair)]
 GLOVE_ROWS = ["GloVe", "GloVe + ELMo"]
 

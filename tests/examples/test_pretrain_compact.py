@@ -88,6 +88,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_whole_text_and_the_table_of_the_card(
     data: Path, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
