@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from accelerate import cpu_offload, disk_offload
+from accelerate import disk_offload
 from torch import Tensor
 
 from hf_elmo import (
-    ElmoConfig,
     ElmoForPreTraining,
     ElmoForSequenceClassification,
     ElmoModel,
@@ -19,7 +18,7 @@ from hf_elmo import (
     settle,
     store_layers,
 )
-from tests.conftest import SENTENCES, TINY, random_model
+from tests.factories import SENTENCES, small_model
 
 TEXTS = ["The cat sat .", "It rained in Spain", "A mat", "so it goes on and on ,", "and ends"]
 
@@ -38,17 +37,14 @@ def settled(model: ElmoModel, tokenizer: ElmoTokenizer) -> ElmoModel:
     return model
 
 
-# -- making it ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("split", [False, True], ids=["texts", "words"])
-def test_the_state_of_one_text_is_the_start(model: ElmoModel, tokenizer: ElmoTokenizer, split: bool) -> None:
+def test_the_state_of_one_text_is_the_start(model: ElmoModel, tokenizer: ElmoTokenizer) -> None:
     after = model(**encoded(tokenizer, TEXTS[:1]), use_cache=True).state
-    settle(model, [TEXTS[0].split()] if split else TEXTS[:1], tokenizer=tokenizer)
-    assert model.config.settled_start
-    for start, state in zip(states(model), after, strict=True):
-        assert not start.requires_grad
-        torch.testing.assert_close(start, state[:, :, 0], atol=1e-5, rtol=0)
+    for texts in (TEXTS[:1], [TEXTS[0].split()]):
+        settle(model, texts, tokenizer=tokenizer)
+        assert model.config.settled_start
+        for start, state in zip(states(model), after, strict=True):
+            assert not start.requires_grad
+            torch.testing.assert_close(start, state[:, :, 0], atol=1e-5, rtol=0)
 
 
 def test_the_mean_of_the_states_that_rows_carry_from_text_to_text(model: ElmoModel, tokenizer: ElmoTokenizer) -> None:
@@ -65,11 +61,9 @@ def test_the_mean_of_the_states_that_rows_carry_from_text_to_text(model: ElmoMod
         torch.testing.assert_close(own.double(), mean, atol=1e-5, rtol=0)  # rows together sum in another order
 
 
-# -- using it ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("backends", ["on", "off"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("backends", "dtype"), [("on", torch.float32), ("on", torch.bfloat16), ("off", torch.float32)], ids=str
+)
 def test_each_sentence_starts_from_it(
     settled: ElmoModel, tokenizer: ElmoTokenizer, backends: str, dtype: torch.dtype
 ) -> None:
@@ -109,7 +103,7 @@ def test_it_is_trained_with_the_bilm(settled: ElmoModel, tokenizer: ElmoTokenize
 def test_layers_that_were_stored_before(tokenizer: ElmoTokenizer) -> None:
     from datasets import Dataset
 
-    model = random_model(ElmoConfig(**TINY, classifier_dropout=0.0), ElmoForSequenceClassification)
+    model = small_model(ElmoForSequenceClassification, classifier_dropout=0.0)
     texts = Dataset.from_list([dict(tokenizer(sentence)) for sentence in SENTENCES])
     stored = store_layers(model, texts, dtype="float32")
     inputs = {name: torch.tensor(stored[0][name])[None] for name in ("bilm_layers", "special_tokens_mask")}
@@ -118,20 +112,13 @@ def test_layers_that_were_stored_before(tokenizer: ElmoTokenizer) -> None:
         model(**inputs)
 
 
-@pytest.mark.parametrize("offload", [cpu_offload, disk_offload])
-def test_offloaded_it_is_there_when_it_is_needed(
-    settled: ElmoModel, tokenizer: ElmoTokenizer, tmp_path: Path, offload
-) -> None:
+def test_offloaded_it_is_there_when_it_is_needed(settled: ElmoModel, tokenizer: ElmoTokenizer, tmp_path: Path) -> None:
     inputs = encoded(tokenizer, SENTENCES)
     with torch.no_grad():
         wanted = settled(**inputs).last_hidden_state
-        folder = {} if offload is cpu_offload else {"offload_dir": tmp_path}
-        offload(settled, **folder, execution_device=torch.device("cpu"))
+        disk_offload(settled, tmp_path, execution_device=torch.device("cpu"))
         assert states(settled)[0].is_meta
         torch.testing.assert_close(settled(**inputs).last_hidden_state, wanted)
-
-
-# -- saving it ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("switched_on", [True, False])
@@ -142,7 +129,7 @@ def test_it_is_saved_with_the_weights(
     settled.save_pretrained(tmp_path)
     loaded, report = ElmoModel.from_pretrained(tmp_path, settled_start=switched_on, output_loading_info=True)
     assert not any(report.values())
-    expected = settled if switched_on else random_model(ElmoConfig(**TINY))
+    expected = settled if switched_on else small_model()
     inputs = encoded(tokenizer, SENTENCES)
     torch.testing.assert_close(loaded(**inputs).last_hidden_state, expected(**inputs).last_hidden_state)
 
@@ -153,13 +140,12 @@ def test_a_checkpoint_without_a_start(model: ElmoModel, tmp_path: Path) -> None:
         ElmoModel.from_pretrained(tmp_path, settled_start=True)
 
 
-@pytest.mark.parametrize("fixed", [None, 1])
-def test_heads_and_language_models_have_it(tokenizer: ElmoTokenizer, tmp_path: Path, fixed: int | None) -> None:
-    language_model = random_model(ElmoConfig(**TINY, vocab_size=7), ElmoForPreTraining)
+def test_heads_and_language_models_have_it(tokenizer: ElmoTokenizer, tmp_path: Path) -> None:
+    language_model = small_model(ElmoForPreTraining, vocab_size=7)
     settle(language_model, TEXTS, tokenizer=tokenizer)
     language_model.save_pretrained(tmp_path)
     for switched_on in (True, False):
-        how = {"settled_start": switched_on, "layer_weights": fixed}
+        how = {"settled_start": switched_on, "layer_weights": 1}
         model, report = ElmoForSequenceClassification.from_pretrained(tmp_path, **how, output_loading_info=True)
         assert not report["unexpected_keys"]
         for start, wanted in zip(states(model.elmo), states(language_model.elmo), strict=True):
