@@ -58,7 +58,7 @@ def predict(
     restart: bool = False,
     progress: bool | None = None,
 ) -> list[dict[str, Any]] | Predicted:
-    """Run a fine-tuned classifier, tagger, question answerer or coreference resolver over texts, or a file of them.
+    """Run a fine-tuned classifier, tagger, question-answering model or coreference model over texts, or a file of them.
 
     The result of a text does not depend on the other texts (up to rounding, which may differ with the shape of a
     batch), and rows keep their order. With `output`, memory does not grow with the number of rows. An interrupted run
