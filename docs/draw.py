@@ -3,8 +3,6 @@
 A function marked with `picture` returns a figure; NAME.svg is what the function NAME draws. A figure is 7 inches wide.
 """
 
-import json
-import re
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -21,7 +19,6 @@ from matplotlib.patches import Rectangle
 import hf_elmo
 from hf_elmo.modeling_tasks_elmo import allowed_transitions
 
-ROOT = Path(__file__).parent.parent
 PICTURES: list[Callable[[], Figure]] = []
 STYLE = {
     "figure.figsize": (7, 3.5),
@@ -142,25 +139,6 @@ def state() -> Figure:
 
 
 @picture
-def senses() -> Figure:
-    """The accuracies of the model's card, by layer."""
-    card = Path(hf_elmo.path("elmo-compact-en"), "README.md").read_text(encoding="utf-8")
-    figure, ax = plt.subplots(figsize=(7, 3))
-    rows = "most frequent", "layer 0", "layer 1", "layer 2", "mean of all"
-    places = np.arange(len(rows))
-    for word, color, shift in ("line", FORWARD, -0.2), ("interest", BACKWARD, 0.2):
-        found = [re.search(rf"\| senses of \*{word}\*, {row} \|.*\| ([\d.]+)% \|\n", card)[1] for row in rows]
-        bars = ax.bar(
-            places + shift, [*map(float, found)], 0.4, color=color, edgecolor="0.35", linewidth=0.5, label=word
-        )
-        ax.bar_label(bars, fontsize=8)
-    ax.set_xticks(places, ["most frequent\nsense", *rows[1:]])
-    ax.set(ylabel="accuracy, %", ylim=(0, 110))
-    ax.legend(frameon=False, loc="upper left", ncols=2)
-    return figure
-
-
-@picture
 def packing() -> Figure:
     """A padded batch, and its rows at each step once it is packed."""
     lengths = [15, 10, 5, 4]  # the batch of the page, longest first
@@ -179,26 +157,6 @@ def packing() -> Figure:
         rows = sum(length > step for length in lengths)
         ax.text(18.5 + step * 1.05, 0.3, str(rows), ha="center", va="center")
     ax.text(17.3, 0.3, "rows a step", ha="right", va="center")
-    return figure
-
-
-@picture
-def time() -> Figure:
-    """The shares of the time that `benchmarks/speed.py` measured."""
-    results = Path(__file__).parent.parent / "benchmarks" / "results" / "results.json"
-    rows = [row for row in json.loads(results.read_text())["embedding"]["rows"] if row["kind"] == "split"]
-    rows = [row for row in rows if "high" not in row["engine"]][::-1]
-    names = [f"{row['shape']}, {row['engine'].split()[1]}" for row in rows]
-    figure, ax = plt.subplots(figsize=(7, 2.4))
-    left = np.zeros(len(rows))
-    parts = ("characters", "character CNN", PALE), ("lstm", "LSTM", FORWARD), ("rest", "rest", "0.85")
-    for key, label, color in (("tokenizing", "tokenizing", "0.2"), *parts):
-        shares = 100 * np.array([row[key] for row in rows])
-        bars = ax.barh(names, shares, left=left, color=color, edgecolor="0.35", linewidth=0.5, label=label)
-        ax.bar_label(bars, [f"{share:.0f}%" if share > 4 else "" for share in shares], label_type="center")
-        left += shares
-    ax.set(xlim=(0, 100), xlabel="share of the time, %")
-    figure.legend(loc="outside upper right", ncols=4, frameon=False)
     return figure
 
 
@@ -222,56 +180,6 @@ def two_senses() -> Figure:
     axes.set(ylabel="cosine similarity", ylim=(0.7, 1.02), title=f"Similarity to \u201cbank\u201d in: {river}")
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, -0.02))
     return figure
-
-
-@picture
-def convert() -> Figure:
-    """Formats of files that become one checkpoint."""
-    sources = (
-        "AllenNLP, flair\noptions.json, weights.hdf5",
-        "AllenNLP's task models\nmodel.tar.gz",
-        "bilm-tf, simple_elmo, NLPL\ncheckpoint, model.hdf5",
-        "ELMoForManyLangs\nencoder.pkl, token_embedder.pkl",
-        "TF-Hub, DeepPavlov\nSavedModel",
-    )
-    files = "model.safetensors\nconfig.json\ntokenizer files\nmodeling_elmo.py, ...\nREADME.md\nconversion.json"
-    boxes = {str(n): (1.2, 3.3 - 0.73 * n, text, BLUE) for n, text in enumerate(sources)}
-    boxes |= {
-        "tool": (3.9, 1.84, "hf-elmo convert\ncompares each\ntensor", ORANGE),
-        "files": (6.0, 1.84, files, GREEN),
-    }
-    title = {"title": (6.0, 3.1, "a checkpoint of AutoModel", "black")}
-    return flow(3.7, boxes, "0>tool 1>tool 2>tool 3>tool 4>tool tool>files", notes=title)
-
-
-@picture
-def own_language() -> Figure:
-    """The steps from raw text to the Hub, with the command of each."""
-    steps = {
-        "raw text": "prepare.py",
-        "sentences": "hf-elmo vocab",
-        "vocabulary": "hf-elmo pretrain",
-        "checkpoint": "hf-elmo push",
-        "the Hub": "",
-    }
-    boxes = {str(n): (0.6 + 1.45 * n, 0.6, name, BLUE) for n, name in enumerate(steps)}
-    notes = {command: (1.32 + 1.45 * n, 1.0, command, "black") for n, command in enumerate(steps.values())}
-    return flow(1.2, boxes, "0>1 1>2 2>3 3>4", notes=notes)
-
-
-@picture
-def workers() -> Figure:
-    """Files that workers read, and the shards that they write."""
-    columns = ((0.9, "{}.jsonl", BLUE), (3.5, "Embedder + model", ORANGE), (6.1, "Parquet files", GREEN))
-    boxes = {
-        f"{row}{column}": (x, 0.45 + 0.65 * row, text.format("cba"[row]), color)
-        for row in range(3)
-        for column, (x, text, color) in enumerate(columns)
-    }
-    arrows = [f"{a}0>{b}1" for a in range(3) for b in range(3)] + [f"{row}1>{row}2" for row in range(3)]
-    titles = ("files of text", "workers", "one folder of shards")
-    notes = {title: (x, 2.2, title, "black") for title, (x, *_) in zip(titles, columns, strict=True)}
-    return flow(2.4, boxes, " ".join(arrows), notes=notes)
 
 
 def flow(height: float, boxes: Boxes, arrows: str, optional: str = "", notes: Boxes | None = None) -> Figure:
@@ -435,28 +343,6 @@ def word_vectors() -> Figure:
         "head": (6.3, 1.1, "head", ORANGE),
     }
     return flow(2.2, boxes, "word>bilm bilm>mix word>table table>x mix>both x>both both>head")
-
-
-@picture
-def stored_layers() -> Figure:
-    results = json.loads((ROOT / "benchmarks/results/results.json").read_text(encoding="utf-8"))["heads"]
-    rows = {
-        (row["shape"], row["head"], row["bilm"]): row["steps_per_second"]
-        for row in results["rows"]
-        if row["engine"] == "hf_elmo float32"
-    }
-    groups = list(product(("small", "original"), ("classifier", "tagger")))
-    figure, axes = plt.subplots(figsize=(7, 2.8))
-    kinds = (("frozen", "computed at each step", "#0072B2", -0.2), ("stored", "stored once", "#D55E00", 0.2))
-    for bilm, label, color, shift in kinds:
-        values = [rows[*group, bilm] for group in groups]
-        bars = axes.bar([place + shift for place in range(4)], values, 0.38, color=color, label=label)
-        axes.bar_label(bars, fmt="%.1f")
-    axes.set_xticks(range(4), [f"{head},\n{shape} shape" for shape, head in groups])
-    axes.set_ylabel("steps a second")
-    axes.margins(y=0.12)
-    axes.legend(frameon=False)
-    return figure
 
 
 @picture
