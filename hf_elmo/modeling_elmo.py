@@ -1277,6 +1277,15 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         self.lm_head = bilm_linear(config.projection_size, config.vocab_size)
         self.post_init()
 
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """As in any ELMo, but the softmax's bias is the log of the probability with which the sampler draws each word:
+        the model need not learn how frequent words are. (bilm-tf begins with zeros.)"""
+        super()._init_weights(module)
+        if module is self.lm_head:
+            words = torch.arange(self.config.vocab_size, device=module.bias.device)
+            init.copy_(module.bias, log_uniform_probability(words, self.config.vocab_size).log())
+
     def set_trainable(self) -> None:
         """Trains all parameters except the mix; `config.freeze_bilm` is for tasks and has no effect here."""
         self.elmo.train_bilm(True)

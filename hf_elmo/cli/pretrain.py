@@ -76,19 +76,23 @@ def pretrain(
     texts: Texts,
     held_out: Annotated[list[str] | None, option("FILES...", "text to evaluate on [with --init: 1 text in 20]")] = None,
     init: Annotated[str | None, option("MODEL", "folder or Hub name of the ELMo to adapt")] = None,
+    recipe: Annotated[
+        Literal["new", "adapt", "bilm-tf"] | None, typer.Option(help="the settings [new, with --init adapt]")
+    ] = None,
     vocabulary: Annotated[str | None, option("FILE", "words of the softmax [of --init, or counted]", "--vocab")] = None,
     vocabulary_size: Annotated[int | None, option("N", "words to keep [all]", "--vocab-size")] = None,
     pretokenized: Pretokenized = False,
     word_splitting: Annotated[WordSplitting | None, typer.Option(help="how a new tokenizer splits text [lm1b]")] = None,
     layout: Annotated[Literal["windows", "sentences", "documents"], typer.Option(help="rows of a batch")] = "windows",
-    batch_size: Annotated[int | None, option("N", "rows per batch in each process [128, with --init 32]")] = None,
+    batch_size: Annotated[int | None, option("N", "rows per batch in each process [64, to adapt 32]")] = None,
     window: Annotated[int | None, option("N", "words per row, in windows [20]")] = None,
     shuffle_block: Annotated[int, option("N", "texts shuffled together, in memory")] = 1_000_000,
     text_column: ParquetColumn = None,
-    num_train_epochs: Annotated[float | None, option("N", "passes over FILES [10, with --init 5]", "--epochs")] = None,
+    num_train_epochs: Annotated[float | None, option("N", "passes over FILES [10, to adapt 5]", "--epochs")] = None,
     max_steps: Annotated[int | None, option("N", "training steps, instead of --epochs", "--steps")] = None,
-    optim: Annotated[str | None, option("NAME", "optimizer [adagrad, with --init adamw_torch]")] = None,
-    learning_rate: Annotated[float | None, option("X", "learning rate [0.2, with --init 0.0005]")] = None,
+    optim: Annotated[str | None, option("NAME", "optimizer [adamw_torch_fused]")] = None,
+    learning_rate: Annotated[float | None, option("X", "learning rate [0.003, to adapt 0.0005]")] = None,
+    ema: Annotated[float | None, option("DECAY", "evaluate and save a moving average of the weights")] = None,
     bf16: Annotated[bool | None, typer.Option("--bf16", help="mixed precision with bfloat16")] = None,
     seed: Annotated[int | None, option("N", "random seed [42]")] = None,
     resume: Annotated[bool, flag("--resume", "continue from the last checkpoint in OUT")] = False,
@@ -98,7 +102,8 @@ def pretrain(
 ) -> None:
     """
     Train a new biLM on FILES, or with --init adapt a trained biLM to the text of a domain, and write it into the folder
-    OUT. With torchrun, each process reads a part of FILES. --resume continues an interrupted run exactly.
+    OUT. With torchrun, each process reads a part of FILES. --resume continues an interrupted run exactly; Ctrl-C ends a
+    run after a step, with a checkpoint to resume from.
     """
     options = {name: value for name, value in locals().items() if value is not None}
     options |= {"config": settings(config or []), "output": options.pop("out")}

@@ -30,19 +30,32 @@ logger = logging.get_logger(f"transformers.{__name__}")
 LAYOUTS = ("windows", "sentences", "documents")
 HELD_OUT_EVERY = 20  # if an adaptation has no held-out text, every 20th text is held out
 
-# What differs from the published recipe when a trained biLM is adapted to a domain: a small learning rate that decays
-# to zero, small batches (10,000 words make 16 batches), and by default at least four evaluations an epoch and early
-# stopping after eight evaluations without improvement; the best of the evaluated models is kept.
-ADAPTATION = {
-    "optim": "adamw_torch",
-    "learning_rate": 5e-4,
-    "lr_scheduler_type": "linear",
-    "loss_scale": 1.0,
-    "max_grad_norm": 1.0,
-    "num_train_epochs": 5,
-    "reset_state": True,
+# The recipes by name: what each sets beside the defaults of `ElmoPreTrainingArguments`, which are those for a new biLM.
+RECIPES: dict[str, dict[str, Any]] = {
+    "new": {},
+    # To adapt a trained biLM to a domain: a small learning rate and small batches (10,000 words make 16 batches). There
+    # are at least four evaluations an epoch, early stopping after eight evaluations without improvement, and the best
+    # of the evaluated models is kept.
+    "adapt": {
+        "per_device_train_batch_size": 32,
+        "learning_rate": 5e-4,
+        "lr_scheduler_type": "linear",
+        "warmup_steps": 0,
+        "num_train_epochs": 5,
+    },
+    # Of the published models (bilm-tf, bin/train_elmo.py); the softmax's bias begins with zeros, too.
+    "bilm-tf": {
+        "per_device_train_batch_size": 128,
+        "optim": "adagrad",
+        "learning_rate": 0.2,
+        "lr_scheduler_type": "constant",
+        "warmup_steps": 0,
+        "max_grad_norm": 10.0,
+        "loss_scale": 20.0,
+        "reset_state": False,
+    },
 }
-BATCH_SIZE, ADAPTATION_BATCH_SIZE = 128, 32
+NUM_SAMPLED = {"new": 2048}  # the negatives of the softmax, where ElmoConfig's default is not the best
 EVALUATIONS_PER_EPOCH, MAX_EVAL_STEPS, PATIENCE = 4, 1000, 8
 
 
@@ -89,6 +102,7 @@ def pretrain(
     texts: Any,
     held_out: Any = None,
     init: str | Path | None = None,
+    recipe: str | None = None,
     vocabulary: str | Path | None = None,
     vocabulary_size: int | None = None,
     config: Mapping[str, Any] | None = None,
@@ -110,22 +124,26 @@ def pretrain(
         texts: text files with one sentence per line or Parquet files, as paths, glob patterns or addresses (`s3://...`,
             `hf://...`); or a `datasets.Dataset`, or a `datasets.IterableDataset` (a stream), which needs `max_steps`.
             In distributed training (torchrun) each process reads a part of the texts.
-        held_out: texts to evaluate on, given in the same ways. With `init`, the default is every 20th of `texts`.
-        init: a checkpoint to adapt to a domain's text: a language model, or an ELMo without softmax, which gets one.
-            The checkpoint keeps its sizes and its tokenizer. The defaults are then those of `ADAPTATION`, and the model
-            with the lowest held-out perplexity is kept, which may be the model before training; with
+        held_out: texts to evaluate on, given in the same ways. With the recipe `"adapt"`, the default is every 20th of
+            `texts`.
+        init: a checkpoint to train further: a language model, or an ELMo without softmax, which gets one. It
+            keeps its sizes and its tokenizer.
+        recipe: the settings: `"new"` for a new biLM, the default; `"adapt"` to adapt a trained biLM to a domain's text,
+            the default with `init`; `"bilm-tf"`, with which the published models were trained. With `"adapt"`, the
+            model with the lowest held-out perplexity is kept, which may be the model before training; with
             `load_best_model_at_end=False`, the last model is kept.
         vocabulary: file with the words of the softmax; by default the words of `init`, or else the words counted in
             `texts`. If it replaces the vocabulary of a trained softmax, words of both vocabularies keep their weights.
         vocabulary_size: number of words to keep when they are counted; all by default.
-        config: fields of [`ElmoConfig`]; `hidden_dropout` is 0.1 unless given here.
+        config: fields of [`ElmoConfig`]; `hidden_dropout` is 0.1 unless given here, and with the recipe `"new"`
+            `num_sampled` is 2048.
         word_splitting: how the new tokenizer splits text into words, without `init`; `"lm1b"` by default.
         pretokenized: whether the text is tokenized already, so that whitespace separates its words; otherwise the
             tokenizer splits it.
         layout: what a row is: with `"windows"`, a window of packed sentences, with the state carried from window to
             window, as the published models were trained; with `"sentences"` or `"documents"` (separated by blank
             lines), one of them, padded and from zero state.
-        batch_size: rows of a batch in each process; by default 128, with `init` 32.
+        batch_size: rows of a batch in each process; by default 64, to adapt 32, with bilm-tf's recipe 128.
         window: words of a row in `"windows"`; 20 by default.
         shuffle_block: number of texts that are shuffled together, in memory; 0 keeps their order.
         text_column: column of the text; by default `"text"` in datasets, in files as in [`TextFiles`]. A string or list
@@ -140,18 +158,22 @@ def pretrain(
 
     Raises:
         ValueError: an option is wrong, there is too little text, a file of `held_out` is among the `texts`, or a
-            stream is given without `max_steps` or, with `init`, without `held_out`.
+            stream is given without `max_steps` or, to adapt, without `held_out`.
         FileExistsError: `output` holds a trained model, or checkpoints, and neither `resume` nor `overwrite` is given.
         FloatingPointError: the training diverged; only earlier checkpoints are saved.
     """
     if layout not in LAYOUTS:
         raise ValueError(f"layout is {layout!r}, but must be one of {', '.join(LAYOUTS)}.")
+    recipe = recipe or ("adapt" if init else "new")
+    if recipe not in RECIPES:
+        raise ValueError(f"recipe is {recipe!r}, but must be one of {', '.join(RECIPES)}.")
+    adapting = recipe == "adapt"
     output, config = Path(output), dict(config or {})
     known = [field.name for field in fields(ElmoConfig)]
     for name in config.keys() - known:
         hint = "".join(f": did you mean {close!r}?" for close in get_close_matches(name, known, n=1))
         raise ValueError(f"config has {name!r}, which is not a field of ElmoConfig{hint or '.'}")
-    args = _arguments(output, init, batch_size, arguments)
+    args = _arguments(output, recipe, batch_size, arguments)
     checkpoint = _checkpoint_to_resume(output, resume, overwrite)
     if init:
         tokenizer = load_tokenizer(init)
@@ -163,33 +185,34 @@ def pretrain(
     source = open_texts(texts, **reading, column=text_column)
     evaluated = None if held_out is None else open_texts(held_out, **reading, column=text_column)
     require_apart(source, evaluated)
-    if init and evaluated is None:
+    if adapting and evaluated is None:
         if not source.countable:
             raise ValueError("held_out is missing: give it, as no share of a stream can be held out.")
         source, evaluated = _Share(source, held_out=False), _Share(source, held_out=True)
     set_seed(args.seed)
     with tempfile.TemporaryDirectory(prefix="hf-elmo-") as folder:  # for the vocabulary, until the model is saved
-        model, tokenizer = _model(Path(folder), source, init, tokenizer, vocabulary, vocabulary_size, config)
+        model, tokenizer = _model(Path(folder), source, init, recipe, tokenizer, vocabulary, vocabulary_size, config)
         settings = {"seed": args.seed, "shuffle_block": shuffle_block}
         settings |= {"rank": args.process_index, "world_size": args.world_size}
         if layout == "windows":
             dataset = PackedWindows(source, tokenizer, args.per_device_train_batch_size, window or 20, **settings)
         else:
             dataset = PaddedTexts(source, tokenizer, args.per_device_train_batch_size, **settings)
-        callbacks = _evaluations(args, arguments, dataset) if init else []
+        callbacks = _evaluations(args, arguments, dataset) if adapting else []
         trainer = ElmoPreTrainer(model, args, dataset, evaluated, tokenizer, callbacks=callbacks)
-        keep_best = bool(init) and arguments.get("load_best_model_at_end", True)
+        keep_best = adapting and arguments.get("load_best_model_at_end", True)
         return _run(trainer, checkpoint, keep_best, overwrite)
 
 
 def _arguments(
-    output: Path, init: str | Path | None, batch_size: int | None, arguments: Mapping[str, Any]
+    output: Path, recipe: str, batch_size: int | None, arguments: Mapping[str, Any]
 ) -> ElmoPreTrainingArguments:
-    rows = (ADAPTATION_BATCH_SIZE if init else BATCH_SIZE) if batch_size is None else batch_size
-    defaults = {"per_device_train_batch_size": rows, "report_to": [], "use_cpu": not torch.accelerator.is_available()}
-    if init:
+    defaults = {"report_to": [], "use_cpu": not torch.accelerator.is_available(), **RECIPES[recipe]}
+    if batch_size is not None:
+        defaults["per_device_train_batch_size"] = batch_size
+    if recipe == "adapt":
         strategy = arguments.get("eval_strategy", "steps")
-        defaults |= ADAPTATION | {"eval_strategy": strategy, "save_strategy": strategy}
+        defaults |= {"eval_strategy": strategy, "save_strategy": strategy}
     return ElmoPreTrainingArguments(output_dir=str(output), **{**defaults, **arguments})
 
 
@@ -210,6 +233,7 @@ def _model(
     folder: Path,
     source: TextFiles | DatasetTexts | _Share,
     init: str | Path | None,
+    recipe: str,
     tokenizer: ElmoTokenizer,
     vocabulary_file: str | Path | None,
     vocabulary_size: int | None,
@@ -224,11 +248,16 @@ def _model(
     if new is not old:
         tokenizer = _with_vocabulary(tokenizer, new, folder)
     settings = {"hidden_dropout": 0.1, **config}
-    if not init:
-        return ElmoForPreTraining(ElmoConfig(**settings, vocab_size=len(new))), tokenizer
     if old is None:
         settings["vocab_size"] = len(new)
-    model = ElmoForPreTraining.from_pretrained(locate(init), **settings, dtype=torch.float32)
+        if recipe in NUM_SAMPLED:
+            settings.setdefault("num_sampled", NUM_SAMPLED[recipe])
+    if init:
+        model = ElmoForPreTraining.from_pretrained(locate(init), **settings, dtype=torch.float32)
+    else:
+        model = ElmoForPreTraining(ElmoConfig(**settings))
+    if old is None and recipe == "bilm-tf":
+        torch.nn.init.zeros_(model.lm_head.bias)
     if old is not None and new is not old:
         change_vocabulary(model, old, new)
     return model, tokenizer
@@ -273,6 +302,8 @@ def _run(trainer: ElmoPreTrainer, checkpoint: Path | None, keep_best: bool, over
             shutil.rmtree(folder)
     trainer.accelerator.wait_for_everyone()
     trainer.train(resume_from_checkpoint=checkpoint)
+    if trainer.state.global_step < trainer.state.max_steps:
+        logger.warning("Ended at step %d of %d.", trainer.state.global_step, trainer.state.max_steps)
     after = None if evaluated is None else trainer.perplexity(evaluated)
     if keep_best and not after.mean < before.mean:
         logger.warning("Held-out perplexity did not decrease: the model is left unchanged.")

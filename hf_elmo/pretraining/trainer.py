@@ -4,6 +4,9 @@ import contextlib
 import inspect
 import json
 import math
+import signal
+import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,8 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainerState, TrainingArguments
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, IntervalStrategy
 from transformers.utils import logging
@@ -33,26 +37,29 @@ with extra_needed():
 logger = logging.get_logger(f"transformers.{__name__}")
 
 POSITION_FILE = "elmo_position_{rank}.pt"  # of each process: settings, position in the text, LSTM state
+WEIGHTS_FILE = "elmo_weights.pt"  # the weights that are trained, where the model's file has their average
 # Arguments on which the updates depend: in a resumed training, they must be the same as in the interrupted one.
 DECISIVE_ARGUMENTS = (
     *("optim", "optim_args", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
     *("weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "gradient_accumulation_steps"),
-    *("bf16", "fp16", "adagrad_accumulator", "loss_scale", "reset_state", "metric_for_best_model"),
+    *("bf16", "fp16", "adagrad_accumulator", "loss_scale", "reset_state", "ema", "metric_for_best_model"),
 )
-# Schedules that depend on the number of steps only in a final decay, if at all: a resumed training may be longer.
-OPEN_SCHEDULES = ("constant", "constant_with_warmup", "warmup_stable_decay")
+DECAY = 0.6  # the part of the training in which `warmup_stable_decay` falls to zero, unless `num_decay_steps` is given
 
 
 @dataclass
 class ElmoPreTrainingArguments(TrainingArguments):
     """
-    transformers' arguments with the published recipe as defaults (bilm-tf, `bin/train_elmo.py`).
+    transformers' arguments with the defaults for a new biLM: AdamW at 0.003, with a warm-up over the first 4 % of the
+    steps and a linear decay to zero over the last 60 %. `RECIPES` of `hf_elmo.pretraining.recipe` has the others.
 
     Args:
         adagrad_accumulator: the initial value of Adagrad's accumulators (`optim="adagrad"`).
         loss_scale: the loss is multiplied by it before the backward pass. bilm-tf differentiates the loss summed over
             the 20 words of a window; Adagrad's accumulator and the clipping at 10 are tuned to gradients of that size.
             Logged losses are not scaled.
+        ema: the decay of an exponential moving average of the weights, such as 0.99. The average is what is evaluated
+            and saved. With a constant learning rate it takes the place of a decay, so the training may end at any step.
         reset_state: a row whose window begins with a new sentence starts from zero state (or `settled_start`); the
             other rows carry their state. bilm-tf never resets, and its models predict the first words after zero state
             badly: a small model that was trained without `reset_state` has a perplexity of 479 on single sentences,
@@ -65,22 +72,24 @@ class ElmoPreTrainingArguments(TrainingArguments):
         restore_callback_states_from_checkpoint: whether early stopping continues to count in a resumed run.
     """
 
-    optim: str = "adagrad"
-    learning_rate: float = 0.2
-    lr_scheduler_type: str = "constant"
-    max_grad_norm: float = 10.0
+    optim: str = "adamw_torch_fused"
+    learning_rate: float = 0.003
+    lr_scheduler_type: str = "warmup_stable_decay"
+    warmup_steps: float = 0.04
+    max_grad_norm: float = 1.0
     num_train_epochs: float = 10
-    per_device_train_batch_size: int = 128
-    logging_steps: float = 100
+    per_device_train_batch_size: int = 64
+    logging_steps: float = 50
     hub_strategy: HubStrategy | str = "end"
     restore_callback_states_from_checkpoint: bool = True
     logging_nan_inf_filter: bool = False
     greater_is_better: bool | None = False
     adagrad_accumulator: float = field(default=1.0, metadata={"help": "initial value of Adagrad's accumulators"})
-    loss_scale: float = field(default=20.0, metadata={"help": "the loss is multiplied by it before the backward pass"})
+    loss_scale: float = field(default=1.0, metadata={"help": "the loss is multiplied by it before the backward pass"})
     reset_state: bool = field(
-        default=False, metadata={"help": "a row whose window begins with a sentence starts it from zero state"}
+        default=True, metadata={"help": "a row whose window begins with a sentence starts it from zero state"}
     )
+    ema: float | None = field(default=None, metadata={"help": "decay of the average of the weights that is saved"})
 
     def __post_init__(self) -> None:
         on_cpu = self.use_cpu or not torch.accelerator.is_available()
@@ -100,6 +109,55 @@ class ElmoPreTrainingArguments(TrainingArguments):
         accelerate gives to the second process."""
         device = super().device
         return torch.device("cpu") if device.type == "cpu" else device
+
+
+class ProgressLine(TrainerCallback):
+    """Prints a line at each log of a training: how fast it is, how well it predicts, and how long it takes yet."""
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if state.is_world_process_zero and "minutes_left" in logs:
+            perplexity = math.exp(min(logs["loss"], 700))
+            print(
+                f"step {state.global_step:,} of {state.max_steps:,}: {logs['words_per_second']:,.0f} words a second, "
+                f"training perplexity {perplexity:,.1f}, {logs['minutes_left']:,.0f} minutes left",
+                file=sys.stderr,
+            )
+
+
+class UpdateAverage(TrainerCallback):
+    """Adds the weights to their moving average after each update."""
+
+    def __init__(self, average: AveragedModel) -> None:
+        self.average = average
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        self.average.update_parameters(model)
+
+
+class EndOnInterrupt(TrainerCallback):
+    """The first SIGINT (Ctrl-C) ends the training after its step, with a checkpoint; the second ends it at once."""
+
+    def __init__(self) -> None:
+        self.interrupted, self._before = False, None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        # Each of several processes would end at another step; only the main thread may handle signals.
+        if args.world_size == 1 and threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self, *_: Any) -> None:
+        signal.signal(signal.SIGINT, self._before)
+        self.interrupted = True
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_save |= self.interrupted
+
+    def on_save(self, args, state, control, **kwargs):  # the checkpoint does not say that the training has ended
+        control.should_training_stop |= self.interrupted
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
 
 
 class ElmoPreTrainer(Trainer):
@@ -155,7 +213,8 @@ class ElmoPreTrainer(Trainer):
         self._lstm_state: State | None = None
         self._settings: dict[str, Any] = {}
         self._stopped_early = False
-        self._words, self._words_since = 0, time.perf_counter()
+        self._words, self._steps, self._words_since = 0, 0, time.perf_counter()
+        self._average: AveragedModel | None = None
         super().__init__(
             model,
             args,
@@ -164,12 +223,27 @@ class ElmoPreTrainer(Trainer):
             processing_class=processing_class,
             **kwargs,
         )
+        for printer in (PrinterCallback, ProgressCallback):
+            self.remove_callback(printer)
+        self.add_callback(ProgressLine())
+        self.add_callback(EndOnInterrupt())
 
     @staticmethod
     def get_optimizer_cls_and_kwargs(args: ElmoPreTrainingArguments, model: Any = None) -> tuple[Any, Any]:
         """As in `Trainer`, with the arguments of Adagrad."""
         optimizer, settings = Trainer.get_optimizer_cls_and_kwargs(args, model)
         return optimizer, args.adagrad_settings | settings
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """As in `Trainer`; `warmup_stable_decay` needs no `num_decay_steps`."""
+        given = self.args.lr_scheduler_kwargs
+        if self.args.lr_scheduler_type == "warmup_stable_decay" and "num_decay_steps" not in (given or {}):
+            decay = {"num_decay_steps": round(DECAY * num_training_steps), "decay_type": "linear"}
+            self.args.lr_scheduler_kwargs = decay | (given or {})
+        try:
+            return super().create_scheduler(num_training_steps, optimizer)
+        finally:
+            self.args.lr_scheduler_kwargs = given
 
     def get_train_dataloader(self) -> DataLoader:
         """The dataset's batches, each of them complete and only for this process."""
@@ -201,8 +275,24 @@ class ElmoPreTrainer(Trainer):
             self._load_position(Path(resume_from_checkpoint))
         for parameter in self._softmax:  # as DistributedDataParallel does for the other parameters
             distributed.broadcast(parameter.data, 0)
-        self._words, self._words_since = 0, time.perf_counter()
-        return super().train(str(resume_from_checkpoint) if resume_from_checkpoint else None, **kwargs)
+        if self.args.ema is not None:
+            self._average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(self.args.ema))
+            self.add_callback(UpdateAverage(self._average))
+        self._words, self._steps, self._words_since = 0, self.state.global_step, time.perf_counter()
+        output = super().train(str(resume_from_checkpoint) if resume_from_checkpoint else None, **kwargs)
+        if self._average is not None and self.state.best_model_checkpoint is None:  # else it was loaded
+            self.model.load_state_dict(self._average.module.state_dict())
+        self._average = None
+        self.remove_callback(UpdateAverage)
+        return output
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if self._average is not None:
+            self._average.module.load_state_dict(self.model.state_dict())
+            self._average.n_averaged.fill_(1)
+            weights = torch.load(Path(resume_from_checkpoint, WEIGHTS_FILE), self.args.device, weights_only=True)
+            self.model.load_state_dict(weights)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # Trainer checks only after a step whether the training has ended, so it would make one step more.
@@ -244,9 +334,13 @@ class ElmoPreTrainer(Trainer):
         for name in logs.keys() & {"loss", "train_loss"}:
             self._require_finite(name, logs[name])
         if "loss" in logs:
-            now = time.perf_counter()
-            logs["words_per_second"] = round(self._words * self.args.world_size / (now - self._words_since), 1)
-            self._words, self._words_since = 0, now
+            now, step = time.perf_counter(), self.state.global_step
+            seconds = now - self._words_since
+            logs["words_per_second"] = round(self._words * self.args.world_size / seconds, 1)
+            if step > self._steps:
+                left = (self.state.max_steps - step) * seconds / (step - self._steps)
+                logs["minutes_left"] = round(left / 60, 1)
+            self._words, self._steps, self._words_since = 0, step, now
         super().log(logs, *args, **kwargs)
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
@@ -270,7 +364,7 @@ class ElmoPreTrainer(Trainer):
 
     def perplexity(self, source: TextFiles | DatasetTexts) -> Perplexity:
         """The perplexity of texts by the full softmax, each sentence from zero state; each process reads a part."""
-        model = self.accelerator.unwrap_model(self.model)
+        model = self.accelerator.unwrap_model(self.model) if self._average is None else self._average.module
         if self.args.world_size > 1:
             source = source.part(self.args.process_index, self.args.world_size)
         with evaluation_mode(model):
@@ -299,6 +393,8 @@ class ElmoPreTrainer(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         """As in `Trainer`, but without `training_args.bin`, whose paths and tokens must not be published."""
+        if self._average is not None:
+            state_dict = self._average.module.state_dict()
         super()._save(output_dir, state_dict)
         if self.args.should_save:
             Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)
@@ -309,6 +405,8 @@ class ElmoPreTrainer(Trainer):
         super()._save_rng_state(output_dir)
         saved = {"settings": self._settings, "position": self.train_dataset.state_dict(), "state": self._lstm_state}
         torch.save(saved, Path(output_dir, POSITION_FILE.format(rank=self.args.process_index)))
+        if self._average is not None and self.args.should_save:
+            torch.save(self.model.state_dict(), Path(output_dir, WEIGHTS_FILE))
         self.accelerator.wait_for_everyone()
 
     def _load_position(self, folder: Path) -> None:
@@ -327,7 +425,10 @@ class ElmoPreTrainer(Trainer):
     def _current_settings(self) -> dict[str, Any]:
         """What the updates depend on."""
         arguments, names = self.args.to_dict(), DECISIVE_ARGUMENTS
-        if arguments["lr_scheduler_type"] not in OPEN_SCHEDULES:
+        schedule, kwargs = arguments["lr_scheduler_type"], arguments["lr_scheduler_kwargs"] or {}
+        # A resumed training may be longer if its learning rates depend on the number of steps only in a final decay.
+        is_open = schedule == "constant_with_warmup" or "num_decay_steps" in kwargs
+        if schedule != "constant" and not (is_open and not 0 < arguments["warmup_steps"] < 1):
             names = (*names, "max_steps", "num_train_epochs")
         config = self.accelerator.unwrap_model(self.model).config
         return {

@@ -1,6 +1,7 @@
 """From text files to trained language models in one call, and the commands over it."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -34,6 +35,16 @@ def test_a_new_model_with_the_vocabulary_counted(trained, files):
     assert model.config.hidden_dropout == 0.1
     result = perplexity(model, files["held_out"], tokenizer=tokenizer, pretokenized=True)
     assert result.mean == pytest.approx(trained.after.mean, rel=1e-5)
+
+
+def test_the_softmax_of_a_new_model_begins_with_the_frequencies_of_its_sampler(files, tmp_path):
+    how = SMALL | {"max_steps": 1, "learning_rate": 0.0, "save_strategy": "no"}
+    for recipe in ("new", "bilm-tf"):
+        folder = pretrain(tmp_path / recipe, files["general"], recipe=recipe, **how).folder
+        bias = ElmoForPreTraining.from_pretrained(folder).lm_head.bias.detach()
+        words = torch.arange(len(bias), dtype=torch.float64)
+        expected = torch.log(torch.log((words + 2) / (words + 1)) / math.log(len(bias) + 1))
+        torch.testing.assert_close(bias.double(), expected if recipe == "new" else torch.zeros_like(expected))
 
 
 def test_a_checkpoint_has_model_and_tokenizer_and_no_arguments_of_this_machine(trained):

@@ -1,6 +1,8 @@
 """Resuming: the updates of an uninterrupted run, or a refusal that names what differs."""
 
+import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import TrainerState
 
 from hf_elmo.pretraining.recipe import pretrain
-from hf_elmo.pretraining.trainer import last_whole_checkpoint
+from hf_elmo.pretraining.trainer import ElmoPreTrainer, last_whole_checkpoint
 from tests.conftest import TINY
 from tests.kills import KILLS, pretrain_command, run_with_kills
 from tests.pretraining.conftest import SMALL, STEPS
@@ -63,8 +65,26 @@ def test_without_a_whole_checkpoint_it_starts_over_and_the_log_says_so(five_step
     assert "no whole checkpoint" in caplog.text
 
 
-def test_a_run_is_continued_for_more_steps(five_steps, files, tmp_path):
-    pretrain(tmp_path / "out", files["general"], **{**SMALL, **STEPS, "max_steps": 2})
+def test_a_run_is_continued_for_more_steps(files, tmp_path):
+    how = {**SMALL, **STEPS, "lr_scheduler_type": "constant"}
+    whole = pretrain(tmp_path / "whole", files["general"], **how).folder
+    pretrain(tmp_path / "out", files["general"], **{**how, "max_steps": 2})
+    pretrain(tmp_path / "out", files["general"], resume=True, **how)
+    assert_same_weights(whole, tmp_path / "out")
+
+
+def test_an_interrupt_ends_a_run_after_its_step_and_the_run_is_resumed(five_steps, files, tmp_path, monkeypatch):
+    step = ElmoPreTrainer.training_step
+
+    def interrupted(self, *args):
+        if self.state.global_step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(self, *args)
+
+    monkeypatch.setattr(ElmoPreTrainer, "training_step", interrupted)
+    pretrain(tmp_path / "out", files["general"], **SMALL, **STEPS)
+    assert last_whole_checkpoint(tmp_path / "out").name == "checkpoint-3"
+    monkeypatch.undo()
     resume(tmp_path / "out", files["general"])
     assert_same_weights(five_steps, tmp_path / "out")
 
@@ -93,7 +113,7 @@ def test_a_shuffled_stream_is_resumed_exactly(files, tmp_path, monkeypatch):
     ("name", "changes"),
     [
         ("learning_rate", {"learning_rate": 0.1}),
-        ("loss_scale", {"loss_scale": 1.0}),
+        ("loss_scale", {"loss_scale": 2.0}),
         ("lr_scheduler_type", {"lr_scheduler_type": "linear"}),
         ("hidden_dropout", {"config": {**TINY, "hidden_dropout": 0.3}}),
         ("seed", {"seed": 9}),
@@ -123,7 +143,7 @@ def test_another_text_or_vocabulary_is_refused(run, files, tmp_path):
 
 
 def test_another_number_of_steps_is_refused_if_the_learning_rates_depend_on_it(files, tmp_path):
-    how = {**SMALL, **STEPS, "lr_scheduler_type": "linear"}
+    how = {**SMALL, **STEPS}
     pretrain(tmp_path / "out", files["general"], **{**how, "max_steps": 2})
     with pytest.raises(ValueError, match="max_steps"):
         pretrain(tmp_path / "out", files["general"], resume=True, **how)

@@ -1,17 +1,20 @@
 """Training the language models: the published recipe, exact resuming, several processes, evaluation."""
 
 import math
+import re
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import EarlyStoppingCallback, set_seed
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, learning_rates, settle
 from hf_elmo.pretraining import trainer as trainer_module
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.perplexity import perplexity
+from hf_elmo.pretraining.recipe import RECIPES
 from hf_elmo.pretraining.texts import DatasetTexts
 from hf_elmo.pretraining.trainer import ElmoPreTrainer, ElmoPreTrainingArguments
 from hf_elmo.pretraining.vocabulary import build_vocabulary
@@ -60,17 +63,18 @@ def make_trainer(
 # -- the recipe --------------------------------------------------------------------------------------------------------
 
 
-def test_defaults_are_the_published_recipe(tokenizer, tmp_path):
-    trainer = make_trainer(tokenizer, tmp_path / "out")
-    trainer.create_optimizer()
-    assert isinstance(trainer.optimizer, torch.optim.Adagrad)
-    group = trainer.optimizer.param_groups[0]
-    assert (group["lr"], group["initial_accumulator_value"]) == (0.2, 1.0)
-    assert (trainer.args.max_grad_norm, trainer.args.lr_scheduler_type) == (10.0, "constant")
+def test_the_learning_rate_warms_up_over_4_percent_and_falls_over_60(tokenizer, tmp_path):
+    trainer = make_trainer(tokenizer, tmp_path / "out", max_steps=100, save_strategy="no")
+    trainer.train()
+    assert isinstance(trainer.optimizer.optimizer, torch.optim.AdamW)
+    rates = {entry["step"]: entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry}
+    for step, rate in {3: 0.0015, 5: 0.003, 41: 0.003, 71: 0.0015, 100: 0.003 / 60}.items():
+        assert rates[step] == pytest.approx(rate), step
 
 
 def test_a_step_is_adagrad_on_the_loss_summed_over_a_window(tokenizer, tmp_path):
-    trainer = make_trainer(tokenizer, tmp_path / "out", max_steps=1, loss_scale=20.0, max_grad_norm=0.3)
+    how = RECIPES["bilm-tf"] | {"max_steps": 1, "max_grad_norm": 0.3, "per_device_train_batch_size": 2}
+    trainer = make_trainer(tokenizer, tmp_path / "out", **how)
     trainer.model.config.num_sampled = trainer.model.config.vocab_size
     trainer.model.dropout.p = trainer.model.elmo.bilm.dropout.p = 0.0
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters() if p.requires_grad}
@@ -88,19 +92,23 @@ def test_a_step_is_adagrad_on_the_loss_summed_over_a_window(tokenizer, tmp_path)
             torch.testing.assert_close(parameter.detach(), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_the_loss_falls_and_is_logged_in_nats_a_word(tokenizer, tmp_path):
-    trainer = make_trainer(tokenizer, tmp_path / "out", max_steps=100, logging_steps=20, save_strategy="no")
+def test_the_loss_falls_and_is_logged_in_nats_a_word(tokenizer, tmp_path, capsys):
+    how = {"max_steps": 100, "logging_steps": 20, "save_strategy": "no", "learning_rate": 0.02}
+    trainer = make_trainer(tokenizer, tmp_path / "out", **how)
     trainer.model.config.num_sampled = trainer.model.config.vocab_size  # a sample of 7 words makes a noisy loss
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert losses[0] == pytest.approx(math.log(len(tokenizer.vocabulary)), abs=1.0)
     assert losses[-1] < 0.9 * losses[0]
     assert all(entry["words_per_second"] > 0 for entry in trainer.state.log_history if "loss" in entry)
+    line = rf"step 100 of 100: .+ words a second, training perplexity {math.exp(losses[-1]):,.1f}, 0 minutes left\n"
+    assert re.search(line, capsys.readouterr().err)
 
 
 def test_adagrad_has_the_settings_that_are_given(tokenizer, tmp_path):
     """The accumulator's first value, which the recipe sets, and those of `optim_args`; with rates of parts, too."""
-    trainer = make_trainer(tokenizer, tmp_path / "out", adagrad_accumulator=0.7, optim_args="eps=0.5,lr_decay=0.1")
+    how = {"optim": "adagrad", "adagrad_accumulator": 0.7, "optim_args": "eps=0.5,lr_decay=0.1"}
+    trainer = make_trainer(tokenizer, tmp_path / "out", **how)
     found = [trainer.create_optimizer().defaults]
     rates = learning_rates(trainer.model, trainer.args, bilm=0.1)
     other = ElmoPreTrainer(
@@ -191,9 +199,9 @@ def test_input_tokens_are_words(tokenizer, tmp_path):
 # -- resuming ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("padded", "accumulation"), [(False, 2), (True, 1)], ids=["windows", "padded"])
-def test_a_stopped_run_resumed_makes_the_same_updates(tokenizer, tmp_path, padded, accumulation):
-    settings = {"padded": padded, "gradient_accumulation_steps": accumulation, "num_train_epochs": 2, "max_steps": -1}
+@pytest.mark.parametrize("how", [{"gradient_accumulation_steps": 2}, {"padded": True}, {"ema": 0.8}], ids=str)
+def test_a_stopped_run_resumed_makes_the_same_updates(tokenizer, tmp_path, how):
+    settings = {"num_train_epochs": 2, "max_steps": -1, **how}
     whole = make_trainer(tokenizer, tmp_path / "whole", **settings)
     whole.train()
     assert whole.state.global_step > 2 * 4, "the rest is too short: the test would prove too little"
@@ -207,6 +215,21 @@ def test_a_stopped_run_resumed_makes_the_same_updates(tokenizer, tmp_path, padde
     losses = [[entry["loss"] for entry in trainer.state.log_history if "loss" in entry] for trainer in (whole, resumed)]
     assert losses[0] == losses[1]
     assert resumed.state.epoch == whole.state.epoch
+
+
+def test_the_average_of_the_weights_is_evaluated_and_saved(tokenizer, tmp_path):
+    how = {"max_steps": 4, "save_steps": 1, "lr_scheduler_type": "constant"}
+    make_trainer(tokenizer, tmp_path / "plain", **how).train()
+    weights = [load_file(tmp_path / "plain" / f"checkpoint-{step}" / "model.safetensors") for step in (1, 2, 3, 4)]
+    expected = weights[0]
+    for each in weights[1:]:
+        expected = {name: 0.7 * tensor + 0.3 * each[name] for name, tensor in expected.items()}
+    trainer = make_trainer(tokenizer, tmp_path / "out", ema=0.7, eval_strategy="steps", eval_steps=4, **how)
+    trainer.train()
+    logged = next(entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(logged, abs=1e-6)
+    for found in (trainer.model.state_dict(), load_file(tmp_path / "out" / "checkpoint-4" / "model.safetensors")):
+        torch.testing.assert_close({name: found[name] for name in expected}, expected)
 
 
 def test_nothing_to_resume_from_is_an_error(tokenizer, tmp_path):
