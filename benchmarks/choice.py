@@ -18,10 +18,9 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from common import describe_machine, markdown_table
 from hf_elmo import ElmoConfig, kernels
 from hf_elmo.modeling_elmo import ElmoCharacterEncoder, ElmoLSTMLayer, LstmCall, bilstm_layer
-from measure.results import current_commit, describe_machine
-from measure.tables import rows_table
 
 SHAPES = {"mini": (128, 640), "small": (128, 1024), "compact": (256, 768), "original": (512, 4096)}  # P and C
 ROWS = (1, 4, 32, 128, 512)
@@ -123,7 +122,7 @@ def main() -> int:
     failed = any(row[LOSS] > FAILED for row in rows)
     for row in rows:
         row[LOSS] = f"{row[LOSS]:.2f}{' **slow**' if row[LOSS] > MARKED else ''}"
-    page = f"{describe_machine()}, commit {current_commit()}, {torch.get_num_threads()} threads\n\n{rows_table(rows)}"
+    page = f"{describe_machine()}; {torch.get_num_threads()} threads\n\n{markdown_table(rows)}"
     print(page)
     if options.out:
         options.out.write_text(f"# Each backend beside the chosen one\n\n{page}", encoding="utf-8")

@@ -18,8 +18,9 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import hf_elmo
+from common import read_sentences as read_wikitext
+from common import shared_folder
 from hf_elmo.conversion import convert, export
-from measure.text import WIKITEXT, cut_sentences, shared_folder
 
 TOLERANCE = 1e-5
 
@@ -47,8 +48,7 @@ def read_sentences(path: Path) -> list[list[str]]:
 
 def write_wikitext(shared: Path, number: int, path: Path) -> Path:
     """The first sentences of WikiText-2's test part; its paragraphs are cut after each " . "."""
-    sentences = cut_sentences((shared / WIKITEXT).read_text(encoding="utf-8").splitlines())
-    return _write(sentences[:number], path)
+    return _write(read_wikitext(shared)[:number], path)
 
 
 def write_hostile(path: Path) -> Path:

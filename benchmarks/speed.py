@@ -1,110 +1,184 @@
-"""How fast hf_elmo is, beside AllenNLP and simple_elmo, and how close to the machine's limit: everything in one run.
+"""How fast hf_elmo is, beside AllenNLP and simple_elmo, with the same random weights: tables in Markdown.
 
-    python benchmarks/speed.py --allennlp-python PATH --simple-elmo-python PATH
+    python benchmarks/speed.py --only embedding latency pretraining --allennlp-python PATH --simple-elmo-python PATH
 
 PATH is the Python of an environment with that implementation; `peers/README.md` of the shared folder says how to make
-one. A peer without PATH is left out. Needs `pip install -e ".[convert,train,plot,onnx]" onnxruntime`. Writes, after
-every section, `results.json` and plots to `benchmarks/results`, and `machines.md` and the table of `targets.md` to
-`docs/performance`; with `--out` all to that folder. `--only` measures some sections and keeps what the results file has
-of the others; `--only` without names writes the pages again. Warns of sections that were measured before the kernels or
-the modeling file changed. `--quick` is a trial of everything on very little text and one thread.
+one. A peer without PATH is left out. `--before FOLDER` measures another checkout of hf_elmo, with an environment .venv,
+beside this one. All engines are called in turn, so that other load on the machine affects all alike. Needs
+`pip install -e ".[convert]" py-cpuinfo`.
 """
 
 import argparse
-import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
+from common import ROOT, describe_machine, markdown_table, read_sentences, shared_folder
+from hf_elmo.conversion import convert
+from hf_elmo.loading import FOLDER
 
-from measure import embedding, encoders, latency, scaling, startup, training
-from measure.bench import FULL, QUICK, Bench
-from measure.plots import draw_plots
-from measure.processes import Row
-from measure.report import write_pages
-from measure.results import current_commit, describe_changes, describe_machine, load_results, save_results
-from measure.text import ROOT, WIKITEXT, shared_folder
-
-RESULTS = ROOT / "benchmarks" / "results"
-SECTIONS: dict[str, tuple[Callable[[Bench], Iterator[Row]], int]] = {  # and the minutes that each is expected to take
-    "embedding": (embedding.measure, 16),
-    "encoders": (encoders.measure, 10),
-    "latency": (latency.measure, 4),
-    "onnx": (latency.measure_onnx, 2),
-    "finetuning": (training.measure_finetuning, 2),
-    "heads": (training.measure_heads, 8),
-    "pretraining": (training.measure_pretraining, 2),
-    "scaling": (scaling.measure, 3),
-    "memory": (scaling.measure_memory, 6),
-    "startup": (startup.measure, 3),
-}
+Row = dict[str, Any]
+WORKERS = ROOT / "benchmarks" / "workers"
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+SENTENCES, PEER_WORDS = 512, 3200  # of the corpus that is embedded; about as many words of it for a peer
+ARRANGEMENTS = list(product((32, 128), (True, False)))  # of a peer's batches: their size, whether sorted by length
+LATENCY_WORDS = (5, 25, 100)
+ROWS, WINDOW = 128, 20  # of a step of pretraining
+ROUNDS = 2
 
 
-def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--allennlp-python", help="Python of an environment with AllenNLP and its models 2.10.1")
-    parser.add_argument("--simple-elmo-python", help="Python of an environment with simple_elmo 0.9.2")
-    parser.add_argument("--shared", type=Path, default=shared_folder(), help="folder with peers/ and data/")
-    parser.add_argument("--text", type=Path, help="tokenized paragraphs, one a line [WikiText-2's test part]")
-    parser.add_argument("--large-text", type=Path, help="folder of .txt files for large corpora [public-domain books]")
-    parser.add_argument("--out", type=Path, help="folder of what it writes [as above; a trial's: outputs]")
-    parser.add_argument("--work", type=Path, default=ROOT / "outputs" / "benchmarks", help="folder of the models")
-    parser.add_argument("--only", nargs="*", choices=SECTIONS, default=list(SECTIONS), help="sections [all]")
-    parser.add_argument("--shapes", help="some of compact,small,medium,original [small,original; a trial's: small]")
-    parser.add_argument(
-        "--before", type=Path, help="another checkout of hf_elmo with an environment .venv, measured beside this one"
-    )
-    parser.add_argument("--quick", action="store_true", help="a trial run on very little text")
-    options = parser.parse_args(arguments)
-    options.text = options.text or options.shared / WIKITEXT
-    options.large_text = options.large_text or options.shared / "data" / "lm" / "public_domain"
-    options.out = options.out or (options.work / "trial" if options.quick else RESULTS)
-    return options
+@dataclass
+class Engine:
+    """An implementation: its name, Python, worker script, further arguments of `load`, and environment variables."""
+
+    name: str
+    python: str
+    script: Path
+    arguments: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_ours(self) -> bool:
+        return self.script.name == "ours.py"
 
 
-def run_section(measure: Callable[[Bench], Iterator[Row]], bench: Bench, quick: bool) -> dict[str, Any]:
-    """The rows of a section, and the error that ended it early."""
-    started, rows, failure = time.perf_counter(), [], None
-    try:
-        rows.extend(measure(bench))
-    except Exception as error:  # the other sections go on
-        tqdm.write(traceback.format_exc())
-        failure = f"{type(error).__name__}: {error}"
-    return {
-        "machine": describe_machine(),
-        "commit": current_commit(),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "seconds": time.perf_counter() - started,
-        "quick": quick,
-        "failure": failure,
-        "rows": rows,
-    }
+class Worker:
+    """A process that answers calls, a line of JSON each, with the model of a shape; a context manager ends it."""
+
+    def __init__(self, engine: Engine, folder: Path, threads: int) -> None:
+        self.engine = engine
+        environment = {**os.environ, **dict.fromkeys(THREADS, str(threads)), **engine.environment}
+        command = [engine.python, str(engine.script)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+        )
+        self.call("load", folder=str(folder), threads=threads, **engine.arguments)
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def call(self, name: str, **arguments: Any) -> Any:
+        """The result of a function of the worker."""
+        print(json.dumps({"call": name, "arguments": arguments}), file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
+
+
+def list_engines(options: argparse.Namespace) -> list[Engine]:
+    """hf_elmo in both dtypes, with and without kernels and of another checkout; the peers whose Python is given."""
+    ours: list[tuple[str, str, dict[str, str]]] = [("hf_elmo {}", sys.executable, {})]
+    ours.append(("hf_elmo {}, without kernels", sys.executable, {"HF_ELMO_KERNELS": "off"}))
+    if options.before is not None:
+        ours.append(("before {}", str(options.before / ".venv" / "bin" / "python"), {}))
+    engines = [
+        Engine(name.format(dtype), python, WORKERS / "ours.py", {"dtype": dtype}, environment)
+        for name, python, environment in ours
+        for dtype in ("float32", "bfloat16")
+    ]
+    if options.allennlp_python:
+        peers = {"PEERS": str(options.shared / "peers")}
+        engines.append(Engine("AllenNLP", options.allennlp_python, WORKERS / "peer_allennlp.py", {}, peers))
+    if options.simple_elmo_python:
+        legacy = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        engines.append(Engine("simple_elmo", options.simple_elmo_python, WORKERS / "peer_simple_elmo.py", {}, legacy))
+    return engines
+
+
+def make_models(shape: str, options: argparse.Namespace) -> tuple[Path, Path]:
+    """Random weights of a shape as AllenNLP's files, which simple_elmo reads as model.hdf5, and our checkpoint."""
+    weights, checkpoint = (options.work / f"{shape}-{kind}" for kind in ("weights", "checkpoint"))
+    if not checkpoint.exists():
+        script = options.shared / "peers" / "make_weights.py"
+        subprocess.run([sys.executable, str(script), str(weights), "--size", shape], check=True)
+        (weights / "model.hdf5").hardlink_to(weights / "weights.hdf5")
+        convert(weights / "options.json", weights / "weights.hdf5", checkpoint)
+    return weights, checkpoint
+
+
+def in_turn(workers: Sequence[Worker], name: str, **arguments: Any) -> Iterator[tuple[str, float]]:
+    """Each engine and the least of its seconds; all are called in turn in each round."""
+    seconds = [[worker.call(name, **arguments) for worker in workers] for _ in range(ROUNDS)]
+    for worker, rounds in zip(workers, zip(*seconds, strict=True), strict=True):
+        yield worker.engine.name, min(rounds)
+
+
+def count_words(sentences: Sequence[str]) -> int:
+    return sum(len(sentence.split()) for sentence in sentences)
+
+
+def embedding(workers: Sequence[Worker], sentences: list[str], shape: str) -> Iterator[Row]:
+    """Words a second, all layers; ours makes its own batches, a peer's best arrangement of batches counts."""
+    text = sentences[:SENTENCES]
+    for engine, seconds in in_turn([worker for worker in workers if worker.engine.is_ours], "embed", batches=[text]):
+        yield {"engine": engine, "batches": "its own", "words a second": round(count_words(text) / seconds)}
+    peers = [worker for worker in workers if not worker.engine.is_ours]
+    for size, by_length in ARRANGEMENTS if peers else ():
+        ordered = sorted(text, key=lambda sentence: len(sentence.split())) if by_length else text
+        batches = [ordered[start : start + size] for start in range(0, len(text), size)]
+        step = max(1, round(count_words(text) / PEER_WORDS))  # of the batches that are measured, evenly spaced ones
+        sample = batches[min(step, len(batches)) // 2 :: step]
+        words = sum(map(count_words, sample))
+        for engine, seconds in in_turn(peers, "embed", batches=sample):
+            arrangement = f"{size}, {'by length' if by_length else 'as they come'}"
+            yield {"engine": engine, "batches": arrangement, "words a second": round(words / seconds)}
+
+
+def latency(workers: Sequence[Worker], sentences: list[str], shape: str) -> Iterator[Row]:
+    """Milliseconds for one sentence: text in, arrays of all layers out."""
+    text = [word for sentence in sentences for word in sentence.split()]
+    for words in LATENCY_WORDS:
+        for engine, seconds in in_turn(workers, "latency", sentence=" ".join(text[:words])):
+            yield {"engine": engine, "words": words, "milliseconds": round(1000 * seconds, 2)}
+
+
+def pretraining(workers: Sequence[Worker], sentences: list[str], shape: str) -> Iterator[Row]:
+    """Words a second of training steps: 128 x 20 words, 40,000 words in the softmax. AllenNLP's is the biLM alone."""
+    words = (word for sentence in sentences for word in sentence.split())
+    # With the two boundaries that AllenNLP adds, each of its windows has as many positions as ours.
+    windows = [list(islice(words, WINDOW - 2)) for _ in range(ROWS)]
+    able = [worker for worker in workers if worker.engine.name != "simple_elmo"]
+    for engine, seconds in in_turn(able, "pretraining", windows=windows, vocabulary=str(FOLDER)):
+        yield {"engine": engine, "words a second": round(ROWS * WINDOW / seconds)}
+
+
+SECTIONS = {section.__name__: section for section in (embedding, latency, pretraining)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = parse_arguments(arguments)
-    plan = QUICK if options.quick else FULL
-    bench = Bench(options, replace(plan, shapes=tuple(options.shapes.split(","))) if options.shapes else plan)
-    options.out.mkdir(parents=True, exist_ok=True)
-    file = options.out / "results.json"
-    pages = ROOT / "docs" / "performance" if options.out == RESULTS else options.out
-    results = load_results(file)
-    for name in options.only:
-        measure, minutes = SECTIONS[name]
-        tqdm.write(f"{name}: {'a trial' if options.quick else f'about {minutes} min'}")
-        results[name] = run_section(measure, bench, options.quick)
-        results = {known: results[known] for known in SECTIONS if known in results}
-        save_results(results, file)
-        write_pages(results, draw_plots(results, options.out), pages)
-        tqdm.write(f"{name}: took {results[name]['seconds'] / 60:.1f} min")
-    write_pages(results, draw_plots(results, options.out), pages)
-    for line in describe_changes(results):
-        tqdm.write(f"warning: {line}")
-    print(f"wrote {file} and the pages of {pages}")
+    """Measures the sections and prints a table of each, for each shape."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), help="sections [all]")
+    parser.add_argument("--shapes", nargs="+", default=["small", "original"], help="[small original]")
+    parser.add_argument("--threads", type=int, default=2, help="[2]")
+    parser.add_argument("--allennlp-python", help="Python of an environment with AllenNLP 2.10.1")
+    parser.add_argument("--simple-elmo-python", help="Python of an environment with simple_elmo 0.9.2")
+    parser.add_argument("--before", type=Path, help="another checkout of hf_elmo")
+    parser.add_argument("--shared", type=Path, default=shared_folder(), help="folder with peers/ and data/")
+    parser.add_argument("--work", type=Path, default=ROOT / "outputs" / "benchmarks", help="folder of the models")
+    options = parser.parse_args(arguments)
+    options.work.mkdir(parents=True, exist_ok=True)
+    print(f"{describe_machine()}; {options.threads} threads")
+    sentences = read_sentences(options.shared)
+    for shape in options.shapes:
+        weights, checkpoint = make_models(shape, options)
+        with ExitStack() as stack:
+            workers = [
+                stack.enter_context(Worker(engine, checkpoint if engine.is_ours else weights, options.threads))
+                for engine in list_engines(options)
+            ]
+            for name in options.only:
+                print(f"\n{name}, shape {shape}\n")
+                print(markdown_table(list(SECTIONS[name](workers, sentences, shape))))
 
 
 if __name__ == "__main__":

@@ -1,22 +1,14 @@
 """simple_elmo behind the calls of `protocol.py`, in an environment that has simple_elmo 0.9.2 and TensorFlow."""
 
-# ruff: noqa: E402, the imports are timed
-import time
-
-START = time.perf_counter()
-
 import tensorflow as tf
+from protocol import seconds_of, serve
 from simple_elmo import ElmoModel
 from simple_elmo.elmo import weight_layers
-
-IMPORTED = time.perf_counter()
-
-from protocol import seconds_of, serve, times_of
 
 STATE = {}
 
 
-def load(folder: str, threads: int) -> dict:
+def load(folder: str, threads: int) -> None:
     """Read `options.json` and `model.hdf5` of a folder; build the graph once, in a session that all calls share."""
     model = ElmoModel()
     model.load(folder, max_batch_size=128)
@@ -25,7 +17,6 @@ def load(folder: str, threads: int) -> dict:
     session = tf.compat.v1.Session(config=config)
     session.run(tf.compat.v1.global_variables_initializer())
     STATE.update(model=model, session=session)
-    return {"import_seconds": IMPORTED - START, "load_seconds": time.perf_counter() - IMPORTED}
 
 
 def _vectors(batch: list[str]) -> None:
@@ -34,15 +25,14 @@ def _vectors(batch: list[str]) -> None:
     STATE["model"].get_elmo_vectors(texts, warmup=False, layers="all", session=STATE["session"])
 
 
-def embed(batches: list[list[str]]) -> dict:
+def embed(batches: list[list[str]]) -> float:
     """Text in, arrays of every layer out, a batch at a time."""
-    _vectors(batches[0][:1])
-    return {"seconds": seconds_of(lambda: [_vectors(batch) for batch in batches])}
+    return seconds_of(lambda: [_vectors(batch) for batch in batches])
 
 
-def latency(sentence: str, seconds: float) -> list[float]:
-    """The times of one sentence, text in, arrays out."""
-    return times_of(lambda: _vectors([sentence]), seconds)
+def latency(sentence: str) -> float:
+    """One sentence, text in, arrays out."""
+    return seconds_of(lambda: _vectors([sentence]))
 
 
 if __name__ == "__main__":

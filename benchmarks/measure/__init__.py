@@ -1,1 +1,0 @@
-"""What `benchmarks/speed.py` measures, one module a section, and what it makes of the numbers."""
