@@ -19,6 +19,7 @@ from hf_elmo.loading import locate
 from hf_elmo.modeling_elmo import ElmoModel
 
 from .checkpoint import SCALAR_MIX, Source, model_of, new_path, require_equal
+from .files import find_files, read_json
 
 Arrays = tuple[np.ndarray | None, ...]
 
@@ -26,13 +27,25 @@ Arrays = tuple[np.ndarray | None, ...]
 # character uses. The character ids of this package are one higher, because 0 marks a padded position.
 CHARACTER_ROWS = (261, 262)
 
-# The options of the architecture. An option outside these three sets is refused, as it could change the vectors.
-LSTM_OPTIONS = {"dim", "projection_dim", "n_layers", "cell_clip", "proj_clip", "use_skip_connections"}
-CHARACTER_OPTIONS = {"activation", "embedding", "filters", "max_characters_per_token", "n_highway", "n_characters"}
-# Options of bilm-tf's training, which do not change the vectors.
-TRAINING_OPTIONS = {"all_clip_norm_val", "batch_size", "bidirectional", "dropout", "learning_rate", "n_epochs"}
-TRAINING_OPTIONS |= {"n_negative_samples_batch", "n_tokens_vocab", "n_train_tokens", "sample_softmax", "unroll_steps"}
-TRAINING_OPTIONS |= {"share_embedding_softmax"}
+# The options of an `options.json`; any other is refused, as it could change the vectors. First what a model needs.
+REQUIRED = {"lstm.dim", "lstm.projection_dim", "char_cnn.activation", "char_cnn.embedding", "char_cnn.filters"}
+REQUIRED |= {"char_cnn.max_characters_per_token"}
+OPTIONAL = {"lstm.n_layers", "lstm.cell_clip", "lstm.proj_clip", "lstm.use_skip_connections", "char_cnn.n_highway"}
+# Those that have one value in every ELMo; another value would be another model.
+FIXED = {"bidirectional": True, "reverse": False, "char_cnn.projection_after_highway": True}
+# Those of a training, by bilm-tf, DeepPavlov and a port to PyTorch, which do not change the vectors.
+TRAINING = {"all_clip_norm_val", "batch_size", "char_cnn.n_characters", "clip_grad_norm", "dropout", "eval_max_batches"}
+TRAINING |= {"initial_accumulator_value", "learning_rate", "log_every_steps", "lr_decay_rate", "lr_decay_steps"}
+TRAINING |= {"lr_scheduler_step_interval", "max_steps", "n_epochs", "n_gpus", "n_negative_samples_batch"}
+TRAINING |= {
+    "n_tokens_vocab",
+    "n_train_tokens",
+    "sample_softmax",
+    "save_every_steps",
+    "seed",
+    "share_embedding_softmax",
+}
+TRAINING |= {"steps_per_epoch", "unroll_steps", "validation_every_steps"}
 
 
 # -- tables of tensors, of this format and of others -------------------------------------------------------------------
@@ -235,24 +248,47 @@ def cell_path(direction: int, layer: int, multi_rnn_cell: bool = True) -> str:
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
+def read_options(file: Path) -> dict[str, Any]:
+    """
+    The content of an `options.json`, checked.
+
+    Raises:
+        ValueError: the file is not JSON, describes a word-level model, or has an option that is missing, not known, or
+            has a value that is not an ELMo's.
+    """
+    options = read_json(file)
+    if "lstm" in options and not options.get("char_cnn"):
+        raise ValueError(
+            f"{file} has no char_cnn: this is a word-level model, which has a vector for each word of a list. Only "
+            "models that read the characters of words can be converted."
+        )
+    given = {name: value for name, value in options.items() if name not in ("lstm", "char_cnn")}
+    for part in ("lstm", "char_cnn"):
+        given |= {f"{part}.{name}": value for name, value in options.get(part, {}).items()}
+    if missing := REQUIRED - given.keys():
+        raise ValueError(f"{file} lacks the option {min(missing)}.")
+    fixed = FIXED | {"char_cnn.projection": {"dim": given["lstm.projection_dim"]}}
+    for name, value in given.items():
+        if name in fixed and value not in (fixed[name], None):
+            raise ValueError(f"{file}: {name} is {value!r}, but only {fixed[name]!r} can be converted.")
+        if name not in REQUIRED | OPTIONAL | TRAINING | fixed.keys():
+            raise ValueError(
+                f"{file}: the option {name} is not known and could change the vectors. If it only concerns the "
+                "training, remove it from a copy of the file."
+            )
+    return options
+
+
 def config_from_options(options: Mapping[str, Any], **fields: Any) -> ElmoConfig:
     """
     The configuration that the content of an `options.json` describes. Absent entries get bilm-tf's defaults: one layer,
     no clips, no skip connections, no highway layers.
 
     Args:
-        options: the content of the file.
+        options: the content of the file, from [`read_options`].
         fields: further fields of the configuration, such as `char_vocab_size`, which only the weights determine.
-
-    Raises:
-        ValueError, KeyError: an option is not known (ValueError) or is missing (KeyError).
     """
     lstm, cnn = options["lstm"], options["char_cnn"]
-    known = {"": (options, {"lstm", "char_cnn"} | TRAINING_OPTIONS)}
-    known |= {"lstm.": (lstm, LSTM_OPTIONS), "char_cnn.": (cnn, CHARACTER_OPTIONS)}
-    for prefix, (given, names) in known.items():
-        if unknown := given.keys() - names:
-            raise ValueError(f"The option {prefix}{min(unknown)} is not known and could change the vectors.")
     clips = {name: None if lstm.get(name) is None else float(lstm[name]) for name in ("cell_clip", "proj_clip")}
     return ElmoConfig(
         char_embedding_size=cnn["embedding"]["dim"],
@@ -330,10 +366,12 @@ def read_bilm(
         fields: further fields of the configuration.
 
     Raises:
-        ValueError: a dataset is missing, unknown or of another shape, or an option is unknown.
+        ValueError: a dataset is missing, unknown or of another shape.
     """
     # `n_characters` in the options is 261 in training and 262 in inference; the tensor decides.
-    rows = datasets["char_embed"].shape[0] if "char_embed" in datasets else 0
+    if "char_embed" not in datasets:
+        raise ValueError(f"{where} has no 'char_embed': it holds no weights of a model that reads characters.")
+    rows = datasets["char_embed"].shape[0]
     if rows not in CHARACTER_ROWS:
         raise ValueError(f"{where}: 'char_embed' has {rows} rows, but must have 261 (bytes and markers) or 262.")
     fields["char_vocab_size"] = rows + 1
@@ -362,7 +400,7 @@ def read_weights(options: str | Path, weights: str | Path) -> tuple[ElmoConfig, 
 
     Raises:
         FileNotFoundError: one of the files does not exist.
-        ValueError: a dataset stores its numbers in another file, or as for [`read_bilm`].
+        ValueError: a dataset stores its numbers in another file, or as for [`read_options`] and [`read_bilm`].
         OSError: the weights are not an HDF5 file.
     """
     with extra_needed():
@@ -376,9 +414,10 @@ def read_weights(options: str | Path, weights: str | Path) -> tuple[ElmoConfig, 
                 raise ValueError(f"{weights}: {name!r} stores its numbers in another file: put them into this file.")
             datasets[name] = item
 
+    content = read_options(Path(options))
     with h5py.File(weights, "r") as file:
         file.visititems(keep)  # visititems follows no links
-        return read_bilm(json.loads(Path(options).read_text(encoding="utf-8")), datasets, str(weights))
+        return read_bilm(content, datasets, str(weights))
 
 
 def write_weights(folder: str | Path, config: ElmoConfig, tensors: Mapping[str, np.ndarray]) -> None:
@@ -413,29 +452,30 @@ def write_weights(folder: str | Path, config: ElmoConfig, tensors: Mapping[str, 
 
 def read_allennlp(source: Path, weights: Path | None = None) -> Source:
     """
-    Read AllenNLP's two files, or a folder of simple_elmo or of NLPL's repository, perhaps with the softmax's words.
+    Read AllenNLP's two files, or a folder of simple_elmo or of NLPL's repository, perhaps with the softmax's words. The
+    text of a model whose files have simple_elmo's names (`options.json`, `model.hdf5`) is split at whitespace.
 
     Args:
-        source: the options file, or a folder with one `*options*.json`, one `*.hdf5` and optionally a `vocab.txt` or
-            `vocab.txt.gz`.
+        source: the options file, or a folder with one `*options*.json` and one `*.hdf5`; beside them there may be a
+            `vocab.txt` or `vocab.txt.gz`.
         weights: the weights file, if `source` is the options file.
 
     Raises:
         ValueError: a folder does not have exactly one options file and one weights file, or as for [`read_weights`].
     """
-    options, vocabulary = source, None
+    options = source
     if weights is None:
         options, weights = _only(source, "*options*.json"), _only(source, "*.hdf5")
-        vocabulary = next((file for file in sorted(source.glob("vocab.txt*")) if file.suffix in (".txt", ".gz")), None)
+    vocabularies = (file for file in find_files(weights.parent, "vocab.txt*") if file.suffix in (".txt", ".gz"))
+    vocabulary = next(vocabularies, None)
     config, arrays = read_weights(options, weights)
     files = [options, weights] if vocabulary is None else [options, weights, vocabulary]
-    is_simple_elmo = source.is_dir() and (options.name, weights.name) == ("options.json", "model.hdf5")
-    splitting = "whitespace" if is_simple_elmo else "lm1b"
+    splitting = "whitespace" if (options.name, weights.name) == ("options.json", "model.hdf5") else "lm1b"
     return Source("AllenNLP's format", config, arrays, files, splitting, vocabulary=vocabulary)
 
 
 def _only(folder: Path, pattern: str) -> Path:
-    files = sorted(folder.glob(pattern))
+    files = find_files(folder, pattern)
     if len(files) != 1:
         raise ValueError(f"{folder} has {len(files)} files {pattern}: give one model's options and weights by path.")
     return files[0]

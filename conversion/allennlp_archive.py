@@ -6,7 +6,6 @@ The rest of a task's model is not converted. If the task's model projects ELMo's
 projection is not converted either, but the conversion record, the model card and a warning name it.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -18,8 +17,19 @@ from transformers.utils import logging
 
 from hf_elmo.configuration_elmo import ElmoConfig
 
-from .allennlp import Arrays, Dataset, Row, Transform, config_from_options, one_to_one, published_options, read_rows
+from .allennlp import (
+    Arrays,
+    Dataset,
+    Row,
+    Transform,
+    config_from_options,
+    one_to_one,
+    published_options,
+    read_options,
+    read_rows,
+)
 from .checkpoint import SCALAR_MIX, Source
+from .files import find_files, read_json
 from .published import ALLENNLP, PUBLISHED
 
 logger = logging.get_logger(f"transformers.{__name__}")
@@ -145,14 +155,19 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
         UnpicklingError: `weights.th` holds objects other than tensors.
     """
     weights = folder / "weights.th"
-    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    settings = read_json(folder / "config.json")
     state = read_pickle(weights)
     uses = list(_uses(state))
     names = [one.prefix for one in uses]
     if use is not None:
         uses = [one for one in uses if one.prefix.rstrip(".") == use.rstrip(".")]
+    if not names:
+        raise ValueError(
+            f"{weights} has no ELMo. Other language models of AllenNLP (language_model, bidirectional_lm), which it "
+            "trained in PyTorch, have other layers and cannot be converted."
+        )
     if not uses:
-        raise ValueError(f"{weights} has no ELMo {use or ''}; its ELMos are {names}.")
+        raise ValueError(f"{weights} has no ELMo {use}; its ELMos are {names}.")
     bilm, parts = uses[0].bilm, list(_parts(settings.get("model")))
     if not all(_same(one.bilm, bilm) for one in uses):
         raise ValueError(f"{weights} has several different ELMos: {names}. Choose one with use=NAME (--use NAME).")
@@ -273,9 +288,9 @@ def _options(
     folder: Path, parts: list[Part], bilm: Mapping[str, np.ndarray], given: str | Path | None
 ) -> tuple[dict[str, Any], list[Path]]:
     """The ELMo's options, and the files that hold them."""
-    inside = [file for file in sorted(folder.rglob("*")) if file.name.endswith("options_file")]
-    files = [Path(given)] if given is not None else inside + sorted(folder.rglob("options.json"))
-    contents = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    inside = find_files(folder, "**/*options_file") + find_files(folder, "**/options.json")
+    files = [Path(given)] if given is not None else inside
+    contents = [read_options(file) for file in files]
     if contents:
         if any(content != contents[0] for content in contents):
             raise ValueError(f"{folder} has options files that differ: {files}. Choose one with --elmo-options.")

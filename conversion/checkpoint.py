@@ -6,7 +6,6 @@ import inspect
 import json
 import os
 import shutil
-import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -132,7 +131,9 @@ def write_checkpoint(
     with new_path(out) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        write_record(folder, record)
+        (folder / "conversion.json").write_text(
+            json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
         if source.vocabulary is not None and not has_softmax:
             copy_vocabulary(source.vocabulary, folder / "softmax_vocab.txt")
         card.save(folder / "README.md")
@@ -180,24 +181,6 @@ def digest_of(file: Path) -> str:
     """The SHA-256 of a file, in hexadecimal digits."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Write a record as `conversion.json`, and its values as strings into the metadata of `model.safetensors`."""
-    text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-    (folder / "conversion.json").write_text(text, encoding="utf-8")
-    strings = {key: value if isinstance(value, str) else json.dumps(value) for key, value in record.items()}
-    weights, partial = folder / "model.safetensors", folder / "model.safetensors.partial"
-    with weights.open("rb") as source, partial.open("wb") as target:
-        (size,) = struct.unpack("<Q", source.read(8))
-        header = json.loads(source.read(size))
-        # safetensors.torch.save_file writes the metadata in an order that differs from run to run.
-        metadata = {"__metadata__": dict(sorted((header.pop("__metadata__") | strings).items()))}
-        content = json.dumps(metadata | header, separators=(",", ":")).encode()
-        content += b" " * (-len(content) % 8)  # keeps the tensors aligned
-        target.write(struct.pack("<Q", len(content)) + content)
-        shutil.copyfileobj(source, target, 1 << 20)
-    os.replace(partial, weights)
 
 
 def require_absent(out: Path) -> None:

@@ -1,15 +1,12 @@
 """One function that converts any published ELMo, given by its name or its files, to a checkpoint."""
 
-import tarfile
-import tempfile
-import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from .allennlp import read_allennlp
 from .allennlp_archive import read_archive
 from .checkpoint import Source, require_absent, write_checkpoint
+from .files import find_files, read_json, unpack
 from .manylangs import read_manylangs
 from .published import PUBLISHED, download, page, published_model
 from .tensorflow_checkpoints import find_checkpoint, read_bilm_tf, read_saved_model
@@ -21,8 +18,8 @@ READERS: tuple[tuple[Reader, tuple[str, ...]], ...] = (
     (read_manylangs, ("encoder.pkl", "token_embedder.pkl")),
     (read_saved_model, ("saved_model.pb",)),
     (read_archive, ("config.json", "weights.th")),
+    (read_allennlp, ("*.hdf5",)),  # before TensorFlow's files, which NLPL's archives hold, too
     (read_bilm_tf, ("*.index",)),
-    (read_allennlp, ("*.hdf5",)),
 )
 
 
@@ -81,30 +78,13 @@ def convert(
     if not given:
         raise ValueError("Give what to convert (files, or the name of a published model), then the folder to write.")
     settings = {"options": elmo_options, "use": use}
-    with opened(given[0]) as source:
+    with unpack(given[0]) as source:
         read, arguments = recognize(source, *given[1:])
         original = read(*arguments, **{name: value for name, value in settings.items() if value is not None})
         if source != given[0]:
             original.files.insert(0, given[0])
         about = None if model is None else page(model)
         return write_checkpoint(out, original, dtype=dtype, word_splitting=word_splitting, about=about, sha256=sha256)
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[Path]:
-    """The path itself; for an archive, a temporary folder with its files. No file is written outside of the folder."""
-    is_file = path.is_file()
-    if not (is_file and (zipfile.is_zipfile(path) or tarfile.is_tarfile(path))):
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                archive.extractall(folder)  # zipfile drops ".." from paths and writes no links
-        else:
-            with tarfile.open(path) as archive:
-                archive.extractall(folder, filter="data")
-        yield Path(folder)
 
 
 def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
@@ -122,9 +102,13 @@ def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
     if path.suffix == ".json" and others:
         return read_allennlp, [path, *others]
     models = list(_models(path)) if path.is_dir() else []
-    if len(models) != 1:
+    if not models and "model_type" in (read_json(path / "config.json") if (path / "config.json").is_file() else ()):
+        raise ValueError(f"{path} is a checkpoint already, which from_pretrained loads: nothing is to be converted.")
+    if not models:
         formats = "AllenNLP, simple_elmo, bilm-tf, ELMoForManyLangs or TF-Hub"
-        raise ValueError(f"{path} holds {len(models)} models, but must hold one, in the format of {formats}.")
+        raise ValueError(f"{path} is no model in a format of {formats}.")
+    if len(models) > 1:
+        raise ValueError(f"{path} holds {len(models)} models: give one of {[str(folder) for _, folder in models]}.")
     read, folder = models[0]
     return read, [folder, *others]
 
@@ -132,9 +116,8 @@ def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
 def _models(folder: Path) -> Iterator[tuple[Reader, Path]]:
     """The models in a folder or in its subfolders: the reader and the folder of each."""
     for read, names in READERS:
-        if all(any(folder.glob(name)) for name in names):
+        if all(find_files(folder, name) for name in names):
             yield read, folder
             return
-    for inside in sorted(folder.iterdir()):
-        if inside.is_dir():
-            yield from _models(inside)
+    for inside in find_files(folder, "*/"):
+        yield from _models(inside)

@@ -8,7 +8,6 @@ ELMoForManyLangs exchanges them, in training too. The rows of characters and wor
 [`CharacterVocabulary`], whose markers have the same ids as in models that read bytes.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -29,6 +28,7 @@ from hf_elmo.tokenization_elmo import CharacterVocabulary, character_id
 from .allennlp import Row, Transform, one_to_one, read_rows
 from .allennlp_archive import Names, module_rows, read_pickle
 from .checkpoint import Source
+from .files import read_json
 
 FILES = ("config.json", "char.dic", "word.dic", "token_embedder.pkl", "encoder.pkl")
 # The architecture of all 44 published models. Their config.json names a file that the archives lack.
@@ -96,14 +96,14 @@ def read_manylangs(folder: Path) -> Source:
 def read_settings(folder: Path) -> tuple[dict[str, Any], Path | None]:
     """The architecture and its file. The file is `None` if `config.json` itself holds the architecture, or names a
     sample of ELMoForManyLangs that the folder lacks."""
-    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    settings = read_json(folder / "config.json")
     if "token_embedder" in settings:
         return settings, None
     path = settings["config_path"]
     name = PureWindowsPath(path).name  # PureWindowsPath splits at both kinds of slashes
     for file in (folder / path, folder / name):
         if file.is_file():
-            return json.loads(file.read_text(encoding="utf-8")), file
+            return read_json(file), file
     if name not in SAMPLE_NAMES:
         raise FileNotFoundError(f"{folder / 'config.json'} lacks its file {path!r}: put {name} beside config.json.")
     return SAMPLE, None

@@ -5,7 +5,6 @@ Reads TensorFlow's files: the training checkpoints of bilm-tf and simple_elmo, w
 The variables are the datasets of AllenNLP's format, but have other names. TensorFlow reads the files; no graph is run.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +14,9 @@ import numpy as np
 from hf_elmo.extras import extra_needed
 from hf_elmo.pretraining.vocabulary import Vocabulary
 
-from .allennlp import published_options, read_bilm
+from .allennlp import published_options, read_bilm, read_options
 from .checkpoint import SCALAR_MIX, Source
+from .files import find_files
 
 # Variables that are not weights: counters, and the optimizer's state for each weight.
 NOT_WEIGHTS = re.compile(r"(^|/)(global_step|train_perplexity|beta[12]_power)$|/(Adagrad|Adam(_1)?|Momentum)$")
@@ -51,8 +51,8 @@ def _datasets(prefix: Path) -> dict[str, np.ndarray]:
 
 
 def _checkpoint_files(prefix: Path) -> list[Path]:
-    files = prefix.parent.glob(f"{prefix.name}.*")
-    return sorted(file for file in files if CHECKPOINT_FILE.search(file.name) and file.suffix != ".meta")
+    files = find_files(prefix.parent, f"{prefix.name}.*")
+    return [file for file in files if CHECKPOINT_FILE.search(file.name) and file.suffix != ".meta"]
 
 
 def find_checkpoint(path: Path) -> Path | None:
@@ -73,7 +73,7 @@ def find_checkpoint(path: Path) -> Path | None:
     latest = state.is_file() and re.search(r'^model_checkpoint_path: "(?:.*/)?(.+)"', state.read_text(encoding="utf-8"))
     if latest and (path / f"{latest[1]}.index").is_file():
         return path / latest[1]
-    indices = list(path.glob("*.index"))
+    indices = find_files(path, "*.index")
     return indices[0].with_suffix("") if len(indices) == 1 else None
 
 
@@ -92,12 +92,11 @@ def read_bilm_tf(source: Path, vocabulary: Path | None = None) -> Source:
     prefix = find_checkpoint(source)
     if prefix is None:
         raise FileNotFoundError(f"{source} has no checkpoint, or several: give a prefix, such as model.ckpt-2500.")
-    vocabularies = [vocabulary] if vocabulary is not None else list(prefix.parent.glob("vocab*.txt"))
+    vocabularies = [vocabulary] if vocabulary is not None else find_files(prefix.parent, "vocab*.txt")
     if len(vocabularies) != 1:
         raise FileNotFoundError(f"{prefix.parent} has {len(vocabularies)} files vocab*.txt: give the path of one.")
-    words = Vocabulary.load(vocabularies[0])
     settings = prefix.with_name("options.json")
-    options, datasets = json.loads(settings.read_text(encoding="utf-8")), _datasets(prefix)
+    options, words, datasets = read_options(settings), Vocabulary.load(vocabularies[0]), _datasets(prefix)
     fields = {
         "vocab_size": len(words),
         "num_sampled": options.get("n_negative_samples_batch", 8192),

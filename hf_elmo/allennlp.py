@@ -1,6 +1,6 @@
 """
 AllenNLP's names for ELMo, so that code for AllenNLP runs after one import is changed: `Elmo` and `batch_to_ids` of
-`allennlp.modules.elmo`, and `ElmoEmbedder` of AllenNLP 0.9's `allennlp.commands.elmo`.
+`allennlp.modules.elmo`, `ScalarMix` of `allennlp.modules`, `ElmoEmbedder` of AllenNLP 0.9's `allennlp.commands.elmo`.
 
 Signatures, results and behavior are AllenNLP's. The LSTM state is carried from call to call, too, so a sentence gets
 different vectors the second time. New code should use [`hf_elmo.ElmoModel`], where each call starts from zero state.
@@ -88,7 +88,7 @@ class _ElmoBiLm(nn.Module):
 
         Returns:
             a dictionary: `activations`, a list of the layers, each `[sentences, words + 2, 2P]`, and `mask`,
-            `[sentences, words + 2]`, bool.
+            `[sentences, words + 2]`, int64, as in AllenNLP 0.9.
         """
         cached = len(self.cached_ids)
         if word_inputs is not None and cached and bool(((word_inputs >= 0) & (word_inputs < cached)).all()):
@@ -98,7 +98,7 @@ class _ElmoBiLm(nn.Module):
         output = self.model(ids, mask, state=state, output_hidden_states=True, use_cache=self.stateful)
         if self.stateful:
             self._keep(output.state)
-        return {"activations": list(output.hidden_states), "mask": mask}
+        return {"activations": list(output.hidden_states), "mask": mask.long()}
 
     def reset_states(self) -> None:
         """Resets the state to zero."""
@@ -131,19 +131,33 @@ class _ElmoBiLm(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-class _ScalarMix(nn.Module):
-    """AllenNLP's `ScalarMix`. Its parameters have AllenNLP's names, because code for AllenNLP uses them."""
+class ScalarMix(nn.Module):
+    """AllenNLP's `ScalarMix`: `gamma * sum(softmax(scalar_parameters) * layers)`.
 
-    def __init__(self, mixture_size: int, do_layer_norm: bool, scalar_mix_parameters: list[float] | None) -> None:
+    Args:
+        mixture_size: the number of layers.
+        do_layer_norm: whether layers are normalized before they are mixed.
+        initial_scalar_parameters: the scalars before the softmax, one for each layer; by default zeros.
+        trainable: whether the scalars and gamma are trained.
+    """
+
+    def __init__(
+        self,
+        mixture_size: int,
+        do_layer_norm: bool = False,
+        initial_scalar_parameters: list[float] | None = None,
+        trainable: bool = True,
+    ) -> None:
         super().__init__()
-        values = [0.0] * mixture_size if scalar_mix_parameters is None else scalar_mix_parameters
-        learned = scalar_mix_parameters is None
+        values = initial_scalar_parameters or [0.0] * mixture_size
         self.do_layer_norm = do_layer_norm
-        self.scalar_parameters = nn.ParameterList(nn.Parameter(torch.tensor([float(x)]), learned) for x in values)
-        self.gamma = nn.Parameter(torch.ones(1), learned)
+        # The names are AllenNLP's, because code for AllenNLP uses them.
+        self.scalar_parameters = nn.ParameterList(nn.Parameter(torch.tensor([float(x)]), trainable) for x in values)
+        self.gamma = nn.Parameter(torch.ones(1), trainable)
 
-    def forward(self, layers: list[Tensor], mask: Tensor) -> Tensor:
-        """The mix of layers: a layer and the mix are `[sentences, words, size]`; the mask is `[sentences, words]`."""
+    def forward(self, layers: list[Tensor], mask: Tensor | None = None) -> Tensor:
+        """The mix of layers: a layer and the mix are `[sentences, words, size]`. The mask, `[sentences, words]`, says
+        which words `do_layer_norm` reads."""
         if self.do_layer_norm:
             places = mask.bool()
             layers = [x.new_zeros(x.shape).masked_scatter(places[..., None], normalize(x[places])) for x in layers]
@@ -165,7 +179,7 @@ def _with_boundaries(inputs: Tensor) -> tuple[Tensor, Tensor]:
 def _without_boundaries(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Removes the boundaries that [`_with_boundaries`] adds from values `[sentences, words + 2, size]` and the mask."""
     inner = torch.arange(mask.shape[1] - 2, device=mask.device) < mask.sum(1, keepdim=True) - 2
-    return values[:, 1:-1] * inner[..., None], inner
+    return values[:, 1:-1] * inner[..., None], inner.long()
 
 
 class Elmo(nn.Module):
@@ -213,7 +227,8 @@ class Elmo(nn.Module):
         self._dropout, self._keep_sentence_boundaries = nn.Dropout(dropout), keep_sentence_boundaries
         self._mixes = [f"scalar_mix_{number}" for number in range(num_output_representations)]
         for name in self._mixes:
-            self.add_module(name, _ScalarMix(self._elmo_lstm.num_layers, do_layer_norm, scalar_mix_parameters))
+            mix = ScalarMix(module.num_layers, do_layer_norm, scalar_mix_parameters, scalar_mix_parameters is None)
+            self.add_module(name, mix)
 
     def get_output_dim(self) -> int:
         """The size of a word's vector: 2P, where P is the size of one direction's output."""
@@ -228,7 +243,7 @@ class Elmo(nn.Module):
 
         Returns:
             a dictionary: `elmo_representations`, a list of the mixes, each `[..., words, 2P]`, and `mask`,
-            `[..., words]`, bool; with `keep_sentence_boundaries`, words + 2 instead of words.
+            `[..., words]`, int64 as in AllenNLP 0.9; with `keep_sentence_boundaries`, words + 2 instead of words.
         """
         shape = inputs.shape[:-2]
         if word_inputs is not None:
@@ -268,7 +283,7 @@ class ElmoEmbedder(nn.Module):
         """The layers `[sentences, layers, words, 2P]` of sentences, and the mask `[sentences, words]`, int64."""
         output = self.elmo_bilm(batch_to_ids(batch).to(self.elmo_bilm.model.device))
         pairs = [_without_boundaries(layer, output["mask"]) for layer in output["activations"]]
-        return torch.stack([values for values, _ in pairs], dim=1), pairs[0][1].long()
+        return torch.stack([values for values, _ in pairs], dim=1), pairs[0][1]
 
     def embed_sentence(self, sentence: list[str]) -> np.ndarray:
         """The layers `[layers, words, 2P]` of a sentence."""
@@ -357,4 +372,4 @@ def _load(options: str | Path, weights: str | Path, **settings: Any) -> ElmoMode
     return model
 
 
-__all__ = ["Elmo", "ElmoEmbedder", "batch_to_ids"]
+__all__ = ["Elmo", "ElmoEmbedder", "ScalarMix", "batch_to_ids"]

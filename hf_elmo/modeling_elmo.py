@@ -806,11 +806,11 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     def save_pretrained(self, save_directory: str | Path, **kwargs: object) -> None:
         """As in transformers. Also saves the source files of hf_elmo's classes, so that the checkpoint can be loaded
-        where hf_elmo is not installed, and the files that sentence-transformers needs, unless they exist."""
+        where hf_elmo is not installed, and beside a biLM the files for sentence-transformers, unless they exist."""
         # A configuration that was loaded with another class may still name the source file of the other class.
         self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if self.is_remote_code() else None
         Path(save_directory).mkdir(parents=True, exist_ok=True)
-        for name, content in SENTENCE_TRANSFORMERS.items():
+        for name, content in SENTENCE_TRANSFORMERS.items() if isinstance(self, (ElmoModel, ElmoForPreTraining)) else ():
             if not (file := Path(save_directory, name)).exists():
                 file.write_text(content + "\n", encoding="utf-8")
         super().save_pretrained(save_directory, **kwargs)

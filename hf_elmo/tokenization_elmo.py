@@ -369,6 +369,12 @@ def _align(encodings: Sequence[Any], samples: Sequence[int] | None, labels: Sequ
     ]
 
 
+def read_vocabulary(path: str | Path) -> list[str]:
+    """The words of a softmax in a file, one per line, read as by bilm-tf: without the line `!!!MAXTERMID`."""
+    lines = Path(path).read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+    return [line for line in lines if line != "!!!MAXTERMID"]
+
+
 class ElmoTokenizer(TokenizersBackend):
     r"""
     Splits text into words and spells each word with character ids, as ELMo reads them.
@@ -493,7 +499,7 @@ class ElmoTokenizer(TokenizersBackend):
         """The words of the language model's softmax in the order of its rows; `None` without a `vocab_file`."""
         if getattr(self, "vocab_file", None) is None:
             return None
-        return Path(self.vocab_file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        return read_vocabulary(self.vocab_file)
 
     # -- character ids
 

@@ -36,7 +36,6 @@ SLOW = (
     "tests/pretraining/test_trainer.py::test_two_processes_make_the_updates_of_one_with_twice_the_rows",
     "tests/test_compile.py",
     "tests/test_export.py",
-    "tests/test_hub.py::test_pushed_by_each_way_and_loaded_where_hf_elmo_is_not",
     "tests/test_model_cards.py::test_the_code_runs_where_hf_elmo_is_not_installed",
     "tests/test_package.py::test_importing_brings_nothing_heavy_along",
     "tests/test_package.py::test_the_installed_wheel_runs_outside_of_the_checkout",

@@ -11,7 +11,7 @@ import torch
 
 from hf_elmo import ElmoTokenizer
 from hf_elmo import allennlp as names
-from hf_elmo.allennlp import Elmo, ElmoEmbedder, batch_to_ids
+from hf_elmo.allennlp import Elmo, ElmoEmbedder, ScalarMix, batch_to_ids
 
 from .allennlp_files import make_arrays, make_options, write_files
 from .reference import NumpyELMo
@@ -126,6 +126,19 @@ def test_options_of_the_module(files: tuple[Path, Path]) -> None:
     assert not torch.equal(*(Elmo(*files, 1).train()(ids)["elmo_representations"][0] for _ in range(2)))  # dropout
 
 
+def test_the_scalar_mix_alone() -> None:
+    layers, weights = list(torch.randn(3, 2, 4, 5)), torch.tensor([0.5, -1.0, 2.0])
+    mix = ScalarMix(3, initial_scalar_parameters=weights.tolist())
+    expected = sum(weight * layer for weight, layer in zip(weights.softmax(0), layers, strict=True))
+    torch.testing.assert_close(mix(layers), expected)
+    assert sorted(mix.state_dict()) == ["gamma", *(f"scalar_parameters.{layer}" for layer in range(3))]
+    assert not any(one.requires_grad for one in ScalarMix(3, trainable=False).parameters())
+    mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])
+    normal = ScalarMix(3, do_layer_norm=True, initial_scalar_parameters=[0, 90, 0])(layers, mask)[mask.bool()]
+    assert abs(float(normal.mean())) < 1e-5
+    assert abs(float(normal.var(correction=0)) - 1) < 1e-4
+
+
 def test_sentences_that_are_all_without_words(files: tuple[Path, Path]) -> None:
     none = torch.zeros(2, 3, 0, 50, dtype=torch.int64)
     for ids, shape in ((batch_to_ids([[], []]), (2, 0)), (batch_to_ids([]), (0, 0)), (none, (2, 3, 0))):
@@ -134,7 +147,7 @@ def test_sentences_that_are_all_without_words(files: tuple[Path, Path]) -> None:
             output = elmo(ids, ids[..., 0]) if "vocab_to_cache" in how else elmo(ids)
             assert [tuple(one.shape) for one in output["elmo_representations"]] == [(*shape, 14)] * 2
             assert output["mask"].shape == shape
-            assert output["mask"].dtype == torch.bool
+            assert output["mask"].dtype == torch.int64  # as in AllenNLP 0.9: `1 - mask` works
     kept = Elmo(*files, 1, dropout=0.0, keep_sentence_boundaries=True)(batch_to_ids([[], []]))
     assert kept["mask"].tolist() == [[True, True]] * 2
     for row in kept["elmo_representations"][0].detach().numpy():

@@ -1,26 +1,25 @@
-"""Uploading checkpoints: through the real client to a server of this machine, and loading them from there in a process
-without hf_elmo."""
+"""Uploading checkpoints: what is handed to huggingface_hub, and a whole upload that a process without hf_elmo loads."""
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from huggingface_hub import ModelCard, constants
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub import HfApi, ModelCard
 
-from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, hub, kernels, push
+from hf_elmo import ElmoForSequenceClassification, ElmoForTokenClassification, ElmoModel, ElmoTokenizer, hub, push
 from hf_elmo.conversion import convert
 from hf_elmo.modeling_elmo import SENTENCE_TRANSFORMERS
 
-from . import hub_server
 from .allennlp_files import make_arrays, make_options, write_files
-from .conftest import TINY, random_model
+from .factories import save_checkpoint, small_checkpoint, small_model
+from .hub_server import serving
 from .test_remote_code import ALONE, START, TEXTS
 
 REPO = "somebody/elmo-test"
@@ -29,21 +28,29 @@ SAVED = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[hub_server.Hub]:
-    """A Hub for this process, whose token may write."""
-    with hub_server.serving() as server:
-        monkeypatch.setattr(constants, "ENDPOINT", server.url)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setenv("HF_TOKEN", "hf_writer")
-        yield server
+def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
+    """The arguments of the client's methods that were called; `files` has the content of what was uploaded."""
+    calls: dict[str, Any] = {}
+
+    def record(name: str, result: Any = None) -> None:
+        def method(self: HfApi, *arguments: Any, **options: Any) -> Any:
+            calls[name] = {"repo": arguments[0]} | options if arguments else options
+            if name == "upload_folder":
+                calls["files"] = contents(Path(options["folder_path"]))
+            return result
+
+        monkeypatch.setattr(HfApi, name, method)
+
+    record("create_repo")
+    record("repo_info", SimpleNamespace(private=False))
+    record("create_branch")
+    record("upload_folder", SimpleNamespace(commit_url="https://hub/commit/1"))
+    return calls
 
 
 @pytest.fixture
-def folder(tmp_path: Path, config: ElmoConfig) -> Path:
-    random_model(config).save_pretrained(tmp_path / "elmo")
-    ElmoTokenizer().save_pretrained(tmp_path / "elmo")
-    return tmp_path / "elmo"
+def folder(tmp_path: Path) -> Path:
+    return small_checkpoint(tmp_path / "elmo")
 
 
 @pytest.fixture
@@ -56,21 +63,20 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def test_a_converted_checkpoint_is_uploaded_whole(hub: hub_server.Hub, converted: Path) -> None:
+def test_a_converted_checkpoint_is_uploaded_whole(calls: dict, converted: Path) -> None:
     before = contents(converted)
     upload = push(converted, REPO)
-    there = hub.files(REPO)
-    assert there.keys() == {*SAVED, "README.md", "conversion.json", ".gitattributes"}
-    assert all(there[name] == content for name, content in before.items() if name != "README.md")
     assert contents(converted) == before
-    assert upload.files == {name: len(content) for name, content in there.items() if name != ".gitattributes"}
-    repository = hub.repositories[REPO]
-    assert upload.url == f"{hub.url}/{REPO}/commit/{repository.branches['main']}"
-    card = there["README.md"].decode()
-    assert card.count(f'from_pretrained("{REPO}", trust_remote_code=True)') == 2
+    assert calls["files"].keys() == before.keys() == {*SAVED, "README.md", "conversion.json"}
+    assert all(calls["files"][name] == content for name, content in before.items() if name != "README.md")
+    assert calls["files"]["README.md"].decode().count(f'from_pretrained("{REPO}", trust_remote_code=True)') == 2
+    assert upload.files == {name: len(content) for name, content in calls["files"].items()}
+    assert upload.url == "https://hub/commit/1"
+    # Weights and tokenizers of an earlier upload are deleted, because transformers would load them.
+    assert {"model*.safetensors", "vocab.txt"} <= set(calls["upload_folder"]["delete_patterns"])
 
 
-def test_without_code_and_card_both_are_made(hub: hub_server.Hub, folder: Path) -> None:
+def test_without_code_and_card_both_are_made(calls: dict, folder: Path) -> None:
     for name in CODE:
         (folder / name).unlink()
     for name in ("config.json", "tokenizer_config.json"):
@@ -78,75 +84,60 @@ def test_without_code_and_card_both_are_made(hub: hub_server.Hub, folder: Path) 
         del settings["auto_map"]
         (folder / name).write_text(json.dumps(settings))
     push(folder, REPO)
-    assert hub.files(REPO).keys() == {*SAVED, "README.md", ".gitattributes"}
-    assert json.loads(hub.files(REPO)["config.json"])["auto_map"]["AutoModel"] == "modeling_elmo.ElmoModel"
-    assert f'from_pretrained("{REPO}"' in ModelCard(hub.files(REPO)["README.md"].decode()).text
+    assert calls["files"].keys() == {*SAVED, "README.md"}
+    assert json.loads(calls["files"]["config.json"])["auto_map"]["AutoModel"] == "modeling_elmo.ElmoModel"
+    assert f'from_pretrained("{REPO}"' in ModelCard(calls["files"]["README.md"].decode()).text
 
 
-def test_other_files_of_a_training_are_left_out(hub: hub_server.Hub, folder: Path) -> None:
-    (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nword\n")
+def test_other_files_of_a_training_are_left_out(calls: dict, tmp_path: Path) -> None:
+    folder = small_checkpoint(tmp_path / "tagger", ElmoForTokenClassification)
     others = ["training_args.bin", "optimizer.pt", "trainer_state.json", "token", "notes.md", "checkpoint-10"]
     for name in others[:-1]:
         (folder / name).write_text("private")
     (folder / "checkpoint-10").mkdir()
     upload = push(folder, REPO)
-    assert hub.files(REPO).keys() == {*SAVED, "README.md", ".gitattributes", "vocab.txt"}
+    code = {*hub.FILES["ElmoForTokenClassification"], *CODE}
+    assert calls["files"].keys() == {*SAVED, "README.md"} - SENTENCE_TRANSFORMERS.keys() | code
     assert set(upload.left_out) == set(others)
 
 
-def test_files_of_an_earlier_upload_are_replaced(hub: hub_server.Hub, folder: Path) -> None:
-    (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nword\n")
-    push(folder, REPO)
-    (folder / "vocab.txt").unlink()
-    push(folder, REPO)
-    assert "vocab.txt" not in hub.files(REPO)
-
-
-def test_private(hub: hub_server.Hub, folder: Path) -> None:
-    push(folder, REPO, private=True)
-    assert hub.repositories[REPO].private
-    hub.repositories[REPO].private = False
-    with pytest.raises(PermissionError, match="private"):
+def test_private_and_revision(calls: dict, folder: Path) -> None:
+    push(folder, REPO, revision="trial")
+    assert calls["create_branch"]["branch"] == calls["upload_folder"]["revision"] == "trial"
+    with pytest.raises(PermissionError, match="private"):  # the repository is public
         push(folder, REPO, private=True)
+    assert calls["create_repo"]["private"] is True
 
 
-def test_revision(hub: hub_server.Hub, folder: Path) -> None:
-    push(folder, REPO, revision="trial/1")
-    assert hub.files(REPO).keys() == {".gitattributes"}
-    assert hub.files(REPO, "trial/1").keys() == {*SAVED, "README.md", ".gitattributes"}
-
-
-def test_a_dry_run_sends_nothing(hub: hub_server.Hub, folder: Path) -> None:
+def test_a_dry_run_sends_nothing(calls: dict, folder: Path) -> None:
     upload = push(folder, REPO, dry_run=True)
     assert upload.files.keys() == {*SAVED, "README.md"}
     assert upload.url is None
-    assert hub.requests == []
+    assert calls == {}
 
 
-def test_another_tokenizer_is_refused(hub: hub_server.Hub, folder: Path) -> None:
+def test_what_is_no_whole_checkpoint_is_refused(calls: dict, folder: Path, tmp_path: Path) -> None:
     ElmoTokenizer(max_word_length=9).save_pretrained(folder)
     with pytest.raises(ValueError, match="tokenizer"):
         push(folder, REPO)
-    assert hub.requests == []
-
-
-def test_a_token_that_may_only_read(hub: hub_server.Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_reader")
-    with pytest.raises(HfHubHTTPError):
-        push(folder, REPO)
-    assert not hub.stored
+    training = tmp_path / "training"
+    small_checkpoint(training / "checkpoint-500")
+    with pytest.raises(FileNotFoundError, match=rf"{training} .*lacks config\.json.*checkpoint-500"):
+        push(training, REPO)
+    (training / "checkpoint-500" / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="lacks model"):
+        push(training / "checkpoint-500", REPO)
+    assert calls == {}
 
 
 PUSH = """
 import sys
 import hf_elmo
-from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer
 folder, classifier = sys.argv[1:]
-for each in (ElmoModel, ElmoTokenizer):
-    each.from_pretrained(folder).push_to_hub("somebody/by-method")
 hf_elmo.push(folder, "somebody/by-command")
-ElmoForSequenceClassification.from_pretrained(classifier).push_to_hub("somebody/head", private=True, revision="trial")
-ElmoTokenizer.from_pretrained(classifier).push_to_hub("somebody/head", private=True, revision="trial")
+for each in (ElmoForSequenceClassification, ElmoTokenizer):
+    each.from_pretrained(classifier).push_to_hub("somebody/by-method")
 """
 
 LOAD = (
@@ -159,46 +150,34 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 """
     + START
     + """
-outputs, classes = {}, []
-for name in sys.argv[3:]:
-    where = {"revision": "trial", "token": True} if name == "head" else {}
-    tokenizer = AutoTokenizer.from_pretrained(f"somebody/{name}", trust_remote_code=True, **where)
-    auto = AutoModelForSequenceClassification if name == "head" else AutoModel
-    model = auto.from_pretrained(f"somebody/{name}", trust_remote_code=True, **where).eval()
+outputs = {}
+for name, auto in (("by-command", AutoModel), ("by-method", AutoModelForSequenceClassification)):
+    tokenizer = AutoTokenizer.from_pretrained(f"somebody/{name}", trust_remote_code=True)
+    model = auto.from_pretrained(f"somebody/{name}", trust_remote_code=True).eval()
     with torch.no_grad():
         outputs[name] = model(**tokenizer(json.loads(sys.argv[2]), padding=True, return_tensors="pt"))[0]
-    classes += [type(one).__module__ for one in (tokenizer, model)]
-assert all(module.startswith("transformers_modules.") for module in classes), classes
+    assert type(tokenizer).__module__.startswith("transformers_modules.")
+    assert type(model).__module__.startswith("transformers_modules.")
 np.savez(sys.argv[1], **outputs)
 """
 )
 
 
-def run_with_hub(hub: hub_server.Hub, home: Path, *arguments: str) -> None:
-    """A new process with an empty cache, to which this Hub is the Hub."""
-    home.mkdir()
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
-    environment |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(home), "HOME": str(home), "HF_TOKEN": "hf_writer"}
-    environment |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_ELMO_KERNELS": "off"}
-    command = [sys.executable, "-I", "-c", *arguments]
-    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-
-
-def test_pushed_by_each_way_and_loaded_where_hf_elmo_is_not(tmp_path: Path, converted: Path) -> None:
-    classifier = random_model(ElmoConfig(**TINY, num_labels=3), ElmoForSequenceClassification)
-    classifier.save_pretrained(tmp_path / "classifier")
-    ElmoTokenizer().save_pretrained(tmp_path / "classifier")
-    names = ["by-method", "by-command", "head"]
-    with hub_server.serving() as hub:
-        run_with_hub(hub, tmp_path / "here", PUSH, str(converted), str(tmp_path / "classifier"))
-        run_with_hub(hub, tmp_path / "elsewhere", LOAD, str(tmp_path / "out.npz"), json.dumps(TEXTS), *names)
-    with np.load(tmp_path / "out.npz") as arrays:
-        outputs = dict(arrays)
-    elmo = ElmoModel.from_pretrained(converted)
-    for name, source, model in zip(
-        names, (converted, converted, tmp_path / "classifier"), (elmo, elmo, classifier), strict=True
-    ):
-        batch = ElmoTokenizer.from_pretrained(source)(TEXTS, padding=True, return_tensors="pt")
-        with torch.no_grad(), kernels.use("off"):
-            np.testing.assert_allclose(outputs[name], model(**batch)[0], atol=1e-6, rtol=0, err_msg=name)
+@pytest.mark.slow
+def test_pushed_and_loaded_where_hf_elmo_is_not(tmp_path: Path, converted: Path) -> None:
+    classifier = save_checkpoint(tmp_path / "classifier", small_model(ElmoForSequenceClassification, num_labels=3))
+    with serving() as server:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
+        environment |= {"HF_ENDPOINT": server.url, "HF_TOKEN": "hf_x", "HF_HUB_DISABLE_XET": "1"}
+        environment |= {"HF_HUB_DISABLE_TELEMETRY": "1"}
+        for code, *arguments in ((PUSH, converted, classifier), (LOAD, tmp_path / "out.npz", json.dumps(TEXTS))):
+            home = tmp_path / f"home{len(code)}"
+            command = [sys.executable, "-I", "-c", code, *map(str, arguments)]
+            own = {"HF_HOME": str(home), "HOME": str(home), "HF_ELMO_KERNELS": "off"}
+            done = subprocess.run(command, env=environment | own, cwd=tmp_path, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+    expected = {"by-command": (ElmoModel, converted), "by-method": (ElmoForSequenceClassification, classifier)}
+    with np.load(tmp_path / "out.npz") as outputs, torch.no_grad():
+        for name, (model_class, source) in expected.items():
+            batch = ElmoTokenizer.from_pretrained(source)(TEXTS, padding=True, return_tensors="pt")
+            np.testing.assert_allclose(outputs[name], model_class.from_pretrained(source)(**batch)[0], atol=1e-5)

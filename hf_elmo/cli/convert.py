@@ -1,5 +1,6 @@
 """The commands that read and write other formats, and the Hub: convert, export, push."""
 
+import json
 from typing import Annotated
 
 import typer
@@ -40,7 +41,7 @@ def convert(
         option(
             "NAME",
             "the published model that the files are a copy of: the checkpoint gets its model card and its word "
-            "splitting, as if it were downloaded [none]",
+            "splitting of that model [none]",
         ),
     ] = None,
     list_models: Annotated[
@@ -73,7 +74,8 @@ def convert(
     from hf_elmo.conversion import convert as convert_paths
 
     written = convert_paths(*paths, **options)
-    print(f"{written}: every tensor equals its source; its README.md shows how to use it")
+    splitting = json.loads((written / "tokenizer_config.json").read_text(encoding="utf-8"))["word_splitting"]
+    print(f"{written}: every tensor equals its source; word_splitting={splitting}; README.md shows how to use it")
 
 
 @app.command(

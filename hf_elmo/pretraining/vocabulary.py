@@ -9,6 +9,7 @@ import torch
 from transformers.utils.logging import tqdm
 
 from ..modeling_elmo import ElmoForPreTraining, bilm_linear
+from ..tokenization_elmo import read_vocabulary
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
 SPECIAL_WORDS = (BOS, EOS, UNK)
@@ -28,6 +29,8 @@ class Vocabulary:
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = list(words)
+        if missing := [word for word in SPECIAL_WORDS if word not in self.words]:
+            raise ValueError(f"the vocabulary lacks {', '.join(missing)}: as in bilm-tf, it needs {SPECIAL_WORDS}.")
         self.bos_id, self.eos_id, self.unk_id = (self.words.index(word) for word in SPECIAL_WORDS)
         # A word "<S>" of a text is not a boundary: like any word outside the vocabulary it is unknown.
         self._ids = {word: row for row, word in enumerate(self.words) if word not in SPECIAL_WORDS}
@@ -49,11 +52,14 @@ class Vocabulary:
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":
         """Reads a UTF-8 file with one word a line; ValueError if a word occurs twice, as the model would never predict
-        one of the word's rows."""
-        words = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        one of the word's rows, or if `<S>`, `</S>` or `<UNK>` is missing."""
+        words = read_vocabulary(path)
         if duplicates := [word for word, count in Counter(words).items() if count > 1]:
             raise ValueError(f"{path} has {duplicates[0]!r} twice, but must have each word once.")
-        return cls(words)
+        try:
+            return cls(words)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
 
     @classmethod
     def of(cls, tokenizer) -> "Vocabulary":

@@ -217,8 +217,9 @@ HIGHWAY = "CNN_high_1/W_transform"
         (HIGHWAY, np.full((17, 17), 1e300)),
         ("softmax/W", np.zeros((3, 2))),
         ("char_embed", np.zeros((266, 3))),
+        ("char_embed", None),
     ],
-    ids=["missing", "missing in the LSTM", "shape", "NaN", "too large", "unread", "other characters"],
+    ids=["missing", "missing in the LSTM", "shape", "NaN", "too large", "unread", "other characters", "no characters"],
 )
 def test_a_dataset_that_does_not_fit(files: tuple[Path, Path], name: str, array: np.ndarray | None) -> None:
     with h5py.File(files[1], "r+") as file:
@@ -258,20 +259,44 @@ def test_compression_and_double_precision_are_read(files: tuple[Path, Path]) -> 
     assert_same_tensors(before, read_weights(*files)[1])
 
 
+# What bilm-tf's training, its forks and a port to PyTorch add: what every ELMo does anyway, and the training.
+HARMLESS = make_options(char_cnn={"projection_after_highway": True, "projection": {"dim": 7}}, reverse=False)
+HARMLESS |= {"clip_grad_norm": 10.0, "lr_decay_steps": 10, "save_every_steps": 10000, "validation_every_steps": None}
+
+
+def test_options_that_change_nothing(files: tuple[Path, Path]) -> None:
+    expected = read_weights(*files)[0].to_dict()
+    files[0].write_text(json.dumps(HARMLESS | TRAINING), encoding="utf-8-sig")
+    assert read_weights(*files)[0].to_dict() == expected
+
+
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        (make_options(attention="yes"), "attention"),
+        (make_options(attention="yes"), r"options\.json: the option attention"),
         (make_options({"peephole": True}), r"lstm\.peephole"),
         (make_options(char_cnn={"stride": 2}), r"char_cnn\.stride"),
+        (make_options(reverse=True), "reverse is True"),
+        (make_options(bidirectional=False), "bidirectional is False"),
+        (make_options(char_cnn={"projection_after_highway": False}), "projection_after_highway is False"),
+        (make_options(char_cnn={"projection": {"dim": 9}}), r"char_cnn\.projection is"),
         (make_options({"dim": 12}), "LSTMCell"),
         (make_options({"n_layers": 1}), "Cell1"),
+        ({"lstm": {"dim": 11}, "char_cnn": None}, r"options\.json has no char_cnn: this is a word-level model"),
+        ({"lstm": {"dim": 11}, "char_cnn": {"filters": []}}, r"options\.json lacks the option"),
+        ({"lr": 0.1}, r"options\.json lacks the option"),
     ],
-    ids=["unknown", "unknown, lstm", "unknown, char_cnn", "other cell", "a layer less"],
+    ids=lambda value: None if isinstance(value, dict) else value,
 )
 def test_options_that_do_not_fit(files: tuple[Path, Path], options: dict, name: str) -> None:
     files[0].write_text(json.dumps(options))
     with pytest.raises(ValueError, match=name):
+        load(*files)
+
+
+def test_json_that_is_cut_off_is_named(files: tuple[Path, Path]) -> None:
+    files[0].write_text(files[0].read_text()[:-5])
+    with pytest.raises(ValueError, match=r"source/options\.json is not JSON"):
         load(*files)
 
 

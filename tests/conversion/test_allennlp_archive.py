@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
 from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoModel, ElmoTokenizer
@@ -235,25 +234,23 @@ def test_a_projection_of_the_embedder_is_said_to_be_left_behind(
     assert f"{name}.weight" in caplog.text
     record = json.loads((out / "conversion.json").read_text())
     assert record["left_behind"] == {f"{name}.weight": [5, 14], f"{name}.bias": [5]}
-    with safe_open(out / "model.safetensors", "pt") as file:
-        assert json.loads(file.metadata()["left_behind"]) == record["left_behind"]
     assert f"`{name}.weight` `[5, 14]`, `{name}.bias` `[5]`" in (out / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        (lambda state: state.clear(), ValueError),
-        (lambda state: state.pop(f"{PREFIX}_elmo_lstm._elmo_lstm.backward_layer_1.state_linearity.bias"), ValueError),
-        (lambda state: state.update({f"{PREFIX}_elmo_lstm.more": torch.ones(1)}), ValueError),
-        (lambda state: state[f"{PREFIX}scalar_mix_0.gamma"].fill_(torch.nan), ValueError),
+        (lambda state: state.clear(), r"model.tar.gz\S* has no ELMo.*language_model"),
+        (lambda state: state.pop(f"{PREFIX}_elmo_lstm._elmo_lstm.backward_layer_1.state_linearity.bias"), "is missing"),
+        (lambda state: state.update({f"{PREFIX}_elmo_lstm.more": torch.ones(1)}), "more"),
+        (lambda state: state[f"{PREFIX}scalar_mix_0.gamma"].fill_(torch.nan), "scalar_mix.gamma"),
     ],
     ids=["no ELMo", "a tensor less", "a tensor more", "NaN"],
 )
-def test_what_does_not_fit(model: ElmoModel, tmp_path: Path, change: Callable, error: type[Exception]) -> None:
+def test_what_does_not_fit(model: ElmoModel, tmp_path: Path, change: Callable, error: str) -> None:
     state = state_of(model, [MIX])
     change(state)
-    with pytest.raises(error):
+    with pytest.raises(ValueError, match=error):
         convert(pack(tmp_path / "model.tar.gz", task(), state, make_options()), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -179,14 +179,29 @@ def test_a_tensorflow_checkpoint_is_recognized_by_its_prefix_and_its_files(name:
         ["a.txt"],
         ["x/options.json", "x/a.hdf5", "y/options.json", "y/a.hdf5"],
         ["options.json", "a.hdf5", "b.hdf5"],
-        ["config.json", "model.safetensors"],
     ],
-    ids=["no model", "two models", "two weights", "a checkpoint"],
+    ids=["no model", "two models", "two weights"],
 )
 def test_a_folder_that_is_not_one_model(files: list[str], tmp_path: Path, out: Path) -> None:
     with pytest.raises(ValueError, match=r"model|hdf5"):
         convert(touch(tmp_path / "model", *files), out)
     assert not out.exists()
+
+
+def test_a_checkpoint_is_said_to_be_one(source: tuple[Path, Path], out: Path, tmp_path: Path) -> None:
+    packed = shutil.make_archive(str(tmp_path / "elmo"), "zip", convert(*source, out))
+    for given in (out, packed):
+        with pytest.raises(ValueError, match=f"{given} is a checkpoint already"):
+            convert(given, tmp_path / "again")
+
+
+def test_an_archive_of_nlpl_made_on_macos(simple_elmo: Path, tmp_path: Path, out: Path) -> None:
+    """The HDF5 file is read, not the checkpoint of TensorFlow, nor what macOS adds."""
+    touch(simple_elmo, *CHECKPOINT, "checkpoint", "._model.hdf5", "._options.json", ".DS_Store", "._vocab.txt")
+    touch(tmp_path, "__MACOSX/model/._model.hdf5", "__MACOSX/model/options.json", "__MACOSX/model/model.hdf5")
+    packed = shutil.make_archive(str(out.parent / "x"), "zip", tmp_path)
+    for number, source in enumerate((tmp_path, simple_elmo, packed)):
+        assert ElmoModel.from_pretrained(convert(source, out.with_name(str(number)))).config.cell_size == 11
 
 
 def test_what_does_not_exist(tmp_path: Path, out: Path) -> None:
@@ -226,12 +241,20 @@ def test_characters_are_those_of_the_tensor(rows: int, tmp_path: Path, out: Path
     ids=["AllenNLP", "simple_elmo"],
 )
 def test_a_folder_and_its_archives(
-    simple_elmo: Path, tmp_path: Path, prefix: str, weights: str, splitting: str
+    simple_elmo: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    prefix: str,
+    weights: str,
+    splitting: str,
 ) -> None:
     paths = [simple_elmo / f"{prefix}options.json", simple_elmo / weights]
     (simple_elmo / "options.json").rename(paths[0])
     (simple_elmo / "model.hdf5").rename(paths[1])
     expected = convert(*paths, tmp_path / "expected")
+    assert ElmoTokenizer.from_pretrained(expected).word_splitting == splitting
+    assert main(["convert", str(simple_elmo), str(tmp_path / "said")]) == 0
+    assert f"word_splitting={splitting};" in capsys.readouterr().out
     sources = [simple_elmo, Path(shutil.make_archive(str(tmp_path / "x"), "zip", simple_elmo))]
     sources.append(Path(shutil.make_archive(str(tmp_path / "x"), "gztar", tmp_path, "model")))
     for number, source in enumerate(sources):

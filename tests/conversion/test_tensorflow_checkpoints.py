@@ -172,9 +172,24 @@ def test_a_vocabulary_that_is_not_the_softmaxs(tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("<S>\n</S>\n<UNK>\n")
     with pytest.raises(ValueError, match="softmax/W"):
         convert(folder, tmp_path / "other.txt", tmp_path / "out")
+    (folder / "vocab.txt").write_text("\n".join(["<s>", "</s>", *WORDS[2:]]))
+    with pytest.raises(ValueError, match=r"vocab\.txt: the vocabulary lacks <S>, </S>"):
+        convert(folder, tmp_path / "out")
     (folder / "vocab.txt").unlink()
     with pytest.raises(FileNotFoundError, match="vocab"):
         convert(folder, tmp_path / "out")
+
+
+def test_a_vocabulary_as_bilm_tf_reads_it(tmp_path: Path) -> None:
+    """A byte order mark is no part of `<S>`, and the line `!!!MAXTERMID` is no word."""
+    folder = write_training(tmp_path / "training")
+    lines = [*WORDS[:3], "!!!MAXTERMID", *WORDS[3:]]
+    (folder / "vocab.txt").write_text("\r\n".join(lines) + "\r\n", encoding="utf-8-sig", newline="")
+    out = convert(folder, tmp_path / "out")
+    assert ElmoTokenizer.from_pretrained(out).vocabulary == WORDS
+    assert our_losses(ElmoForPreTraining.from_pretrained(out)) == pytest.approx(
+        expected_losses(training_options("projection"), tmp_path / "reference"), rel=1e-5
+    )
 
 
 def test_the_published_training_and_copies_of_it(tmp_path: Path) -> None:

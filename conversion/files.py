@@ -1,0 +1,48 @@
+"""Reads folders, archives and JSON files of other libraries."""
+
+import json
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def unpack(path: Path) -> Iterator[Path]:
+    """
+    The path itself; for an archive, a temporary folder with its files. No file is written outside of the folder, and
+    error messages name the archive in its place.
+    """
+    is_file = path.is_file()
+    if not (is_file and (zipfile.is_zipfile(path) or tarfile.is_tarfile(path))):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                archive.extractall(folder)  # zipfile drops ".." from paths and writes no links
+        else:
+            with tarfile.open(path) as archive:
+                archive.extractall(folder, filter="data")
+        try:
+            yield Path(folder)
+        except Exception as error:
+            error.args = tuple(x.replace(folder, str(path)) if isinstance(x, str) else x for x in error.args)
+            raise
+
+
+def find_files(folder: Path, pattern: str) -> list[Path]:
+    """The files of a glob pattern, sorted, without those that macOS adds to archives (`__MACOSX/`, `._name`)."""
+    files = (file for file in folder.glob(pattern) if not file.name.startswith("._"))
+    return sorted(file for file in files if "__MACOSX" not in file.relative_to(folder).parts)
+
+
+def read_json(file: Path) -> Any:
+    """The content of a JSON file. Raises ValueError, which names the file, if it is not JSON."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8-sig"))
+    except ValueError as error:
+        raise ValueError(f"{file} is not JSON: {error}") from None
