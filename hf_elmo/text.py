@@ -57,12 +57,13 @@ def find_files(pattern: str | os.PathLike) -> list[str]:
     return [file if is_local else filesystem.unstrip_protocol(file) for file in sorted(paths)]
 
 
-def read_columns(path: str | os.PathLike) -> Iterator[list[str]]:
-    """The columns of each line of a file in CoNLL's format; a blank line has none. Tabs separate the columns if the
-    file has tabs, otherwise whitespace does."""
-    lines = list(read_lines(path))
-    separator = "\t" if any("\t" in line for line in lines) else None
-    return (line.rstrip("\r\n").split(separator) if line.strip() else [] for line in lines)
+def read_columns(path: str | os.PathLike) -> Iterator[tuple[str, list[str]]]:
+    """The place of each line of a file in CoNLL's format, for error messages, and its columns; a blank line has none.
+    Tabs separate the columns of a line that has tabs, otherwise spaces do. (A no-break space is a part of a word.)"""
+    for number, line in enumerate(read_lines(path), start=1):
+        line = line.rstrip("\n")
+        columns = line.split("\t") if "\t" in line else list(filter(None, line.split(" ")))
+        yield f"{path}, line {number}", columns if line.strip(" \t") else []
 
 
 def read_lines(path: str | os.PathLike, encoding: str = "utf-8", newline: str | None = None) -> Iterator[str]:
@@ -88,6 +89,12 @@ def read_lines(path: str | os.PathLike, encoding: str = "utf-8", newline: str | 
         raise ValueError(f"{path}, line {line_number}: not {encoding} ({error.reason}); convert the file") from error
 
 
+def require_list(texts: Any, name: str) -> None:
+    """Raises TypeError for one text where a list of texts belongs: each of its characters would be read as a text."""
+    if isinstance(texts, str):
+        raise TypeError(f"{name} is a string, but must be a list of texts: pass [text] for one text.")
+
+
 class NamedRow(list):
     """The words of a row that has a name: the identifier of a FASTA sequence."""
 
@@ -107,14 +114,15 @@ class RowSource:
         path: a path or an address.
         file_format: `"text"` (each line is a row), `"jsonl"`, `"csv"`, `"tsv"` (quotes are ordinary characters),
             `"parquet"`, `"arrow"` or `"fasta"` (each letter, in upper case, is a word); by default the ending decides.
+            Blank lines of JSON lines, CSV and FASTA files are not rows; those of text and TSV files are.
         text_column: the column or key with the text; an `int` is the index of a column of a CSV without a header. By
             default the first of `text`, `sentence`, `words` and `tokens` that exists, or else the only column.
         encoding: the encoding of text, JSON lines, CSV, TSV and FASTA files.
         text_pair_column: the column or key of each text's pair, which is another text or a whole number.
 
     Raises:
-        ValueError: a column does not exist, or a row is malformed.
-        TypeError: a value is neither text nor a list of words.
+        ValueError: a column does not exist, the format is unknown or has no columns, or a row is malformed.
+        TypeError: a value is neither text nor a list of words, such as a null.
     """
 
     path: str | os.PathLike
@@ -131,9 +139,12 @@ class RowSource:
 
     @property
     def resolved_format(self) -> str:
-        """`file_format`, or else the format of the ending; ValueError for an archive of files."""
+        """`file_format`, or else the format of the ending; ValueError for an archive or an unknown format."""
         if self.ending in (".tar", ".tgz"):
             raise ValueError(f"{self.path} is an archive: extract its files")
+        if self.file_format not in (None, "text", *FORMATS.values()):
+            known = ", ".join(dict.fromkeys(["text", *FORMATS.values()]))
+            raise ValueError(f"input_format is {self.file_format!r}, but must be one of {known}")
         return self.file_format or FORMATS.get(self.ending, "text")
 
     def __iter__(self) -> Iterator[Row | Pair]:
@@ -143,6 +154,9 @@ class RowSource:
 
     def values(self) -> Iterator[tuple]:
         """Each row as a tuple: the value of the text's column and, if there is one, of the pair's; not checked yet."""
+        has_no_columns, columns = self.resolved_format in ("text", "fasta"), (self.text_column, self.text_pair_column)
+        if has_no_columns and columns != (None, None):
+            raise ValueError(f"{self.path} is read as {self.resolved_format}, without columns: give its input_format")
         if self.resolved_format == "text":
             yield from ((line.rstrip("\n"),) for line in read_lines(self.path, self.encoding))
         elif self.resolved_format == "fasta":
@@ -160,12 +174,15 @@ class RowSource:
     def _sequences(self) -> Iterator[NamedRow]:
         """The letters of each FASTA sequence (Pearson and Lipman 1988), named by the first word of its header."""
         row = None
-        for line in read_lines(self.path, self.encoding):
-            if line.startswith(">"):
+        for number, line in enumerate(read_lines(self.path, self.encoding), start=1):
+            if line.startswith(">") and line[1:].strip():
                 if row is not None:
                     yield row
                 row = NamedRow([], line[1:].split()[0])
             elif line.strip():
+                if row is None or line[0] in ">;":
+                    place = f"{self.path}, line {number}"
+                    raise ValueError(f"{place}: expected a header '>name' or letters below one, got {line!r:.60}")
                 row += "".join(line.split()).upper()
         if row is not None:
             yield row
@@ -173,16 +190,19 @@ class RowSource:
     def _json_values(self) -> Iterator[tuple]:
         columns = None
         for line_number, line in enumerate(read_lines(self.path, self.encoding), start=1):
+            if not line.strip():
+                continue
             try:
                 value = json.loads(line)
                 if isinstance(value, dict):
                     columns = columns or self._columns(list(value))
                     yield tuple([value[column] for column in columns])
                     continue
-            except (json.JSONDecodeError, KeyError) as error:
-                raise ValueError(
-                    f"{self.path}, line {line_number}: invalid JSON or missing key: {type(error).__name__}: {error}"
-                ) from error
+            except json.JSONDecodeError as error:
+                place = f"{self.path}, line {line_number}, column {error.colno}"
+                raise ValueError(f"{place}: invalid JSON: {error.msg}") from error
+            except KeyError as error:
+                raise ValueError(f"{self.path}, line {line_number}: missing key {error}") from error
             if isinstance(value, list) and self.ending == ".json" and self.file_format is None:
                 raise ValueError(f"{self.path} holds a list, of one row or all: save it as .jsonl, one row per line")
             yield (value,)
@@ -262,15 +282,23 @@ def pick_column(names: list[str], wanted: str | int | None, where: str, option: 
 
 
 def check_row(value: Any, where: str) -> Row:
-    """A row as `str` or `list[str]`; `None` becomes `""`. Others raise TypeError, with `where` before the message."""
-    if value is None:
-        return ""
-    if isinstance(value, (str, NamedRow)):
+    """A row as `str` or `list[str]`, without lone surrogates, which no file can hold. Others raise TypeError, also
+    missing values (`None`, NaN): only the user knows whether they stand for a blank text. `where` begins the message.
+    """
+    if isinstance(value, str):
+        return _encodable(value)
+    if isinstance(value, NamedRow):
         return value
     words = value.tolist() if hasattr(value, "tolist") else value  # an array, a pandas Series
     if isinstance(words, (list, tuple)) and all(isinstance(word, str) for word in words):
-        return list(words)
-    raise TypeError(f"{where}: expected text or a list of words, got {type(value).__name__} {value!r:.60}")
+        return list(map(_encodable, words))
+    raise TypeError(
+        f"{where}: expected text or a list of words, got {type(value).__name__} {value!r:.60}; '' is a blank text"
+    )
+
+
+def _encodable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "ignore").decode()
 
 
 def check_pair(value: Any, where: str) -> Pair:

@@ -65,10 +65,11 @@ class _Texts:
 
 
 def _check_text(value: Any, where: str) -> str | Text:
-    """A row's value as a string that is still to be split, or as a list with the list of words of each sentence."""
+    """A row's value as a string that is still to be split, or as a list with the list of words of each sentence.
+    There is nothing to learn from a missing text (`None`), so it is a blank one."""
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], (list, tuple)):
         return [check_row(sentence, where) for sentence in value]
-    row = check_row(value, where)
+    row = check_row("" if value is None else value, where)
     return row if isinstance(row, str) else [row]
 
 
@@ -76,7 +77,8 @@ class TextFiles(_Texts):
     """
     The texts of files in any format that [`RowSource`] reads.
 
-    In plain text a line is a sentence; with `documents`, the lines between blank lines are a document. In other formats
+    In plain text a line is a sentence, except blank lines; with `documents`, the lines between blank lines are a
+    document. In other formats
     a string is a sentence, or with `documents` a document with one sentence per line; a list of words is a sentence,
     and a list of such lists is a document.
 

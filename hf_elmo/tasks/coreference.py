@@ -59,45 +59,57 @@ def read_conll2012(path: str | os.PathLike) -> Dataset:
 
     Returns:
         a data set with a row for each document: `document` and `part`, from its `#begin` line, and the arguments of
-        [`encode_document`]: `sentences`, lists of words; `clusters`, lists of mentions, some with only one mention;
-        `speakers`, a name or `None` for each sentence.
+        [`encode_document`]: `sentences`, lists of words; `clusters`, lists of mentions, some with only one mention, and
+        each mention only in its first cluster; `speakers`, the name or `None` at the first word of each sentence.
+
+    Raises:
+        ValueError: a line belongs to no document, lacks a column, or ends a mention that did not begin; or a mention
+            does not end.
     """
     with extra_needed():
         from datasets import Dataset
 
     documents: list[dict[str, Any]] = []
-    for columns in read_columns(path):
-        if columns and columns[0].startswith("#begin"):
-            name, part = re.search(r"\((.*)\)(?:; part (\d+))?", " ".join(columns)).groups("0")
-            document: dict[str, Any] = {"document": name, "part": int(part)}
-            document |= {"sentences": [[]], "speakers": [], "clusters": []}
-            documents.append(document)
-        elif not columns:
-            document["sentences"].append([])
-        elif not columns[0].startswith("#end"):
-            if not document["sentences"][-1]:
+    for where, columns in read_columns(path):
+        if not columns or columns[0].startswith("#end"):
+            sentence = None
+        elif begin := re.match(r"#begin document \((.*)\)(?:; part (\d+))?", " ".join(columns)):
+            name, part = begin.groups("0")
+            documents.append({"document": name, "part": int(part), "sentences": [], "speakers": [], "clusters": []})
+            sentence = None
+        elif not documents or len(columns) < 11:
+            raise ValueError(f"{where}: expected '#begin document (name)' or 11 or more columns, got {columns}")
+        else:
+            document = documents[-1]
+            if sentence is None:
+                document["sentences"].append(sentence := [])
                 document["speakers"].append(None if columns[9] in ("-", "_") else columns[9])
-            document["sentences"][-1].append(columns[3])
-            document["clusters"].append(columns[-1])
+            sentence.append(columns[3])
+            document["clusters"].append((where, columns[-1]))
     for document in documents:
-        document["sentences"] = [words for words in document["sentences"] if words]
         document["clusters"] = _clusters(document["clusters"])
     return Dataset.from_list(documents)
 
 
-def _clusters(columns: Sequence[str]) -> list[list[Span]]:
-    """The clusters in the columns of words, such as `(3|(0)`; a mention is only in its first cluster."""
+def _clusters(columns: Sequence[tuple[str, str]]) -> list[list[Span]]:
+    """The clusters in the columns of words, such as `(3|(0)`, each with the line's place; a mention is only in its
+    first cluster."""
     clusters, begun, seen = {}, {}, set()
-    for place, column in enumerate(columns):
+    for index, (where, column) in enumerate(columns):
         for part in filter(None, column.strip("_-").split("|")):
             number = part.strip("()")
             if part[0] == "(":
-                begun.setdefault(number, []).append(place)
+                begun.setdefault(number, []).append(index)
             if part[-1] == ")":
-                mention = begun[number].pop(), place
+                if not begun.get(number):
+                    raise ValueError(f"{where}: {column!r} ends a mention of {number} that did not begin")
+                mention = begun[number].pop(), index
                 if mention not in seen:
                     clusters.setdefault(number, []).append(mention)
                 seen.add(mention)
+    for number, starts in begun.items():
+        if starts:
+            raise ValueError(f"{columns[starts[0]][0]}: a mention of {number} begins and does not end")
     return [sorted(cluster) for cluster in clusters.values()]
 
 

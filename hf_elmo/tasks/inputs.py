@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
+import fsspec
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -22,6 +22,7 @@ from ..configuration_elmo import FIRST_VECTOR_ID
 from ..evaluation import evaluation_mode
 from ..extras import extra_needed
 from ..modeling_tasks_elmo import ElmoTaskModel
+from ..text import read_lines, require_list
 from ..tokenization_elmo import ElmoTokenizer
 from .heads import in_batches, load_head
 
@@ -181,7 +182,7 @@ def pad_rows(
     for name in rows[0]:
         values = [np.asarray(row[name]) for row in rows]
         if name in PADDING:
-            values = [padded(value, length, PADDING[name], tokenizer.padding_side) for value in values]
+            values = [pad_positions(value, length, PADDING[name], tokenizer.padding_side) for value in values]
         tensor = torch.from_numpy(np.stack(values))
         if name == "bilm_layers" and not tensor.is_floating_point():  # numpy format may widen the bits of bfloat16
             tensor = tensor.to(torch.uint16).view(torch.bfloat16)
@@ -189,7 +190,7 @@ def pad_rows(
     return BatchEncoding(batch)
 
 
-def padded(values: np.ndarray, length: int, padding: int, side: str) -> np.ndarray:
+def pad_positions(values: np.ndarray, length: int, padding: int, side: str) -> np.ndarray:
     """Pads `[positions, ...]` to `[length, ...]`."""
     missing = 0, length - len(values)
     widths = [missing if side == "right" else missing[::-1], *[(0, 0)] * (values.ndim - 1)]
@@ -202,7 +203,8 @@ def read_word_vectors(
     """
     Word vectors from a file: GloVe's text, the text of word2vec and fastText (`.vec`, with a first line `words size`),
     or word2vec's binary format if the name ends in `.bin`. Names may also end in `.gz`. Text is UTF-8, with one space
-    between columns. If a word occurs twice, its first vector is kept.
+    between columns. If a word occurs twice, its first vector is kept. Vectors without a word, and words with a line
+    break, which no tokenizer can hold, are left out.
 
     Args:
         path: the file.
@@ -214,47 +216,54 @@ def read_word_vectors(
         the words, and their vectors `[words, size]` in float32.
 
     Raises:
-        ValueError: the first line says another number of vectors: the file is truncated, or a word in a binary
-            file has a space.
+        ValueError: a line is malformed; the first line says another number of vectors, as the file is truncated, or a
+            word in a binary file has a space; or there is no vector, or none of `words`.
     """
-    path = Path(path)
-    is_binary = path.name.lower().removesuffix(".gz").endswith(".bin")
-    wanted = None if words is None else {form for word in words for form in (word, word.lower())}
+    path = os.fspath(path)
+    is_binary = path.lower().removesuffix(".gz").endswith(".bin")
+    if words is not None:
+        require_list(words, "words")
+        words = {form for word in words for form in (word, word.lower())}
     vectors: dict[str, np.ndarray] = {}
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-        for word, vector in islice((_read_binary if is_binary else _read_text)(file), limit):
-            if word and word not in vectors and (wanted is None or word in wanted) and not {"\n", "\r"} & set(word):
-                vectors[word] = vector
+    for word, vector in islice((_read_binary if is_binary else _read_text)(path), limit):
+        if word and word not in vectors and (words is None or word in words) and not {"\n", "\r"} & set(word):
+            vectors[word] = vector
+    if not vectors:
+        raise ValueError(f"{path} has no vectors" + ("." if words is None else f" of these {len(words)} spellings."))
     return list(vectors), np.stack(list(vectors.values()))
 
 
-def _read_text(file: IO[bytes]) -> Iterator[tuple[str, np.ndarray]]:
+def _read_text(path: str) -> Iterator[tuple[str, np.ndarray]]:
     size = expected = None
     count = 0
-    for line in file:
-        columns = line.decode("utf-8").rstrip(" \r\n").split(" ")
+    for number, line in enumerate(read_lines(path, newline="\n"), start=1):
+        columns = line.rstrip(" \r\n").split(" ")
         if size is None and len(columns) == 2 and all(column.isdecimal() for column in columns):
             expected, size = map(int, columns)
             continue
         size = size or len(columns) - 1  # words of GloVe may hold spaces, but not the first one
-        yield " ".join(columns[:-size]), np.array(columns[-size:], dtype=np.float32)
+        try:
+            yield " ".join(columns[:-size]), np.array(columns[-size:], dtype=np.float32)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: expected a word and {size} numbers, got {line!r:.60}") from error
         count += 1
     if expected not in (None, count):
-        raise ValueError(f"path {file.name!r} has {count} vectors, but its first line says {expected}: get it again.")
+        raise ValueError(f"{path} has {count} vectors, but its first line says {expected}: get it again.")
 
 
-def _read_binary(file: IO[bytes]) -> Iterator[tuple[str, np.ndarray]]:
-    count, size = map(int, file.readline().split())
-    for _ in range(count):
-        word = bytearray()
-        while (byte := file.read(1)) not in (b" ", b""):
-            word += byte
-        vector = np.frombuffer(file.read(4 * size), dtype="<f4").astype(np.float32)
-        if len(vector) != size:
-            raise ValueError(f"path {file.name!r} has fewer vectors than its first line says ({count}): get it again.")
-        yield word.lstrip(b"\n").decode("utf-8", "replace"), vector  # some writers put line breaks before words
-    if file.read(2) not in (b"", b"\n"):
-        raise ValueError(f"path {file.name!r} has more than {count} vectors, or a word with a space: use a text file.")
+def _read_binary(path: str) -> Iterator[tuple[str, np.ndarray]]:
+    with fsspec.open(path, "rb", compression="infer") as file:
+        count, size = map(int, file.readline().split())
+        for _ in range(count):
+            word = bytearray()
+            while (byte := file.read(1)) not in (b" ", b""):
+                word += byte
+            vector = np.frombuffer(file.read(4 * size), dtype="<f4").astype(np.float32)
+            if len(vector) != size:
+                raise ValueError(f"{path} has fewer vectors than its first line says ({count}): get it again.")
+            yield word.lstrip(b"\n").decode("utf-8", "replace"), vector  # some writers put line breaks before words
+        if file.read(2) not in (b"", b"\n"):
+            raise ValueError(f"{path} has more than {count} vectors, or a word with a space: use a text file.")
 
 
 def add_word_vectors(
@@ -277,7 +286,7 @@ def add_word_vectors(
     """
     if isinstance(model, (str, os.PathLike)):
         model, _ = load_head(model, tokenizer, "cpu")
-    words = None if texts is None else (word for text_words in tokenizer.split_into_words(texts) for word in text_words)
+    words = None if texts is None else chain.from_iterable(tokenizer.split_into_words(texts))
     tokenizer.words, vectors = read_word_vectors(path, words)
     sizes = {"word_vectors_vocab_size": len(vectors) + FIRST_VECTOR_ID, "word_vectors_size": vectors.shape[1]}
     config = type(model.config).from_dict({**model.config.to_dict(), **sizes, **fields})

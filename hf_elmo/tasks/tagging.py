@@ -15,13 +15,15 @@ from transformers import BatchEncoding, DataCollatorForTokenClassification, Eval
 from ..extras import extra_needed
 from ..text import read_columns
 from .heads import precision_recall_f1, ratio
-from .inputs import pad_rows, padded
+from .inputs import pad_positions, pad_rows
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 SCHEMES = {"IOB1": "IOB1", "IOB2": "IOB2", "BIOES": "IOBES"}  # names in ElmoConfig, and in seqeval
 VERB = "V"  # the role of the predicate, which is given and not scored
+# Lines without a word: documents and, in CoNLL-U, comments such as `# newdoc` and `# text = ...`.
+NO_WORD = re.compile(r"-DOCSTART-|#(begin|end) |# ?(newdoc|newpar)\b|# ?[\w.]+ = ")
 
 Span = tuple[int, int]  # the first word, and the word after the last one
 
@@ -49,15 +51,17 @@ class TaggingCollator(DataCollatorForTokenClassification):
                     "boundaries included: align the labels with tokenizer.align_labels."
                 )
         how = batch["attention_mask"].shape[1], self.label_pad_token_id, self.tokenizer.padding_side
-        batch["labels"] = torch.from_numpy(np.stack([padded(own, *how) for own in labels]).astype(np.int64))
+        batch["labels"] = torch.from_numpy(np.stack([pad_positions(own, *how) for own in labels]).astype(np.int64))
         return batch
 
 
 def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset:
     """
-    The sentences of a file in columns, as CoNLL has them: a line for each word, a blank line after each sentence. Tabs
-    separate the columns if the file has any, else whitespace. Comments, `-DOCSTART-`, and CoNLL-U's ranges and empty
-    nodes (`3-4`, `8.1`) are left out.
+    The sentences of a file in columns, as CoNLL has them: a line for each word, a blank line after each sentence.
+
+    Tabs separate the columns of a line that has tabs, otherwise spaces do. Left out are `-DOCSTART-`; CoNLL-U's ranges
+    and empty nodes (`3-4`, `8.1`); and comments: lines of CoNLL-U such as `# newdoc`, and other lines that begin with
+    `#`, unless they have all columns and `#...` is in the word's column.
 
     Args:
         path: the path of the file; its ending names the compression.
@@ -65,21 +69,33 @@ def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset
 
     Returns:
         a data set with the columns `words` and `tags`, lists of strings.
+
+    Raises:
+        ValueError: a line lacks a column: the word's or the tag's, or, as one of them is counted from the last column,
+            any that the first word has.
     """
     with extra_needed():
         from datasets import Dataset
 
-    # In CoNLL-U, the first column is a number; in other files it is the word, which may look like `3-4`.
-    no_word = re.compile(r"-DOCSTART-|#begin$|#end$" + (r"|\d+[-.]\d+$" if word else ""))
+    lines = [(where, columns) for where, columns in read_columns(path) if not NO_WORD.match(" ".join(columns))]
+    first = min((columns for _, columns in lines if columns), key=lambda own: own[0].startswith("#"), default=[])
     words, tags = [[]], [[]]
-    for columns in (*read_columns(path), []):
-        if not columns and words[-1]:
+    for where, columns in lines:
+        if not columns:
             words.append([])
             tags.append([])
-        elif len(columns) > max(word, tag, 1) and not no_word.match(columns[0]):
-            words[-1].append(columns[word])
-            tags[-1].append(columns[tag])
-    return Dataset.from_dict({"words": words[:-1], "tags": tags[:-1]})
+            continue
+        has_all = max(word, tag, -1 - word, -1 - tag) < len(columns)
+        has_all = has_all and (min(word, tag) >= 0 or len(columns) == len(first))
+        if columns[0].startswith("#") and not (has_all and columns[word].startswith("#")):
+            continue
+        if word and re.fullmatch(r"\d+[-.]\d+", columns[0]):  # of CoNLL-U; elsewhere `3-4` in column 0 is a word
+            continue
+        if not (has_all and columns[word] and columns[tag]):
+            raise ValueError(f"{where}: {columns} lacks a column (word={word}, tag={tag}, the first word has {first})")
+        words[-1].append(columns[word])
+        tags[-1].append(columns[tag])
+    return Dataset.from_dict({"words": list(filter(None, words)), "tags": list(filter(None, tags))})
 
 
 def span_metrics(
