@@ -22,7 +22,7 @@ from .conversion.checkpoint import model_of
 from .conversion.published import ALLENNLP, PUBLISHED, download
 from .extras import extra_needed
 from .modeling_elmo import ElmoModel, State, normalize, weighted_sum
-from .tokenization_elmo import ElmoTokenizer, words_to_character_ids
+from .tokenization_elmo import ElmoTokenizer, require_list, words_to_character_ids
 
 DEFAULT_BATCH_SIZE = 64
 DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = (ALLENNLP[0] + path for path in PUBLISHED["original"].files)
@@ -35,6 +35,8 @@ def batch_to_ids(batch: list[list[str]]) -> Tensor:
     The character ids `[sentences, words, 50]` of sentences, each a list of words, padded with zeros. Sentence
     boundaries are not added ([`Elmo`] adds them), but the words `<S>` and `</S>` become boundaries.
     """
+    for sentence in (batch, *batch):
+        require_list(sentence, "a sentence, or the batch,")
     ids = torch.zeros(len(batch), max(map(len, batch), default=0), 50, dtype=torch.int64)
     for row, sentence in zip(ids, batch, strict=True):
         row[: len(sentence)] = torch.from_numpy(words_to_character_ids(sentence))

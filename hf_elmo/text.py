@@ -23,6 +23,8 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import infer_compression
 
+from .tokenization_elmo import drop_surrogates
+
 Words = list[str]
 Row = str | Words  # a text that is still to be split into words, or its words
 Pair = tuple[Row, Row | int]  # a text and its pair: another text, or the index of a word
@@ -89,12 +91,6 @@ def read_lines(path: str | os.PathLike, encoding: str = "utf-8", newline: str | 
         raise ValueError(f"{path}, line {line_number}: not {encoding} ({error.reason}); convert the file") from error
 
 
-def require_list(texts: Any, name: str) -> None:
-    """Raises TypeError for one text where a list of texts belongs: each of its characters would be read as a text."""
-    if isinstance(texts, str):
-        raise TypeError(f"{name} is a string, but must be a list of texts: pass [text] for one text.")
-
-
 class NamedRow(list):
     """The words of a row that has a name: the identifier of a FASTA sequence."""
 
@@ -154,6 +150,8 @@ class RowSource:
 
     def values(self) -> Iterator[tuple]:
         """Each row as a tuple: the value of the text's column and, if there is one, of the pair's; not checked yet."""
+        if "://" not in str(self.path) and not os.path.exists(self.path):
+            raise FileNotFoundError(f"no file {str(self.path)!r:.90} (a string names a file: give texts as a list)")
         has_no_columns, columns = self.resolved_format in ("text", "fasta"), (self.text_column, self.text_pair_column)
         if has_no_columns and columns != (None, None):
             raise ValueError(f"{self.path} is read as {self.resolved_format}, without columns: give its input_format")
@@ -190,10 +188,10 @@ class RowSource:
     def _json_values(self) -> Iterator[tuple]:
         columns = None
         for line_number, line in enumerate(read_lines(self.path, self.encoding), start=1):
-            if not line.strip():
+            if not (record := line.rstrip()):
                 continue
             try:
-                value = json.loads(line)
+                value = json.loads(record)
                 if isinstance(value, dict):
                     columns = columns or self._columns(list(value))
                     yield tuple([value[column] for column in columns])
@@ -283,22 +281,18 @@ def pick_column(names: list[str], wanted: str | int | None, where: str, option: 
 
 def check_row(value: Any, where: str) -> Row:
     """A row as `str` or `list[str]`, without lone surrogates, which no file can hold. Others raise TypeError, also
-    missing values (`None`, NaN): only the user knows whether they stand for a blank text. `where` begins the message.
-    """
+    missing values (`None`, NaN), as only the user knows whether they stand for a blank text, and tuples, which are
+    pairs. The message begins with `where`."""
     if isinstance(value, str):
-        return _encodable(value)
+        return drop_surrogates(value)
     if isinstance(value, NamedRow):
         return value
     words = value.tolist() if hasattr(value, "tolist") else value  # an array, a pandas Series
-    if isinstance(words, (list, tuple)) and all(isinstance(word, str) for word in words):
-        return list(map(_encodable, words))
+    if isinstance(words, list) and all(isinstance(word, str) for word in words):
+        return list(map(drop_surrogates, words))
     raise TypeError(
         f"{where}: expected text or a list of words, got {type(value).__name__} {value!r:.60}; '' is a blank text"
     )
-
-
-def _encodable(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "ignore").decode()
 
 
 def check_pair(value: Any, where: str) -> Pair:

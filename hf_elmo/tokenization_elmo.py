@@ -251,6 +251,12 @@ def _encode(backend: Tokenizer, call: Callable[..., Any], *texts: Any) -> Any:
             backend.no_truncation()
 
 
+def require_list(texts: Any, name: str = "texts") -> None:
+    """Raises ValueError for a string where a list of texts or words belongs: its characters would be its items."""
+    if isinstance(texts, str):
+        raise ValueError(f"{name} must be a list, but is the string {texts!r:.40}: put it into a list.")
+
+
 def drop_surrogates(text: str) -> str:
     """`text` without lone surrogates (halves of characters, as in JSON that was cut), which UTF-8 cannot encode."""
     return text if text.isascii() else text.encode("utf-8", "ignore").decode("utf-8")
@@ -260,7 +266,9 @@ def _as_backend_texts(texts: Any, empty: str = "") -> Any:
     """The strings in nested lists and tuples without lone surrogates; `empty` replaces a string that is empty."""
     if isinstance(texts, str):
         return drop_surrogates(texts) or empty
-    return type(texts)([_as_backend_texts(text, empty) for text in texts]) if isinstance(texts, (list, tuple)) else texts
+    return (
+        type(texts)([_as_backend_texts(text, empty) for text in texts]) if isinstance(texts, (list, tuple)) else texts
+    )
 
 
 class _EncodingWithEmptyWords:
@@ -604,8 +612,7 @@ class ElmoTokenizer(TokenizersBackend):
         >>> ElmoTokenizer().split_into_words(["Don't panic!", ["New York", "!"]])
         [['Don', "'t", 'panic', '!'], ['New York', '!']]
         ```"""
-        if isinstance(texts, str):
-            raise ValueError(f"texts must be a list of texts, but is the string {texts!r:.40}: put it into a list.")
+        require_list(texts)
         texts = _as_backend_texts(list(map(_as_list, _as_list(texts))))
         strings = [text for text in texts if isinstance(text, str)]
         words = [text.split() for text in strings] if pretokenized else self._split_strings(strings)

@@ -9,7 +9,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from hf_elmo.text import RowSource, find_files, read_lines
+from hf_elmo.text import RowSource, check_row, find_files, read_lines
+from tests.factories import write_lines
 
 ROWS = ["The cat sat .", "", 'Said "no", twice', "Ünïcödé 日本語 😀", "NA", "last , row"]
 PAIRS = [("a b", "c"), ("", "say 'hi'"), ("d", "")]
@@ -93,11 +94,15 @@ def test_a_format_that_is_given_beats_the_ending(tmp_path):
     assert list(RowSource(path, "jsonl")) == ROWS
 
 
-def test_json_lines_and_tables_take_lists_of_words_and_null(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"sentence": "a b"}\n"c d"\n["New York", "e"]\n{"sentence": ["f", ""]}\nnull\n')
-    assert list(RowSource(tmp_path / "a.jsonl")) == ["a b", "c d", ["New York", "e"], ["f", ""], ""]
-    pyarrow.parquet.write_table(pyarrow.table({"words": [["a", "b"], None, []]}), tmp_path / "a.parquet")
-    assert list(RowSource(tmp_path / "a.parquet")) == [["a", "b"], "", []]
+def test_json_lines_and_tables_take_lists_of_words(tmp_path):
+    """Blank lines are not rows; lone surrogates, which no file can hold, are dropped."""
+    write_lines(
+        tmp_path / "a.jsonl",
+        ['{"sentence": "a b"}', '"c\\ud83d d"', "", '["New York", "e"]', '{"sentence": ["f", ""]}', ""],
+    )
+    assert list(RowSource(tmp_path / "a.jsonl")) == ["a b", "c d", ["New York", "e"], ["f", ""]]
+    pyarrow.parquet.write_table(pyarrow.table({"words": [["a", "b"], []]}), tmp_path / "a.parquet")
+    assert list(RowSource(tmp_path / "a.parquet")) == [["a", "b"], []]
 
 
 @pytest.mark.parametrize("column", ["body", 1])
@@ -141,8 +146,8 @@ def test_a_second_column_gives_pairs(tmp_path, name):
 
 
 def test_the_text_is_the_only_other_column_and_a_pair_may_be_a_number(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"a": "x", "n": 3}\n{"a": null, "n": null}\n{"a": ["b", ""], "n": ["c"]}\n')
-    assert list(RowSource(tmp_path / "a.jsonl", text_pair_column="n")) == [("x", 3), ("", ""), (["b", ""], ["c"])]
+    write_lines(tmp_path / "a.jsonl", ['{"a": "x", "n": 3}', '{"a": ["b", ""], "n": ["c"]}'])
+    assert list(RowSource(tmp_path / "a.jsonl", text_pair_column="n")) == [("x", 3), (["b", ""], ["c"])]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +155,15 @@ def test_the_text_is_the_only_other_column_and_a_pair_may_be_a_number(tmp_path):
     [
         ("a.jsonl", b'"a"\n{"text": \n', {}, ValueError, "line 2"),
         ("a.jsonl", b'{"text": "a"}\n{"b": 1}\n', {}, ValueError, "line 2.*'text'"),
+        ("a.jsonl", b'"a"\n\n{"text": "b"\n', {}, ValueError, "line 3, column 13"),
         ("a.jsonl", b'"a"\n17\n', {}, TypeError, "row 1"),
+        ("a.jsonl", b'"a"\n\nnull\n', {}, TypeError, "row 1.*None"),
+        ("a.jsonl", b'{"a": "x", "n": null}\n', {"text_pair_column": "n"}, TypeError, "row 0.*None"),
+        ("a.fasta", b"MKV\n>P1\nMKV\n", {}, ValueError, "line 1"),
+        ("a.fasta", b">P1\nMKV\n>\nMKV\n", {}, ValueError, "line 3"),
+        ("a.fasta", b">P1\n; from a database\nMKV\n", {}, ValueError, "line 2"),
+        ("a.txt", b"ham\ta text\n", {"text_column": 1}, ValueError, "without columns"),
+        ("a.txt", b"a\n", {"file_format": "txt"}, ValueError, "input_format"),
         ("a.json", b'["A text.", "Another."]\n', {}, ValueError, r"a\.json"),
         ("a.csv", b"id,text\n1,a\n2\n", {}, ValueError, r"a\.csv.*Row #3"),
         ("a.csv", b"id,body\n1,a\n", {}, ValueError, "text_column"),
@@ -166,3 +179,14 @@ def test_what_is_malformed_is_named(tmp_path, name, data, options, error, named)
     (tmp_path / name).write_bytes(data)
     with pytest.raises(error, match=named):
         list(RowSource(tmp_path / name, **options))
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), 3, ("a", "b"), ["a", None]], ids=repr)
+def test_a_value_that_is_no_text_is_refused(value):
+    with pytest.raises(TypeError, match="row 7"):
+        check_row(value, "row 7")
+
+
+def test_a_string_that_is_no_file_may_be_a_text():
+    with pytest.raises(FileNotFoundError, match="give texts as a list"):
+        list(RowSource("A text that is given in place of a list of texts. " * 99))

@@ -33,7 +33,7 @@ from ..loading import load_weights, tokenizer_of
 from ..modeling_elmo import ElmoModel
 from ..spelling import require_tokenizer
 from ..text import NamedRow, Pair, Row, RowSource, check_pair, check_row
-from ..tokenization_elmo import ElmoTokenizer
+from ..tokenization_elmo import ElmoTokenizer, require_list
 from .engine import BOUNDARIES, CorpusEncoder, EmbeddedRows, RowLayout, Window
 from .store import ShardStore, export, require_free, require_writable
 
@@ -321,6 +321,7 @@ class Sentences:
     name: str = "inputs"
 
     def __iter__(self) -> Iterator[Row | Pair]:
+        require_list(self.sentences, self.name)
         check = check_pair if self.pairs else check_row
         for row, sentence in enumerate(self.sentences):
             yield check(sentence, f"{self.name}, row {row} (from 0)")

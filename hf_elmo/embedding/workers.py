@@ -138,8 +138,6 @@ class Embedder:
         if taken := {self.column, self.words_column}.intersection(names):
             raise ValueError(f"batch has a column {taken.pop()!r} already; choose another column or words_column")
         texts = batch.column(name).to_pylist() if is_arrow else batch[name]
-        if is_frame:
-            texts = texts.astype(object).where(texts.notna(), None)  # NaN and NA are nulls
         if isinstance(texts, str) or type(batch).__name__ == "LazyRow":
             raise TypeError("batch is a single row: use batched=True in Datasets' map, or map_batches of Ray Data")
         rows = self.embed(texts, f"column {name!r}", rank)

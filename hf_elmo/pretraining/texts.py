@@ -68,7 +68,7 @@ def _check_text(value: Any, where: str) -> str | Text:
     """A row's value as a string that is still to be split, or as a list with the list of words of each sentence.
     There is nothing to learn from a missing text (`None`), so it is a blank one."""
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], (list, tuple)):
-        return [check_row(sentence, where) for sentence in value]
+        return [check_row(list(sentence), where) for sentence in value]
     row = check_row("" if value is None else value, where)
     return row if isinstance(row, str) else [row]
 

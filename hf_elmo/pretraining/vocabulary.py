@@ -9,7 +9,7 @@ import torch
 from transformers.utils.logging import tqdm
 
 from ..modeling_elmo import ElmoForPreTraining, bilm_linear
-from ..tokenization_elmo import read_vocabulary
+from ..tokenization_elmo import read_vocabulary, require_list
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
 SPECIAL_WORDS = (BOS, EOS, UNK)
@@ -111,6 +111,7 @@ def build_vocabulary(
     counts: Counter[str] = Counter()
     dropped = 0
     for words in tqdm(sentences, "Counting words", unit=" sentences"):
+        require_list(words, "a sentence")
         counts.update(words)
         while len(counts) > max_words_in_memory:
             dropped += 1

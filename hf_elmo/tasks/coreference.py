@@ -19,7 +19,7 @@ from ..evaluation import evaluation_mode
 from ..extras import extra_needed
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..text import read_columns
-from ..tokenization_elmo import ElmoTokenizer
+from ..tokenization_elmo import ElmoTokenizer, require_list
 from .heads import load_head, precision_recall_f1, ratio, require_no_nan
 from .inputs import pad_rows
 
@@ -153,8 +153,8 @@ def encode_document(
 def _sentences(document: Document) -> list:
     if isinstance(document, str):
         return document.split("\n")
-    if any(isinstance(sentence, str) for sentence in document):
-        raise ValueError("document has a sentence that is a string: give a list of lists of words, or one string.")
+    for sentence in document:
+        require_list(sentence, "a sentence of a document")
     return [list(sentence) for sentence in document]
 
 
@@ -214,9 +214,10 @@ def resolve(
     >>> [[text[start:end] for start, end in cluster] for cluster in resolve(model, [text])[0].characters]
     [['Ann', 'She'], ['a dog', 'it']]
     ```"""
+    require_list(documents, "documents")
     speakers = [None] * len(documents) if speakers is None else speakers
     genres = [None] * len(documents) if genres is None else genres
-    model, tokenizer = load_head(model, tokenizer, device)
+    model, tokenizer = load_head(model, tokenizer, device, ElmoForCoreferenceResolution)
     with evaluation_mode(model), torch.inference_mode():
         return [resolve_one(model, tokenizer, *each) for each in zip(documents, speakers, genres, strict=True)]
 

@@ -16,7 +16,7 @@ from ..analysis.similarity import legend_above, new_axes
 from ..configuration_elmo import FIRST_VECTOR_ID
 from ..extras import extra_needed
 from ..loading import locate, tokenizer_of
-from ..modeling_elmo import ElmoScalarMix
+from ..modeling_elmo import ElmoPreTrainedModel, ElmoScalarMix
 from ..modeling_tasks_elmo import ElmoTaskModel
 from ..spelling import require_tokenizer
 from ..tokenization_elmo import ElmoTokenizer
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 def load_head(
-    model: ElmoTaskModel | str | os.PathLike, tokenizer: ElmoTokenizer | None, device: str | torch.device | None
+    model: ElmoTaskModel | str | os.PathLike,
+    tokenizer: ElmoTokenizer | None,
+    device: str | torch.device | None,
+    head: type = ElmoTaskModel,
 ) -> tuple[ElmoTaskModel, ElmoTokenizer]:
     """A fine-tuned model on a device, and its tokenizer.
 
@@ -34,14 +37,21 @@ def load_head(
         model: the model, or its name or folder, which is loaded as the class that its configuration names.
         tokenizer: by default the tokenizer of the model's folder.
         device: by default, a loaded model is put on a GPU if there is one, and a model object stays where it is.
+        head: the class that the model must have.
 
     Raises:
-        ValueError: the tokenizer belongs to another model: it has other characters, or another number of words.
+        ValueError: the model has another head or none, such as a language model; or the tokenizer belongs to another
+            model: it has other characters, or another number of words.
     """
-    if isinstance(model, (str, os.PathLike)):
-        folder = locate(model)
-        (architecture,) = AutoConfig.from_pretrained(folder).architectures
-        model = getattr(hf_elmo, architecture).from_pretrained(folder)
+    folder = locate(model) if isinstance(model, (str, os.PathLike)) else None
+    kind = type(model)
+    if folder is not None:
+        kind = getattr(hf_elmo, (AutoConfig.from_pretrained(folder).architectures or ["ElmoModel"])[0])
+    if issubclass(kind, ElmoPreTrainedModel) and not issubclass(kind, head):  # others wrap a model, as PEFT's do
+        wanted = "a fine-tuned model with a head" if head is ElmoTaskModel else head.__name__
+        raise ValueError(f"model {folder or ''} is an {kind.__name__}, but must be {wanted}".replace("  ", " "))
+    if folder is not None:
+        model = kind.from_pretrained(folder)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
     require_tokenizer(model.config, tokenizer)

@@ -22,8 +22,8 @@ from ..configuration_elmo import FIRST_VECTOR_ID
 from ..evaluation import evaluation_mode
 from ..extras import extra_needed
 from ..modeling_tasks_elmo import ElmoTaskModel
-from ..text import read_lines, require_list
-from ..tokenization_elmo import ElmoTokenizer
+from ..text import read_lines
+from ..tokenization_elmo import ElmoTokenizer, require_list
 from .heads import in_batches, load_head
 
 if TYPE_CHECKING:

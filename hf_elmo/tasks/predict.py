@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -61,7 +63,8 @@ def predict(
     """Run a fine-tuned classifier, tagger, question-answering model or coreference model over texts, or a file of them.
 
     The result of a text does not depend on the other texts (up to rounding, which may differ with the shape of a
-    batch), and rows keep their order. With `output`, memory does not grow with the number of rows. An interrupted run
+    batch), and rows keep their order. A blank text gets no label, number, tag, answer or cluster, and neither does a
+    pair with a blank text. With `output`, memory does not grow with the number of rows. An interrupted run
     that is started again resumes from the folder `OUTPUT.parts` and gives the same result.
 
     Args:
@@ -73,7 +76,8 @@ def predict(
         output: the file to write. `.jsonl` has a record for each row. `.tsv` has a line for each row: the label and its
             probability; with several labels at once each label and its probability, in the order of `id2label`; the
             values of a regression; an answer, on one line, and its score. For a tagger it has a line for each word with
-            its tag, and a blank line after each row. Coreference needs `.jsonl`. With `None`, records are returned.
+            its tag, and a blank line after each row. Coreference needs `.jsonl`; there are no other endings. With
+            `None`, records are returned.
         tokenizer: by default the tokenizer of the model's folder.
         device: by default, a loaded model is put on a GPU if there is one, and a model object stays where it is.
         batch_tokens: the most words, boundaries and padding in a batch; a longer text is a batch of its own.
@@ -82,16 +86,25 @@ def predict(
 
     Returns:
         With `output`, a [`Predicted`]. Otherwise a record for each row. For a classifier it has `label`, `probability`
-        and `probabilities` by name; with several labels at once, the `labels` with a probability above 0.5, and
-        `probabilities`; for a regression, `values`; for a tagger, `words`, `tags` and the `probabilities` of the tags.
-        For questions it is the record of [`answer`], for coreference the fields of a [`Resolved`] (see [`resolve`]).
+        and `probabilities` by name (all `None` for a blank text); with several labels at once, the `labels` with a
+        probability above 0.5, and `probabilities`; for a regression, `values`; for a tagger, `words`, `tags` and the
+        `probabilities` of the tags. For questions it is the record of [`answer`], for coreference the fields of a
+        [`Resolved`] (see [`resolve`]).
 
     Raises:
         FileNotFoundError, FileExistsError: the input does not exist, or the output exists.
-        ValueError: `output` is the input; the scores are NaN; the tokenizer belongs to another model; the interrupted
-            run had other settings or rows.
+        ValueError: the model has no head; a row is not what it reads, such as a pair for a model of single texts, or
+            the index of a word that the text does not have; `output` has another ending, or is the input, which also
+            must not change; the scores are NaN; the tokenizer belongs to another model; the interrupted run had other
+            settings or rows.
+        TypeError: a row is missing (`None`, NaN), or is neither text nor a list of words.
     """
+    ending = None if output is None else Path(output).suffix.lower()
+    if ending not in (None, *LINES):
+        raise ValueError(f"output {os.fspath(output)!r} must end in {' or '.join(LINES)}")
     model, tokenizer = load_head(model, tokenizer, device)
+    if ending == ".tsv" and isinstance(model, ElmoForCoreferenceResolution):
+        raise ValueError(f"output {os.fspath(output)!r} must end in .jsonl for a coreference model")
     predictor = _Predictor(model, tokenizer, batch_tokens, pretokenized)
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     reading |= {} if text_pair_column is None else {"text_pair_column": text_pair_column}
@@ -100,7 +113,7 @@ def predict(
         if output is None:
             rows = rows_of(inputs, reading, Path(folder), predictor.reads_pairs, spool=False)
             with tqdm(unit=" rows", desc="predicting", disable=disable) as bar:
-                return [record for records in predictor.windows(rows, bar) for record in records]
+                return [record for part in predictor.windows(predictor.checked(rows), bar) for record in part]
         require_free(Path(output), inputs, overwrite)
         rows = rows_of(inputs, reading, Path(folder), predictor.reads_pairs)
         return _write(predictor, rows, Path(output), overwrite, restart, disable)
@@ -109,7 +122,7 @@ def predict(
 def _write(
     predictor: _Predictor, rows: Iterable[Row | Pair], path: Path, overwrite: bool, restart: bool, disable: bool | None
 ) -> Predicted:
-    survey = RowSurvey.of(rows)
+    survey, read, write_line = RowSurvey.of(predictor.checked(rows)), RowSurvey(), LINES[path.suffix.lower()]
     manifest = {
         "hf_elmo": __version__,
         "torch": torch.__version__,
@@ -128,8 +141,13 @@ def _write(
         done = len(store.names())
         first = min(done * WINDOW_ROWS, survey.rows)
         with tqdm(total=survey.rows, initial=first, unit=" rows", desc="predicting", disable=disable) as bar:
-            for index, records in enumerate(predictor.windows(islice(rows, first, None), bar), start=done):
-                store.write(f"{index:06d}", [_line(record, path.suffix) for record in records])
+            rows = read.count(predictor.checked(rows))
+            deque(islice(rows, first), maxlen=0)  # read, but predicted by the interrupted run
+            for index, records in enumerate(predictor.windows(rows, bar, first), start=done):
+                store.write(f"{index:06d}", list(map(write_line, records)))
+        if read != survey:
+            store.remove(store.names())
+            raise ValueError("the input changed while it was read, so nothing is written: start again")
 
         def join(draft: Path) -> None:
             with open(draft, "wb") as file:
@@ -159,8 +177,23 @@ class _Predictor:
         """Whether a row has a second element."""
         return self.model.reads_text_pairs or self.reads_predicates
 
-    def windows(self, rows: Iterable[Row | Pair], bar: tqdm) -> Iterator[list[dict[str, Any]]]:
-        """The records of rows, one window after another."""
+    def checked(self, rows: Iterable[Row | Pair]) -> Iterator[Row | Pair]:
+        """The same rows, with whole numbers for indices; ValueError for a row that the model does not read."""
+        answers = isinstance(self.model, ElmoForQuestionAnswering)
+        kind = "pairs of texts" if self.reads_pairs else "single texts"
+        kind = "pairs of a question and a passage, both strings" if answers else kind
+        kind = "pairs of a text and the index of its predicate's word" if self.reads_predicates else kind
+        for number, row in enumerate(rows):
+            parts = row if isinstance(row, tuple) else (row,)
+            if self.reads_predicates and isinstance(parts[-1], str) and parts[-1].isdecimal():
+                parts = row = parts[0], int(parts[-1])
+            fits = len(parts) == 1 + self.reads_pairs and isinstance(parts[-1], int) == self.reads_predicates
+            if not fits or (answers and not all(isinstance(part, str) for part in parts)):
+                raise ValueError(f"row {number} (from 0): the model reads {kind}, got {row!r:.60}")
+            yield row
+
+    def windows(self, rows: Iterable[Row | Pair], bar: tqdm, first: int = 0) -> Iterator[list[dict[str, Any]]]:
+        """The records of rows, one window after another; messages count the rows from `first`."""
         rows = iter(rows)
         while window := list(islice(rows, WINDOW_ROWS)):
             if isinstance(self.model, ElmoForCoreferenceResolution):
@@ -169,7 +202,8 @@ class _Predictor:
                 chunks = (window[start : start + WINDOW_QUESTIONS] for start in range(0, len(window), WINDOW_QUESTIONS))
                 yield [record for chunk in chunks for record in self._answers(chunk)]
             else:
-                yield self._by_length(window)
+                yield self._by_length(window, first)
+            first += len(window)
             bar.update(len(window))
 
     def _clusters(self, text: Row) -> dict[str, Any]:
@@ -182,23 +216,30 @@ class _Predictor:
         how = {"batch_tokens": self.batch_tokens, "pretokenized": self.pretokenized}
         return answer(self.model, *zip(*pairs, strict=True), tokenizer=self.tokenizer, **how)
 
-    def _by_length(self, rows: Sequence[Row | Pair]) -> list[dict[str, Any]]:
+    def _by_length(self, rows: Sequence[Row | Pair], first: int) -> list[dict[str, Any]]:
         texts, seconds = zip(*rows, strict=True) if self.reads_pairs else (rows, None)
         words = self.tokenizer.split_into_words(texts, self.pretokenized)
-        lengths = [len(row_words) for row_words in words]
+        lengths = [len(row_words) + 2 for row_words in words]
+        kept = [row for row, row_words in enumerate(words) if row_words]
         if self.reads_predicates:
-            seconds = [int(index) for index in seconds]
+            for number, (row_words, index) in enumerate(zip(words, seconds, strict=True), start=first):
+                if not 0 <= index < len(row_words):
+                    raise ValueError(f"row {number} (from 0): there is no word {index} among {len(row_words)} words")
         elif self.reads_pairs:
             seconds = self.tokenizer.split_into_words(seconds, self.pretokenized)
-            lengths = [length + len(pair_words) for length, pair_words in zip(lengths, seconds, strict=True)]
-        boundaries = 4 if self.model.reads_text_pairs else 2
-        return in_batches(
-            [length + boundaries for length in lengths],
+            lengths = [length + len(pair_words) + 2 for length, pair_words in zip(lengths, seconds, strict=True)]
+            kept = [row for row in kept if seconds[row]]
+        found = in_batches(
+            [lengths[row] for row in kept],
             tokens_of_batch(self.model, self.batch_tokens),
-            lambda batch: self._records([words[row] for row in batch], seconds and [seconds[row] for row in batch]),
+            lambda batch: self._records(*([own[kept[i]] for i in batch] for own in (words, seconds) if own)),
         )
+        records = dict(zip(kept, found, strict=True))
+        is_tagger = isinstance(self.model, ElmoForTokenClassification)
+        blank = {"words": [], "tags": [], "probabilities": []} if is_tagger else self._label(None)
+        return [records.get(row) or copy.deepcopy(blank) for row in range(len(rows))]
 
-    def _records(self, words: list[list[str]], seconds: list | None) -> list[dict[str, Any]]:
+    def _records(self, words: list[list[str]], seconds: list | None = None) -> list[dict[str, Any]]:
         pairs = seconds if self.model.reads_text_pairs else None
         inputs = self.tokenizer(words, pairs, is_split_into_words=True, padding=True, return_tensors="pt")
         inputs = inputs.to(self.model.device)
@@ -211,19 +252,22 @@ class _Predictor:
                 row[mask.nonzero()[index]] = 1
         return self._tags(words, is_word, self.model(**inputs))
 
-    def _label(self, logits: Tensor) -> dict[str, Any]:
-        require_no_nan(logits)
+    def _label(self, logits: Tensor | None) -> dict[str, Any]:
+        """The record of a text; a blank text has no logits, no label, and `None` for each number."""
         config = self.model.config
-        if config.problem_type == "regression" or (config.problem_type is None and config.num_labels == 1):
-            return {"values": logits.tolist()}
         is_multi_label = config.problem_type == "multi_label_classification"
-        scores = (logits.sigmoid() if is_multi_label else logits.softmax(0)).tolist()
+        scores = [None] * config.num_labels
+        if logits is not None:
+            require_no_nan(logits)
+            scores = (logits.sigmoid() if is_multi_label else logits.softmax(0)).tolist()
+        if config.problem_type == "regression" or (config.problem_type is None and config.num_labels == 1):
+            return {"values": scores if logits is None else logits.tolist()}
         probabilities = {config.id2label[index]: score for index, score in enumerate(scores)}
         if is_multi_label:
-            labels = [name for name, probability in probabilities.items() if probability > 0.5]
+            labels = [name for name, probability in probabilities.items() if (probability or 0) > 0.5]
             return {"labels": labels, "probabilities": probabilities}
-        label = max(probabilities, key=probabilities.__getitem__)
-        return {"label": label, "probability": probabilities[label], "probabilities": probabilities}
+        label = None if logits is None else max(probabilities, key=probabilities.__getitem__)
+        return {"label": label, "probability": probabilities.get(label), "probabilities": probabilities}
 
     def _tags(self, words: list[list[str]], is_word: Tensor, output: Any) -> list[dict[str, Any]]:
         scores, inside = compact(output.logits, is_word)
@@ -239,15 +283,20 @@ class _Predictor:
         return records
 
 
-def _line(record: dict[str, Any], ending: str) -> str:
-    if ending == ".jsonl":
-        return json.dumps(record, ensure_ascii=False) + "\n"
+def _json_line(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def _tsv_lines(record: dict[str, Any]) -> str:
+    """The lines of a record; a label or number that is `None` is an empty column."""
     if "tags" in record:
         return "".join(f"{word}\t{tag}\n" for word, tag in zip(record["words"], record["tags"], strict=True)) + "\n"
     if "answer" in record:
         return f"{' '.join(record['answer'].split())}\t{record['score']:.6f}\n"
-    if "label" in record:
-        return f"{record['label']}\t{record['probability']:.6f}\n"
-    if "labels" in record:
-        return "\t".join(f"{name}\t{value:.6f}" for name, value in record["probabilities"].items()) + "\n"
-    return "\t".join(map(str, record["values"])) + "\n"
+    if "values" in record:
+        return "\t".join("" if value is None else str(value) for value in record["values"]) + "\n"
+    columns = record["probabilities"].items() if "labels" in record else [(record["label"], record["probability"])]
+    return "\t".join(f"{name or ''}\t" + ("" if value is None else f"{value:.6f}") for name, value in columns) + "\n"
+
+
+LINES = {".jsonl": _json_line, ".tsv": _tsv_lines}  # the ending of an output, and the lines of a record

@@ -16,11 +16,13 @@ from ..configuration_elmo import IGNORE_INDEX
 from ..evaluation import evaluation_mode
 from ..extras import extra_needed
 from ..modeling_tasks_elmo import ElmoForQuestionAnswering
-from ..tokenization_elmo import ElmoTokenizer
+from ..tokenization_elmo import ElmoTokenizer, require_list
 from .heads import in_batches, load_head, require_no_nan, tokens_of_batch
 
 MAX_LENGTH, STRIDE = 384, 128  # positions of a row, and words that a piece of a passage shares with the next
 MAX_ANSWER_WORDS = 17  # as Peters et al. 2018, appendix on question answering
+
+NO_ANSWER = {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probability": 1.0}
 
 Answers = Mapping[str, Sequence]  # as in SQuAD: "text" and "answer_start" of each answer; empty if there is none
 
@@ -40,7 +42,7 @@ def encode_questions(
 ) -> dict[str, list]:
     """
     Rows for [`ElmoForQuestionAnswering`], as columns for `datasets`. A question has one row, or several if its passage
-    is long, as in transformers' question-answering examples.
+    is long, as in transformers' question-answering examples; or none if the question or the passage is blank.
 
     Args:
         tokenizer: the model's.
@@ -77,6 +79,8 @@ def encode_questions(
     >>> arguments = TrainingArguments(folder, label_names=["start_positions", "end_positions", "piece"])
     >>> Trainer(model, arguments, DataCollatorWithPadding(tokenizer), train, dev, compute_metrics=metrics)
     ```"""
+    require_list(questions, "questions")
+    require_list(passages, "passages")
     numbers = range(len(questions)) if numbers is None else numbers
     texts = [tokenizer.split_into_words(own, True) if pretokenized else list(own) for own in (questions, passages)]
     encoded = tokenizer(
@@ -87,15 +91,17 @@ def encode_questions(
         stride=stride,
         return_overflowing_tokens=True,
     )
-    columns: dict[str, list] = {key: encoded[key] for key in tokenizer.model_input_names}
-    question_of_row, columns["piece"] = encoded["overflow_to_sample_mapping"], []
-    for question, encoding in zip(question_of_row, encoded.encodings, strict=True):
+    rows = [row for row, encoding in enumerate(encoded.encodings) if {0, 1} <= set(encoding.sequence_ids)]
+    columns: dict[str, list] = {key: [encoded[key][row] for row in rows] for key in tokenizer.model_input_names}
+    question_of_row, columns["piece"] = [encoded["overflow_to_sample_mapping"][row] for row in rows], []
+    for question, row in zip(question_of_row, rows, strict=True):
+        encoding = encoded.encodings[row]
         first, count = encoding.sequence_ids.index(1), encoding.sequence_ids.count(1)
         columns["piece"].append([numbers[question], first, encoding.word_ids[first], count])
     if answers is not None:
         offsets = _word_offsets(tokenizer, passages, pretokenized)
-        rows = zip(numbers, answers, passages, strict=True)
-        spans = [_answer_words(number, row_answers, passage, offsets[passage]) for number, row_answers, passage in rows]
+        labeled = zip(numbers, answers, passages, strict=True)
+        spans = [_answer_words(number, own, passage, offsets[passage]) for number, own, passage in labeled]
         pieces = zip(question_of_row, columns["piece"], strict=True)
         labels = [_positions(spans[question], piece, allow_no_answer) for question, piece in pieces]
         kept = [row for row, (start, _) in enumerate(labels) if start != IGNORE_INDEX or not labeled_only]
@@ -269,10 +275,10 @@ def answer(
         a record for each question: `answer`, the text of the passage from the character `start` to `end`; `score`, the
         probability of the answer among all spans of up to `max_answer_words` words and "no answer"; and
         `no_answer_probability`, the probability of "no answer". If this is higher than the probability of each span,
-        `answer` is empty, and `score` is `no_answer_probability`.
+        `answer` is empty, and `score` is `no_answer_probability`. It is 1 if the question or the passage is blank.
 
     Raises:
-        ValueError: the scores are NaN, or the tokenizer belongs to another model.
+        ValueError: the scores are NaN, the model has another head, or the tokenizer belongs to another model.
 
     Example:
 
@@ -282,22 +288,22 @@ def answer(
     ```"""
     questions = [question] if isinstance(question, str) else list(question)
     passages = [passage] * len(questions) if isinstance(passage, str) else list(passage)
-    model, tokenizer = load_head(model, tokenizer, device)
+    model, tokenizer = load_head(model, tokenizer, device, ElmoForQuestionAnswering)
     if not questions:
         return []
     columns = encode_questions(
         tokenizer, questions, passages, max_length=max_length, stride=stride, pretokenized=pretokenized
     )
     pieces = np.array(columns.pop("piece"))
-    starts, ends = _logits(model, tokenizer, columns, batch_tokens)
-    of_passage = _word_offsets(tokenizer, passages, pretokenized)
-    offsets = {number: of_passage[text] for number, text in enumerate(passages)}
-    scores = _span_scores(starts, ends, pieces, offsets, max_answer_words)
-    allow = model.config.allow_no_answer
-    records = [
-        _best(spans, no_answer if allow else -np.inf, passages[number], offsets[number])
-        for number, (spans, no_answer) in sorted(scores.items())
-    ]
+    records = [dict(NO_ANSWER) for _ in questions]
+    if len(pieces):
+        starts, ends = _logits(model, tokenizer, columns, batch_tokens)
+        of_passage = _word_offsets(tokenizer, passages, pretokenized)
+        offsets = {number: of_passage[text] for number, text in enumerate(passages)}
+        allow = model.config.allow_no_answer
+        scores = _span_scores(starts, ends, pieces, offsets, max_answer_words)
+        for number, (spans, no_answer) in scores.items():
+            records[number] = _best(spans, no_answer if allow else -np.inf, passages[number], offsets[number])
     return records[0] if isinstance(question, str) else records
 
 

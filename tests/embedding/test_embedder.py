@@ -58,9 +58,10 @@ def test_each_kind_of_batch_gets_the_vectors_of_embed(checkpoint, make, layers, 
 
 
 @pytest.mark.parametrize("dtype", [object, "string", None], ids=str)
-def test_nulls_of_frames_are_blank_rows(checkpoint, dtype):
+def test_missing_texts_of_frames_are_refused(checkpoint, dtype):
     frame = pandas.DataFrame({"text": pandas.Series(["a b", None, "c"], dtype=dtype)})
-    assert nested(Embedder(checkpoint, words_column="words")(frame)["words"]) == [["a", "b"], [], ["c"]]
+    with pytest.raises(TypeError, match="row 1"):
+        Embedder(checkpoint)(frame)
 
 
 @pytest.mark.parametrize("make", [list, tuple, np.array, pandas.Series], ids=lambda value: value.__name__)
