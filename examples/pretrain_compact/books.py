@@ -11,6 +11,8 @@ from hf_elmo.extras import extra_needed
 with extra_needed():
     from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
+from .cleaning import replacements
+
 # Whole books, about 3 % of the words: two by authors of whom the training text has another book (Doyle, Burnett), two
 # by authors of whom it has none (Trollope, Wilde). One more short book is for the curve during training.
 HELD_OUT = ("Doyle_Hound_1902", "Burnett_Princess_1905", "Trollope_Warden_1855", "pg_174")
@@ -22,20 +24,7 @@ ABBREVIATIONS = (
     "mr mrs ms messrs mme dr prof rev hon st gen col maj capt lieut lt sgt gov sen rep jr esq no vol viz i.e e.g"
 )
 
-# What the books hold beside their text: Project Gutenberg's insertions; headings inside a paragraph; the speaker in a
-# play; _italics_, numbers of pages and notes, rows of stars; a hyphenated word over two lines; a page that ends within
-# a sentence. Each is replaced before the text is cut into paragraphs.
-_NOISE = tuple(
-    (re.compile(pattern, re.MULTILINE), replacement)
-    for pattern, replacement in (
-        (r"\[(?:Illustration|Picture|Footnote|Sidenote|Transcriber|_?Copyright|Applause|Laughter)[^\]]*\]", ""),
-        (r"^[ \t]*(?:CHAPTER|BOOK|PART|VOLUME) (?:[IVXLC]+|\d+)\b.*$", "\n\n"),
-        (r"^[A-Z][A-Z .']+:$|^[A-Z]{4,}\.(?=\s)", ""),
-        (r"_|\{\d+\}|\[\d+\]|\[?\*[* \t]*\]?", ""),
-        (r"(?<=\w)-[ \t]*\n[ \t]*(?=\w)", "-"),
-        (r"(?<=[a-z,;])[ \t]*\n\s*\n\s*(?=[a-z])", " "),
-    )
-)
+_NOISE = replacements("books", re.MULTILINE)
 _HEADING = re.compile(r"(?i:chapter|book|part|volume|vol|act|scene|contents)\b.*|[IVXLC\d]+\.?")
 _CLOSED = re.compile(r"[.!?:;,\-—\"')\]]$")
 

@@ -8,9 +8,11 @@ are deterministic: words are hashed by BLAKE2.
 
 import hashlib
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
@@ -39,45 +41,17 @@ def undamaged(text: str) -> str:
     return _INVISIBLE.sub("", text)
 
 
-# Markdown, HTML and templates, whose words stay; references in brackets; what a stenographer adds.
-_REMOVED = tuple(
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"!?\[([^\]]*)\] ?\((?:https?:|mailto:|/|#)[^)]*\)", r"\1"),  # a link keeps its words
-        (r"^(?:-{3,}|#{1,6}|>)(?: |$)(?:#+ )?", ""),
-        (r"</?[a-zA-Z][^<>]*>|\{\{.*?\}\}|\{%.*?%\}|\{:.*?\}", ""),
-        (r"(?<=[.:;]) [-•] (?=\w)", " "),  # points of a list that were joined
-        (r"\*\*|__|(?<!\w)\*(?=\w)|(?<=[\w.,!?])\*(?!\w)|`|^[•●*»] ?|^- |(?<!\w)_(?=\w)|(?<=[\w.,!?])_(?!\w)", ""),
-        (r" ?\((?:A|S|E)/[A-Z0-9][^)]{0,40}\)", ""),  # (A/46/PV.59. p. 16): the records of the United Nations
-        (r" ?\((?:[Ss]ee )?(?:pp?\.|[Ff]ig(?:ure|\.)|[Tt]able) ?[\d.\-– ,]+\)", ""),
-        (r"(?<=\S) ?\[(?:\d{1,3}|[a-z]|note \d+|citation needed)\]", ""),
-        (r" ?\( *(?:[Ss]ee )?[;, ]*\)", ""),  # what is left of a link to a figure
-        (r"↩", ""),
-        (  # (Smith & Jones, 1999; Brown et al., 2001)
-            r" ?\((?:(?:see |e\.g\., )?[A-Z][\w'’\-]+(?:,? (?:&|and|[A-Z][\w'’\-]+)| et al\.)*"
-            r",? (?:19|20)\d\d[a-z]?;? ?)+\)",
-            "",
-        ),
-        (r"(?i) ?[(\[](?:Applause|Laughter|Laughs|Omitted|Transcript|Inaudible|Crosstalk)[^)\]]*[)\]]", ""),
-    )
-)
-# Three points together (more are the leaders of a table of contents); speakers of interviews and transcripts; a blank
-# between two sentences that lost it (`of it.The next`).
-_REPAIRED = tuple(
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"(?<![. ])( ?)\.(?: \.){2,3}(?! ?\.)", r"\1..."),
-        (
-            r"^(?:\(\([^()]{1,40}\)\) ?:? ?|[A-Z]{2,3}: |Slide \d+: |(?:THE )?[A-Z][A-Z.' \-]{3,40}: (?=[A-Z\"“])"
-            r"|(?:(?:Mr|Ms|Mrs|Dr)\. )?(?:[A-Z][a-zé]+ ){1,2}[A-Z][a-zé]+: (?=[A-Z\"“][a-z' ]))",
-            "",
-        ),
-        (
-            r"(?<=[a-z]{2}[.!?])(?=(?:[A-Z][A-Za-z']+|A|I)[ ,])|(?<=[a-z][.!?][”\"])(?=[A-Z][a-z]+[ ,])"
-            r"|(?<=[a-z]{2}\.)(?=[“\"]?(?:\d{1,2} ?)?[“\"]?[A-Z][a-z]+[ ,])",
-            " ",
-        ),
-    )
+_TABLES = tomllib.loads(Path(__file__).with_name("patterns.toml").read_text(encoding="utf-8"))
+
+
+def replacements(name: str, flags: re.RegexFlag = re.NOFLAG) -> list[tuple[re.Pattern, str]]:
+    """The patterns of a table of patterns.toml, and what replaces each."""
+    return [(re.compile("".join(row["pattern"]), flags), row["by"]) for row in _TABLES[name]]
+
+
+_REMOVED, _REPAIRED = replacements("removed"), replacements("repaired")
+_PAGE_HEADER, _BOILERPLATE, _REFERENCE, _GAP = (
+    re.compile("".join(_TABLES[name])) for name in ("page_header", "boilerplate", "reference", "gap")
 )
 
 
@@ -97,41 +71,6 @@ def repaired(text: str) -> str:
     return text
 
 
-# A number of a page or of a document, or a date, and nothing else.
-_PAGE_HEADER = re.compile(
-    r"(?:page )?\d{1,4}(?: of \d+)?|\d\d-\d{5}(?: ?\(E\))?|A/\d+/PV\.? ?\d+|[-–— ]*\d+[-–— ]*|[ivxlc]{1,6}"
-    r"|\(?continued\)?"
-    r"|(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day,? )?(?:january|february|march|april|may|june|july|august|september"
-    r"|october|november|december) \d{1,2}, \d{4}"
-    r"|(?:united nations|general assembly|chapter \w+|section \w+)[ \W\d]*",
-    re.IGNORECASE,
-)
-
-
-_BOILERPLATE = re.compile(
-    r"\b(?:all rights reserved|click here|sign up (?:for|to)|unsubscribe"
-    r"|subscribe (?:now|today|here|to (?:our|this|the [\w ]+ (?:list|feed)))"
-    r"|back to (?:the )?(?:top|table of contents)|table of contents|(?:our|daily|weekly|monthly|\w+'s) newsletter"
-    r"|listserv"
-    r"|do(?:es)? not imply endorsement|used only for illustrative purposes|see more \w+ resources|video transcript"
-    r"|answer key|go back to the previous|should not be reviewed|image credit|photo by|(?:photo|image) courtesy of"
-    r"|human phenotype ontology|information on this page|last (?:updated|reviewed)"
-    r"|have additional questions|questions about this event|register (?:for|here)|recording of this|closed captions"
-    r"|openstax|use handout|cc[ -]by|creative commons|project gutenberg"
-    r"|(?:watch|visit|see|view|read|use) th(?:is|ese|e) [\w -]+ to (?:learn|see|find|explore|view|observe)"
-    r"|to learn more[^.]* (?:visit|watch|see|read|check)|(?:narrative|decision point|primary source|lesson|inquiry"
-    r"|point-counterpoint)s? (?:should|can|could|may) be (?:assigned|used|accompanied|followed))\b"
-    r"|^(?:image|photo|figure|source|sources|credit|video|theme|topic|reasoning process(?:es)?|posted by|tags"
-    r"|filed under|historical (?:thinking|reasoning) skills|learning objectives?|see also|read more|related links?"
-    r"|format|hashtag|title|summary|href|slug|date|address|phone|e-?mail|chancery|telephone|embassy): ?"
-    r"|^(?:learn more about|unit \d\w? |use this (?:narrative|decision|primary|lesson|inquiry|point)"
-    r"|do you have information about|what is \(are\)|what research \(or)\b"
-    r"|^historical developments?: "
-    r"|(?:^|[.!?] )(?:follow (?:us|@\w+)|share this)\b|[\w.+-]+@[\w-]+\.\w",
-    re.IGNORECASE,
-)
-
-
 _RESOURCES = re.compile(r"(?:[^.?!]*\? )?These resources (?:address|from)\b")
 _CONTRIBUTOR = re.compile(r"[A-Z][^.!?:]{3,40}, (?:[^.!?:]+ )?(?:University|College|Institute|School)\b[\w ,\-–—&]*")
 
@@ -142,17 +81,6 @@ def is_boilerplate(text: str) -> bool:
     if _RESOURCES.match(text):
         return True
     return len(text.split()) < 40 and bool(_BOILERPLATE.search(text) or _CONTRIBUTOR.fullmatch(text))
-
-
-_REFERENCE = re.compile(
-    r"https?://|www\.|\bdoi\b|\bIbid\b|\bRetrieved (?:from|\w+ \d)|\bAccessed \w+ \d|\b(?:ISBN|ISSN|et al\.,? \(?\d{4})"
-    r"|^[A-Z][\w'’\-]+, (?:[A-Z][\w.'’\-]*[ ,&]*){1,6}(?:[^.]{0,80}\. )?\(?(?:19|20|18)\d\d\)?[.,]"
-    r"|^[A-Z][\w'’\-]+, (?:[A-Z][\w'’\-]*\.? ?){1,4}(?<=\.) .*\b(?:19|20)\d\d\.$"
-    r"|\b(?:vol|no|pp)\. ?\d+.*\b\d{4}\b|\b\d+ ?\(\d+\) ?[:,] ?\d+[–-]\d+|\b\d+ U\.S\. \d+ \(\d{4}\)"
-    r"|\((?:[A-Z][\w. ]+: )?[A-Z][\w.&' ]+(?:Press|Books|Publishers|Publishing|Hall|Hill|Sons|Company)[^)]*\d{4}\)"
-    r"|[”\"] [A-Z][\w ]+,? (?:\(?(?:January|February|March|April|May|June|July|August|September|October|November"
-    r"|December)(?: \d+)?,? \d{4}|\d{1,2} \w+ \d{4})"
-)
 
 
 def is_reference(text: str) -> bool:
@@ -195,19 +123,7 @@ def is_code(text: str) -> bool:
     return found >= 2 and found * 8 >= len(text.split())
 
 
-# The small words that make up half of any text; a word that English shares with other languages is in one list only.
-_ENGLISH = (
-    "the of and to is that it was for with his he be at by had not are from or have they which you were her she all "
-    "this there their we my what when who will would could said been its if has into them than then these those how "
-    "our your can an as but so him out up about more some may do did i"
-)
-_OTHERS = (
-    "de la el los las un una que en del por con para su se le les des et est dans pour qui une sur pas ne au aux du "
-    "der das und ist nicht ein eine dem zu mit von auf sich auch il di che è della sono non gli lo os "
-    "uma não na da ao het een van niet zijn ut sed cum quod qui est nec quae al como más esta este ce ces mais "
-    "sont nous vous elle ils lui leur je tu ich sie wir ihr"
-)
-_ENGLISH_WORDS, _OTHER_WORDS = frozenset(_ENGLISH.split()), frozenset(_OTHERS.split())
+_ENGLISH_WORDS, _OTHER_WORDS = (frozenset("".join(_TABLES[name]).split()) for name in ("english", "others"))
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -290,18 +206,18 @@ def is_title(text: str) -> bool:
     )
 
 
-# Where a formula or the name of a figure was taken out: `as illustrated in .`
-_GAP = re.compile(
-    r"\b(?:in|see|of|by|from|to|the|and|with|as|on|at|for|using|is|are|Figure|Table) [.,;)](?!\S)|\(\s*\)|[(“] ?$"
-)
-
-
+# A gap is where a formula or the name of a figure was taken out: `as illustrated in .`
 SENTENCE_RULES: tuple[tuple[str, Callable[[str], object]], ...] = (
     ("boilerplate", is_boilerplate),
     ("reference", is_reference),
     ("gap", _GAP.search),
     ("long word", re.compile(r"\S{51}").search),  # an address, or words without blanks: too long for any model
 )
+
+
+def sentence_reason(text: str) -> str | None:
+    """The name of the first rule that leaves a sentence out; None for one that stays."""
+    return next((name for name, holds in SENTENCE_RULES if holds(text)), None)
 
 
 def running_headers(paragraphs: Sequence[str], times: int = 3) -> set[str]:

@@ -4,22 +4,20 @@
 
 writes train.txt, last.txt (for the last training run: other readings, and more text in the style of an encyclopedia),
 heldout.txt (four books), heldout_modern.txt, dev.txt (words separated by one blank: read them with
-word_splitting="whitespace"), vocab.txt, and sources.md: words, license and reason of each source, and what each rule
-left out of it. Needs nltk (its code only, no downloaded data). The same text gives the same files, on any machine.
+word_splitting="whitespace") and vocab.txt, and prints the words of each source. Needs nltk (its code only, no
+downloaded data). The same text gives the same files, on any machine.
 """
 
 import argparse
 import gzip
 import hashlib
-import os
 import re
 import tomllib
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 
@@ -108,43 +106,18 @@ class Paragraph:
     title: bool = False
 
 
-@dataclass
-class Count:
-    """The counts of a source: documents, words that were read (split at whitespace), words that are kept (split by the
-    tokenizer), and words that each rule left out."""
-
-    documents: int = 0
-    held_out: int = 0
-    words: int = 0
-    kept: int = 0
-    left_out: Counter = field(default_factory=Counter)
-
-
 class Reader:
-    """Cleans documents, and counts what it leaves out.
+    """Cleans documents."""
 
-    Args:
-        samples: the file to which each paragraph or sentence that is left out is written, with its source and the rule.
-    """
-
-    def __init__(self, samples: TextIO) -> None:
+    def __init__(self) -> None:
         self.tokenizer = ElmoTokenizer()
         self.duplicates = cleaning.Duplicates()
         self.tested = cleaning.Overlap()
-        self.counts: dict[str, Count] = defaultdict(Count)
         self._splitter = books.sentence_splitter(f"{books.ABBREVIATIONS} {MORE_ABBREVIATIONS}")
-        self._samples = samples
-
-    def _leave_out(self, source: Source, rule: str, text: str) -> None:
-        self.counts[source.path].left_out[rule] += len(text.split())
-        self._samples.write(f"{source.path}\t{rule}\t{text}\n")
 
     def clean(self, source: Source, document: Sequence[str], train: bool = True) -> list[Paragraph]:
         """The paragraphs of a document that are kept, tokenized. A paragraph that overlaps with the tests is kept only
         in a document that is held out (`train=False`)."""
-        count = self.counts[source.path]
-        count.documents += 1
-        count.words += sum(len(text.split()) for text in document)
         normalize = self.tokenizer.backend_tokenizer.normalizer.normalize_str
         whole = (cleaning.one_line(normalize(cleaning.repaired(text))) for text in document)
         texts = [piece for text in whole for piece in self._pieces(text)]
@@ -165,10 +138,10 @@ class Reader:
             rule = rule or self.duplicates.reason(text, shortest=1 if title or source.single else 6)
             if rule is None and train and self.tested.shares(sentences):
                 rule = "tested on"
-            if rule:
-                self._leave_out(source, rule, text)
-            else:
-                kept.append(Paragraph(sentences if title else list(self._sentences(source, sentences)), title))
+            if not rule:
+                if not title:
+                    sentences = [one for one in sentences if not cleaning.sentence_reason(one)]
+                kept.append(Paragraph(sentences, title))
         return self._tokenized(kept)
 
     def _pieces(self, text: str) -> Iterator[str]:
@@ -187,14 +160,6 @@ class Reader:
                 piece, length = [], 0
         if piece:
             yield " ".join(piece)
-
-    def _sentences(self, source: Source, sentences: Iterable[str]) -> Iterator[str]:
-        for sentence in sentences:
-            rule = next((name for name, holds in cleaning.SENTENCE_RULES if holds(sentence)), None)
-            if rule:
-                self._leave_out(source, f"{rule} (sentence)", sentence)
-            else:
-                yield sentence
 
     def _tokenized(self, paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
         """The tokenized paragraphs, without sentences that have no words, and without paragraphs of no sentences."""
@@ -292,7 +257,6 @@ def read(
             if part == "train":
                 later.append((source, document))
             elif source.modern:
-                reader.counts[source.path].held_out += 1
                 parts[part] += [line for one in reader.clean(source, document, train=False) for line in lines_of(one)]
     for name, text in books.documents(data / "lm" / "public_domain"):  # exactly as in the first recipe
         if name in books.HELD_OUT + books.DEV:
@@ -302,9 +266,7 @@ def read(
         reader.tested.add(sentences)
     train: dict[Source, list[Paragraph]] = {source: [] for source in SOURCES}
     for source, document in later:
-        paragraphs = reader.clean(source, document)
-        reader.counts[source.path].kept += sum(len(line.split()) for one in paragraphs for line in one.sentences)
-        train[source] += paragraphs
+        train[source] += reader.clean(source, document)
     return parts, train
 
 
@@ -318,75 +280,21 @@ def frequent_words(train: dict[Source, list[Paragraph]], size: int = KNOWN_WORDS
     return {word for word, _ in counts.most_common(size)}
 
 
-def table(rows: Iterable[Sequence[object]]) -> str:
-    """A table of Markdown, its first row the header."""
-    header, *body = ([str(cell) for cell in row] for row in rows)
-    lines = [header, ["---"] * len(header), *body]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def sources_page(counts: dict[str, Count]) -> str:
-    """sources.md."""
-    present = [source for source in SOURCES if counts[source.path].documents]
-    kept = {source: counts[source.path].kept for source in present}
-    once = {source: kept[source] * READINGS[source.modern] for source in present}
-    last = {source: kept[source] * source.last for source in present}
-
-    def share(words: dict[Source, float], *some: Source) -> str:
-        return f"{sum(words[source] for source in some) / max(sum(words.values()), 1):.1%}"
-
-    modern = [source for source in present if source.modern]
-    head = "source|what|license|why it was allowed|to name|documents|held out|words|times|share|times in the last run"
-    rows = [
-        (
-            source.path,
-            source.what,
-            source.license,
-            source.reason,
-            source.credit,
-            f"{counts[source.path].documents:,}",
-            f"{counts[source.path].held_out:,}",
-            f"{kept[source]:,}",
-            READINGS[source.modern],
-            share(once, source),
-            f"{source.last:g}",
-            share(last, source),
-        )
-        for source in present
-    ]
-    rules = sorted({rule for source in present for rule in counts[source.path].left_out})
-    left_out = [
-        (source.path, f"{counts[source.path].words:,}", *(f"{counts[source.path].left_out[rule]:,}" for rule in rules))
-        for source in present
-    ]
-    return (
-        "# The text of elmo-compact-en\n\n"
-        f"{sum(once.values()):,} words a pass, {share(once, *modern)} from after 1990; in the last run "
-        f"{sum(last.values()):,.0f}, {share(last, *modern)} from after 1990. Words are those of the tokenizer, "
-        "without the notation of tokenized corpora; documents include those held out, but for the first recipe's five "
-        f"books.\n\n{table([[*head.split('|'), 'share'], *rows])}\n"
-        "Not read:\n\n" + "".join("- {path}: {reason}\n".format(**one) for one in _TABLES["not_read"]) + "\n"
-        "Words that each rule left out (as whitespace separates them, after the repairs; `tested on`: shares a run of "
-        "13 words, or a sentence, with what is held out, WikiText-2, the Brown corpus or the sentences of *line* and "
-        f"*interest*):\n\n{table([('source', 'words read', *rules), *left_out])}"
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Writes the files, and prints their sizes."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", type=Path, help="folder with lm/ and wsd/")
-    parser.add_argument("output", type=Path, help="folder for the text, its vocabulary and sources.md")
+    parser.add_argument("output", type=Path, help="folder for the text and its vocabulary")
     parser.add_argument(
         "--vocab-size", type=int, default=40_000, help="words of the softmax, <S>, </S>, <UNK> included"
     )
     parser.add_argument("--documents", type=int, help="read so many documents of each source, to try it [all]")
-    parser.add_argument("--left-out", type=Path, help="file for what was left out: source, rule, text")
     args = parser.parse_args(arguments)
     args.output.mkdir(parents=True, exist_ok=True)
-    with open(args.left_out or os.devnull, "w", encoding="utf-8") as left_out:
-        reader = Reader(left_out)
-        held_out, training = read(args.data, reader, args.documents)
+    held_out, training = read(args.data, Reader(), args.documents)
+    for source, found in training.items():
+        words = sum(len(line.split()) for paragraph in found for line in paragraph.sentences)
+        print(f"{source.path:40s} {words:11,} words")
     known = frequent_words(training)
     paragraphs = [(one, source) for source, found in training.items() for one in found]
     train = [line for one, source in paragraphs for line in pass_lines(one, source, known)]
@@ -400,7 +308,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         count, unknown = words.total(), sum(number for word, number in words.items() if word not in vocabulary)
         share = unknown / max(count, 1)
         print(f"{part:15s} {len(found):9,} lines {count:11,} words {share:8.3%} outside the vocabulary")
-    (args.output / "sources.md").write_text(sources_page(reader.counts), encoding="utf-8")
 
 
 if __name__ == "__main__":

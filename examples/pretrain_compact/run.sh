@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The recipe of elmo-compact-en, from the texts to the folder that ships and the card's table:
+# The recipe of elmo-compact-en, from the texts to the folder that ships and the card's perplexities:
 #     examples/pretrain_compact/run.sh ../shared/data OUT
 # Stopped, it goes on when it is started again. Three runs, each from the weights of the one before, in each of which the
 # step size is constant until it falls to zero over the last 5,000 or 8,000 updates; before that the end may be moved:
-# STEPS=N. The last reads more of what is written as an encyclopedia is.
+# STEPS=N. The last reads more of what is written as an encyclopedia is. (Of the recipe bilm-tf only the zero bias of the
+# softmax is left: the options replace all else.)
 set -euo pipefail
 data=$1 out=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -23,10 +24,10 @@ train() { # FOLDER TEXT STEPS OPTIONS...: trains into a folder, goes on there, o
         --set save_steps=500 --set save_total_limit=3 --set logging_steps=50 --set disable_tqdm=true "${@:4}" $resume
 }
 
-[ -f "$out/corpus/last.txt" ] && [ -f "$out/corpus/sources.md" ] ||
+[ -f "$out/corpus/dev.txt" ] ||
     python -m examples.pretrain_compact.prepare "$data" "$out/corpus" --vocab-size 40000
 
-train "$out/run" train.txt 9500 --seed 1 --learning-rate 0.003 --set warmup_steps=300 --vocab "$out/corpus/vocab.txt" \
+train "$out/run" train.txt 9500 --recipe bilm-tf --seed 1 --learning-rate 0.003 --set warmup_steps=300 --vocab "$out/corpus/vocab.txt" \
     --set 'lr_scheduler_kwargs={"num_decay_steps": 5000}' \
     --config hidden_size=512 --config cell_size=768 --config num_sampled=4096 --config num_highway_layers=2 \
     --config 'char_filters=[[1,32],[2,32],[3,64],[4,128],[5,256]]'
@@ -35,6 +36,5 @@ train "$out/run2" train.txt 11000 --seed 2 --learning-rate 0.002 --set warmup_st
 train "$out/run3" last.txt "${STEPS:-9600}" --seed 3 --learning-rate 0.002 --set warmup_steps=200 --init "$out/run2" \
     --set 'lr_scheduler_kwargs={"num_decay_steps": 8000}' --set load_best_model_at_end=False # dev.txt has other shares
 
-python "$here/publish.py" "$out/run3" "$out/elmo-compact-en" --before "$out/run" "$out/run2" \
-    --average "$out/run2" 0.3
+python "$here/publish.py" "$out/run3" "$out/elmo-compact-en" --average "$out/run2" 0.3
 python -m examples.pretrain_compact.evaluate "$out/elmo-compact-en" --corpus "$out/corpus" --data "$data"
