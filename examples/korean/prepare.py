@@ -19,7 +19,7 @@ from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.tokenization_elmo import CharacterVocabulary
 
 PARTS = {"heldout": "test", "dev": "dev", "train": "train"}  # files, and parts of the corpus: one that holds out first
-SIZES = {"hidden_size": 256, "cell_size": 512, "num_highway_layers": 1, "num_sampled": 2048, "hidden_dropout": 0.0}
+SIZES = {"hidden_size": 256, "cell_size": 512, "num_highway_layers": 1}
 SYLLABLES = {"max_word_length": 26, "char_embedding_size": 64, "char_filters": [[1, 128], [2, 192], [3, 192]]}
 MIN_COUNT = 10  # of a character with a vector of its own
 

@@ -10,19 +10,17 @@ from argparse import Namespace
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import chain
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from matplotlib.figure import Figure
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import StandardScaler
 from transformers import AutoModelForSequenceClassification
 
 from examples.classifier import BAG, bag_of_words, dataset, numbered, with_layers, with_learned
-from examples.comparison import ALONE, Results, Rows, Run, Variant, compare, options, parsed, percent, rows_of_table
+from examples.comparison import ALONE, Rows, Run, Variant, compare, options, parsed, rows_of_table
 from examples.korean.prepare import read
 
 NOISE = (0, 5, 10, 20, 30)  # percent of the syllables
@@ -109,30 +107,14 @@ def rows(size: int, args: Namespace) -> Rows:
     return bags | {name: partial(trained, name) for name in (LEARNED, WITH_ELMO)}
 
 
-def curves(tables: dict[int, Results], path: Path) -> None:
-    """For each number of reviews that train the accuracy of each row as the noise grows."""
-    figure = Figure(figsize=(4.5 * len(tables), 3.6), layout="constrained")
-    for axes, (size, results) in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables.items(), strict=True):
-        for name, runs in results.items():
-            scores = [percent(runs, metric) for metric in METRICS]
-            means, spread = [score.mean() for score in scores], [score.std() for score in scores]
-            axes.errorbar(NOISE, means, spread, marker="o", capsize=3, label=name)
-        axes.set(title=f"{size:,} reviews", xlabel="syllables changed (%)", ylabel="accuracy (%)")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints a table for each number of reviews, draws the curves."""
+    """Prints a table for each number of reviews."""
     parser = options(__doc__, "outputs/korean_sentiment")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000], help="reviews that train [1000 10000]")
     args = parsed(parser, arguments)
-    tables = {}
     for size in args.sizes:
         print(f"{size:,} reviews\n")
-        tables[size] = compare(rows(size, args), METRICS, args, PAIRS)
-    curves(tables, args.out / "sentiment.png")
+        compare(rows(size, args), METRICS, args, PAIRS)
 
 
 if __name__ == "__main__":

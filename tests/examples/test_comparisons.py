@@ -279,7 +279,6 @@ def test_korean(run, files: Path) -> None:
     assert model(**tokenizer("연기", return_tensors="pt")).last_hidden_state.shape[1] == 3
     rows = [sentiment.BAG, sentiment.CHARACTERS, sentiment.ELMO_MEAN, sentiment.LEARNED, sentiment.WITH_ELMO]
     assert run(sentiment, "--data", str(files), "--sizes", "20") == rows
-    assert Path("out/sentiment.png").exists()
 
 
 def test_noise_drops_doubles_or_swaps_syllables() -> None:
