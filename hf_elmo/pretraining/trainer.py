@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +84,10 @@ class ElmoPreTrainingArguments(TrainingArguments):
     restore_callback_states_from_checkpoint: bool = True
     logging_nan_inf_filter: bool = False
     greater_is_better: bool | None = False
-    adagrad_accumulator: float = field(default=1.0, metadata={"help": "initial value of Adagrad's accumulators"})
-    loss_scale: float = field(default=1.0, metadata={"help": "the loss is multiplied by it before the backward pass"})
-    reset_state: bool = field(
-        default=True, metadata={"help": "a row whose window begins with a sentence starts it from zero state"}
-    )
-    ema: float | None = field(default=None, metadata={"help": "decay of the average of the weights that is saved"})
+    adagrad_accumulator: float = 1.0
+    loss_scale: float = 1.0
+    reset_state: bool = True
+    ema: float | None = None
 
     def __post_init__(self) -> None:
         on_cpu = self.use_cpu or not torch.accelerator.is_available()

@@ -2,14 +2,14 @@
 
 import copy
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.pretraining.data import PackedWindows, PaddedTexts, WordEncoder, carried_windows
+from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.texts import DatasetTexts
 from hf_elmo.pretraining.vocabulary import build_vocabulary
 
@@ -81,37 +81,6 @@ def test_windows_read_packed_sentences_as_bilm_tf_does(tokenizer):
         ["the", "</S>", "dog", "a", "</S>", "fall"],
         ["<S>", "dog", "a", "<S>", "fall", "it"],
     ]
-
-
-def test_a_row_takes_the_next_sentence_when_it_needs_one(tokenizer):
-    batch = next(one_pass(make(PackedWindows, tokenizer, shuffle_block=0, batch_size=3, window=4)))
-    assert [read_back(tokenizer, batch, row)[0] for row in range(3)] == [
-        ["<S>", "the", "cat", "sat"],
-        ["<S>", "a", "dog", "<S>"],
-        ["<S>", "yes", "<S>", "the"],
-    ]
-
-
-def test_carried_windows_are_packed_windows_to_the_last_word(tokenizer):
-    sentences = [text.split() for text in TEXTS]
-    one_by_one = one_pass(make(PackedWindows, tokenizer, shuffle_block=0, batch_size=3, window=1))
-    packed = {key: torch.cat(steps, dim=1) for key, steps in _by_key(one_by_one).items()}
-    for window in (1, 4, 100):
-        batches = list(carried_windows(WordEncoder(tokenizer), sentences, 3, window))
-        carried = {key: torch.cat(steps, dim=1) for key, steps in _by_key(batches).items()}
-        assert {batch["labels"].shape[1] for batch in batches[:-1]} <= {window}
-        for key, steps in packed.items():
-            assert torch.equal(carried[key][:, : steps.shape[1]], steps)
-        mask = carried["attention_mask"].bool()
-        assert mask.sum() == sum(len(words) + 1 for words in sentences) > packed["labels"][..., 0].numel()
-        assert torch.equal(mask.cummin(dim=1).values, mask)  # a row that has ended does not begin again
-        assert torch.equal(mask, carried["labels"][..., 1] >= 0)
-        assert torch.equal(mask, (carried["backward_input_ids"] != 0).any(2))
-
-
-def _by_key(batches: Iterable[dict[str, torch.Tensor]]) -> dict[str, list[torch.Tensor]]:
-    batches = list(batches)
-    return {key: [batch[key] for batch in batches] for key in batches[0]}
 
 
 def test_length_is_the_epoch_and_iterating_goes_on_into_the_next(tokenizer):

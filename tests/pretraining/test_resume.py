@@ -113,12 +113,10 @@ def test_a_shuffled_stream_is_resumed_exactly(files, tmp_path, monkeypatch):
     ("name", "changes"),
     [
         ("learning_rate", {"learning_rate": 0.1}),
-        ("loss_scale", {"loss_scale": 2.0}),
-        ("lr_scheduler_type", {"lr_scheduler_type": "linear"}),
+        ("ema", {"ema": 0.9}),
         ("hidden_dropout", {"config": {**TINY, "hidden_dropout": 0.3}}),
         ("seed", {"seed": 9}),
         ("batch_size", {"batch_size": 4}),
-        ("window", {"window": 4}),
         ("shuffle_block", {"shuffle_block": 5}),
         ("layout", {"layout": "sentences"}),
     ],

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -70,25 +69,13 @@ def test_a_run_killed_in_one_process_ends_in_all_and_resumes_exactly(tmp_path):
         pretrain(tmp_path / "killed", tmp_path / "text.txt", resume=True, max_steps=6, seed=8, **SMALL)
 
 
-# For each of three processes, the rows with a gradient, out of 20.
-ROWS = {
-    "few rows": [[3, 0], [19], [3, 7, 8, 9]],
-    "nothing": [[], [], []],
-    "nothing in one process": [[], [4], [5]],
-    "all rows": [list(range(20)), [1], []],
-}
-
-# Of three processes: what each reads in a training of three passes, the error where their texts differ, and the
-# gradients after they are exchanged.
+# Of three processes: what each reads in a training of three passes, and the error where their texts differ.
 WORKER = """
 import os, sys, torch
 from pathlib import Path
-from torch import nn
 from hf_elmo.pretraining.data import PackedWindows
 from hf_elmo.pretraining.recipe import pretrain
-from hf_elmo.pretraining.trainer import mean_rows
 from tests.pretraining.conftest import SMALL
-from tests.pretraining.test_torchrun import ROWS, gradients
 
 folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
 one_pass, next_batch, read, batches = PackedWindows._pass, PackedWindows._next_batch, [], []
@@ -105,49 +92,26 @@ def counted(self):
 PackedWindows._pass, PackedWindows._next_batch = recorded, counted
 settings = {**SMALL, "vocabulary": folder / "vocab.txt", "seed": 8, "save_strategy": "no"}
 result = pretrain(folder / "out", folder / "text-*.txt", folder / "held_out.txt", num_train_epochs=3, **settings)
-found = {"read": read, "batches": len(batches), "after": vars(result.after), "gradients": {}}
+found = {"read": read, "batches": len(batches), "after": vars(result.after)}
 try:
     pretrain(folder / "other", folder / f"text-{rank}.txt", max_steps=1, **settings)
 except ValueError as error:
     found["error"] = str(error)
-for name in ROWS:
-    parameters = [nn.Parameter(torch.zeros(20, 4)), nn.Parameter(torch.zeros(20))]
-    for parameter, gradient in zip(parameters, gradients(name, rank)):
-        parameter.grad = gradient
-    found["gradients"][name] = mean_rows(parameters), [parameter.grad for parameter in parameters]
 torch.save(found, folder / f"{rank}.pt")
 """
-
-
-def gradients(name: str, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The gradients of a weight and a bias in a process; some rows are zero in only one of the two."""
-    generator = torch.Generator().manual_seed(rank)
-    weight, bias = torch.zeros(20, 4), torch.zeros(20)
-    for number, row in enumerate(ROWS[name][rank]):
-        if number % 3 != 1:
-            weight[row] = torch.randn(4, generator=generator)
-        if number % 3 != 2:
-            bias[row] = torch.randn((), generator=generator)
-    return weight, bias
 
 
 LINES = [f"{number} {line}" for number, line in enumerate(UNEVEN)]
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict]]:
-    """The folder of a run of `WORKER`, and what each of its three processes saved."""
-    folder = tmp_path_factory.mktemp("processes")
+def test_each_sentence_is_read_by_one_process_once_a_pass(tmp_path):
+    folder = tmp_path
     for number, part in enumerate((LINES[:3], LINES[3:50], LINES[50:])):
         (folder / f"text-{number}.txt").write_text("\n".join(part) + "\n", encoding="utf-8")
     (folder / "held_out.txt").write_text("\n".join(GENERAL[:7]), encoding="utf-8")
     (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\na\ncat\n")
     launch(folder, WORKER, 3, [str(folder)])
-    return folder, [torch.load(folder / f"{rank}.pt") for rank in range(3)]
-
-
-def test_each_sentence_is_read_by_one_process_once_a_pass(trained):
-    folder, found = trained
+    found = [torch.load(folder / f"{rank}.pt") for rank in range(3)]
     assert sorted(text for one in found for epoch, text in one["read"] if epoch == 0) == sorted(LINES)
     # All make equally many steps; a part that has ended starts over.
     words = sum(len(line.split()) + 1 for line in LINES)
@@ -163,14 +127,3 @@ def test_each_sentence_is_read_by_one_process_once_a_pass(trained):
     assert (found[0]["after"]["words"], found[0]["after"]["sentences"]) == (expected.words, 7)
     assert found[0]["after"]["mean"] == pytest.approx(expected.mean, rel=1e-5)
     assert all("texts" in one["error"] for one in found)
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_each_process_has_the_mean_gradient_of_all(trained, name):
-    results = [one["gradients"][name] for one in trained[1]]
-    assert [sent_rows for sent_rows, _ in results] == [name != "all rows"] * 3
-    expected = [sum(parts) / 3 for parts in zip(*(gradients(name, rank) for rank in range(3)), strict=True)]
-    for _, actual in results:
-        for tensor, mean, first in zip(actual, expected, results[0][1], strict=True):
-            torch.testing.assert_close(tensor, mean)
-            assert torch.equal(tensor, first)

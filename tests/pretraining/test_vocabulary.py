@@ -1,12 +1,10 @@
 """The vocabulary file of the language models."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
+from hf_elmo import ElmoConfig, ElmoForPreTraining
 from hf_elmo.pretraining.vocabulary import Vocabulary, build_vocabulary, change_vocabulary
 from tests.conftest import TINY
 
@@ -48,11 +46,6 @@ def test_a_file_with_a_word_twice_is_refused(tmp_path):
         Vocabulary.load(tmp_path / "vocab.txt")
 
 
-def test_special_words_may_stand_anywhere_in_a_file():
-    vocabulary = Vocabulary(["the", "<UNK>", "</S>", "<S>"])
-    assert (vocabulary.bos_id, vocabulary.eos_id, vocabulary.unk_id) == (3, 2, 1)
-
-
 def test_words_outside_are_unknown_and_so_are_words_that_read_like_boundaries():
     vocabulary = build_vocabulary(SENTENCES)
     ids = vocabulary.ids(["a", "zebra", "<S>", "</S>", "<UNK>"])
@@ -67,22 +60,6 @@ def test_words_outside_are_unknown_and_so_are_words_that_read_like_boundaries():
 def test_a_missing_special_word_is_named(missing: str):
     with pytest.raises(ValueError, match=missing):
         Vocabulary([word for word in ("<S>", "</S>", "<UNK>", "a") if word != missing])
-
-
-def test_the_tokenizer_keeps_it(tmp_path):
-    build_vocabulary(SENTENCES).save(tmp_path / "words.txt")
-    tokenizer = ElmoTokenizer(vocab_file=str(tmp_path / "words.txt"))
-    tokenizer.save_pretrained(tmp_path / "checkpoint")
-    assert Vocabulary.load(tmp_path / "checkpoint" / "vocab.txt").words[3:5] == ["b", "a"]
-    assert len(Vocabulary.of(ElmoTokenizer.from_pretrained(tmp_path / "checkpoint"))) == 8
-
-
-def test_rows_in_an_older_vocabulary():
-    old, new = Vocabulary(["<S>", "</S>", "<UNK>", "x", "a"]), Vocabulary(["<S>", "</S>", "<UNK>", "a", "b"])
-    assert new.rows_in(old).tolist() == [0, 1, 2, 4, -1]
-    moved = Vocabulary(["a", "</S>", "<S>", "<UNK>"])
-    assert new.rows_in(moved).tolist() == [2, 1, 3, 0, -1]
-    assert list(itertools.chain(moved.rows_in(old))) == [4, 1, 0, 2]
 
 
 def test_a_new_vocabulary_keeps_the_rows_of_shared_words() -> None:
