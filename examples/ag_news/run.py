@@ -56,7 +56,7 @@ def unlabeled(data: Path | None) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the tables and the gains."""
     parser = options(__doc__, "outputs/ag_news")
-    parser.add_argument("--texts", nargs="+", choices=TEXTS, default=TEXTS[:1], help="the tables to make [titles]")
+    parser.add_argument("--texts", nargs="+", choices=TEXTS, default=TEXTS[:1], help="which tables to print [titles]")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write texts without labels, and nothing else")
     args = parsed(parser, arguments)
     if args.write:

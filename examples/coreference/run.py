@@ -31,7 +31,7 @@ HEAD = {
     "coreference_hidden_size": 64,
 }
 SETTINGS = {"num_train_epochs": 6, "per_device_train_batch_size": 1, "learning_rate": 1e-3, "max_grad_norm": 5.0}
-TESTED = 40  # sentences of each document of dev and test, more than of those that train: a score of less noise
+TESTED = 40  # sentences of each document of dev and test, more than of training documents, for less noise
 METRICS = {
     "conll_f1": "mean F1",
     "mentions_kept": "mentions kept",
@@ -99,9 +99,9 @@ def rows_of_litbank(parts: dict[str, list[Document]], texts: list[dict], args: N
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
     parser = options(__doc__, "outputs/coreference")
-    parser.add_argument("--fold", type=int, choices=range(10), default=0, help="of LitBank's ten [0]")
-    parser.add_argument("--documents", type=int, default=80, help="that train [80]")
-    parser.add_argument("--sentences", type=int, default=20, help="of each document that trains, its first [20]")
+    parser.add_argument("--fold", type=int, choices=range(10), default=0, help="which of LitBank's ten folds [0]")
+    parser.add_argument("--documents", type=int, default=80, help="training documents [80]")
+    parser.add_argument("--sentences", type=int, default=20, help="first sentences of each training document [20]")
     parser.add_argument("--gap", type=int, default=500, help="texts of GAP [500]")
     args = parsed(parser, arguments)
     if args.quick:

@@ -31,7 +31,7 @@ SETTINGS = {"num_train_epochs": 3, "per_device_train_batch_size": 32, "learning_
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
     parser = options(__doc__, "outputs/entailment")
-    parser.add_argument("--pairs", type=int, default=5000, help="pairs that train, dev included [5000]")
+    parser.add_argument("--pairs", type=int, default=5000, help="training pairs, dev included [5000]")
     args = parsed(parser, arguments)
     read = snli(args.data)
     train, test = (read["dev"][:300], read["test"][:300]) if args.quick else (read["dev"][: args.pairs], read["test"])

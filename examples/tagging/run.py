@@ -78,8 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table for each data set."""
     parser = comparison.options(__doc__, "outputs/tagging")
     parser.add_argument("--tasks", nargs="+", choices=TAGGED, default=list(TAGGED), help="data sets [all]")
-    parser.add_argument("--sentences", type=int, default=SENTENCES, help=f"sentences of each that train [{SENTENCES}]")
-    parser.add_argument("--unfrozen", action="store_true", help="a row more, which trains the biLM, too")
+    parser.add_argument("--sentences", type=int, default=SENTENCES, help=f"training sentences of each [{SENTENCES}]")
+    parser.add_argument("--unfrozen", action="store_true", help="add a row that also trains the biLM")
     args = comparison.parsed(parser, arguments)
     for name in args.tasks:
         parts = read(name, args, args.sentences)
