@@ -37,9 +37,6 @@ SLOW = (
     "tests/test_compile.py",
     "tests/test_export.py",
     "tests/test_model_cards.py::test_the_code_runs_where_hf_elmo_is_not_installed",
-    "tests/test_package.py::test_importing_brings_nothing_heavy_along",
-    "tests/test_package.py::test_the_installed_wheel_runs_outside_of_the_checkout",
-    "tests/test_package.py::test_the_stand_ins_are_taken_for_their_classes",
     "tests/test_remote_code.py::test_other_characters_and_a_head_that_is_added",
 )
 
