@@ -55,7 +55,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "reset_state": False,
     },
 }
-NUM_SAMPLED = {"new": 2048}  # the negatives of the softmax, where ElmoConfig's default is not the best
+NUM_SAMPLED = 2048  # negatives of the softmax of a new model; bilm-tf has 8192, the default of ElmoConfig
 EVALUATIONS_PER_EPOCH, MAX_EVAL_STEPS, PATIENCE = 4, 1000, 8
 
 
@@ -250,8 +250,8 @@ def _model(
     settings = {"hidden_dropout": 0.1, **config}
     if old is None:
         settings["vocab_size"] = len(new)
-        if recipe in NUM_SAMPLED:
-            settings.setdefault("num_sampled", NUM_SAMPLED[recipe])
+        if recipe == "new":
+            settings.setdefault("num_sampled", NUM_SAMPLED)
     if init:
         model = ElmoForPreTraining.from_pretrained(locate(init), **settings, dtype=torch.float32)
     else:
@@ -302,8 +302,6 @@ def _run(trainer: ElmoPreTrainer, checkpoint: Path | None, keep_best: bool, over
             shutil.rmtree(folder)
     trainer.accelerator.wait_for_everyone()
     trainer.train(resume_from_checkpoint=checkpoint)
-    if trainer.state.global_step < trainer.state.max_steps:
-        logger.warning("Ended at step %d of %d.", trainer.state.global_step, trainer.state.max_steps)
     after = None if evaluated is None else trainer.perplexity(evaluated)
     if keep_best and not after.mean < before.mean:
         logger.warning("Held-out perplexity did not decrease: the model is left unchanged.")

@@ -44,7 +44,6 @@ DECISIVE_ARGUMENTS = (
     *("weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "gradient_accumulation_steps"),
     *("bf16", "fp16", "adagrad_accumulator", "loss_scale", "reset_state", "ema", "metric_for_best_model"),
 )
-DECAY = 0.6  # the part of the training in which `warmup_stable_decay` falls to zero, unless `num_decay_steps` is given
 
 
 @dataclass
@@ -109,34 +108,12 @@ class ElmoPreTrainingArguments(TrainingArguments):
         return torch.device("cpu") if device.type == "cpu" else device
 
 
-class ProgressLine(TrainerCallback):
-    """Prints a line at each log of a training: how fast it is, how well it predicts, and how long it takes yet."""
+class AfterStep(TrainerCallback):
+    """Adds the weights to their moving average. The first SIGINT (Ctrl-C) ends the training after its step, with a
+    checkpoint; the second ends it at once."""
 
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        if state.is_world_process_zero and "minutes_left" in logs:
-            perplexity = math.exp(min(logs["loss"], 700))
-            print(
-                f"step {state.global_step:,} of {state.max_steps:,}: {logs['words_per_second']:,.0f} words a second, "
-                f"training perplexity {perplexity:,.1f}, {logs['minutes_left']:,.0f} minutes left",
-                file=sys.stderr,
-            )
-
-
-class UpdateAverage(TrainerCallback):
-    """Adds the weights to their moving average after each update."""
-
-    def __init__(self, average: AveragedModel) -> None:
-        self.average = average
-
-    def on_step_end(self, args, state, control, model=None, **kwargs):
-        self.average.update_parameters(model)
-
-
-class EndOnInterrupt(TrainerCallback):
-    """The first SIGINT (Ctrl-C) ends the training after its step, with a checkpoint; the second ends it at once."""
-
-    def __init__(self) -> None:
-        self.interrupted, self._before = False, None
+    def __init__(self, trainer: "ElmoPreTrainer") -> None:
+        self.trainer, self.interrupted, self._before = trainer, False, None
 
     def on_train_begin(self, args, state, control, **kwargs):
         # Each of several processes would end at another step; only the main thread may handle signals.
@@ -148,6 +125,8 @@ class EndOnInterrupt(TrainerCallback):
         self.interrupted = True
 
     def on_step_end(self, args, state, control, **kwargs):
+        if self.trainer._average is not None:
+            self.trainer._average.update_parameters(self.trainer.model)
         control.should_save |= self.interrupted
 
     def on_save(self, args, state, control, **kwargs):  # the checkpoint does not say that the training has ended
@@ -223,8 +202,7 @@ class ElmoPreTrainer(Trainer):
         )
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
-        self.add_callback(ProgressLine())
-        self.add_callback(EndOnInterrupt())
+        self.add_callback(AfterStep(self))
 
     @staticmethod
     def get_optimizer_cls_and_kwargs(args: ElmoPreTrainingArguments, model: Any = None) -> tuple[Any, Any]:
@@ -233,10 +211,10 @@ class ElmoPreTrainer(Trainer):
         return optimizer, args.adagrad_settings | settings
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        """As in `Trainer`; `warmup_stable_decay` needs no `num_decay_steps`."""
+        """As in `Trainer`; by default `warmup_stable_decay` falls linearly to zero over the last 60 % of the steps."""
         given = self.args.lr_scheduler_kwargs
         if self.args.lr_scheduler_type == "warmup_stable_decay" and "num_decay_steps" not in (given or {}):
-            decay = {"num_decay_steps": round(DECAY * num_training_steps), "decay_type": "linear"}
+            decay = {"num_decay_steps": round(0.6 * num_training_steps), "decay_type": "linear"}
             self.args.lr_scheduler_kwargs = decay | (given or {})
         try:
             return super().create_scheduler(num_training_steps, optimizer)
@@ -275,13 +253,12 @@ class ElmoPreTrainer(Trainer):
             distributed.broadcast(parameter.data, 0)
         if self.args.ema is not None:
             self._average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(self.args.ema))
-            self.add_callback(UpdateAverage(self._average))
         self._words, self._steps, self._words_since = 0, self.state.global_step, time.perf_counter()
         output = super().train(str(resume_from_checkpoint) if resume_from_checkpoint else None, **kwargs)
-        if self._average is not None and self.state.best_model_checkpoint is None:  # else it was loaded
+        best = self.args.load_best_model_at_end and self.state.best_model_checkpoint  # then it was loaded
+        if self._average is not None and not best:
             self.model.load_state_dict(self._average.module.state_dict())
         self._average = None
-        self.remove_callback(UpdateAverage)
         return output
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
@@ -327,17 +304,21 @@ class ElmoPreTrainer(Trainer):
         return loss
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """As `Trainer.log`, with the words per second since the last training log; FloatingPointError if the loss is
-        not finite."""
+        """As `Trainer.log`, with the words per second since the last training log, and a line that says how fast the
+        training is, how well it predicts and how long it takes yet; FloatingPointError if the loss is not finite."""
         for name in logs.keys() & {"loss", "train_loss"}:
             self._require_finite(name, logs[name])
         if "loss" in logs:
             now, step = time.perf_counter(), self.state.global_step
             seconds = now - self._words_since
             logs["words_per_second"] = round(self._words * self.args.world_size / seconds, 1)
-            if step > self._steps:
-                left = (self.state.max_steps - step) * seconds / (step - self._steps)
-                logs["minutes_left"] = round(left / 60, 1)
+            if step > self._steps and self.is_world_process_zero():
+                left = (self.state.max_steps - step) * seconds / (step - self._steps) / 60
+                print(
+                    f"step {step:,} of {self.state.max_steps:,}: {logs['words_per_second']:,.0f} words a second, "
+                    f"training perplexity {math.exp(min(logs['loss'], 700)):,.1f}, {left:,.0f} minutes left",
+                    file=sys.stderr,
+                )
             self._words, self._steps, self._words_since = 0, step, now
         super().log(logs, *args, **kwargs)
 

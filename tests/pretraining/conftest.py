@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hf_elmo.pretraining.recipe import Pretrained, pretrain
-from tests.conftest import TINY
+from tests.factories import TINY
 
 GENERAL = ["the cat sat on the mat", "a dog saw the cat", "rain fell all day", "the dog sat on a mat all day"] * 12
 DOMAIN = ["the assay was run on a mat", "the assay fell", "a second assay was run all day"] * 14

@@ -14,7 +14,7 @@ from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.pretraining.recipe import HELD_OUT_EVERY, pretrain
 from hf_elmo.pretraining.vocabulary import Vocabulary
 from hf_elmo_cli import main
-from tests.conftest import TINY, random_model
+from tests.factories import TINY, random_model
 from tests.pretraining.conftest import ADAPTED, DOMAIN, GENERAL, SMALL
 
 CONFIG = [f"--config={name}={json.dumps(value)}" for name, value in TINY.items()]

@@ -13,7 +13,7 @@ from transformers import TrainerState
 
 from hf_elmo.pretraining.recipe import pretrain
 from hf_elmo.pretraining.trainer import ElmoPreTrainer, last_whole_checkpoint
-from tests.conftest import TINY
+from tests.factories import TINY
 from tests.kills import KILLS, pretrain_command, run_with_kills
 from tests.pretraining.conftest import SMALL, STEPS
 
@@ -177,6 +177,7 @@ def test_a_model_is_overwritten_if_asked(run, files, tmp_path):
 # -- kills -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(files, tmp_path):
     command = pretrain_command(
         files["general"], "--batch-size=3 --window=5 --steps=12 --seed=8 --set save_total_limit=3"

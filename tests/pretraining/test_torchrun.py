@@ -12,11 +12,14 @@ from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.pretraining.recipe import pretrain
 from hf_elmo.pretraining.trainer import last_whole_checkpoint
-from tests.conftest import TINY
+from tests.factories import TINY
 from tests.pretraining.conftest import GENERAL, SMALL
 from tests.pretraining.gloo import ENVIRONMENT, launch
 
-pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch has no gloo")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch has no gloo"),
+]
 
 # The general text, and some of its lines with longer words.
 UNEVEN = [*GENERAL, *(line.replace("a", "aaaaaaaaaaaa") for line in GENERAL[:12])]

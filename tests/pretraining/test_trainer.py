@@ -18,7 +18,7 @@ from hf_elmo.pretraining.recipe import RECIPES
 from hf_elmo.pretraining.texts import DatasetTexts
 from hf_elmo.pretraining.trainer import ElmoPreTrainer, ElmoPreTrainingArguments
 from hf_elmo.pretraining.vocabulary import build_vocabulary
-from tests.conftest import TINY
+from tests.factories import TINY
 from tests.pretraining.gloo import launch
 
 TEXTS = [
@@ -306,6 +306,7 @@ def train_on_rows(tokenizer: ElmoTokenizer, folder: Path, rows: int) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_updates_of_one_with_twice_the_rows(tokenizer, tmp_path):
     with (tmp_path / "vocab.txt").open("a", encoding="utf-8") as file:  # a step touches few of the words
         file.writelines(f"word{number}\n" for number in range(200))

@@ -6,7 +6,7 @@ import torch
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining
 from hf_elmo.pretraining.vocabulary import Vocabulary, build_vocabulary, change_vocabulary
-from tests.conftest import TINY
+from tests.factories import TINY
 
 SENTENCES = [["b", "a", "b"], ["c", "b", "a", "<S>", "</S>"], ["ü", "d", "<UNK>"]]
 
