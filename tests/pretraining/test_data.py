@@ -168,22 +168,6 @@ def test_a_run_that_counted_nothing_goes_on_in_epochs(tokenizer, kind):
 
 
 @KINDS
-def test_processes_have_equally_many_steps_and_a_short_part_begins_again(tokenizer, kind):
-    """The first three texts have 23 words with their ends, the others 6."""
-    texts = ["the cat sat on the mat yes yes yes", "the dog sat in the rain and saw it", "a dog", "yes", "yes", "out"]
-    how = {"batch_size": 1, **({"window": 3} if kind is PackedWindows else {"max_words": 3, "sort_batches": 1})}
-    parts = [kind(DatasetTexts(texts), tokenizer, **how, rank=rank, world_size=2) for rank in (0, 1)]
-    assert len(parts[0]) == len(parts[1]) > 3
-    read = [[], []]
-    for data, passes in zip(parts, read, strict=True):
-        for _ in itertools.chain(data, data):
-            passes.append(data._epoch)
-    assert len(read[0]) == len(read[1]) == 2 * len(parts[0])
-    assert max(read[0]) <= 1
-    assert max(read[1]) >= 3
-
-
-@KINDS
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("way", [0, 1], ids=["forward", "backward"])
 def test_every_word_is_predicted_once_in_a_pass(tokenizer, kind, way, world_size):
