@@ -1,6 +1,9 @@
 """Loading a model and its tokenizer by name; by default the small English model that ships with the package."""
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -86,7 +89,21 @@ def load_weights(
     """The model of [`load_model`] without its tokenizer."""
     model_class = ElmoForPreTraining if language_model else ElmoModel
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return model_class.from_pretrained(locate(name), dtype=dtype or "auto").to(device)
+    with no_loading_bar(place := locate(name)):
+        return model_class.from_pretrained(place, dtype=dtype or "auto").to(device)
+
+
+@contextmanager
+def no_loading_bar(place: str) -> Iterator[None]:
+    """Hides transformers' progress bars if they would last for a moment (a folder), or where there is no terminal."""
+    hides = logging.is_progress_bar_enabled() and (os.path.isdir(place) or not sys.stderr.isatty())
+    if hides:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if hides:
+            logging.enable_progress_bar()
 
 
 def load_tokenizer(name: str | os.PathLike) -> ElmoTokenizer:

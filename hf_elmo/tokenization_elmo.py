@@ -266,9 +266,9 @@ def _as_backend_texts(texts: Any, empty: str = "") -> Any:
     """The strings in nested lists and tuples without lone surrogates; `empty` replaces a string that is empty."""
     if isinstance(texts, str):
         return drop_surrogates(texts) or empty
-    return (
-        type(texts)([_as_backend_texts(text, empty) for text in texts]) if isinstance(texts, (list, tuple)) else texts
-    )
+    if isinstance(texts, (list, tuple)):
+        return (tuple if isinstance(texts, tuple) else list)([_as_backend_texts(text, empty) for text in texts])
+    return texts
 
 
 class _EncodingWithEmptyWords:

@@ -15,6 +15,7 @@ import torch
 from transformers.utils.logging import tqdm
 
 from ..embedding.corpus import embed
+from ..embedding.store import StoredRow, holds_vectors, read_vectors
 from ..extras import extra_needed
 from ..loading import ensure_loaded
 from ..modeling_elmo import ElmoModel
@@ -78,7 +79,8 @@ def nearest_neighbors(
     top: int = 5,
     any_word: bool = False,
     pretokenized: bool = False,
-) -> dict[int, list[Neighbor]]:
+    layers: str | int = "mix",
+) -> dict[int | str, list[Neighbor]]:
     """
     The words of a corpus whose vectors are nearest to the vector of a word in a sentence, for each layer (Peters et al.
     2018, Table 4).
@@ -91,68 +93,118 @@ def nearest_neighbors(
             `None` for the model that ships with the package.
         sentence: the query sentence: text, which the tokenizer splits, or a list of words.
         word: the query word (its first occurrence in `sentence`), or its index in the sentence.
-        corpus: sentences, each text or a list of words, or the path of a file of sentences, as `embed` reads it. It is
-            read once and not kept in memory.
+        corpus: sentences, each text or a list of words; or the path of a file of sentences, as `embed` reads it; or a
+            file of vectors for each word, as `embed` writes it (`.parquet`, `.safetensors`, `.npz`, `.hdf5`), which
+            are not computed again. Only Parquet holds the words: in another file of vectors all words are searched,
+            and the number of a word, from 0, stands for it. A file is read once and not kept in memory.
         tokenizer: splits and spells words; by default the tokenizer of the model's folder.
         top: number of neighbors for each layer.
         any_word: in layers 1 and up, search all words instead of only the query word (in upper or lower case). If
             true, every sentence is embedded, otherwise only sentences that contain the query word.
         pretokenized: whether texts are tokenized already, so that whitespace separates their words.
+        layers: the layers that a file of vectors holds, as given to `embed`; a file of all layers is recognized.
 
     Returns:
-        for each layer, 0 to `num_hidden_layers`, at most `top` neighbors, the nearest first.
+        for each layer, 0 to `num_hidden_layers`, at most `top` neighbors, the nearest first. For a file of vectors of
+        one layer or a mix, the only key is `layers`.
 
     Raises:
-        ValueError: the word is not in the sentence.
+        ValueError: the word is not in the sentence, or a file of vectors has vectors of rows (pooled) or of another
+            size.
     """
     model, tokenizer = ensure_loaded(model, tokenizer)
     model = model.base_model
     split = partial(tokenizer.split_into_words, pretokenized=pretokenized)
     (words,) = split([sentence])
     position, *_ = positions_of(words, word)
-    queries = _all_layers(model, tokenizer, [words])[0][:, position]
     wanted = None if any_word else words[position].casefold()
-    known = {words[position]}
-    speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
-    source = RowSource(corpus) if isinstance(corpus, (str, os.PathLike)) else corpus
-    neighbors: dict[int, list[Neighbor]] = {layer: [] for layer in range(len(queries))}
-    for rows in _chunks(source, split, words):
-        found = chain(_word_vectors(rows, known, model, speller), _occurrences(rows, wanted, model, tokenizer))
-        for layer, vectors, places in found:
-            candidates = neighbors[layer] + _compare(queries[layer], vectors, places)
-            neighbors[layer] = sorted(candidates, key=lambda neighbor: -neighbor.similarity)[:top]
+    known, is_path = {words[position]}, isinstance(corpus, (str, os.PathLike))
+    if is_path and holds_vectors(corpus):
+        num_layers, rows = read_vectors(corpus)
+        keys, layers = ([layers], layers) if num_layers is None else (range(num_layers), "all")
+        found = _stored_vectors(rows, keys, words, known, wanted)
+    else:
+        keys, layers = range(model.config.num_hidden_layers + 1), "all"
+        speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
+        found = chain.from_iterable(
+            chain(_word_vectors(rows, known, model, speller), _occurrences(rows, wanted, model, tokenizer))
+            for rows in _chunks(RowSource(corpus) if is_path else corpus, split, words)
+        )
+    (query,) = embed(model, [words], tokenizer=tokenizer, layers=layers, progress=False)
+    queries = dict(zip(keys, query.reshape(len(keys), *query.shape[-2:])[:, position], strict=True))
+    neighbors: dict[int | str, list[Neighbor]] = {key: [] for key in keys}
+    for layer, vectors, places in found:
+        candidates = neighbors[layer] + _compare(queries[layer], vectors, places, top)
+        neighbors[layer] = sorted(candidates, key=lambda neighbor: -neighbor.similarity)[:top]
     return neighbors
 
 
 def _chunks(rows: Iterable[Row], split: Callable[..., list[list[str]]], query: list[str]) -> Iterator[Sentences]:
     """Sentences with their indices, `ROWS_AT_ONCE` at a time, without blank sentences, repetitions and the query."""
-    hashes = {hash(tuple(query))}
+    seen = {hash(tuple(query))}
     indexed = enumerate(rows)
     with tqdm(desc="Neighbors", unit=" rows", leave=False) as progress:
         while chunk := list(islice(indexed, ROWS_AT_ONCE)):
-            fresh = []
-            for (index, _), words in zip(chunk, split([row for _, row in chunk]), strict=True):
-                key = hash(tuple(words))
-                if words and key not in hashes:
-                    hashes.add(key)
-                    fresh.append((index, words))
-            yield fresh
+            split_chunk = split([row for _, row in chunk])
+            yield [(index, words) for (index, _), words in zip(chunk, split_chunk, strict=True) if _is_new(words, seen)]
             progress.update(len(chunk))
 
 
-def _word_vectors(rows: Sentences, known: set[str], model: ElmoModel, speller: Speller) -> Iterator[LayerVectors]:
-    """Vectors of layer 0 (the character CNN's output twice) for words that are not known from earlier rows."""
-    places = {}
+def _is_new(words: list[str], seen: set[int]) -> bool:
+    """Whether a sentence has words and is not among those that were `seen`, to which it is then added."""
+    before = len(seen)
+    seen.update([hash(tuple(words))] if words else ())
+    return len(seen) > before
+
+
+def _stored_vectors(
+    chunks: Iterable[list[StoredRow]], keys: Sequence[int | str], query: list[str], known: set[str], wanted: str | None
+) -> Iterator[LayerVectors]:
+    """Vectors from a file: for layer 0 those of words that are not known from earlier rows, for another layer those of
+    all words or of the words that are `wanted` after case-folding."""
+    seen = {hash(tuple(query))}
+    for chunk in chunks:
+        has_words = all(words is not None for _, words, _ in chunk)
+        vectors = {number: array.reshape(len(keys), *array.shape[-2:]) for number, _, array in chunk}
+        if has_words:
+            rows = [(number, words) for number, words, _ in chunk if _is_new(words, seen)]
+        else:
+            rows, wanted = [(number, list(map(str, range(array.shape[-2])))) for number, _, array in chunk], None
+        for index, layer in enumerate(keys):
+            places = _first_uses(rows, known) if layer == 0 and has_words else _uses(rows, wanted)
+            if places:
+                yield layer, np.stack([vectors[row][index, position] for row, _, position in places]), places
+
+
+def _first_uses(rows: Sentences, known: set[str]) -> list[Place]:
+    """The first place of each word that is not known from earlier rows; afterwards these words are known, too."""
+    places: dict[str, Place] = {}
     for row, words in rows:
         for position, word in enumerate(words):
             if word not in known:
                 places.setdefault(word, (row, words, position))
     known.update(places)
-    if places:
-        characters = torch.from_numpy(speller.characters(list(places))).to(model.device)
+    return list(places.values())
+
+
+def _uses(rows: Sentences, wanted: str | None) -> list[Place]:
+    """The places of all words, or of the words that are `wanted` after case-folding."""
+    return [
+        (row, words, position)
+        for row, words in rows
+        for position, word in enumerate(words)
+        if wanted in (None, word.casefold())
+    ]
+
+
+def _word_vectors(rows: Sentences, known: set[str], model: ElmoModel, speller: Speller) -> Iterator[LayerVectors]:
+    """Vectors of layer 0 (the character CNN's output twice) for words that are not known from earlier rows."""
+    if places := _first_uses(rows, known):
+        words = [words[position] for _, words, position in places]
+        characters = torch.from_numpy(speller.characters(words)).to(model.device)
         with torch.inference_mode():
             vectors = model.char_encoder(characters).float().cpu().numpy()
-        yield 0, np.concatenate((vectors, vectors), axis=1), list(places.values())
+        yield 0, np.concatenate((vectors, vectors), axis=1), places
 
 
 def _occurrences(
@@ -161,18 +213,19 @@ def _occurrences(
     """Vectors of layers 1 and up, for all words or for the words that are `wanted` after case-folding."""
     rows = [(row, words) for row, words in rows if wanted is None or wanted in map(str.casefold, words)]
     arrays = _all_layers(model, tokenizer, [words for _, words in rows])
-    for (row, words), layers in zip(rows, arrays, strict=True):
-        positions = [position for position, word in enumerate(words) if wanted in (None, word.casefold())]
+    for row, layers in zip(rows, arrays, strict=True):
+        places = _uses([row], wanted)
         for layer in range(1, len(layers)):
-            yield layer, layers[layer][positions], [(row, words, position) for position in positions]
+            yield layer, layers[layer][[position for _, _, position in places]], places
 
 
-def _compare(query: np.ndarray, vectors: np.ndarray, places: list[Place]) -> list[Neighbor]:
-    """The words at `places`, with the similarities of their vectors `[words, size]` to the query `[size]`."""
-    similarities = (_unit(vectors) @ _unit(query)).tolist()
+def _compare(query: np.ndarray, vectors: np.ndarray, places: list[Place], top: int) -> list[Neighbor]:
+    """The nearest `top` of the words at `places`, whose vectors are `[words, size]`, to the query `[size]`."""
+    similarities = _unit(vectors.astype(np.float32)) @ _unit(query)
     return [
-        Neighbor(similarity, sentence[position], sentence, position, row)
-        for similarity, (row, sentence, position) in zip(similarities, places, strict=True)
+        Neighbor(float(similarities[index]), sentence[position], sentence, position, row)
+        for index in np.argsort(-similarities, kind="stable")[:top]
+        for row, sentence, position in [places[index]]
     ]
 
 
@@ -213,10 +266,13 @@ def layer_similarities(
         words: for each sentence a word (its first occurrence) or the index of a word; or one word for all sentences.
 
     Raises:
-        ValueError: the numbers of sentences and words differ, or a word is not in its sentence.
+        ValueError: there are fewer than two sentences, the numbers of sentences and words differ, or a word is not in
+            its sentence.
     """
     model, tokenizer = ensure_loaded(model, tokenizer)
     split = tokenizer.split_into_words(sentences, pretokenized)
+    if len(split) < 2:
+        raise ValueError(f"sentences has {len(split)} sentences, but two or more are compared")
     words = [words] * len(split) if isinstance(words, str) else words
     places = [positions_of(own, word)[0] for own, word in zip(split, words, strict=True)]
     unit = [_unit(layers) for layers in _all_layers(model, tokenizer, split)]
@@ -353,7 +409,7 @@ def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
     counts = Counter(label.casefold() for label in labels)
     for index, (sentence, points) in enumerate(zip(plane.sentences, plane.points, strict=True)):
         color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
-        label, most = f"{index + 1}: {' '.join(sentence)}", int(9 * axes.figure.get_size_inches()[0])
+        label, most = f"{index + 1}: {' '.join(sentence)}", int(9 * axes.figure.get_size_inches()[0]) - 10
         label = label if len(label) <= most else f"{label[:most]} ..."
         axes.scatter(*points.T, s=36, c=color, marker=marker, label=label)
     shares = [f"component {n} ({share:.0%} of the variance)" for n, share in enumerate(plane.explained, start=1)]
@@ -363,9 +419,18 @@ def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
     axes.figure.draw_without_rendering()  # sets the positions of the points on the paper
     points = np.concatenate(plane.points)
     on_paper = axes.transData.transform(points) * 72 / axes.figure.dpi
-    for label, point, offset in zip(labels, points, _label_offsets(on_paper), strict=True):
-        text = axes.annotate(label, point, offset, textcoords="offset points")
+    middle = on_paper[:, 0].min() / 2 + on_paper[:, 0].max() / 2
+    for label, point, (x, y), place in zip(labels, points, _label_offsets(on_paper), on_paper[:, 0], strict=True):
+        side = {"ha": "right", "xytext": (-x, y)} if place > middle else {"xytext": (x, y)}  # towards the middle
+        text = axes.annotate(label, point, textcoords="offset points", **side)
         text.set_fontweight("bold" if counts[label.casefold()] > 1 else "normal")
+        text.set_in_layout(False)  # the layout would shrink the axes to make room for a label outside of them
+    for margin in (0.15, 0.3, 0.6, 1.0, 1.5):  # until all labels are inside of the frame
+        axes.margins(margin)
+        axes.figure.draw_without_rendering()
+        corners = np.array([text.get_window_extent().get_points() for text in axes.texts])
+        if (corners.min(axis=(0, 1)) >= axes.bbox.min).all() and (corners.max(axis=(0, 1)) <= axes.bbox.max).all():
+            break
     return axes
 
 

@@ -1,6 +1,12 @@
 """The commands that use a model: embed, predict, neighbors, substitutes, next, explore, env."""
 
+import errno
 import math
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Annotated, Literal
 
 import typer
@@ -24,6 +30,18 @@ def number_or_name(text: str | None) -> str | int | None:
     return int(text) if text is not None and text.isdecimal() else text
 
 
+@contextmanager
+def resumable(folder: str) -> Iterator[None]:
+    """Says that the same command resumes, if the block is stopped, or its machine has no more disk space or memory."""
+    try:
+        yield
+    except (KeyboardInterrupt, MemoryError, OSError, BrokenProcessPool) as error:
+        is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
+        if os.path.isdir(folder) and (is_full or not isinstance(error, OSError)):
+            print(f"hf-elmo: finished work is in {folder}: the same command resumes", file=sys.stderr)
+        raise
+
+
 @app.command(
     short_help="embed a corpus",
     epilog=examples(
@@ -42,11 +60,13 @@ def embed(
     dtype: Annotated[Dtype | None, typer.Option(help="type to compute in [the model's]")] = None,
     output_dtype: Annotated[Literal["float32", "float16"], typer.Option(help="type of the vectors")] = "float32",
     device: Device = None,
-    batch_tokens: Annotated[int | None, option("N", "tokens per batch [16384; on a CPU down to 4096]")] = None,
-    window: Annotated[int | None, option("N", "tokens within which rows are sorted by length [16 batches]")] = None,
+    batch_tokens: Annotated[int | None, option("N", "tokens per batch [16384; on a CPU down to 4096]", min=1)] = None,
+    window: Annotated[
+        int | None, option("N", "tokens within which rows are sorted by length [16 batches]", min=1)
+    ] = None,
     engine: Annotated[Literal["local", "ray"], typer.Option(help="ray: use the workers of a Ray cluster")] = "local",
-    workers: Annotated[int | None, option("N", "processes [1; with ray one per GPU, or per core]")] = None,
-    shard_rows: Annotated[int | None, option("N", "with ray: the most rows in a Parquet file [1024]")] = None,
+    workers: Annotated[int | None, option("N", "processes [1; with ray one per GPU, or per core]", min=1)] = None,
+    shard_rows: Annotated[int | None, option("N", "with ray: rows in a Parquet file [1024]", min=1)] = None,
     input_format: InputFormat = None,
     text_column: TextColumn = None,
     encoding: Encoding = "utf-8",
@@ -63,11 +83,16 @@ def embed(
     """
     options = {name: value for name, value in locals().items() if name != "engine" and value is not None}
     options |= {"model": model, "layers": number_or_name(layers), "text_column": number_or_name(text_column)}
+    if (window if engine == "ray" else shard_rows) is not None:
+        raise typer.BadParameter(f"--{'window' if engine == 'ray' else 'shard-rows'} is not for --engine {engine}")
     if engine == "ray":
         from hf_elmo.embedding.workers import embed_on_ray as embed_corpus
     else:
         from hf_elmo.embedding.corpus import embed as embed_corpus
-    written = embed_corpus(**options)
+
+        options["progress"] = "lines"
+    with resumable(output if engine == "ray" else f"{output}.parts"):
+        written = embed_corpus(**options)
     print(f"{written.path}: {written.rows:,} rows, {written.words:,} words, {written.hidden_size} numbers a word")
 
 
@@ -85,7 +110,7 @@ def predict(
     output: Annotated[str, argument("OUTPUT", "file to write")],
     model: Annotated[str, option("MODEL", "folder or Hub name of a fine-tuned model")],
     device: Device = None,
-    batch_tokens: Annotated[int, option("N", "tokens per batch")] = 4096,
+    batch_tokens: Annotated[int, option("N", "tokens per batch", min=1)] = 4096,
     input_format: InputFormat = None,
     text_column: TextColumn = None,
     encoding: Encoding = "utf-8",
@@ -113,34 +138,42 @@ def predict(
     options |= {name: number_or_name(options[name]) for name in ("text_column", "text_pair_column")}
     from hf_elmo.tasks.predict import predict as predict_rows
 
-    written = predict_rows(**options)
+    with resumable(f"{output}.parts"):
+        written = predict_rows(**options)
     print(f"{written.path}: {written.rows:,} rows")
 
 
 @app.command(
     short_help="find where a corpus uses a word in the same sense",
-    epilog=examples('neighbors "He sat on the bank of the river." bank corpus.txt'),
+    epilog=examples(
+        'neighbors "He sat on the bank of the river." bank corpus.txt',
+        'neighbors "He sat on the bank of the river." bank vectors.parquet',
+    ),
 )
 def neighbors(
     sentence: Annotated[str, argument("SENTENCE", "a sentence")],
     word: Annotated[str, argument("WORD", "a word of SENTENCE (its first occurrence)")],
     corpus: Annotated[str, argument("CORPUS", "file to search")],
     model: Model = None,
-    top: Annotated[int, option("N", "neighbors for each layer")] = 5,
+    top: Annotated[int, option("N", "neighbors for each layer", min=1)] = 5,
     any_word: Annotated[bool, flag("--any-word", "above layer 0, search all words, not only WORD")] = False,
     pretokenized: Pretokenized = False,
+    layers: Annotated[str, typer.Option(help="layers in a file of vectors, as given to embed")] = "mix",
 ) -> None:
     """
     Print the words of CORPUS whose vectors are nearest to the vector of WORD in SENTENCE: for layer 0 words of similar
-    spelling, for the layers above occurrences in the corpus, with their lines.
+    spelling, for the layers above occurrences in the corpus, with their lines. CORPUS is a file of text, or the vectors
+    of its words that embed wrote: .parquet, or .safetensors, .npz or .hdf5, which hold no words, so that numbers stand
+    for them.
     """
     from hf_elmo.analysis.similarity import nearest_neighbors
 
-    found = nearest_neighbors(model, sentence, word, corpus, top=top, any_word=any_word, pretokenized=pretokenized)
-    for layer, places in found.items():
+    options = {"top": top, "any_word": any_word, "pretokenized": pretokenized, "layers": number_or_name(layers)}
+    for layer, places in nearest_neighbors(model, sentence, word, corpus, **options).items():
+        name = layer if isinstance(layer, str) else f"layer {layer}"
         for place in places:
-            where = f"{place.row + 1}: {place.in_context()}" if layer else place.word
-            print(f"layer {layer}  {place.similarity:.3f}  {where}")
+            where = place.word if layer == 0 else f"{place.row + 1}: {place.in_context()}"
+            print(f"{name}  {place.similarity:.3f}  {where}")
 
 
 @app.command(
@@ -151,7 +184,7 @@ def substitutes(
     sentence: Annotated[str, argument("SENTENCE", "a sentence")],
     word: Annotated[str | None, argument("[WORD]", "a word of SENTENCE [all words]")] = None,
     model: LanguageModel = None,
-    top: Annotated[int, option("N", "words to print for each place")] = 10,
+    top: Annotated[int, option("N", "words to print for each place", min=1)] = 10,
     pretokenized: Pretokenized = False,
 ) -> None:
     """
@@ -173,7 +206,7 @@ def next_words(
     text: Annotated[str, argument("TEXT", "beginning of a sentence (with --before: end)")],
     model: LanguageModel = None,
     before: Annotated[bool, flag("--before", "print the words before TEXT")] = False,
-    top: Annotated[int, option("N", "words to print")] = 10,
+    top: Annotated[int, option("N", "words to print", min=1)] = 10,
     pretokenized: Pretokenized = False,
 ) -> None:
     """

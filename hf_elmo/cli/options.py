@@ -15,9 +15,9 @@ app = typer.Typer(
 )
 
 
-def option(metavar: str, help: str, *names: str) -> Any:
-    """An option with a value; by default its name is `--` and the parameter's name."""
-    return typer.Option(*names, metavar=metavar, help=help)
+def option(metavar: str, help: str, *names: str, min: int | None = None) -> Any:
+    """An option with a value; by default its name is `--` and the parameter's name. `min` is the least number."""
+    return typer.Option(*names, metavar=metavar, help=help, min=min)
 
 
 def flag(name: str, help: str, *names: str) -> Any:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 import os
 import shutil
 import signal
 import sys
 import tempfile
+import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
-from itertools import islice
+from itertools import accumulate, islice
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
@@ -24,7 +28,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from .. import __version__
 from ..evaluation import evaluation_mode
@@ -35,6 +39,7 @@ from ..spelling import require_tokenizer
 from ..text import NamedRow, Pair, Row, RowSource, check_pair, check_row
 from ..tokenization_elmo import ElmoTokenizer, require_list
 from .engine import BOUNDARIES, CorpusEncoder, EmbeddedRows, RowLayout, Window
+from .progress import progress_bar
 from .store import ShardStore, export, require_free, require_writable
 
 # Large enough for full speed: on a CPU, the smaller the model's matrix products, the more tokens a batch needs.
@@ -42,6 +47,8 @@ BATCH_TOKENS, BATCH_TOKENS_CPU = 16384, 4096
 BATCH_VALUES_CPU = 1 << 22  # numbers in a batch's word vectors: projection_size for each token
 WINDOW_BATCHES = 16  # sorting by length within this many batches leaves little padding
 SPLIT_ROWS, SPLIT_CHARACTERS = 512, 1 << 20  # limits of the text that is split into words at a time
+FIRST_WORDS = 1 << 15  # from the first rows with this many words, the number of words of the input is estimated
+LONG_RUN = 50  # a run of more batches than this first measures the speed of one
 OUTPUT_DTYPES = ("float32", "float16")  # NumPy, hdf5 and Parquet have no bfloat16
 
 
@@ -82,7 +89,7 @@ def embed(
     pretokenized: bool = False,
     overwrite: bool = False,
     restart: bool = False,
-    progress: bool | None = None,
+    progress: bool | Literal["lines"] | None = None,
     workers: int = 1,
 ) -> list[np.ndarray] | np.ndarray | EmbeddedCorpus:
     """Embed sentences, or a file of sentences.
@@ -125,7 +132,9 @@ def embed(
             never split again.)
         overwrite: replace `output` if it exists.
         restart: discard what an interrupted run of the same `output` left, instead of resuming it.
-        progress: show a progress bar; by default on a terminal only.
+        progress: show a progress bar; by default on a terminal only. `"lines"` prints a line every half a minute where
+            there is no terminal. Where progress is shown, a run with `output` says before it starts how many rows and
+            words there are, and about how much disk space and time they take.
         workers: with `output`, the number of processes on this machine. They divide PyTorch's threads, and each embeds
             a window at a time, with the same result. They share the weights; apart from that, each needs the memory of
             a whole run. If a worker is killed, the run ends, and resumes when it is started again. (Workers are
@@ -149,14 +158,16 @@ def embed(
 
     Raises:
         FileNotFoundError, FileExistsError: the input does not exist; the output exists.
-        ValueError: a layer, option or ending is unknown; the input is malformed; `output` is the input; a number is too
-            large for an `output_dtype` of float16; the interrupted run had other settings. (Vectors that are not
-            finite, such as those of a diverged model, give one warning.)
+        ValueError: a layer, option or ending is unknown; the input is malformed; `output` is the input, or a format in
+            which a sequence cannot be named; a number is too large for an `output_dtype` of float16; the interrupted
+            run had other settings. (Vectors that are not finite, such as those of a diverged model, give one warning.)
+        ImportError: `output` is HDF5, and h5py is not installed.
         TypeError: a row is neither text nor a list of words.
         TimeoutError: another run is writing `output`.
         MemoryError: not even one word fits on the device.
         BrokenProcessPool: a worker was killed.
     """
+    require_positive(batch_tokens=batch_tokens, window=window, workers=workers)
     if output is not None:
         output = Path(output)
         require_free(output, inputs, overwrite)
@@ -166,17 +177,24 @@ def embed(
         survey = None if output is None else RowSurvey.of(rows)  # a malformed row raises here, before the work
         model, tokenizer = prepare(model, tokenizer, dtype, device)
         chosen = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "pretokenized": pretokenized}
-        job = Job.of(model, tokenizer, **chosen, batch_tokens=batch_tokens, window=window, progress=progress)
+        job = Job.of(model, tokenizer, **chosen, batch_tokens=batch_tokens, window=window)
         with evaluation_mode(model):
-            if output is not None:
-                return _embed_to_file(job, rows, survey, output, overwrite, restart, workers)
-            rows = list(rows)
-            with job.bar(len(rows)) as bar:
-                return job.embedded(rows, job.encoder(bar)).arrays()
+            rows = list(rows) if output is None else rows
+            with progress_bar(len(rows) if output is None else survey.rows, "embedding", progress) as bar:
+                if output is None:
+                    return job.embedded(rows, job.encoder(bar)).arrays()
+                return _embed_to_file(job, rows, survey, output, overwrite, restart, workers, bar)
 
 
 def _embed_to_file(
-    job: Job, rows: Iterable[Row], survey: RowSurvey, output: Path, overwrite: bool, restart: bool, workers: int
+    job: Job,
+    rows: Iterable[Row],
+    survey: RowSurvey,
+    output: Path,
+    overwrite: bool,
+    restart: bool,
+    workers: int,
+    bar: tqdm,
 ) -> EmbeddedCorpus:
     require_writable(output, job.layout, survey.names, survey.rows)
     manifest = {
@@ -193,21 +211,50 @@ def _embed_to_file(
     store = ShardStore(output.with_name(output.name + ".parts"), ".arrow")
     with store.opened(manifest, restart=restart):
         require_free(output, None, overwrite)  # another run may have written it meanwhile
-        if (words := _fill(job, rows, survey, store, workers)) is None:
+        if not bar.disable:
+            bar.write(size_of_run(job, survey, output), file=sys.stderr)
+        if (words := _fill(job, rows, survey, store, workers, bar)) is None:
             store.remove(store.names())
             raise ValueError("the input changed while it was embedded, so nothing is written: embed it again")
-        store.become(output, lambda draft: export(store, job.layout, survey.rows, draft))
+        store.become(output, lambda draft: export(store, job.layout, survey.rows, draft, rows))
     return EmbeddedCorpus(output, survey.rows, words, job.layout.size)
 
 
-def _fill(job: Job, rows: Iterable[Row], survey: RowSurvey, store: ShardStore, workers: int) -> int | None:
+def size_of_run(job: Job, survey: RowSurvey, output: Path) -> str:
+    """A sentence on a run: its rows and words (estimated from the first rows), the size of its output, its time."""
+    first_rows = job.tokenizer.split_into_words(survey.first_rows, job.options["pretokenized"])
+    words_of_first = sum(map(len, first_rows))
+    words = round(survey.words * words_of_first / max(1, sum(map(_num_words, survey.first_rows))))
+    layout = job.layout
+    size_of_vector = math.prod(layout.shape(1)) * np.dtype(layout.dtype).itemsize
+    size = size_of_vector * (survey.rows if layout.pooled else words)
+    folder = next(parent for parent in output.absolute().parents if parent.exists())
+    text = f"{survey.rows:,} rows, about {words:,} words"
+    if size > 1e7:
+        text += f": {output.name} will take about {size / 1e9:,.2f} GB, and {output.name}.parts as much until the end "
+        text += f"({shutil.disk_usage(folder).free / 1e9:,.0f} GB are free)"
+    ends = list(accumulate(len(row) + BOUNDARIES for row in first_rows))
+    batch = first_rows[: bisect_right(ends, job.options["batch_tokens"])]
+    if words > LONG_RUN * sum(map(len, batch)) > 0:
+        encoder = job.encoder(progress_bar(None, "", False))
+        for _ in range(2):  # the first time includes preparations
+            start = time.perf_counter()
+            encoder.encode(batch, Window(layout, batch))
+        speed = sum(map(len, batch)) / (time.perf_counter() - start)
+        text += f"; about {timedelta(seconds=round(words / speed))} h at {speed:,.0f} words/s"
+    if size > 1e9 and not layout.pooled:
+        text += f". Pooled, the output takes {size_of_vector * survey.rows / 1e9:,.2f} GB; float16 halves it"
+    return text
+
+
+def _fill(job: Job, rows: Iterable[Row], survey: RowSurvey, store: ShardStore, workers: int, bar: tqdm) -> int | None:
     """Embed the windows whose shards are missing.
 
     Returns:
         the number of words, or `None` if the rows differ from the rows that were surveyed.
     """
     done, first, words, read = set(store.names()), 0, 0, RowSurvey()
-    with job.bar(survey.rows) as bar, _shard_writer(job, store, workers, bar) as write_shard:
+    with _shard_writer(job, store, workers, bar) as write_shard:
         for number, window_rows in enumerate(job.windows(read.count(rows))):
             name = f"{number:06d}"
             if name + store.ending in done:
@@ -230,7 +277,7 @@ def _shard_writer(
         yield lambda name, rows, first: _write_shard(job, encoder, store, name, rows, first)
         return
     file, threads = Path(store.path, ".job.pt"), max(1, torch.get_num_threads() // workers)
-    torch.save(replace(job, progress=False), file)
+    torch.save(job, file)
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _job_of_worker, (file, threads))
     pending: deque[Future[int]] = deque()
 
@@ -269,7 +316,7 @@ def _job_of_worker(file: Path, threads: int) -> tuple[Job, CorpusEncoder]:
     Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     job = torch.load(file, mmap=True, weights_only=False)
-    return job, job.encoder(job.bar(None))
+    return job, job.encoder(progress_bar(None, "", False))
 
 
 def _write_shard_in_worker(file: Path, threads: int, *arguments: Any) -> int:
@@ -284,6 +331,13 @@ def check_options(layers: str | int, num_hidden_layers: int, pooling: str, outpu
         raise ValueError(f"pooling is {pooling!r}, but must be 'none', 'mean' or 'max'")
     if output_dtype not in OUTPUT_DTYPES:
         raise ValueError(f"output_dtype is {output_dtype!r}, but must be one of {', '.join(OUTPUT_DTYPES)}")
+
+
+def require_positive(**numbers: int | None) -> None:
+    """Raises ValueError if a number that is given is below 1."""
+    for name, number in numbers.items():
+        if number is not None and number < 1:
+            raise ValueError(f"{name} is {number}, but must be 1 or more")
 
 
 def prepare(
@@ -351,10 +405,12 @@ def rows_of(
 
 
 class RowSurvey:
-    """The number of rows, the SHA-256 of their contents, and their names if they have any."""
+    """The numbers of rows and of words (at whitespace), the first rows, the SHA-256 of the contents of all rows, and
+    their names if they have any."""
 
     def __init__(self) -> None:
-        self.rows, self._digest = 0, hashlib.sha256()
+        self.rows, self.words, self._digest = 0, 0, hashlib.sha256()
+        self.first_rows: list[Row | Pair] = []
         self.names: list[str] | None = None
 
     @classmethod
@@ -370,7 +426,10 @@ class RowSurvey:
         for row in rows:
             name = row.name if isinstance(row, NamedRow) else None
             self._digest.update(json.dumps([row, name]).encode() + b"\n")
+            if self.words < FIRST_WORDS:
+                self.first_rows.append(row)
             self.rows += 1
+            self.words += _num_words(row)
             if name is not None:
                 self.names = [] if self.names is None else self.names
                 self.names.append(name)
@@ -385,31 +444,28 @@ class RowSurvey:
         return isinstance(other, RowSurvey) and (self.rows, self.sha256) == (other.rows, other.sha256)
 
 
+def _num_words(row: Row | Pair) -> int:
+    """The number of words of a row, at whitespace."""
+    return len(row.split() if isinstance(row, str) else row)
+
+
 @dataclass
 class Job:
-    """What to compute: the model, the options, and whether to show progress."""
+    """What to compute: the model, its tokenizer, and the options."""
 
     model: ElmoModel
     tokenizer: ElmoTokenizer
     options: dict[str, Any]
-    progress: bool | None
 
     @classmethod
-    def of(
-        cls,
-        model: ElmoModel,
-        tokenizer: ElmoTokenizer,
-        progress: bool | None,
-        window: int | None = None,
-        **options: Any,
-    ) -> Job:
+    def of(cls, model: ElmoModel, tokenizer: ElmoTokenizer, window: int | None = None, **options: Any) -> Job:
         """A job with the options of [`embed`]: `layers`, `pooling`, `output_dtype`, `batch_tokens`, `pretokenized`."""
         layers, pooling, output_dtype = (options[name] for name in ("layers", "pooling", "output_dtype"))
         check_options(layers, model.config.num_hidden_layers, pooling, output_dtype)
         on_cpu = max(BATCH_TOKENS_CPU, min(BATCH_TOKENS, BATCH_VALUES_CPU // model.config.projection_size))
         batch_tokens = options["batch_tokens"] or (on_cpu if model.device.type == "cpu" else BATCH_TOKENS)
         options |= {"batch_tokens": batch_tokens, "window": window or WINDOW_BATCHES * batch_tokens}
-        return cls(model, tokenizer, options, progress)
+        return cls(model, tokenizer, options)
 
     @property
     def layout(self) -> RowLayout:
@@ -426,16 +482,11 @@ class Job:
             nonlocal words_done
             words_done += words
             elapsed = bar.format_dict["elapsed"]
-            bar.set_postfix_str(f"{words_done / elapsed:,.0f} words/s" if elapsed else "", refresh=not rows)
+            bar.set_postfix_str(f"{words_done / elapsed:,.0f} words/s" if elapsed else "", refresh=False)
             bar.update(rows)
 
         chosen = (self.options[name] for name in ("layers", "pooling", "batch_tokens"))
         return CorpusEncoder(self.model, self.tokenizer, *chosen, advance=advance)
-
-    def bar(self, rows: int | None) -> tqdm:
-        """A progress bar; with `progress=None` it is shown on a terminal only."""
-        disable = None if self.progress is None else not self.progress
-        return tqdm(total=rows, unit=" rows", desc="embedding", disable=disable)
 
     def windows(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:
         """The words of rows, one window at a time. Only the rows and the option `window` decide where a window ends."""

@@ -71,6 +71,14 @@ class RowLayout:
         return pyarrow.schema([("row", pyarrow.int64()), ("words", words), ("embedding", self.arrow_type)])
 
 
+def make_mapped_array(folder: str | os.PathLike, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """An array of zeros in a temporary file in `folder`, mapped into memory; OSError if the disk is full."""
+    with tempfile.TemporaryFile(dir=os.fspath(folder)) as file:
+        if hasattr(os, "posix_fallocate"):  # without it, a full disk would kill the process later, by SIGBUS
+            os.posix_fallocate(file.fileno(), 0, math.prod(shape) * np.dtype(dtype).itemsize)
+        return np.asarray(np.memmap(file, dtype, "w+", shape=shape))
+
+
 class Window:
     """The vectors of consecutive rows, filled in any order; the pooled vectors of blank rows are zero.
 
@@ -89,8 +97,7 @@ class Window:
         if folder is None or size == 0:
             self.values = np.zeros(size, layout.dtype)
         else:
-            with tempfile.TemporaryFile(dir=os.fspath(folder)) as file:
-                self.values = np.asarray(np.memmap(file, layout.dtype, "w+", shape=size))
+            self.values = make_mapped_array(folder, layout.dtype, (size,))
         self.arrays = layout.split(self.values, map(len, words))
 
     def put(self, row: int, values: Tensor, start: int = 0, direction: int | None = None) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
-import tempfile
 import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -27,15 +27,20 @@ import pyarrow.parquet
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub.utils import WeakFileLock
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from ..extras import extra_needed
-from .engine import RowLayout
+from ..text import NamedRow, Row
+from .engine import RowLayout, make_mapped_array
 
 MANIFEST, LOCK = ".manifest.json", ".lock"
 LOCK_SECONDS = 1.0  # how long a run waits for the lock of another run
 PARQUET_OPTIONS = {"use_dictionary": ["path", "words"], "write_statistics": ["row"]}
 ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # the most in a row group, which readers hold in memory
+ROWS_READ = 1000  # rows of a file of vectors that are in memory together
+StoredRow = tuple[int, list[str] | None, np.ndarray]  # a row's number, its words if the format has them, its vectors
+SENTENCES_CHARACTERS = 1 << 28  # HDF5 holds `sentence_to_index` up to this size, because it is made in memory
 SAFETENSORS_ROWS = 1_200_000  # more arrays would not fit into the header, which has at most 100 MB
 
 
@@ -79,7 +84,7 @@ class ShardStore:
                 raise FileExistsError(f"{self.path} exists; choose another output, or overwrite (--overwrite) a result")
             if finished or restart:
                 self.remove(self.names())
-            elif before not in (None, manifest):
+            elif before not in (None, manifest) and self.names():
                 other = [name for name in {**before, **manifest} if before.get(name) != manifest.get(name)]
                 raise ValueError(
                     f"{self.path} has work of an interrupted run that differs in {', '.join(other)}; resume that run "
@@ -159,18 +164,27 @@ def require_writable(output: Path, layout: RowLayout, names: list[str] | None, r
         raise ValueError(f"output {str(output)!r} must end in one of {', '.join(FORMATS)}")
     if names is not None and len(set(names)) < len(names):
         raise ValueError("two rows have the same name, but the array of each needs its own: rename a row")
+    if output.suffix.lower() in (".hdf5", ".h5"):
+        with extra_needed():
+            import h5py  # noqa: F401, an error now instead of after the work
+
+        groups = {name[: slash.start()] for name in names or () for slash in re.finditer("/", name)}
+        if wrong := [name for name in names or () if name in groups or {"", "."}.intersection(name.split("/"))]:
+            raise ValueError(f"HDF5 cannot name an array {wrong[0]!r} (its '/' separates groups): use .npz or .parquet")
     if output.suffix.lower() == ".safetensors" and rows > SAFETENSORS_ROWS and (names or not layout.pooled):
         raise ValueError(f"output {str(output)!r} cannot hold {rows:,} arrays: use .hdf5, .npz or .parquet")
 
 
-def export(store: ShardStore, layout: RowLayout, rows: int, draft: Path) -> None:
+def export(store: ShardStore, layout: RowLayout, num_rows: int, draft: Path, rows: Iterable[Row]) -> None:
     """Write the rows of a store into one file. The shards are mapped into memory instead of being read at once."""
     tables = map(_mapped, (f"{store.path}/{name}" for name in store.names()))
     write = FORMATS[draft.suffix.lower()]
     if write is _write_parquet:
         _write_parquet(draft, tables, layout)
+    elif write is _write_hdf5:
+        _write_hdf5(draft, _arrays(tables, layout, num_rows, store.path), rows)
     else:
-        write(draft, _arrays(tables, layout, rows, store.path))
+        write(draft, _arrays(tables, layout, num_rows, store.path))
 
 
 def _mapped(path: str) -> pyarrow.Table:
@@ -193,12 +207,69 @@ def _arrays(tables: Iterator[pyarrow.Table], layout: RowLayout, rows: int, folde
             yield from zip(map(str, names), arrays, strict=True)
         else:
             if pooled is None:
-                with tempfile.TemporaryFile(dir=folder) as file:
-                    pooled = np.memmap(file, layout.dtype, "w+", shape=(rows, *layout.shape(0)))
+                pooled = make_mapped_array(folder, layout.dtype, (rows, *layout.shape(0)))
             first = table["row"][0].as_py()
             pooled[first : first + len(arrays)] = values.to_numpy().reshape(-1, *layout.shape(0))
     if layout.pooled and (pooled is not None or rows == 0):
-        yield "embeddings", np.zeros((0, *layout.shape(0)), layout.dtype) if pooled is None else np.asarray(pooled)
+        yield "embeddings", np.zeros((0, *layout.shape(0)), layout.dtype) if pooled is None else pooled
+
+
+def holds_vectors(path: str | os.PathLike) -> bool:
+    """Whether a file has the format of vectors that `embed` writes, instead of text."""
+    suffix = Path(path).suffix.lower()
+    return suffix in FORMATS and (suffix != ".parquet" or "embedding" in pyarrow.parquet.read_schema(path).names)
+
+
+def read_vectors(path: str | os.PathLike) -> tuple[int | None, Iterator[list[StoredRow]]]:
+    """The number of layers in a file of word vectors that `embed` wrote (`None` without an axis of layers), and its
+    rows, some at a time.
+
+    Raises:
+        ValueError: the file has one vector for each row (pooled).
+    """
+    read = _read_parquet if Path(path).suffix.lower() == ".parquet" else _read_arrays
+    chunks = read(Path(path))
+    first = next(chunks, [])
+    shapes = [vectors.shape for _, _, vectors in first]
+    if any(len(shape) < 2 for shape in shapes):
+        raise ValueError(f"{path} has a vector for each row, but one for each word is needed: embed without pooling")
+    return shapes[0][0] if shapes and len(shapes[0]) == 3 else None, chain([first], chunks)
+
+
+def _read_parquet(path: Path) -> Iterator[list[StoredRow]]:
+    with pyarrow.parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(ROWS_READ, columns=["row", "words", "embedding"]):
+            words, vectors = batch["words"].to_pylist(), batch["embedding"]
+            sizes = []
+            while not pyarrow.types.is_floating(vectors.type):
+                is_fixed = pyarrow.types.is_fixed_size_list(vectors.type)
+                sizes.append(vectors.type.list_size if is_fixed else None)
+                vectors = vectors.flatten()
+            layers = sizes[0] if len(sizes) == 2 + (None in sizes) else None
+            layout = RowLayout(layers, sizes[-1], None not in sizes, "")
+            arrays = layout.split(vectors.to_numpy(), map(len, words))
+            yield list(zip(batch["row"].to_pylist(), words, arrays, strict=True))
+
+
+def _read_arrays(path: Path) -> Iterator[list[StoredRow]]:
+    """The arrays of the other formats, which hold no words; a row is numbered by its name or, in FASTA, its place."""
+    suffix = path.suffix.lower()
+    with _open_arrays(path) as file:
+        names = sorted(set(file.keys()) - {"sentence_to_index"}, key=lambda name: (len(name), name))
+        get = file.get_tensor if suffix == ".safetensors" else lambda name: file[name][()]
+        for start in range(0, len(names), ROWS_READ):
+            chunk = enumerate(names[start : start + ROWS_READ], start)
+            yield [(int(name) if name.isdecimal() else place, None, get(name)) for place, name in chunk]
+
+
+def _open_arrays(path: Path) -> Any:
+    if path.suffix.lower() == ".safetensors":
+        return safe_open(path, "numpy")
+    if path.suffix.lower() == ".npz":
+        return np.load(path)
+    with extra_needed():
+        import h5py
+    return h5py.File(path)
 
 
 def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
@@ -209,15 +280,28 @@ def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
                 np.lib.format.write_array(member, array)
 
 
-def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
-    """Write a dataset for each array, as bilm-tf's `dump_bilm_embeddings` does."""
+def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]], rows: Iterable[Row]) -> None:
+    """Write a dataset for each array, as bilm-tf's `dump_bilm_embeddings` does, and AllenNLP's `sentence_to_index`:
+    JSON of the number of each sentence (of rows without names, up to `SENTENCES_CHARACTERS`)."""
     with extra_needed():
         import h5py
+
+    index: dict[str, str] = {}
+    room = SENTENCES_CHARACTERS
+    for number, row in enumerate(rows):
+        sentence = row.strip() if isinstance(row, str) else " ".join(row)
+        room -= len(sentence)
+        if room < 0 or isinstance(row, NamedRow):
+            index = {}
+            break
+        index[sentence] = str(number)
 
     # The format of HDF5 1.8 (2008) and later; with the oldest format, memory grows with the number of datasets.
     with h5py.File(path, "w", libver=("v108", "v108")) as archive:
         for name, array in arrays:
             archive.create_dataset(name, data=array)
+        if index:
+            archive.create_dataset("sentence_to_index", data=[json.dumps(index)])
 
 
 def _write_parquet(path: Path, tables: Iterator[pyarrow.Table], layout: RowLayout) -> None:

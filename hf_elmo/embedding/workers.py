@@ -24,8 +24,9 @@ from ..configuration_elmo import ElmoConfig
 from ..extras import extra_needed
 from ..loading import locate
 from ..text import Row, RowSource, find_files, pick_column
-from .corpus import EmbeddedCorpus, Job, Sentences, check_options, prepare
+from .corpus import EmbeddedCorpus, Job, Sentences, check_options, prepare, require_positive
 from .engine import CorpusEncoder, EmbeddedRows
+from .progress import progress_bar
 from .store import ShardStore
 
 CHECKPOINT_FILES = (".json", ".safetensors", ".bin", ".txt")  # endings of the files that vectors depend on
@@ -91,6 +92,7 @@ class Embedder:
         words_column: str | None = None,
         threads: int | None = None,
     ) -> None:
+        require_positive(batch_tokens=batch_tokens, threads=threads)
         # A relative path may lead elsewhere in a worker.
         self.model = os.path.abspath(model) if model is not None and os.path.isdir(model) else model
         self.fingerprint = checkpoint_fingerprint(self.model)
@@ -203,8 +205,12 @@ def _loaded(process: int, rank: int | None, options: tuple[tuple[str, Any], ...]
         device = f"cuda:{rank % torch.cuda.device_count()}"
     model, tokenizer = prepare(chosen["model"], None, chosen["dtype"], device)
     names = ("layers", "pooling", "output_dtype", "batch_tokens", "pretokenized")
-    job = Job.of(model, tokenizer, **{name: chosen[name] for name in names}, progress=False)
-    return job, job.encoder(job.bar(None))
+    job = Job.of(
+        model,
+        tokenizer,
+        **{name: chosen[name] for name in names},
+    )
+    return job, job.encoder(progress_bar(None, "", False))
 
 
 def embed_on_ray(
@@ -269,6 +275,7 @@ def embed_on_ray(
     with extra_needed():
         import ray.data
 
+    require_positive(workers=workers, shard_rows=shard_rows)
     options = {"layers": layers, "pooling": pooling, "dtype": dtype, "output_dtype": output_dtype, "device": device}
     embedder = Embedder(model, **options, batch_tokens=batch_tokens, pretokenized=pretokenized)
     store = ShardStore(output, ".parquet")

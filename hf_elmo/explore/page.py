@@ -63,7 +63,7 @@ def make_page(explorer: Explorer) -> gr.Blocks:
         if explorer.has_softmax:
             with gr.Tab("Substitutes"):
                 gr.Markdown("Which words do the two language models expect in place of the word?")
-                inputs = _sentence_and_word("sentence", "word", EXAMPLES[0][0], "boat")
+                inputs = _sentence_and_word("sentence", "word", "He sat on the bank of the river .", "bank")
                 inputs.append(gr.Slider(1, 30, 10, step=1, label="substitutes"))
                 _view("Find", explorer.substitutes, inputs, "substitutes")
         with gr.Tab("Plane"):

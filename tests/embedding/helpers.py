@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from hf_elmo import ElmoConfig, ElmoModel
+from hf_elmo import ElmoModel
 
-from ..conftest import SENTENCES, TINY
+from ..factories import SENTENCES, small_config
 
 ROWS = [SENTENCES[0], "", "Don't panic!", *SENTENCES[1:], "   ", "Don't panic!", "word " * 41 + "end"]
 
@@ -17,7 +17,7 @@ class Stopped(Exception):
 def initial_model(seed: int = 0, **options) -> ElmoModel:
     """A model with its initial weights, so that values stay near 1, where float32 can tell 1e-6 apart."""
     torch.manual_seed(seed)
-    model = ElmoModel(ElmoConfig(**{**TINY, **options})).eval()
+    model = ElmoModel(small_config(**options)).eval()
     if model.config.layer_weights is None:
         with torch.no_grad():
             model.scalar_mix.scalars.normal_()
@@ -50,8 +50,3 @@ def close(found, wanted, tolerance=1e-6) -> None:
 def read(path) -> list[np.ndarray]:
     with np.load(path) as file:
         return [file[name] for name in file]
-
-
-def text_file(path, rows):
-    path.write_text("".join(row + "\n" for row in rows), encoding="utf-8")
-    return path

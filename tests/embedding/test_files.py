@@ -17,7 +17,8 @@ from hf_elmo import ElmoTokenizer, cli, embed
 from hf_elmo.embedding import EmbeddedCorpus
 from hf_elmo.embedding.engine import CorpusEncoder
 
-from .helpers import ROWS, close, initial_model, read, text_file
+from ..factories import write_lines
+from .helpers import ROWS, close, initial_model, read
 
 ENDINGS = [".safetensors", ".npz", ".hdf5", ".h5", ".parquet"]
 
@@ -31,7 +32,7 @@ def arrays_of(path) -> dict[str, np.ndarray]:
             return dict(file)
     if path.suffix in (".hdf5", ".h5"):
         with h5py.File(path) as file:
-            return {name: file[name][()] for name in file}
+            return {name: file[name][()] for name in file if name != "sentence_to_index"}
     return {
         row.get("id", str(row["row"])): np.array(row["embedding"], np.float32)
         for row in pyarrow.parquet.read_table(path).to_pylist()
@@ -46,7 +47,7 @@ def arrays_of(path) -> dict[str, np.ndarray]:
 def test_every_format_holds_the_vectors(tmp_path, model, ending, output_dtype, layers, pooling):
     options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "batch_tokens": 40, "window": 50}
     path = tmp_path / "new" / f"out{ending}"
-    written = embed(model, text_file(tmp_path / "in.txt", ROWS), path, **options)
+    written = embed(model, write_lines(tmp_path / "in.txt", ROWS), path, **options)
     expected, found = embed(model, ROWS, **options), arrays_of(path)
     assert written == EmbeddedCorpus(path, len(ROWS), sum(map(len, embed(model, ROWS))), 22)
     assert list(path.parent.iterdir()) == [path]
@@ -188,7 +189,7 @@ def test_memory_does_not_grow_with_the_vectors(tmp_path, ending, monkeypatch):
     monkeypatch.setattr("hf_elmo.embedding.corpus.SPLIT_ROWS", 50)
 
     def peak(rows: int) -> int:
-        source = text_file(tmp_path / f"{rows}.txt", ["word"] * rows)
+        source = write_lines(tmp_path / f"{rows}.txt", ["word"] * rows)
         before = pyarrow.total_allocated_bytes()
         tracemalloc.start()
         embed(model, source, tmp_path / f"{rows}{ending}", window=400, overwrite=True)
@@ -216,7 +217,7 @@ def test_command_embeds_with_every_option(tmp_path, checkpoint, model, capsys):
 
 
 def test_command_uses_the_tokenizer_of_the_checkpoint(tmp_path, checkpoint, model):
-    source = text_file(tmp_path / "in.txt", ROWS)
+    source = write_lines(tmp_path / "in.txt", ROWS)
     assert cli.main(["embed", str(source), str(tmp_path / "out.npz"), "--model", checkpoint]) == 0
     close(read(tmp_path / "out.npz"), embed(model, ROWS, tokenizer=ElmoTokenizer("whitespace")))
 
@@ -226,7 +227,7 @@ def test_the_model_that_ships_is_the_default(tmp_path):
     rows = ["A river bank .", "", "The bank gave her money ."]
     for one, other in zip(embed(None, rows), embed(model, rows, tokenizer=tokenizer), strict=True):
         np.testing.assert_array_equal(one, other)
-    source = text_file(tmp_path / "in.txt", rows)
+    source = write_lines(tmp_path / "in.txt", rows)
     assert cli.main(["embed", str(source), str(tmp_path / "out.npz"), "--layers", "all"]) == 0
     with np.load(tmp_path / "out.npz") as arrays:
         assert arrays["2"].shape == (3, 6, model.config.hidden_size)

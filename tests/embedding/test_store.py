@@ -16,14 +16,15 @@ import torch
 from hf_elmo import ElmoTokenizer, embed
 from hf_elmo.embedding.engine import CorpusEncoder, is_out_of_memory
 
+from ..factories import write_lines
 from ..forks import exit_code
 from ..kills import KILLS
-from .helpers import ROWS, Stopped, close, initial_model, read, text_file
+from .helpers import ROWS, Stopped, close, initial_model, read
 
 
 @pytest.mark.parametrize(("ending", "stops"), [(".safetensors", [0]), (".parquet", [1]), (".npz", [2, 0, 1])])
 def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path, model, stop_after, stops, ending):
-    source = text_file(tmp_path / "in.txt", ROWS * 3)
+    source = write_lines(tmp_path / "in.txt", ROWS * 3)
     options = {"batch_tokens": 30, "window": 25}
     whole, parts = tmp_path / f"whole{ending}", tmp_path / f"parts{ending}"
     embed(model, source, whole, **options)
@@ -41,13 +42,13 @@ def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path, model, stop_after, st
 
 @pytest.mark.parametrize("change", ["options", "rows", "model", "tokenizer", "boundaries"])
 def test_resuming_with_something_else_is_refused(tmp_path, model, stop_after, change):
-    source = text_file(tmp_path / "in.txt", ROWS)
+    source = write_lines(tmp_path / "in.txt", ROWS)
     arguments = {"model": model, "inputs": source, "output": tmp_path / "out.npz", "window": 20}
     stop_after(1)
     with pytest.raises(Stopped):
         embed(**arguments)
     if change == "rows":
-        text_file(source, [*ROWS[:-1], "other words"])
+        write_lines(source, [*ROWS[:-1], "other words"])
     arguments |= {
         "options": {"layers": "all"},
         "model": {"model": initial_model(seed=1, num_hidden_layers=3)},
@@ -79,7 +80,7 @@ def test_no_file_is_removed_while_it_is_open_or_mapped(tmp_path, model, monkeypa
 
     for name in ("unlink", "remove"):
         monkeypatch.setattr(os, name, unlink_as_on_windows)
-    embed(model, text_file(tmp_path / "in.txt", ROWS), tmp_path / f"out{ending}", pooling="mean", window=20)
+    embed(model, write_lines(tmp_path / "in.txt", ROWS), tmp_path / f"out{ending}", pooling="mean", window=20)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", f"out{ending}"]
 
 
@@ -94,7 +95,7 @@ def test_another_folder_of_that_name_is_not_touched(tmp_path, model):
 
 @pytest.mark.parametrize("change", ["other words", "one row more", "one row fewer"])
 def test_input_that_changes_while_it_is_embedded_is_refused(tmp_path, model, monkeypatch, change):
-    source = text_file(tmp_path / "in.txt", ROWS)
+    source = write_lines(tmp_path / "in.txt", ROWS)
     changed = {"other words": [*ROWS[:-1], "x"], "one row more": [*ROWS, "x"], "one row fewer": ROWS[:-1]}[change]
     monkeypatch.setattr("hf_elmo.embedding.corpus.prepare", _changing_prepare(source, changed))
     with pytest.raises(ValueError, match="input"):
@@ -108,7 +109,7 @@ def _changing_prepare(source: Path, rows: list[str]) -> Callable:
     """The function that loads the model, between the two readings of the input, which changes the input."""
     from hf_elmo.embedding.corpus import prepare
 
-    return lambda *arguments: (text_file(source, rows), prepare(*arguments))[1]
+    return lambda *arguments: (write_lines(source, rows), prepare(*arguments))[1]
 
 
 # -- runs in processes -------------------------------------------------------------------------------------------------
@@ -129,7 +130,7 @@ def started(said: Path, function: Callable[..., None], *arguments: object) -> in
 
 
 def test_runs_killed_at_any_moment_resume_to_the_same_file(tmp_path, model):
-    source = text_file(tmp_path / "in.txt", [f"{row} {n}" for n in range(6) for row in ROWS])
+    source = write_lines(tmp_path / "in.txt", [f"{row} {n}" for n in range(6) for row in ROWS])
     moments, said, output, whole = random.Random(0), tmp_path / "said", tmp_path / "new" / "out.npz", tmp_path / "a.npz"
 
     def run(output: Path) -> None:
