@@ -38,6 +38,7 @@ MANIFEST, LOCK = ".manifest.json", ".lock"
 LOCK_SECONDS = 1.0  # how long a run waits for the lock of another run
 PARQUET_OPTIONS = {"use_dictionary": ["path", "words"], "write_statistics": ["row"]}
 ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # the most in a row group, which readers hold in memory
+POOLED = "{} has a vector for each row, but one for each word is needed: embed without pooling"
 ROWS_READ = 1000  # rows of a file of vectors that are in memory together
 StoredRow = tuple[int, list[str] | None, np.ndarray]  # a row's number, its words if the format has them, its vectors
 SENTENCES_CHARACTERS = 1 << 28  # HDF5 holds `sentence_to_index` up to this size, because it is made in memory
@@ -232,7 +233,7 @@ def read_vectors(path: str | os.PathLike) -> tuple[int | None, Iterator[list[Sto
     first = next(chunks, [])
     shapes = [vectors.shape for _, _, vectors in first]
     if any(len(shape) < 2 for shape in shapes):
-        raise ValueError(f"{path} has a vector for each row, but one for each word is needed: embed without pooling")
+        raise ValueError(POOLED.format(path))
     return shapes[0][0] if shapes and len(shapes[0]) == 3 else None, chain([first], chunks)
 
 
@@ -256,6 +257,8 @@ def _read_arrays(path: Path) -> Iterator[list[StoredRow]]:
     suffix = path.suffix.lower()
     with _open_arrays(path) as file:
         names = sorted(set(file.keys()) - {"sentence_to_index"}, key=lambda name: (len(name), name))
+        if names == ["embeddings"]:
+            raise ValueError(POOLED.format(path))
         get = file.get_tensor if suffix == ".safetensors" else lambda name: file[name][()]
         for start in range(0, len(names), ROWS_READ):
             chunk = enumerate(names[start : start + ROWS_READ], start)

@@ -45,6 +45,7 @@ def test_a_plane_has_all_words_axes_and_sentences(axes) -> None:
     points = [np.array([[1.0, 2], [3, 4], [5, 6]]), np.array([[2.0, 2], [-3, 1]])]
     plot_word_plane(WordPlane(sentences, sentences, points, (0.625, 0.25), 1), axes=axes)
     assert texts(axes) == ["a", "bank", "here", "the", "Bank"]
+    assert all(axes.bbox.count_contains(text.get_window_extent().corners()) == 4 for text in axes.texts)
     assert names(axes) == ["1: a bank here", "2: the Bank"]
     assert axes.get_xlabel() == "component 1 (62% of the variance)"
     assert {text.get_text() for text in axes.texts if text.get_fontweight() == "bold"} == {"bank", "Bank"}

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 import hf_elmo
-from hf_elmo import ElmoTokenizer, layer_similarities, word_plane
+from hf_elmo import ElmoTokenizer, embed, layer_similarities, word_plane
 from hf_elmo.analysis.similarity import Neighbor, nearest_neighbors
 from hf_elmo_cli import main
+
+from ..factories import save_checkpoint, write_lines
 
 QUERY = ["the", "old", "bank", "of", "the", "river"]
 SECOND = ["a", "bank", "lends", "gold"]
@@ -82,11 +84,6 @@ def test_texts_and_files_are_split_as_asked_for(model, tokenizer, tmp_path):
     assert [one.sentence for one in at_whitespace[2]] == [["this", "bank", "."]]
 
 
-def test_no_occurrence_gives_no_neighbor(model, tokenizer):
-    found = nearest_neighbors(model, QUERY, "bank", [["nothing", "here"]], tokenizer=tokenizer)
-    assert [len(found[layer]) for layer in (0, 1, 2)] == [2, 0, 0]
-
-
 @pytest.mark.parametrize("word", ["sea", 6, -1])
 def test_a_word_that_is_not_in_the_sentence_is_refused(model, tokenizer, word):
     with pytest.raises(ValueError, match="word"):
@@ -107,11 +104,40 @@ def test_context_is_cut_around_the_word():
     assert Neighbor(1.0, "a", sentence, 0, 0).in_context(6) == "[a] b c d e f g"
 
 
+@pytest.mark.parametrize("any_word", [False, True])
+def test_stored_vectors_have_the_same_neighbors(model, tokenizer, tmp_path, any_word):
+    how = {"tokenizer": tokenizer, "top": 3, "any_word": any_word}
+    wanted = nearest_neighbors(model, QUERY, "bank", CORPUS, **how)
+    for layers, expected in (("all", wanted), (1, {1: wanted[1]})):
+        embed(model, CORPUS, tmp_path / "v.parquet", tokenizer=tokenizer, layers=layers, overwrite=True)
+        found = nearest_neighbors(model, QUERY, "bank", tmp_path / "v.parquet", layers=layers, **how)
+        assert places_of(found) == places_of(expected)
+        for one, other in zip(found[1], expected[1], strict=True):
+            assert one.similarity == pytest.approx(other.similarity, abs=1e-5)
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".npz", ".hdf5"])
+def test_stored_vectors_without_words_are_all_searched(model, tokenizer, tmp_path, ending):
+    corpus = [f"w{number} bank" for number in range(12)]  # names of two digits
+    embed(model, corpus, tmp_path / f"v{ending}", tokenizer=tokenizer, layers="sum")
+    found = nearest_neighbors(model, QUERY, "bank", tmp_path / f"v{ending}", tokenizer=tokenizer, top=24, layers="sum")
+    vectors = embed(model, [QUERY, *corpus], tokenizer=tokenizer, layers="sum")
+    for one in found["sum"]:
+        cosine = torch.cosine_similarity(*map(torch.tensor, (vectors[0][2], vectors[1 + one.row][one.position])), dim=0)
+        assert one.similarity == pytest.approx(float(cosine), abs=1e-5)
+    assert len({(one.row, one.position) for one in found["sum"]}) == 24
+    embed(model, corpus, tmp_path / f"pooled{ending}", tokenizer=tokenizer, pooling="mean")
+    with pytest.raises(ValueError, match="pooling"):
+        nearest_neighbors(model, QUERY, "bank", tmp_path / f"pooled{ending}", tokenizer=tokenizer)
+
+
+def places_of(found: dict[int | str, list[Neighbor]]) -> dict[int | str, list[tuple[int, int]]]:
+    return {layer: [(one.row, one.position) for one in places] for layer, places in found.items()}
+
+
 def test_command_prints_neighbors_of_each_layer(model, tokenizer, tmp_path, capsys):
-    model.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("".join(f"{' '.join(words)}\n" for words in CORPUS), encoding="utf-8")
+    save_checkpoint(tmp_path / "model", model, tokenizer)
+    corpus = write_lines(tmp_path / "corpus.txt", map(" ".join, CORPUS))
     arguments = ["neighbors", " ".join(QUERY), "bank", str(corpus), "--model", str(tmp_path / "model"), "--top", "2"]
     assert main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -146,6 +172,11 @@ def test_uses_of_one_word_are_compared_in_pairs(model, tokenizer):
     np.testing.assert_allclose(found.layers, np.mean([pair.layers for pair in pairs], axis=0), atol=1e-5)
     weights = [6 * 2 - 1, 6 * 2 - 1, 2 * 2 - 1]
     np.testing.assert_allclose(found.others, np.average([pair.others for pair in pairs], 0, weights), atol=1e-5)
+
+
+def test_one_sentence_has_nothing_to_compare(model, tokenizer):
+    with pytest.raises(ValueError, match="two or more"):
+        layer_similarities(model, [QUERY], "bank", tokenizer=tokenizer)
 
 
 def test_a_word_alone_has_no_other_pairs(model, tokenizer):

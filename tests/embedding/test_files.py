@@ -1,5 +1,6 @@
 """From rows or a file to a file, in Python and on the command line; what is refused, and what is left behind."""
 
+import errno
 import gzip
 import io
 import json
@@ -14,13 +15,13 @@ from safetensors.numpy import load_file
 
 import hf_elmo
 from hf_elmo import ElmoTokenizer, cli, embed
-from hf_elmo.embedding import EmbeddedCorpus
+from hf_elmo.embedding import EmbeddedCorpus, progress
 from hf_elmo.embedding.engine import CorpusEncoder
 
 from ..factories import write_lines
 from .helpers import ROWS, close, initial_model, read
 
-ENDINGS = [".safetensors", ".npz", ".hdf5", ".h5", ".parquet"]
+ENDINGS = [".safetensors", ".npz", ".hdf5", ".parquet"]
 
 
 def arrays_of(path) -> dict[str, np.ndarray]:
@@ -40,10 +41,7 @@ def arrays_of(path) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize(
-    ("layers", "pooling", "output_dtype"),
-    [("mix", "none", "float32"), ("all", "none", "float16"), ("all", "max", "float32")],
-)
+@pytest.mark.parametrize(("layers", "pooling", "output_dtype"), [("all", "none", "float16"), ("mix", "max", "float32")])
 def test_every_format_holds_the_vectors(tmp_path, model, ending, output_dtype, layers, pooling):
     options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "batch_tokens": 40, "window": 50}
     path = tmp_path / "new" / f"out{ending}"
@@ -52,11 +50,11 @@ def test_every_format_holds_the_vectors(tmp_path, model, ending, output_dtype, l
     assert written == EmbeddedCorpus(path, len(ROWS), sum(map(len, embed(model, ROWS))), 22)
     assert list(path.parent.iterdir()) == [path]
     if ending == ".parquet":
-        words = pyarrow.list_(pyarrow.from_numpy_dtype(output_dtype), 22)
-        words = words if pooling == "max" else pyarrow.list_(words)
-        schema = pyarrow.parquet.read_schema(path)
+        vector, schema = pyarrow.list_(pyarrow.from_numpy_dtype(output_dtype), 22), pyarrow.parquet.read_schema(path)
         assert schema.names == ["row", "words", "embedding"]
-        assert schema.field("embedding").type == (pyarrow.list_(words, 4) if layers == "all" else words)
+        assert schema.field("embedding").type == (
+            vector if pooling == "max" else pyarrow.list_(pyarrow.list_(vector), 4)
+        )
         assert pyarrow.parquet.read_table(path)["words"].to_pylist() == ElmoTokenizer().split_into_words(ROWS)
     elif pooling == "max":
         np.testing.assert_array_equal(found["embeddings"], expected, strict=True)
@@ -68,14 +66,20 @@ def test_every_format_holds_the_vectors(tmp_path, model, ending, output_dtype, l
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize("pooling", ["none", "mean"])
-def test_no_rows_and_blank_rows(tmp_path, model, ending, pooling):
+def test_no_rows_and_blank_rows(tmp_path, model, ending):
     path = tmp_path / f"out{ending}"
-    embed(model, [], path, pooling=pooling)
-    assert ending == ".parquet" or [len(array) for array in arrays_of(path).values()] == [0] * (pooling == "mean")
-    assert pyarrow.parquet.read_table(path).num_rows == 0 if ending == ".parquet" else True
-    embed(model, ["", "  "], path, pooling=pooling, overwrite=True)
+    for pooling, rows in (("none", 0), ("mean", 1)):
+        embed(model, [], path, pooling=pooling, overwrite=True)
+        assert ending == ".parquet" or [len(array) for array in arrays_of(path).values()] == [0] * rows
+    embed(model, ["", "  "], path, pooling="mean", overwrite=True)
     assert not any(array.any() for array in arrays_of(path).values())
+
+
+def test_hdf5_has_the_index_of_each_sentence(tmp_path, model):
+    """As AllenNLP's `embed_file` writes it."""
+    embed(model, iter(["A cat .", ["New York", "is"], "A cat ."]), tmp_path / "out.hdf5")
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        assert json.loads(file["sentence_to_index"][0]) == {"A cat .": "2", "New York is": "1"}
 
 
 def test_row_groups_of_parquet_are_small(tmp_path, model, monkeypatch):
@@ -85,7 +89,7 @@ def test_row_groups_of_parquet_are_small(tmp_path, model, monkeypatch):
     assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == [3, 3, 1]
 
 
-@pytest.mark.parametrize("window", [1, 13, 10_000])
+@pytest.mark.parametrize("window", [1, 13])
 def test_the_window_does_not_change_the_rows_of_a_generator(tmp_path, model, window):
     rows = [*ROWS, ["New York", "isn't"]]
     embed(model, iter(rows), tmp_path / "out.npz", window=window)
@@ -95,12 +99,16 @@ def test_the_window_does_not_change_the_rows_of_a_generator(tmp_path, model, win
 
 def test_standard_input(tmp_path, model, monkeypatch):
     data = "".join(json.dumps({"text": row}) + "\n" for row in ROWS).encode()
-    stream = type("Stream", (), {"buffer": io.BytesIO(data)})
-    monkeypatch.setattr(sys, "stdin", stream)
+    monkeypatch.setattr(sys, "stdin", type("Stream", (), {"buffer": io.BytesIO(data)}))
     embed(model, "-", tmp_path / "out.npz", input_format="jsonl")
     close(read(tmp_path / "out.npz"), embed(model, ROWS))
-    stream.buffer.seek(0)
-    close(embed(model, "-", input_format="jsonl"), embed(model, ROWS))
+
+
+@pytest.mark.parametrize("ending", [".npz", ".parquet"])
+def test_lone_surrogates_are_dropped(tmp_path, model, ending):
+    (tmp_path / "in.jsonl").write_text('{"text": "RT \\ud83d cut"}\n')
+    embed(model, tmp_path / "in.jsonl", tmp_path / f"out{ending}", pretokenized=True)
+    close(arrays_of(tmp_path / f"out{ending}").values(), embed(model, ["RT cut"]))
 
 
 def test_a_malformed_row_is_found_before_the_work(tmp_path, model):
@@ -122,11 +130,10 @@ def test_an_existing_output_is_kept_unless_asked(tmp_path, model):
     assert len(read(target)) == len(ROWS)
 
 
-@pytest.mark.parametrize("name", ["in.parquet", "./x/../in.parquet", "link.parquet"])
+@pytest.mark.parametrize("name", ["./in.parquet", "link.parquet"])
 def test_an_output_that_is_the_input_is_refused(tmp_path, model, monkeypatch, name):
     pyarrow.parquet.write_table(pyarrow.table({"text": ROWS[:2]}), tmp_path / "in.parquet")
     (tmp_path / "link.parquet").symlink_to("in.parquet")
-    (tmp_path / "x").mkdir()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="output"):
         embed(model, "in.parquet", name, overwrite=True)
@@ -140,6 +147,9 @@ def test_an_output_that_is_the_input_is_refused(tmp_path, model, monkeypatch, na
         ({"pooling": "sum"}, ValueError, "pooling"),
         ({"output_dtype": "bfloat16"}, ValueError, "output_dtype"),
         ({"output": "out.pt"}, ValueError, "output"),
+        ({"batch_tokens": -5}, ValueError, "batch_tokens is -5"),
+        ({"window": 0}, ValueError, "window is 0"),
+        ({"output": "out.npz", "workers": 0}, ValueError, "workers is 0"),
         ({"inputs": "The cat sat."}, FileNotFoundError, "The cat sat"),
         ({"inputs": ["a", 3]}, TypeError, "inputs, row 1"),
         ({"tokenizer": ElmoTokenizer(max_word_length=9)}, ValueError, "9 characters"),
@@ -158,8 +168,7 @@ def test_wrong_options_are_named(tmp_path, monkeypatch, model, options, error, n
 PROTEINS = {"sp|P1|A_HUMAN": "MKVLAAGIVG", "蛋白": "ACDEF", "empty": "", "P4": "W"}
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize("pooling", ["none", "mean"])
+@pytest.mark.parametrize(("ending", "pooling"), [*zip(ENDINGS, ["none"] * 4, strict=True), (".npz", "mean")])
 def test_sequences_of_fasta_are_named_by_their_identifiers(tmp_path, model, ending, pooling):
     fasta = "".join(f">{name} of a species\n{sequence}\n" for name, sequence in PROTEINS.items())
     (tmp_path / "in.fa.gz").write_bytes(gzip.compress(fasta.encode()))
@@ -171,10 +180,24 @@ def test_sequences_of_fasta_are_named_by_their_identifiers(tmp_path, model, endi
     close([found[name].reshape(array.shape) for name, array in zip(PROTEINS, expected, strict=True)], expected)
 
 
-def test_two_sequences_of_one_name_are_refused(tmp_path, model):
-    (tmp_path / "in.fasta").write_text(">a\nMK\n>b\nM\n>a\nK\n")
+@pytest.mark.parametrize(
+    ("names", "ending"),
+    [(["a", "b", "a"], ".npz"), (["a/b", "a"], ".hdf5"), (["."], ".h5"), (["a//b"], ".hdf5"), (["a/"], ".hdf5")],
+)
+def test_names_that_a_format_cannot_hold_are_refused_before_the_work(tmp_path, model, names, ending, stop_after):
+    write_lines(tmp_path / "in.fasta", [f">{name}\nMK" for name in names])
+    calls = stop_after(0)
     with pytest.raises(ValueError, match="name"):
-        embed(model, tmp_path / "in.fasta", tmp_path / "out.npz")
+        embed(model, tmp_path / "in.fasta", tmp_path / f"out{ending}")
+    assert calls == []
+
+
+def test_a_missing_h5py_is_said_before_the_work(tmp_path, model, monkeypatch, stop_after):
+    calls = stop_after(0)
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(ModuleNotFoundError, match="convert"):
+        embed(model, ROWS, tmp_path / "out.hdf5")
+    assert calls == []
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -216,12 +239,6 @@ def test_command_embeds_with_every_option(tmp_path, checkpoint, model, capsys):
     assert f"out.npz: {len(ROWS)} rows" in capsys.readouterr().out
 
 
-def test_command_uses_the_tokenizer_of_the_checkpoint(tmp_path, checkpoint, model):
-    source = write_lines(tmp_path / "in.txt", ROWS)
-    assert cli.main(["embed", str(source), str(tmp_path / "out.npz"), "--model", checkpoint]) == 0
-    close(read(tmp_path / "out.npz"), embed(model, ROWS, tokenizer=ElmoTokenizer("whitespace")))
-
-
 def test_the_model_that_ships_is_the_default(tmp_path):
     model, tokenizer = hf_elmo.load_default()
     rows = ["A river bank .", "", "The bank gave her money ."]
@@ -233,10 +250,42 @@ def test_the_model_that_ships_is_the_default(tmp_path):
         assert arrays["2"].shape == (3, 6, model.config.hidden_size)
 
 
-def test_progress_is_shown_when_asked_for(model, capsys):
-    embed(model, ROWS, progress=True)
-    shown = capsys.readouterr().err
-    assert f"{len(ROWS)}/{len(ROWS)}" in shown
-    assert "words/s" in shown
-    embed(model, ROWS, progress=False)
+@pytest.mark.parametrize(
+    "wrong", [["--workers", "0"], ["--batch-tokens=-5"], ["--shard-rows", "5"], ["--engine", "ray", "--window", "5"]]
+)
+def test_numbers_that_make_no_sense_are_errors_of_the_command_line(tmp_path, wrong, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["embed", "in.txt", str(tmp_path / "out.npz"), *wrong])
+    assert ended.value.code == 2
+    assert max(wrong, key=len).split("=")[0] in capsys.readouterr().err
+
+
+def test_loading_and_embedding_print_nothing_but_the_size(tmp_path, capfd):
+    source = write_lines(tmp_path / "in.txt", ["The bank gave her money .", "", "It rained ."])
+    hf_elmo.load_default()
+    assert capfd.readouterr() == ("", "")
+    assert cli.main(["embed", str(source), str(tmp_path / "out.npz")]) == 0
+    assert capfd.readouterr().err == "3 rows, about 9 words\n"
+
+
+def test_a_large_run_says_before_it_starts_what_it_takes(tmp_path, model, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    rows = ["a b c d e f g h i j"] * 4_000
+    source = write_lines(tmp_path / "in.txt", rows)
+    embed(model, source, tmp_path / "out.npz", progress="lines", batch_tokens=200, layers="all")
+    lines = capsys.readouterr().err.splitlines()
+    (size,) = (line for line in lines if line.startswith("4,000"))
+    assert size.startswith("4,000 rows, about 40,000 words: out.npz will take about 0.01 GB")
+    assert "words/s" in size
+    assert lines[-1].startswith("embedding: 4000 of 4000 rows, 100%")
+    embed(model, rows[:3], tmp_path / "silent.npz")
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")], ids=repr)
+def test_a_run_that_is_stopped_says_that_the_same_command_resumes(tmp_path, checkpoint, stop_after, capsys, error):
+    source, output = write_lines(tmp_path / "in.txt", ROWS), tmp_path / "out.npz"
+    stop_after(1, error)
+    command = ["embed", str(source), str(output), "--model", checkpoint, "--window", "20"]
+    assert cli.main(command) == (130 if isinstance(error, KeyboardInterrupt) else 1)
+    assert f"{output}.parts: the same command resumes" in capsys.readouterr().err

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, embed
+from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, embed
 
-from ..conftest import TINY, random_model
+from ..factories import small_model
 from .helpers import ROWS, close, expected, initial_model
 
 
 @pytest.mark.parametrize(
     ("layers", "pooling"),
-    [("mix", "none"), ("sum", "none"), ("all", "none"), ("mix", "mean"), (0, "max"), ("all", "max")],
+    [("mix", "none"), ("sum", "none"), ("mix", "mean"), ("all", "max")],
 )
 @pytest.mark.parametrize("batch_tokens", [None, 60, 11], ids=["one-batch", "batches", "pieces"])
 def test_vectors_are_those_of_one_pass_over_each_row(model, tokenizer, layers, pooling, batch_tokens):
@@ -30,11 +30,6 @@ def test_shapes_of_blank_rows_and_of_no_rows(model):
     assert pooled.shape == (2, 4, 22)
     assert not pooled[0].any()
     assert pooled[1].any()
-
-
-def test_twice_the_same_is_bit_equal(model):
-    for one, other in zip(embed(model, ROWS, batch_tokens=30), embed(model, ROWS, batch_tokens=30), strict=True):
-        np.testing.assert_array_equal(one, other, strict=True)
 
 
 def test_words_already_split_are_never_split_again(model, tokenizer):
@@ -75,7 +70,7 @@ def test_a_model_in_training_gives_the_same_and_goes_on_training(tokenizer):
 
 
 def test_a_model_with_a_head_is_used_without_it(tokenizer):
-    model = ElmoForSequenceClassification(ElmoConfig(**TINY)).eval()
+    model = small_model(ElmoForSequenceClassification)
     close(embed(model, ROWS), [expected(model.elmo, tokenizer, row) for row in ROWS])
 
 
@@ -89,14 +84,9 @@ def test_mix_with_layer_norm_is_that_of_each_row_alone(tokenizer):
         embed(model, ROWS, batch_tokens=11)
 
 
-def test_fixed_weights_and_no_skip_connections_in_pieces(tokenizer):
-    model = initial_model(layer_weights=[0.5, 0.0, 2.0], use_skip_connections=False, cell_clip=None)
-    close(embed(model, ROWS, batch_tokens=9), [expected(model, tokenizer, row) for row in ROWS])
-
-
-@pytest.mark.parametrize("batch_tokens", [1, 7, 40])
+@pytest.mark.parametrize("batch_tokens", [1, 40])
 def test_long_documents_side_by_side_equal_one_pass(tokenizer, batch_tokens):
-    model = random_model(ElmoConfig(**TINY)).double()  # clips take part; in float64 nothing hides behind rounding
+    model = small_model().double()  # clips take part; in float64 nothing hides behind rounding
     rows = [[f"w{n * n % 17}" for n in range(length)] for length in (9, 33, 1, 20, 9)]
     wanted = [expected(model, tokenizer, row, "all").astype(np.float32) for row in rows]
     tokens, run_direction = [], model.bilm.run_direction
@@ -112,7 +102,7 @@ def test_long_documents_side_by_side_equal_one_pass(tokenizer, batch_tokens):
 
 def scaled(factor: float) -> ElmoModel:
     """A model whose numbers are all about as large as the factor, in the words and between them."""
-    model = random_model(ElmoConfig(**{**TINY, "layer_weights": 0}))
+    model = small_model(layer_weights=0)
     with torch.no_grad():
         model.char_encoder.projection.weight.mul_(factor)
         model.char_encoder.projection.bias.zero_()
@@ -128,7 +118,7 @@ def test_sums_and_means_of_half_precision_are_made_in_float32(model, tokenizer, 
     close(embed(model, rows, pooling="mean", **options), [vectors.mean(0) for vectors in embed(model, rows, **options)])
 
 
-@pytest.mark.parametrize(("pooling", "batch_tokens"), [("none", None), ("max", None), ("max", 11)])
+@pytest.mark.parametrize(("pooling", "batch_tokens"), [("none", None), ("max", 11)])
 def test_numbers_that_float16_has_not_are_refused(tokenizer, tmp_path, pooling, batch_tokens):
     options = {"tokenizer": tokenizer, "pooling": pooling, "batch_tokens": batch_tokens, "window": 50}
     rows = ["", *["a word"] * 20, "word " * 12, *["a word"] * 9]
@@ -142,8 +132,9 @@ def test_numbers_that_float16_has_not_are_refused(tokenizer, tmp_path, pooling, 
             embed(model, rows, output, output_dtype="float16", **options)
 
 
-@pytest.mark.parametrize("pooling", ["none", "max"])
-@pytest.mark.parametrize(("batch_tokens", "output_dtype"), [(None, "float16"), (3, "float32")], ids=["batch", "pieces"])
+@pytest.mark.parametrize(
+    ("pooling", "batch_tokens", "output_dtype"), [("none", None, "float16"), ("max", 3, "float32")]
+)
 def test_vectors_that_are_not_finite_are_warned_of_once(tokenizer, caplog, pooling, batch_tokens, output_dtype):
     model = scaled(1)
     options = {"tokenizer": tokenizer, "pooling": pooling, "batch_tokens": batch_tokens, "output_dtype": output_dtype}

@@ -55,11 +55,18 @@ def test_the_theme_loads_no_fonts_from_elsewhere() -> None:
 def test_the_examples_fit_the_model_that_ships() -> None:
     explorer = Explorer()
     assert explorer.has_softmax
+    page = make_page(explorer)
+    typed = {part["props"].get("value") for part in page.config["components"] if part["type"] == "textbox"}
+    assert "He sat on the bank of the river ." in typed
+    found = explorer.substitutes("He sat on the bank of the river .", "bank")
+    assert all(table.count("<tr>") == 10 for table in found.split("<table>")[1:])
+    assert not any(table.split("<td")[1].count("&lt;unk") for table in found.split("<table>")[1:])
     for sentence, word in [pair for first in EXAMPLES for pair in (first[:2], first[2:])]:
         assert word in explorer.reading["tokenizer"].split_into_words([sentence])[0]
     assert all(len(explorer.reading["tokenizer"].split_into_words([line])[0]) > 3 for line in CORPUS.splitlines())
 
 
+@pytest.mark.slow
 def test_it_is_served_until_ctrl_c(tmp_path: Path) -> None:
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "GRADIO_TEMP_DIR": str(tmp_path), "no_proxy": "127.0.0.1"}
     with (tmp_path / "errors").open("w") as errors:  # a pipe that nobody reads is full after 64 KiB
