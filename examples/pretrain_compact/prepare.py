@@ -4,8 +4,8 @@
 
 writes train.txt, last.txt (for the last training run: other readings, and more text in the style of an encyclopedia),
 heldout.txt (four books), heldout_modern.txt, dev.txt (words separated by one blank: read them with
-word_splitting="whitespace") and vocab.txt, and prints the words of each source. Needs nltk (its code only, no
-downloaded data). The same text gives the same files, on any machine.
+word_splitting="whitespace"), wikitext.txt (WikiText-2's test part without its notation) and vocab.txt, and prints the
+words of each source. Needs nltk (its code only, no downloaded data). The same text gives the same files anywhere.
 """
 
 import argparse
@@ -295,6 +295,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for source, found in training.items():
         words = sum(len(line.split()) for paragraph in found for line in paragraph.sentences)
         print(f"{source.path:40s} {words:11,} words")
+    wikitext = (args.data / "lm" / "other" / "wikitext-2" / "test.txt").read_text(encoding="utf-8")
+    held_out["wikitext"] = [" ".join(words) for words in books.wikitext_sentences(wikitext)]
     known = frequent_words(training)
     paragraphs = [(one, source) for source, found in training.items() for one in found]
     train = [line for one, source in paragraphs for line in pass_lines(one, source, known)]

@@ -37,4 +37,7 @@ train "$out/run3" last.txt "${STEPS:-9600}" --seed 3 --learning-rate 0.002 --set
     --set 'lr_scheduler_kwargs={"num_decay_steps": 8000}' --set load_best_model_at_end=False # dev.txt has other shares
 
 python "$here/publish.py" "$out/run3" "$out/elmo-compact-en" --average "$out/run2" 0.3
-python -m examples.pretrain_compact.evaluate "$out/elmo-compact-en" --corpus "$out/corpus" --data "$data"
+for text in "$out/corpus/heldout.txt" "$out/corpus/heldout_modern.txt" "$data/lm/other/wikitext-2/test.txt" \
+    "$out/corpus/wikitext.txt"; do
+    hf-elmo perplexity "$text" --model "$out/elmo-compact-en" --words
+done

@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("nltk")
 
-from examples.pretrain_compact import books, cleaning, evaluate, prepare, publish
+from examples.pretrain_compact import books, cleaning, prepare, publish
 from tests.examples.conftest import write
 from tests.language_models import small_language_model, small_tokenizer
 
@@ -85,22 +85,16 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_whole_text_and_the_table_of_the_card(
-    data: Path, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_the_whole_text(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     prepare.main([str(data), str(out), "--vocab-size", "60"])
-    names = {"train.txt", "last.txt", "heldout.txt", "heldout_modern.txt", "dev.txt", "vocab.txt"}
+    names = {"train.txt", "last.txt", "heldout.txt", "heldout_modern.txt", "dev.txt", "wikitext.txt", "vocab.txt"}
     assert {path.name for path in out.iterdir()} == names
     parts = {path.stem: path.read_text(encoding="utf-8").splitlines() for path in out.glob("*.txt")}
     book = ['" Stop ! " cried Mr. Smith ; he was not amused .', "He doesn 't sing the well-known song ."]
     assert parts["heldout"] == book * len(books.HELD_OUT)
     assert not any(TESTED in line for line in parts["train"])
-    capsys.readouterr()
-    evaluate.main([folder, "--corpus", str(out), "--data", str(data), "--limit", "30"])
-    header, _, *rows = capsys.readouterr().out.splitlines()
-    assert header == "| perplexity | model |"
-    assert [row.split(" | ")[0] for row in rows][:2] == ["| held-out books", "| held-out text of today"]
+    assert parts["wikitext"] == ["The test was 3.5-mile .", "He went ."]
 
 
 def test_what_is_published_is_an_average_in_half_precision(tmp_path: Path) -> None:
