@@ -9,7 +9,7 @@ the input and beside the contextual layer's output. The biLM is frozen, and its 
 """
 
 from collections.abc import Sequence
-from functools import partial
+from itertools import count, islice
 from typing import Any
 
 from datasets import Dataset
@@ -28,9 +28,6 @@ HEAD = {
 }
 SETTINGS = {"num_train_epochs": 8, "per_device_train_batch_size": 32, "learning_rate": 2e-3, "max_grad_norm": 5.0}
 
-
-PIECES = {"max_length": 256, "stride": 64}
-
 Questions = list[dict[str, Any]]  # with `question`, `context` and `answers`
 
 
@@ -42,35 +39,34 @@ def spread(questions: Questions, limit: int) -> Questions:
 
 def parts_of(train: Questions, test: Questions) -> dict[str, Questions]:
     """The parts by their names; train and dev have no passage in common."""
-    number = {passage: i for i, passage in enumerate(dict.fromkeys(question["context"] for question in train))}
-    parts = {"train": [], "dev": [], "test": test}
-    for question in train:
-        parts["train" if number[question["context"]] % 10 else "dev"].append(question)
-    return parts
+    passages = list(dict.fromkeys(question["context"] for question in train))
+    held_out = set(passages[::10])
+    dev = [question for question in train if question["context"] in held_out]
+    return {"train": [one for one in train if one["context"] not in held_out], "dev": dev, "test": test}
 
 
-def encode(rows: dict[str, list], tokenizer: hf_elmo.ElmoTokenizer, labeled_only: bool) -> dict[str, list]:
-    """The model's rows for a batch of questions."""
-    texts = (rows[name] for name in ("question", "context", "answers"))
-    return hf_elmo.encode_questions(tokenizer, *texts, numbers=rows["number"], labeled_only=labeled_only, **PIECES)
-
-
-def datasets_of(parts: dict[str, Questions], tokenizer: hf_elmo.ElmoTokenizer) -> dict[str, Dataset]:
+def encode(parts: dict[str, Questions], tokenizer: hf_elmo.ElmoTokenizer) -> dict[str, Dataset]:
     """The rows of each part; questions are numbered over all parts. Each row of "train" contains its answer."""
-    encoded, start = {}, 0
+    encoded, numbers = {}, count()
     for part, questions in parts.items():
-        rows = Dataset.from_list([{**question, "number": start + i} for i, question in enumerate(questions)])
-        function = partial(encode, tokenizer=tokenizer, labeled_only=part == "train")
-        encoded[part] = rows.map(function, batched=True, batch_size=100, remove_columns=rows.column_names)
-        start += len(questions)
+        columns = [[question[name] for question in questions] for name in ("question", "context", "answers")]
+        rows = hf_elmo.encode_questions(
+            tokenizer,
+            *columns,
+            max_length=256,
+            stride=64,
+            numbers=list(islice(numbers, len(questions))),
+            labeled_only=part == "train",
+        )
+        encoded[part] = Dataset.from_dict(rows)
     return encoded
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table."""
     parser = options(__doc__, "outputs/question_answering")
-    parser.add_argument("--questions", type=int, default=2000, help="questions that train, dev included [2000]")
-    parser.add_argument("--tested", type=int, default=1000, help="questions that test [1000]")
+    parser.add_argument("--questions", type=int, default=2000, help="training questions, dev included [2000]")
+    parser.add_argument("--tested", type=int, default=1000, help="test questions [1000]")
     args = parsed(parser, arguments)
     if args.quick:
         args.questions, args.tested = 120, 40
@@ -85,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         HEAD,
         tokenizer,
         vectors,
-        datasets_of(parts, tokenizer),
+        encode(parts, tokenizer),
         args,
         args.out / "model",
         metrics=hf_elmo.squad_metrics(tokenizer, [one["context"] for one in every], [one["answers"] for one in every]),

@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 from datasets import Dataset
 from transformers import AutoModelForTokenClassification
 
 import hf_elmo
 from examples.comparison import F1, compare, options, parsed, rows_of_table, sizes, with_glove
-from examples.data import propbank
+from examples.data import Sentences, propbank
+from examples.tagging import run as tagging
 
 HEAD = {
     "encoder_type": "alternating",
@@ -33,23 +33,11 @@ HEAD = {
 SETTINGS = {"num_train_epochs": 8, "per_device_train_batch_size": 32, "learning_rate": 2e-3, "max_grad_norm": 1.0}
 
 
-class Predicate(NamedTuple):
-    """The words of a sentence, where its predicate is, and the tags of its roles, in IOB2."""
-
-    words: list[str]
-    place: int
-    tags: list[str]
-
-
-def read(data: Path | None, train: int, quick: bool) -> dict[str, list[Predicate]]:
-    """Train (the predicates of its first `train` sentences), dev and test."""
+def read(data: Path | None, train: int, quick: bool) -> dict[str, Sentences]:
+    """Train (its first `train` sentences), dev and test: for each predicate the words and the tags of its roles."""
     limits = {"train": 60, "dev": 20, "test": 20} if quick else {"train": train, "dev": 200, "test": None}
     parts = {part: islice(propbank(data, part), limit) for part, limit in limits.items()}
-    tagged = {part: [(words, [*map(tags_of, columns)]) for words, columns in rows] for part, rows in parts.items()}
-    return {
-        part: [Predicate(words, own.index("B-V"), own) for words, tags in rows for own in tags]
-        for part, rows in tagged.items()
-    }
+    return {part: [(words, tags_of(one)) for words, spans in rows for one in spans] for part, rows in parts.items()}
 
 
 def tags_of(spans: Iterable[str]) -> list[str]:
@@ -64,28 +52,23 @@ def tags_of(spans: Iterable[str]) -> list[str]:
     return tags
 
 
-def encode(tokenizer: hf_elmo.ElmoTokenizer, predicates: list[Predicate], label2id: dict[str, int]) -> Dataset:
-    """A row for each predicate: its sentence, 1 in `token_type_ids` at the predicate, and a label for each word."""
-    words = [predicate.words for predicate in predicates]
-    encoded = tokenizer(words, is_split_into_words=True)
-    labels = [[label2id[tag] for tag in predicate.tags] for predicate in predicates]
-    marks = [[int(n == predicate.place) for n in range(len(predicate.words))] for predicate in predicates]
-    marks = [[max(mark, 0) for mark in row] for row in tokenizer.align_labels(encoded, marks)]  # boundaries: 0
-    labels = tokenizer.align_labels(encoded, labels)
-    return Dataset.from_dict({**encoded, "token_type_ids": marks, "labels": labels})
+def encode(tokenizer: hf_elmo.ElmoTokenizer, sentences: Sentences, label2id: dict[str, int]) -> Dataset:
+    """A row for each predicate, with 1 in `token_type_ids` at the predicate, and a label for each word."""
+    marks = [[0, *(int(tag == "B-V") for tag in tags), 0] for _, tags in sentences]
+    return tagging.encode(tokenizer, sentences, label2id).add_column("token_type_ids", marks)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
     parser = options(__doc__, "outputs/semantic_roles")
-    parser.add_argument("--sentences", type=int, default=1000, help="sentences that train [1000]")
+    parser.add_argument("--sentences", type=int, default=1000, help="training sentences [1000]")
     args = parsed(parser, arguments)
     parts = read(args.data, args.sentences, args.quick)
     print(f"({sizes(parts)} predicates)\n", flush=True)
-    predicates = [predicate for part in parts.values() for predicate in part]
-    tags = sorted({tag for predicate in predicates for tag in predicate.tags})
+    sentences = [sentence for part in parts.values() for sentence in part]
+    tags = sorted({tag for _, tags in sentences for tag in tags})
     fields = {**HEAD, "id2label": dict(enumerate(tags)), "label2id": {tag: i for i, tag in enumerate(tags)}}
-    tokenizer, vectors = with_glove(args, (word for predicate in predicates for word in predicate.words))
+    tokenizer, vectors = with_glove(args, (word for words, _ in sentences for word in words))
     rows = rows_of_table(
         AutoModelForTokenClassification,
         fields,

@@ -41,22 +41,23 @@ def folder(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of data with word vectors. The working folder stands for the Hub: there `load_dataset` finds data sets
-    by their names, before it asks the Hub; downloads are files in it."""
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder stands for the Hub: there `load_dataset` finds data sets by their names, before it asks the
+    Hub. Downloads are files in it, of which the word vectors exist."""
     vectors = np.random.default_rng(4).normal(size=(len(WORDS), 50)).round(3).tolist()
     text = "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in zip(WORDS, vectors, strict=True))
-    write(tmp_path / "files" / "glove" / "glove.6B.50d.60k.txt.gz", text)
     with zipfile.ZipFile(tmp_path / "glove.zip", "w") as archive:
         archive.writestr("glove.6B.50d.txt", text)
     monkeypatch.chdir(tmp_path)
-    for name, path in {
+    files = {
         "GLOVE": "glove.zip",
         "UNER": "{}.iob2",
         "PROPBANK": "propbank.tar.gz",
         "EWT": "{}.conllu",
-    }.items():
+        "NSMC": "{}.txt",
+    }
+    for name, path in files.items():
         monkeypatch.setattr(data, name, str(tmp_path / path))
     for name in ("HF_DATASETS_CACHE", "DOWNLOADED_DATASETS_PATH", "EXTRACTED_DATASETS_PATH"):
         monkeypatch.setattr(datasets.config, name, tmp_path / "cache")
-    return tmp_path / "files"
+    return tmp_path
