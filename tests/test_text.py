@@ -84,12 +84,9 @@ def test_every_format_gives_the_rows(tmp_path, name):
     assert list(source) == ROWS  # a second reading begins at the beginning
 
 
-def test_a_file_that_datasets_wrote(tmp_path):
+def test_a_file_that_datasets_wrote_and_a_format_that_is_given(tmp_path):
     datasets.Dataset.from_dict({"text": ROWS}).save_to_disk(tmp_path)
     assert list(RowSource(next(tmp_path.glob("*.arrow")))) == ROWS
-
-
-def test_a_format_that_is_given_beats_the_ending(tmp_path):
     path = write(tmp_path / "a.jsonl", ROWS).rename(tmp_path / "a.data")
     assert list(RowSource(path, "jsonl")) == ROWS
 
@@ -105,19 +102,13 @@ def test_json_lines_and_tables_take_lists_of_words(tmp_path):
     assert list(RowSource(tmp_path / "a.parquet")) == [["a", "b"], []]
 
 
-@pytest.mark.parametrize("column", ["body", 1])
-def test_csv_column_by_name_and_by_position(tmp_path, column):
-    header = "label,body\n" if column == "body" else ""
-    (tmp_path / "a.csv").write_text(header + 'ham,"two\nlines"\n\nspam,007\n')
-    assert list(RowSource(tmp_path / "a.csv", text_column=column)) == ["two\nlines", "007"]
-
-
-def test_quotes_and_empty_lines_of_a_tsv_are_text(tmp_path):
+def test_rows_of_csv_and_tsv(tmp_path):
+    """A column by name and by position, long fields; quotes and empty lines of a TSV are text."""
+    for header, column in (("label,body\n", "body"), ("", 1)):
+        (tmp_path / "a.csv").write_text(header + 'ham,"two\nlines"\n\nspam,007\n')
+        assert list(RowSource(tmp_path / "a.csv", text_column=column)) == ["two\nlines", "007"]
     (tmp_path / "a.tsv").write_text('text\n"open\n\nshut"\n')
     assert list(RowSource(tmp_path / "a.tsv")) == ['"open', "", 'shut"']
-
-
-def test_a_long_field_of_a_csv(tmp_path):
     (tmp_path / "a.csv").write_text("text,label\n" + "word " * 500_000 + ",1\n")
     assert [len(row) for row in RowSource(tmp_path / "a.csv")] == [2_500_000]
 
@@ -132,22 +123,20 @@ def test_sequences_of_fasta_and_their_identifiers(tmp_path):
 def test_a_second_column_gives_pairs(tmp_path, name):
     path, columns = tmp_path / name, {"text_column": "one", "text_pair_column": "two"}
     if path.suffix == ".parquet":
-        table = pyarrow.table({"two": [pair for _, pair in PAIRS], "id": [0, 1, 2], "one": [text for text, _ in PAIRS]})
-        pyarrow.parquet.write_table(table, path)
+        texts, pairs = map(list, zip(*PAIRS, strict=True))
+        pyarrow.parquet.write_table(pyarrow.table({"two": pairs, "id": [0, 1, 2], "one": texts}), path)
     elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps({"two": pair, "one": text}) + "\n" for text, pair in PAIRS))
+        write_lines(path, [json.dumps({"two": pair, "one": text}) for text, pair in PAIRS])
     else:
         separator = "\t" if path.suffix == ".tsv" else ","
-        path.write_text("".join(f"{pair}{separator}{text}\n" for text, pair in [("one", "two"), *PAIRS]))
-    if path.name.startswith("without"):
-        path.write_text(path.read_text().removeprefix("two,one\n"))
-        columns = {"text_column": 1, "text_pair_column": 0}
+        without_header = path.name.startswith("without")
+        columns = {"text_column": 1, "text_pair_column": 0} if without_header else columns
+        rows = PAIRS if without_header else [("one", "two"), *PAIRS]
+        write_lines(path, [f"{pair}{separator}{text}" for text, pair in rows])
     assert list(RowSource(path, **columns)) == PAIRS
-
-
-def test_the_text_is_the_only_other_column_and_a_pair_may_be_a_number(tmp_path):
-    write_lines(tmp_path / "a.jsonl", ['{"a": "x", "n": 3}', '{"a": ["b", ""], "n": ["c"]}'])
-    assert list(RowSource(tmp_path / "a.jsonl", text_pair_column="n")) == [("x", 3), (["b", ""], ["c"])]
+    # The text is the only other column, and a pair may be a number.
+    write_lines(tmp_path / "b.jsonl", ['{"a": "x", "n": 3}', '{"a": ["b", ""], "n": ["c"]}'])
+    assert list(RowSource(tmp_path / "b.jsonl", text_pair_column="n")) == [("x", 3), (["b", ""], ["c"])]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +151,7 @@ def test_the_text_is_the_only_other_column_and_a_pair_may_be_a_number(tmp_path):
         ("a.fasta", b"MKV\n>P1\nMKV\n", {}, ValueError, "line 1"),
         ("a.fasta", b">P1\nMKV\n>\nMKV\n", {}, ValueError, "line 3"),
         ("a.fasta", b">P1\n; from a database\nMKV\n", {}, ValueError, "line 2"),
-        ("a.txt", b"ham\ta text\n", {"text_column": 1}, ValueError, "without columns"),
+        ("a.txt", b"ham\ta text\n", {"text_column": 1}, ValueError, "no columns"),
         ("a.txt", b"a\n", {"file_format": "txt"}, ValueError, "input_format"),
         ("a.json", b'["A text.", "Another."]\n', {}, ValueError, r"a\.json"),
         ("a.csv", b"id,text\n1,a\n2\n", {}, ValueError, r"a\.csv.*Row #3"),
@@ -188,5 +177,5 @@ def test_a_value_that_is_no_text_is_refused(value):
 
 
 def test_a_string_that_is_no_file_may_be_a_text():
-    with pytest.raises(FileNotFoundError, match="give texts as a list"):
+    with pytest.raises(FileNotFoundError, match="pass texts as a list"):
         list(RowSource("A text that is given in place of a list of texts. " * 99))

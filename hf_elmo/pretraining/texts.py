@@ -206,7 +206,7 @@ def open_texts(
         ValueError: `texts` is a dictionary of datasets.
     """
     if isinstance(texts, Mapping):
-        raise ValueError(f"texts has the parts {', '.join(texts)}: give one, as texts[{next(iter(texts), '')!r}].")
+        raise ValueError(f"texts has the parts {', '.join(texts)}: pass one, texts[{next(iter(texts), '')!r}].")
     if hasattr(texts, "column_names"):
         return DatasetTexts(texts, column or "text", tokenizer, documents)
     return TextFiles(texts, tokenizer, documents, column)
@@ -218,4 +218,4 @@ def require_apart(texts: TextFiles | DatasetTexts, held_out: TextFiles | Dataset
         return
     both = set(map(os.path.realpath, texts.files)) & set(map(os.path.realpath, held_out.files))
     if both or (isinstance(texts, DatasetTexts) and texts.dataset is getattr(held_out, "dataset", None)):
-        raise ValueError(f"{', '.join(sorted(both)) or 'the dataset'} is in texts and in held_out: leave it out of one")
+        raise ValueError(f"{', '.join(sorted(both)) or 'the dataset'} is in both texts and held_out: remove it from one")

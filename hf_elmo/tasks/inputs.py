@@ -248,7 +248,7 @@ def _read_text(path: str) -> Iterator[tuple[str, np.ndarray]]:
             raise ValueError(f"{path}, line {number}: expected a word and {size} numbers, got {line!r:.60}") from error
         count += 1
     if expected not in (None, count):
-        raise ValueError(f"{path} has {count} vectors, but its first line says {expected}: get it again.")
+        raise ValueError(f"{path} has {count} vectors, but its first line says {expected}: download it again.")
 
 
 def _read_binary(path: str) -> Iterator[tuple[str, np.ndarray]]:
@@ -258,9 +258,10 @@ def _read_binary(path: str) -> Iterator[tuple[str, np.ndarray]]:
             word = bytearray()
             while (byte := file.read(1)) not in (b" ", b""):
                 word += byte
-            vector = np.frombuffer(file.read(4 * size), dtype="<f4").astype(np.float32)
-            if len(vector) != size:
-                raise ValueError(f"{path} has fewer vectors than its first line says ({count}): get it again.")
+            data = file.read(4 * size)
+            if len(data) < 4 * size:
+                raise ValueError(f"{path} has fewer vectors than its first line says ({count}): download it again.")
+            vector = np.frombuffer(data, dtype="<f4").astype(np.float32)
             yield word.lstrip(b"\n").decode("utf-8", "replace"), vector  # some writers put line breaks before words
         if file.read(2) not in (b"", b"\n"):
             raise ValueError(f"{path} has more than {count} vectors, or a word with a space: use a text file.")

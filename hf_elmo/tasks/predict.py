@@ -147,7 +147,7 @@ def _write(
                 store.write(f"{index:06d}", list(map(write_line, records)))
         if read != survey:
             store.remove(store.names())
-            raise ValueError("the input changed while it was read, so nothing is written: start again")
+            raise ValueError("the input changed during the run, so nothing was written: run it again")
 
         def join(draft: Path) -> None:
             with open(draft, "wb") as file:
@@ -224,7 +224,7 @@ class _Predictor:
         if self.reads_predicates:
             for number, (row_words, index) in enumerate(zip(words, seconds, strict=True), start=first):
                 if not 0 <= index < len(row_words):
-                    raise ValueError(f"row {number} (from 0): there is no word {index} among {len(row_words)} words")
+                    raise ValueError(f"row {number} (from 0): the text has {len(row_words)} words, and no word {index}")
         elif self.reads_pairs:
             seconds = self.tokenizer.split_into_words(seconds, self.pretokenized)
             lengths = [length + len(pair_words) + 2 for length, pair_words in zip(lengths, seconds, strict=True)]

@@ -205,7 +205,7 @@ def _require_all_pieces(pieces: np.ndarray, offsets: Mapping[int, np.ndarray]) -
         if not are_joined or spans[0][0] != 0 or spans[-1][1] != len(offsets[number]):
             raise ValueError(
                 f"piece: the rows of question {number} are not all pieces of its passage. Rows are missing, or several "
-                "questions have this number: give encode_questions the argument numbers."
+                "questions have this number: pass numbers to encode_questions."
             )
 
 

@@ -9,7 +9,6 @@ import torch
 from transformers import DataCollatorWithPadding, EvalPrediction, Trainer
 
 from hf_elmo import (
-    ElmoConfig,
     ElmoForSequenceClassification,
     ElmoModel,
     ElmoTokenizer,
@@ -18,7 +17,7 @@ from hf_elmo import (
     learning_rates,
     plot_layer_weights,
 )
-from tests.conftest import SENTENCES, TINY, random_model
+from tests.factories import SENTENCES, small_config, small_model
 
 FIELDS = {
     "encoder_type": "bilstm",
@@ -31,7 +30,7 @@ FIELDS = {
 
 
 def make(**changes: object) -> ElmoForSequenceClassification:
-    return random_model(ElmoConfig(**{**TINY, **FIELDS, **changes}), ElmoForSequenceClassification)
+    return small_model(ElmoForSequenceClassification, **{**FIELDS, **changes})
 
 
 def train(arguments: Callable, model: torch.nn.Module, tokenizer: ElmoTokenizer, rates: dict, **changes) -> Trainer:
@@ -74,13 +73,10 @@ def test_each_parameter_is_in_one_group_with_its_rate_and_decay(arguments) -> No
         assert found[parameter] == ({**rates, "head": 0.5}[part(name)], decay), name
 
 
-def test_a_schedule_is_for_every_rate(arguments, tokenizer: ElmoTokenizer) -> None:
+def test_the_schedule_and_the_clipping_are_those_of_all_parts(arguments, tokenizer: ElmoTokenizer) -> None:
     trainer = train(arguments, make(), tokenizer, {"bilm": 0.1}, max_steps=2, lr_scheduler_type="linear")
     assert {round(group["initial_lr"], 6) for group in trainer.optimizer.param_groups} == {0.1, 0.5}
     assert {group["lr"] for group in trainer.optimizer.param_groups} == {0.0}
-
-
-def test_gradients_are_clipped_together(arguments, tokenizer: ElmoTokenizer) -> None:
     model = make()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     train(arguments, model, tokenizer, {"bilm": 0.5}, max_grad_norm=0.01)
@@ -120,8 +116,8 @@ def test_bars_are_the_layer_weights(tmp_path: Path) -> None:
 
 
 def test_layer_weights_of_several_mixes_of_fixed_ones_and_of_adapters() -> None:
-    assert list(layer_weights(ElmoModel(ElmoConfig(**TINY, num_scalar_mixes=2)))) == ["input 1", "input 2"]
-    assert layer_weights(ElmoModel(ElmoConfig(**TINY, layer_weights=-1))) == {"input": ([0.0, 0.0, 1.0], 1.0)}
+    assert list(layer_weights(ElmoModel(small_config(num_scalar_mixes=2)))) == ["input 1", "input 2"]
+    assert layer_weights(ElmoModel(small_config(layer_weights=-1))) == {"input": ([0.0, 0.0, 1.0], 1.0)}
     model = make()
     torch.nn.init.constant_(model.output_mix.gamma, 2.0)
     model.output_mix = torch.nn.ModuleDict({"default": model.output_mix})  # as PEFT's modules_to_save

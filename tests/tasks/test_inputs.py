@@ -12,7 +12,6 @@ from transformers import DataCollatorForTokenClassification, DataCollatorWithPad
 from transformers.utils import logging
 
 from hf_elmo import (
-    ElmoConfig,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
     ElmoTokenizer,
@@ -24,7 +23,7 @@ from hf_elmo import (
     store_layers,
 )
 from hf_elmo.tokenization_elmo import CharacterVocabulary
-from tests.conftest import TINY, random_model
+from tests.factories import save_checkpoint, small_model
 
 HEADS = {
     "classifier": (ElmoForSequenceClassification, {"encoder_type": "bilstm", "encoder_hidden_size": 7}),
@@ -36,8 +35,7 @@ TEXTS = ["a b c d e", "f", "g h", "i j k", "l m", "n o p q", "r", "", "y z a", "
 
 def make(head: str, **changes: object) -> torch.nn.Module:
     model_class, settings = HEADS[head]
-    config = ElmoConfig(**{**TINY, "num_labels": 3, **settings, **changes})
-    return random_model(config, model_class)
+    return small_model(model_class, **{"num_labels": 3, **settings, **changes})
 
 
 def data(tokenizer: ElmoTokenizer, head: str) -> datasets.Dataset:
@@ -101,7 +99,7 @@ def test_training_is_the_same_as_on_input_ids(
 @pytest.mark.parametrize("batch_tokens", [1, 8, 4096])
 @pytest.mark.parametrize("head", HEADS)
 def test_what_is_stored(tokenizer: ElmoTokenizer, head: str, batch_tokens: int) -> None:
-    """The layers of rows in any format and order."""
+    """The layers of rows in any format and order, and of texts without boundaries."""
     model, rows = make(head), data(tokenizer, head).shuffle(seed=1)
     stored = store_layers(model, rows.with_format("torch"), "float32", batch_size=3, batch_tokens=batch_tokens)
     assert stored["length"][:].tolist() == [len(row["input_ids"]) for row in rows]
@@ -110,6 +108,13 @@ def test_what_is_stored(tokenizer: ElmoTokenizer, head: str, batch_tokens: int) 
         torch.testing.assert_close(torch.from_numpy(own["bilm_layers"]), expected)
         assert np.array_equal(own["labels"], row["labels"])
         assert own["special_tokens_mask"].tolist() == [int(word[1] in (257, 258)) for word in row["input_ids"]]
+    if head == "classifier":
+        rows, collate = (
+            datasets.Dataset.from_dict(dict(tokenizer(TEXTS[:4], add_special_tokens=False))),
+            LayersCollator(tokenizer),
+        )
+        found = model(**collate(list(store_layers(model, rows, "float32").remove_columns("length")))).logits
+        torch.testing.assert_close(found, model(**collate(list(rows))).logits)
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -141,15 +146,6 @@ def test_a_long_text_is_computed_alone(tokenizer: ElmoTokenizer, head: str) -> N
     assert max(computed) == max(lengths) == 100
     assert sorted(computed)[-2] <= 20
     assert sum(computed) < 1.2 * sum(lengths)
-
-
-def test_texts_without_boundaries(tokenizer: ElmoTokenizer, head: str) -> None:
-    model = make(head).eval()
-    rows = datasets.Dataset.from_dict(dict(tokenizer(TEXTS[:4], add_special_tokens=False)))
-    collate = LayersCollator(tokenizer)
-    expected = model(**collate(list(rows))).logits
-    stored = collate(list(store_layers(model, rows, "float32").remove_columns("length")))
-    torch.testing.assert_close(model(**stored).logits, expected)
 
 
 def test_the_file_is_reused_for_the_same_weights_only(tmp_path: Path, tokenizer: ElmoTokenizer, head: str) -> None:
@@ -207,10 +203,8 @@ def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
 def test_parts_of_a_data_set_and_data_in_memory(tmp_path: Path, tokenizer: ElmoTokenizer, head: str, caplog) -> None:
     model, rows = make(head), data(tokenizer, head)
     parts = store_layers(model, datasets.DatasetDict(train=rows, test=rows.select([0, 2])), folder=tmp_path)
-    assert {name: part["length"][:].tolist() for name, part in parts.items()} == {
-        "train": [len(row["input_ids"]) for row in rows],
-        "test": [7, 4],
-    }
+    assert parts["train"]["length"][:].tolist() == [len(row["input_ids"]) for row in rows]
+    assert parts["test"]["length"][:].tolist() == [7, 4]
     assert "folder" not in caplog.text
     logging.warning_once.cache_clear()
     store_layers(model, rows)
@@ -269,36 +263,42 @@ FILES = {
 def test_every_format_is_read(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(FILES[name])
     words, vectors = read_word_vectors(tmp_path / name)
-    assert words == WORDS
-    assert vectors.dtype == np.float32
+    assert (words, vectors.dtype) == (WORDS, np.float32)
     np.testing.assert_array_equal(vectors, VECTORS)
     words, vectors = read_word_vectors(tmp_path / name, words=["Rain", "THE", "rain"])
     assert words == ["the", "Rain"]
     np.testing.assert_array_equal(vectors, VECTORS[[0, 3]])
     assert read_word_vectors(tmp_path / name, words=["the", "Rain"], limit=3)[0] == ["the"]  # 3 vectors of the file
+    with pytest.raises(ValueError, match="no vectors"):
+        read_word_vectors(tmp_path / name, words=["snow"])
+    with pytest.raises(ValueError, match="words must be a list"):
+        read_word_vectors(tmp_path / name, words="the")
 
 
 def test_words_with_spaces_and_words_that_occur_twice(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("the 1 2\n. . 3 4\nthe 5 6\n 7 8\n")
+    (tmp_path / "a.txt").write_text("\ufeffthe 1 2\n. . 3 4\nthe 5 6\n 7 8\n\xa0 9 1\na\rb 0 1\n", encoding="utf-8")
     words, vectors = read_word_vectors(tmp_path / "a.txt")
-    assert words == ["the", ". ."]
-    assert vectors.tolist() == [[1, 2], [3, 4]]
+    assert words == ["the", ". .", "\xa0"]
+    assert vectors.tolist() == [[1, 2], [3, 4], [9, 1]]
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
+    ("name", "content", "named"),
     [
-        ("a.txt", b"the 1 2\ncat 3\n"),
-        ("a.vec", b"3 2\nthe 1 2\ncat 3 4\n"),
-        ("a.bin", binary(b"")[:-1]),
-        ("a.bin", b"3" + binary(b"\n")[1:]),
-        ("a.bin", b"2 1\nNew York \1\1\1\1\nthe \2\2\2\2\n"),
-        ("vectors", binary(b"\n")),
+        ("a.txt", b"the 1 2\ncat 3\n", r"a\.txt, line 2"),
+        ("a.txt", b"the 1 2\n\ncat 3 4\n", r"a\.txt, line 2"),
+        ("a.txt", b"the 1 2\nna\xefve 3 4\n", r"a\.txt, line 2"),
+        ("a.vec", b"3 2\nthe 1 2\ncat 3 4\n", "says 3"),
+        ("a.bin", binary(b"")[:-1], "fewer"),
+        ("a.bin", b"3" + binary(b"\n")[1:], "more"),
+        ("a.bin", b"2 1\nNew York \1\1\1\1\nthe \2\2\2\2\n", "space"),
+        ("vectors", binary(b"\n"), "vectors, line"),
+        ("a.txt", b"", "no vectors"),
     ],
 )
-def test_a_damaged_file_is_not_read(tmp_path: Path, name: str, content: bytes) -> None:
+def test_a_damaged_file_is_not_read(tmp_path: Path, name: str, content: bytes, named: str) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=named):
         read_word_vectors(tmp_path / name)
 
 
@@ -319,8 +319,7 @@ def test_word_vectors_in_one_call(tmp_path: Path, tokenizer: ElmoTokenizer) -> N
         assert not found.word_vectors.weight.requires_grad
         assert torch.equal(found.elmo.bilm.forward_layers[0].bias, model.elmo.bilm.forward_layers[0].bias)
         assert found(**tokenizer("The rain", return_tensors="pt")).logits.shape == (1, 3)
-        found.save_pretrained(tmp_path / "saved")
-        tokenizer.save_pretrained(tmp_path / "saved")
+        save_checkpoint(tmp_path / "saved", found, tokenizer)
     alone = add_word_vectors(model, tokenizer, tmp_path / "vectors.txt", use_elmo=False)
     assert tokenizer.words == WORDS
     assert not hasattr(alone, "elmo")

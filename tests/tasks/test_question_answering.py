@@ -1,5 +1,6 @@
 """Questions: rows and pieces, the best span over pieces, metrics with Trainer, answers of a model."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -10,7 +11,6 @@ from datasets import Dataset
 from transformers import DataCollatorWithPadding, EvalPrediction, Trainer
 
 from hf_elmo import (
-    ElmoConfig,
     ElmoForQuestionAnswering,
     ElmoTokenizer,
     LayersCollator,
@@ -19,7 +19,7 @@ from hf_elmo import (
     squad_metrics,
     store_layers,
 )
-from tests.conftest import TINY, random_model
+from tests.factories import save_checkpoint, small_config, small_model, whitespace_tokenizer
 
 QUESTIONS = ["Who ran?", "What didn't it eat?", "Who ran?"]
 PASSAGES = ["The cat's mats (all 10,000) ran  away.", "“It” ate a mouse, and no cheese.", "One dog slept."]
@@ -32,7 +32,10 @@ TOKENIZED = ["Who ran ?", "What did n't it eat ?"], ["The cat 's  mats , ( all 1
 
 
 def make(**changes: object) -> ElmoForQuestionAnswering:
-    return random_model(ElmoConfig(**{**TINY, "encoder_hidden_size": 6, **changes}), ElmoForQuestionAnswering)
+    return small_model(ElmoForQuestionAnswering, **{"encoder_hidden_size": 6, **changes})
+
+
+approx = functools.partial(pytest.approx, rel=1e-5)
 
 
 @pytest.fixture
@@ -58,25 +61,38 @@ def test_a_row_for_each_question(words: ElmoTokenizer) -> None:
 
 
 def test_pieces_share_the_words_of_stride(words: ElmoTokenizer) -> None:
-    columns = encode_questions(words, QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1], numbers=[70], max_length=12, stride=2)
+    given = {"max_length": 12, "stride": 2}
+    columns = encode_questions(words, QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1], numbers=[70], **given)
     assert columns["piece"] == [[70, 6, 0, 5], [70, 6, 3, 5], [70, 6, 6, 5]]
     assert [len(row) for row in columns["input_ids"]] == [12, 12, 12]
     whole = encode_questions(words, QUESTIONS[:1], PASSAGES[:1])["input_ids"][0]
     assert columns["input_ids"][1] == whole[:6] + whole[9:14] + whole[-1:]
     # "cat 's mats" are the words 1 to 3: all of them are in the first piece only.
     assert (columns["start_positions"], columns["end_positions"]) == ([7, -100, -100], [9, -100, -100])
-    given = {"max_length": 12, "stride": 2, "allow_no_answer": True}
-    columns = encode_questions(words, QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1], **given)
+    labeled = encode_questions(
+        words, QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1], numbers=[70], **given, labeled_only=True
+    )
+    assert labeled == {name: column[:1] for name, column in columns.items()}
+    columns = encode_questions(words, QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1], allow_no_answer=True, **given)
     assert (columns["start_positions"], columns["end_positions"]) == ([7, 0, 0], [9, 0, 0])
 
 
-def test_labeled_rows_only(words: ElmoTokenizer) -> None:
-    given = {"max_length": 13, "stride": 2}
-    every = encode_questions(words, QUESTIONS[:2], PASSAGES[:2], ANSWERS[:2], **given)
-    labeled = encode_questions(words, QUESTIONS[:2], PASSAGES[:2], ANSWERS[:2], **given, labeled_only=True)
-    kept = [row for row, start in enumerate(every["start_positions"]) if start >= 0]
-    assert [piece[0] for piece in labeled["piece"]] == [0, 1, 1]  # of the second question in two pieces
-    assert labeled == {name: [column[row] for row in kept] for name, column in every.items()}
+def test_a_question_without_words_or_with_a_blank_passage_has_no_row_and_no_answer(words: ElmoTokenizer) -> None:
+    questions, passages = [*QUESTIONS, "Who?", " "], [*PASSAGES, "\n", "He."]
+    answers = [*ANSWERS, *[{"text": [], "answer_start": []}] * 2]
+    assert encode_questions(words, questions, passages, answers) == encode_questions(
+        words, QUESTIONS, PASSAGES, ANSWERS
+    )
+    found = answer(make(), questions[::-1], passages[::-1], tokenizer=words)
+    nothing = {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probability": 1.0}
+    assert found[:2] == [nothing, nothing] == answer(make(), questions[3:], passages[3:], tokenizer=words)
+    assert all(record["answer"] for record in found[2:])
+
+
+@pytest.mark.parametrize("given", [("Who ran?", PASSAGES[:1]), (QUESTIONS[:1], "It ran.")])
+def test_a_string_is_no_list_of_questions_or_passages(words: ElmoTokenizer, given: tuple) -> None:
+    with pytest.raises(ValueError, match="must be a list"):
+        encode_questions(words, *given)
 
 
 def test_tokenized_text(words: ElmoTokenizer) -> None:
@@ -85,8 +101,11 @@ def test_tokenized_text(words: ElmoTokenizer) -> None:
     split = [[text.split() for text in texts] for texts in TOKENIZED]
     assert columns["input_ids"] == words(*split, is_split_into_words=True)["input_ids"]
     assert (columns["start_positions"], columns["end_positions"]) == ([13, 9], [15, 9])
-    spaces = encode_questions(ElmoTokenizer(word_splitting="whitespace"), *TOKENIZED, answers)
-    assert spaces == columns
+    assert encode_questions(whitespace_tokenizer(), *TOKENIZED, answers) == columns
+    found = answer(make(), *TOKENIZED, tokenizer=words, pretokenized=True, max_answer_words=3)
+    assert found == answer(make(), *TOKENIZED, tokenizer=whitespace_tokenizer(), max_answer_words=3)
+    for record, passage in zip(found, TOKENIZED[1], strict=True):
+        assert passage[record["start"] : record["end"]] == record["answer"]
 
 
 @pytest.mark.parametrize(("text", "start"), [("cat", 5), ("cat", 400), ("away.", -5), ("  ", 31)])
@@ -101,27 +120,16 @@ def test_an_answer_that_is_not_at_its_place_is_refused(words: ElmoTokenizer, tex
 
 def best_by_loops(model, tokenizer, question: str, passage: str, longest: int, **given) -> dict[tuple[int, int], float]:
     """The scores of all spans by their characters, of no answer at (0, 0): each piece by itself."""
-    encoded = tokenizer(
-        [question],
-        [passage],
-        truncation="only_second",
-        return_overflowing_tokens=True,
-        return_offsets_mapping=True,
-        **given,
-    )
-    scores: dict[tuple[int, int], float] = {}
-    nothing = []
+    how = {"truncation": "only_second", "return_overflowing_tokens": True, "return_offsets_mapping": True}
+    encoded, scores, nothing = tokenizer([question], [passage], **how, **given), {}, []
     for row, encoding in enumerate(encoded.encodings):
-        inputs = {key: torch.tensor([encoded[key][row]]) for key in ("input_ids", "attention_mask")}
-        with torch.no_grad():
-            output = model(**inputs)
-        start, end = output.start_logits[0].double(), output.end_logits[0].double()
+        output = model(**{key: torch.tensor([encoded[key][row]]) for key in ("input_ids", "attention_mask")})
+        start, end = output.start_logits[0].double().detach(), output.end_logits[0].double().detach()
         places = [place for place, number in enumerate(encoding.sequence_ids) if number == 1]
         for a in places:
-            for b in places:
-                if a <= b < a + longest:
-                    key = encoding.offsets[a][0], encoding.offsets[b][1]
-                    scores[key] = max(scores.get(key, -1e9), float(start[a] + end[b]))
+            for b in range(a, min(a + longest, places[-1] + 1)):
+                key = encoding.offsets[a][0], encoding.offsets[b][1]
+                scores[key] = max(scores.get(key, -1e9), float(start[a] + end[b]))
         nothing.append(float(start[0] + end[0]))
     return scores | ({(0, 0): min(nothing)} if model.config.allow_no_answer else {})
 
@@ -130,10 +138,9 @@ def best_by_loops(model, tokenizer, question: str, passage: str, longest: int, *
     ("no_answer", "max_length", "stride"), [(False, 384, 128), (False, 16, 3), (True, 384, 128), (True, 13, 0)]
 )
 def test_answers_are_the_best_spans_over_pieces(words, no_answer: bool, max_length: int, stride: int) -> None:
-    model = make(allow_no_answer=no_answer)
+    model, empty = make(allow_no_answer=no_answer), 0
     passages = [" ".join([PASSAGES[0], PASSAGES[1]] * 3), PASSAGES[1], PASSAGES[2]]
     given = {"max_length": max_length, "stride": stride}
-    empty = 0
     for shift in (-4.0, 0.0, 4.0) if no_answer else (0.0,):
         if no_answer:
             model.span.no_answer.bias.data.fill_(shift)
@@ -142,49 +149,29 @@ def test_answers_are_the_best_spans_over_pieces(words, no_answer: bool, max_leng
             scores = best_by_loops(model, words, question, passage, 4, **given)
             total = np.logaddexp.reduce(list(scores.values()))
             (start, end), score = max(scores.items(), key=lambda item: item[1])
-            assert (record["start"], record["end"]) == (start, end)
-            assert record["answer"] == passage[start:end]
-            assert record["score"] == pytest.approx(np.exp(score - total), rel=1e-5)
-            expected = np.exp(scores[0, 0] - total) if no_answer else 0.0
-            assert record["no_answer_probability"] == pytest.approx(expected, rel=1e-5)
+            nothing = np.exp(scores[0, 0] - total) if no_answer else 0.0
+            expected = {"start": start, "end": end, "answer": passage[start:end]}
+            assert record == expected | {
+                "score": approx(np.exp(score - total)),
+                "no_answer_probability": approx(nothing),
+            }
             empty += record["answer"] == ""
     assert 0 < empty < 9 if no_answer else empty == 0
 
 
 def test_one_question_and_several(words: ElmoTokenizer, tmp_path: Path) -> None:
-    model = make()
-    several = answer(model, QUESTIONS[:2], PASSAGES[0], tokenizer=words)
-    one = answer(model, QUESTIONS[1], PASSAGES[0], tokenizer=words)
-    assert one["answer"] == several[1]["answer"]
-    assert one["score"] == pytest.approx(several[1]["score"], rel=1e-5)
+    """A mix with layer normalization reads each question alone."""
+    for model in (make(), make(scalar_mix_layer_norm=True)):
+        several = answer(model, QUESTIONS[:2], PASSAGES[0], tokenizer=words)
+        one = answer(model, QUESTIONS[1], PASSAGES[0], tokenizer=words)
+        assert one["answer"] == several[1]["answer"]
+        assert one["score"] == (
+            several[1]["score"] if model.config.scalar_mix_layer_norm else approx(several[1]["score"])
+        )
     assert answer(model, [], [], tokenizer=words) == []
-    model.save_pretrained(tmp_path)
-    words.save_pretrained(tmp_path)
+    save_checkpoint(tmp_path, model, words)
     assert answer(tmp_path, QUESTIONS[1], PASSAGES[0])["answer"] == one["answer"]
-    assert answer(str(tmp_path), QUESTIONS[:1], PASSAGES[:1], device="cpu")[0]["answer"] in PASSAGES[0]
-
-
-def test_answers_of_tokenized_text(words: ElmoTokenizer) -> None:
-    model = make()
-    found = answer(model, *TOKENIZED, tokenizer=words, pretokenized=True, max_answer_words=3)
-    whitespace = ElmoTokenizer(word_splitting="whitespace")
-    assert found == answer(model, *TOKENIZED, tokenizer=whitespace, max_answer_words=3)
-    for record, passage in zip(found, TOKENIZED[1], strict=True):
-        assert passage[record["start"] : record["end"]] == record["answer"]
-
-
-def test_a_mix_with_layer_normalization_reads_each_question_alone(words: ElmoTokenizer) -> None:
-    model = make(scalar_mix_layer_norm=True)
-    together = answer(model, QUESTIONS, PASSAGES, tokenizer=words)
-    alone = [answer(model, *each, tokenizer=words) for each in zip(QUESTIONS, PASSAGES, strict=True)]
-    assert [one["score"] for one in together] == [one["score"] for one in alone]
-
-
-def test_scores_that_are_nan_are_refused(words: ElmoTokenizer) -> None:
-    model = make()
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.fill_(torch.nan)
+    torch.nn.init.constant_(model.elmo.scalar_mix.gamma, torch.nan)
     with pytest.raises(ValueError, match="NaN"):
         answer(model, "Who?", "He.", tokenizer=words)
 
@@ -220,7 +207,8 @@ def test_metrics_are_those_of_squad(words: ElmoTokenizer) -> None:
     assert forced(prediction(columns, [(7, 9), None, None]))["exact_match"] == pytest.approx(1 / 3)
 
 
-def test_metrics_join_pieces(words: ElmoTokenizer) -> None:
+def test_metrics_join_pieces_of_numbered_rows(words: ElmoTokenizer) -> None:
+    """Each batch of a map would number its questions from 0; Trainer's metrics would join their pieces."""
     numbers, given = [0, 2], {"max_length": 12, "stride": 2, "allow_no_answer": True}
     texts = [[rows[i] for i in numbers] for rows in (QUESTIONS, PASSAGES, ANSWERS)]
     columns = encode_questions(words, *texts, numbers=numbers, **given)
@@ -228,22 +216,10 @@ def test_metrics_join_pieces(words: ElmoTokenizer) -> None:
     assert [piece[0] for piece in columns["piece"]] == [0, 0, 0, 2]
     assert metrics(prediction(columns, [(7, 9), None, None, None])) == {"exact_match": 1.0, "f1": 1.0}
     assert metrics(prediction(columns, [None, None, None, None])) == {"exact_match": 0.5, "f1": 0.5}
-
-
-def test_metrics_of_rows_in_batches(words: ElmoTokenizer) -> None:
-    """Each batch of a map would number its questions from 0; Trainer's metrics would join their pieces."""
-    rows = Dataset.from_dict({"question": QUESTIONS[:2], "context": PASSAGES[:2], "answers": ANSWERS[:2]})
-
-    def encode(batch: dict, numbers: list[int] | None = None) -> dict:
-        return encode_questions(words, batch["question"], batch["context"], batch["answers"], numbers=numbers)
-
-    given = {"batched": True, "batch_size": 1, "remove_columns": rows.column_names}
-    metrics = squad_metrics(words, rows["context"], rows["answers"])
-    right = [(7, 9), (17, 17)]
-    found = metrics(prediction(rows.map(encode, with_indices=True, **given)[:], right))
-    assert found == {"exact_match": 0.5, "f1": 0.5}  # of the second "chees" was right
+    parts = [encode_questions(words, [QUESTIONS[i]], [PASSAGES[i]], [ANSWERS[i]]) for i in (0, 1)]
+    joined = {name: parts[0][name] + parts[1][name] for name in parts[0]}
     with pytest.raises(ValueError, match="piece"):
-        metrics(prediction(rows.map(encode, **given)[:], right))
+        metrics(prediction(joined, [(7, 9), (17, 17)]))
 
 
 @pytest.mark.parametrize("name", ["fixture_squad.json", "fixture_squad2.json"])
@@ -280,6 +256,7 @@ def questions(number: int) -> tuple[list[str], list[str], list[dict]]:
     return tuple(map(list, zip(*rows, strict=True)))
 
 
+@pytest.mark.slow
 def test_trainer_learns_to_answer(arguments, tokenizer: ElmoTokenizer) -> None:
     """With pieces, no answers, stored layers, and padding on the left."""
     tokenizer.padding_side = "left"
@@ -289,27 +266,15 @@ def test_trainer_learns_to_answer(arguments, tokenizer: ElmoTokenizer) -> None:
     fields = {"encoder_dropout": 0.0, "classifier_dropout": 0.0, "allow_no_answer": True, "encoder_hidden_size": 20}
     fields |= {"word_vectors_vocab_size": len(tokenizer.words) + 3, "word_vectors_size": 10}
     torch.manual_seed(1)
-    model = ElmoForQuestionAnswering(ElmoConfig(**{**TINY, **fields}))
+    model = ElmoForQuestionAnswering(small_config(**fields))
     rows = store_layers(model, Dataset.from_dict(columns), "float32")
     held_out = np.array(columns["piece"])[:, 0] >= 90
-    settings = arguments(
-        max_steps=160,
-        per_device_train_batch_size=16,
-        learning_rate=0.01,
-        optim="adamw_torch",
-        max_grad_norm=1.0,
-        seed=3,
-        train_sampling_strategy="group_by_length",
-        label_names=["start_positions", "end_positions", "piece"],
-    )
-    trainer = Trainer(
-        model,
-        settings,
-        LayersCollator(tokenizer),
-        rows.select(np.flatnonzero(~held_out)),
-        rows.select(np.flatnonzero(held_out)),
-        compute_metrics=squad_metrics(tokenizer, passages, answers, allow_no_answer=True),
-    )
+    how = {"optim": "adamw_torch", "max_grad_norm": 1.0, "seed": 3, "train_sampling_strategy": "group_by_length"}
+    how |= {"max_steps": 160, "learning_rate": 0.01, "per_device_train_batch_size": 16}
+    settings = arguments(**how, label_names=["start_positions", "end_positions", "piece"])
+    metrics = squad_metrics(tokenizer, passages, answers, allow_no_answer=True)
+    parts = rows.select(np.flatnonzero(~held_out)), rows.select(np.flatnonzero(held_out))
+    trainer = Trainer(model, settings, LayersCollator(tokenizer), *parts, compute_metrics=metrics)
     before = trainer.evaluate()
     trainer.train()
     after = trainer.evaluate()
@@ -325,20 +290,13 @@ def test_accumulated_steps_are_one_large_batch_of_labeled_rows(arguments, tokeni
     answers = [{"text": [own.split()[-1]], "answer_start": [own.rfind(" ") + 1]} for own in passages]
     weights = {}
     for labeled_only in (True, False):
-        columns = encode_questions(
-            tokenizer, ["what"] * 3, passages, answers, max_length=8, stride=0, labeled_only=labeled_only
-        )
-        rows = Dataset.from_dict(columns)
+        how = {"max_length": 8, "stride": 0, "labeled_only": labeled_only}
+        rows = Dataset.from_dict(encode_questions(tokenizer, ["what"] * 3, passages, answers, **how))
         assert len(rows) == (3 if labeled_only else 6)
         for size in (len(rows), 1):
             model = make(encoder_dropout=0.0, classifier_dropout=0.0)
-            settings = arguments(
-                max_steps=2,
-                learning_rate=0.5,
-                per_device_train_batch_size=size,
-                gradient_accumulation_steps=len(rows) // size,
-                train_sampling_strategy="sequential",
-            )
+            steps = {"per_device_train_batch_size": size, "gradient_accumulation_steps": len(rows) // size}
+            settings = arguments(**steps, max_steps=2, learning_rate=0.5, train_sampling_strategy="sequential")
             Trainer(model, settings, DataCollatorWithPadding(tokenizer), rows).train()
             trained = [p.detach().flatten() for p in model.parameters() if p.requires_grad]
             weights[labeled_only, size] = torch.cat(trained)

@@ -1,4 +1,4 @@
-"""Taggers on Trainer: batches, metrics over spans and over semantic roles, the pipeline."""
+"""Taggers on Trainer: files, batches, metrics over spans and over semantic roles, the pipeline."""
 
 from pathlib import Path
 
@@ -8,7 +8,6 @@ import torch
 from transformers import DataCollatorForTokenClassification, EvalPrediction, Trainer, pipeline
 
 from hf_elmo import (
-    ElmoConfig,
     ElmoForTokenClassification,
     ElmoTokenClassificationPipeline,
     ElmoTokenizer,
@@ -19,7 +18,7 @@ from hf_elmo import (
     role_metrics,
     span_metrics,
 )
-from tests.conftest import TINY, random_model
+from tests.factories import small_model
 
 NAMES = ["O", "B-x", "I-x", "B-y", "I-y"]
 IDS = dict(enumerate(NAMES))
@@ -29,7 +28,7 @@ TEXT = "Anna-Lena (of Rome) met  Bob."
 
 
 def make(**changes: object) -> ElmoForTokenClassification:
-    return random_model(ElmoConfig(**{**TINY, **FIELDS, **changes}), ElmoForTokenClassification)
+    return small_model(ElmoForTokenClassification, **{**FIELDS, **changes})
 
 
 def sentences(number: int) -> list[tuple[list[str], list[int]]]:
@@ -47,12 +46,11 @@ def sentences(number: int) -> list[tuple[list[str], list[int]]]:
     return rows
 
 
-def rows_of(tokenizer: ElmoTokenizer, number: int) -> list[dict]:
-    rows = []
-    for words, labels in sentences(number):
-        encoded = tokenizer(words, is_split_into_words=True)
-        rows.append({**encoded, "labels": tokenizer.align_labels(encoded, labels)})
-    return rows
+def rows_of(tokenizer: ElmoTokenizer, number: int, **padding: object) -> list[dict]:
+    words, labels = zip(*sentences(number), strict=True)
+    encoded = tokenizer(list(words), is_split_into_words=True, **padding)
+    encoded["labels"] = tokenizer.align_labels(encoded, list(labels))
+    return [{name: column[row] for name, column in encoded.items()} for row in range(number)]
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -64,28 +62,73 @@ def test_the_collator_is_that_of_transformers(tokenizer: ElmoTokenizer, side: st
     assert found.keys() == expected.keys()
     for key, value in expected.items():
         assert torch.equal(found[key], value), key
+    padded = rows_of(tokenizer, 3, padding="max_length", max_length=30)
+    assert TaggingCollator(tokenizer)(padded)["labels"].tolist() == [list(row["labels"]) for row in padded]
     rows[2]["labels"] = [*rows[2]["labels"], 0]
     with pytest.raises(ValueError, match="labels of row 2"):
         TaggingCollator(tokenizer)(rows)
 
 
-def test_the_collator_takes_rows_that_are_padded_already(tokenizer: ElmoTokenizer) -> None:
-    words, labels = zip(*sentences(3), strict=True)
-    encoded = tokenizer(list(words), is_split_into_words=True, padding="max_length", max_length=30)
-    encoded["labels"] = tokenizer.align_labels(encoded, list(labels))
-    rows = [{name: column[number] for name, column in encoded.items()} for number in range(3)]
-    assert TaggingCollator(tokenizer)(rows)["labels"].tolist() == [list(row) for row in encoded["labels"]]
+# -- files -------------------------------------------------------------------------------------------------------------
+
+ANNA = [("Anna", "B-x"), ("met", "O")]
+FILES = {
+    "documents, ranges in the first column": (
+        "-DOCSTART- O\n\nAnna B-x\n1-2 O\n\n\n# O\n",
+        {},
+        [[("Anna", "B-x"), ("1-2", "O")], [("#", "O")]],
+    ),
+    "CoNLL-U": (
+        "# newdoc\n# text = New York it's\n1\tNew York\tB-y\n2-3\tit's\t_\n2\tit\tO\n3\t#\tO\n3.1\t_\t_\n",
+        {"word": 1, "tag": 2},
+        [[("New York", "B-y"), ("it", "O"), ("#", "O")]],
+    ),
+    "sources": ("#\thttp://a.b/c\t[2009-10-17]\n1\tAnna\tB-x\tO\n2\tmet\tO\tO\n", {"word": 1, "tag": 2}, [ANNA]),
+    "comments of columns": ("# newdoc\n# id 17\tdomain=en\nAnna _ _ B-x\n#met _ _ O\n", {}, [[ANNA[0], ("#met", "O")]]),
+    "a comment of two words": ("# newdoc\nAnna B-x\n# sent_id = 3\nmet O\n", {}, [ANNA]),
+    "no-break space": (
+        "\xa0 O\nAnna\tB-x\na\xa0b  O\n\xa0\tO\n",
+        {},
+        [[("\xa0", "O"), ANNA[0], ("a\xa0b", "O"), ("\xa0", "O")]],
+    ),
+    "a tab among spaces": ("Anna B-x\nmet\tO\n", {}, [ANNA]),
+    "spaces among tabs": ("Anna\tB-x\nmet O\r\n \n", {}, [ANNA]),
+    "ragged lines": ("a Anna B-x 1 2\nb met O\n", {"word": 1, "tag": 2}, [ANNA]),
+    "nothing": ("\n", {}, []),
+}
 
 
-def test_files_in_columns(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("-DOCSTART- O\n\nAnna B-x\n1-2 O\n\n\n# O\n")
-    (tmp_path / "b.conllu").write_text("# text = New York it's\n1\tNew York\tB-y\n2-3\tit's\t_\n2\tit\tO\n3\t's\tO\n")
-    assert read_conll(tmp_path / "a.txt").to_dict() == {
-        "words": [["Anna", "1-2"], ["#"]],
-        "tags": [["B-x", "O"], ["O"]],
+@pytest.mark.parametrize("name", FILES)
+def test_each_line_of_a_file_in_columns_is_a_word_or_no_word_by_a_rule(tmp_path: Path, name: str) -> None:
+    text, columns, expected = FILES[name]
+    (tmp_path / "a.txt").write_bytes(text.encode())
+    found = read_conll(tmp_path / "a.txt", **columns).to_dict()
+    assert found == {
+        "words": [[w for w, _ in own] for own in expected],
+        "tags": [[t for _, t in own] for own in expected],
     }
-    found = read_conll(tmp_path / "b.conllu", word=1, tag=2).to_dict()
-    assert found == {"words": [["New York", "it", "'s"]], "tags": [["B-y", "O", "O"]]}
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "line"),
+    [
+        ("Anna NNP B-x\nmet VBD\n. . O\n", {}, 2),  # its last column is not its tag
+        ("Anna\tB-x\nmet\nBob\tB-x\n", {}, 2),
+        ("Anna\tB-x\n\n\tO\n", {}, 3),
+        ("Anna\tB-x\nmet\t\n", {}, 2),
+        ("Anna B-x\nNew York B-y\n", {}, 2),
+        ("Anna NNP B-x\n", {"tag": 3}, 1),
+        ("Anna NNP B-x\n", {"tag": -4}, 1),
+        ("\xa0\nAnna B-x\n", {"tag": 1}, 1),
+    ],
+)
+def test_a_line_without_its_columns_is_named(tmp_path: Path, text: str, columns: dict, line: int) -> None:
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"a\.txt, line {line}:"):
+        read_conll(tmp_path / "a.txt", **columns)
+
+
+# -- spans -------------------------------------------------------------------------------------------------------------
 
 
 def test_metrics_of_spans() -> None:
@@ -95,46 +138,30 @@ def test_metrics_of_spans() -> None:
     assert found == {"precision": 2 / 3, "recall": 2 / 3, "f1": pytest.approx(2 / 3), "accuracy": 5 / 6}
     logits = np.eye(5)[np.maximum(tags, 0)]
     assert span_metrics(IDS, "IOB2")(EvalPrediction(logits, labels)) == found
+    unlabeled = span_metrics(IDS)(EvalPrediction(np.zeros((1, 3, 5)), np.full((1, 3), -100)))
+    assert set(unlabeled.values()) == {0.0}
+    # I-x I-x is a span for conlleval, none in IOB2.
+    prediction = EvalPrediction((np.zeros((1, 2, 5)), np.array([[2, 2]])), np.array([[1, 2]]))
+    assert (span_metrics(IDS)(prediction)["f1"], span_metrics(IDS, "IOB2")(prediction)["f1"]) == (1.0, 0.0)
 
 
-def test_metrics_where_no_word_has_a_label() -> None:
-    found = span_metrics(IDS)(EvalPrediction(np.zeros((1, 3, 5)), np.full((1, 3), -100)))
-    assert found == dict.fromkeys(("precision", "recall", "f1", "accuracy"), 0.0)
-
-
-def test_a_scheme_is_counted_strictly() -> None:
-    labels, tags = np.array([[1, 2]]), np.array([[2, 2]])  # I-x I-x: a span for conlleval, none in IOB2
-    prediction = EvalPrediction((np.zeros((1, 2, 5)), tags), labels)
-    assert span_metrics(IDS)(prediction)["f1"] == 1.0
-    assert span_metrics(IDS, "IOB2")(prediction)["f1"] == 0.0
-
-
+@pytest.mark.slow
 def test_trainer_learns_to_tag(tmp_path: Path, arguments, tokenizer: ElmoTokenizer) -> None:
     model = make(**CRF, classifier_dropout=0.0, freeze_bilm=False)
+    how = {"optim": "adamw_torch", "lr_scheduler_type": "linear", "max_grad_norm": 1.0, "seed": 3}
     settings = arguments(
+        **how,
         max_steps=80,
         per_device_train_batch_size=8,
         learning_rate=0.02,
-        optim="adamw_torch",
-        lr_scheduler_type="linear",
-        max_grad_norm=1.0,
-        seed=3,
         train_sampling_strategy="group_by_length",
     )
     rows = rows_of(tokenizer, 80)
-    trainer = Trainer(
-        model,
-        settings,
-        TaggingCollator(tokenizer),
-        train_dataset=rows[:64],
-        eval_dataset=rows[64:],
-        processing_class=tokenizer,
-        compute_metrics=span_metrics(IDS, "IOB2"),
-    )
+    parts, metrics = (TaggingCollator(tokenizer), rows[:64], rows[64:]), span_metrics(IDS, "IOB2")
+    trainer = Trainer(model, settings, *parts, processing_class=tokenizer, compute_metrics=metrics)
     before = trainer.evaluate()
     trainer.train()
-    after = trainer.evaluate()
-    assert after["eval_f1"] > 0.9 > 0.5 > before["eval_f1"]
+    assert trainer.evaluate()["eval_f1"] > 0.9 > 0.5 > before["eval_f1"]
     trainer.save_model(tmp_path / "saved")
     tag = pipeline("token-classification", model=str(tmp_path / "saved"))
     found = tag("abcd ABCD FEDA fade cafe99", aggregation_strategy="simple")
@@ -143,23 +170,19 @@ def test_trainer_learns_to_tag(tmp_path: Path, arguments, tokenizer: ElmoTokeniz
 
 @pytest.mark.parametrize("crf", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 3])
-def test_the_pipeline_gives_each_word_its_tag(tokenizer: ElmoTokenizer, crf: bool, batch_size: int) -> None:
+def test_the_pipeline_gives_each_word_its_tag(crf: bool, batch_size: int) -> None:
     model, tokenizer = make(**(CRF if crf else {})), ElmoTokenizer()
     model.config.id2label = {0: "Q", **{i: name for i, name in IDS.items() if i}}  # nothing is left out
     tag = ElmoTokenClassificationPipeline(model=model, tokenizer=tokenizer)
     texts = [TEXT, "Bob !", "x"]
-    results = tag(texts, batch_size=batch_size)
-    for text, found in zip(texts, results, strict=True):
-        inputs = tokenizer(text, return_tensors="pt")
-        output = model(**inputs)
-        tags = output.tags[0] if crf else output.logits[0].argmax(1)
-        words = tokenizer.split_into_words([text])[0]
-        assert [one["word"] for one in found] == words
-        assert [text[one["start"] : one["end"]] for one in found] == words
-        assert [one["entity"] for one in found] == [model.config.id2label[i] for i in tags[1:-1].tolist()]
-        if not crf:
-            expected = output.logits[0].softmax(1).amax(1)[1:-1]
-            assert [float(one["score"]) for one in found] == pytest.approx(expected.tolist(), rel=1e-5)
+    records = predict(model, texts, tokenizer=tokenizer, progress=False)
+    for text, found, record in zip(texts, tag(texts, batch_size=batch_size), records, strict=True):
+        assert [one["word"] for one in found] == [text[one["start"] : one["end"]] for one in found] == record["words"]
+        assert [one["entity"] for one in found] == record["tags"]
+        assert [float(one["score"]) for one in found] == pytest.approx(record["probabilities"], rel=1e-4)
+    words = ["Anna-Lena", "met", "Bob's", "dog", "."]
+    (found,) = tag([words], is_split_into_words=True, batch_size=batch_size)
+    assert [one["word"] for one in found] == [" ".join(words)[one["start"] : one["end"]] for one in found] == words
 
 
 @pytest.mark.parametrize("strategy", ["simple", "first", "average", "max"])
@@ -170,30 +193,13 @@ def test_the_pipeline_joins_words_into_spans(strategy: str) -> None:
         model.classifier.bias.copy_(torch.tensor([0.0, 1.0, 2.0, 0.0, 0.0]))
         for parameter in model.crf.parameters():
             parameter.zero_()
-    tag = ElmoTokenClassificationPipeline(model=model, tokenizer=tokenizer)
-    (found,) = tag(TEXT, aggregation_strategy=strategy)
+    (found,) = ElmoTokenClassificationPipeline(model=model, tokenizer=tokenizer)(TEXT, aggregation_strategy=strategy)
     assert (found["entity_group"], found["start"], found["end"]) == ("x", 0, len(TEXT))
     # The score of a word is its tag's probability; I-x is more probable for the first word, but may not begin.
     words = tokenizer.split_into_words([TEXT])[0]
     assert found["word"] == " ".join(words)
-    weights = torch.tensor([1.0, 2.718281828, 7.389056, 1.0, 1.0])
-    of_words = (weights / weights.sum())[[1] + [2] * (len(words) - 1)]
-    assert float(found["score"]) == pytest.approx(float(of_words.mean()), rel=1e-4)
-    alone = tag(TEXT)
-    assert [one["entity"] for one in alone] == ["B-x"] + ["I-x"] * (len(words) - 1)
-    predicted = predict(model, [TEXT], tokenizer=tokenizer, progress=False)[0]
-    assert predicted["tags"] == [one["entity"] for one in alone]
-    assert [float(one["score"]) for one in alone] == pytest.approx(predicted["probabilities"], rel=1e-4)
-
-
-def test_the_pipeline_takes_words_that_are_split_already() -> None:
-    tag = ElmoTokenClassificationPipeline(model=make(), tokenizer=ElmoTokenizer())
-    tag.model.config.id2label = {0: "Q", **{i: name for i, name in IDS.items() if i}}  # nothing is left out
-    words = ["Anna-Lena", "met", "Bob's", "dog", "."]
-    found = tag([words], is_split_into_words=True)
-    found = found[0] if isinstance(found[0], list) else found
-    assert [one["word"] for one in found] == words
-    assert [" ".join(words)[one["start"] : one["end"]] for one in found] == words
+    scores = torch.tensor([0.0, 1.0, 2.0, 0.0, 0.0]).softmax(0)[[1] + [2] * (len(words) - 1)]
+    assert float(found["score"]) == pytest.approx(float(scores.mean()), rel=1e-4)
 
 
 # -- semantic roles ----------------------------------------------------------------------------------------------------
@@ -240,32 +246,25 @@ CASES = {
 }
 
 
-def prediction_of(cases: list[tuple[str, str]], with_logits: bool) -> EvalPrediction:
-    rows = [[[ROLE_TAGS.index(tag) for tag in tags(part)] for part in case] for case in cases]
-    width = max(len(row[0]) for row in rows) + 2
-    labels, found = np.full((2, len(rows), width), -100)
-    for number, (true, predicted) in enumerate(rows):
-        labels[number, 1 : 1 + len(true)] = true  # after <S>
-        found[number, 1 : 1 + len(true)] = predicted
-    logits = np.eye(len(ROLE_TAGS))[np.maximum(found, 0)]
-    return EvalPrediction((np.zeros_like(logits), found) if with_logits else logits, labels)
-
-
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, "together"])
 @pytest.mark.parametrize("with_logits", [True, False])
 def test_counts_are_those_of_the_program_of_conll_2005(case: str, with_logits: bool) -> None:
-    true, predicted, (right, too_many, missed) = CASES[case]
-    found = role_metrics(ROLE_IDS)(prediction_of([(true, predicted)], with_logits))
-    assert found["precision"] == pytest.approx(right / max(1, right + too_many))
-    assert found["recall"] == pytest.approx(right / max(1, right + missed))
-    assert found["f1"] == pytest.approx(2 * right / max(1, 2 * right + too_many + missed))
-
-
-def test_predicates_are_counted_together() -> None:
-    right, too_many, missed = np.sum([case[2] for case in CASES.values()], axis=0)
-    found = role_metrics(ROLE_IDS)(prediction_of([case[:2] for case in CASES.values()], True))
-    assert found["precision"] == pytest.approx(right / (right + too_many))
-    assert found["recall"] == pytest.approx(right / (right + missed))
+    cases = list(CASES.values()) if case == "together" else [CASES[case]]
+    labels, found = np.full((2, len(cases), 9), -100)
+    for number, rows in enumerate(cases):
+        for array, short in zip((labels, found), rows, strict=False):
+            array[number, 1 : 1 + len(short.split())] = [ROLE_TAGS.index(tag) for tag in tags(short)]  # after <S>
+    logits = np.eye(len(ROLE_TAGS))[np.maximum(found, 0)]
+    prediction = EvalPrediction((np.zeros_like(logits), found) if with_logits else logits, labels)
+    right, too_many, missed = np.sum([counts for *_, counts in cases], axis=0)
+    scores = (
+        right / max(1, right + too_many),
+        right / max(1, right + missed),
+        2 * right / max(1, 2 * right + too_many + missed),
+    )
+    assert role_metrics(ROLE_IDS)(prediction) == pytest.approx(
+        dict(zip(("precision", "recall", "f1"), scores, strict=True))
+    )
 
 
 @pytest.mark.parametrize("name", ["E-ARG0", "ARG0", "B-"])
