@@ -88,7 +88,8 @@ def read_lines(path: str | os.PathLike, encoding: str = "utf-8", newline: str | 
                 yield line
     except UnicodeDecodeError as error:  # error.object is the block of bytes after the last line read
         line_number = lines_read + error.object[: error.start].count(b"\n") + 1
-        raise ValueError(f"{path}, line {line_number}: not valid {encoding} ({error.reason}): convert the file") from error
+        place = f"{path}, line {line_number}"
+        raise ValueError(f"{place}: not valid {encoding} ({error.reason}): convert the file") from error
 
 
 class NamedRow(list):
@@ -151,10 +152,10 @@ class RowSource:
     def values(self) -> Iterator[tuple]:
         """Each row as a tuple: the value of the text's column and, if there is one, of the pair's; not checked yet."""
         if "://" not in str(self.path) and not os.path.exists(self.path):
-            raise FileNotFoundError(f"no file {str(self.path)!r:.90} (a string is the name of a file: pass texts as a list)")
+            raise FileNotFoundError(f"no file {str(self.path)!r:.90} (a string names a file: pass texts as a list)")
         has_no_columns, columns = self.resolved_format in ("text", "fasta"), (self.text_column, self.text_pair_column)
         if has_no_columns and columns != (None, None):
-            raise ValueError(f"{self.path} is read as {self.resolved_format}, which has no columns: pass its input_format")
+            raise ValueError(f"{self.path} is read as {self.resolved_format}, without columns: pass its input_format")
         if self.resolved_format == "text":
             yield from ((line.rstrip("\n"),) for line in read_lines(self.path, self.encoding))
         elif self.resolved_format == "fasta":
@@ -246,7 +247,7 @@ class RowSource:
         """The name of the text's column and, if there is a `text_pair_column`, that of the pair's column."""
         is_csv = self.resolved_format in ("csv", "tsv")
         if is_csv and self.text_column is None and len(names) == 1 and " " in names[0]:
-            raise ValueError(f"{self.path}: the first row, {names[0]!r:.60}, may be a header or a text: pass text_column")
+            raise ValueError(f"{self.path}: the first row, {names[0]!r:.60}, is a header or a text: pass text_column")
         without_header = is_csv and isinstance(self.text_column, int)
         text, pair = (
             names[wanted] if without_header and wanted is not None else wanted

@@ -151,7 +151,7 @@ def test_a_second_column_gives_pairs(tmp_path, name):
         ("a.fasta", b"MKV\n>P1\nMKV\n", {}, ValueError, "line 1"),
         ("a.fasta", b">P1\nMKV\n>\nMKV\n", {}, ValueError, "line 3"),
         ("a.fasta", b">P1\n; from a database\nMKV\n", {}, ValueError, "line 2"),
-        ("a.txt", b"ham\ta text\n", {"text_column": 1}, ValueError, "no columns"),
+        ("a.txt", b"ham\ta text\n", {"text_column": 1}, ValueError, "without columns"),
         ("a.txt", b"a\n", {"file_format": "txt"}, ValueError, "input_format"),
         ("a.json", b'["A text.", "Another."]\n', {}, ValueError, r"a\.json"),
         ("a.csv", b"id,text\n1,a\n2\n", {}, ValueError, r"a\.csv.*Row #3"),

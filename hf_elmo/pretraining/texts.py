@@ -218,4 +218,4 @@ def require_apart(texts: TextFiles | DatasetTexts, held_out: TextFiles | Dataset
         return
     both = set(map(os.path.realpath, texts.files)) & set(map(os.path.realpath, held_out.files))
     if both or (isinstance(texts, DatasetTexts) and texts.dataset is getattr(held_out, "dataset", None)):
-        raise ValueError(f"{', '.join(sorted(both)) or 'the dataset'} is in both texts and held_out: remove it from one")
+        raise ValueError(f"{', '.join(sorted(both)) or 'the dataset'} is in texts and in held_out: remove it from one")
