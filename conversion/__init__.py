@@ -4,7 +4,8 @@ from hf_elmo.hub import add_remote_code
 
 from .allennlp import export, load
 from .convert import convert
+from .exportable import exportable
 from .onnx import export_onnx
 from .published import all_names
 
-__all__ = ["add_remote_code", "all_names", "convert", "export", "export_onnx", "load"]
+__all__ = ["add_remote_code", "all_names", "convert", "export", "export_onnx", "exportable", "load"]

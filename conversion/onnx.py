@@ -1,7 +1,6 @@
 """Exports a model as an ONNX graph with dynamic batch size and length by `torch.export`; the recurrence is a `Scan`."""
 
 import contextlib
-import copy
 import logging
 import warnings
 from collections.abc import Iterator
@@ -17,8 +16,7 @@ from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_tasks_elmo import ElmoForSequenceClassification
 
 from .checkpoint import new_path, require_absent
-
-INPUTS = ("input_ids", "attention_mask")
+from .exportable import exportable
 
 
 def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_hidden_states: bool = False) -> Path:
@@ -27,9 +25,10 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
     side, and the outputs are those of the model.
 
     The inputs are `input_ids` `[batch, words, characters]` and `attention_mask` `[batch, words]`, int64, as the
-    tokenizer makes them, with at least one word. The outputs have the names and shapes of the model's own output. An
-    ElmoForSequenceClassification gives `logits`. Any other model is written as its ElmoModel: `last_hidden_state` and
-    `pooler_output`, and `scalar_mixes.0`, ... if it has several mixes. Each call starts from a zero state.
+    tokenizer makes them, with at least one word, and for a classifier with word vectors `word_vector_ids`. The outputs
+    have the names and shapes of the model's own output. An ElmoForSequenceClassification, with any encoder, gives
+    `logits`. Any other model is written as its ElmoModel: `last_hidden_state` and `pooler_output`, and
+    `scalar_mixes.0`, ... if it has several mixes. Each call starts from a zero state.
 
     Args:
         model: an ElmoModel or a model with a head on an ElmoModel, or the folder or Hub id of a model.
@@ -57,23 +56,23 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
     return out
 
 
-def _exportable(model: str | Path | PreTrainedModel) -> ElmoModel | ElmoForSequenceClassification:
-    """A copy of the part of a model that is exported, in float32, on the CPU and in evaluation mode."""
+def _exportable(model: str | Path | PreTrainedModel) -> PreTrainedModel:
+    """The part of a model that is written, as [`exportable`] makes it."""
     if not isinstance(model, PreTrainedModel):
-        architectures = AutoConfig.from_pretrained(locate(model)).architectures or ()
-        has_head = ElmoForSequenceClassification.__name__ in architectures
-        model_class = ElmoForSequenceClassification if has_head else ElmoModel
-        model = model_class.from_pretrained(locate(model), dtype=torch.float32)
-    if type(model).__name__ != ElmoForSequenceClassification.__name__:  # the class may come from remote code
-        model = model.base_model
-    return copy.deepcopy(model).to("cpu", torch.float32).eval()
+        folder, head = locate(model), ElmoForSequenceClassification
+        has_head = head.__name__ in (AutoConfig.from_pretrained(folder).architectures or ())
+        model = (head if has_head else ElmoModel).from_pretrained(folder, dtype=torch.float32)
+    has_head = type(model).__name__ == ElmoForSequenceClassification.__name__  # the class may come from remote code
+    return exportable(model if has_head else model.base_model)
 
 
 class _Graph(nn.Module):
-    """A model whose output is a tuple of tensors, named by `names`."""
+    """A model that takes the tensors `inputs` and returns a tuple of tensors, named by `names`."""
 
-    def __init__(self, model: ElmoModel | ElmoForSequenceClassification, output_hidden_states: bool) -> None:
+    def __init__(self, model: PreTrainedModel, output_hidden_states: bool) -> None:
         super().__init__()
+        self.inputs = ["input_ids", "attention_mask"]
+        self.inputs += ["word_vector_ids"] if getattr(model, "word_vectors", None) is not None else []
         self.model, self.output_hidden_states = model, output_hidden_states
         config = model.config
         mixes = config.num_scalar_mixes if config.num_scalar_mixes > 1 and model is model.base_model else 0
@@ -82,8 +81,11 @@ class _Graph(nn.Module):
         self.names += [f"scalar_mixes.{number}" for number in range(mixes)]
         self.names += [f"hidden_states.{number}" for number in range(layers)]
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
-        output = self.model(input_ids, attention_mask, output_hidden_states=self.output_hidden_states)
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, word_vector_ids: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        words = {} if word_vector_ids is None else {"word_vector_ids": word_vector_ids}
+        output = self.model(input_ids, attention_mask, output_hidden_states=self.output_hidden_states, **words)
         tensors = []
         for name in self.names:
             field, _, number = name.partition(".")
@@ -94,15 +96,15 @@ class _Graph(nn.Module):
 
 def _translate(graph: _Graph) -> torch.onnx.ONNXProgram:
     sentence = graph.model.dummy_inputs["input_ids"]  # 2 sentences of 3 words: no size is 1, and no two are equal
-    mask = (sentence != 0).any(2).long()
+    example = [sentence, *[(sentence != 0).any(2).long()] * (len(graph.inputs) - 1)]
     batch, words = torch.export.Dim("batch"), torch.export.Dim("words")
-    shapes = {name: {0: batch, 1: words} for name in INPUTS}
+    shapes = {name: {0: batch, 1: words} for name in graph.inputs}
     with torch.no_grad(), _quiet():
-        exported = torch.export.export(graph, (sentence, mask), dynamic_shapes=shapes)
+        exported = torch.export.export(graph, tuple(example), dynamic_shapes=shapes)
         program = torch.onnx.export(
             exported,
             dynamo=True,
-            input_names=list(INPUTS),
+            input_names=graph.inputs,
             output_names=graph.names,
             dynamic_shapes=shapes,
             opset_version=20,

@@ -52,21 +52,3 @@ if is_torch_available():  # without PyTorch, only the tokenizer is used (with ON
     AutoModelForQuestionAnswering.register(ElmoConfig, _on_use("ElmoForQuestionAnswering"))
     AutoModelForSequenceClassification.register(ElmoConfig, _on_use("ElmoForSequenceClassification"))
     AutoModelForTokenClassification.register(ElmoConfig, _on_use("ElmoForTokenClassification"))
-
-
-def _register_pipelines(_: ElmoConfig) -> dict[str, object]:
-    """
-    The value of `config.custom_pipelines`: empty. `transformers.pipeline` reads it before it looks for a task's class,
-    so ELMo's class can be registered here, and not earlier: importing transformers.pipelines takes seconds.
-    """
-    from transformers import pipelines
-
-    from .modeling_tasks_elmo import ElmoTokenClassificationPipeline
-
-    pipelines.SUPPORTED_TASKS["token-classification"]["impl"] = ElmoTokenClassificationPipeline
-    if "ELMo" not in (removed := getattr(pipelines, "REMOVED_TASKS", {})).get("question-answering", "ELMo"):
-        removed["question-answering"] += " For ELMo use `hf_elmo.answer(model, question, passage)`."
-    return {}
-
-
-ElmoConfig.custom_pipelines = property(_register_pipelines, lambda *_: None)

@@ -25,7 +25,7 @@ from .modeling_elmo import neighbor_labels as neighbor_labels
 from .modeling_tasks_elmo import ElmoForQuestionAnswering as ElmoForQuestionAnswering
 from .modeling_tasks_elmo import ElmoForSequenceClassification as ElmoForSequenceClassification
 from .modeling_tasks_elmo import ElmoForTokenClassification as ElmoForTokenClassification
-from .modeling_tasks_elmo import ElmoTokenClassificationPipeline as ElmoTokenClassificationPipeline
+from .pipeline_elmo import ElmoTokenClassificationPipeline as ElmoTokenClassificationPipeline
 from .pretraining.perplexity import perplexity as perplexity
 from .pretraining.perplexity import settle as settle
 from .pretraining.recipe import pretrain as pretrain

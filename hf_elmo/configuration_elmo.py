@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -280,7 +281,11 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """As in transformers, except that fields in `kwargs` replace those of `config_dict` before other fields are
-        derived from them, and that either of `id2label` and `label2id` in `kwargs` replaces both."""
+        derived from them, and that either of `id2label` and `label2id` in `kwargs` replaces both. If hf_elmo is
+        installed, the code that travels with a checkpoint is not needed for its pipeline (`custom_pipelines`)."""
+        config_dict = dict(config_dict)
+        if __package__ == "hf_elmo" and config_dict.pop("custom_pipelines", None):
+            import_module(".modeling_tasks_elmo", __package__)  # its pipeline is chosen before the model's class
         changed = {field.name: kwargs.pop(field.name) for field in fields(cls) if field.name in kwargs}
         if changed.keys() & {"id2label", "label2id"}:
             config_dict = {name: value for name, value in config_dict.items() if name not in ("id2label", "label2id")}

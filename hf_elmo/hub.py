@@ -1,10 +1,10 @@
 """The files of a checkpoint, and the upload of a checkpoint to the Hub.
 
 `save_pretrained` of every class also writes the class's code: transformers copies the file of the class and the files
-that it imports, so that `trust_remote_code=True` loads the checkpoint where hf_elmo is not installed. `FILES` lists the
-files of each class.
+that it imports, so that `trust_remote_code=True` loads the checkpoint where hf_elmo is not installed.
 """
 
+import inspect
 import json
 import os
 import re
@@ -15,7 +15,9 @@ from tempfile import TemporaryDirectory
 
 from huggingface_hub import HfApi, ModelCard
 from huggingface_hub.utils import filter_repo_objects
+from transformers.dynamic_module_utils import get_relative_import_files
 
+from . import configuration_elmo, modeling_coreference_elmo, modeling_elmo, modeling_tasks_elmo, tokenization_elmo
 from .configuration_elmo import VERSION, ElmoConfig
 from .loading import load_tokenizer, locate
 from .model_cards import make_card
@@ -27,29 +29,21 @@ OTHERS = ["config.json", "*_elmo.py", "softmax_vocab.txt", "conversion.json", "R
 OTHERS += ["modules.json", "sentence_bert_config.json"]
 PATTERNS = WEIGHTS + TOKENIZER + OTHERS  # an optimizer's state, training arguments and other files are left out
 
-_BASE = ("configuration_elmo.py", "modeling_elmo.py")
-_TASKS = (*_BASE, "modeling_tasks_elmo.py")
-
-FILES: dict[str, tuple[str, ...]] = {
-    "ElmoConfig": ("configuration_elmo.py",),
-    "ElmoTokenizer": ("configuration_elmo.py", "tokenization_elmo.py"),
-    "ElmoModel": _BASE,
-    "ElmoForSequenceClassification": _TASKS,
-    "ElmoForQuestionAnswering": _TASKS,
-    "ElmoForTokenClassification": _TASKS,
-    "ElmoForCoreferenceResolution": (*_TASKS, "modeling_coreference_elmo.py"),
-    "ElmoForPreTraining": _BASE,
+MODULES = (configuration_elmo, tokenization_elmo, modeling_elmo, modeling_tasks_elmo, modeling_coreference_elmo)
+CLASSES: dict[str, type] = {
+    name: each
+    for module in MODULES
+    for name, each in vars(module).items()
+    if "_auto_class" in vars(each if isinstance(each, type) else object) and each.__module__ == module.__name__
 }
-
+# The files of each class, and the class that each Auto class loads, in the words of `auto_map`.
+FILES = {
+    name: {Path(file).name for file in (inspect.getfile(each), *get_relative_import_files(inspect.getfile(each)))}
+    for name, each in CLASSES.items()
+}
 AUTO_CLASSES: dict[str, str] = {
-    "AutoConfig": "configuration_elmo.ElmoConfig",
-    "AutoModel": "modeling_elmo.ElmoModel",
-    "AutoModelForCoreferenceResolution": "modeling_coreference_elmo.ElmoForCoreferenceResolution",
-    "AutoModelForPreTraining": "modeling_elmo.ElmoForPreTraining",
-    "AutoModelForQuestionAnswering": "modeling_tasks_elmo.ElmoForQuestionAnswering",
-    "AutoModelForSequenceClassification": "modeling_tasks_elmo.ElmoForSequenceClassification",
-    "AutoModelForTokenClassification": "modeling_tasks_elmo.ElmoForTokenClassification",
-    "AutoTokenizer": "tokenization_elmo.ElmoTokenizer",
+    each._auto_class: f"{each.__module__.rpartition('.')[2]}.{name}"  # type: ignore[attr-defined]
+    for name, each in CLASSES.items()
 }
 
 
@@ -175,14 +169,12 @@ def add_remote_code(folder: str | Path, *class_names: str) -> None:
         sources = {source for name in names for source in FILES[name]}
         added = {"auto_map": auto_map(*names), "hf_elmo_version": VERSION}
         if "ElmoForTokenClassification" in names:
-            from .modeling_tasks_elmo import ElmoForTokenClassification  # slow to import
-
-            added["custom_pipelines"] = ElmoForTokenClassification.custom_pipelines
+            added["custom_pipelines"] = modeling_tasks_elmo.ElmoForTokenClassification.custom_pipelines
         _write(folder, file, sources, config | added)
     if (file := folder / "tokenizer_config.json").is_file():
         config = json.loads(file.read_text(encoding="utf-8"))
         both = [AUTO_CLASSES["AutoTokenizer"], None]  # a slow and a fast class, as transformers writes them
-        _write(folder, file, set(FILES["ElmoTokenizer"]), config | {"auto_map": {"AutoTokenizer": both}})
+        _write(folder, file, FILES["ElmoTokenizer"], config | {"auto_map": {"AutoTokenizer": both}})
 
 
 def _write(folder: Path, file: Path, sources: set[str], settings: dict) -> None:

@@ -12,8 +12,8 @@ from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
-from .modeling_elmo import expand
-from .modeling_tasks_elmo import ElmoInputs, ElmoTaskEncoder, ElmoTaskModel, count_labels, masked_softmax, takes_inputs
+from .modeling_elmo import State, expand, refuse_unknown
+from .modeling_tasks_elmo import ElmoInputs, ElmoTaskEncoder, ElmoTaskModel, count_labels, masked_softmax, require
 
 DISTANCES = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # the first distance of each bucket, counted in spans
 UNKNOWN_SPEAKER, SAME_SPEAKER, OTHER_SPEAKER = range(3)
@@ -248,11 +248,17 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         self.post_init()
 
     @can_return_tuple
-    @takes_inputs
     def forward(
         self,
-        inputs: ElmoInputs,
-        *,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        state: State | None = None,
+        special_tokens_mask: Tensor | None = None,
+        word_vector_ids: Tensor | None = None,
+        bilm_layers: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        length: Tensor | None = None,
         speaker_ids: Tensor | None = None,
         genre_ids: Tensor | None = None,
         labels: Tensor | None = None,
@@ -261,7 +267,7 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
     ) -> ElmoCoreferenceOutput:
         r"""
         Args:
-            inputs: [`ElmoInputs`], whose fields are passed as arguments.
+            input_ids, ..., length: as in [`ElmoInputs`].
             speaker_ids: `[batch, positions]`, the speaker of each word, from 1; 0 where it is unknown. Required if
                 `config.coreference_speakers` is set, otherwise not read.
             genre_ids: `[batch]`, below `config.coreference_num_genres`; required if this is set, otherwise not read.
@@ -275,6 +281,9 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
             ValueError: a mention in `labels` is not within a sentence of its document; or as in
                 [`ElmoTaskModel.task_features`].
         """
+        refuse_unknown(kwargs)
+        texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
+        inputs = ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states)
         sentences = _Sentences(inputs)
         documents, hidden_states = self._documents(sentences, inputs, speaker_ids, genre_ids)
         mentions = [self._resolve(document) for document in documents]
@@ -321,10 +330,13 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         order = torch.cat(word_positions).argsort()
         vectors, encoded = torch.cat(vectors)[order], self.dropout(torch.cat(encoded)[order])
         packed = [self.dropout(vectors), encoded, self.span_vectors.attention(encoded).squeeze(1)]
-        packed += [sentences.number[words], None if self.pair_scorer.speaker is None else speakers[words]]
+        packed += [
+            sentences.number[words],
+            None if self.pair_scorer.speaker is None else require("speaker_ids", speakers)[words],
+        ]
         lengths = words.sum(1).tolist()
         columns = [[None] * len(lengths) if part is None else part.split(lengths) for part in packed]
-        columns.append([None] * len(lengths) if self.pair_scorer.genre is None else genres)
+        columns.append([None] * len(lengths) if self.pair_scorer.genre is None else require("genre_ids", genres))
         documents = [_Document(*row) for row in zip(*columns, strict=True)]
         return documents, sentences.put_back(layers, positions).unbind(2) if layers else None
 
@@ -388,7 +400,7 @@ class _Sentences:
 
     def __init__(self, inputs: ElmoInputs) -> None:
         self.mask = inputs.mask
-        self.boundaries = inputs.boundaries & self.mask
+        self.boundaries = require("special_tokens_mask", inputs.boundaries) & self.mask
         self.words = self.mask & ~self.boundaries
         self.number = (self.boundaries.cumsum(1) + 1) // 2
         self._positions = self.mask.flatten().nonzero()[:, 0]

@@ -49,6 +49,18 @@ def find_backend(operation: str, *arguments: Any) -> Callable[..., Any] | None:
     return backend and backend.run
 
 
+# What tokenizers and Trainer pass to every model, and a model without a use for it does not read.
+NOT_READ = {"length", "num_items_in_batch", "special_tokens_mask", "token_type_ids", "word_vector_ids"}
+
+
+def refuse_unknown(arguments: dict[str, Any]) -> None:
+    """Raises TypeError for an argument that `forward` does not have. `None` and `False`, as PEFT passes them for the
+    arguments of other models, ask for nothing."""
+    for name in [name for name, value in arguments.items() if value is not None and value is not False]:
+        if name not in NOT_READ:
+            raise TypeError(f"forward() got an unexpected keyword argument {name!r}")
+
+
 def unpadded_mask(
     config: ElmoConfig, input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None
 ) -> Tensor:
@@ -390,46 +402,6 @@ def _step(
     return hidden, cell
 
 
-def bilstm_layer_padded(
-    inputs: Tensor,
-    mask: Tensor,
-    state: State,
-    weights: Sequence[LstmWeights],
-    cell_clip: float | None = None,
-    proj_clip: float | None = None,
-) -> tuple[Tensor, State]:
-    """[`bilstm_layer`] as one `scan` over padded words, for `torch.export`: the graph is valid for all batch shapes.
-
-    Padding may be at any position, because it leaves the state unchanged. The caller flips the backward LSTM's rows.
-
-    Args:
-        inputs, mask: `[directions, rows, words, input]` and `[directions, rows, words]`; the mask is true for words.
-        state, weights, cell_clip, proj_clip: as in [`bilstm_layer`].
-
-    Returns:
-        outputs `[directions, rows, words, P]`, zero at padding, and the state after the last word of each row.
-    """
-    from torch._higher_order_ops.scan import scan  # a private API: imported for exports only
-
-    directions, rows, words, size = inputs.shape
-    stacked = _stack(weights, inputs.dtype)
-    gates = torch.baddbmm(
-        stacked.bias.unsqueeze(1), inputs.reshape(directions, rows * words, size), stacked.weight_ih.mT
-    )
-    gates = gates.reshape(directions, rows, words, gates.shape[-1]).permute(2, 0, 1, 3)
-    if torch.onnx.is_in_onnx_export() or not torch.is_grad_enabled():  # else the scan's backward is exported, too
-        gates, stacked = gates.detach(), LstmWeights(*(w if w is None else w.detach() for w in stacked))
-
-    def step(before, now):  # no annotations: strict export cannot read them
-        (input_half, is_word), (hidden, cell) = now, before
-        new_hidden, new_cell = _step(input_half, hidden, cell, stacked, cell_clip, proj_clip)
-        hidden, cell = torch.where(is_word, new_hidden, hidden), torch.where(is_word, new_cell, cell)
-        return (hidden, cell), new_hidden * is_word
-
-    state, outputs = scan(step, (state[0], state[1]), (gates, mask.permute(2, 0, 1).unsqueeze(-1)))
-    return outputs.permute(1, 2, 0, 3), state
-
-
 def is_plain(module: nn.Module, kind: type) -> bool:
     """Whether calling the module only runs `kind.forward` on its parameters, without hooks, offloading, adapters,
     parametrizations or quantization. Only then can the parameters be used directly, without calling the module."""
@@ -551,12 +523,6 @@ class ElmoCharacterEncoder(nn.Module):
             self.activation,
         )
 
-    def encode_all(self, character_ids: Tensor) -> Tensor:
-        """As `forward`, but without grouping words by length: `torch.export` needs a graph that suits all words."""
-        distinct, index = torch.unique(character_ids.flatten(0, -2), dim=0, return_inverse=True)
-        vectors = self._mix_filters(self._convolve(distinct[:, self.characters]), distinct)
-        return vectors.index_select(0, index).unflatten(0, character_ids.shape[:-1])
-
     def _convolve(self, characters: Tensor) -> Tensor:
         x = self.embedding(characters).transpose(1, 2)  # [words, char_embedding_size, characters]
         return self.activation(torch.cat([_maximum(convolution(x)) for convolution in self.convolutions], dim=1))
@@ -658,24 +624,6 @@ class ElmoBiLM(nn.Module):
         if packing.in_order:
             return outputs, after
         return outputs, tuple(old.index_copy(2, packing.rows, new) for old, new in zip(state, after, strict=True))
-
-    def run_padded(self, vectors: Tensor, mask: Tensor, state: State | None = None) -> tuple[list[Tensor], State]:
-        """As `forward`, but over padded `vectors [batch, words, P]` with `mask [batch, words]`: for `torch.export`.
-
-        Returns:
-            `num_hidden_layers + 1` layers, each `[batch, words, 2P]`, zero at padding, and the state.
-        """
-        state = self.initial_state(vectors.shape[0], vectors) if state is None else state
-        vectors = vectors * mask[:, :, None]
-        x, masks = torch.stack((vectors, vectors.flip(1))), torch.stack((mask, mask.flip(1)))
-        layers, after = [torch.cat((vectors, vectors), dim=2)], []
-        for index, pair in enumerate(zip(self.forward_layers, self.backward_layers, strict=True)):
-            before, weights = (state[0][index].to(x.dtype), state[1][index]), [layer(x) for layer in pair]
-            output, layer_state = bilstm_layer_padded(x, masks, before, weights, *self.recurrences[index].clips)
-            x = output + x if self.use_skip_connections and index > 0 else output
-            layers.append(torch.cat((x[0], x[1].flip(1)), dim=2))
-            after.append(layer_state)
-        return layers, tuple(torch.stack(parts) for parts in zip(*after, strict=True))
 
     def run_direction(
         self, direction: int, words: Tensor, batch_sizes: Sequence[int], state: State | None = None
@@ -840,9 +788,10 @@ class ElmoPreTrainedModel(PreTrainedModel):
     @property
     def dummy_inputs(self) -> dict[str, Tensor]:
         """Two rows of three positions; the last position of the second row is padding."""
-        ids = torch.ones(2, 3, self.config.row_length, dtype=torch.int64, device=self.device)
+        device = self.get_input_embeddings().weight.device
+        ids = torch.ones(2, 3, self.config.row_length, dtype=torch.int64, device=device)
         ids[:, :, 3 : self.config.max_word_length] = WORD_PADDING_ID
-        ids[:, :, 1] = torch.tensor([self.config.bos_token_id, 98, self.config.eos_token_id], device=self.device)
+        ids[:, :, 1] = torch.tensor([self.config.bos_token_id, 98, self.config.eos_token_id], device=device)
         ids[:, :, 0], ids[:, :, 2], ids[1, 2] = WORD_BEGIN_ID, WORD_END_ID, 0
         return {"input_ids": ids}
 
@@ -964,22 +913,12 @@ class ElmoModel(ElmoPreTrainedModel):
         Raises:
             ValueError: `input_ids` and `inputs_embeds` are both given or both missing, or a tensor has a wrong shape.
         """
+        refuse_unknown(kwargs)
         mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
         words = words_mask(self.config, mask, input_ids, special_tokens_mask)
         inputs = input_ids if inputs_embeds is None else inputs_embeds
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        if torch.compiler.is_exporting():
-            layers, state = self.read_padded(inputs, mask, state)
-            hidden_states, mixes = tuple(layers), self.scalar_mix(layers)
-        else:
-            packing = Packing.of(mask)
-            layers, state = self.read(packing.pack(inputs), packing, state)
-            layers, hidden_states = [packing.join(layer) for layer in layers], None
-            if wanted:
-                hidden_states = tuple(packing.pad(layer) for layer in layers)
-                if torch.is_grad_enabled():  # mix the returned tensors, so that they get gradients
-                    layers = [packing.pack(layer) for layer in hidden_states]
-            mixes = tuple(packing.pad(mix) for mix in self.scalar_mix(layers))
+        mixes, hidden_states, state = self.mix_layers(inputs, mask, state, wanted)
         return ElmoModelOutput(
             last_hidden_state=mixes[0],
             pooler_output=mean_over(mixes[0], words),
@@ -987,6 +926,19 @@ class ElmoModel(ElmoPreTrainedModel):
             scalar_mixes=mixes if len(mixes) > 1 else None,
             state=state if use_cache else None,
         )
+
+    def mix_layers(
+        self, inputs: Tensor, mask: Tensor, state: State | None, wanted: bool
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None, State]:
+        """The mixes and, if they are `wanted`, the layers, each `[batch, words, 2P]`; and the state."""
+        packing = Packing.of(mask)
+        layers, state = self.read(packing.pack(inputs), packing, state)
+        layers, hidden_states = [packing.join(layer) for layer in layers], None
+        if wanted:
+            hidden_states = tuple(packing.pad(layer) for layer in layers)
+            if torch.is_grad_enabled():  # mix the returned tensors, so that they get gradients
+                layers = [packing.pack(layer) for layer in hidden_states]
+        return tuple(packing.pad(mix) for mix in self.scalar_mix(layers)), hidden_states, state
 
     @torch.compiler.disable  # the packing differs from batch to batch, and so do the distinct words
     def read(
@@ -1006,24 +958,17 @@ class ElmoModel(ElmoPreTrainedModel):
             `num_hidden_layers + 1` layers, each `[2, packed, P]`, each direction in its reading order (layer 0 is the
             words' vectors); and the state.
         """
-        vectors = words.to(self.dtype) if words.is_floating_point() else self.char_encoder(words.long())
+        vectors = (
+            words.to(self.char_encoder.embedding.weight.dtype)
+            if words.is_floating_point()
+            else self.char_encoder(words.long())
+        )
         if numbers is None:
             vectors = torch.stack((vectors, vectors.index_select(0, packing.reverse)))
         else:
             vectors = vectors.index_select(0, numbers.flatten()).unflatten(0, numbers.shape)
         layers, state = self.bilm(vectors, packing, state)
         return [vectors, *layers], state
-
-    def read_padded(self, inputs: Tensor, mask: Tensor, state: State | None = None) -> tuple[list[Tensor], State]:
-        """Computes the layers `[batch, words, 2P]` and the state from `input_ids` or `inputs_embeds`, for export.
-
-        Raises:
-            ValueError: `config.scalar_mix_layer_norm` is set: padding would be normalized, too.
-        """
-        if self.config.scalar_mix_layer_norm:
-            raise ValueError("scalar_mix_layer_norm=True cannot be exported: padding would be normalized, too.")
-        vectors = inputs if inputs.is_floating_point() else self.char_encoder.encode_all(inputs)
-        return self.bilm.run_padded(vectors, mask, state)
 
     def word_representations(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: object
@@ -1332,24 +1277,20 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
                 label is not a word's id; or the softmax is sampled and `lm_head` has an adapter, quantized weights,
                 offloading or a hook.
         """
+        refuse_unknown(kwargs)
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
         inputs, losses, logits = input_ids if inputs_embeds is None else inputs_embeds, (None,) * 3, (None,) * 2
-        if torch.compiler.is_exporting():
-            hidden_states, state = self.elmo.read_padded(inputs, mask, state)
-            logits = (self.lm_head(x) * mask[:, :, None] for x in hidden_states[-1].chunk(2, dim=2))
-        else:
-            packing = Packing.of(mask)
-            layers, state = self._read(inputs, packing, state, backward_input_ids)
-            if wanted:  # use the returned tensors, so that they get gradients
-                hidden_states = [packing.pad(layer) for layer in layers]
-                layers = [packing.pack(layer) for layer in hidden_states]
-            directions = layers[-1].chunk(2, dim=1)
-            if labels is not None:
-                losses = self._losses(directions, self._pack_labels(labels, packing), num_items_in_batch)
-            if output_logits or (output_logits is None and labels is None):
-                logits = (packing.pad(self.lm_head(x)) for x in directions)
-        hidden_states = tuple(hidden_states) if wanted else None
+        packing, hidden_states = Packing.of(mask), None
+        layers, state = self._read(inputs, packing, state, backward_input_ids)
+        if wanted:  # use the returned tensors, so that they get gradients
+            hidden_states = tuple(packing.pad(layer) for layer in layers)
+            layers = [packing.pack(layer) for layer in hidden_states]
+        directions = layers[-1].chunk(2, dim=1)
+        if labels is not None:
+            losses = self._losses(directions, self._pack_labels(labels, packing), num_items_in_batch)
+        if output_logits or (output_logits is None and labels is None):
+            logits = (packing.pad(self.lm_head(x)) for x in directions)
         return ElmoForPreTrainingOutput(*losses, *logits, hidden_states, state if use_cache else None)
 
     @torch.no_grad()

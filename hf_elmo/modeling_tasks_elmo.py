@@ -1,21 +1,17 @@
 """Task heads over ELMo, from parts to wholes: poolings, encoders, CRF, base class, and the head of each task."""
 
-import inspect
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from functools import wraps
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
-from transformers import TokenClassificationPipeline
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import QuestionAnsweringModelOutput, SequenceClassifierOutput
-from transformers.pipelines.token_classification import AggregationStrategy
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import (
@@ -38,8 +34,10 @@ from .modeling_elmo import (
     expand,
     logger,
     mean_over,
+    refuse_unknown,
     words_mask,
 )
+from .pipeline_elmo import register as register_pipeline
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
@@ -427,8 +425,9 @@ class ElmoInputs:
         bilm_layers: `[batch, positions, num_hidden_layers + 1, 2P]` floats, the layers of this model's biLM that
             [`hf_elmo.store_layers`] has stored, in place of `input_ids`. The biLM must be frozen.
         output_hidden_states: whether to return the layers of the biLM.
-        length: not read. Trainer drops the columns of a data set that are not arguments of `forward`, and groups rows
-            by the column `length` (`train_sampling_strategy="group_by_length"`).
+
+    All heads also take `length`, which they do not read: Trainer drops the columns of a data set that are not arguments
+    of `forward`, and groups rows by the column `length` (`train_sampling_strategy="group_by_length"`).
     """
 
     input_ids: Tensor | None = None
@@ -439,7 +438,6 @@ class ElmoInputs:
     word_vector_ids: Tensor | None = None
     bilm_layers: Tensor | None = None
     output_hidden_states: bool | None = None
-    length: Tensor | None = None
 
     @property
     def mask(self) -> Tensor:
@@ -451,6 +449,7 @@ class ElmoInputs:
         if self.word_vector_ids is not None:
             return self.word_vector_ids != 0
         vectors = self.inputs_embeds if self.bilm_layers is None else self.bilm_layers
+        vectors = require("input_ids", vectors)
         return vectors.new_ones(vectors.shape[:2], dtype=torch.bool)
 
     @property
@@ -462,25 +461,6 @@ class ElmoInputs:
             marker = self.input_ids[:, :, 1]
             return (marker == SENTENCE_BEGIN_ID) | (marker == SENTENCE_END_ID)
         return None if self.word_vector_ids is None else self.word_vector_ids == BOUNDARY_ID
-
-
-def takes_inputs(forward: Callable) -> Callable:
-    """Replaces the [`ElmoInputs`] argument of `forward(self, inputs, *, labels=None, ...)` by its fields, also in the
-    signature, which Trainer reads to select the columns of a data set."""
-    shared = [
-        inspect.Parameter(field.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=field.type)
-        for field in fields(ElmoInputs)
-    ]
-    signature = inspect.signature(forward)
-    self_parameter, _, *of_the_head = signature.parameters.values()
-
-    @wraps(forward)
-    def wrapper(self: nn.Module, *args: object, **kwargs: object) -> object:
-        named = {one.name: kwargs.pop(one.name) for one in shared if one.name in kwargs}
-        return forward(self, ElmoInputs(*args, **named), **kwargs)
-
-    wrapper.__signature__ = signature.replace(parameters=[self_parameter, *shared, *of_the_head])  # type: ignore[attr-defined]
-    return wrapper
 
 
 @dataclass
@@ -504,6 +484,13 @@ class TaskFeatures:
     hidden_states: tuple[Tensor, ...] | None = None
 
 
+def require(name: str, argument: Tensor | None) -> Tensor:
+    """The argument; raises ValueError if it is missing."""
+    if argument is None:
+        raise ValueError(f"{name} is missing: this model, or these inputs, need it (see the documentation of forward).")
+    return argument
+
+
 class ElmoWordVectors(nn.Embedding):
     """The embedding of words, learned or pretrained, that is concatenated to ELMo; zero for padding and boundaries."""
 
@@ -520,7 +507,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
     encoder_types: tuple[str | None, ...] = (None,)
     reads_text_pairs = False  # whether each row holds two texts, which the biLM reads separately
-    _sentence_begin: Tensor | None = None  # see `_require_own_layers`
+    _owns_layers = False  # whether stored layers were compared with this biLM
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
@@ -544,7 +531,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
     def set_trainable(self) -> None:
         """Freezes the biLM if `config.freeze_bilm` is set, the word vectors if `config.freeze_word_vectors` is set."""
-        self._sentence_begin = None
+        self._owns_layers = False
         if self.config.use_elmo:
             super().set_trainable()
         if getattr(self, "word_vectors", None) is not None:
@@ -579,33 +566,30 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
         Raises:
             ValueError: rows hold one text but the head reads pairs, or two texts but the head reads single texts; or
-                stored layers are integers (bits of bfloat16), belong to another biLM, or the biLM is not frozen.
+                stored layers are integers (bits of bfloat16), or the biLM is not frozen; or an input is missing.
         """
-        mask, boundaries = inputs.mask, inputs.boundaries
-        words = words_mask(self.config, mask, None, boundaries)
+        if self.config.use_elmo and inputs.input_ids is inputs.inputs_embeds is inputs.bilm_layers:
+            require("input_ids", None)
+        ids = None if self.word_vectors is None else require("word_vector_ids", inputs.word_vector_ids)
+        mask = inputs.mask
+        words = words_mask(self.config, mask, None, inputs.boundaries)
         text_ids = self._text_ids(inputs, mask)
-        vectors = []
-        if self.word_vectors is not None:
-            ids = inputs.word_vector_ids
-            vectors.append(self.word_vectors(ids) * (ids != BOUNDARY_ID)[:, :, None])
+        vectors = [] if ids is None else [self.word_vectors(ids) * (ids != BOUNDARY_ID)[:, :, None]]
         wanted = inputs.output_hidden_states
         wanted = self.config.output_hidden_states if wanted is None else wanted
-        hidden_states = packed_layers = output_mix = None
+        layers = output_mix = None
         if self.config.use_elmo and inputs.bilm_layers is not None:
-            self._require_own_layers(inputs.bilm_layers, mask, boundaries)
-            packed_layers = inputs.bilm_layers[mask].to(self.dtype).unbind(1)
-            vectors.append(expand(self.elmo.scalar_mix(packed_layers)[0], mask))
+            layers = self._read_layers(inputs.bilm_layers, mask, inputs.boundaries)
+            vectors.append(_mix(self.elmo.scalar_mix, layers, mask))
         elif self.config.use_elmo:
-            mix, hidden_states = self._run_elmo(inputs, mask, text_ids, wanted or self.output_mix is not None)
-            if self.output_mix is not None:
-                packed_layers = [layer[mask] for layer in hidden_states]
-            if self.reads_text_pairs and wanted and torch.is_grad_enabled() and not torch.compiler.is_exporting():
+            mix, layers = self._run_elmo(inputs, mask, text_ids, wanted or self.output_mix is not None)
+            if self.reads_text_pairs and wanted and torch.is_grad_enabled():
                 # As in ElmoModel, the mix is computed from the returned layers, so that these layers get a gradient.
-                mix = expand(self.elmo.scalar_mix([layer[mask] for layer in hidden_states])[0], mask)
+                mix = _mix(self.elmo.scalar_mix, layers, mask)
             vectors.append(mix)
         if self.output_mix is not None:
-            output_mix = expand(self.output_mix(packed_layers)[0], mask)
-        hidden_states = hidden_states if wanted else None
+            output_mix = _mix(self.output_mix, layers, mask)
+        hidden_states = layers if wanted and inputs.bilm_layers is None else None
         return TaskFeatures(torch.cat(vectors, dim=2), output_mix, mask, words, text_ids, hidden_states)
 
     def encode(self, features: TaskFeatures, words: Tensor) -> tuple[Tensor, Tensor]:
@@ -641,25 +625,29 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         if any(weight.requires_grad for weight in weights):
             raise ValueError("bilm_layers need a frozen biLM, but its weights are trained: call model.freeze_bilm().")
 
-    @torch.compiler.disable  # it reads values
-    @torch.no_grad()
-    def _require_own_layers(self, layers: Tensor, mask: Tensor, boundaries: Tensor | None) -> None:
-        """Raises ValueError for stored layers that would otherwise give wrong results: bits of bfloat16, and layers of
-        another biLM. No word precedes `<S>`, so the forward halves of the layers at `<S>` depend on weights alone."""
+    def _read_layers(self, layers: Tensor, mask: Tensor, boundaries: Tensor | None) -> tuple[Tensor, ...]:
+        """The layers of the argument `bilm_layers`, each `[batch, positions, 2P]`, zero at padding. Raises ValueError
+        if they are the bits of bfloat16, or if the biLM is not frozen or, at the first call, not theirs."""
         if not layers.is_floating_point():
             raise ValueError(f"bilm_layers have the dtype {layers.dtype}, not floats: use a collator of hf_elmo.")
         self.require_frozen_bilm()
-        if boundaries is None:
-            return
-        if self._sentence_begin is None:
-            begin = self.dummy_inputs["input_ids"][:1, :1]
-            begin[:, :, self.config.max_word_length :] = SENTENCE_BEGIN_WORD_ID
-            output = self.elmo(input_ids=begin, output_hidden_states=True, return_dict=True)
-            self._sentence_begin = torch.stack(output.hidden_states)[:, 0, 0, : self.config.projection_size]
-        expected = self._sentence_begin
-        stored = layers[mask & boundaries & (mask.cumsum(1) == 1)][:, :, : expected.shape[1]].to(expected)
-        # Relative to its norm, a vector changes by 0.004 if it is rounded to bfloat16, by about 1 with another biLM.
-        if not ((stored - expected).norm(dim=2) <= 0.05 * expected.norm(dim=1)).all():
+        if boundaries is not None and not self._owns_layers:
+            self._require_own_layers(layers[mask & boundaries & (mask.cumsum(1) == 1)])
+            self._owns_layers = True
+        layers = layers.to(self.get_input_embeddings().weight.dtype)
+        return layers.masked_fill(~mask[:, :, None, None], 0.0).unbind(2)
+
+    @torch.compiler.disable  # it reads values
+    @torch.no_grad()
+    def _require_own_layers(self, at_begin: Tensor) -> None:
+        """Compares the stored layers of `<S>`, `[rows, layers, 2P]`: no word precedes `<S>`, so that the forward halves
+        depend on weights alone. Relative to its norm, a vector changes by 0.004 if it is rounded to bfloat16, and by
+        about 1 with another biLM."""
+        begin = self.dummy_inputs["input_ids"][:1, :1]
+        begin[:, :, self.config.max_word_length :] = SENTENCE_BEGIN_WORD_ID
+        own = torch.stack(self.elmo(begin, output_hidden_states=True, return_dict=True).hidden_states)[:, 0, 0]
+        own, stored = (x[..., : self.config.projection_size].float() for x in (own, at_begin))
+        if not ((stored - own).norm(dim=2) <= 0.05 * own.norm(dim=1)).all():
             raise ValueError("bilm_layers belong to another biLM: store the layers of this biLM (store_layers).")
 
     def _text_ids(self, inputs: ElmoInputs, mask: Tensor) -> Tensor:
@@ -667,12 +655,22 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         if inputs.input_ids is not None:
             text_ids = ((inputs.input_ids[:, :, 1] == SENTENCE_BEGIN_ID) & mask).cumsum(1) * mask
         elif self.reads_text_pairs or inputs.boundaries is not None:  # each text has two boundaries
-            text_ids = ((inputs.boundaries & mask).cumsum(1) + 1) // 2 * mask
+            text_ids = ((require("special_tokens_mask", inputs.boundaries) & mask).cumsum(1) + 1) // 2 * mask
         else:
             return mask.long()
-        if not torch.compiler.is_exporting():  # an export does not know the values
-            _require_texts(text_ids, 2 if self.reads_text_pairs else 1)
+        self.require_texts(text_ids)
         return text_ids
+
+    @torch.compiler.disable  # it reads values
+    def require_texts(self, text_ids: Tensor) -> None:
+        """Raises ValueError unless each row holds one text, or two: otherwise, ELMo would read a pair as one text."""
+        expected = 2 if self.reads_text_pairs else 1
+        counts = text_ids.amax(1) if text_ids.shape[1] else text_ids.sum(1)
+        if (counts > expected).any() or (expected == 2 and (counts < 2).any()):
+            raise ValueError(
+                f"each row of input_ids must hold {expected} texts, but the rows hold {counts.tolist()}: classifiers "
+                "read pairs if classifier_text_pairs=True, question answering reads tokenizer(question, passage)."
+            )
 
     def _run_elmo(
         self, inputs: ElmoInputs, mask: Tensor, text_ids: Tensor, all_layers: bool
@@ -737,15 +735,9 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             super()._init_weights(module)
 
 
-@torch.compiler.disable  # it reads values
-def _require_texts(text_ids: Tensor, expected: int) -> None:
-    """Raises ValueError unless each row holds `expected` texts: otherwise, ELMo would read a pair as a single text."""
-    counts = text_ids.amax(1) if text_ids.shape[1] else text_ids.sum(1)
-    if (counts > expected).any() or (expected == 2 and (counts < 2).any()):
-        raise ValueError(
-            f"each row of input_ids must hold {expected} texts, but the rows hold {counts.tolist()}: classifiers read "
-            "pairs if classifier_text_pairs=True, question answering reads tokenizer(question, passage)."
-        )
+def _mix(mix: ElmoScalarMix, layers: Sequence[Tensor], mask: Tensor) -> Tensor:
+    """The first mix of padded layers; layer normalization needs the unpadded positions alone."""
+    return expand(mix([layer[mask] for layer in layers])[0], mask) if mix.layer_norm else mix(layers)[0]
 
 
 def count_labels(labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
@@ -796,18 +788,24 @@ class ElmoForSequenceClassification(ElmoTaskModel):
         self.post_init()
 
     @can_return_tuple
-    @takes_inputs
     def forward(
         self,
-        inputs: ElmoInputs,
-        *,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        state: State | None = None,
+        special_tokens_mask: Tensor | None = None,
+        word_vector_ids: Tensor | None = None,
+        bilm_layers: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        length: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> SequenceClassifierOutput:
         r"""
         Args:
-            inputs: [`ElmoInputs`], whose fields are passed as arguments.
+            input_ids, ..., length: as in [`ElmoInputs`].
             labels: as in [`sequence_classification_loss`].
             num_items_in_batch: the number of labels of all accumulated steps; `None` for the mean over `labels`.
 
@@ -817,6 +815,9 @@ class ElmoForSequenceClassification(ElmoTaskModel):
         Raises:
             ValueError: as in [`ElmoTaskModel.task_features`].
         """
+        refuse_unknown(kwargs)
+        texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
+        inputs = ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states)
         features = self.task_features(inputs)
         pooled = self._pool_texts(features)
         for layer in self.maxouts or ():
@@ -826,7 +827,7 @@ class ElmoForSequenceClassification(ElmoTaskModel):
         logits = self.classifier(self.dropout(pooled))
         loss = None
         if labels is not None:
-            loss = self.loss_function(labels, logits, self.config, num_items_in_batch=num_items_in_batch, **kwargs)
+            loss = self.loss_function(labels, logits, self.config, num_items_in_batch=num_items_in_batch)
             loss = self.regularize(loss, labels, num_items_in_batch)
         return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=features.hidden_states)
 
@@ -856,7 +857,7 @@ class ElmoForSequenceClassification(ElmoTaskModel):
 
 
 def sequence_classification_loss(
-    labels: Tensor, logits: Tensor, config: ElmoConfig, num_items_in_batch: Tensor | int | None = None, **kwargs: object
+    labels: Tensor, logits: Tensor, config: ElmoConfig, num_items_in_batch: Tensor | int | None = None
 ) -> Tensor:
     """The loss that `config.problem_type` selects. It is exact under gradient accumulation, and zero without any label.
 
@@ -931,7 +932,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
     encoder_types = (None, "bilstm", "alternating")
     custom_pipelines: ClassVar = {
         "token-classification": {
-            "impl": "modeling_tasks_elmo.ElmoTokenClassificationPipeline",
+            "impl": "pipeline_elmo.ElmoTokenClassificationPipeline",
             "pt": ["AutoModelForTokenClassification"],
         }
     }
@@ -958,11 +959,17 @@ class ElmoForTokenClassification(ElmoTaskModel):
         super().save_pretrained(*args, **kwargs)
 
     @can_return_tuple
-    @takes_inputs
     def forward(
         self,
-        inputs: ElmoInputs,
-        *,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        state: State | None = None,
+        special_tokens_mask: Tensor | None = None,
+        word_vector_ids: Tensor | None = None,
+        bilm_layers: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        length: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
@@ -970,7 +977,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
     ) -> ElmoTokenClassifierOutput:
         r"""
         Args:
-            inputs: [`ElmoInputs`], whose fields are passed as arguments.
+            input_ids, ..., length: as in [`ElmoInputs`].
             token_type_ids: `[batch, positions]`, 1 for the word that the labels of the row refer to, such as the
                 predicate of semantic roles, 0 elsewhere. Required with `config.tagging_indicator_size`, else not read.
             labels: `[batch, positions]`, as `tokenizer.align_labels` makes them: -100 for sentence boundaries, padding
@@ -981,9 +988,14 @@ class ElmoForTokenClassification(ElmoTaskModel):
             ValueError: `labels` has a label that is not at a word, or a label that `config.tagging_scheme` does not
                 allow after the label of the preceding word; or as in [`ElmoTaskModel.task_features`].
         """
+        refuse_unknown(kwargs)
+        texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
+        inputs = ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states)
         features = self.task_features(inputs)
         if self.indicator is not None:
-            features.vectors = torch.cat((features.vectors, self.indicator(token_type_ids)), dim=2)
+            features.vectors = torch.cat(
+                (features.vectors, self.indicator(require("token_type_ids", token_type_ids))), dim=2
+            )
         encoded, inside = self.encode(features, features.words)
         scores = self.classifier(self.dropout(encoded))
         logits = expand(scores[inside], features.words)
@@ -993,7 +1005,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
             if self.config.tagging_crf:
                 loss = -self.crf(scores, inside, word_labels).sum() / count_labels(labels, num_items_in_batch)
             else:
-                loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch, **kwargs)
+                loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
             loss = self.regularize(loss, labels, num_items_in_batch)
         if self.crf is not None and not self.training:
             tags = torch.full_like(features.words, IGNORE_INDEX, dtype=torch.int64)
@@ -1018,8 +1030,11 @@ class ElmoForTokenClassification(ElmoTaskModel):
         return labels
 
 
+register_pipeline()
+
+
 def token_classification_loss(
-    logits: Tensor, labels: Tensor, config: ElmoConfig, num_items_in_batch: Tensor | int | None = None, **kwargs: object
+    logits: Tensor, labels: Tensor, config: ElmoConfig, num_items_in_batch: Tensor | int | None = None
 ) -> Tensor:
     """The mean cross-entropy of the labels `[batch, positions]` that are not -100, with `logits` of the shape `[batch,
     positions, num_labels]`: as in transformers, but zero without any label."""
@@ -1027,73 +1042,6 @@ def token_classification_loss(
     wide = torch.promote_types(logits.dtype, torch.float32)
     total = nn.functional.cross_entropy(logits[known].to(wide), labels[known], reduction="sum")
     return total / count_labels(labels, num_items_in_batch)
-
-
-class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
-    """transformers' pipeline for [`ElmoForTokenClassification`]: each word is one token, and a CRF decodes the tags.
-
-    ```python
-    >>> tag = pipeline("token-classification", model=folder)
-    >>> tag("Angela Merkel lives in Berlin.", aggregation_strategy="simple")
-    ```"""
-
-    def __new__(cls, *args: Any, model: Any, **kwargs: Any) -> Any:
-        """Makes transformers' own pipeline for models other than ELMo: this class is registered for the whole task."""
-        if model.config.model_type != "elmo":
-            return TokenClassificationPipeline(*args, model=model, **kwargs)
-        return super().__new__(cls)
-
-    def _forward(self, model_inputs: dict[str, Any]) -> dict[str, Any]:
-        words = (model_inputs["special_tokens_mask"] == 0) & model_inputs["attention_mask"].bool()
-        outputs = super()._forward(model_inputs)
-        crf, outputs["tags"] = getattr(self.model, "crf", None), outputs["logits"].argmax(2)
-        if crf is not None:
-            scores, inside = compact(outputs["logits"].to(words.device), words)
-            probabilities = crf(scores, inside, marginals=True)[inside]
-            # The pipeline applies a softmax, which turns the logarithms of probabilities back into probabilities.
-            outputs["logits"] = expand(probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log(), words)
-            outputs["tags"] = expand(crf(scores, inside)[inside], words)
-        return outputs
-
-    def postprocess(self, all_outputs: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
-        """As in transformers, but with the tags of `_forward`, which may differ from the most probable labels."""
-        for outputs in all_outputs:  # tags are passed on in word_ids, which gather_pre_entities gets unchanged
-            tags = outputs["tags"][0].tolist()
-            outputs["word_ids"] = list(zip(outputs["word_ids"] or [None] * len(tags), tags, strict=True))
-        return super().postprocess(all_outputs, *args, **kwargs)
-
-    def gather_pre_entities(
-        self,
-        sentence: str,
-        input_ids: np.ndarray,
-        scores: np.ndarray,
-        offset_mapping: list[tuple[int, int]] | None,
-        special_tokens_mask: np.ndarray,
-        aggregation_strategy: Any,
-        word_ids: list[tuple[int | None, int]],
-        word_to_chars_map: list[tuple[int, int]] | None = None,
-        **kwargs: Any,
-    ) -> list[dict[str, Any]]:
-        """A dictionary for each word, with the tag, the scores and the place in the text."""
-        entities = []
-        for index in np.flatnonzero(np.asarray(special_tokens_mask) == 0).tolist():
-            start, end = (None, None) if offset_mapping is None else (int(place) for place in offset_mapping[index])
-            if start is not None and word_to_chars_map is not None:
-                word_start = word_to_chars_map[word_ids[index][0]][0]
-                start, end = start + word_start, end + word_start
-            word = self.tokenizer.convert_ids_to_tokens(np.asarray(input_ids[index]))
-            entity = {"word": word, "scores": scores[index], "tag": word_ids[index][1], "start": start, "end": end}
-            entities.append({**entity, "index": index, "is_subword": False})
-        return entities
-
-    def aggregate(self, pre_entities: list[dict[str, Any]], aggregation_strategy: Any) -> list[dict[str, Any]]:
-        """Words with their tags and probabilities, grouped into spans unless the strategy is `"none"`."""
-        entities = []
-        for one in pre_entities:
-            places = {key: one[key] for key in ("index", "word", "start", "end")}
-            entity = self.model.config.id2label[one["tag"]]
-            entities.append({"entity": entity, "score": one["scores"][one["tag"]], **places})
-        return entities if aggregation_strategy == AggregationStrategy.NONE else self.group_entities(entities)
 
 
 class ElmoTrilinear(nn.Module):
@@ -1213,11 +1161,17 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         self.post_init()
 
     @can_return_tuple
-    @takes_inputs
     def forward(
         self,
-        inputs: ElmoInputs,
-        *,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        state: State | None = None,
+        special_tokens_mask: Tensor | None = None,
+        word_vector_ids: Tensor | None = None,
+        bilm_layers: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        length: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
@@ -1225,7 +1179,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
     ) -> QuestionAnsweringModelOutput:
         r"""
         Args:
-            inputs: [`ElmoInputs`], whose fields are passed as arguments.
+            input_ids, ..., length: as in [`ElmoInputs`].
             start_positions: `[batch]`, the position of the answer's first word in its row. Boundaries and question are
                 counted, but padding is not, so that the padding side does not matter. 0 for no answer
                 (`config.allow_no_answer`), -100 for a row without a label.
@@ -1244,6 +1198,9 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         Raises:
             ValueError: the answer is not in the passage; or as in [`ElmoTaskModel.task_features`].
         """
+        refuse_unknown(kwargs)
+        texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
+        inputs = ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states)
         features = self.task_features(inputs)
         in_passage = features.words & (features.text_ids == 2)
         question, question_mask = self.encode(features, features.words & (features.text_ids == 1))

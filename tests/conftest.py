@@ -25,10 +25,7 @@ torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
 SLOW = (
     "tests/conversion/test_convert.py::test_a_killed_conversion_leaves_all_or_nothing",
     "tests/conversion/test_manylangs.py::test_exported_to_onnx",
-    "tests/conversion/test_onnx.py",
     "tests/kernels/test_registry.py::test_kernels_are_imported_when_they_are_needed",
-    "tests/test_compile.py",
-    "tests/test_export.py",
     "tests/test_model_cards.py::test_the_code_runs_where_hf_elmo_is_not_installed",
     "tests/test_remote_code.py::test_other_characters_and_a_head_that_is_added",
 )

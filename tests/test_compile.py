@@ -10,6 +10,7 @@ from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoForSequenceClassificatio
 from hf_elmo.modeling_elmo import neighbor_labels
 from tests.conftest import TINY, random_model
 
+pytestmark = pytest.mark.slow
 VOCABULARY = 41
 BATCHES = {"2 rows": [5, 3], "3 rows": [9, 2, 6], "5 rows": [4] * 5, "longer": [21, 1, 6, 8], "shorter": [1, 2]}
 

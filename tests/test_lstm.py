@@ -8,7 +8,7 @@ import torch._dynamo.testing
 from torch.utils.checkpoint import checkpoint
 
 from hf_elmo import kernels
-from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer, bilstm_layer_padded
+from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
 from tests.kernels import machine
 from tests.lstm_layers import (
     BATCHES,
@@ -164,56 +164,6 @@ def test_inference_mode():
         made_here = [LstmWeights(*(tensor.clone() for tensor in w)) for w in weights]
         for own in (weights, made_here):
             torch.testing.assert_close(bilstm_layer(inputs, [3] * 4, state, own)[0], expected, rtol=0, atol=1e-6)
-
-
-class Padded(torch.nn.Module):
-    """A layer on padded words, the backward direction on the flipped ones, as a model exports it."""
-
-    def __init__(self, weights):
-        super().__init__()
-        self.weights = torch.nn.ParameterList([tensor for w in weights for tensor in w if tensor is not None])
-
-    def forward(self, inputs, mask, h, c):
-        weights = [
-            (*w, None)[:4] for w in (self.weights[: len(self.weights) // 2], self.weights[len(self.weights) // 2 :])
-        ]
-        both = torch.stack((inputs, inputs.flip(1))), torch.stack((mask, mask.flip(1)))
-        outputs, state = bilstm_layer_padded(*both, (h, c), weights, 0.5, 0.4)
-        return outputs[0], outputs[1].flip(1), *state
-
-
-@pytest.fixture(scope="module")
-def exported():
-    """The layer exported once, for any number of rows and words. (tests/test_export.py has one without projection.)"""
-    inputs, (h, c), weights = random_layer([3] * 4)
-    rows, words = torch.export.Dim("rows", min=2), torch.export.Dim("words", min=2)
-    axes = {0: rows, 1: words}
-    example = inputs[0].reshape(4, 3, INPUT).transpose(0, 1), torch.ones(3, 4, dtype=torch.bool), h, c
-    shapes = {"inputs": axes, "mask": axes, "h": {1: rows}, "c": {1: rows}}
-    return torch.export.export(Padded(weights), example, dynamic_shapes=shapes).module(), weights
-
-
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_exported_scan_equals_reference(exported, side):
-    """At another number of rows and words than it was exported with, whichever side the padding is on."""
-    layer, weights = exported
-    lengths = [6, 4, 4, 1, 2]
-    torch.manual_seed(5)
-    inputs = torch.randn(5, 6, INPUT)
-    position = torch.arange(6) if side == "right" else torch.arange(5, -1, -1)
-    mask = position < torch.tensor(lengths)[:, None]
-    h, c = 0.5 * torch.randn(2, 5, weights[0].weight_hh.shape[1]), torch.randn(2, 5, CELL)
-    forward, backward, h_after, c_after = layer(inputs, mask, h, c)
-    for row, length in enumerate(lengths):
-        sentence = inputs[row, mask[row]]
-        both = torch.stack((sentence, sentence.flip(0)))
-        own = h[:, row : row + 1], c[:, row : row + 1]
-        expected, after = reference(both, [1] * length, own, weights, 0.5, 0.4)
-        found = torch.stack((forward[row, mask[row]], backward[row, mask[row]].flip(0)))
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
-        torch.testing.assert_close((h_after[:, row : row + 1], c_after[:, row : row + 1]), after, rtol=0, atol=1e-6)
-    assert not forward[~mask].any()
-    assert not backward[~mask].any()
 
 
 def test_compiled_callers_compile_once(way):

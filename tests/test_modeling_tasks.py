@@ -44,13 +44,61 @@ def test_the_signature_shows_all_arguments(tokenizer: ElmoTokenizer, head: str) 
     model, batch = make(head), batch_of(tokenizer, head)
     names = list(inspect.signature(model.forward).parameters)
     assert names[:3] == ["input_ids", "attention_mask", "inputs_embeds"]
-    assert {"bilm_layers", "length", "num_items_in_batch", "kwargs", *batch} <= set(names)
+    assert {"bilm_layers", "length", "num_items_in_batch", *batch} <= set(names)
     others = {name: value for name, value in batch.items() if name not in ("input_ids", "attention_mask")}
-    output = model(batch["input_ids"], batch["attention_mask"], **others, head_mask=None)
+    output = model(batch["input_ids"], batch["attention_mask"], **others, head_mask=None, output_attentions=False)
     assert_same_outputs(output, model(**batch))
     assert isinstance(model(**batch, return_dict=False), tuple)
-    with pytest.raises(TypeError, match="input_ids"):
-        model(batch["input_ids"], **batch)
+    with pytest.raises(TypeError, match="output_hiden_states"):
+        model(**batch, output_hiden_states=True)
+
+
+MISSING = {
+    "nothing": ("pooled", {}, [], "input_ids"),
+    "words alone": ("pooled", {}, ["word_vector_ids"], "input_ids"),
+    "a mask alone": ("tagger", {}, ["attention_mask"], "input_ids"),
+    "no word vectors": ("pooled", VECTORS, ["input_ids"], "word_vector_ids"),
+    "no word vectors, which are all": ("crf", {**VECTORS, "use_elmo": False}, ["attention_mask"], "word_vector_ids"),
+    "no predicate": ("roles", {}, ["input_ids"], "token_type_ids"),
+    "pairs of vectors": ("esim", {}, ["inputs_embeds"], "special_tokens_mask"),
+    "a question of vectors": ("answers", {}, ["inputs_embeds", "attention_mask"], "special_tokens_mask"),
+    "a document of vectors": ("resolver", {}, ["inputs_embeds"], "special_tokens_mask"),
+    "no speakers": ("resolver 2018", {}, ["input_ids", "genre_ids"], "speaker_ids"),
+    "no genres": ("resolver 2018", {}, ["input_ids", "speaker_ids"], "genre_ids"),
+}
+
+
+@pytest.mark.parametrize(("head", "changes", "given", "missing"), MISSING.values(), ids=MISSING)
+def test_an_input_that_is_missing(
+    tokenizer: ElmoTokenizer, head: str, changes: dict, given: list, missing: str
+) -> None:
+    model, batch = make(head, **changes), batch_of(tokenizer, head, words=True)
+    batch["word_vector_ids"] = (batch["input_ids"] != 0).any(2).long()
+    if "inputs_embeds" in given:
+        batch["inputs_embeds"] = model.elmo.char_encoder(batch["input_ids"])
+    with pytest.raises(ValueError, match=f"^{missing} is missing"):
+        model(**{name: batch[name] for name in given})
+
+
+@every_head
+@pytest.mark.parametrize("words", [False, True], ids=["ELMo alone", "word vectors"])
+def test_replicas_of_data_parallel(tokenizer: ElmoTokenizer, head: str, words: bool) -> None:
+    """The modules of a replica have tensors in place of parameters: they have no parameters, no dtype, no device."""
+    model, batch = make(head, **(VECTORS if words else {})), batch_of(tokenizer, head, words=words)
+    replicas = {module: module._replicate_for_data_parallel() for module in model.modules()}
+    for module, replica in replicas.items():
+        for name, child in module.named_children():
+            setattr(replica, name, replicas[child])
+        for name, parameter in module._parameters.items():
+            if parameter is None:
+                replica._parameters[name] = None
+            else:
+                setattr(replica, name, parameter.view_as(parameter))
+    layers = stored(model, batch)
+    embeds = {name: value for name, value in layers.items() if name != "bilm_layers"}
+    embeds["inputs_embeds"] = model.elmo.char_encoder(batch["input_ids"]).detach()
+    for inputs in (batch, layers, embeds):
+        assert_same_outputs(replicas[model](**inputs), model(**inputs))
 
 
 @each_row_by_itself
@@ -138,7 +186,7 @@ def test_stored_layers_give_what_input_ids_give(tokenizer: ElmoTokenizer, head: 
     hook = model.elmo.bilm.register_forward_pre_hook(lambda _, given: words_read.append(given[0].shape[1]))
     for _ in range(2):
         assert_same_outputs(model(**layers), expected)
-    assert words_read == [1]  # <S> once, to compare it with what is stored
+    assert words_read == [1]  # <S>, to compare it with what is stored when the first layers are read
     hook.remove()
     for given in (batch, layers):
         model.zero_grad()

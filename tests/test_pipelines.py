@@ -1,39 +1,30 @@
 """transformers' pipelines and sentence-transformers on a saved checkpoint."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertForTokenClassification, TokenClassificationPipeline, pipeline, pipelines
+from transformers import pipeline
 
-from hf_elmo import (
-    ElmoConfig,
-    ElmoForSequenceClassification,
-    ElmoModel,
-    ElmoTokenClassificationPipeline,
-    ElmoTokenizer,
-)
-from tests.conftest import SENTENCES, TINY, random_model
+from hf_elmo import ElmoForSequenceClassification, ElmoForTokenClassification, ElmoModel, ElmoTokenizer
+from tests.factories import SENTENCES, save_checkpoint, small_model
 
 NAMES = {0: "ham", 1: "spam", 2: "neither"}
 
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    random_model(ElmoConfig(**TINY)).save_pretrained(tmp_path / "base")
-    ElmoTokenizer().save_pretrained(tmp_path / "base")
-    return tmp_path / "base"
+    return save_checkpoint(tmp_path / "base", small_model(), ElmoTokenizer())
 
 
 @pytest.fixture
 def classifier(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     pairs = getattr(request, "param", False)
-    labels = {"id2label": NAMES, "label2id": {name: i for i, name in NAMES.items()}}
-    config = ElmoConfig(**TINY, **labels, classifier_text_pairs=pairs)
-    random_model(config, ElmoForSequenceClassification).save_pretrained(tmp_path / "classifier")
-    ElmoTokenizer().save_pretrained(tmp_path / "classifier")
-    return tmp_path / "classifier"
+    model = small_model(ElmoForSequenceClassification, id2label=NAMES, classifier_text_pairs=pairs)
+    return save_checkpoint(tmp_path / "classifier", model, ElmoTokenizer())
 
 
 def load(folder: Path, model_class: type) -> tuple[torch.nn.Module, ElmoTokenizer]:
@@ -42,7 +33,7 @@ def load(folder: Path, model_class: type) -> tuple[torch.nn.Module, ElmoTokenize
 
 @pytest.mark.parametrize(("batch_size", "mixes"), [(1, 1), (3, 1), (1, 2)])
 def test_feature_extraction(base: Path, batch_size: int, mixes: int) -> None:
-    random_model(ElmoConfig(**TINY, num_scalar_mixes=mixes)).save_pretrained(base)
+    small_model(num_scalar_mixes=mixes).save_pretrained(base)
     features = pipeline("feature-extraction", model=str(base))(SENTENCES, batch_size=batch_size)
     model, tokenizer = load(base, ElmoModel)
     for sentence, found in zip(SENTENCES, features, strict=True):
@@ -73,16 +64,15 @@ def test_text_classification(classifier: Path, batch_size: int, paired: bool) ->
 
 def test_a_checkpoint_is_a_sentence_transformer(tmp_path: Path, base: Path, classifier: Path) -> None:
     transformer = pytest.importorskip("sentence_transformers").SentenceTransformer
-    for folder in (base, classifier):
-        sentences = transformer(str(folder), device="cpu")
-        embeddings = sentences.encode(SENTENCES, batch_size=3)
-        model, tokenizer = load(folder, ElmoModel)
-        for sentence, embedding in zip(SENTENCES, embeddings, strict=True):
-            with torch.no_grad():
-                expected = model(**tokenizer(sentence, return_tensors="pt")).pooler_output[0]
-            np.testing.assert_allclose(embedding, expected, atol=1e-6)
     from sentence_transformers.sentence_transformer.modules import Normalize
 
+    assert not (classifier / "modules.json").exists()  # the vectors are those of a model without a head
+    sentences = transformer(str(base), device="cpu")
+    model, tokenizer = load(base, ElmoModel)
+    for sentence, embedding in zip(SENTENCES, sentences.encode(SENTENCES, batch_size=3), strict=True):
+        with torch.no_grad():
+            expected = model(**tokenizer(sentence, return_tensors="pt")).pooler_output[0]
+        np.testing.assert_allclose(embedding, expected, atol=1e-6)
     sentences.append(Normalize())
     sentences.save(str(tmp_path / "unit"))
     model.save_pretrained(tmp_path / "unit")  # the modules are those of sentence-transformers
@@ -90,21 +80,38 @@ def test_a_checkpoint_is_a_sentence_transformer(tmp_path: Path, base: Path, clas
     np.testing.assert_allclose(lengths, 1, atol=1e-6)
 
 
-def test_pipelines_of_other_models_and_other_tasks(tmp_path: Path, base: Path) -> None:
-    config = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
-    says_what_to_use = hasattr(pipelines, "REMOVED_TASKS")  # older versions of transformers list the tasks instead
-    with pytest.raises(KeyError, match=r"hf_elmo\.answer" if says_what_to_use else "question-answering"):
-        pipeline("question-answering", model=str(base))
-    other = ElmoTokenClassificationPipeline(model=BertForTokenClassification(config), tokenizer=ElmoTokenizer())
-    assert type(other) is TokenClassificationPipeline
+TAG = """
+import sys
+import hf_elmo
+from transformers import AutoTokenizer, BertConfig, BertForTokenClassification, pipeline
+folder, order = sys.argv[1:]
+tokenizer = AutoTokenizer.from_pretrained(folder)
+if order == "the model":
+    tag = pipeline("ner", model=hf_elmo.ElmoForTokenClassification.from_pretrained(folder), tokenizer=tokenizer)
+else:
+    tag = pipeline(order, model=folder)
+assert [entity["word"] for entity in tag("Ann saw Rome .", ignore_labels=[])] == ["Ann", "saw", "Rome", "."]
+config = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+other = pipeline("ner", model=BertForTokenClassification(config), tokenizer=tokenizer)
+print(type(tag).__name__, type(other).__name__)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["the model", "ner", "token-classification"])
+def test_taggers_in_every_order_of_calls(tmp_path: Path, order: str) -> None:
+    """Each in a new process: which class transformers makes must not depend on what was imported or loaded before."""
+    folder = save_checkpoint(tmp_path, small_model(ElmoForTokenClassification, num_labels=3))
+    command = [sys.executable, "-c", TAG, str(folder), order]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert printed.split() == ["ElmoTokenClassificationPipeline", "TokenClassificationPipeline"]
 
 
 @pytest.mark.parametrize("texts", [SENTENCES[0], SENTENCES], ids=["one", "several"])
 def test_zero_shot_classification(tmp_path: Path, texts: str | list[str]) -> None:
     names = {0: "contradiction", 1: "neutral", 2: "entailment"}
-    config = ElmoConfig(**TINY, id2label=names, classifier_text_pairs=True)
-    config.label2id = {name: number for number, name in config.id2label.items()}
-    model, tokenizer = random_model(config, ElmoForSequenceClassification), ElmoTokenizer()
+    model = small_model(ElmoForSequenceClassification, id2label=names, classifier_text_pairs=True)
+    tokenizer = ElmoTokenizer()
     classify = pipeline("zero-shot-classification", model=model, tokenizer=tokenizer)
     results = classify(texts, candidate_labels=["sport", "weather"], hypothesis_template="It is about {}.")
     if isinstance(texts, str):

@@ -555,3 +555,12 @@ def test_other_names_of_boundaries_and_padding_have_the_same_ids(tmp_path: Path)
         assert tokenizer(["a b", "c"], padding=True)["input_ids"] == expected
         assert tokenizer.convert_tokens_to_ids("</S>") == expected[1][2]
     assert made(["a b", "c"], padding=True).tokens(1) == ["<S>", "c", "</S>", "[PAD]"]
+
+
+def test_added_tokens_are_read_as_one_word(tmp_path: Path) -> None:
+    tokenizer = ElmoTokenizer()
+    tokenizer.add_tokens(["New York"])
+    tokenizer.save_pretrained(tmp_path)
+    loaded = ElmoTokenizer.from_pretrained(tmp_path)
+    assert loaded.tokenize("in New York") == ["in", "New York"]
+    assert len(loaded) == 262

@@ -49,7 +49,7 @@ def store_layers(
 
     The column `bilm_layers` replaces `input_ids`. Training on it gives the same model as training on `input_ids`, up to
     the rounding of `dtype`, at the cost of the head alone; scalar mixes are still learned. All heads on the same biLM
-    can share a stored data set. A head on another biLM raises an error if the stored vectors of `<S>` are not its own.
+    can share a stored data set. A head on another biLM raises an error when it reads stored layers for the first time.
     The result is memory-mapped from an Arrow file, which later calls with the same data, weights and `dtype` reuse.
     But if `dataset` is in memory and `folder` is `None`, the result is in memory too, and each call computes it again.
 

@@ -1,116 +1,144 @@
-"""ONNX files, run by onnxruntime: the model's numbers at every batch and length, wherever padding stands."""
+"""Exported graphs, run by torch and by onnxruntime: the model's numbers at every batch and length, padded anywhere."""
 
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 import hf_elmo
-from hf_elmo import (
-    ElmoConfig,
-    ElmoForPreTraining,
-    ElmoForSequenceClassification,
-    ElmoForTokenClassification,
-    ElmoModel,
-    ElmoTokenizer,
-)
-from hf_elmo.conversion import export_onnx
+from hf_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoTokenizer
+from hf_elmo.conversion import export_onnx, exportable
 from hf_elmo_cli import main
-from tests.conftest import SENTENCES, TINY, random_model
+from tests.factories import save_checkpoint, small_model
+from tests.heads import VECTORS, batch_of, make, without_labels
 
-BATCHES = SENTENCES, SENTENCES[:1], SENTENCES[1:2], SENTENCES * 2
+WITHOUT_PROJECTIONS = {
+    "cell_size": 11,
+    "char_filters": [[1, 4], [3, 7]],
+    "use_skip_connections": False,
+    "cell_clip": None,
+    "proj_clip": None,
+    "num_hidden_layers": 3,
+}
 
 
-def difference(model: PreTrainedModel, file: Path) -> float:
-    """The largest difference of any output in any batch, padded on either side."""
-    session = pytest.importorskip("onnxruntime").InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    names, differences = [output.name for output in session.get_outputs()], []
-    for sentences in BATCHES:
-        for side in ("right", "left"):
-            tokenizer = ElmoTokenizer(word_splitting="whitespace", padding_side=side)
-            pairs = [sentences[::-1]] if getattr(model, "reads_text_pairs", False) else []
-            batch = tokenizer(sentences, *pairs, padding=True, return_tensors="pt")
-            with torch.no_grad():
-                output = model(**batch, output_hidden_states=True)
-            found = session.run(None, {key: batch[key].numpy() for key in ("input_ids", "attention_mask")})
-            for name, array in zip(names, found, strict=True):
-                field, _, number = name.partition(".")
-                expected = getattr(output, field)
-                expected = (expected[int(number)] if number else expected).numpy()
-                assert array.shape == expected.shape
-                differences.append(np.abs(array - expected).max())
-    return max(differences)
+def batches(name: str, words: bool = False) -> list[dict[str, Tensor]]:
+    """Four texts and one, padded on either side."""
+    tokenizer = ElmoTokenizer(word_splitting="whitespace")
+    ways = [(side, rows) for side in ("right", "left") for rows in (slice(None), slice(1, 2))]
+    return [without_labels(batch_of(tokenizer, name, *way, words=words)) for way in ways]
+
+
+def session_of(file: Path) -> object:
+    return pytest.importorskip("onnxruntime").InferenceSession(str(file), providers=["CPUExecutionProvider"])
+
+
+def assert_same_numbers(model: PreTrainedModel, file: Path, inputs: list[dict], tolerance: float = 5e-6) -> None:
+    session = session_of(file)
+    names = [output.name for output in session.get_outputs()]
+    for batch in inputs:
+        with torch.no_grad():
+            output = model(**batch, output_hidden_states=True)
+        found = session.run(None, {value.name: batch[value.name].numpy() for value in session.get_inputs()})
+        for name, array in zip(names, found, strict=True):
+            field, _, number = name.partition(".")
+            expected = getattr(output, field)
+            expected = expected[int(number)] if number else expected
+            np.testing.assert_allclose(array, expected.numpy(), atol=tolerance, rtol=0, err_msg=name)
 
 
 def names_and_shapes(values: list) -> dict[str, list]:
     return {value.name: value.shape for value in values}
 
 
-def test_a_model_with_projections_and_skips_and_its_layers(model, tmp_path):
-    ort = pytest.importorskip("onnxruntime")
+@pytest.mark.slow
+def test_a_model_and_its_layers(model, tmp_path):
     file = export_onnx(model.train(), tmp_path / "new" / "elmo.onnx", output_hidden_states=True)
     assert model.training  # a copy was written
-    assert difference(model.eval(), file) < 5e-6
-    session, layer = ort.InferenceSession(str(file)), ["batch", "words", 22]
-    assert names_and_shapes(session.get_inputs()) == {
-        "input_ids": ["batch", "words", 50],
-        "attention_mask": ["batch", "words"],
-    }
+    assert_same_numbers(model.eval(), file, [*batches("no head"), batches("pairs")[0]])
+    session, layer = session_of(file), ["batch", "words", 22]
+    inputs = {"input_ids": ["batch", "words", 50], "attention_mask": ["batch", "words"]}
+    assert names_and_shapes(session.get_inputs()) == inputs
     layers = {f"hidden_states.{number}": layer for number in range(3)}
-    assert names_and_shapes(session.get_outputs()) == {
-        "last_hidden_state": layer,
-        "pooler_output": ["batch", 22],
-        **layers,
-    }
+    outputs = {"last_hidden_state": layer, "pooler_output": ["batch", 22], **layers}
+    assert names_and_shapes(session.get_outputs()) == outputs
     assert [path.name for path in file.parent.iterdir()] == ["elmo.onnx"]
     assert str(Path(hf_elmo.__file__).parent).encode() not in file.read_bytes()
     operations = [node.op_type for node in pytest.importorskip("onnx").load(file).graph.node]
     assert operations.index("Unique") < operations.index("Conv")  # each distinct word is computed once
 
 
-def test_the_biLM_of_a_language_model_in_half_precision_without_projections_and_skips_with_two_mixes(tmp_path):
-    changes = {
-        "cell_size": 11,
-        "char_filters": [[1, 4], [3, 7]],
-        "use_skip_connections": False,
-        "cell_clip": None,
-        "num_hidden_layers": 3,
-        "num_scalar_mixes": 2,
-        "vocab_size": 31,
-    }
-    model = random_model(ElmoConfig(**{**TINY, **changes}), ElmoForPreTraining)
+@pytest.mark.slow
+def test_the_bilm_of_a_language_model_in_half_precision_with_two_mixes(tmp_path):
+    model = small_model(ElmoForPreTraining, **WITHOUT_PROJECTIONS, vocab_size=31, num_scalar_mixes=2)
     torch.nn.init.normal_(model.elmo.scalar_mix.scalars)
     file = export_onnx(model.bfloat16(), tmp_path / "elmo.onnx")
-    assert difference(model.elmo.float(), file) < 5e-6
-    session = pytest.importorskip("onnxruntime").InferenceSession(str(file))
-    assert [output.name for output in session.get_outputs()][2:] == ["scalar_mixes.0", "scalar_mixes.1"]
+    assert_same_numbers(model.elmo.float(), file, batches("no head"))
+    assert [output.name for output in session_of(file).get_outputs()][2:] == ["scalar_mixes.0", "scalar_mixes.1"]
 
 
-def test_a_classifier_by_the_command(tmp_path, capsys):
-    config = ElmoConfig(**TINY, classifier_pooling="last", classifier_hidden_size=13, num_labels=3)
-    model = random_model(config, ElmoForSequenceClassification)
-    model.save_pretrained(tmp_path / "model")
-    file = tmp_path / "classifier.onnx"
+CLASSIFIERS = {
+    "no encoder, last": ("pooled", {"classifier_pooling": "last", "classifier_hidden_size": 13}),
+    "pairs": ("pairs", {"classifier_pooling": "max"}),
+    "bilstm": ("last", {"encoder_num_layers": 2}),
+    "biattentive": ("biattentive", {}),
+    "esim": ("esim", {}),
+    "word vectors": ("pooled", {**VECTORS, "classifier_pooling": "attention"}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "changes"), CLASSIFIERS.values(), ids=CLASSIFIERS)
+def test_classifiers_by_the_command(tmp_path: Path, capsys, name: str, changes: dict) -> None:
+    model, file = make(name, **changes), tmp_path / "classifier.onnx"
+    save_checkpoint(tmp_path / "model", model)
     assert main(["export", str(file), "--model", str(tmp_path / "model"), "--onnx"]) == 0
     assert capsys.readouterr().out == f"{file}: written\n"
-    assert difference(model, file) < 5e-6
-    session = pytest.importorskip("onnxruntime").InferenceSession(str(file))
-    assert names_and_shapes(session.get_outputs()) == {"logits": ["batch", 3]}
+    assert_same_numbers(model, file, batches(name, "word_vectors_size" in changes))
+    assert names_and_shapes(session_of(file).get_outputs()) == {"logits": ["batch", 3]}
 
 
-def test_a_classifier_of_pairs_and_the_model_in_a_tagger(config: ElmoConfig, tmp_path: Path) -> None:
-    tagger = random_model(config, ElmoForTokenClassification)
-    assert difference(tagger.elmo, export_onnx(tagger, tmp_path / "elmo.onnx")) < 5e-6
-    config.classifier_text_pairs = True
-    classifier = random_model(config, ElmoForSequenceClassification)
-    assert difference(classifier, export_onnx(classifier, tmp_path / "classifier.onnx")) < 5e-6
-
-
-def test_the_shipped_model(tmp_path):
+@pytest.mark.slow
+def test_the_model_in_a_tagger_and_the_shipped_model(tmp_path: Path) -> None:
+    tagger = small_model(ElmoForTokenClassification)
+    assert_same_numbers(tagger.elmo, export_onnx(tagger, tmp_path / "elmo.onnx"), batches("tagger"))
     model, _ = hf_elmo.load_default()
-    assert difference(model, export_onnx(hf_elmo.loading.FOLDER, tmp_path / "elmo.onnx")) < 1e-5
+    assert_same_numbers(model, export_onnx(hf_elmo.path(), tmp_path / "shipped.onnx"), batches("no head"), 1e-5)
+
+
+def exported_by_torch(model: PreTrainedModel, example: dict[str, Tensor], **how: object) -> Callable:
+    rows, positions = torch.export.Dim("rows", min=1), torch.export.Dim("positions", min=2)
+    shapes = {name: {0: rows, 1: positions} for name in example}
+    return torch.export.export(model, (), example, dynamic_shapes=shapes, **how).module()
+
+
+def exported_by_transformers(model: PreTrainedModel, example: dict[str, Tensor]) -> Callable:
+    pytest.importorskip("transformers.exporters.runners", reason="an older interface of transformers' exporters")
+    from transformers.exporters import DynamoConfig, DynamoExporter
+
+    with warnings.catch_warnings(action="ignore"):
+        return DynamoExporter().export(model, example, config=DynamoConfig(dynamic=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "export"),
+    [("language models", exported_by_torch), ("pooled", exported_by_transformers)],
+    ids=["torch", "transformers"],
+)
+def test_other_exporters(name: str, export: Callable) -> None:
+    model, inputs = make(name), batches(name)
+    graph = export(exportable(model), inputs[0])
+    for batch in (inputs[0], inputs[2]):
+        with torch.no_grad():
+            found, expected = graph(**batch), model(**batch)
+        for key, value in expected.items():
+            torch.testing.assert_close(found[key], value, atol=1e-5, rtol=0)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -125,5 +153,5 @@ def test_a_file_that_is_there_stays(model, tmp_path):
 
 def test_a_mix_that_depends_on_its_batch(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="scalar_mix_layer_norm"):
-        export_onnx(ElmoModel(ElmoConfig(**TINY, scalar_mix_layer_norm=True)), tmp_path / "elmo.onnx")
+        export_onnx(small_model(scalar_mix_layer_norm=True), tmp_path / "elmo.onnx")
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,148 @@
+"""Models that `torch.export` can trace: one graph for every batch size and length, with padding on either side.
+
+The models of hf_elmo read packed words and group words by length, so that the shapes inside depend on the values of a
+batch. A traced graph cannot do that. It reads padded words, and each LSTM is one `scan` over them.
+"""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.utils import can_return_tuple
+
+import hf_elmo
+from hf_elmo.modeling_elmo import (
+    ElmoForPreTraining,
+    ElmoForPreTrainingOutput,
+    ElmoModel,
+    LstmWeights,
+    State,
+    _stack,
+    _step,
+)
+from hf_elmo.modeling_tasks_elmo import ElmoBiLSTM, ElmoForSequenceClassification, TaskFeatures
+
+
+def exportable(model: PreTrainedModel) -> PreTrainedModel:
+    """
+    A copy of a model for `torch.export.export`, `torch.onnx.export` and transformers' exporters.
+
+    The copy has the arguments, outputs and numbers of the model. It is frozen, in evaluation mode and in float32, on
+    the CPU. `ElmoModel`, `ElmoForPreTraining` and `ElmoForSequenceClassification` with any encoder can be exported; of
+    a model with another head, the copy is the `ElmoModel`.
+
+    Raises:
+        ValueError: the vectors of a text would depend on the batch's padding (`scalar_mix_layer_norm`).
+    """
+    if model.config.scalar_mix_layer_norm:
+        raise ValueError("scalar_mix_layer_norm=True cannot be exported: padding would be normalized, too.")
+    names = [each.__name__ for each in PADDED]  # the model's class may come from remote code
+    model = model if type(model).__name__ in names else model.base_model
+    padded = getattr(hf_elmo, type(model).__name__)(copy.deepcopy(model.config))
+    padded.load_state_dict({name: weight.float().cpu() for name, weight in model.state_dict().items()})
+    for module in padded.modules():
+        module.__class__ = PADDED.get(type(module), type(module))
+    return padded.float().eval().requires_grad_(False)
+
+
+class _PaddedElmo(ElmoModel):
+    def mix_layers(
+        self, inputs: Tensor, mask: Tensor, state: State | None, wanted: bool
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], State]:
+        bilm, vectors = self.bilm, inputs
+        if not inputs.is_floating_point():
+            distinct, index = torch.unique(inputs.flatten(0, 1), dim=0, return_inverse=True)
+            characters = distinct[:, self.char_encoder.characters]
+            vectors = self.char_encoder._mix_filters(self.char_encoder._convolve(characters), distinct)
+            vectors = vectors.index_select(0, index).unflatten(0, inputs.shape[:2])
+        vectors = vectors * mask[:, :, None]
+        state = bilm.initial_state(vectors.shape[0], vectors) if state is None else state
+        x, layers, after = torch.stack((vectors, vectors.flip(1))), [torch.cat((vectors, vectors), dim=2)], []
+        for index, pair in enumerate(zip(bilm.forward_layers, bilm.backward_layers, strict=True)):
+            start, weights = (state[0][index].to(x.dtype), state[1][index]), [layer(x) for layer in pair]
+            output, end = read_both_ways(x, mask, start, weights, *bilm.recurrences[index].clips)
+            x = output + x if bilm.use_skip_connections and index > 0 else output
+            layers.append(torch.cat((x[0], x[1].flip(1)), dim=2))
+            after.append(end)
+        return self.scalar_mix(layers), tuple(layers), tuple(torch.stack(parts) for parts in zip(*after, strict=True))
+
+
+class _PaddedBiLSTM(ElmoBiLSTM):
+    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        shape = 2, vectors.shape[0], self.lstm.hidden_size
+        for layer in range(self.lstm.num_layers):
+            both = self.lstm.all_weights[2 * layer : 2 * layer + 2]
+            weights = [LstmWeights(ih, hh, bias_ih + bias_hh, None) for ih, hh, bias_ih, bias_hh in both]
+            x = torch.stack((vectors, vectors.flip(1)))
+            start = vectors.new_zeros(shape), vectors.new_zeros(shape)  # a scan refuses one tensor for both
+            x, _ = read_both_ways(x, mask, start, weights)
+            vectors = torch.cat((x[0], x[1].flip(1)), dim=2)
+        return vectors
+
+
+class _PaddedClassifier(ElmoForSequenceClassification):
+    def encode(self, features: TaskFeatures, words: Tensor) -> tuple[Tensor, Tensor]:
+        return self.encoder(features.vectors, words, features.output_mix), words
+
+    def require_texts(self, text_ids: Tensor) -> None:
+        """Values are not known when a graph is traced."""
+
+
+class _PaddedLanguageModels(ElmoForPreTraining):
+    @can_return_tuple
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, output_hidden_states: bool | None = None
+    ) -> ElmoForPreTrainingOutput:
+        output = self.elmo(input_ids, attention_mask, output_hidden_states=True, return_dict=True)
+        mask = (input_ids != 0).any(2) if attention_mask is None else attention_mask.bool()
+        logits = (self.lm_head(x) * mask[:, :, None] for x in output.hidden_states[-1].chunk(2, dim=2))
+        hidden_states = output.hidden_states if output_hidden_states else None
+        return ElmoForPreTrainingOutput(None, None, None, *logits, hidden_states)
+
+
+PADDED: dict[type[nn.Module], type[nn.Module]] = {
+    ElmoModel: _PaddedElmo,
+    ElmoBiLSTM: _PaddedBiLSTM,
+    ElmoForSequenceClassification: _PaddedClassifier,
+    ElmoForPreTraining: _PaddedLanguageModels,
+}
+
+
+def read_both_ways(
+    inputs: Tensor,
+    mask: Tensor,
+    state: State,
+    weights: Sequence[LstmWeights],
+    cell_clip: float | None = None,
+    proj_clip: float | None = None,
+) -> tuple[Tensor, State]:
+    """[`hf_elmo.modeling_elmo.bilstm_layer`] of a forward and a backward LSTM as one `scan` over padded words. Padding
+    may be at any position, because it leaves the state unchanged.
+
+    Args:
+        inputs: `[2, rows, words, input]`; the second half has the words in reverse order.
+        mask: `[rows, words]`, true for words, in text order.
+        state, weights, cell_clip, proj_clip: as in `bilstm_layer`.
+
+    Returns:
+        outputs `[2, rows, words, P]` in the order of `inputs`, zero at padding; the state after each row's last word.
+    """
+    from torch._higher_order_ops.scan import scan  # a private API: imported for exports only
+
+    _, rows, words, size = inputs.shape
+    stacked = LstmWeights(*(w if w is None else w.detach() for w in _stack(weights, inputs.dtype)))
+    flat = inputs.reshape(2, rows * words, size)
+    gates = torch.baddbmm(stacked.bias.unsqueeze(1), flat, stacked.weight_ih.mT)
+    gates = gates.reshape(2, rows, words, gates.shape[-1]).permute(2, 0, 1, 3).detach()
+
+    def step(before, now):  # no annotations: strict export cannot read them
+        (input_half, is_word), (hidden, cell) = now, before
+        new_hidden, new_cell = _step(input_half, hidden, cell, stacked, cell_clip, proj_clip)
+        hidden, cell = torch.where(is_word, new_hidden, hidden), torch.where(is_word, new_cell, cell)
+        return (hidden, cell), new_hidden * is_word
+
+    masks = torch.stack((mask, mask.flip(1))).permute(2, 0, 1).unsqueeze(-1)
+    state, outputs = scan(step, (state[0], state[1]), (gates, masks))
+    return outputs.permute(1, 2, 0, 3), state

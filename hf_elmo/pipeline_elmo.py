@@ -1,0 +1,95 @@
+"""transformers' pipeline for ELMo taggers; it is used wherever the class of a tagger is imported."""
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import TokenClassificationPipeline, pipelines
+from transformers.pipelines.token_classification import AggregationStrategy
+
+from .modeling_elmo import compact, expand
+
+
+class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
+    """transformers' pipeline for [`ElmoForTokenClassification`]: each word is one token, and a CRF decodes the tags.
+
+    ```python
+    >>> tag = pipeline("token-classification", model=folder)
+    >>> tag("Angela Merkel lives in Berlin.", aggregation_strategy="simple")
+    ```"""
+
+    others: Any = None  # what transformers makes for models other than ELMo, a class or the path of one
+
+    def __new__(cls, *args: Any, model: Any, **kwargs: Any) -> Any:
+        """Makes the pipeline of other models as if this class, which stands in the table for all, did not exist."""
+        if model.config.model_type == "elmo":
+            return super().__new__(cls)
+        others = cls.others or TokenClassificationPipeline
+        if isinstance(others, str):
+            module, _, name = others.rpartition(".")
+            others = getattr(import_module(module), name)
+        return others(*args, model=model, **kwargs)
+
+    def _forward(self, model_inputs: dict[str, Any]) -> dict[str, Any]:
+        words = (model_inputs["special_tokens_mask"] == 0) & model_inputs["attention_mask"].bool()
+        outputs = super()._forward(model_inputs)
+        crf, outputs["tags"] = getattr(self.model, "crf", None), outputs["logits"].argmax(2)
+        if crf is not None:
+            scores, inside = compact(outputs["logits"].to(words.device), words)
+            probabilities = crf(scores, inside, marginals=True)[inside]
+            # The pipeline applies a softmax, which turns the logarithms of probabilities back into probabilities.
+            outputs["logits"] = expand(probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log(), words)
+            outputs["tags"] = expand(crf(scores, inside)[inside], words)
+        return outputs
+
+    def postprocess(self, all_outputs: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """As in transformers, but with the tags of `_forward`, which may differ from the most probable labels."""
+        for outputs in all_outputs:  # tags are passed on in word_ids, which gather_pre_entities gets unchanged
+            tags = outputs["tags"][0].tolist()
+            outputs["word_ids"] = list(zip(outputs["word_ids"] or [None] * len(tags), tags, strict=True))
+        return super().postprocess(all_outputs, *args, **kwargs)
+
+    def gather_pre_entities(
+        self,
+        sentence: str,
+        input_ids: np.ndarray,
+        scores: np.ndarray,
+        offset_mapping: list[tuple[int, int]] | None,
+        special_tokens_mask: np.ndarray,
+        aggregation_strategy: Any,
+        word_ids: list[tuple[int | None, int]],
+        word_to_chars_map: list[tuple[int, int]] | None = None,
+        **kwargs: Any,
+    ) -> list[dict[str, Any]]:
+        """A dictionary for each word, with the tag, the scores and the place in the text."""
+        entities = []
+        for index in np.flatnonzero(np.asarray(special_tokens_mask) == 0).tolist():
+            start, end = (None, None) if offset_mapping is None else (int(place) for place in offset_mapping[index])
+            if start is not None and word_to_chars_map is not None:
+                word_start = word_to_chars_map[word_ids[index][0]][0]
+                start, end = start + word_start, end + word_start
+            word = self.tokenizer.convert_ids_to_tokens(np.asarray(input_ids[index]))
+            entity = {"word": word, "scores": scores[index], "tag": word_ids[index][1], "start": start, "end": end}
+            entities.append({**entity, "index": index, "is_subword": False})
+        return entities
+
+    def aggregate(self, pre_entities: list[dict[str, Any]], aggregation_strategy: Any) -> list[dict[str, Any]]:
+        """Words with their tags and probabilities, grouped into spans unless the strategy is `"none"`."""
+        entities = []
+        for one in pre_entities:
+            places = {key: one[key] for key in ("index", "word", "start", "end")}
+            entity = self.model.config.id2label[one["tag"]]
+            entities.append({"entity": entity, "score": one["scores"][one["tag"]], **places})
+        return entities if aggregation_strategy == AggregationStrategy.NONE else self.group_entities(entities)
+
+
+def register() -> None:
+    """Makes `transformers.pipeline("token-classification", ...)` and `"ner"` use this class for ELMo."""
+    task = pipelines.SUPPORTED_TASKS["token-classification"]
+    if task["impl"] is not ElmoTokenClassificationPipeline:
+        ElmoTokenClassificationPipeline.others = task["impl"]
+        task["impl"] = ElmoTokenClassificationPipeline
+
+
+__all__ = ["ElmoTokenClassificationPipeline"]
