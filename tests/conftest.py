@@ -27,7 +27,6 @@ SLOW = (
     "tests/conversion/test_manylangs.py::test_exported_to_onnx",
     "tests/kernels/test_registry.py::test_kernels_are_imported_when_they_are_needed",
     "tests/test_model_cards.py::test_the_code_runs_where_hf_elmo_is_not_installed",
-    "tests/test_remote_code.py::test_other_characters_and_a_head_that_is_added",
 )
 
 logging.enable_propagation()  # caplog of pytest before 9 sees nothing else

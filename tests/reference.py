@@ -147,18 +147,15 @@ class NumpyELMo:
                 hr = None if weight_hr is None else weight_hr.T
                 stacks[-1].append((weight[:, :-size], weight[:, -size:], bias, hr))
         self.length = cnn["max_characters_per_token"]
+        highways = [
+            [w[f"CNN_high_{i}/{kind}_{gate}"].t() for gate in ("carry", "transform") for kind in ("W", "b")]
+            for i in range(cnn.get("n_highway") or 0)
+        ]
         self.reference = Reference(
             w["char_embed"],
             [(w[f"CNN/W_cnn_{i}"][0].permute(2, 1, 0), w[f"CNN/b_cnn_{i}"]) for i in range(len(cnn["filters"]))],
             cnn["activation"],
-            [
-                tuple(
-                    part
-                    for gate in ("carry", "transform")
-                    for part in (w[f"CNN_high_{i}/W_{gate}"].T, w[f"CNN_high_{i}/b_{gate}"])
-                )
-                for i in range(cnn.get("n_highway") or 0)
-            ],
+            highways,
             (w["CNN_proj/W_proj"].T, w["CNN_proj/b_proj"]) if "CNN_proj/W_proj" in w else None,
             stacks,
             lstm.get("cell_clip"),

@@ -9,16 +9,14 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import hf_elmo
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, loading
+from hf_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer, loading
 
-from .conftest import TINY, random_model
+from .factories import save_checkpoint, small_model
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    random_model(ElmoConfig(**TINY, vocab_size=9), ElmoForPreTraining).save_pretrained(tmp_path / "elmo")
-    ElmoTokenizer(word_splitting="lm1b").save_pretrained(tmp_path / "elmo")
-    return tmp_path / "elmo"
+    return save_checkpoint(tmp_path / "elmo", small_model(ElmoForPreTraining, vocab_size=9), ElmoTokenizer("lm1b"))
 
 
 @pytest.mark.parametrize("language_model", [False, True])
@@ -48,30 +46,34 @@ def test_the_model_that_ships_by_the_auto_classes() -> None:
         assert torch.equal(model(**batch).last_hidden_state, default(**batch).last_hidden_state)
 
 
-@pytest.mark.parametrize(("trusted", "error"), [(False, "ValueError"), (True, "OSError")])
-def test_without_hf_elmo_nothing_loads_it(trusted: bool, error: str) -> None:
-    load = f"from_pretrained({hf_elmo.path()!r}, trust_remote_code={trusted})"
-    command = [sys.executable, "-c", f"from transformers import AutoTokenizer; AutoTokenizer.{load}"]
-    assert f"\n{error}: " in subprocess.run(command, capture_output=True, text=True, timeout=120).stderr
+@pytest.mark.slow
+def test_it_loads_without_network_and_says_what_it_needs_without_hf_elmo(tmp_path: Path) -> None:
+    code = """
+import socket
+socket.socket.connect = None
+import hf_elmo
+hf_elmo.load_default()
+"""
+    alone = """
+import sys
+from transformers import AutoTokenizer
+for trusted, error in ((False, ValueError), (True, OSError)):
+    try:
+        AutoTokenizer.from_pretrained(sys.argv[1], trust_remote_code=trusted)
+    except error as found:
+        print(type(found).__name__)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=240)
+    command = [sys.executable, "-c", alone, hf_elmo.path()]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=240)
+    assert done.stdout.split() == ["ValueError", "OSError"]
 
 
-def test_a_checkpoint_without_softmax_is_no_language_model(tmp_path: Path) -> None:
-    random_model(ElmoConfig(**TINY)).save_pretrained(tmp_path)
+def test_what_is_no_whole_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    small_model().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="vocab_size"):
         hf_elmo.load_model(tmp_path, language_model=True)
-
-
-def test_a_checkpoint_without_tokenizer_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    random_model(ElmoConfig(**TINY)).save_pretrained(tmp_path)
     hf_elmo.load_model(tmp_path)
-    assert "word_splitting" in caplog.text
-
-
-def test_a_name_that_does_not_exist(tmp_path: Path) -> None:
+    assert "word_splitting" in caplog.text  # there is no tokenizer
     with pytest.raises(OSError):
         hf_elmo.load_model(tmp_path / "nowhere")
-
-
-def test_it_loads_without_network(tmp_path: Path) -> None:
-    code = "import socket; socket.socket.connect = None; import hf_elmo; hf_elmo.load_default()"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120)

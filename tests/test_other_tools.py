@@ -10,18 +10,16 @@ import numpy as np
 import pytest
 
 import hf_elmo
-from hf_elmo import ElmoConfig, ElmoTokenizer
+from hf_elmo import ElmoTokenizer
 
-from .conftest import TINY, random_model
+from .factories import save_checkpoint, small_model
 
 TEXTS = ["The bank failed. It closed.", "", "A river bank"]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    random_model(ElmoConfig(**TINY)).save_pretrained(tmp_path / "elmo")
-    ElmoTokenizer().save_pretrained(tmp_path / "elmo")
-    return tmp_path / "elmo"
+    return save_checkpoint(tmp_path / "elmo", small_model(), ElmoTokenizer())
 
 
 def test_spacy(spacy: ModuleType, folder: Path, tmp_path: Path) -> None:

@@ -1,45 +1,42 @@
-"""Character ids of tokens, distinct ones once: what the tokenizer itself gives."""
+"""Character ids of tokens, distinct ones once; and fingerprints, by which stored vectors know their model."""
 
-import numpy as np
 import pytest
+import torch
 
-from hf_elmo import ElmoTokenizer
+from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo.fingerprints import model_fingerprint, tokenizer_fingerprint
 from hf_elmo.spelling import BEGIN, END, PADDING, Speller
+from tests.factories import whitespace_tokenizer
 
-TOKENS = [BEGIN, "the", "cat", "", "the", "<pad>", END, PADDING, BEGIN, "naïve", "cat", END]
-
-
-def expected(tokenizer: ElmoTokenizer, tokens: list, **how) -> list[list[int]]:
-    """Row by row from the tokenizer's own call."""
-    begin, end = tokenizer("")["input_ids"]
-    special = {BEGIN: begin, END: end, PADDING: [0] * tokenizer.max_word_length}
-    return [
-        special[token]
-        if token in special
-        else tokenizer([token], is_split_into_words=True, add_special_tokens=False, **how)["input_ids"][0]
-        for token in tokens
-    ]
+TOKENS = [BEGIN, "the", "cat", "", "the", "<pad>", "<S>", "</S>", END, PADDING, BEGIN, "naïve", "cat", END]
 
 
-@pytest.mark.parametrize("length", [50, 7])
-def test_characters_are_those_of_the_tokenizer(length: int) -> None:
+@pytest.mark.parametrize(("length", "boundary_words"), [(50, False), (7, True)])
+def test_each_distinct_token_is_spelled_once_as_the_tokenizer_does(length: int, boundary_words: bool) -> None:
     tokenizer = ElmoTokenizer(max_word_length=length)
-    ids = Speller(tokenizer).characters(TOKENS)
-    assert ids.dtype == np.int64
-    assert ids.tolist() == expected(tokenizer, TOKENS)
+    begin, end = tokenizer("")["input_ids"]
+    special = {BEGIN: begin, END: end, PADDING: [0] * length}
+    how = {"is_split_into_words": True, "add_special_tokens": False, "split_special_tokens": not boundary_words}
+    expected = [special[t] if t in special else tokenizer([t], **how)["input_ids"][0] for t in TOKENS]
+    speller = Speller(tokenizer, boundary_words)
+    assert speller.characters(TOKENS).tolist() == expected
+    ids, rows = speller.distinct(TOKENS)
+    assert len(ids) == len(set(TOKENS))
+    assert ids[rows].tolist() == expected
 
 
-def test_each_distinct_token_is_spelled_once(tokenizer: ElmoTokenizer) -> None:
-    ids, rows = Speller(tokenizer).distinct(TOKENS)
-    assert len(ids) == len(set(TOKENS)) == 8
-    assert ids[rows].tolist() == expected(tokenizer, TOKENS)
-
-
-@pytest.mark.parametrize("boundary_words", [False, True])
-def test_a_word_that_reads_like_a_boundary_is_one_where_asked_for(
-    tokenizer: ElmoTokenizer, boundary_words: bool
-) -> None:
-    tokens = [BEGIN, "<S>", "</S>", "<pad>", "<UNK>", "<S>", END]
-    found = Speller(tokenizer, boundary_words).characters(tokens).tolist()
-    assert found == expected(tokenizer, tokens, split_special_tokens=not boundary_words)
-    assert (found[1] == found[0]) == boundary_words
+def test_fingerprints_change_with_what_decides_a_vector(model: ElmoModel) -> None:
+    found = [model_fingerprint(model), model_fingerprint(model)]
+    model.config.cell_clip += 1
+    found.append(model_fingerprint(model))
+    with torch.no_grad():
+        model.bilm.forward_layers[0].bias[0] += 1
+    found.append(model_fingerprint(model))
+    assert found[0] == found[1]
+    assert len(set(found)) == 3
+    tokenizer = whitespace_tokenizer()
+    before = tokenizer_fingerprint(tokenizer)
+    tokenizer(["a text", "b"], padding=True, truncation=True, max_length=3)
+    assert tokenizer_fingerprint(tokenizer) == before
+    for other in (ElmoTokenizer(), whitespace_tokenizer(max_word_length=9)):
+        assert tokenizer_fingerprint(other) != before

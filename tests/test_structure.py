@@ -8,36 +8,29 @@ from pathlib import Path
 import hf_elmo
 
 PACKAGE = Path(hf_elmo.__file__).parent
-FOLDERS = {"hf_elmo": PACKAGE, "hf_elmo.conversion": PACKAGE.parent / "conversion"}
-FOLDERS["hf_elmo.model_cards"] = PACKAGE.parent / "model_cards"
+FOLDERS = {"hf_elmo": PACKAGE}
+FOLDERS |= {f"hf_elmo.{name}": PACKAGE.parent / name for name in ("conversion", "model_cards")}
+FILES = {
+    ".".join([name, *(part for part in file.relative_to(folder).with_suffix("").parts if part != "__init__")]): file
+    for name, folder in FOLDERS.items()
+    for file in folder.rglob("*.py")
+    if "checkpoints" not in file.parts
+}
 TRAVELLING = {f"hf_elmo.{file.stem}" for file in PACKAGE.glob("*_elmo.py")}
-
-
-def module_files() -> dict[str, Path]:
-    files = {}
-    for name, folder in FOLDERS.items():
-        for file in folder.rglob("*.py"):
-            parts = file.relative_to(folder).with_suffix("").parts
-            if parts[0] != "checkpoints":
-                files[".".join([name, *(part for part in parts if part != "__init__")])] = file
-    return files
-
-
-FILES = module_files()
 
 
 def imported_names(module: str) -> set[str]:
     """What the import statements of a module name, in functions, too; without those for type checkers."""
-    tree = ast.parse(FILES[module].read_text(encoding="utf-8"))
-    checks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    nodes = list(ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))))
+    checks = [node for node in nodes if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
     skipped = {id(node) for check in checks for statement in check.body for node in ast.walk(statement)}
-    package = module if FILES[module].name == "__init__.py" else module.rpartition(".")[0]
+    package = (module if FILES[module].name == "__init__.py" else module.rpartition(".")[0]).split(".")
     names = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import) and id(node) not in skipped:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and id(node) not in skipped:
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            above = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             names |= {f"{base}.{alias.name}" for alias in node.names}
     return names
