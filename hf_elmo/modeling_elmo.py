@@ -512,7 +512,8 @@ class ElmoCharacterEncoder(nn.Module):
         linear += [] if self.projection is None else [self.projection]
         layers = {nn.Embedding: embeddings, nn.Conv1d: self.convolutions, nn.Linear: linear, ElmoHighway: self.highways}
         plain = all(is_plain(m, kind) for kind, modules in layers.items() for m in modules)  # type: ignore[attr-defined]
-        if not plain or nn.modules.module._has_any_global_hook():
+        hooks = nn.modules.module  # hooks of all modules; PyTorch has no public function that tells
+        if not plain or hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
             return None
         return CharacterWeights(
             self.embedding.weight,

@@ -181,6 +181,8 @@ def test_a_checkpoint_holds_the_listed_files_and_no_others(folder: Path, name: s
 
 
 def test_a_subclass_of_a_user_is_saved_without_its_source(config: ElmoConfig, tmp_path: Path) -> None:
+    pytest.importorskip("transformers", "5.13", reason="before 5.13, transformers saves the source of each subclass")
+
     class Subclass(ElmoModel):
         pass
 
