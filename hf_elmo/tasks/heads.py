@@ -15,7 +15,7 @@ import hf_elmo
 from ..analysis.similarity import legend_above, new_axes
 from ..configuration_elmo import FIRST_VECTOR_ID
 from ..extras import extra_needed
-from ..loading import locate, tokenizer_of
+from ..loading import locate, no_loading_bar, tokenizer_of
 from ..modeling_elmo import ElmoPreTrainedModel, ElmoScalarMix
 from ..modeling_tasks_elmo import ElmoTaskModel
 from ..spelling import require_tokenizer
@@ -51,7 +51,8 @@ def load_head(
         wanted = "a fine-tuned model with a head" if head is ElmoTaskModel else head.__name__
         raise ValueError(f"model {folder or ''} is an {kind.__name__}, but must be {wanted}".replace("  ", " "))
     if folder is not None:
-        model = kind.from_pretrained(folder)
+        with no_loading_bar(folder):
+            model = kind.from_pretrained(folder)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
     require_tokenizer(model.config, tokenizer)
