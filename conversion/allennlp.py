@@ -37,15 +37,8 @@ FIXED = {"bidirectional": True, "reverse": False, "char_cnn.projection_after_hig
 TRAINING = {"all_clip_norm_val", "batch_size", "char_cnn.n_characters", "clip_grad_norm", "dropout", "eval_max_batches"}
 TRAINING |= {"initial_accumulator_value", "learning_rate", "log_every_steps", "lr_decay_rate", "lr_decay_steps"}
 TRAINING |= {"lr_scheduler_step_interval", "max_steps", "n_epochs", "n_gpus", "n_negative_samples_batch"}
-TRAINING |= {
-    "n_tokens_vocab",
-    "n_train_tokens",
-    "sample_softmax",
-    "save_every_steps",
-    "seed",
-    "share_embedding_softmax",
-}
-TRAINING |= {"steps_per_epoch", "unroll_steps", "validation_every_steps"}
+TRAINING |= {"n_tokens_vocab", "n_train_tokens", "sample_softmax", "save_every_steps", "seed", "steps_per_epoch"}
+TRAINING |= {"share_embedding_softmax", "unroll_steps", "validation_every_steps"}
 
 
 # -- tables of tensors, of this format and of others -------------------------------------------------------------------

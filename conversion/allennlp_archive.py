@@ -7,7 +7,7 @@ projection is not converted either, but the conversion record, the model card an
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -127,18 +127,6 @@ class Use(NamedTuple):
     mixes: list[tuple[np.ndarray, np.ndarray]]
 
 
-class Part(NamedTuple):
-    """A part of the task's configuration that describes an ELMo: the keys that lead to the part, and its settings."""
-
-    keys: tuple[str, ...]
-    settings: dict[str, Any]
-
-    @property
-    def type(self) -> str:
-        """The registered name or the class name, without the package."""
-        return str(self.settings.get("type")).rpartition(".")[2]
-
-
 def read_archive(folder: Path, options: str | Path | None = None, use: str | None = None) -> Source:
     """
     The ELMo in a task's model.
@@ -178,7 +166,7 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
         char_projection=True,
         cell_projection=True,
         num_scalar_mixes=max(1, sum(len(one.mixes) for one in uses)),
-        scalar_mix_layer_norm=_layer_norm(parts, uses),
+        scalar_mix_layer_norm=_layer_norm(parts),
     )
     arrays = bilm_arrays(config, bilm, str(weights))
     if mixes := [mix for one in uses for mix in one.mixes]:
@@ -229,63 +217,44 @@ def _projection(state: Mapping[str, np.ndarray], use: Use, size: int) -> dict[st
     return shapes if len(shapes) == 2 and shapes[names[0]][1:] == [size] else {}
 
 
-def _parts(settings: Any, keys: tuple[str, ...] = ()) -> Iterator[Part]:
+def _parts(settings: Any) -> Iterator[dict[str, Any]]:
     """The parts of a task's configuration that describe ELMos."""
-    if isinstance(settings, str) and Part(keys, {"type": settings}).type in EMBEDDERS:
-        yield Part(keys, {"type": settings})  # a type without settings
+    if isinstance(settings, str) and _type({"type": settings}) in EMBEDDERS:
+        yield {"type": settings}  # a type without settings
     elif isinstance(settings, dict):
-        part = Part(keys, settings)
-        if part.type in ELMO_TYPES or not ELMO_KEYS.isdisjoint(settings):
-            yield part
+        if _type(settings) in ELMO_TYPES or not ELMO_KEYS.isdisjoint(settings):
+            yield settings
         for key, value in settings.items():
             if key != "type":
-                yield from _parts(value, (*keys, key))
+                yield from _parts(value)
     elif isinstance(settings, list):
-        for number, value in enumerate(settings):
-            yield from _parts(value, (*keys, str(number)))
+        for value in settings:
+            yield from _parts(value)
 
 
-def _layer_norm(parts: list[Part], uses: list[Use]) -> bool:
-    """Whether these ELMos normalize the layers before mixing: `do_layer_norm`, which only the configuration has. If the
-    parts of the configuration have different values, the part of each ELMo is found by the names of its modules."""
-    values = {_plain(part.keys): _normalizes(part.settings.get("do_layer_norm")) for part in parts}
+def _type(settings: Mapping[str, Any]) -> str:
+    """The registered name or the class name, without the package."""
+    return str(settings.get("type")).rpartition(".")[2]
+
+
+def _layer_norm(parts: list[dict[str, Any]]) -> bool:
+    """Whether the ELMos normalize the layers before mixing: `do_layer_norm`, which only the configuration has."""
     if not parts:
         logger.warning(
             "The task's config.json describes no ELMo, so do_layer_norm is assumed to be false. If it was true, set "
             "scalar_mix_layer_norm to true in the checkpoint's config.json."
         )
-    if len(set(values.values())) < 2:
-        return any(values.values())
-    settings = {one.prefix: next((values[keys] for keys in _keys_of(one) if keys in values), None) for one in uses}
-    if len(set(settings.values())) > 1 or None in settings.values():
-        raise ValueError(
-            f"do_layer_norm differs between the ELMos of the task: {settings} (None: unknown). Choose one "
-            "with use (--use NAME), or set one value for all in config.json."
-        )
-    return settings[uses[0].prefix]
-
-
-def _normalizes(value: Any) -> bool:
-    """`do_layer_norm` as AllenNLP reads it: null and "None" are false, "true" and "false" are booleans."""
-    if value not in (None, True, False, "true", "false", "None"):
-        raise ValueError(f"do_layer_norm is {value!r}, but must be true or false.")
-    return value in (True, "true")
-
-
-def _plain(names: Iterable[str]) -> tuple[str, ...]:
-    """The names of modules, or the configuration keys that AllenNLP makes these names from, in one common form."""
-    names = (name for name in names if name not in ("", "token_embedders"))
-    return tuple(name.removeprefix("token_embedder_").removeprefix("_") for name in names)
-
-
-def _keys_of(use: Use) -> list[tuple[str, ...]]:
-    """The keys at which a configuration may describe an ELMo: the keys of the ELMo, or the keys of its embedder."""
-    names = _plain(use.prefix.split("."))
-    return [names, names[:-1]] if names[-1:] == ("elmo",) else [names]
+    values = {part.get("do_layer_norm") for part in parts}
+    if not values <= {None, True, False, "true", "false", "None"}:
+        raise ValueError(f"do_layer_norm is one of {values}, but must be true or false.")
+    normalized = {value in (True, "true") for value in values}  # null and "None" are false, as in AllenNLP
+    if len(normalized) > 1:
+        raise ValueError("do_layer_norm differs between the ELMos of the task: set it to one value in config.json.")
+    return True in normalized
 
 
 def _options(
-    folder: Path, parts: list[Part], bilm: Mapping[str, np.ndarray], given: str | Path | None
+    folder: Path, parts: list[dict[str, Any]], bilm: Mapping[str, np.ndarray], given: str | Path | None
 ) -> tuple[dict[str, Any], list[Path]]:
     """The ELMo's options, and the files that hold them."""
     inside = find_files(folder, "**/*options_file") + find_files(folder, "**/options.json")
@@ -296,7 +265,7 @@ def _options(
             raise ValueError(f"{folder} has options files that differ: {files}. Choose one with --elmo-options.")
         return contents[0], files
     default = {"options_file": PUBLISHED["original"].files[0]}
-    settings = [(default if part.type in EMBEDDERS else {}) | part.settings for part in parts]
+    settings = [(default if _type(part) in EMBEDDERS else {}) | part for part in parts]
     named = {PurePosixPath(str(one["options_file"])).name for one in settings if "options_file" in one}
     # Many other models also name their file "options.json".
     of_allennlp = {PurePosixPath(model.files[0]).name for model in PUBLISHED.values() if model.hosts == ALLENNLP}

@@ -23,10 +23,7 @@ torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
 
 # Files and tests that take more than six seconds each (see --durations): .ci/run runs them last, by -m slow.
 SLOW = (
-    "tests/conversion/test_convert.py::test_a_killed_conversion_leaves_all_or_nothing",
-    "tests/conversion/test_manylangs.py::test_exported_to_onnx",
     "tests/kernels/test_registry.py::test_kernels_are_imported_when_they_are_needed",
-    "tests/test_model_cards.py::test_the_code_runs_where_hf_elmo_is_not_installed",
 )
 
 logging.enable_propagation()  # caplog of pytest before 9 sees nothing else

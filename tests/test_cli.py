@@ -30,11 +30,6 @@ def commands_in(text: str) -> list[str]:
     return re.findall(r"^[ $]*(hf-elmo [a-z]+ [^|&`\n]*)$", text.replace("\\\n", " "), re.MULTILINE)
 
 
-def test_every_command_is_known() -> None:
-    names = "convert embed env explore export neighbors next perplexity predict pretrain push substitutes vocab"
-    assert sorted(COMMANDS) == names.split()
-
-
 def test_options_stand_anywhere_among_the_paths() -> None:
     rest = ["--model", "m", "--layers", "all", "--words"]
     for given in ([*rest, "i", "o"], ["i", *rest, "o"], ["i", "o", *rest]):
@@ -179,11 +174,9 @@ def test_the_folder_of_an_output_is_made(tmp_path: Path) -> None:
     assert "word" in (tmp_path / "new" / "folder" / "vocab.txt").read_text().split()
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(shell: str) -> None:
+def test_completion() -> None:
     command = [sys.executable, "-c", "import hf_elmo_cli; hf_elmo_cli.main()"]
-    asked = {"_HF_ELMO_COMPLETE": f"complete_{shell}", "COMP_WORDS": "hf-elmo pe", "COMP_CWORD": "1"}
-    asked |= {"_TYPER_COMPLETE_ARGS": "hf-elmo pe", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    asked = {"_HF_ELMO_COMPLETE": "complete_bash", "COMP_WORDS": "hf-elmo pe", "COMP_CWORD": "1"}
     done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True)
     assert "perplexity" in done.stdout
     assert "pretrain" not in done.stdout

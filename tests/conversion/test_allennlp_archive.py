@@ -191,37 +191,11 @@ def test_two_elmos(read: Callable, model: ElmoModel, tmp_path: Path) -> None:
     assert chosen.scalar_mix.gamma.tolist() == [3.0]
 
 
-ELMO = {"options_file": "options.json", "weight_file": "weights.hdf5"}
-NORMALIZED = {**ELMO, "do_layer_norm": True}
-
-
-@pytest.mark.parametrize(
-    ("settings", "prefixes"),
-    [
-        (
-            {"text_field_embedder": {"token_embedders": {"one": NORMALIZED, "two": ELMO}}},
-            ("text_field_embedder.token_embedder_one._elmo.", "text_field_embedder.token_embedder_two._elmo."),
-        ),
-        (
-            {"elmo": NORMALIZED, "text_field_embedder": {"token_embedders": {"elmo": ELMO}}},
-            ("_elmo.", "_text_field_embedder.token_embedder_elmo._elmo."),
-        ),
-        ({"encoders": [{"elmo": NORMALIZED}, {"elmo": ELMO}]}, ("encoders.0.elmo.", "encoders.1.elmo.")),
-    ],
-    ids=["embedders", "a module beside an embedder", "in a list"],
-)
-def test_two_elmos_that_differ_in_layer_norm_alone(
-    read: Callable, model: ElmoModel, settings: dict, prefixes: tuple[str, str]
-) -> None:
-    state = state_of(model, [MIX], "other.")
-    for prefix in prefixes:
-        state |= state_of(model, [MIX], prefix)
-    arguments = {"model": settings}, state, make_options()
-    for use in (None, "other"):  # no part of the configuration describes it
-        with pytest.raises(ValueError, match="do_layer_norm"):
-            read(*arguments, use=use)
-    for prefix, layer_norm in zip(prefixes, (True, False), strict=True):
-        assert read(*arguments, use=prefix).config.scalar_mix_layer_norm == layer_norm
+def test_two_elmos_that_differ_in_layer_norm_are_refused(read: Callable, model: ElmoModel) -> None:
+    embedders = {"one": {"type": "elmo_token_embedder", "do_layer_norm": True}, "two": {"type": "elmo_token_embedder"}}
+    settings = {"model": {"text_field_embedder": {"token_embedders": embedders}}}
+    with pytest.raises(ValueError, match=r"do_layer_norm.*config\.json"):
+        read(settings, state_of(model, [MIX], "a.") | state_of(model, [MIX], "b."), make_options())
 
 
 def test_a_projection_of_the_embedder_is_said_to_be_left_behind(

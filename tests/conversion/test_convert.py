@@ -17,12 +17,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import all_names, convert, export, load
-from hf_elmo.conversion.allennlp import read_allennlp, read_weights
-from hf_elmo.conversion.allennlp_archive import read_archive
-from hf_elmo.conversion.convert import recognize
-from hf_elmo.conversion.manylangs import read_manylangs
+from hf_elmo.conversion.allennlp import read_weights
 from hf_elmo.conversion.published import PUBLISHED
-from hf_elmo.conversion.tensorflow_checkpoints import read_bilm_tf, read_saved_model
 from hf_elmo.hub import FILES
 from hf_elmo.modeling_elmo import SENTENCE_TRANSFORMERS
 from hf_elmo_cli import main
@@ -33,7 +29,6 @@ from ..manylangs_files import make_settings, write_model
 
 WORDS = ["<S>", "</S>", "<UNK>", "og", "naïve", "日本"]
 CHECKPOINT = ("model.ckpt-7.index", "model.ckpt-7.data-00000-of-00001")
-MANYLANGS = ("config.json", "char.dic", "word.dic", "encoder.pkl", "token_embedder.pkl")
 
 
 @pytest.fixture
@@ -118,6 +113,7 @@ def test_there_and_back_by_the_commands_without_the_head(source: tuple[Path, Pat
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_killed_conversion_leaves_all_or_nothing(source: tuple[Path, Path], tmp_path: Path) -> None:
     counts = run_with_kills(Command(["convert", *map(str, source), "OUT/elmo"], "elmo"), tmp_path, KILLS)
     assert counts["kills"], "nothing was killed: the test would prove too little"
@@ -150,27 +146,6 @@ def touch(folder: Path, *names: str) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(b"{}")
     return folder
-
-
-@pytest.mark.parametrize(
-    ("files", "read", "folder"),
-    [
-        (MANYLANGS, read_manylangs, "."),
-        ([f"161/{name}" for name in MANYLANGS], read_manylangs, "161"),
-        (["saved_model.pb", "variables/variables.index"], read_saved_model, "."),
-        (["config.json", "weights.th", "vocabulary/labels.txt"], read_archive, "."),
-        (["a/b/model.hdf5", "a/b/options.json", "a/b/vocab.txt"], read_allennlp, "a/b"),
-        (["options.json", *CHECKPOINT], read_bilm_tf, "."),
-    ],
-)
-def test_a_folder_is_recognized_by_its_files(files: list[str], read: Callable, folder: str, tmp_path: Path) -> None:
-    assert recognize(touch(tmp_path, *files)) == (read, [tmp_path / folder])
-
-
-@pytest.mark.parametrize("name", ["model.ckpt-7", *CHECKPOINT])
-def test_a_tensorflow_checkpoint_is_recognized_by_its_prefix_and_its_files(name: str, tmp_path: Path) -> None:
-    paths = [touch(tmp_path, *CHECKPOINT) / name, tmp_path / "words"]
-    assert recognize(*paths) == (read_bilm_tf, paths)
 
 
 @pytest.mark.parametrize(
@@ -219,10 +194,8 @@ def test_every_published_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert stopped.value.code == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(all_names())
-    assert len(lines) == 7 + 1 + 44
+    assert len(lines) == 8 + 44
     assert "manylangs-ko      Korean, ELMoForManyLangs, http://vectors.nlpl.eu/repository/11/161.zip" in lines
-    numbers = [model.files[0] for name, model in PUBLISHED.items() if name.startswith("manylangs-")]
-    assert sorted(numbers) == [f"{number}.zip" for number in range(136, 180)]
 
 
 # -- folders and archives ----------------------------------------------------------------------------------------------
