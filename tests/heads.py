@@ -16,7 +16,7 @@ from hf_elmo import (
     encode_document,
 )
 from hf_elmo.modeling_elmo import neighbor_labels
-from tests.conftest import SENTENCES, TINY, random_labels, random_model
+from tests.factories import SENTENCES, TINY, random_labels, random_model
 
 WORDS = ["the", "cat", "rain", "on"]
 VECTORS = {"word_vectors_vocab_size": len(WORDS) + 3, "word_vectors_size": 6}

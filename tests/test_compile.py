@@ -8,7 +8,7 @@ from transformers.utils import ModelOutput
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
 from hf_elmo.modeling_elmo import neighbor_labels
-from tests.conftest import TINY, random_model
+from tests.factories import TINY, random_model
 
 pytestmark = pytest.mark.slow
 VOCABULARY = 41

@@ -8,8 +8,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModel
 
 from hf_elmo import ElmoConfig, ElmoModel
-
-from .conftest import TINY
+from tests.factories import TINY
 
 # The published "original" model: options.json of elmo_2x4096_512_2048cnn_2xhighway, in the words of this configuration.
 ORIGINAL = {

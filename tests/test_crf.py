@@ -152,18 +152,3 @@ class _Likelihood(torch.nn.Module):
 def test_a_label_of_another_scheme(label: str, scheme: str) -> None:
     with pytest.raises(ValueError, match="tagging_scheme"):
         allowed_transitions(["O", label], scheme)
-
-
-def test_the_score_of_a_known_sequence_is_the_sum_over_it_alone() -> None:
-    """In value and gradients, at padding that is not a number, too."""
-    crf, labels = make(), torch.randint(NUM_LABELS, MASK.shape).masked_fill(~MASK, -100)
-    x = emissions().masked_fill(~MASK[:, :, None], float("nan")).requires_grad_()
-    wanted = (x, *crf.parameters())
-    direct = crf._score(x, MASK, labels)
-    possible = (labels[:, :, None] == torch.arange(NUM_LABELS)) | ~MASK[:, :, None]
-    over_all = crf.log_partition(x.nan_to_num(), MASK, possible)
-    torch.testing.assert_close(direct, over_all)
-    weights = torch.tensor([1.0, -2.0, 3.0, 0.5], dtype=torch.float64)
-    found, expected = (torch.autograd.grad((weights * value).sum(), wanted) for value in (direct, over_all))
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other)

@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer
 from hf_elmo.modeling_tasks_elmo import ElmoBiLSTM
 from tests import heads
-from tests.conftest import SENTENCES
+from tests.factories import SENTENCES
 from tests.heads import SECOND, batch_of, without_labels
 
 PAIRS = {"classifier_text_pairs": True}
@@ -179,13 +179,6 @@ def test_dropout_is_on_the_second_mix_too() -> None:
     words, mask = torch.ones(2, 4, 22), torch.ones(2, 4, dtype=torch.bool)
     mix = encoder(words, mask, words)[:, :, -22:]
     assert mix.unique().tolist() == [0.0, 2.0]
-
-
-def test_dropout_is_before_each_layer_of_the_classifier(tokenizer: ElmoTokenizer) -> None:
-    model, sizes = make(encoder_type="biattentive", classifier_hidden_size=13).train(), []
-    model.dropout.register_forward_pre_hook(lambda _, given: sizes.append(given[0].shape[1]))
-    model(**encode(tokenizer, "biattentive"))
-    assert sizes == [48, 24, 12, 13]
 
 
 def test_the_first_biases_of_an_lstm_add_up_to_one_for_the_forget_gate_alone() -> None:

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from hf_elmo.hub import FILES
 from hf_elmo.modeling_elmo import SENTENCE_TRANSFORMERS
-from tests.conftest import SENTENCES, TINY
+from tests.factories import SENTENCES, TINY
 from tests.heads import MODELS, NO_DROPOUT, VECTORS, assert_same_outputs, batch_of, make, make_new, tensors_of
 
 CLASSES = ["no head", "pooled", "language models"]
@@ -91,20 +91,6 @@ def test_the_keys_of_a_checkpoint(tmp_path: Path, name: str) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"} | others
 
 
-def test_the_shapes_of_a_checkpoint() -> None:
-    shapes = {key: list(value.shape) for key, value in make("no head").state_dict().items()}
-    assert shapes["char_encoder.embedding.weight"] == [262, 5]
-    assert shapes["char_encoder.convolutions.2.weight"] == [25, 5, 3]
-    assert shapes["char_encoder.highways.1.carry.weight"] == [37, 37]
-    assert shapes["char_encoder.projection.weight"] == [11, 37]
-    assert shapes["bilm.forward_layers.0.weight_ih"] == [76, 11]
-    assert shapes["bilm.backward_layers.1.weight_hh"] == [76, 11]
-    assert shapes["bilm.backward_layers.1.bias"] == [76]
-    assert shapes["bilm.backward_layers.1.weight_hr"] == [11, 19]
-    assert shapes["scalar_mix.scalars"] == [1, 3]
-    assert shapes["scalar_mix.gamma"] == [1]
-
-
 @pytest.mark.parametrize(
     ("changes", "absent"),
     [
@@ -173,17 +159,6 @@ def test_missing_weights_are_initialized_and_the_others_loaded(tmp_path: Path, p
     new = type(model)(model.config).state_dict()
     for key, value in loaded.state_dict().items():
         assert is_drawn_like(value, new[key]) if key in missing else torch.equal(value, weights[key]), key
-
-
-@every_class
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_without_any_weight_loading_is_initializing(name: str, activation: str) -> None:
-    config = make(name, char_activation=activation).config
-    model_class = MODELS[name][0]
-    new = model_class(copy.deepcopy(config)).state_dict()
-    loaded = model_class.from_pretrained(None, config=config, state_dict={}).state_dict()
-    assert loaded.keys() == new.keys()
-    assert [key for key, value in loaded.items() if not is_drawn_like(value, new[key])] == []
 
 
 def test_the_first_weights_of_a_new_model() -> None:

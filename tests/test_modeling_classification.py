@@ -18,7 +18,7 @@ from hf_elmo import (
 )
 from hf_elmo.modeling_tasks_elmo import sequence_classification_loss
 from tests import heads
-from tests.conftest import SENTENCES, TINY, random_model
+from tests.factories import SENTENCES, TINY, random_model
 
 LABELS = 3
 HEADS = [ElmoForSequenceClassification, ElmoForTokenClassification]
@@ -202,15 +202,6 @@ def test_another_loss_function(inputs: dict) -> None:
     model.loss_function = lambda labels, logits, config, num_items_in_batch=None: logits.sum()
     output = model(**inputs, labels=labels)
     assert output.loss == output.logits.sum()
-
-
-@every_problem
-def test_the_loss_is_one_graph(problem: str) -> None:
-    config, labels = make(problem_type=problem).config, PROBLEMS[problem]
-    logits = torch.randn(4, config.num_labels)
-    torch.compiler.reset()
-    loss = torch.compile(sequence_classification_loss, backend="eager", fullgraph=True)(labels, logits, config)
-    assert torch.equal(loss, sequence_classification_loss(labels, logits, config))
 
 
 MIX = {"scalar_mix.scalars", "scalar_mix.gamma"}

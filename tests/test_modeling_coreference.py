@@ -20,7 +20,7 @@ from hf_elmo import (
 from hf_elmo import modeling_coreference_elmo as coreference
 from hf_elmo.modeling_tasks_elmo import ElmoInputs
 from tests import heads
-from tests.conftest import TINY, random_model
+from tests.factories import TINY, random_model
 from tests.heads import DOCUMENTS, FEATURES, RESOLVER, SPEAKERS, batch_of
 
 HEADS = {
@@ -190,23 +190,6 @@ def test_against_a_slow_computation(tokenizer: ElmoTokenizer, batch: dict, head:
     torch.testing.assert_close(output.loss, total / (batch["labels"] >= 0).all(2).sum())
 
 
-def test_spans_keep_their_order_and_never_cross() -> None:
-    first, last = torch.arange(40).repeat_interleave(6), torch.arange(40).repeat_interleave(6)
-    last = last + torch.arange(6).repeat(40)
-    for seed in range(5):
-        torch.manual_seed(seed)
-        order = torch.randperm(240)
-        kept = coreference.prune(first.tolist(), last.tolist(), order, 25)
-        assert kept == sorted(kept)
-        expected: list[int] = []
-        for span in order.tolist():
-            i, j = int(first[span]), int(last[span])
-            pairs = [(int(first[k]), int(last[k])) for k in expected]
-            if len(expected) < 25 and not any(a < i <= b < j or i < a <= j < b for a, b in pairs):
-                expected.append(span)
-        assert kept == sorted(expected)
-
-
 @every_head
 def test_shapes(batch: dict, head: str) -> None:
     model = make(head)
@@ -265,30 +248,6 @@ def test_dropout_on_the_words_of_spans(batch: dict) -> None:
     read.clear()
     model.eval()(**batch)
     assert read[0].encoded.all()
-
-
-@pytest.mark.parametrize("how", ["autocast", "float16"])
-def test_half_precision(batch: dict, how: str) -> None:
-    """Of spans that are the same the scores differ by rounding; losses and gradients are finite."""
-    model = make("features", coreference_spans_per_word=8.0)  # all spans that do not cross
-    expected = model(**batch)
-    model = model if how == "autocast" else model.to(getattr(torch, how))
-    with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast"):
-        output = model(**batch)
-    assert output.loss.isfinite()
-    scores = {}
-    for name, one in (("whole", expected), ("half", output)):
-        for row, spans in enumerate(one.spans.tolist()):
-            for span, score in zip(spans, one.mention_scores[row].tolist(), strict=True):
-                scores.setdefault((row, *span), {})[name] = score
-    both = torch.tensor([list(pair.values()) for pair in scores.values() if len(pair) == 2])
-    assert len(both) > 15
-    # Sixteen roundings, as in the tests of other heads.
-    error = (both[:, 0] - both[:, 1]).norm() / both[:, 0].norm()
-    assert 0 < error < 16 * (2**-11 if how == "float16" else 2**-8)
-    if how != "float16":
-        output.loss.backward()
-        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
 def test_documents_without_mentions_and_words(tokenizer: ElmoTokenizer) -> None:

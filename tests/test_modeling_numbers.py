@@ -2,13 +2,10 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
-from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer, modeling_elmo
-from hf_elmo.modeling_elmo import Packing, distinct_rows
-from tests.conftest import SENTENCES, TINY
+from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from tests.factories import SENTENCES, TINY
 from tests.reference import sentence_layers, word_vector
 
 ARCHITECTURES = {
@@ -174,37 +171,6 @@ def test_a_batch_of_nothing_but_padding_is_zero(inputs: dict) -> None:
     assert not output.pooler_output.any()
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.lists(st.booleans(), min_size=7, max_size=7), min_size=1, max_size=5))
-def test_words_are_packed_by_length_wherever_padding_stands(rows: list[list[bool]]) -> None:
-    mask = torch.tensor(rows)
-    packing = Packing.of(mask)
-    lengths = sorted((sum(row) for row in rows), reverse=True)
-    assert packing.batch_sizes == [sum(length > step for length in lengths) for step in range(lengths[0])]
-    assert len(packing.positions) == sum(lengths)
-    numbers = torch.arange(1, mask.numel() + 1).view(mask.shape) * mask
-    packed = numbers.flatten()[packing.positions]
-    first = 0
-    for step, size in enumerate(packing.batch_sizes):
-        for place, row in enumerate(packing.rows[:size].tolist()):
-            words = numbers[row][mask[row]].tolist()
-            assert packed[first + place] == words[step]
-            assert packed[packing.reverse][first + place] == words[-1 - step]
-        first += size
-    assert torch.equal(packing.pad(packed[:, None].float())[:, :, 0], numbers.float())
-
-
-@pytest.mark.parametrize("lengths", [[1], [4, 4], [7, 5, 5, 2, 1]], ids=str)
-def test_packed_by_lengths_alone(lengths: list[int]) -> None:
-    mask = torch.arange(lengths[0]) < torch.tensor(lengths)[:, None]
-    packing, by_mask = Packing.of_lengths(lengths, mask.device), Packing.of(mask)
-    assert (packing.batch_sizes, packing.shape) == (by_mask.batch_sizes, by_mask.shape)
-    assert packing.in_order
-    assert by_mask.in_order
-    for name in ("positions", "reverse", "rows"):
-        assert torch.equal(getattr(packing, name), getattr(by_mask, name))
-
-
 # -- the character CNN -------------------------------------------------------------------------------------------------
 
 
@@ -224,40 +190,14 @@ def test_each_distinct_word_is_convolved_once(side: str) -> None:
     assert words_convolved(model, batch) == len({"<S>", "</S>", *" ".join(texts).split()})
 
 
-@pytest.mark.parametrize("at_once", [1, 3, 4096])
-def test_words_go_through_in_parts_of_any_size(inputs: dict, at_once: int) -> None:
-    model, _ = make()
-    expected = model.char_encoder(inputs["input_ids"])
-    model.char_encoder.words_at_once = at_once
-    near(model.char_encoder(inputs["input_ids"]), expected)
-    assert words_convolved(model, inputs) == len({"<S>", "</S>", *" ".join(SENTENCES).split()})
-
-
 @pytest.mark.parametrize("width", [1, 7, 50])
 @pytest.mark.parametrize("length", [0, 43, 48, 60])
-def test_leaving_out_trailing_padding_changes_nothing(width: int, length: int) -> None:
+def test_windows_of_padding_take_part_once(width: int, length: int) -> None:
     # In double precision, so that what is compared is which windows take part, and not how a library adds them up.
     model, tokenizer = make(char_filters=[[width, 37]], dtype=torch.float64)
     words = ["x" * length, "y" * (length // 2)]
     ids = torch.tensor(tokenizer(words, is_split_into_words=True)["input_ids"])
-    trimmed = model.char_encoder(ids)
-    model.char_encoder.widest = 50
-    whole = model.char_encoder(ids)
-    near(trimmed, whole, 1e-14)
-    near(trimmed, torch.stack([word_vector(model, row) for row in ids]))
-
-
-@pytest.mark.parametrize("collide", [False, True])
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 2), min_size=3, max_size=3), max_size=12))
-def test_distinct_rows(collide: bool, rows: list[list[int]]) -> None:
-    ids = torch.tensor(rows, dtype=torch.int64).view(-1, 3)
-    with pytest.MonkeyPatch.context() as patch:
-        if collide:
-            patch.setattr(modeling_elmo, "_hash_factors", lambda width, device: torch.tensor([1, 0, 0]))
-        distinct, number = distinct_rows(ids)
-    assert torch.equal(distinct[number], ids)
-    assert len(distinct) == len({tuple(row) for row in rows})
+    near(model.char_encoder(ids), torch.stack([word_vector(model, row) for row in ids]), 1e-14)
 
 
 # -- state -------------------------------------------------------------------------------------------------------------
@@ -422,18 +362,6 @@ def test_of_word_vectors_the_first_and_last_are_boundaries(inputs: dict) -> None
 
 
 # -- types -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("mix", [{}, {"scalar_mix_layer_norm": True}, {"layer_weights": 1}], ids=str)
-def test_half_precision_is_near(inputs: dict, dtype: torch.dtype, mix: dict) -> None:
-    model, _ = make(**mix)
-    expected = model(**inputs, output_hidden_states=True, use_cache=True)
-    found = model.to(dtype)(**inputs, output_hidden_states=True)
-    assert {layer.dtype for layer in found.hidden_states} == {dtype}
-    for name in ("last_hidden_state", "pooler_output"):
-        assert found[name].dtype == dtype
-        near(found[name].float(), expected[name], 0.1)
 
 
 def test_autocast_is_near(inputs: dict) -> None:

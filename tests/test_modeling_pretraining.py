@@ -9,7 +9,7 @@ import torch
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.modeling_elmo import neighbor_labels
 from hf_elmo.tokenization_elmo import words_to_character_ids
-from tests.conftest import SENTENCES, TINY, random_model
+from tests.factories import SENTENCES, TINY, random_model
 
 VOCAB_SIZE = 37
 

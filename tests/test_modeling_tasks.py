@@ -17,7 +17,7 @@ from hf_elmo import (
     ElmoTokenizer,
 )
 from hf_elmo.modeling_tasks_elmo import ElmoInputs
-from tests.conftest import SENTENCES, TINY, random_model
+from tests.factories import SENTENCES, TINY, random_model
 from tests.heads import (
     HEADS,
     NO_DROPOUT,
@@ -302,55 +302,6 @@ def test_a_fixed_mix_at_the_output(tmp_path: Path, tokenizer: ElmoTokenizer) -> 
     assert not [name for name, _ in model.named_parameters() if "mix" in name]
     features = model.task_features(ElmoInputs(**without_labels(batch_of(tokenizer, "last"))))
     torch.testing.assert_close(features.output_mix, features.vectors)
-
-
-def lstms(*names: str) -> set[str]:
-    parts = [f"{name}_l0{way}" for way in ("", "_reverse") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-    return {f"{name}.lstm.{part}" for name in names for part in parts}
-
-
-def linears(*names: str) -> set[str]:
-    return {f"{name}.{part}" for name in names for part in ("weight", "bias")}
-
-
-MIX = {"output_mix.scalars", "output_mix.gamma"}
-BILSTM, CLASSIFIER = lstms("encoder.bilstm"), linears("classifier")
-SECOND_LAYER = {name.replace("_l0", "_l1") for name in BILSTM}
-TRILINEAR = {f"{name}.similarity.{part}" for name in ("flow", "self_attention") for part in ("of_x", "of_y", "of_both")}
-PASSAGE = lstms("self_attention.bilstm", "span.start_bilstm", "span.end_bilstm") | linears("flow.projection")
-PASSAGE |= TRILINEAR - {"self_attention.similarity.of_x"} | linears("self_attention.projection")
-PASSAGE |= {"span.start.weight", "span.end.weight"}
-SCORER = [
-    f"{name}.{layer}" for name in ("mention_scorer", "pair_scorer.fine") for layer in ("input", "hidden", "output")
-]
-RESOLVER = {f"pair_scorer.{name}.weight" for name in ("coarse", "span", "antecedent", "distance", "features")}
-RESOLVER |= {"span_vectors.attention.weight", "span_vectors.width.weight", *linears(*SCORER)}
-HIGHWAYS = {f"encoder.bilstm.layers.{n}.{name}" for n in range(3) for name in ("weight_ih", "weight_hh", "bias")}
-INTERACTION = linears("encoder.feedforward", "interaction.attention.score", "maxouts.0.linear", "maxouts.1.linear")
-KEYS = {
-    "pooled": CLASSIFIER,
-    "last": BILSTM | MIX | CLASSIFIER,
-    "biattentive": BILSTM | lstms("interaction.integrator") | INTERACTION | linears("dense") | CLASSIFIER,
-    "esim": BILSTM | MIX | lstms("interaction.composition") | linears("interaction.projection") | CLASSIFIER,
-    "crf": BILSTM | SECOND_LAYER | MIX | CLASSIFIER | {"crf.transitions", "crf.start", "crf.end"},
-    "roles": HIGHWAYS | CLASSIFIER | {"indicator.weight"},
-    "answers": BILSTM | PASSAGE,
-    "no answer": BILSTM
-    | SECOND_LAYER
-    | MIX
-    | PASSAGE
-    | linears("span.attention.score", "span.hidden", "span.no_answer"),
-    "resolver": RESOLVER,
-    "resolver 2018": BILSTM | RESOLVER | linears("gate") | {"pair_scorer.speaker.weight", "pair_scorer.genre.weight"},
-}
-
-
-@pytest.mark.parametrize("head", KEYS)
-def test_the_names_of_parameters(head: str) -> None:
-    keys = set(make(head, **VECTORS).state_dict())
-    assert {key for key in keys if not key.startswith("elmo.")} == KEYS[head] | {"word_vectors.weight"}
-    without = set(make(head, **VECTORS, use_elmo=False).state_dict())
-    assert without == KEYS[head] - MIX | {"word_vectors.weight"}
 
 
 @every_head
