@@ -1,6 +1,6 @@
 """Short Korean reviews to what `hf-elmo pretrain --words` reads: one tokenized review a line.
 
-    python -m examples.korean.prepare ../shared/data OUT
+    python -m examples.korean.prepare FOLDER OUT
 
 Writes OUT/train.txt, OUT/dev.txt and OUT/heldout.txt, which have no movie and no review in common, and OUT/start, a
 biLM before its training that reads Unicode characters: syllables, where the default reads their three bytes.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From the reviews to a biLM in OUT/model, and its perplexity on the reviews of other movies:
-#     examples/korean/run.sh ../shared/data OUT
+#     examples/korean/run.sh FOLDER OUT
 # STEPS=N: updates of 1,280 words. Stopped, it goes on when it is started again.
 set -euo pipefail
 data=$1 out=$2

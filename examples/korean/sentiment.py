@@ -1,6 +1,6 @@
 """Sentiment of short Korean reviews, clean and misspelled: what a model of spellings keeps that a vocabulary loses.
 
-    python -m examples.korean.sentiment --data ../shared/data --model outputs/korean
+    python -m examples.korean.sentiment --data FOLDER --model outputs/korean
 
 Ratings 1 to 4 against 9 and 10, as many of each. The reviews that test are of other movies, and a share of their
 syllables is dropped, doubled or swapped with the next character; what trains stays as it is.

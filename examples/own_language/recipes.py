@@ -1,6 +1,6 @@
 """Two recipes side by side at equal processor time: held-out perplexity after the same minutes of one core.
 
-    python -m examples.own_language.recipes ../shared/data OUT --minutes 10 --seeds 1 2
+    python -m examples.own_language.recipes FOLDER OUT --minutes 10 --seeds 1 2
 
 Trains a biLM of 18.6 million weights on each language with bilm-tf's recipe and with the default one. Processor time
 is counted, so other programs may run beside it. OUT keeps the texts; what OUT/results.jsonl holds is not repeated.

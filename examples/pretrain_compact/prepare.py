@@ -1,6 +1,6 @@
 """The text of elmo-compact-en: books in the public domain, text of today that may be published, and the vocabulary.
 
-    python -m examples.pretrain_compact.prepare ../shared/data corpus
+    python -m examples.pretrain_compact.prepare FOLDER corpus
 
 writes train.txt, last.txt (for the last training run: other readings, and more text in the style of an encyclopedia),
 heldout.txt (four books), heldout_modern.txt, dev.txt (words separated by one blank: read them with

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The recipe of elmo-compact-en, from the texts to the folder that ships and the card's perplexities:
-#     examples/pretrain_compact/run.sh ../shared/data OUT
+#     examples/pretrain_compact/run.sh FOLDER OUT
 # Stopped, it goes on when it is started again. Three runs, each from the weights of the one before, in each of which the
 # step size is constant until it falls to zero over the last 5,000 or 8,000 updates; before that the end may be moved:
 # STEPS=N. The last reads more of what is written as an encyclopedia is. (Of the recipe bilm-tf only the zero bias of the
