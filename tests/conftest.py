@@ -22,9 +22,7 @@ __all__ = ["SENTENCES", "TINY", "random_labels", "random_model"]  # until all te
 torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
 
 # Files and tests that take more than six seconds each (see --durations): .ci/run runs them last, by -m slow.
-SLOW = (
-    "tests/kernels/test_registry.py::test_kernels_are_imported_when_they_are_needed",
-)
+SLOW = ("tests/kernels/test_registry.py::test_kernels_are_imported_when_they_are_needed",)
 
 logging.enable_propagation()  # caplog of pytest before 9 sees nothing else
 
