@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import can_return_tuple
+from transformers.utils.import_utils import is_torch_greater_or_equal
 
 import hf_elmo
 from hf_elmo.modeling_elmo import (
@@ -35,7 +36,10 @@ def exportable(model: PreTrainedModel) -> PreTrainedModel:
 
     Raises:
         ValueError: the vectors of a text would depend on the batch's padding (`scalar_mix_layer_norm`).
+        ImportError: PyTorch is older than 2.8, whose `scan` is the first that can be exported.
     """
+    if not is_torch_greater_or_equal("2.8"):
+        raise ImportError(f"export needs torch 2.8 or later, but this is torch {torch.__version__}.")
     if model.config.scalar_mix_layer_norm:
         raise ValueError("scalar_mix_layer_norm=True cannot be exported: padding would be normalized, too.")
     names = [each.__name__ for each in PADDED]  # the model's class may come from remote code
