@@ -36,7 +36,7 @@ def batch_to_ids(batch: list[list[str]]) -> Tensor:
     boundaries are not added ([`Elmo`] adds them), but the words `<S>` and `</S>` become boundaries.
     """
     for sentence in (batch, *batch):
-        require_list(sentence, "a sentence, or the batch,")
+        require_list(sentence, "a sentence or batch")
     ids = torch.zeros(len(batch), max(map(len, batch), default=0), 50, dtype=torch.int64)
     for row, sentence in zip(ids, batch, strict=True):
         row[: len(sentence)] = torch.from_numpy(words_to_character_ids(sentence))

@@ -291,9 +291,8 @@ def check_row(value: Any, where: str) -> Row:
     words = value.tolist() if hasattr(value, "tolist") else value  # an array, a pandas Series
     if isinstance(words, list) and all(isinstance(word, str) for word in words):
         return list(map(drop_surrogates, words))
-    raise TypeError(
-        f"{where}: expected text or a list of words, got {type(value).__name__} {value!r:.60}; '' is a blank text"
-    )
+    kind = type(value).__name__
+    raise TypeError(f"{where}: expected text ('' if it is blank) or a list of words, got {kind} {value!r:.60}")
 
 
 def check_pair(value: Any, where: str) -> Pair:

@@ -24,6 +24,7 @@ from ..configuration_elmo import ElmoConfig
 from ..extras import extra_needed
 from ..loading import locate
 from ..text import Row, RowSource, find_files, pick_column
+from ..tokenization_elmo import require_list
 from .corpus import EmbeddedCorpus, Job, Sentences, check_options, prepare, require_positive
 from .engine import CorpusEncoder, EmbeddedRows
 from .progress import progress_bar
@@ -130,6 +131,7 @@ class Embedder:
                 one; a number is too large for an `output_dtype` of float16.
             TypeError: `batch` is a single row; a row is neither text nor a list of words.
         """
+        require_list(batch, "batch")
         if isinstance(batch, Iterator):
             return (self(part, rank) for part in batch)
         if isinstance(batch, (list, tuple)) or getattr(batch, "ndim", 0) == 1:

@@ -229,7 +229,7 @@ def read_word_vectors(
         if word and word not in vectors and (words is None or word in words) and not {"\n", "\r"} & set(word):
             vectors[word] = vector
     if not vectors:
-        raise ValueError(f"{path} has no vectors" + ("." if words is None else f" of these {len(words)} spellings."))
+        raise ValueError(f"{path} has no vectors{'' if words is None else ' of the given words'}.")
     return list(vectors), np.stack(list(vectors.values()))
 
 

@@ -143,7 +143,7 @@ def _write(
         with tqdm(total=survey.rows, initial=first, unit=" rows", desc="predicting", disable=disable) as bar:
             rows = read.count(predictor.checked(rows))
             deque(islice(rows, first), maxlen=0)  # read, but predicted by the interrupted run
-            for index, records in enumerate(predictor.windows(rows, bar, first), start=done):
+            for index, records in enumerate(predictor.windows(rows, bar), start=done):
                 store.write(f"{index:06d}", list(map(write_line, records)))
         if read != survey:
             store.remove(store.names())
@@ -190,10 +190,14 @@ class _Predictor:
             fits = len(parts) == 1 + self.reads_pairs and isinstance(parts[-1], int) == self.reads_predicates
             if not fits or (answers and not all(isinstance(part, str) for part in parts)):
                 raise ValueError(f"row {number} (from 0): the model reads {kind}, got {row!r:.60}")
+            if self.reads_predicates:
+                (words,) = self.tokenizer.split_into_words(parts[:1], self.pretokenized)
+                if not 0 <= parts[1] < len(words):
+                    raise ValueError(f"row {number} (from 0): the text has {len(words)} words, and no word {parts[1]}")
             yield row
 
-    def windows(self, rows: Iterable[Row | Pair], bar: tqdm, first: int = 0) -> Iterator[list[dict[str, Any]]]:
-        """The records of rows, one window after another; messages count the rows from `first`."""
+    def windows(self, rows: Iterable[Row | Pair], bar: tqdm) -> Iterator[list[dict[str, Any]]]:
+        """The records of rows, one window after another."""
         rows = iter(rows)
         while window := list(islice(rows, WINDOW_ROWS)):
             if isinstance(self.model, ElmoForCoreferenceResolution):
@@ -202,8 +206,7 @@ class _Predictor:
                 chunks = (window[start : start + WINDOW_QUESTIONS] for start in range(0, len(window), WINDOW_QUESTIONS))
                 yield [record for chunk in chunks for record in self._answers(chunk)]
             else:
-                yield self._by_length(window, first)
-            first += len(window)
+                yield self._by_length(window)
             bar.update(len(window))
 
     def _clusters(self, text: Row) -> dict[str, Any]:
@@ -216,16 +219,12 @@ class _Predictor:
         how = {"batch_tokens": self.batch_tokens, "pretokenized": self.pretokenized}
         return answer(self.model, *zip(*pairs, strict=True), tokenizer=self.tokenizer, **how)
 
-    def _by_length(self, rows: Sequence[Row | Pair], first: int) -> list[dict[str, Any]]:
+    def _by_length(self, rows: Sequence[Row | Pair]) -> list[dict[str, Any]]:
         texts, seconds = zip(*rows, strict=True) if self.reads_pairs else (rows, None)
         words = self.tokenizer.split_into_words(texts, self.pretokenized)
         lengths = [len(row_words) + 2 for row_words in words]
         kept = [row for row, row_words in enumerate(words) if row_words]
-        if self.reads_predicates:
-            for number, (row_words, index) in enumerate(zip(words, seconds, strict=True), start=first):
-                if not 0 <= index < len(row_words):
-                    raise ValueError(f"row {number} (from 0): the text has {len(row_words)} words, and no word {index}")
-        elif self.reads_pairs:
+        if self.model.reads_text_pairs:
             seconds = self.tokenizer.split_into_words(seconds, self.pretokenized)
             lengths = [length + len(pair_words) + 2 for length, pair_words in zip(lengths, seconds, strict=True)]
             kept = [row for row in kept if seconds[row]]

@@ -175,6 +175,7 @@ def squad_metrics(
     with extra_needed():
         from torchmetrics.functional.text.squad import squad
 
+    require_list(passages, "passages")
     offsets = _word_offsets(tokenizer, passages, pretokenized)
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
