@@ -142,7 +142,8 @@ def distinct_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     """The distinct rows of integers `[n, width]`, and the index `[n]` of each row among the distinct rows."""
     # Sorting numbers is far faster than sorting rows, so hashes of the rows are sorted. Different rows rarely have the
     # same hash; if some do, the rows themselves are sorted.
-    _, index = torch.unique((rows * _hash_factors(rows.shape[1], rows.device)).sum(1), return_inverse=True)
+    factors = torch.tensor(_hash_factors(rows.shape[1]), dtype=torch.int64, device=rows.device)
+    _, index = torch.unique((rows * factors).sum(1), return_inverse=True)
     example = index.new_zeros(int(index.max()) + 1 if len(rows) else 0)
     example.scatter_(0, index, torch.arange(len(rows), device=rows.device))
     distinct = rows[example]
@@ -151,13 +152,11 @@ def distinct_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     return torch.unique(rows, dim=0, return_inverse=True)
 
 
-def _hash_factors(width: int, device: torch.device) -> Tensor:
+@cache
+def _hash_factors(width: int) -> list[int]:
     # Powers of an odd constant modulo 2**64 (Knuth's multiplicative hashing), wrapped into int64.
-    powers, power = [], 1
-    for _ in range(width):
-        power = power * 6364136223846793005 % 2**64
-        powers.append(power - 2**64 if power >= 2**63 else power)
-    return torch.tensor(powers, dtype=torch.int64, device=device)
+    powers = [pow(6364136223846793005, exponent, 2**64) for exponent in range(1, width + 1)]
+    return [power - 2**64 if power >= 2**63 else power for power in powers]
 
 
 @dataclass
@@ -332,8 +331,15 @@ def _product_dtype(inputs: Tensor) -> torch.dtype:
 
 def is_multiplied(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether the device has instructions for matrix products in `dtype`. A CPU without them is many times slower."""
+    if device.type != "cpu" or dtype.itemsize > 2:
+        return True
     onednn = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return device.type != "cpu" or dtype.itemsize > 2 or (dtype == torch.bfloat16 and onednn)
+    # On x86 oneDNN computes products in bfloat16 with any AVX-512, but without instructions for them slowly.
+    return (
+        dtype == torch.bfloat16
+        and onednn
+        and (torch.cpu._is_avx512_bf16_supported() or not torch.cpu._is_avx2_supported())
+    )
 
 
 def lstm_directions(call: LstmCall) -> tuple[Tensor, State]:
@@ -1043,10 +1049,10 @@ def sample_words(
         words = (torch.exp(uniform * math.log(vocab_size + 1)).long() - 1).clamp_(0, vocab_size - 1)
         first.scatter_reduce_(0, words, torch.arange(draws, draws + drawn, device=device), "amin")
         draws += drawn
-        places, ids = first.sort(stable=True)
-        last = int(places[num_sampled - 1])
+        places, ids = first.topk(num_sampled, largest=False)
+        last = int(places[-1])
         if last < draws:
-            return SampledWords(ids[:num_sampled], last + 1, vocab_size)
+            return SampledWords(ids, last + 1, vocab_size)
         drawn = draws  # doubles the number of draws
 
 

@@ -21,9 +21,6 @@ __all__ = ["SENTENCES", "TINY", "random_labels", "random_model"]  # until all te
 # Models this small are slower on several threads, and tests run side by side.
 torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
 
-# Files and tests that take more than six seconds each (see --durations): .ci/run runs them last, by -m slow.
-SLOW = ("tests/kernels/test_registry.py::test_kernels_are_imported_when_they_are_needed",)
-
 logging.enable_propagation()  # caplog of pytest before 9 sees nothing else
 
 
@@ -35,8 +32,6 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.nodeid.startswith(SLOW):
-            item.add_marker("slow")
         if PEERS.intersection(item.fixturenames):
             item.add_marker("peer")
 

@@ -116,7 +116,7 @@ def test_errors_have_a_message_a_status_and_no_traceback(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("hf_elmo.kernels.registry.describe_environment", fail)
+    monkeypatch.setattr("hf_elmo.cli.environment.describe_environment", fail)
     assert main(["env"]) == status
     assert capsys.readouterr() == ("", says)
 
@@ -131,7 +131,7 @@ def test_env_names_the_backend_of_each_operation_of_a_model(
 ) -> None:
     model.save_pretrained(tmp_path)
     hf_elmo.ElmoTokenizer().save_pretrained(tmp_path)
-    with kernels.use("packed"):
+    with kernels.use("onednn"):
         assert main(["env", "--model", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("libraries") for line in lines)

@@ -9,7 +9,6 @@ from torch.utils.checkpoint import checkpoint
 
 from hf_elmo import kernels
 from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
-from tests.kernels import machine
 from tests.lstm_layers import (
     BATCHES,
     CELL,
@@ -22,23 +21,13 @@ from tests.lstm_layers import (
     reference,
 )
 
-WAYS = {
-    "plain": ("off",),
-    "training, cell in C": ("training", "packed", "cell-c"),
-    "training, cell of PyTorch": ("training", "packed"),
-}
+WAYS = {"plain": "off", "onednn-training": "onednn-training"}
 
 
 @pytest.fixture(params=WAYS)
 def way(request) -> str:
-    """Plain PyTorch, and the backends for any size, in turn."""
-    if request.param == "plain":
-        with kernels.use("off"):
-            yield request.param
-        return
-    if "in C" in request.param:
-        machine.require("cell-c")
-    for _ in machine.run_only(request, *WAYS[request.param]):
+    """Plain PyTorch, and the backend for training."""
+    with kernels.use(WAYS[request.param]):
         yield request.param
 
 
@@ -103,8 +92,7 @@ def test_each_way_runs_what_it_names(way):
     layer = random_layer([2, 1])
     with kernels.record() as ran:
         everything(bilstm_layer, layer[0], [2, 1], *layer[1:])
-    expected = {"plain": [], "training, cell of PyTorch": [("lstm", "training")]}
-    assert ran == expected.get(way, [("lstm", "training"), ("cell", "cell-c"), ("cell", "cell-c")])
+    assert ran == ([] if way == "plain" else [("lstm", "onednn-training")])
 
 
 def test_a_batch_of_one_equals_a_batch_of_many(way):

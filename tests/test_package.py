@@ -4,7 +4,6 @@ import inspect
 import json
 import logging
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -26,7 +25,6 @@ from transformers.utils import logging as transformers_logging
 
 import hf_elmo
 from hf_elmo import modeling_elmo
-from hf_elmo.kernels.native import FUNCTIONS
 from tests.factories import TINY, small_config
 from tests.kernels import machine
 
@@ -175,8 +173,7 @@ def test_libraries_for_other_platforms_export_their_functions(tmp_path: Path, pl
     with zipfile.ZipFile(build_wheel(tmp_path, platform_name)) as archive:
         files = {name: archive.read(name) for name in archive.namelist() if "/compiled/" in name}
     for name, content in files.items():
-        kinds = {"avx512": ("f32",), "avx512_bf16": ("f32", "bf16")}.get(Path(name).stem, ())
-        some = re.compile("(layer|scratch)_(.*)|request_tiles")  # of the instruction set
-        expected = {name for name in FUNCTIONS if not (match := some.fullmatch(name)) or match[2] in kinds}
-        assert {name for name in FUNCTIONS if re.search(rb"[\0_]" + name.encode() + rb"\0", content)} == expected
+        functions = b"layer_many_f32", b"layer_few_half", b"characters_gradients", b"instruction_set"
+        assert all(function in content for function in functions), name
+        assert (b"layer_many_bf16" in content) == (Path(name).stem == "avx512_bf16")
     assert len(files) == (3 if platform_name.startswith("win") else 1)

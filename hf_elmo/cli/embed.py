@@ -254,7 +254,8 @@ def env(
     Print versions, devices, instruction sets, the C compiler and the folder of compiled kernels; then for each
     operation of MODEL, the backend that it uses, and why it does not use a faster one.
     """
-    from hf_elmo.kernels.registry import describe, describe_environment
+    from hf_elmo.cli.environment import describe_environment
+    from hf_elmo.kernels import describe
     from hf_elmo.loading import load_model
 
     print(describe_environment())

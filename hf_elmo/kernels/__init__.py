@@ -4,8 +4,32 @@
 [`describe`] and `hf-elmo env` show which backends run, and why the backends that are asked before them do not.
 """
 
-from . import character_tables, lstm_c, lstm_onednn, word_cache  # noqa: F401, each registers its backends
-from .registry import BACKENDS, INTERFACE, choose, describe, enabled, explain, record, use
+from .backends import (
+    INTERFACE,
+    WITH_GRADIENTS,
+    WITHOUT_GRADIENTS,
+    Backend,
+    choose,
+    describe,
+    enabled,
+    explain,
+    record,
+    use,
+    watch,
+)
 from .tensors import clear_cache
 
-__all__ = ["BACKENDS", "INTERFACE", "choose", "clear_cache", "describe", "enabled", "explain", "record", "use"]
+__all__ = [
+    "INTERFACE",
+    "WITHOUT_GRADIENTS",
+    "WITH_GRADIENTS",
+    "Backend",
+    "choose",
+    "clear_cache",
+    "describe",
+    "enabled",
+    "explain",
+    "record",
+    "use",
+    "watch",
+]

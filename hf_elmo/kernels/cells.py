@@ -1,36 +1,19 @@
-"""One step of the LSTM cell and its gradient: in C for the CPU, or in PyTorch operations.
+"""One step of the LSTM cell and its gradient: in C for the CPU (`csrc/cells.c`), or in PyTorch.
 
 Tensors have the axes `[rows, size]`. Gates are in the order i, f, g, o, before their activation. Cells are stored
 before their clip, because the next step and the gradient of the clip are both computed from the unclipped value.
 """
 
-import ctypes
 import math
-from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from . import native
-from .registry import choose, register
 from .tensors import clip
 
 TYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 CELLS_PER_THREAD = 8192  # with fewer cells, waking a thread takes more time than the thread saves
-
-
-class Cell(NamedTuple):
-    """Two functions with the signatures of [`forward_cell`] and [`backward_cell`]."""
-
-    forward: Callable[..., None]
-    backward: Callable[..., None]
-
-
-def choose_cell(gates: Tensor, state: Tensor) -> Cell:
-    """The fastest implementation of the cell that supports gates and a state of these types."""
-    backend = choose("cell", gates, state)
-    return TORCH_CELL if backend is None else backend.run(gates, state)
 
 
 def forward_cell(
@@ -53,6 +36,23 @@ def forward_cell(
         cells: `[B, C]`, written, in the type of the state.
         hidden: `[B, C]`, written, in the type of `gates`.
     """
+    if is_in_c(gates, cells):
+        tensors = {"gates": gates, "recurrent": recurrent, "before": before, "cells": cells, "hidden": hidden}
+        _run("forward", before_clip, cell_clip, tensors)
+    else:
+        forward_cell_in_pytorch(gates, recurrent, before, before_clip, cell_clip, cells, hidden)
+
+
+def forward_cell_in_pytorch(
+    gates: Tensor,
+    recurrent: Tensor | None,
+    before: Tensor,
+    before_clip: float | None,
+    cell_clip: float | None,
+    cells: Tensor,
+    hidden: Tensor,
+) -> None:
+    """[`forward_cell`] on any device and in any type."""
     if recurrent is not None:
         gates += recurrent
     i, f, g, o = _activate(gates, cells.dtype)
@@ -79,6 +79,24 @@ def backward_cell(
             gradient of the clipped `before`.
         grad_gates: `[B, 4C]`, written, in the type of `gates`.
     """
+    if is_in_c(gates, cells):
+        tensors = {"gates": gates, "before": before, "cells": cells, "hidden": grad_hidden}
+        _run("backward", before_clip, cell_clip, tensors | {"grad_cell": grad_cell, "grad_gates": grad_gates})
+    else:
+        backward_cell_in_pytorch(gates, before, before_clip, cell_clip, cells, grad_hidden, grad_cell, grad_gates)
+
+
+def backward_cell_in_pytorch(
+    gates: Tensor,
+    before: Tensor,
+    before_clip: float | None,
+    cell_clip: float | None,
+    cells: Tensor,
+    grad_hidden: Tensor,
+    grad_cell: Tensor,
+    grad_gates: Tensor,
+) -> None:
+    """[`backward_cell`] on any device and in any type."""
     sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
     i, f, g, o = _activate(gates, cells.dtype)
     tanh_c = clip(cells, cell_clip).tanh()
@@ -109,38 +127,14 @@ def _activate(gates: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
     return i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
 
 
-TORCH_CELL = Cell(forward_cell, backward_cell)
+def is_in_c(gates: Tensor, cells: Tensor) -> bool:
+    """Whether the cell is computed in C for tensors of these types."""
+    return gates.dtype in TYPES and cells.dtype == torch.float32 and native.library() is not None
 
 
-# -- in C (csrc/cells.c): one pass over the gates ----------------------------------------------------------------------
-
-
-def _forward_in_c(gates, recurrent, before, before_clip, cell_clip, cells, hidden) -> None:
-    _call("forward", (gates, recurrent, before, cells, hidden, None, None), before_clip, cell_clip)
-
-
-def _backward_in_c(gates, before, before_clip, cell_clip, cells, grad_hidden, grad_cell, grad_gates) -> None:
-    _call("backward", (gates, None, before, cells, grad_hidden, grad_cell, grad_gates), before_clip, cell_clip)
-
-
-def _call(name: str, tensors: tuple[Tensor | None, ...], before_clip: float | None, cell_clip: float | None) -> None:
-    gates, cells = tensors[0], tensors[3]
-    function = getattr(native.library(), f"cell_{name}_{TYPES[gates.dtype]}")
-    clips = [math.inf if bound is None else bound for bound in (before_clip, cell_clip)]
-    threads = native.threads_for(cells.numel(), CELLS_PER_THREAD)
-    pointers = (None if tensor is None else tensor.data_ptr() for tensor in tensors)
-    function(ctypes.byref(native.Cells(*pointers, *cells.shape, *clips, threads)))
-
-
-C_CELL = Cell(_forward_in_c, _backward_in_c)
-
-
-def _supports(gates: Tensor, state: Tensor) -> str | None:
-    if not gates.is_cpu:
-        return f"gates are on {gates.device}, not on the CPU"
-    if gates.dtype not in TYPES or state.dtype != torch.float32:
-        return f"gates are {gates.dtype} and cells {state.dtype}"
-    return native.reason()
-
-
-register("cell", "cell-c", 10, _supports, lambda gates, state: C_CELL)
+def _run(name: str, before_clip: float | None, cell_clip: float | None, tensors: dict[str, Tensor | None]) -> None:
+    rows, size = tensors["cells"].shape
+    bounds = {"before_clip": before_clip, "cell_clip": cell_clip}
+    threads = native.threads_for(rows * size, CELLS_PER_THREAD)
+    function = f"cell_{name}_{TYPES[tensors['gates'].dtype]}"
+    native.run(function, **tensors, rows=rows, size=size, threads=threads, **bounds)

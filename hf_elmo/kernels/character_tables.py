@@ -7,23 +7,16 @@ where the convolution computes w times `char_embedding_size` products. The two r
 Of a filter's windows over a word, only the largest has a gradient, which is added to the gradients of w table entries.
 """
 
-from __future__ import annotations
-
-import ctypes
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from . import native
-from .native import LANES, Work
-from .registry import register
-from .tensors import first_order, wants_gradient, why_not_plain
-
-if TYPE_CHECKING:
-    from ..modeling_elmo import CharacterWeights
+from .native import LANES
+from .tensors import CharacterWeights, first_order
 
 MOST_CHARACTERS = 1 << 16  # in a vocabulary or in a word: C counts them in 16 bits
 TYPES = (torch.float32, torch.bfloat16, torch.float16)  # of weights; sums are float32
@@ -48,11 +41,18 @@ class Blocks:
             self.filters += filters
         self.firsts, self.counts, self.widths = (np.array(x, dtype=np.int64) for x in (firsts, counts, widths))
 
-    def work(self, words: np.ndarray, lengths: np.ndarray, vocabulary: int) -> Work:
-        """The first argument of the C functions. The arrays must live as long as this `Work` is used."""
-        arrays = self.firsts, self.counts, self.widths
-        sizes = *words.shape, vocabulary, self.filters, len(self.firsts)
-        return Work(words.ctypes.data, lengths.ctypes.data, *sizes, *(array.ctypes.data for array in arrays))
+    def fields(self, words: np.ndarray, lengths: np.ndarray, vocabulary: int) -> dict[str, Any]:
+        """The fields of `struct characters` that say what the words and the blocks are."""
+        arrays = {
+            "words": words,
+            "lengths": lengths,
+            "firsts": self.firsts,
+            "counts": self.counts,
+            "widths": self.widths,
+        }
+        sizes = {"vocabulary": vocabulary, "filters": self.filters, "blocks": len(self.firsts)}
+        threads = torch.get_num_threads()
+        return {**arrays, "n": words.shape[0], "characters": words.shape[1], **sizes, "threads": threads}
 
     def addresses(self, tensors: Sequence[Tensor]) -> np.ndarray:
         """For each block, the address of its part of `tensors`: the convolutions' float32 weights, or their biases."""
@@ -97,26 +97,24 @@ class CharacterTables:
             `[n, filters]` float32.
         """
         maxima = torch.empty(len(words), self.blocks.filters, dtype=torch.float32, device="cpu")
-        work = self.blocks.work(words, lengths, self.vocabulary)
-        pointers = self.tables.data_ptr(), self.places.ctypes.data, maxima.data_ptr()
-        native.library().character_maxima(ctypes.byref(work), *pointers, self.are_finite, torch.get_num_threads())
+        tables = {"tables": self.tables, "places": self.places, "finite": self.are_finite}
+        native.run("characters_maxima", **self.blocks.fields(words, lengths, self.vocabulary), **tables, maxima=maxima)
         return maxima
 
 
 # -- with gradients ----------------------------------------------------------------------------------------------------
 
 
-def _supports(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> str | None:
+def why_not(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> str | None:
+    """Why "character-tables" does not compute the maxima, or `None` if it does."""
     tensors = [weights.embedding, *(x for convolution in weights.convolutions for x in convolution)]
-    if not wants_gradient(tensors):
-        return "no gradient is needed"
     if any(tensor.dtype not in TYPES for tensor in tensors):
         return f"weights are {', '.join(sorted({str(tensor.dtype) for tensor in tensors}))}"
     if max(len(weights.embedding), words.shape[1]) > MOST_CHARACTERS:
         return f"the vocabulary or a word has more than {MOST_CHARACTERS} characters"
     if len(lengths) != len(words):
         return "there is not one length for each word"
-    return why_not_shaped(weights, words.shape[1]) or why_not_plain((words, lengths, *tensors)) or native.reason()
+    return why_not_shaped(weights, words.shape[1]) or native.reason()
 
 
 def why_not_shaped(weights: CharacterWeights, characters: int) -> str | None:
@@ -136,7 +134,7 @@ def why_not_shaped(weights: CharacterWeights, characters: int) -> str | None:
     return None
 
 
-def _run(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> Tensor:
+def run(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> Tensor:
     """Each filter's maximum over a word's windows, before the activation, with gradients.
 
     Args:
@@ -171,13 +169,8 @@ class _Maxima(torch.autograd.Function):
         blocks = Blocks(weight.shape for weight in weights)
         maxima = torch.empty(len(words), blocks.filters, dtype=torch.float32, device="cpu")
         windows = torch.empty(maxima.shape, dtype=torch.uint16, device="cpu")
-        addresses = blocks.addresses(weights), blocks.addresses(biases)
-        _call(
-            native.library().character_windows,
-            blocks.work(words, lengths, len(embedding)),
-            embedding,
-            *(*(array.ctypes.data for array in addresses), maxima.data_ptr(), windows.data_ptr()),
-        )
+        of_parameters = {"weights": blocks.addresses(weights), "biases": blocks.addresses(biases)}
+        _call("windows", blocks, words, lengths, embedding, **of_parameters, maxima=maxima, windows=windows)
         ctx.save_for_backward(windows, embedding, *parameters)
         ctx.words, ctx.lengths, ctx.blocks = words, lengths, blocks
         return maxima
@@ -188,20 +181,14 @@ class _Maxima(torch.autograd.Function):
         (windows, embedding, *parameters), blocks, grad = ctx.saved_tensors, ctx.blocks, grad.contiguous()
         grad_embeddings = embedding.new_empty(len(blocks.firsts), *embedding.shape)
         grads = [torch.empty_like(parameter) for parameter in parameters]
-        addresses = [blocks.addresses(part) for part in (parameters[::2], grads[::2], grads[1::2])]
-        weights, grad_weights, grad_biases = (array.ctypes.data for array in addresses)
-        _call(
-            native.library().character_gradients,
-            blocks.work(ctx.words, ctx.lengths, len(embedding)),
-            embedding,
-            *(weights, grad.data_ptr(), windows.data_ptr(), grad_embeddings.data_ptr(), grad_weights, grad_biases),
-        )
+        weights, grad_weights, grad_biases = map(blocks.addresses, (parameters[::2], grads[::2], grads[1::2]))
+        results = {"grad_embeddings": grad_embeddings, "grad_weights": grad_weights, "grad_biases": grad_biases}
+        arguments = {"weights": weights, "grads": grad, "windows": windows}
+        _call("gradients", blocks, ctx.words, ctx.lengths, embedding, **arguments, **results)
         return None, None, grad_embeddings.sum(0), *grads
 
 
-def _call(function: Callable[..., int], work: Work, embedding: Tensor, *pointers: int) -> None:
-    if function(ctypes.byref(work), embedding.data_ptr(), embedding.shape[1], *pointers, torch.get_num_threads()):
+def _call(name: str, blocks: Blocks, words: np.ndarray, lengths: np.ndarray, embedding: Tensor, **arrays: Any) -> None:
+    fields = blocks.fields(words, lengths, len(embedding))
+    if native.run(f"characters_{name}", **fields, embedding=embedding, size=embedding.shape[1], **arrays):
         raise MemoryError("the tables of the character convolutions do not fit into memory: use smaller batches")
-
-
-register("character-maxima", "character-tables", 10, _supports, _run)

@@ -1,38 +1,23 @@
-"""LSTM layers on the CPU: oneDNN computes the products from packed weights, and a [`Cell`] computes the activations.
+"""LSTM layers on the CPU: oneDNN computes the products from packed weights, and `cells.py` computes the activations.
 
 `torch.nn.functional.linear` converts the weight to oneDNN's layout at each call. In a recurrence, which multiplies a
 small batch of rows by the same weight at each step, the conversion can take as long as the product.
 
-"packed" computes without gradients. "training" is one autograd function for each layer and direction, with explicit
-loops over the steps. What does not depend on the previous step is computed for all words in one product: the gradients
-of weights after the loop and, without packed weights, the input half of the gates before it. For each word, "training"
-saves the gates before activation, the cell and the projection before their clips, the cell's output, and the output.
+"onednn" computes without gradients. "onednn-training" is one autograd function for each layer and direction, with
+explicit loops over the steps. What does not depend on the previous step is computed for all words in one product: the
+gradients of weights after the loop and, without packed weights, the input half of the gates before it. For each word,
+it saves the gates before activation, the cell and the projection before their clips, the cell's output, and the output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from .cells import Cell, choose_cell, clip_backward_
-from .registry import register
-from .tensors import (
-    clip,
-    first_order,
-    get_cached,
-    last_words,
-    lstm_tensors,
-    steps_of,
-    wants_gradient,
-    why_not_inference,
-    why_not_plain,
-)
-
-if TYPE_CHECKING:
-    from ..modeling_elmo import LstmCall, LstmWeights, State
+from .cells import backward_cell, clip_backward_, forward_cell
+from .tensors import LstmCall, LstmWeights, State, clip, first_order, get_cached, last_words, steps_of, why_not_cached
 
 Product = Callable[..., Tensor]
 Steps = list[tuple[int, int]]
@@ -49,8 +34,9 @@ def why_not_packed(x: Tensor, rows: int = ROWS) -> str | None:
         return "to multiply one row takes as long as to read the weights, so packing them gains nothing"
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
         return "oneDNN is switched off, or this PyTorch was built without it"
-    bfloat16 = x.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    if x.dtype != torch.float32 and not bfloat16:
+    is_x86, bfloat16 = torch.cpu._is_avx2_supported(), torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    bfloat16 = bfloat16 and (torch.cpu._is_avx512_bf16_supported() or not is_x86)
+    if x.dtype != torch.float32 and not (x.dtype == torch.bfloat16 and bfloat16):
         return f"oneDNN does not multiply {x.dtype} on this processor"
     return None
 
@@ -72,13 +58,15 @@ def product_of(weight: Tensor, rows: int = ROWS) -> Product:
 # -- inference ---------------------------------------------------------------------------------------------------------
 
 
-def _supports_packed(call: LstmCall) -> str | None:
+def why_not_inference(call: LstmCall) -> str | None:
+    """Why "onednn" does not compute the call, or `None` if it does."""
     if call.batch_sizes[0] < FEWEST_ROWS:
         return f"a batch of fewer than {FEWEST_ROWS} rows"
-    return why_not_packed(call.inputs) or why_not_inference(call)
+    weights = (tensor for weights in call.weights for tensor in weights)
+    return why_not_packed(call.inputs) or why_not_cached(weights)
 
 
-def run_packed(call: LstmCall) -> tuple[Tensor, State]:
+def run_inference(call: LstmCall) -> tuple[Tensor, State]:
     """The result of `modeling_elmo.bilstm_layer`."""
     inputs = call.inputs.contiguous()
     outputs = inputs.new_empty(*inputs.shape[:2], call.hidden.shape[2])
@@ -94,7 +82,6 @@ def _infer(call: LstmCall, weights: LstmWeights, inputs: Tensor, hidden: Tensor,
     project = None if weights.weight_hr is None else _packed_together((weights.weight_hr,), inputs.dtype)
     bias, size, rows, before_clip = weights.bias.detach().to(inputs.dtype), inputs.shape[1], len(cell), None
     both, cell_outputs = inputs.new_empty(rows, size + hidden.shape[1]), inputs.new_empty(cell.shape)
-    forward_cell = choose_cell(inputs, cell).forward
     for start, end in steps_of(call.batch_sizes):
         if end - start < rows:
             rows = end - start
@@ -119,14 +106,7 @@ def _packed_together(weights: tuple[Tensor, ...], dtype: torch.dtype) -> Product
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
-def _supports_training(call: LstmCall) -> str | None:
-    tensors = lstm_tensors(call)
-    if not wants_gradient(tensors):
-        return "no gradient is needed"
-    return why_not_plain(tensors)
-
-
-def _run_training(call: LstmCall) -> tuple[Tensor, State]:
+def run_training(call: LstmCall) -> tuple[Tensor, State]:
     """The result of `modeling_elmo.bilstm_layer`, with gradients."""
     clips = call.cell_clip, call.proj_clip
     layers = []
@@ -143,11 +123,10 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr, steps, clips):
         arguments = inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr
-        lstm_cell = choose_cell(inputs, cell)
-        saved = _forward_loop(steps, clips, lstm_cell, *arguments)
+        saved = _forward_loop(steps, clips, *arguments)
         *_, cells, _, _, outputs = saved
         ctx.save_for_backward(*arguments, *saved)
-        ctx.loop = steps, clips, lstm_cell
+        ctx.loop = steps, clips
         last = last_words([end - start for start, end in steps])
         return outputs, outputs.index_select(0, last), clip(cells.index_select(0, last), clips[0])
 
@@ -177,7 +156,6 @@ class _Layer(torch.autograd.Function):
 def _forward_loop(
     steps: Steps,
     clips: Clips,
-    lstm_cell: Cell,
     inputs: Tensor,
     hidden: Tensor,
     cell: Tensor,
@@ -199,7 +177,7 @@ def _forward_loop(
         now, rows = slice(start, end), slice(0, end - start)
         gates, recurrent = gates_of(now, hidden[rows])
         step_gates.append(gates)
-        lstm_cell.forward(gates, recurrent, cell[rows], before_clip, cell_clip, cells[now], cell_outputs[now])
+        forward_cell(gates, recurrent, cell[rows], before_clip, cell_clip, cells[now], cell_outputs[now])
         if project is not None:
             projected[now] = project(cell_outputs[now])
             if proj_clip is not None:
@@ -229,7 +207,6 @@ def _gates(
 def _backward_loop(
     steps: Steps,
     clips: Clips,
-    lstm_cell: Cell,
     arguments: tuple[Tensor | None, ...],
     saved: tuple[Tensor | None, ...],
     grad_outputs: Tensor,
@@ -256,7 +233,7 @@ def _backward_loop(
             grad = to_cell_outputs(clip_backward_(grad, projected[now], proj_clip))
         before, before_clip = (cells[slice(*steps[step - 1])], cell_clip) if step else (cell, None)
         forward = gates[step], before[rows], before_clip, cell_clip, cells[now]
-        lstm_cell.backward(*forward, grad, grad_cell[rows], grad_gates[now])
+        backward_cell(*forward, grad, grad_cell[rows], grad_gates[now])
         grad_hidden[rows] = to_hidden(grad_gates[now])
     return grad_gates
 
@@ -272,7 +249,3 @@ def _words_before(x: Tensor, first: Tensor, steps: Steps) -> Tensor:
     """For each packed word, its row of `x [N, n]` at the previous step, or of `first [rows, n]` in the first step."""
     rows_after = [end - start for start, end in steps[1:]]
     return torch.cat([first, *(x[start : start + rows] for (start, _), rows in zip(steps, rows_after, strict=False))])
-
-
-register("lstm", "packed", 40, _supports_packed, run_packed)
-register("lstm", "training", 50, _supports_training, _run_training)

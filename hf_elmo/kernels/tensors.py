@@ -7,13 +7,11 @@ whole weight is written that way (such as an average of weights), the values in 
 single rows through `.data` or NumPy may change none of these values: call [`clear_cache`] after such a write.
 """
 
-from __future__ import annotations
-
 import ctypes
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import wraps
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,23 +20,58 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-if TYPE_CHECKING:
-    from ..modeling_elmo import LstmCall
-
 Made = TypeVar("Made")
+State = tuple[Tensor, Tensor]
 
 SAMPLES = 64  # values of a weight that are compared at each call
+
+
+# -- the arguments of operations, as `modeling_elmo.py` defines them ---------------------------------------------------
+
+
+class LstmWeights(Protocol):
+    """`modeling_elmo.LstmWeights`."""
+
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias: Tensor
+    weight_hr: Tensor | None
+
+    def __iter__(self) -> Iterator[Tensor | None]: ...
+
+
+class LstmCall(Protocol):
+    """`modeling_elmo.LstmCall`."""
+
+    inputs: Tensor
+    batch_sizes: Sequence[int]
+    hidden: Tensor
+    cell: Tensor
+    weights: Sequence[LstmWeights]
+    cell_clip: float | None
+    proj_clip: float | None
+
+
+class CharacterWeights(Protocol):
+    """`modeling_elmo.CharacterWeights`."""
+
+    embedding: Tensor
+    convolutions: Sequence[tuple[Tensor, Tensor]]
+    highways: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]
+    projection: tuple[Tensor, Tensor] | None
+    word_embedding: Tensor | None
+    activation: Callable[[Tensor], Tensor]
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------
 
 
-def wants_gradient(tensors: Iterable[Tensor | None]) -> bool:
+def wants_gradient(tensors: Iterable[Tensor]) -> bool:
     """Whether autograd would record an operation on these tensors."""
-    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-def why_not_plain(tensors: Iterable[Tensor | None]) -> str | None:
+def why_not_plain(tensors: Iterable[Tensor]) -> str | None:
     """Why the memory of these tensors may not be read directly, or `None` if it may.
 
     Tensor subclasses, transforms of `torch.func`, forward-mode differentiation and dispatch modes (such as
@@ -47,8 +80,6 @@ def why_not_plain(tensors: Iterable[Tensor | None]) -> str | None:
     if (mode := _get_current_dispatch_mode()) is not None:
         return f"{type(mode).__name__} is active"
     for tensor in tensors:
-        if tensor is None:
-            continue
         if not tensor.is_cpu:
             return f"a tensor is on {tensor.device}, not on the CPU"
         if type(tensor) not in (Tensor, nn.Parameter):
@@ -70,19 +101,6 @@ def why_not_cached(weights: Iterable[Tensor | None]) -> str | None:
         if weight is not None and not weight.is_contiguous():
             return "a weight is not contiguous"
     return None
-
-
-def lstm_tensors(call: LstmCall) -> list[Tensor | None]:
-    """All tensors of a call, with `None` for each absent weight."""
-    return [call.inputs, call.hidden, call.cell, *(tensor for weights in call.weights for tensor in weights)]
-
-
-def why_not_inference(call: LstmCall) -> str | None:
-    """`None` for inference on plain CPU tensors with weights whose layouts can be cached, otherwise the reason."""
-    tensors = lstm_tensors(call)
-    if wants_gradient(tensors):
-        return "a gradient is needed"
-    return why_not_plain(tensors) or why_not_cached(tensors[3:])
 
 
 def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,12 +5,9 @@ emptied when the encoder's weights change (see `tensors.cached`) and when the ca
 the same bits whether the word is alone or among other words.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,11 +17,7 @@ from . import native
 from .character_tables import MOST_CHARACTERS, TYPES, CharacterTables, why_not_shaped
 from .lstm_onednn import pack, why_not_packed
 from .native import LANES, PRODUCT_COLUMNS
-from .registry import register
-from .tensors import cached_values, get_cached, wants_gradient, why_not_cached, why_not_plain
-
-if TYPE_CHECKING:
-    from ..modeling_elmo import CharacterWeights
+from .tensors import CharacterWeights, cached_values, get_cached, why_not_cached
 
 PADDING = 261  # the character id after a word's end
 BYTES = 1 << 27  # size of an encoder's cache
@@ -36,10 +29,9 @@ ROWS_PER_THREAD = 16  # with fewer rows, waking a thread takes more time than th
 ACTIVATIONS_ = {torch.relu: torch.relu_, torch.tanh: torch.tanh_}
 
 
-def _supports(weights: CharacterWeights, words: Tensor) -> str | None:
+def why_not(weights: CharacterWeights, words: Tensor) -> str | None:
+    """Why "word-cache" does not compute the words' vectors, or `None` if it does."""
     tensors = _tensors(weights)
-    if wants_gradient(tensors):
-        return "a gradient is needed"
     if weights.embedding.dtype not in TYPES or any(tensor.dtype != weights.embedding.dtype for tensor in tensors):
         return "weights are of several types, or neither float32, bfloat16 nor float16"
     if torch.is_autocast_enabled("cpu"):
@@ -49,10 +41,10 @@ def _supports(weights: CharacterWeights, words: Tensor) -> str | None:
     if len(weights.embedding) > MOST_CHARACTERS:
         return f"the vocabulary has more than {MOST_CHARACTERS} characters"
     shaped = why_not_shaped(weights, words.shape[1] - (weights.word_embedding is not None))
-    return shaped or why_not_plain((words, *tensors)) or why_not_cached(tensors) or native.reason()
+    return shaped or why_not_cached(tensors) or native.reason()
 
 
-def _run(weights: CharacterWeights, words: Tensor) -> Tensor:
+def run(weights: CharacterWeights, words: Tensor) -> Tensor:
     """The vectors `[n, P]` of words `[n, characters]`.
 
     Raises:
@@ -181,9 +173,9 @@ def row_product(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
 
     def product(x: Tensor) -> Tensor:
         x, sums = x.contiguous(), x.new_empty(len(x), columns)
+        sizes = {"rows": len(x), "depth": depth, "columns": columns}
         threads = native.threads_for(len(x), ROWS_PER_THREAD)
-        pointers = (tensor.data_ptr() for tensor in (x, blocks, biases, sums))
-        native.library().product(*pointers, len(x), depth, columns, threads)
+        native.run("product", x=x, weights=blocks, bias=biases, sums=sums, **sizes, threads=threads)
         return sums
 
     return product
@@ -198,10 +190,7 @@ def row_highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:
     Args:
         x, carry, transform: `[rows, size]` float32; `x` is overwritten.
     """
-    tensors = x, carry.contiguous(), transform.contiguous()
+    tensors = {"x": x, "carry": carry.contiguous(), "transform": transform.contiguous()}
     threads = native.threads_for(len(x), ROWS_PER_THREAD)
-    native.library().highway(*(tensor.data_ptr() for tensor in tensors), *x.shape, threads)
+    native.run("highway", **tensors, rows=len(x), columns=x.shape[1], threads=threads)
     return x
-
-
-register("word-vectors", "word-cache", 10, _supports, _run)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_elmo.kernels.cells import C_CELL, TORCH_CELL
+from hf_elmo.kernels import cells
 
 from . import machine
 
@@ -12,8 +12,8 @@ TYPES = [torch.float32, torch.bfloat16]
 
 @pytest.fixture(autouse=True)
 def _with_a_compiler(request: pytest.FixtureRequest) -> None:
-    machine.require("cell-c")
-    request.node.user_properties.append(("backend", "cell-c"))
+    machine.require("cell in C")
+    request.node.user_properties.append(("backend", "cell in C"))
 
 
 @pytest.mark.parametrize("recurrent", [True, False], ids=["two halves", "sum"])
@@ -27,12 +27,16 @@ def test_equals_the_cell_of_pytorch(dtype, recurrent):
     before, grad_cell = torch.randn(2, rows, size)
     grad_hidden = torch.randn(rows, size).to(dtype)
     results = []
-    for cell in (C_CELL, TORCH_CELL):
-        cells, hidden = torch.empty(5, size)[1:4], torch.empty(rows, size, dtype=dtype)
+    assert cells.is_in_c(gates, before)
+    for forward, backward in (
+        (cells.forward_cell, cells.backward_cell),
+        (cells.forward_cell_in_pytorch, cells.backward_cell_in_pytorch),
+    ):
+        after, hidden = torch.empty(5, size)[1:4], torch.empty(rows, size, dtype=dtype)
         total, carried, grad_gates = gates.clone(), grad_cell.clone(), torch.empty(rows, 4 * size, dtype=dtype)
-        cell.forward(total, added, before, 0.9, 0.5, cells, hidden)
-        cell.backward(total, before, 0.9, 0.5, cells, grad_hidden, carried, grad_gates)
-        results.append((total, cells, hidden, carried, grad_gates))
+        forward(total, added, before, 0.9, 0.5, after, hidden)
+        backward(total, before, 0.9, 0.5, after, grad_hidden, carried, grad_gates)
+        results.append((total, after, hidden, carried, grad_gates))
     for x, y in zip(*results, strict=True):
         # In C a bfloat16 sum of both halves is rounded only where it is stored. In float32, where a gate saturates,
         # 1 - g * g is off by twice g's error (1.2e-7), times gradients of up to 4.
@@ -43,8 +47,8 @@ def test_equals_the_cell_of_pytorch(dtype, recurrent):
 def test_near_zero_and_beyond_range():
     """tanh keeps its relative precision near zero; infinite gates saturate; NaN propagates."""
     gates = torch.tensor([0.0, 0.0, 1e-6, 0.0] + [torch.inf, -torch.inf, torch.inf, 0.0] + [torch.nan] * 4)
-    cells, hidden = torch.empty(2, 3, 1)
-    C_CELL.forward(gates.reshape(3, 4), None, torch.zeros(3, 1), None, None, cells, hidden)
-    torch.testing.assert_close(cells[:2, 0], torch.tensor([0.5e-6, 1.0]), rtol=1e-6, atol=0)
-    assert cells[2, 0].isnan()
+    after, hidden = torch.empty(2, 3, 1)
+    cells.forward_cell(gates.reshape(3, 4), None, torch.zeros(3, 1), None, None, after, hidden)
+    torch.testing.assert_close(after[:2, 0], torch.tensor([0.5e-6, 1.0]), rtol=1e-6, atol=0)
+    assert after[2, 0].isnan()
     assert hidden[2, 0].isnan()

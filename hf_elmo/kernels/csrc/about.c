@@ -1,19 +1,11 @@
-/* Facts about the library that Python reads: sizes of structs and blocks, and the instruction set. */
+/* Facts about the library that Python reads: sizes of structs and blocks, the instruction set, and the threads. */
 #include "elmo.h"
+#include "threads.h"
 
-i64 sizeof_layer(void) { return sizeof(struct layer); }
-i64 sizeof_small_batch(void) { return sizeof(struct small_batch); }
-i64 sizeof_cells(void) { return sizeof(struct cells); }
-i64 sizeof_work(void) { return sizeof(struct work); }
-
-/* The block sizes of elmo.h, in the same order. */
-void constants(i64 *values) {
-  values[0] = LANES;
-  values[1] = FUSED_ROWS;
-  values[2] = FUSED_COLUMNS;
-  values[3] = FUSED_DEPTH;
-  values[4] = PRODUCT_COLUMNS;
-}
+/* In the order of STRUCTS in native.py, then the block sizes of elmo.h. */
+const i64 sizes[] = {sizeof(struct cell),    sizeof(struct layer),      sizeof(struct layout), sizeof(struct product),
+                     sizeof(struct highway), sizeof(struct characters), LANES,                 FUSED_ROWS,
+                     FUSED_COLUMNS,          FUSED_DEPTH,               PRODUCT_COLUMNS};
 
 const char *instruction_set(void) {
 #if defined __AMX_BF16__ || defined __AMXBF16__
@@ -30,3 +22,9 @@ const char *instruction_set(void) {
   return "baseline";
 #endif
 }
+
+struct openmp openmp;
+
+/* The addresses of GOMP_parallel, omp_get_thread_num, omp_get_num_threads and GOMP_barrier. */
+void use_openmp(void *const *functions) { memcpy(&openmp, functions, sizeof openmp); }
+int has_threads(void) { return openmp.parallel != NULL; }

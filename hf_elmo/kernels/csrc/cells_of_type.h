@@ -29,10 +29,8 @@ INLINE void JOIN(forward_row, TYPE)(TYPE *gates, const TYPE *recurrent, const fl
   }
 }
 
-#ifndef ROWS_ONLY
-
 static void JOIN(add_and_forward, TYPE)(const void *data, i64 row, i64 thread) {
-  const struct cells *x = data;
+  const struct cell *x = data;
   i64 cell = row * x->size;
   (void)thread;
   JOIN(forward_row, TYPE)((TYPE *)x->gates + 4 * cell, (const TYPE *)x->recurrent + 4 * cell, x->before + cell,
@@ -40,7 +38,7 @@ static void JOIN(add_and_forward, TYPE)(const void *data, i64 row, i64 thread) {
 }
 
 static void JOIN(forward, TYPE)(const void *data, i64 row, i64 thread) {
-  const struct cells *x = data;
+  const struct cell *x = data;
   i64 cell = row * x->size;
   (void)thread;
   JOIN(forward_row, TYPE)((TYPE *)x->gates + 4 * cell, NULL, x->before + cell, x->cells + cell,
@@ -72,7 +70,7 @@ INLINE void JOIN(backward_row, TYPE)(const TYPE *gate, const float *previous, co
 }
 
 static void JOIN(backward, TYPE)(const void *data, i64 row, i64 thread) {
-  const struct cells *x = data;
+  const struct cell *x = data;
   i64 cell = row * x->size;
   (void)thread;
   JOIN(backward_row, TYPE)((const TYPE *)x->gates + 4 * cell, x->before + cell, x->cells + cell,
@@ -80,9 +78,8 @@ static void JOIN(backward, TYPE)(const void *data, i64 row, i64 thread) {
                            x->before_clip, x->cell_clip, x->size);
 }
 
-void JOIN(cell_forward, TYPE)(const struct cells *x) {
+void JOIN(cell_forward, TYPE)(const struct cell *x) {
   share_evenly(x->recurrent ? JOIN(add_and_forward, TYPE) : JOIN(forward, TYPE), x, x->rows, x->threads);
 }
-void JOIN(cell_backward, TYPE)(const struct cells *x) { share_evenly(JOIN(backward, TYPE), x, x->rows, x->threads); }
+void JOIN(cell_backward, TYPE)(const struct cell *x) { share_evenly(JOIN(backward, TYPE), x, x->rows, x->threads); }
 
-#endif

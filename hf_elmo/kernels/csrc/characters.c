@@ -31,14 +31,14 @@ typedef vector lanes[VECTORS];
 
 /* The last place where a window of a word begins. All windows that contain only padding are equal, so only the first of
    them counts. */
-INLINE i64 last_window(const struct work *work, i64 word, i64 width) {
+INLINE i64 last_window(const struct characters *work, i64 word, i64 width) {
   i64 last = work->characters - width;
   return last < work->lengths[word] ? last : work->lengths[word];
 }
 
 /* maxima [n][filters]: the largest window of each word. NaN counts as the largest, unless all tables are `finite`. With
    `keep`, windows [n][filters] gets the place where the largest window begins, the first one if several are equal. */
-INLINE void block_maxima(const struct work *work, i64 block, const lanes *table, float *maxima, uint16_t *windows,
+INLINE void block_maxima(const struct characters *work, i64 block, const lanes *table, float *maxima, uint16_t *windows,
                          int keep, int finite, i64 width) {
   i64 first = work->firsts[block], count = work->counts[block];
   for (i64 word = 0; word < work->n; word++) {
@@ -64,37 +64,29 @@ INLINE void block_maxima(const struct work *work, i64 block, const lanes *table,
   }
 }
 
-/* Arguments of the functions below, whose blocks are distributed among threads. */
-struct blocks {
-  const struct work *work;
-  const float *tables; /* [vocabulary][width][LANES], one block after the other */
-  const i64 *places;   /* where each block's table begins */
-  int finite;
-  const float *embedding, **weights, **biases; /* tables are computed from these */
-  i64 size;
-  float *maxima;
-  uint16_t *windows;
-  const float *grads;
-  float *grad_embeddings, **grad_weights, **grad_biases;
-  _Atomic i64 *failed; /* counts the blocks that found no memory */
+/* The argument of the functions for one block, whose blocks are distributed among threads. */
+struct call {
+  const struct characters *work;
+  _Atomic i64 failed; /* counts the blocks that found no memory */
 };
+INLINE int in_order(iteration *one_block, const struct characters *work) {
+  struct call call = {.work = work};
+  share_in_order(one_block, &call, work->blocks, work->threads);
+  return (int)call.failed;
+}
 
 static void maxima_of_block(const void *data, i64 block, i64 thread) {
-  const struct blocks *x = data;
+  const struct characters *x = ((const struct call *)data)->work;
   const lanes *table = (const lanes *)(x->tables + x->places[block]);
   (void)thread;
   if (x->finite)
-    WITH_WIDTH(x->work->widths[block], block_maxima, x->work, block, table, x->maxima, NULL, 0, 1)
+    WITH_WIDTH(x->widths[block], block_maxima, x, block, table, x->maxima, NULL, 0, 1)
   else
-    WITH_WIDTH(x->work->widths[block], block_maxima, x->work, block, table, x->maxima, NULL, 0, 0)
+    WITH_WIDTH(x->widths[block], block_maxima, x, block, table, x->maxima, NULL, 0, 0)
 }
 
-/* finite: whether all numbers of the tables are finite */
-void character_maxima(const struct work *work, const float *tables, const i64 *places, float *maxima, int finite,
-                      int threads) {
-  struct blocks x = {.work = work, .tables = tables, .places = places, .maxima = maxima, .finite = finite};
-  share_in_order(maxima_of_block, &x, work->blocks, threads);
-}
+/* The maxima from the tables. */
+int characters_maxima(const struct characters *work) { return in_order(maxima_of_block, work); }
 
 #ifdef _WIN32
 static lanes *allocate(i64 numbers) { return _aligned_malloc(4 * numbers, 64); }
@@ -128,37 +120,30 @@ static void make_table(const float *embedding, i64 vocabulary, i64 size, i64 wid
 }
 
 static void windows_of_block(const void *data, i64 block, i64 thread) {
-  const struct blocks *x = data;
-  const struct work *work = x->work;
-  i64 width = work->widths[block], count = work->counts[block];
-  lanes *table = allocate(work->vocabulary * width * LANES);
+  struct call *call = (struct call *)data;
+  const struct characters *x = call->work;
+  i64 width = x->widths[block], count = x->counts[block];
+  lanes *table = allocate(x->vocabulary * width * LANES);
   lanes *columns = spread(x->weights[block], x->size, width, count);
   (void)thread;
   if (table && columns) {
     lanes bias;
     memset(bias, 0, sizeof bias);
     memcpy(bias, x->biases[block], 4 * count);
-    make_table(x->embedding, work->vocabulary, x->size, width, columns, bias, table);
-    WITH_WIDTH(width, block_maxima, work, block, table, x->maxima, x->windows, 1, 0)
+    make_table(x->embedding, x->vocabulary, x->size, width, columns, bias, table);
+    WITH_WIDTH(width, block_maxima, x, block, table, x->maxima, x->windows, 1, 0)
   } else
-    ++*x->failed;
+    ++call->failed;
   release(table);
   release(columns);
 }
 
-/* As character_maxima, but the tables are computed from embedding [vocabulary][size] and from the weights
-   [count][size][width] and biases of each block. Returns how many blocks found no memory. */
-i64 character_windows(const struct work *work, const float *embedding, i64 size, const float **weights,
-                      const float **biases, float *maxima, uint16_t *windows, int threads) {
-  _Atomic i64 failed = 0;
-  struct blocks x = {.work = work, .embedding = embedding, .size = size, .weights = weights, .biases = biases,
-                     .maxima = maxima, .windows = windows, .failed = &failed};
-  share_in_order(windows_of_block, &x, work->blocks, threads);
-  return failed;
-}
+/* The maxima and their windows, from tables that are computed from embedding, weights and biases. Returns how many
+   blocks found no memory. */
+int characters_windows(const struct characters *work) { return in_order(windows_of_block, work); }
 
 /* Add the gradient of a block's maxima to the gradient of its table, at the windows of the maxima. */
-INLINE void add_to_table(const struct work *work, i64 block, const float *grads, const uint16_t *windows,
+INLINE void add_to_table(const struct characters *work, i64 block, const float *grads, const uint16_t *windows,
                          lanes *grad_table, i64 width) {
   i64 first = work->firsts[block], count = work->counts[block];
   for (i64 word = 0; word < work->n; word++) {
@@ -212,33 +197,22 @@ static void table_gradients(const float *embedding, i64 vocabulary, i64 size, i6
 }
 
 static void gradients_of_block(const void *data, i64 block, i64 thread) {
-  const struct blocks *x = data;
-  const struct work *work = x->work;
-  i64 width = work->widths[block], count = work->counts[block], numbers = work->vocabulary * width * LANES;
+  struct call *call = (struct call *)data;
+  const struct characters *x = call->work;
+  i64 width = x->widths[block], count = x->counts[block], numbers = x->vocabulary * width * LANES;
   lanes *grad_table = allocate(numbers), *columns = spread(x->weights[block], x->size, width, count);
   (void)thread;
   if (grad_table && columns) {
     memset(grad_table, 0, 4 * numbers);
-    WITH_WIDTH(width, add_to_table, work, block, x->grads, x->windows, grad_table)
-    table_gradients(x->embedding, work->vocabulary, x->size, width, count, columns, grad_table,
-                    x->grad_embeddings + block * work->vocabulary * x->size, x->grad_weights[block],
+    WITH_WIDTH(width, add_to_table, x, block, x->grads, x->windows, grad_table)
+    table_gradients(x->embedding, x->vocabulary, x->size, width, count, columns, grad_table,
+                    x->grad_embeddings + block * x->vocabulary * x->size, x->grad_weights[block],
                     x->grad_biases[block]);
   } else
-    ++*x->failed;
+    ++call->failed;
   release(grad_table);
   release(columns);
 }
 
-/* The gradients of the arguments of character_windows, from the gradient of maxima. grad_embeddings
-   [blocks][vocabulary][size] has one gradient for each block, so that the sum over blocks does not depend on the number
-   of threads. Returns how many blocks found no memory. */
-i64 character_gradients(const struct work *work, const float *embedding, i64 size, const float **weights,
-                        const float *grads, uint16_t *windows, float *grad_embeddings, float **grad_weights,
-                        float **grad_biases, int threads) {
-  _Atomic i64 failed = 0;
-  struct blocks x = {.work = work, .embedding = embedding, .size = size, .weights = weights, .grads = grads,
-                     .windows = windows, .grad_embeddings = grad_embeddings, .grad_weights = grad_weights,
-                     .grad_biases = grad_biases, .failed = &failed};
-  share_in_order(gradients_of_block, &x, work->blocks, threads);
-  return failed;
-}
+/* The gradients of embedding, weights and biases, from those of the maxima. Returns how many blocks found no memory. */
+int characters_gradients(const struct characters *work) { return in_order(gradients_of_block, work); }

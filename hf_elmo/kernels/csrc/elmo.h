@@ -12,7 +12,7 @@
 
 /* Sizes of blocks of weights and tables. native.py has the same numbers; a test compares them. */
 enum { LANES = 16 }; /* numbers side by side */
-enum { FUSED_ROWS = 16, FUSED_COLUMNS = 4 * LANES, FUSED_DEPTH = 32 }; /* of a product in fused.c */
+enum { FUSED_ROWS = 16, FUSED_COLUMNS = 4 * LANES, FUSED_DEPTH = 32 }; /* of a product in layer.c */
 enum { PRODUCT_COLUMNS = 4 * LANES }; /* of a block of weights in product.c */
 
 typedef int64_t i64;
@@ -37,44 +37,63 @@ typedef uint32_t bits __attribute__((vector_size(4 * VECTOR), aligned(4)));
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Arguments that Python fills in: each is a ctypes.Structure in native.py, and a test compares their sizes. */
+/* Arguments that Python fills in: each is a struct of native.STRUCTS, and a test compares their sizes. */
 
-/* A layer of the biLM, all directions, for fused.c. Filled in by lstm_c.py. */
+/* A layer of the biLM, all directions, for layer.c. */
 struct layer {
-  const void *const *inputs, *const *weights, *const *weight_hr; /* of each direction */
+  const void *const *inputs, *const *weights, *const *weight_hr; /* of each direction; weight_hr may be NULL */
   const float *const *biases;
   void *const *outputs;
-  const float *hidden; /* [directions][rows][size] */
-  float *cell;         /* [directions][rows][cells] */
+  float *hidden; /* [directions][rows][size] */
+  float *cell;   /* [directions][rows][cells]; it becomes the state after the last step */
+  float *cell_outputs; /* [directions][rows][cells], for layer_few */
   const i64 *sizes; /* rows of each step, non-increasing */
   char *scratch;
-  i64 scratch_bytes, steps, directions, rows, group, input, size, cells;
+  i64 scratch_bytes, steps, directions, rows, group, input, size, cells, threads;
   float cell_clip, proj_clip;
-  int threads;
 };
 
-/* A layer of the biLM with a small batch, for small_batch.c. Filled in by lstm_c.py. */
-struct small_batch {
-  const void *const *gates, *const *weight_hh, *const *weight_hr; /* of each direction; gates: input half with bias */
-  void *const *outputs;
-  float *hidden, *cell, *cell_outputs; /* [directions][rows][...] */
-  const i64 *sizes;                /* rows of each step, non-increasing */
-  i64 steps, directions, rows, cells, size;
-  float before_clip, cell_clip, proj_clip; /* of the cell before the first step, of later cells, of the projection */
-  int threads;
+/* laid_out [blocks][depth][groups][LANES], from weight [rows][depth]. Group g of block b begins with row
+   b * block_step + g * group_step; rows beyond the end of the matrix are 0. */
+struct layout {
+  const float *weight;
+  float *laid_out;
+  i64 rows, depth, blocks, groups, block_step, group_step, threads;
 };
 
-/* Words, and the filters of all convolutions in blocks of up to LANES filters of one width, for characters.c. Filled in
-   by character_tables.py. */
-struct work {
-  const uint16_t *words;  /* [n][characters] */
+/* sums [rows][columns] = bias [blocks * PRODUCT_COLUMNS] + x [rows][depth] * weights [blocks][depth][PRODUCT_COLUMNS] */
+struct product {
+  const float *x, *weights, *bias;
+  float *sums;
+  i64 rows, depth, columns, threads;
+};
+
+/* x = g * max(transform, 0) + (1 - g) * x, where g = sigmoid(carry); all [rows][columns] */
+struct highway {
+  float *x;
+  const float *carry, *transform;
+  i64 rows, columns, threads;
+};
+
+/* Words, and the filters of all convolutions in blocks of up to LANES filters of one width, for characters.c. */
+struct characters {
+  const uint16_t *words; /* [n][characters] */
   const i64 *lengths; /* of each word, without padding */
-  i64 n, characters, vocabulary, filters, blocks;
   const i64 *firsts, *counts, *widths; /* of each block: its first filter, number of filters, width */
+  const float *tables; /* [vocabulary][width][LANES], one block after the other */
+  const i64 *places;   /* where each block's table begins */
+  const float *embedding; /* [vocabulary][size]; tables are computed from it and from the next two */
+  const float *const *weights, *const *biases; /* of each block, [count][size][width] and [count] */
+  float *maxima; /* [n][filters] */
+  uint16_t *windows; /* [n][filters] */
+  const float *grads; /* of the maxima */
+  float *grad_embeddings; /* [blocks][vocabulary][size]: their sum does not depend on the number of threads */
+  float *const *grad_weights, *const *grad_biases;
+  i64 n, characters, vocabulary, filters, blocks, finite, size, threads; /* finite: whether all tables are */
 };
 
 /* A step of the cell or its gradient, for cells.c. Filled in by cells.py, whose functions describe the fields. */
-struct cells {
+struct cell {
   void *gates; /* [rows][4 * size] */
   const void *recurrent; /* the half to add to the gates, or NULL */
   const float *before; /* [rows][size] */
@@ -82,9 +101,8 @@ struct cells {
   void *hidden; /* [rows][size], or its gradient */
   float *grad_cell; /* [rows][size] */
   void *grad_gates; /* [rows][4 * size] */
-  i64 rows, size;
+  i64 rows, size, threads;
   float before_clip, cell_clip;
-  int threads;
 };
 
 INLINE float widen_f32(f32 x) { return x; }

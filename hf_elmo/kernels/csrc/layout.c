@@ -5,16 +5,10 @@
 
 enum { AT_ONCE = 16, PIECE = 256 }; /* columns of a cache line, and of a thread's piece */
 
-struct layout {
-  const float *weight;
-  float *laid_out;
-  i64 rows, depth, groups, block_step, group_step, pieces;
-};
-
 static void lay_out_piece(const void *data, i64 n, i64 thread) {
   const struct layout *x = data;
-  i64 block = n / x->pieces, begin = n % x->pieces * PIECE, columns = x->groups * LANES;
-  i64 end = x->depth - begin < PIECE ? x->depth : begin + PIECE;
+  i64 pieces = (x->depth + PIECE - 1) / PIECE, block = n / pieces, begin = n % pieces * PIECE;
+  i64 end = x->depth - begin < PIECE ? x->depth : begin + PIECE, columns = x->groups * LANES;
   (void)thread;
   for (i64 first = begin; first < end; first += AT_ONCE) {
     i64 count = end - first < AT_ONCE ? end - first : AT_ONCE;
@@ -27,11 +21,6 @@ static void lay_out_piece(const void *data, i64 n, i64 thread) {
   }
 }
 
-/* Writes laid_out [blocks][depth][groups][LANES] from weight [rows][depth]. Group g of block b begins with row
- * b * block_step + g * group_step; rows beyond the end of the matrix are 0. */
-void lay_out(const float *weight, float *laid_out, i64 rows, i64 depth, i64 blocks, i64 groups, i64 block_step,
-             i64 group_step, int threads) {
-  i64 pieces = (depth + PIECE - 1) / PIECE;
-  struct layout x = {weight, laid_out, rows, depth, groups, block_step, group_step, pieces};
-  share_evenly(lay_out_piece, &x, blocks * pieces, threads);
+void layout(const struct layout *x) {
+  share_evenly(lay_out_piece, x, x->blocks * ((x->depth + PIECE - 1) / PIECE), x->threads);
 }

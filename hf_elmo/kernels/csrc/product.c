@@ -53,35 +53,21 @@ static void all_rows(const float *x, const float *weights, const float *bias, fl
     some_rows(x, weights, bias, sums, sums_step, depth, columns, 1);
 }
 
-struct product {
-  const float *x, *weights, *bias;
-  float *sums;
-  i64 rows, depth, columns, blocks;
-};
-
 static void one_block(const void *data, i64 n, i64 thread) {
   const struct product *p = data;
-  i64 block = n % p->blocks, first = n / p->blocks * GROUP, column = block * COLUMNS, rest = p->columns - column;
+  i64 blocks = (p->columns + COLUMNS - 1) / COLUMNS, first = n / blocks * GROUP, column = n % blocks * COLUMNS;
+  i64 rest = p->columns - column;
   (void)thread;
   all_rows(p->x + first * p->depth, p->weights + column * p->depth, p->bias + column,
            p->sums + first * p->columns + column, p->columns, p->rows - first < GROUP ? p->rows - first : GROUP,
            p->depth, rest < COLUMNS ? rest : COLUMNS);
 }
 
-/* sums [rows][columns] = bias [blocks * COLUMNS] + x [rows][depth] * weights [blocks][depth][COLUMNS], GROUP rows at a
-   time: these rows stay in the L2 cache for all blocks. */
-void product(const float *x, const float *weights, const float *bias, float *sums, i64 rows, i64 depth, i64 columns,
-             int threads) {
-  i64 blocks = (columns + COLUMNS - 1) / COLUMNS, groups = (rows + GROUP - 1) / GROUP;
-  struct product p = {x, weights, bias, sums, rows, depth, columns, blocks};
-  share_in_order(one_block, &p, groups * blocks, threads);
+/* GROUP rows at a time: these rows stay in the L2 cache for all blocks. */
+void product(const struct product *p) {
+  i64 blocks = (p->columns + COLUMNS - 1) / COLUMNS, groups = (p->rows + GROUP - 1) / GROUP;
+  share_in_order(one_block, p, groups * blocks, p->threads);
 }
-
-struct highway {
-  float *x;
-  const float *carry, *transform;
-  i64 columns;
-};
 
 static void one_row(const void *data, i64 row, i64 thread) {
   const struct highway *layer = data;
@@ -95,9 +81,6 @@ static void one_row(const void *data, i64 row, i64 thread) {
   }
 }
 
-/* x = g * max(transform, 0) + (1 - g) * x, where g = sigmoid(carry); all [rows][columns]. The loop is over rows, so
-   that a number's SIMD lane depends on its column only: numbers after the last full vector may round differently. */
-void highway(float *x, const float *carry, const float *transform, i64 rows, i64 columns, int threads) {
-  struct highway layer = {x, carry, transform, columns};
-  share_evenly(one_row, &layer, rows, threads);
-}
+/* The loop is over rows, so that a number's SIMD lane depends on its column only: numbers after the last full vector may
+   round differently. */
+void highway(const struct highway *x) { share_evenly(one_row, x, x->rows, x->threads); }

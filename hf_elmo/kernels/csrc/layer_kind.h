@@ -1,7 +1,7 @@
-/* One kind of product: the layout of operands, the multiplication with the cells in between, and the loop over steps.
+/* One kind of product: the layout of operands, the multiplication with the cells in between, and the loops over steps.
  *
- * Operands have the layout [row / ROWS][column / DEPTH][PARTS][ROWS][DEPTH]; weights are in blocks of COLUMNS. fused.c
- * defines the macros before it includes this file, which undefines them at its end.
+ * Operands have the layout [row / ROWS][column / DEPTH][PARTS][ROWS][DEPTH]. layer.c defines the macros before it includes
+ * this file, which undefines them at its end.
  */
 
 /* Writes LANES numbers of a row in the operands' layout. */
@@ -9,7 +9,7 @@ INLINE void JOIN(put, KIND)(OPERAND *tiles, i64 depth, i64 row, i64 column, lane
   OPERAND *place = tiles + (row / ROWS * depth + column / DEPTH * DEPTH) * PARTS * ROWS;
   place += row % ROWS * DEPTH + column % DEPTH;
   JOIN(store, OPERAND)(place, x);
-  if (PARTS == 2) JOIN(store, OPERAND)(place + ROWS * DEPTH, _mm512_sub_ps(x, JOIN(load, OPERAND)(place)));
+  if (PARTS == 2) JOIN(store, OPERAND)(place + ROWS * DEPTH, minus(x, JOIN(load, OPERAND)(place)));
 }
 
 /* Gates [ROWS][COLUMNS] whose cells [ROWS][LANES] are not computed yet, and where in `outputs` their outputs begin. */
@@ -31,7 +31,7 @@ INLINE void JOIN(compute, KIND)(const struct JOIN(cells, KIND) *x, i64 row, i64 
    next weights is prefetched. */
 #ifdef TILES
 
-INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
+INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT *weights, const float *bias,
                                  i64 bias_step, i64 rows, i64 depth, const struct JOIN(cells, KIND) *cells,
                                  i64 part, i64 parts) {
   const float *from = bias ? bias : sums;
@@ -44,7 +44,7 @@ INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const OPERAND
   _tile_loadd(2, from + 2 * column, next);
   _tile_loadd(3, from + 3 * column, next);
   for (i64 k = 0; k < depth; k++, tile += PARTS * ROWS * DEPTH, weights += PARTS * COLUMNS * DEPTH) {
-    const OPERAND *ahead = weights + AT_ONCE * PARTS * COLUMNS * DEPTH;
+    const WEIGHT *ahead = weights + AT_ONCE * PARTS * COLUMNS * DEPTH;
     PRODUCTS
     JOIN(compute, KIND)(cells, ROWS * k / AT_ONCE, ROWS * (k + 1) / AT_ONCE);
   }
@@ -57,36 +57,22 @@ INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const OPERAND
 
 #else
 
-INLINE void JOIN(rows, KIND)(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
-                             i64 bias_step, i64 depth, const int rows, i64 line, i64 end) {
-  lanes sum[6][4];
-  for (int r = 0; r < rows; r++)
-    for (int g = 0; g < 4; g++) sum[r][g] = load_f32(bias ? bias + g * bias_step : sums + r * COLUMNS + g * LANES);
-  for (; depth > 0; depth--, tile += ROWS * DEPTH, weights += COLUMNS * DEPTH)
-    for (i64 k = 0; k < DEPTH / PAIR; k++) {
-      if (line + k < end) fetch(weights + AT_ONCE * COLUMNS * DEPTH, line + k, line + k + 1);
-      for (int r = 0; r < rows; r++)
-        for (int g = 0; g < 4; g++)
-          sum[r][g] = ADD_PRODUCT(sum[r][g], tile + r * DEPTH + PAIR * k, weights + (k * 4 + g) * PAIR * LANES);
-    }
-  for (int r = 0; r < rows; r++)
-    for (int g = 0; g < 4; g++) store_f32(sums + r * COLUMNS + g * LANES, sum[r][g]);
-}
-
 /* 16 rows are computed as 6, 5 and 5 rows, because the sums of this many rows fit into the registers. */
-static void JOIN(six_rows, KIND)(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
+static void JOIN(six_rows, KIND)(float *sums, const OPERAND *tile, const WEIGHT *weights, const float *bias,
                                  i64 bias_step, i64 depth, i64 line, i64 end) {
-  JOIN(rows, KIND)(sums, tile, weights, bias, bias_step, depth, 6, line, end);
+  JOIN(some_rows, MANY)(sums, tile, DEPTH, ROWS * DEPTH, weights, bias, bias_step, depth, 6,
+                        weights + AT_ONCE * COLUMNS * DEPTH, line, end);
 }
-static void JOIN(five_rows, KIND)(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
+static void JOIN(five_rows, KIND)(float *sums, const OPERAND *tile, const WEIGHT *weights, const float *bias,
                                   i64 bias_step, i64 depth) {
-  JOIN(rows, KIND)(sums, tile, weights, bias, bias_step, depth, 5, 0, 0);
+  JOIN(some_rows, MANY)(sums, tile, DEPTH, ROWS * DEPTH, weights, bias, bias_step, depth, 5, NULL, 0, 0);
 }
 
-static inline void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const OPERAND *weights, const float *bias,
+static inline void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT *weights, const float *bias,
                                         i64 bias_step, i64 rows, i64 depth, const struct JOIN(cells, KIND) *cells,
                                         i64 part, i64 parts) {
-  i64 lines = COLUMNS * DEPTH * (i64)sizeof(OPERAND) / 64;
+  i64 lines = COLUMNS * DEPTH * (i64)sizeof(WEIGHT) / 64;
+  depth *= DEPTH;
   JOIN(six_rows, KIND)(sums, tile, weights, bias, bias_step, depth, lines * part / parts, lines * (part + 1) / parts);
   if (rows > 6) JOIN(five_rows, KIND)(sums + 6 * COLUMNS, tile + 6 * DEPTH, weights, bias, bias_step, depth);
   if (rows > 11) JOIN(five_rows, KIND)(sums + 11 * COLUMNS, tile + 11 * DEPTH, weights, bias, bias_step, depth);
@@ -98,7 +84,7 @@ static inline void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const 
 /* sums [rows][COLUMNS] = bias + operands * weights, AT_ONCE * DEPTH columns of operands at a time. While the last of
    these columns are multiplied for 16 rows, the cells of `waiting` (the 16 rows before) are computed; `waiting` is then
    set to the rows just multiplied. If `waiting` is NULL, no cells are computed. */
-static void JOIN(block, KIND)(float *sums, const OPERAND *tiles, const OPERAND *weights, const float *bias,
+static void JOIN(block, KIND)(float *sums, const OPERAND *tiles, const WEIGHT *weights, const float *bias,
                               i64 bias_step, i64 rows, i64 depth, struct JOIN(cells, KIND) *waiting, float *cells,
                               i64 column) {
   static const struct JOIN(cells, KIND) none;
@@ -119,10 +105,10 @@ static void JOIN(block, KIND)(float *sums, const OPERAND *tiles, const OPERAND *
   }
 }
 
-/* Bytes of scratch memory that a group of rows needs. */
-i64 JOIN(scratch, KIND)(i64 rows, i64 input, i64 size, i64 cells) {
-  rows = (rows + ROWS - 1) / ROWS * ROWS;
-  return rows * ((i64)sizeof(OPERAND) * PARTS * (input + size + cells) + 4 * (cells + 2 * COLUMNS));
+/* Bytes of scratch memory that a thread needs for a group of rows, a multiple of ROWS. */
+int JOIN(layer_many_scratch, KIND)(const struct layer *x) {
+  i64 operands = PARTS * (x->input + x->size + x->cells);
+  return (int)(x->group * ((i64)sizeof(OPERAND) * operands + 4 * (x->cells + 2 * COLUMNS)));
 }
 
 /* The addresses of a group's operands, cells and sums in its scratch memory. */
@@ -134,7 +120,7 @@ struct JOIN(group, KIND) {
 
 /* The cells of all rows of one step, from their gates. */
 static void JOIN(step, KIND)(const struct layer *x, i64 d, i64 now, const struct JOIN(group, KIND) *group) {
-  const OPERAND *weights = x->weights[d];
+  const WEIGHT *weights = x->weights[d];
   struct JOIN(cells, KIND) waiting = {.outputs = group->cell_outputs, .depth = x->cells, .clip = x->cell_clip};
   for (i64 k = 0; k < x->cells; k += LANES) {
     float *gates = group->sums + k / LANES % 2 * group->all_rows * COLUMNS; /* the other block's cells may wait */
@@ -148,7 +134,7 @@ static void JOIN(step, KIND)(const struct layer *x, i64 d, i64 now, const struct
 static void JOIN(project, KIND)(const struct layer *x, i64 d, i64 now, TYPE *outputs,
                                 const struct JOIN(group, KIND) *group) {
   static const float no_bias[LANES];
-  const OPERAND *weight_hr = x->weight_hr[d];
+  const WEIGHT *weight_hr = x->weight_hr[d];
   for (i64 k = 0; k < x->size; k += COLUMNS) {
     JOIN(block, KIND)(group->sums, group->cell_outputs, weight_hr + k * x->cells * PARTS, no_bias, 0, now, x->cells,
                       NULL, NULL, 0);
@@ -167,7 +153,7 @@ static void JOIN(rows_to_the_end, KIND)(const struct layer *x, i64 d, i64 first,
   group.both = (OPERAND *)scratch, group.cell_outputs = group.both + group.all_rows * group.depth * PARTS;
   group.cell = (float *)(group.cell_outputs + group.all_rows * x->cells * PARTS);
   group.sums = group.cell + group.all_rows * x->cells;
-  memset(scratch, 0, JOIN(scratch, KIND)(rows, x->input, x->size, x->cells));
+  memset(scratch, 0, (size_t)JOIN(layer_many_scratch, KIND)(x));
   const TYPE *inputs = (const TYPE *)x->inputs[d] + first * x->input;
   TYPE *outputs = (TYPE *)x->outputs[d] + first * x->size;
   const float *hidden = x->hidden + (d * x->rows + first) * x->size;
@@ -204,16 +190,114 @@ static void JOIN(one_group, KIND)(const void *data, i64 n, i64 thread) { /* the 
 #endif
 }
 
-void JOIN(layer, KIND)(const struct layer *x) {
+void JOIN(layer_many, KIND)(const struct layer *x) {
   share_in_order(JOIN(one_group, KIND), x, x->directions * ((x->rows + x->group - 1) / x->group), x->threads);
 }
+
+#ifdef FEW
+
+/* Bytes of scratch memory that a thread needs for the operands and gates of `group` words, a multiple of ROWS. */
+int JOIN(layer_few_scratch, KIND)(const struct layer *x) {
+  return (int)(x->group * ((i64)sizeof(OPERAND) * x->input + 16 * x->cells));
+}
+
+/* The input half of the gates of some words: gates [cells / LANES][group][COLUMNS], for a range of the blocks. */
+static void JOIN(input_half, KIND)(const struct layer *x, i64 d, const TYPE *inputs, i64 words, OPERAND *operands,
+                                   float *gates, struct range blocks) {
+  const WEIGHT *weights = x->weights[d];
+  for (i64 word = 0; word < words; word++)
+    for (i64 k = 0; k < x->input; k += LANES)
+      JOIN(put, KIND)(operands, x->input, word, k, JOIN(load, TYPE)(inputs + word * x->input + k));
+  for (i64 block = blocks.begin; block < blocks.end; block++)
+    JOIN(block, KIND)(gates + (block - blocks.begin) * x->group * COLUMNS, operands,
+                      weights + block * (x->input + x->size) * COLUMNS, x->biases[d] + block * LANES, x->cells, words,
+                      x->input, NULL, NULL, 0);
+}
+
+/* Runs one of `parts` parts of a direction, for all steps. The parts wait for each other twice in a step. */
+static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 parts, char *scratch) {
+  static const float no_bias[LANES];
+  const WEIGHT *weight_hh = (const WEIGHT *)x->weights[d] + x->input * COLUMNS, *weight_hr = x->weight_hr[d];
+  const TYPE *inputs = x->inputs[d];
+  TYPE *outputs = x->outputs[d];
+  i64 cells = x->cells, size = x->size, words = 0, first = 0;
+  float *hidden = x->hidden + d * x->rows * size, *cell = x->cell + d * x->rows * cells;
+  float *cell_outputs = x->cell_outputs + d * x->rows * cells, sums[ROWS * COLUMNS];
+  OPERAND *operands = (OPERAND *)scratch;
+  float *gates = (float *)(operands + x->group * x->input);
+  const struct range of_cells = share(cells / LANES, part, parts);
+  const struct range of_outputs = share(weight_hr ? size / COLUMNS : 0, part, parts);
+  const struct range copied = share(weight_hr ? 0 : size / LANES, part, parts);
+  memset(operands, 0, sizeof(OPERAND) * (size_t)(x->group * x->input));
+  for (i64 t = 0; t < x->steps; t++) {
+    const i64 rows = x->sizes[t];
+    if (first == words) { /* as many steps as there is memory for */
+      first = words = 0;
+      for (i64 next = t; next < x->steps && words + x->sizes[next] <= x->group; next++) words += x->sizes[next];
+      JOIN(input_half, KIND)(x, d, inputs, words, operands, gates, of_cells);
+      inputs += words * x->input;
+    }
+    for (i64 n = 0; n < of_cells.end - of_cells.begin; n++) {
+      i64 own = t % 2 ? of_cells.end - of_cells.begin - 1 - n : n; /* weights read last are in the cache */
+      i64 block = of_cells.begin + own, k = block * LANES;
+      float *sum = gates + (own * x->group + first) * COLUMNS;
+      JOIN(all_rows, FEW)(sum, hidden, size, weight_hh + block * (x->input + size) * COLUMNS, NULL, 0, size, rows);
+      for (i64 b = 0; b < rows; b++)
+        store_f32(cell_outputs + b * cells + k,
+                  next_cells(sum + b * COLUMNS, cell + b * cells + k, x->cell_clip, EXACT));
+    }
+    if (parts > 1) openmp.barrier();
+    for (i64 n = 0; n < of_outputs.end - of_outputs.begin; n++) {
+      i64 p = (t % 2 ? of_outputs.end - 1 - n : of_outputs.begin + n) * COLUMNS;
+      for (i64 b = 0; b < rows; b += ROWS) {
+        i64 count = rows - b < ROWS ? rows - b : ROWS;
+        JOIN(all_rows, FEW)(sums, cell_outputs + b * cells, cells, weight_hr + p * cells, no_bias, 0, cells, count);
+        for (i64 k = 0; k < count * COLUMNS; k += LANES) {
+          i64 place = (b + k / COLUMNS) * size + p + k % COLUMNS;
+          JOIN(store, TYPE)(outputs + place, clip_lanes(load_f32(sums + k), x->proj_clip));
+          store_f32(hidden + place, JOIN(load, TYPE)(outputs + place));
+        }
+      }
+    }
+    for (i64 b = 0; b < rows; b++)
+      for (i64 k = copied.begin * LANES; k < copied.end * LANES; k += LANES) {
+        JOIN(store, TYPE)(outputs + b * size + k, load_f32(cell_outputs + b * cells + k));
+        store_f32(hidden + b * size + k, JOIN(load, TYPE)(outputs + b * size + k));
+      }
+    if (parts > 1) openmp.barrier();
+    first += rows, outputs += rows * size;
+  }
+}
+
+static void JOIN(one_thread, KIND)(const void *data, i64 thread, i64 threads) {
+  const struct layer *x = data;
+  const i64 parts = threads / x->directions;
+  char *scratch = x->scratch + thread * x->scratch_bytes;
+#ifdef TILES
+  begin_tiles();
+#endif
+  if (parts <= 1)
+    for (i64 d = thread; d < x->directions; d += threads) JOIN(few_rows, KIND)(x, d, 0, 1, scratch);
+  else if (thread < parts * x->directions)
+    JOIN(few_rows, KIND)(x, thread / parts, thread % parts, parts, scratch);
+  else
+    for (i64 t = 0; t < 2 * x->steps; t++) openmp.barrier(); /* every thread takes part in a barrier */
+#ifdef TILES
+  _tile_release();
+#endif
+}
+
+void JOIN(layer_few, KIND)(const struct layer *x) { together(JOIN(one_thread, KIND), x, (int)x->threads); }
+
+#endif
 
 #undef KIND
 #undef TYPE
 #undef OPERAND
+#undef WEIGHT
 #undef PARTS
 #undef AT_ONCE
 #undef EXACT
-#undef PAIR
-#undef ADD_PRODUCT
+#undef FEW
+#undef MANY
 #undef PRODUCTS

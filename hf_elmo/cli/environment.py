@@ -1,0 +1,50 @@
+"""The text of `hf-elmo env`: what a report of a bug needs."""
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from subprocess import SubprocessError
+
+import torch
+
+from hf_elmo.kernels import enabled, native
+
+LIBRARIES = ("hf-elmo", "torch", "transformers", "tokenizers", "safetensors", "huggingface-hub", "numpy")
+EXTRAS = ("accelerate", "datasets", "h5py", "onnx", "onnxruntime", "onnxscript", "pyarrow", "scikit-learn")
+EXTRAS += ("sentence-transformers", "tensorflow", "tensorflow-cpu")
+
+
+def describe_environment() -> str:
+    """Text for a bug report: versions, devices, the C library and the settings."""
+    rows = {"Python": f"{sys.version.split()[0]}, {platform.platform()}", "libraries": _versions(LIBRARIES)}
+    rows["of extras"] = _versions(EXTRAS, only_installed=True) or "none"
+    rows["hf_elmo is in"] = str(Path(__file__).parents[1])
+    named = [line for line in native.processor() if line.startswith(("model name", "CPU part"))]
+    rows["processor"] = named[0].partition(":")[2].strip() if named else platform.processor() or platform.machine()
+    rows["threads"] = f"{torch.get_num_threads()} of {os.cpu_count()}"
+    rows["PyTorch's vectors"] = torch.backends.cpu.get_cpu_capability()
+    rows["GPU"] = ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count()))) or "none"
+    try:
+        rows["C compiler"] = f"{' '.join(native.compiler())}: {native.compiler_version()}"
+    except (OSError, SubprocessError) as error:
+        rows["C compiler"] = f"none: {error}"
+    rows["cache of compiled kernels"] = str(native.cache_folder())
+    rows |= native.describe()
+    for name, default in (("HF_ELMO_CFLAGS", "not set"), ("HF_ELMO_KERNELS", "not set: on")):
+        rows[name] = os.environ.get(name, default)
+    rows["HF_HUB_OFFLINE"] = os.environ.get("HF_HUB_OFFLINE", "not set: the Hub is asked")
+    rows["enabled backends"] = ", ".join(sorted(enabled())) or "none"
+    width = max(map(len, rows))
+    return "\n".join(f"{name:{width}}  {value}" for name, value in rows.items())
+
+
+def _versions(names: tuple[str, ...], only_installed: bool = False) -> str:
+    versions = []
+    for name in names:
+        try:
+            versions.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            versions += [] if only_installed else [f"{name} is not installed"]
+    return ", ".join(versions)

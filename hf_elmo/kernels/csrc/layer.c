@@ -1,0 +1,258 @@
+/* Inference: a layer of the biLM, all directions, in one call; a step's cells follow its products in the cache.
+ *
+ * layer_many is for many rows. With a library's product, sums are written to memory, and the cells start after the whole
+ * product. Here the product of 16 rows with 64 columns (the four gates of 16 cells) stays in the L1 cache until its cells
+ * are computed. They are computed between the instructions of the next product, so that matrix and vector units work at
+ * the same time. Rows are independent of each other: each group of rows is run to its last step by one thread.
+ *
+ * layer_few is for few rows, whose time is the time to read the weights. The input half of the gates is computed for many
+ * steps at once, so that a step reads the other weights only. A direction runs on one thread, or on several that divide
+ * its cells and outputs, so that the weights of a small layer stay in the cores' caches. The weights of a larger layer
+ * stay there in part, because consecutive steps read them in opposite orders.
+ *
+ * A kind of product is a set of macros for layer_kind.h: f32; half with weights in bfloat16 and everything else in
+ * float32, for processors without bfloat16 products; bf16 with AVX-512's bfloat16 products; bf16_tiles and split_tiles on
+ * AMX tiles. In split_tiles, each float32 number is the sum of two bfloat16 numbers (the smallest of their four products
+ * is left out; an infinite input turns its row into NaN).
+ *
+ * Weights are in blocks of COLUMNS columns, [block][depth][4][LANES], where depth is that of the word and the hidden state
+ * side by side. In bfloat16 two rows of a block alternate, as the instructions need them: [block][depth / 2][4][LANES][2].
+ */
+#include "elmo.h"
+#include "threads.h"
+
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+#if defined __AVX512BF16__ && (defined __AMX_BF16__ || defined __AMXBF16__) && defined __linux__ /* or older clangs */
+#define HAS_TILES
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+enum { ROWS = FUSED_ROWS, COLUMNS = FUSED_COLUMNS, DEPTH = FUSED_DEPTH }; /* of a product */
+
+#ifdef __AVX512F__
+
+typedef __m512 lanes;
+
+INLINE lanes broadcast(float x) { return _mm512_set1_ps(x); }
+INLINE lanes load_f32(const f32 *x) { return _mm512_loadu_ps(x); }
+INLINE void store_f32(f32 *x, lanes y) { _mm512_storeu_ps(x, y); }
+INLINE lanes minus(lanes x, lanes y) { return _mm512_sub_ps(x, y); }
+INLINE lanes clip_lanes(lanes x, float bound) { /* NaN propagates with this order of operands */
+  return _mm512_max_ps(broadcast(-bound), _mm512_min_ps(broadcast(bound), x));
+}
+
+/* e^(factor x) = 2^t, at most 2^40, computed as 2^floor(t) times a polynomial of t - floor(t). The relative error is
+   at most 1.1e-7 if `exact`, else 9e-5, which is less than bfloat16's rounding. */
+INLINE lanes exp_scaled(lanes x, float factor, const int exact) {
+  lanes t = _mm512_min_ps(broadcast(40.f), _mm512_mul_ps(x, broadcast(factor * 1.44269504f)));
+  lanes r = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC), p;
+  if (exact) {
+    p = _mm512_fmadd_ps(broadcast(1.872966134e-3f), r, broadcast(9.002237339e-3f));
+    p = _mm512_fmadd_ps(p, r, broadcast(5.581318301e-2f));
+    p = _mm512_fmadd_ps(p, r, broadcast(2.401595205e-1f));
+    p = _mm512_fmadd_ps(p, r, broadcast(6.931519588e-1f));
+  } else {
+    p = _mm512_fmadd_ps(broadcast(7.706724030e-2f), r, broadcast(2.276449775e-1f));
+    p = _mm512_fmadd_ps(p, r, broadcast(6.951166307e-1f));
+  }
+  return _mm512_scalef_ps(_mm512_fmadd_ps(p, r, broadcast(1.f)), t);
+}
+
+INLINE lanes quotient(lanes x, lanes y, const int exact) {
+  lanes z = _mm512_rcp14_ps(y); /* 1 / y to 14 bits; a Newton step doubles their number */
+  return _mm512_mul_ps(x, exact ? _mm512_fmadd_ps(z, _mm512_fnmadd_ps(y, z, broadcast(1.f)), z) : z);
+}
+
+/* Replaces cells of a row by the next, clipped ones, and returns their output. All activations share two divisions. */
+INLINE lanes next_cells(const float *gates, float *cells, float clip, const int exact) {
+  lanes one = broadcast(1.f), i = exp_scaled(load_f32(gates), -1.f, exact);
+  lanes f = exp_scaled(load_f32(gates + LANES), -1.f, exact), g = exp_scaled(load_f32(gates + 2 * LANES), -2.f, exact);
+  lanes o = exp_scaled(load_f32(gates + 3 * LANES), -1.f, exact);
+  lanes den_f = _mm512_add_ps(one, f), den_ig = _mm512_mul_ps(_mm512_add_ps(one, i), _mm512_add_ps(one, g));
+  lanes num = _mm512_fmadd_ps(load_f32(cells), den_ig, _mm512_mul_ps(_mm512_sub_ps(one, g), den_f));
+  lanes c = clip_lanes(quotient(num, _mm512_mul_ps(den_f, den_ig), exact), clip);
+  lanes t = exp_scaled(c, -2.f, exact);
+  store_f32(cells, c);
+  return quotient(_mm512_sub_ps(one, t), _mm512_mul_ps(_mm512_add_ps(one, o), _mm512_add_ps(one, t)), exact);
+}
+
+#else
+
+typedef struct {
+  float of[LANES];
+} lanes;
+
+INLINE lanes load_f32(const f32 *x) {
+  lanes y;
+  memcpy(&y, x, sizeof y);
+  return y;
+}
+INLINE void store_f32(f32 *x, lanes y) { memcpy(x, &y, sizeof y); }
+INLINE lanes minus(lanes x, lanes y) {
+  for (int k = 0; k < LANES; k++) x.of[k] -= y.of[k];
+  return x;
+}
+INLINE lanes clip_lanes(lanes x, float bound) {
+  for (int k = 0; k < LANES; k++) x.of[k] = clipped(x.of[k], bound);
+  return x;
+}
+INLINE lanes next_cells(const float *gates, float *cells, float clip, const int exact) {
+  lanes outputs;
+  (void)exact;
+#pragma omp simd
+  for (int k = 0; k < LANES; k++) {
+    float g = tanh_limited(gates[k + 2 * LANES]), den_f = sigmoid_denominator(gates[k + LANES]);
+    float den_ig = sigmoid_denominator(gates[k]) * tanh_denominator(g);
+    float c = clipped((cells[k] * den_ig + tanh_numerator(g) * den_f) / (den_f * den_ig), clip), t = tanh_limited(c);
+    cells[k] = c;
+    outputs.of[k] = tanh_numerator(t) / (sigmoid_denominator(gates[k + 3 * LANES]) * tanh_denominator(t));
+  }
+  return outputs;
+}
+
+#endif
+
+#ifdef __AVX512BF16__
+INLINE lanes load_bf16(const bf16 *x) {
+  return (lanes)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x)), 16);
+}
+INLINE void store_bf16(bf16 *x, lanes y) { _mm256_storeu_si256((__m256i *)x, (__m256i)_mm512_cvtneps_pbh(y)); }
+INLINE int pair_of(const bf16 *x) {
+  int pair;
+  memcpy(&pair, x, sizeof pair);
+  return pair;
+}
+#endif
+
+/* Prefetches cache lines `line` to `end` of x, the weights of a later product. Call it for few lines at a time, between
+   other instructions: many prefetches at once fill the buffers that loads also need. */
+INLINE void fetch(const void *x, i64 line, i64 end) {
+  for (; line < end; line++) __builtin_prefetch((const char *)x + 64 * line, 0, 2);
+}
+
+struct range {
+  i64 begin, end;
+};
+INLINE struct range share(i64 total, i64 part, i64 parts) {
+  return (struct range){total * part / parts, total * (part + 1) / parts};
+}
+
+/* Loops over the depth of a product, one for each pair of types. Six rows of sums fit into the registers. */
+#define NAME f32
+#define OPERAND f32
+#define WEIGHT f32
+#define PAIR 1 /* rows of weights that one iteration multiplies */
+#define ADD_PRODUCT(SUM, X, WEIGHTS) SUM += *(X) * *(const vector *)(WEIGHTS)
+#include "rows_of_types.h"
+
+#define NAME half
+#define OPERAND f32
+#define WEIGHT bf16
+#define PAIR 2
+#define ADD_PRODUCT(SUM, X, WEIGHTS) \
+  SUM += (X)[0] * (vector)(*(const bits *)(WEIGHTS) << 16) + (X)[1] * (vector)(*(const bits *)(WEIGHTS) & 0xffff0000u)
+#include "rows_of_types.h"
+
+#define KIND f32
+#define TYPE f32 /* of inputs and outputs */
+#define OPERAND f32
+#define WEIGHT f32
+#define PARTS 1 /* numbers of type OPERAND that stand for one number of TYPE */
+#define AT_ONCE 4 /* AT_ONCE * DEPTH rows of weights stay in the L1 cache while they multiply all rows */
+#define EXACT 1 /* whether exponentials and quotients have float32's precision */
+#define FEW f32 /* the loop over few rows of float32 */
+#define MANY f32 /* the loop over operands */
+#include "layer_kind.h"
+
+#define KIND half
+#define TYPE f32
+#define OPERAND f32
+#define WEIGHT bf16
+#define PARTS 1
+#define AT_ONCE 8
+#define EXACT 1
+#define FEW half
+#define MANY half
+#include "layer_kind.h"
+
+#ifdef __AVX512BF16__
+
+#define NAME bf16
+#define OPERAND bf16
+#define WEIGHT bf16
+#define PAIR 2
+#define ADD_PRODUCT(SUM, X, WEIGHTS) \
+  SUM = (vector)_mm512_dpbf16_ps((__m512)SUM, (__m512bh)_mm512_set1_epi32(pair_of(X)), \
+                                 (__m512bh)_mm512_loadu_si512(WEIGHTS))
+#include "rows_of_types.h"
+
+#define KIND bf16
+#define TYPE bf16
+#define OPERAND bf16
+#define WEIGHT bf16
+#define PARTS 1
+#define AT_ONCE 8
+#define EXACT 0
+#define FEW half
+#define MANY bf16
+#include "layer_kind.h"
+
+#ifdef HAS_TILES
+
+INLINE void begin_tiles(void) {
+  static const struct {
+    uint8_t palette, start, zero[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+  } shape = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, ROWS}};
+  _tile_loadconfig(&shape);
+}
+
+/* Linux permits the tiles to a process that asks for them (ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA). */
+int request_tiles(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
+
+#define TILES
+/* The tile of gate K; from 4 on, of the rests of numbers. The gates of a row of weights are side by side. */
+#define WEIGHTS(K, NUMBER) _tile_loadd(NUMBER, weights + (K) / 4 * COLUMNS * DEPTH + (K) % 4 * 2 * LANES, 4 * COLUMNS)
+#define FETCH(K) fetch(ahead, lines[K], lines[(K) + 1])
+
+#define KIND bf16_tiles
+#define TYPE bf16
+#define OPERAND bf16
+#define WEIGHT bf16
+#define PARTS 1
+#define AT_ONCE 8
+#define EXACT 0
+#define FEW half
+#define PRODUCTS \
+  _tile_loadd(4, tile, 64); \
+  WEIGHTS(0, 5); _tile_dpbf16ps(0, 4, 5); FETCH(0); \
+  WEIGHTS(1, 6); _tile_dpbf16ps(1, 4, 6); FETCH(1); \
+  WEIGHTS(2, 5); _tile_dpbf16ps(2, 4, 5); FETCH(2); \
+  WEIGHTS(3, 6); _tile_dpbf16ps(3, 4, 6); FETCH(3);
+#include "layer_kind.h"
+
+#define KIND split_tiles
+#define TYPE f32
+#define OPERAND bf16
+#define WEIGHT bf16
+#define PARTS 2 /* a number rounded to bfloat16, and the rest of it */
+#define AT_ONCE 8
+#define EXACT 1
+#define PRODUCTS \
+  _tile_loadd(4, tile, 64); _tile_loadd(5, tile + ROWS * DEPTH, 64); \
+  WEIGHTS(0, 6); _tile_dpbf16ps(0, 4, 6); _tile_dpbf16ps(0, 5, 6); FETCH(0); \
+  WEIGHTS(1, 7); _tile_dpbf16ps(1, 4, 7); _tile_dpbf16ps(1, 5, 7); FETCH(1); \
+  WEIGHTS(2, 6); _tile_dpbf16ps(2, 4, 6); _tile_dpbf16ps(2, 5, 6); FETCH(2); \
+  WEIGHTS(3, 7); _tile_dpbf16ps(3, 4, 7); _tile_dpbf16ps(3, 5, 7); FETCH(3); \
+  WEIGHTS(4, 6); _tile_dpbf16ps(0, 4, 6); \
+  WEIGHTS(5, 7); _tile_dpbf16ps(1, 4, 7); \
+  WEIGHTS(6, 6); _tile_dpbf16ps(2, 4, 6); \
+  WEIGHTS(7, 7); _tile_dpbf16ps(3, 4, 7);
+#include "layer_kind.h"
+
+#endif
+#endif
