@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import pytest
 import torch
 from tqdm import tqdm
 
-from .conftest import TINY
+from .factories import TINY
 
 if not hasattr(os, "fork"):
     pytest.skip("no fork on this system", allow_module_level=True)
@@ -33,7 +33,7 @@ if not hasattr(os, "fork"):
 FILE_EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink")
 SECONDS = 120  # in which a command must end
 
-# Runs that a test kills: few by default, hundreds by hand (ELMO_KILLS=300 pytest -k killed).
+# Runs that a test kills: few by default, hundreds by hand (ELMO_KILLS=300 pytest -m slow -k killed).
 KILLS = int(os.environ.get("ELMO_KILLS", "3"))
 
 # A server without threads forks the commands: they find everything imported.
@@ -43,7 +43,7 @@ _processes.set_forkserver_preload(["hf_elmo.conversion", "hf_elmo.embedding.corp
 
 @dataclass
 class Command:
-    """A command and the result of an uninterrupted run.
+    """A command.
 
     Args:
         arguments: of `hf-elmo`; OUT stands for the folder of a run.
@@ -54,31 +54,23 @@ class Command:
     arguments: list[str]
     output: str
     whole_at_once: bool = True
-    expected: dict[str, bytes] = field(default_factory=dict)
-    events: int = 0
-    seconds: float = 0.0
 
     def start(self, folder: Path, kill_at: int | None = None, count: Path | None = None) -> ForkServerProcess:
         """Starts the command in a process that kills itself before file operation `kill_at`, or counts them."""
         arguments = [argument.replace("OUT", str(folder)) for argument in self.arguments]
-        log = folder.parent / "standard-error"
-        process = _processes.Process(target=_run, args=(log, arguments, folder, kill_at, count))
+        process = _processes.Process(target=_run, args=(_log(folder), arguments, folder, kill_at, count))
         process.start()
         return process
 
-    def measure(self, folder: Path) -> None:
-        """An uninterrupted run."""
-        folder.mkdir()
-        counted, start = folder.parent / "events", time.monotonic()
-        self.require_success(self.start(folder, count=counted), folder)
-        self.seconds, self.events = time.monotonic() - start, counted.stat().st_size
-        self.expected = contents(folder / self.output)
-        shutil.rmtree(folder)
 
-    def require_success(self, process: ForkServerProcess, folder: Path) -> None:
-        """Waits for the end of a command that nobody kills."""
-        process.join(SECONDS)
-        assert process.exitcode == 0, (folder.parent / "standard-error").read_text()[-2000:]
+def _log(folder: Path) -> Path:
+    return folder.parent / "standard-error"
+
+
+def _require_success(process: ForkServerProcess, folder: Path) -> None:
+    """Waits for the end of a command that nobody kills."""
+    process.join(SECONDS)
+    assert process.exitcode == 0, _log(folder).read_text()[-2000:]
 
 
 def _run(log: Path, arguments: list[str], folder: Path, kill_at: int | None, count: Path | None) -> None:
@@ -94,7 +86,7 @@ def _run(log: Path, arguments: list[str], folder: Path, kill_at: int | None, cou
         contextlib.redirect_stdout(io.StringIO()),
     ):
         try:
-            watch_files(folder, kill_at, count)
+            _watch_files(folder, kill_at, count)
             status = main(arguments)
         except BaseException:
             traceback.print_exc()
@@ -102,7 +94,7 @@ def _run(log: Path, arguments: list[str], folder: Path, kill_at: int | None, cou
     sys.exit(status)
 
 
-def watch_files(folder: Path, kill_at: int | None, count: Path | None) -> None:
+def _watch_files(folder: Path, kill_at: int | None, count: Path | None) -> None:
     """From now on this process kills itself before its file operation number `kill_at` in `folder`; each operation adds
     a byte to `count`."""
     number, log = 0, None if count is None else os.open(count, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -145,41 +137,35 @@ def run_with_kills(command: Command, folder: Path, runs: int, seed: int = 0) -> 
     warm_up = _processes.Process(target=os.getpid)  # the server imports everything, which takes seconds once
     warm_up.start()
     warm_up.join()
-    command.measure(folder / "killed")
-    generator = random.Random(seed)
-    return sum((_run_killed(generator, command, folder / "killed") for _ in range(runs)), Counter())
-
-
-def _run_killed(generator: random.Random, command: Command, place: Path) -> Counter:
+    place, counted, start = folder / "killed", folder / "events", time.monotonic()
     place.mkdir()
-    kills, is_complete = 0, False
-    for _ in range(generator.choice((1, 1, 2, 3))):
-        process = _killed(generator, command, place)
-        is_complete = command.whole_at_once and (place / command.output).exists()
-        if process.exitcode != -signal.SIGKILL:
-            command.require_success(process, place)
-            is_complete = True
-            break
-        kills += 1
-        if is_complete:  # another run would refuse to overwrite it
-            break
-    if not is_complete:
-        command.require_success(command.start(place), place)
-        assert {path.name for path in place.iterdir()} <= {command.output, "cache"}
-    result = contents(place / command.output)
-    assert result.keys() == command.expected.keys()
-    assert [name for name in result if result[name] != command.expected[name]] == []
-    shutil.rmtree(place)
+    _require_success(command.start(place, count=counted), place)
+    seconds, events, expected = time.monotonic() - start, counted.stat().st_size, contents(place / command.output)
+    generator, kills = random.Random(seed), 0
+    for _ in range(runs):
+        shutil.rmtree(place)
+        place.mkdir()
+        is_complete = False
+        for _ in range(generator.choice((1, 1, 2, 3))):
+            if generator.random() < 0.5:
+                process = command.start(place, kill_at=generator.randint(1, events))
+            else:
+                process = command.start(place)
+                time.sleep(generator.random() * seconds)
+                process.kill()
+            process.join(SECONDS)
+            is_complete = command.whole_at_once and (place / command.output).exists()
+            if process.exitcode != -signal.SIGKILL:  # it ended before
+                _require_success(process, place)
+                is_complete = True
+                break
+            kills += 1
+            if is_complete:  # another run would refuse to overwrite it
+                break
+        if not is_complete:
+            _require_success(command.start(place), place)
+            assert {path.name for path in place.iterdir()} <= {command.output, "cache"}
+        result = contents(place / command.output)
+        assert result.keys() == expected.keys()
+        assert [name for name in result if result[name] != expected[name]] == []
     return Counter({"kills": kills})
-
-
-def _killed(generator: random.Random, command: Command, place: Path) -> ForkServerProcess:
-    """The ended command, which was killed unless it ended before."""
-    if generator.random() < 0.5:
-        process = command.start(place, kill_at=generator.randint(1, command.events))
-    else:
-        process = command.start(place)
-        time.sleep(generator.random() * command.seconds)
-        process.kill()
-    process.join(SECONDS)
-    return process

@@ -8,17 +8,11 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from torch import Tensor
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    Trainer,
-    TrainerCallback,
-    TrainingArguments,
-)
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 
-from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoTokenizer, classification_metrics, loading
+from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer, classification_metrics, loading
 from hf_elmo.conversion import convert
-from tests.conftest import TINY
+from tests.factories import small_config
 
 Examples = list[tuple[str, int]]
 
@@ -48,35 +42,32 @@ def messages(number: int) -> Examples:
     return examples
 
 
-def sms(folder: Path) -> Examples:
-    with (folder / "data" / "sms_spam" / "spam.csv").open(encoding="latin-1", newline="") as file:
-        return [(row[1], int(row[0] == "spam")) for row in list(csv.reader(file))[1:]]
+def new_model(**changes: object) -> ElmoForSequenceClassification:
+    torch.manual_seed(0)
+    return ElmoForSequenceClassification(small_config(num_labels=2, **changes))
 
 
-def train(
-    folder: Path, model: ElmoForSequenceClassification, tokenizer: ElmoTokenizer, examples: Examples, **changes: object
+SETTINGS = {"per_device_train_batch_size": 16, "learning_rate": 0.03, "seed": 3}
+SETTINGS |= {"report_to": [], "use_cpu": True, "disable_tqdm": True}
+
+
+def make_trainer(
+    folder: Path, model: torch.nn.Module, tokenizer: ElmoTokenizer, examples: Examples, **settings: object
 ) -> Trainer:
-    settings = {
-        "max_steps": 40,
-        "per_device_train_batch_size": 16,
-        "learning_rate": 0.03,
-        "logging_steps": 10,
-        "save_strategy": "no",
-        "seed": 3,
-        "report_to": [],
-        "use_cpu": True,
-        "disable_tqdm": True,
-    }
-    arguments = TrainingArguments(folder / "runs", **{**settings, **changes})
-    trainer = Trainer(model, arguments, train_dataset=Texts(tokenizer, examples), processing_class=tokenizer)
+    arguments = TrainingArguments(
+        folder / "runs", **{**SETTINGS, "save_strategy": "no", "logging_steps": 4, **settings}
+    )
+    return Trainer(model, arguments, train_dataset=Texts(tokenizer, examples), processing_class=tokenizer)
+
+
+def losses_of(trainer: Trainer) -> list[float]:
     trainer.train()
-    return trainer
+    return [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
 
 
 def assert_reloaded_predicts_the_same(folder: Path, trainer: Trainer, examples: Examples) -> np.ndarray:
     """Saves, loads with the Auto classes in another batch order and padding; returns the predicted labels."""
-    tokenizer = trainer.processing_class
-    predicted = trainer.predict(Texts(tokenizer, examples)).predictions
+    predicted = trainer.predict(Texts(trainer.processing_class, examples)).predictions
     trainer.save_model(folder / "saved")
     model = AutoModelForSequenceClassification.from_pretrained(folder / "saved")
     saved = AutoTokenizer.from_pretrained(folder / "saved")
@@ -94,14 +85,12 @@ def assert_reloaded_predicts_the_same(folder: Path, trainer: Trainer, examples: 
 
 @pytest.mark.parametrize("frozen", [True, False], ids=["frozen", "unfrozen"])
 def test_texts_that_the_test_makes_are_learned(tmp_path: Path, tokenizer: ElmoTokenizer, frozen: bool) -> None:
-    torch.manual_seed(0)
-    model = ElmoForSequenceClassification(ElmoConfig(**TINY, num_labels=2, freeze_bilm=frozen, classifier_dropout=0.1))
+    model, examples = new_model(freeze_bilm=frozen, classifier_dropout=0.1), messages(160)
     before = {name: parameter.clone() for name, parameter in model.elmo.bilm.named_parameters()}
-    examples = messages(160)
-    trainer = train(tmp_path, model, tokenizer, examples[:120])
+    trainer = make_trainer(tmp_path, model, tokenizer, examples[:120], max_steps=40)
+    losses = losses_of(trainer)
+    assert losses[-1] < losses[0]
     found = assert_reloaded_predicts_the_same(tmp_path, trainer, examples[120:])
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert float(losses[-1]) < float(losses[0])
     assert (found == [label for _, label in examples[120:]]).mean() > 0.9
     unchanged = [torch.equal(before[name], parameter) for name, parameter in model.elmo.bilm.named_parameters()]
     assert all(unchanged) if frozen else not any(unchanged)
@@ -110,24 +99,19 @@ def test_texts_that_the_test_makes_are_learned(tmp_path: Path, tokenizer: ElmoTo
 def test_the_model_that_ships_is_fine_tuned_as_readme_says(tmp_path: Path) -> None:
     """Its weights are stored in float16 and computed in float32: in float16 one step of training ends in NaN."""
     model = AutoModelForSequenceClassification.from_pretrained(loading.FOLDER, num_labels=2)
-    tokenizer = AutoTokenizer.from_pretrained(loading.FOLDER)
+    tokenizer, examples = AutoTokenizer.from_pretrained(loading.FOLDER), messages(96)
     assert model.dtype == torch.float32
-    examples = messages(96)
-    trainer = train(tmp_path, model, tokenizer, examples[:64], max_steps=12, learning_rate=0.01, logging_steps=4)
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    trainer = make_trainer(tmp_path, model, tokenizer, examples[:64], max_steps=12, learning_rate=0.01)
+    losses = losses_of(trainer)
+    assert losses[-1] < losses[0]
     assert all(np.isfinite(float(entry["grad_norm"])) for entry in trainer.state.log_history if "grad_norm" in entry)
-    assert float(losses[-1]) < float(losses[0])
     predicted = trainer.predict(Texts(tokenizer, examples[64:])).predictions.argmax(1)
     assert (predicted == [label for _, label in examples[64:]]).mean() > 0.9  # the majority class has half
 
 
 def test_training_in_bfloat16_with_checkpointing(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
-    torch.manual_seed(0)
-    model = ElmoForSequenceClassification(ElmoConfig(**TINY, num_labels=2, freeze_bilm=False, classifier_dropout=0.0))
-    trainer = train(
-        tmp_path, model, tokenizer, messages(48), max_steps=9, logging_steps=3, bf16=True, gradient_checkpointing=True
-    )
-    losses = [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+    model, how = new_model(freeze_bilm=False, classifier_dropout=0.0), {"bf16": True, "gradient_checkpointing": True}
+    losses = losses_of(make_trainer(tmp_path, model, tokenizer, messages(48), max_steps=9, logging_steps=3, **how))
     assert losses[-1] < losses[0]
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert all(parameter.isfinite().all() for parameter in model.parameters())
@@ -143,60 +127,35 @@ ROUNDING = 7 * 0.03 * 2 * 8 * 512 * 2.0**-24
 
 
 class Record(TrainerCallback):
-    """What decides an update, before each: the learning rate and the state of the random numbers."""
+    """What decides an update, before each: the learning rate, the state of the random numbers, and the inputs."""
 
-    def __init__(self) -> None:
-        self.steps: dict[int, tuple[float, Tensor]] = {}
+    def __init__(self, trainer: Trainer) -> None:
+        self.steps: dict[int, list[Tensor]] = {}
+        trainer.add_callback(self)
+        trainer.model.register_forward_pre_hook(self.on_forward, with_kwargs=True)
 
     def on_step_begin(self, args, state, control, lr_scheduler=None, **kwargs: object) -> None:
-        self.steps[state.global_step] = lr_scheduler.get_last_lr(), torch.get_rng_state()
+        self.last = self.steps[state.global_step] = [torch.tensor(lr_scheduler.get_last_lr()), torch.get_rng_state()]
 
-
-def interrupt(folder: Path, tokenizer: ElmoTokenizer) -> tuple[Trainer, Trainer]:
-    """A training of six steps, and one that resumes from its third."""
-
-    def make(name: str) -> Trainer:
-        torch.manual_seed(0)
-        model = ElmoForSequenceClassification(ElmoConfig(**TINY, num_labels=2))
-        arguments = TrainingArguments(
-            folder / name,
-            max_steps=6,
-            per_device_train_batch_size=16,
-            learning_rate=0.03,
-            save_steps=3,
-            seed=3,
-            report_to=[],
-            use_cpu=True,
-            disable_tqdm=True,
-        )
-        texts = Texts(tokenizer, messages(60))
-        trainer = Trainer(model, arguments, train_dataset=texts, processing_class=tokenizer, callbacks=[Record()])
-        trainer.inputs = []
-        trainer.model.register_forward_pre_hook(
-            lambda _, __, inputs: trainer.inputs.append(inputs["input_ids"]), with_kwargs=True
-        )
-        return trainer
-
-    whole, resumed = make("whole"), make("resumed")
-    whole.train()
-    resumed.train(resume_from_checkpoint=str(folder / "whole" / "checkpoint-3"))
-    return whole, resumed
+    def on_forward(self, _module: torch.nn.Module, _arguments: tuple, inputs: dict) -> None:
+        self.last.append(inputs["input_ids"])
 
 
 def test_an_interrupted_training_makes_the_same_updates(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
-    whole, resumed = interrupt(tmp_path, tokenizer)
-    assert len(whole.inputs) == 6
-    assert len(resumed.inputs) == 3
-    for expected, found in zip(whole.inputs[3:], resumed.inputs, strict=True):
-        assert torch.equal(found, expected)
-    expected, found = (
-        next(each for each in trainer.callback_handler.callbacks if isinstance(each, Record)).steps
-        for trainer in (whole, resumed)
+    """A training of six steps, and one that resumes from its third."""
+    whole, resumed = (
+        make_trainer(
+            tmp_path / name, new_model(), tokenizer, messages(60), max_steps=6, save_strategy="steps", save_steps=3
+        )
+        for name in ("whole", "resumed")
     )
-    assert found.keys() == {3, 4, 5}
-    for step, (rate, state) in found.items():
-        assert rate == expected[step][0]
-        assert torch.equal(state, expected[step][1])
+    expected, found = Record(whole).steps, Record(resumed).steps
+    whole.train()
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "runs" / "checkpoint-3"))
+    assert (expected.keys(), found.keys()) == (set(range(6)), {3, 4, 5})
+    for step, parts in found.items():
+        assert len(parts) == 3
+        assert all(torch.equal(one, other) for one, other in zip(parts, expected[step], strict=True))
     for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         torch.testing.assert_close(other, one, atol=ROUNDING, rtol=0)
 
@@ -204,49 +163,37 @@ def test_an_interrupted_training_makes_the_same_updates(tmp_path: Path, tokenize
 @pytest.mark.parametrize("counted", ["all", "non_padding"])
 def test_trainer_counts_words_where_it_reads_the_mask(tmp_path: Path, tokenizer: ElmoTokenizer, counted: str) -> None:
     """include_num_input_tokens_seen: "non_padding" counts words; "all" counts their characters, as README says."""
-    model = ElmoForSequenceClassification(ElmoConfig(**TINY, num_labels=2))
-    examples = messages(32)
-    trainer = train(tmp_path, model, tokenizer, examples, max_steps=2, include_num_input_tokens_seen=counted)
-    encoded = Texts(tokenizer, examples).encoded  # two batches of 16: each example once
-    words = sum(map(sum, encoded["attention_mask"]))
+    model, examples = new_model(), messages(32)
+    trainer = make_trainer(tmp_path, model, tokenizer, examples, max_steps=2, include_num_input_tokens_seen=counted)
+    trainer.train()
+    words = sum(map(sum, Texts(tokenizer, examples).encoded["attention_mask"]))  # two batches: each example once
     seen = trainer.state.num_input_tokens_seen
     assert seen == words if counted == "non_padding" else seen > words * model.config.max_word_length
 
 
 def test_a_trainers_card_has_the_results_that_the_hub_shows(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
     """Of `create_model_card`, which `push_to_hub` calls with these arguments: the task, a data set's tag and name."""
-    model, texts = ElmoForSequenceClassification(ElmoConfig(**TINY, num_labels=2)), Texts(tokenizer, messages(16))
-    arguments = TrainingArguments(tmp_path, max_steps=1, report_to=[], use_cpu=True, disable_tqdm=True)
-    metrics = classification_metrics()
-    texts = {"train_dataset": texts, "eval_dataset": texts}
-    trainer = Trainer(model, arguments, **texts, processing_class=tokenizer, compute_metrics=metrics)
+    trainer = make_trainer(tmp_path, new_model(), tokenizer, messages(16), max_steps=1)
+    trainer.eval_dataset, trainer.compute_metrics = trainer.train_dataset, classification_metrics()
     trainer.train()
     accuracy = trainer.evaluate()["eval_accuracy"]
     trainer.create_model_card(tasks="text-classification", dataset_tags="sms_spam", dataset="SMS Spam Collection")
-    (found,) = ModelCard.load(tmp_path / "README.md").data.eval_results
+    (found,) = ModelCard.load(tmp_path / "runs" / "README.md").data.eval_results
     assert (found.task_type, found.dataset_type, found.metric_type) == ("text-classification", "sms_spam", "accuracy")
     assert found.metric_value == pytest.approx(accuracy, abs=1e-4)
 
 
 def test_sms_spam_with_allennlps_test_model(tmp_path: Path, shared: Path) -> None:
-    fixture = shared / "data" / "elmo_fixture"
+    fixture, spam = shared / "data" / "elmo_fixture", shared / "data" / "sms_spam" / "spam.csv"
     convert(fixture / "options.json", fixture / "lm_weights.hdf5", tmp_path / "elmo")
     torch.manual_seed(0)
     model = ElmoForSequenceClassification.from_pretrained(tmp_path / "elmo", num_labels=2)
     tokenizer = ElmoTokenizer.from_pretrained(tmp_path / "elmo")
-    examples = sms(shared)
+    with spam.open(encoding="latin-1", newline="") as file:
+        examples = [(row[1], int(row[0] == "spam")) for row in list(csv.reader(file))[1:]]
     assert len(examples) == 5572
-    trainer = train(
-        tmp_path,
-        model,
-        tokenizer,
-        examples[:4457],
-        max_steps=15,
-        logging_steps=5,
-        per_device_train_batch_size=32,
-        per_device_eval_batch_size=64,
-    )
-    found = assert_reloaded_predicts_the_same(tmp_path, trainer, examples[-200:])
-    assert set(found) <= {0, 1}
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert float(losses[-1]) < float(losses[0])
+    settings = {"max_steps": 15, "logging_steps": 5, "per_device_train_batch_size": 32}
+    trainer = make_trainer(tmp_path, model, tokenizer, examples[:4457], **settings)
+    losses = losses_of(trainer)
+    assert losses[-1] < losses[0]
+    assert set(assert_reloaded_predicts_the_same(tmp_path, trainer, examples[-200:])) <= {0, 1}
