@@ -92,7 +92,7 @@ def test_the_digest_that_a_file_must_have(source: tuple[Path, Path], out: Path) 
         convert(*source, out, sha256="00ff")
     assert not out.exists()
     assert main(["convert", *map(str, source), str(out), "--sha256", digest.upper()]) == 0
-    assert "The digest of the weights is the one that was asked for." in (out / "README.md").read_text()
+    assert "The digest of the weights is the expected one." in (out / "README.md").read_text()
 
 
 def test_there_and_back_by_the_commands_without_the_head(source: tuple[Path, Path], out: Path, tmp_path: Path) -> None:
