@@ -7,31 +7,22 @@ from typing import Any
 import h5py
 import numpy as np
 
-OPTIONS = {
-    "lstm": {
-        "use_skip_connections": True,
-        "projection_dim": 7,
-        "cell_clip": 3,
-        "proj_clip": 0.8,
-        "dim": 11,
-        "n_layers": 2,
-    },
-    "char_cnn": {
-        "activation": "relu",
-        "filters": [[1, 4], [2, 5], [3, 8]],
-        "n_highway": 2,
-        "embedding": {"dim": 3},
-        "n_characters": 262,
-        "max_characters_per_token": 50,
-    },
+LSTM = {"projection_dim": 7, "dim": 11, "cell_clip": 3, "proj_clip": 0.8, "n_layers": 2, "use_skip_connections": True}
+CHAR_CNN = {
+    "activation": "relu",
+    "filters": [[1, 4], [2, 5], [3, 8]],
+    "n_highway": 2,
+    "embedding": {"dim": 3},
+    "n_characters": 262,
+    "max_characters_per_token": 50,
 }
 
 
 def make_options(
     lstm: dict[str, Any] | None = None, char_cnn: dict[str, Any] | None = None, **top: Any
 ) -> dict[str, Any]:
-    """`OPTIONS` with some entries replaced."""
-    return {"lstm": OPTIONS["lstm"] | (lstm or {}), "char_cnn": OPTIONS["char_cnn"] | (char_cnn or {}), **top}
+    """`LSTM` and `CHAR_CNN` with some entries replaced."""
+    return {"lstm": LSTM | (lstm or {}), "char_cnn": CHAR_CNN | (char_cnn or {}), **top}
 
 
 def make_arrays(

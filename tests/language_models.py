@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
+from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.pretraining.vocabulary import Vocabulary, build_vocabulary
-from tests.conftest import TINY, random_model
+from tests.factories import small_model
 
 TEXTS = ["the cat sat on the mat", "a dog", "rain fell all day and nobody went out to see it", "yes", "the dog sat"]
 
@@ -20,7 +20,7 @@ def small_tokenizer(folder: Path) -> ElmoTokenizer:
 
 def small_language_model(tokenizer: ElmoTokenizer) -> ElmoForPreTraining:
     """A model of random weights with that vocabulary."""
-    return random_model(ElmoConfig(**TINY, vocab_size=len(tokenizer.vocabulary), num_sampled=5), ElmoForPreTraining)
+    return small_model(ElmoForPreTraining, vocab_size=len(tokenizer.vocabulary), num_sampled=5)
 
 
 def sentence_logits(

@@ -1,8 +1,6 @@
-"""spaCy, scikit-learn, and ONNX Runtime without PyTorch, as README has them."""
+"""spaCy and scikit-learn, as README has them."""
 
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -53,23 +51,3 @@ def test_scikit_learn(folder: Path) -> None:
     found = selection.GridSearchCV(classifier, grid, cv=2).fit(["good", "awful", "great", "bad"] * 2, [1, 0, 1, 0] * 2)
     assert found.best_estimator_[0].get_params()["layers"] in (0, "all")
     assert set(found.predict(TEXTS)) <= {0, 1}
-
-
-@pytest.mark.slow
-def test_onnx_without_torch(folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
-    from hf_elmo.conversion import export_onnx
-
-    code = f"""
-import sys
-sys.modules["torch"] = None  # as if it were not installed
-import numpy, onnxruntime
-from hf_elmo import ElmoTokenizer
-encoded = ElmoTokenizer.from_pretrained({str(folder)!r})({TEXTS!r}, padding=True, return_tensors="np")
-session = onnxruntime.InferenceSession({str(export_onnx(folder, tmp_path / "elmo.onnx"))!r})
-numpy.save({str(tmp_path / "pooled.npy")!r}, session.run(None, dict(encoded))[1])
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
-    expected = hf_elmo.embed(folder, TEXTS, pooling="mean")
-    np.testing.assert_allclose(np.load(tmp_path / "pooled.npy"), expected, atol=1e-5)
