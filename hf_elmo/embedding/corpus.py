@@ -136,25 +136,12 @@ def embed(
             there is no terminal. Where progress is shown, a run with `output` says before it starts how many rows and
             words there are, and about how much disk space and time they take.
         workers: with `output`, the number of processes on this machine. They divide PyTorch's threads, and each embeds
-            a window at a time, with the same result. They share the weights; apart from that, each needs the memory of
-            a whole run. If a worker is killed, the run ends, and resumes when it is started again. (Workers are
-            spawned, so a script needs `if __name__ == "__main__":`.)
+            a window at a time, with the same result; they share only the weights. If a worker is killed, the run ends,
+            and resumes when it is started again. (Workers are spawned: a script needs `if __name__ == "__main__":`.)
 
     Returns:
         With `output`, an [`EmbeddedCorpus`]. Otherwise one array for each row, `[words, 2P]`, or with all layers
         `[layers, words, 2P]`; or, if pooled, one array `[rows, 2P]` or `[rows, layers, 2P]`.
-
-    Example:
-
-    ```python
-    >>> import hf_elmo
-
-    >>> vectors = hf_elmo.embed("elmo-folder", ["A river bank.", "", "Don't panic!"])
-    >>> [array.shape for array in vectors]  # words, 2P
-    [(4, 1024), (0, 1024), (4, 1024)]
-    >>> hf_elmo.embed("elmo-folder", "corpus.txt", "corpus.hdf5", layers="all")
-    EmbeddedCorpus(path=PosixPath('corpus.hdf5'), rows=60000, words=1500000, hidden_size=1024)
-    ```
 
     Raises:
         FileNotFoundError, FileExistsError: the input does not exist; the output exists.

@@ -40,26 +40,16 @@ SHARD_NAME = re.compile(r".+-[0-9a-f]{20}\.parquet")
 class Embedder:
     """Adds a column of ELMo vectors to batches of texts. One object works in every engine that runs Python in workers.
 
-    An embedder holds only its options: it pickles to a few hundred bytes, and each process loads the model once, at its
-    first batch. The same object serves
+    An embedder holds only its options, and each process loads the model once, at its first batch. It serves Datasets
+    (`dataset.map(embedder, batched=True)`), Ray Data (`map_batches(hf_elmo.Embedder, fn_constructor_args=[folder])`),
+    Spark (`mapInPandas` and `mapInArrow`, with an iterator of batches) and a loop.
 
-    - `dataset.map(embedder, batched=True, num_proc=4)` of Datasets; with `dataset.with_format("arrow")` the vectors are
-      written as they are, in other formats they are converted;
-    - `dataset.map_batches(hf_elmo.Embedder, fn_constructor_args=["elmo-folder"], batch_format="pyarrow",
-      compute=ActorPoolStrategy(size=4), num_cpus=1)` of Ray Data, on GPUs with `num_gpus=1`;
-    - `frame.mapInPandas(embedder, schema="text string, embedding array<array<float>>")` of Spark, and `mapInArrow`: the
-      embedder takes an iterator of batches and returns one;
-    - a loop: `for batch in batches: embedder(batch)["embedding"]`.
+    The vectors equal those of [`embed`] for the texts of the batch, bit by bit, and in another batch up to rounding.
+    The texts of a batch are sorted by length, so large batches, of a thousand texts or more, are faster.
 
-    The vectors equal those of [`embed`] for the texts of the batch, bit by bit. In another batch, a text has the same
-    vectors up to rounding, and the same bits if the fused LSTM (see `hf-elmo env`) computes both batches. The texts of
-    a batch are sorted by length, so large batches, of a thousand texts or more, are faster.
-
-    **Threads and GPUs of a worker.** A forked process, such as those of `num_proc=4`, computes with one thread, because
-    OpenMP's threads do not survive a fork. In other processes, PyTorch chooses the number of threads (from
-    `OMP_NUM_THREADS`, which Ray and Spark set to the worker's cores). `threads` sets another number. `device` sets
-    the device; by default a GPU if the process sees one (an actor of Ray with `num_gpus=1` sees its own), else the CPU.
-    With `dataset.map(..., with_rank=True)`, the worker of rank r takes GPU r, modulo the number of GPUs.
+    A forked process, such as those of `num_proc=4`, computes with one thread, because OpenMP's threads do not survive a
+    fork; elsewhere PyTorch chooses their number (from `OMP_NUM_THREADS`, which Ray and Spark set). The device is a GPU
+    if the process sees one; with `dataset.map(..., with_rank=True)`, rank r takes GPU r, modulo the number of GPUs.
 
     Args:
         model: the name or folder of an ELMo, which each worker must find; `None` for the model that ships with hf_elmo.
@@ -104,10 +94,6 @@ class Embedder:
         self.batch_tokens, self.pretokenized, self.threads = batch_tokens, pretokenized, threads
         self.text_column, self.column, self.words_column = text_column, column, words_column
 
-    def __repr__(self) -> str:
-        options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if name != "fingerprint")
-        return f"{type(self).__name__}({options})"
-
     def __call__(self, batch: Any, rank: int | None = None) -> Any:
         """A batch with its vectors.
 
@@ -117,14 +103,10 @@ class Embedder:
             rank: the number of this worker among the workers of its machine.
 
         Returns:
-            a new batch of the same kind: the columns of `batch`, then `column`, and `words_column` if given. For
-            a list of texts it is a dict, with the texts in the column `text` (or `text_column`). For an iterator it is
-            an iterator. The vectors of a row have the shape that `column` describes:
-
-            - in a dict, a list of arrays; or, if pooled, one array whose first axis is the rows;
-            - in Arrow, vectors `fixed_size_list<float>[2P]`, inside a list of the words, inside a `fixed_size_list` of
-              the layers; they are not copied into a `Table`;
-            - in pandas, lists (of lists) of arrays `[2P]`, which Arrow and Spark read as nested lists.
+            a new batch of the same kind with `column`, and `words_column` if given; for a list of texts a dict with
+            the texts in the column `text` (or `text_column`); for an iterator an iterator. In a dict, the vectors are a
+            list of arrays or, pooled, one array; in Arrow `fixed_size_list<float>[2P]`, inside a list of the words,
+            inside a `fixed_size_list` of the layers; in pandas nested lists of arrays `[2P]`.
 
         Raises:
             ValueError: several columns may have the text; a column to add exists already; the worker's model is another
@@ -238,10 +220,9 @@ def embed_on_ray(
 ) -> EmbeddedCorpus:
     """Embed files with the workers of a Ray cluster, or with workers on this machine if there is no cluster.
 
-    Each worker has one core, or one GPU if the cluster has GPUs. It loads the model once, and it writes the vectors in
-    Parquet files (shards), so that vectors do not travel between machines. If a worker is lost, Ray replaces it and
-    gives the lost worker's shards to others. An interrupted run that is started again computes only the missing shards.
-    The vectors equal those of [`embed`] for each file (up to rounding if the fused LSTM does not run).
+    Each worker has one core, or one GPU if the cluster has GPUs; it loads the model once and writes Parquet files
+    (shards) itself. If a worker is lost, Ray gives its shards to others. An interrupted run that is started again
+    computes only the missing shards. The vectors equal those of [`embed`] for each file, up to rounding.
 
     The cluster is the one that `ray.init()` finds (`RAY_ADDRESS`). Each machine needs hf_elmo, and it must find the
     model, the input and the output under the same paths.
@@ -249,19 +230,16 @@ def embed_on_ray(
     Args:
         model, layers, pooling, dtype, output_dtype, device, batch_tokens, pretokenized: as in [`Embedder`].
         inputs: a file, a folder (all files below it, except names that begin with a dot or an underscore), or
-            a glob pattern, in which `**` is any number of folders; on this file system, or at an address that
-            fsspec reads (`s3://bucket/texts/*.parquet`). A file is read by one process, so a corpus is best cut into
-            at least as many files as there are workers.
-        output: the folder of the shards, on a file system that all machines see. The columns are `path` (of the input
-            file), `row` (the row's number in the file, from 0), `words` and `embedding`, as [`embed`] writes them to
-            Parquet. Readers of Parquet (pyarrow, pandas, Datasets with `data_dir`) read the folder as one table. An
+            a glob pattern, on this file system or at an address that fsspec reads (`s3://bucket/texts/*.parquet`). A
+            file is read by one process, so use at least as many files as workers.
+        output: the folder of the shards, on a file system that all machines see, with the columns `path` (of the input
+            file), `row` (in the file, from 0), `words` and `embedding`. Readers of Parquet read it as one table. An
             object store has no locks, so nothing stops two runs from writing one folder at the same time.
         input_format, text_column, encoding: as in [`embed`], for all files; FASTA is not supported.
-        overwrite: remove what a finished run left in `output`.
-        restart: remove what an interrupted run left in `output`, instead of resuming it.
+        overwrite, restart: remove what a finished run, or an interrupted run, left in `output`.
         progress: show Ray's progress bars; by default as Ray's settings say.
         workers: number of workers; by default the number of GPUs in the cluster, or of cores if it has no GPU.
-        shard_rows: the most rows in a shard; a shard ends earlier once its rows have 2^18 characters.
+        shard_rows: the number of rows in a shard; a shard ends earlier once its rows have 2^18 characters.
 
     Returns:
         an [`EmbeddedCorpus`] of all shards.

@@ -93,14 +93,6 @@ def test_next_words_of_a_folder_by_name_and_by_command(model, tokenizer, tmp_pat
         assert capsys.readouterr().out == "".join(f"{word}\t{math.exp(value):.3f}\n" for word, value in found)
 
 
-def test_the_model_that_ships_goes_on(capsys):
-    assert main(["next", "She opened the", "--top", "5"]) == 0
-    words = [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()]
-    assert words[0] == "door"  # at 0.73
-    assert {"window", "book"} <= set(words)
-    assert len(words) == 5
-
-
 def test_models_without_a_softmax_or_of_another_vocabulary_are_refused(model, tokenizer, tmp_path):
     (tmp_path / "more.txt").write_text("\n".join([*tokenizer.vocabulary, "more"]) + "\n")
     more = ElmoTokenizer(vocab_file=str(tmp_path / "more.txt"))

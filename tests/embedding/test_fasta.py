@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.parity_allennlp import allennlp_layers
 from hf_elmo.conversion import convert
 from hf_elmo_cli import main
 
@@ -30,12 +29,12 @@ def seqvec(tmp_path: Path) -> tuple[Path, Path]:
     return write_files(tmp_path / "source", options, arrays)
 
 
-def embedded(seqvec: tuple[Path, Path], sequences: dict[str, str], tmp_path: Path, *options: str) -> dict:
+def embedded(seqvec: tuple[Path, Path], sequences: dict[str, str], tmp_path: Path) -> dict:
     """What the command writes for sequences, from a checkpoint that it converted."""
     out, fasta, vectors = (tmp_path / name for name in ("checkpoint", "p.fasta", "vectors.npz"))
     convert(*seqvec, out, word_splitting="characters")
     fasta.write_text("".join(f">{name} x\n{sequence}\n" for name, sequence in sequences.items()))
-    assert main(["embed", str(fasta), str(vectors), "--model", str(out), "--layers", "sum", *options]) == 0
+    assert main(["embed", str(fasta), str(vectors), "--model", str(out), "--layers", "sum"]) == 0
     with np.load(vectors) as file:
         return dict(file)
 
@@ -46,19 +45,3 @@ def test_random_proteins_have_the_vectors_of_the_reference(seqvec: tuple[Path, P
     for name, sequence in sequences.items():
         expected = reference.layers(list(sequence))[0][:, 1:-1].sum(0)
         assert np.abs(found[name] - expected).max() <= 1e-5
-
-
-def test_random_proteins_have_the_vectors_of_allennlp(
-    seqvec: tuple[Path, Path], shared: Path, allennlp_python: str, tmp_path: Path
-) -> None:
-    """As SeqVec calls it: the sum of AllenNLP's layers, a vector a residue; and their mean, a vector a protein."""
-    sequences, text = random_proteins(), tmp_path / "letters.txt"
-    text.write_text("".join(" ".join(sequence) + "\n" for sequence in sequences.values()))
-    expected = allennlp_layers(allennlp_python, shared, seqvec[0].parent, text, batch_size=4, carried=False)
-    found = embedded(seqvec, sequences, tmp_path)
-    for vectors, layers in zip(found.values(), expected, strict=True):
-        assert np.abs(vectors - layers[:, 1:-1].sum(0)).max() <= 1e-5
-    (tmp_path / "pooled").mkdir()
-    means = embedded(seqvec, sequences, tmp_path / "pooled", "--pooling", "mean")
-    for vector, layers in zip(means.values(), expected, strict=True):
-        assert np.abs(vector - layers[:, 1:-1].sum(0).mean(0)).max() <= 1e-5

@@ -111,6 +111,7 @@ def started(said: Path, function: Callable[..., None], *arguments: object) -> in
         os._exit(1)
 
 
+@pytest.mark.slow
 def test_runs_killed_at_any_moment_resume_to_the_same_file(tmp_path, model):
     source = write_lines(tmp_path / "in.txt", [f"{row} {n}" for n in range(6) for row in ROWS])
     moments, said, output, whole = random.Random(0), tmp_path / "said", tmp_path / "new" / "out.npz", tmp_path / "a.npz"
