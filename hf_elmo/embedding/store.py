@@ -218,7 +218,9 @@ def _arrays(tables: Iterator[pyarrow.Table], layout: RowLayout, rows: int, folde
 def holds_vectors(path: str | os.PathLike) -> bool:
     """Whether a file has the format of vectors that `embed` writes, instead of text."""
     suffix = Path(path).suffix.lower()
-    return suffix in FORMATS and (suffix != ".parquet" or "embedding" in pyarrow.parquet.read_schema(path).names)
+    if suffix != ".parquet":
+        return suffix in FORMATS
+    return os.path.exists(path) and {"words", "embedding"} <= set(pyarrow.parquet.read_schema(path).names)
 
 
 def read_vectors(path: str | os.PathLike) -> tuple[int | None, Iterator[list[StoredRow]]]:

@@ -150,7 +150,7 @@ def test_an_output_that_is_the_input_is_refused(tmp_path, model, monkeypatch, na
         ({"batch_tokens": -5}, ValueError, "batch_tokens is -5"),
         ({"window": 0}, ValueError, "window is 0"),
         ({"output": "out.npz", "workers": 0}, ValueError, "workers is 0"),
-        ({"inputs": "The cat sat."}, FileNotFoundError, "The cat sat"),
+        ({"inputs": "The cat sat."}, FileNotFoundError, "The cat sat.*pass a list"),
         ({"inputs": ["a", 3]}, TypeError, "inputs, row 1"),
         ({"tokenizer": ElmoTokenizer(max_word_length=9)}, ValueError, "9 characters"),
     ],
