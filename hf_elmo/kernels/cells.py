@@ -39,20 +39,7 @@ def forward_cell(
     if is_in_c(gates, cells):
         tensors = {"gates": gates, "recurrent": recurrent, "before": before, "cells": cells, "hidden": hidden}
         _run("forward", before_clip, cell_clip, tensors)
-    else:
-        forward_cell_in_pytorch(gates, recurrent, before, before_clip, cell_clip, cells, hidden)
-
-
-def forward_cell_in_pytorch(
-    gates: Tensor,
-    recurrent: Tensor | None,
-    before: Tensor,
-    before_clip: float | None,
-    cell_clip: float | None,
-    cells: Tensor,
-    hidden: Tensor,
-) -> None:
-    """[`forward_cell`] on any device and in any type."""
+        return
     if recurrent is not None:
         gates += recurrent
     i, f, g, o = _activate(gates, cells.dtype)
@@ -82,21 +69,7 @@ def backward_cell(
     if is_in_c(gates, cells):
         tensors = {"gates": gates, "before": before, "cells": cells, "hidden": grad_hidden}
         _run("backward", before_clip, cell_clip, tensors | {"grad_cell": grad_cell, "grad_gates": grad_gates})
-    else:
-        backward_cell_in_pytorch(gates, before, before_clip, cell_clip, cells, grad_hidden, grad_cell, grad_gates)
-
-
-def backward_cell_in_pytorch(
-    gates: Tensor,
-    before: Tensor,
-    before_clip: float | None,
-    cell_clip: float | None,
-    cells: Tensor,
-    grad_hidden: Tensor,
-    grad_cell: Tensor,
-    grad_gates: Tensor,
-) -> None:
-    """[`backward_cell`] on any device and in any type."""
+        return
     sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
     i, f, g, o = _activate(gates, cells.dtype)
     tanh_c = clip(cells, cell_clip).tanh()
