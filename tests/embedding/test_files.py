@@ -82,13 +82,6 @@ def test_hdf5_has_the_index_of_each_sentence(tmp_path, model):
         assert json.loads(file["sentence_to_index"][0]) == {"A cat .": "2", "New York is": "1"}
 
 
-def test_row_groups_of_parquet_are_small(tmp_path, model, monkeypatch):
-    monkeypatch.setattr("hf_elmo.embedding.store.ROW_GROUP_ROWS", 3)
-    embed(model, ROWS[:7], tmp_path / "out.parquet")
-    metadata = pyarrow.parquet.read_metadata(tmp_path / "out.parquet")
-    assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == [3, 3, 1]
-
-
 @pytest.mark.parametrize("window", [1, 13])
 def test_the_window_does_not_change_the_rows_of_a_generator(tmp_path, model, window):
     rows = [*ROWS, ["New York", "isn't"]]
