@@ -46,7 +46,7 @@ INSTRUCTION_SETS = {
 # Functions of the OpenMP runtime that PyTorch uses, in the order of `struct openmp` in csrc/threads.h.
 OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "GOMP_barrier")
 NO_THREADS = "one, as no OpenMP runtime of PyTorch was found"
-SECONDS = 120  # limit for the compiler
+SECONDS = 300  # limit for the compiler
 
 
 # -- what Python and C agree on ----------------------------------------------------------------------------------------
