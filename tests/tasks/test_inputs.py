@@ -136,18 +136,6 @@ def test_rows_of_layers_are_padded(tokenizer: ElmoTokenizer, side: str, dtype: t
     assert batch["labels"].tolist() == [2, 5]
 
 
-def test_a_long_text_is_computed_alone(tokenizer: ElmoTokenizer, head: str) -> None:
-    """Otherwise all texts of its batch would be padded to its length: 20 GB for 12,000 words among 63 short texts."""
-    model, computed = make(head), []
-    rows = datasets.Dataset.from_dict({**tokenizer([*TEXTS, "a " * 98, *TEXTS])})
-    compute = model.bilm_layers
-    model.bilm_layers = lambda input_ids, mask: computed.append(mask.numel()) or compute(input_ids, mask)
-    lengths = store_layers(model, rows, batch_tokens=20)["length"][:].tolist()
-    assert max(computed) == max(lengths) == 100
-    assert sorted(computed)[-2] <= 20
-    assert sum(computed) < 1.2 * sum(lengths)
-
-
 def test_the_file_is_reused_for_the_same_weights_only(tmp_path: Path, tokenizer: ElmoTokenizer, head: str) -> None:
     model, rows = make(head), data(tokenizer, head)
     first = store_layers(model, rows, folder=tmp_path)
@@ -300,12 +288,6 @@ def test_a_damaged_file_is_not_read(tmp_path: Path, name: str, content: bytes, n
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=named):
         read_word_vectors(tmp_path / name)
-
-
-def test_glove(shared: Path) -> None:
-    words, vectors = read_word_vectors(shared / "data" / "glove" / "glove.6B.50d.5k.txt.gz", words=["The", "bank"])
-    assert sorted(words) == ["bank", "the"]
-    assert vectors.shape == (2, 50)
 
 
 def test_word_vectors_in_one_call(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
