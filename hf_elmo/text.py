@@ -152,7 +152,7 @@ class RowSource:
     def values(self) -> Iterator[tuple]:
         """Each row as a tuple: the value of the text's column and, if there is one, of the pair's; not checked yet."""
         if "://" not in str(self.path) and not os.path.exists(self.path):
-            raise FileNotFoundError(f"no file {str(self.path)!r:.90} (a string names a file: pass texts as a list)")
+            raise FileNotFoundError(f"there is no file {str(self.path)!r:.80}: for texts, pass a list of them")
         has_no_columns, columns = self.resolved_format in ("text", "fasta"), (self.text_column, self.text_pair_column)
         if has_no_columns and columns != (None, None):
             raise ValueError(f"{self.path} is read as {self.resolved_format}, without columns: pass its input_format")

@@ -177,5 +177,5 @@ def test_a_value_that_is_no_text_is_refused(value):
 
 
 def test_a_string_that_is_no_file_may_be_a_text():
-    with pytest.raises(FileNotFoundError, match="pass texts as a list"):
+    with pytest.raises(FileNotFoundError, match="pass a list"):
         list(RowSource("A text that is given in place of a list of texts. " * 99))

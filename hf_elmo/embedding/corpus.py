@@ -376,8 +376,6 @@ def rows_of(
     With `pairs`, each sentence is a tuple (text, pair). Standard input can be read only once, so it is copied into
     `folder`. With `spool`, a generator is copied, too."""
     if isinstance(inputs, (str, os.PathLike)):
-        if str(inputs) != "-" and "://" not in str(inputs) and not os.path.exists(inputs):
-            raise FileNotFoundError(f"there is no file {str(inputs)!r:.80}: for texts, pass a list of them")
         if str(inputs) != "-":
             return RowSource(inputs, **reading)
         path = folder / f"standard_input.{reading['file_format'] or 'text'}"

@@ -277,7 +277,7 @@ def test_an_input_that_changes_or_is_the_output_is_refused(tmp_path: Path) -> No
         predict(model, source, tmp_path / "out.jsonl")
     handle.remove()
     assert not (tmp_path / "out.jsonl").exists()
-    assert predict(model, source, tmp_path / "out.jsonl", restart=True).rows == len(MANY)
+    assert predict(model, source, tmp_path / "out.jsonl").rows == len(MANY)
 
 
 @pytest.mark.parametrize(
