@@ -101,9 +101,9 @@ class _PaddedLanguageModels(ElmoForPreTraining):
     ) -> ElmoForPreTrainingOutput:
         output = self.elmo(input_ids, attention_mask, output_hidden_states=True, return_dict=True)
         mask = (input_ids != 0).any(2) if attention_mask is None else attention_mask.bool()
-        logits = (self.lm_head(x) * mask[:, :, None] for x in output.hidden_states[-1].chunk(2, dim=2))
-        hidden_states = output.hidden_states if output_hidden_states else None
-        return ElmoForPreTrainingOutput(None, None, None, *logits, hidden_states)
+        forward, backward = (self.lm_head(x) * mask[:, :, None] for x in output.hidden_states[-1].chunk(2, dim=2))
+        layers = output.hidden_states if output_hidden_states else None
+        return ElmoForPreTrainingOutput(forward_logits=forward, backward_logits=backward, hidden_states=layers)
 
 
 PADDED: dict[type[nn.Module], type[nn.Module]] = {
