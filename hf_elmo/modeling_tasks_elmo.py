@@ -1174,6 +1174,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         length: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
+        piece: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> QuestionAnsweringModelOutput:
@@ -1184,6 +1185,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
                 counted, but padding is not, so that the padding side does not matter. 0 for no answer
                 (`config.allow_no_answer`), -100 for a row without a label.
             end_positions: `[batch]`, the position of the answer's last word, counted in the same way.
+            piece: not read. Trainer passes this column of [`hf_elmo.encode_questions`] to the metrics.
             num_items_in_batch: the number of labeled rows of all accumulated steps; `None` for the mean over the
                 batch. (Trainer does not count these rows, but averages the steps. The result is the same if all steps
                 have equally many labeled rows, as with [`hf_elmo.encode_questions`] and `labeled_only=True`.)

@@ -11,10 +11,13 @@ import hf_elmo
 from hf_elmo.conversion import convert, export, export_onnx
 from hf_elmo_cli import main
 
+OPTIONS = """{"lstm": {"dim": 4, "projection_dim": 2}, "char_cnn": {
+    "activation": "relu", "embedding": {"dim": 3}, "filters": [[1, 2]], "max_characters_per_token": 50}}"""
+
 
 def tensorflow_checkpoint(folder: Path) -> Path:
     for name in ("model.ckpt-7.index", "vocab.txt", "options.json"):
-        (folder / name).write_text('{"lstm": {}, "char_cnn": {}}' if name == "options.json" else "<S>\n</S>\n<UNK>\n")
+        (folder / name).write_text(OPTIONS if name == "options.json" else "<S>\n</S>\n<UNK>\n")
     return folder
 
 
@@ -33,7 +36,8 @@ CALLS = {
 @pytest.mark.parametrize("module", CALLS)
 def test_the_extra_of_a_missing_library_is_named(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     extra, call = CALLS[module]
-    monkeypatch.setitem(sys.modules, module, None)
+    for name in [module, *(name for name in sys.modules if name.startswith(f"{module}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
     for name in ("sklearn", "explore.page"):  # they import the library when they are imported
         monkeypatch.delitem(sys.modules, f"hf_elmo.{name}", raising=False)
     with pytest.raises(ModuleNotFoundError) as raised:

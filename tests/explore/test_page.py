@@ -85,5 +85,4 @@ def test_the_space_is_the_page_of_the_model_that_its_variable_names(folder: Path
     page = runpy.run_path(str(SPACE / "app.py"))["page"]
     assert {"Similarity", "Plane"} <= set(labels(page))
     assert "Substitutes" not in labels(page)
-    assert (SPACE / "requirements.txt").read_text().split() == ["hf-elmo[explore]"]
     assert "\nsdk: gradio\napp_file: app.py\n" in (SPACE / "README.md").read_text(encoding="utf-8")
