@@ -23,7 +23,7 @@ def tensorflow_checkpoint(folder: Path) -> Path:
 
 CALLS = {
     "h5py": ("convert", lambda folder: export(None, folder / "out")),
-    "onnxscript": ("onnx", lambda folder: export_onnx(None, folder / "out.onnx")),
+    "onnx": ("onnx", lambda folder: export_onnx(None, folder / "out.onnx")),
     "tensorflow": ("tensorflow", lambda folder: convert(tensorflow_checkpoint(folder), folder / "out")),
     "datasets": ("train", lambda folder: hf_elmo.read_conll(folder / "file")),
     "sklearn": ("train", lambda folder: importlib.import_module("hf_elmo.sklearn")),

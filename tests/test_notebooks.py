@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
+nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "examples" / "notebooks").glob("*.ipynb"))
 DOWNLOADS = ("names", "own_language", "spam")
 
@@ -17,4 +16,4 @@ def test_it_runs(path: Path, request: pytest.FixtureRequest, monkeypatch: pytest
         monkeypatch.setenv("ELMO_DATA", str(request.getfixturevalue("shared") / "data"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # tests run side by side
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=None, resources={"metadata": {"path": str(path.parent)}}).execute()
+    nbclient.NotebookClient(notebook, timeout=None, resources={"metadata": {"path": str(path.parent)}}).execute()
