@@ -19,7 +19,8 @@ from huggingface_hub import ModelCard
 
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.model_cards import make_card
-from hf_elmo.modeling_elmo import ElmoForPreTraining, ElmoModel, ElmoPreTrainedModel
+from hf_elmo.modeling_elmo import ElmoModel, ElmoPreTrainedModel
+from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining
 from hf_elmo.tokenization_elmo import CharacterVocabulary, ElmoTokenizer
 
 # Tensors of an ElmoModel that most formats do not store; without them the scalar mix is the plain average.

@@ -18,10 +18,10 @@ from .loading import load_default as load_default
 from .loading import load_model as load_model
 from .loading import path as path
 from .modeling_coreference_elmo import ElmoForCoreferenceResolution as ElmoForCoreferenceResolution
-from .modeling_elmo import ElmoForPreTraining as ElmoForPreTraining
 from .modeling_elmo import ElmoModel as ElmoModel
 from .modeling_elmo import ElmoPreTrainedModel as ElmoPreTrainedModel
-from .modeling_elmo import neighbor_labels as neighbor_labels
+from .modeling_pretraining_elmo import ElmoForPreTraining as ElmoForPreTraining
+from .modeling_pretraining_elmo import neighbor_labels as neighbor_labels
 from .modeling_tasks_elmo import ElmoForQuestionAnswering as ElmoForQuestionAnswering
 from .modeling_tasks_elmo import ElmoForSequenceClassification as ElmoForSequenceClassification
 from .modeling_tasks_elmo import ElmoForTokenClassification as ElmoForTokenClassification

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,10 +18,10 @@ from huggingface_hub import HfApi, ModelCard
 from huggingface_hub.utils import filter_repo_objects
 from transformers.dynamic_module_utils import get_relative_import_files
 
-from . import configuration_elmo, modeling_coreference_elmo, modeling_elmo, modeling_tasks_elmo, tokenization_elmo
 from .configuration_elmo import VERSION, ElmoConfig
 from .loading import load_tokenizer, locate
 from .model_cards import make_card
+from .modeling_tasks_elmo import ElmoForTokenClassification
 from .spelling import require_tokenizer
 
 WEIGHTS = ["model*.safetensors", "model.safetensors.index.json"]
@@ -29,7 +30,7 @@ OTHERS = ["config.json", "*_elmo.py", "softmax_vocab.txt", "conversion.json", "R
 OTHERS += ["modules.json", "sentence_bert_config.json"]
 PATTERNS = WEIGHTS + TOKENIZER + OTHERS  # an optimizer's state, training arguments and other files are left out
 
-MODULES = (configuration_elmo, tokenization_elmo, modeling_elmo, modeling_tasks_elmo, modeling_coreference_elmo)
+MODULES = [import_module(f".{file.stem}", __package__) for file in sorted(Path(__file__).parent.glob("*_elmo.py"))]
 CLASSES: dict[str, type] = {
     name: each
     for module in MODULES
@@ -169,7 +170,7 @@ def add_remote_code(folder: str | Path, *class_names: str) -> None:
         sources = {source for name in names for source in FILES[name]}
         added = {"auto_map": auto_map(*names), "hf_elmo_version": VERSION}
         if "ElmoForTokenClassification" in names:
-            added["custom_pipelines"] = modeling_tasks_elmo.ElmoForTokenClassification.custom_pipelines
+            added["custom_pipelines"] = ElmoForTokenClassification.custom_pipelines
         _write(folder, file, sources, config | added)
     if (file := folder / "tokenizer_config.json").is_file():
         config = json.loads(file.read_text(encoding="utf-8"))

@@ -10,7 +10,8 @@ from typing import Any, Literal, overload
 import torch
 from transformers.utils import cached_file, logging
 
-from .modeling_elmo import ElmoForPreTraining, ElmoModel, ElmoPreTrainedModel
+from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
+from .modeling_pretraining_elmo import ElmoForPreTraining
 from .tokenization_elmo import ElmoTokenizer
 
 logger = logging.get_logger(f"transformers.{__name__}")

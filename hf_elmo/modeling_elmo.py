@@ -1,4 +1,4 @@
-"""ELMo (Peters et al. 2018): packing, LSTM, character CNN, scalar mix, ElmoModel, softmax, ElmoForPreTraining."""
+"""ELMo (Peters et al. 2018), from parts to the whole: packing, LSTM, character CNN, scalar mix, ElmoModel."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,13 +10,12 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
-from .configuration_elmo import IGNORE_INDEX, WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID, ElmoConfig
+from .configuration_elmo import WORD_BEGIN_ID, WORD_END_ID, WORD_PADDING_ID, ElmoConfig
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
@@ -24,6 +23,7 @@ INTERFACE = 2  # version of the interface to `hf_elmo.kernels`; kernels with ano
 
 State = tuple[Tensor, Tensor]
 
+BILMS = ("AutoModel", "AutoModelForPreTraining")  # the Auto classes without a head
 # Files that make sentence-transformers use `pooler_output` as the vector of a sentence.
 SENTENCE_TRANSFORMERS = {
     "modules.json": '[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]',
@@ -99,14 +99,6 @@ def words_mask(
         return mask & (first_character != config.bos_token_id) & (first_character != config.eos_token_id)
     position = mask.cumsum(1)
     return mask & (position > 1) & (position < position[:, -1:])
-
-
-def require_labels(labels: Tensor, size: int) -> None:
-    """Raises ValueError for a label that is neither in 0 to `size` - 1 nor -100: a negative label would index from the
-    end."""
-    wrong = labels[(labels != IGNORE_INDEX) & ((labels < 0) | (labels >= size))]
-    if len(wrong):
-        raise ValueError(f"labels has {wrong[0].item()}, but must hold 0 to {size - 1}, or {IGNORE_INDEX} (no label).")
 
 
 def mean_over(vectors: Tensor, mask: Tensor) -> Tensor:
@@ -311,7 +303,7 @@ def bilstm_layer(
     Raises:
         ValueError: shapes do not agree.
     """
-    dtype = _product_dtype(inputs)
+    dtype = product_dtype(inputs)
     computed = dtype if is_multiplied(dtype, inputs.device) else torch.float32
     hidden, cell = state[0].to(computed), state[1].to(torch.promote_types(computed, torch.float32))
     call = LstmCall(inputs.to(computed), batch_sizes, hidden, cell, weights, cell_clip, proj_clip)
@@ -321,7 +313,7 @@ def bilstm_layer(
     return outputs.to(dtype), (hidden.to(dtype), cell)
 
 
-def _product_dtype(inputs: Tensor) -> torch.dtype:
+def product_dtype(inputs: Tensor) -> torch.dtype:
     # The callers turn autocast off, and cast the factors of their products to this dtype themselves.
     device = inputs.device.type
     if torch.is_autocast_enabled(device) and inputs.dtype != torch.float64:  # autocast leaves float64 alone
@@ -346,45 +338,30 @@ def lstm_directions(call: LstmCall) -> tuple[Tensor, State]:
     """[`bilstm_layer`] in plain PyTorch, for every device, gradients of any order and forward-mode differentiation."""
     # A GPU computes all directions in one product. A CPU is faster with one direction at a time, and copies no weights.
     together = 1 if call.inputs.device.type == "cpu" else len(call.weights)
-    parts = []
-    for first in range(0, len(call.weights), together):
-        part = slice(first, first + together)
-        weights = _stack(call.weights[part], call.inputs.dtype)
-        clips = call.cell_clip, call.proj_clip
-        parts.append(_loop(call.inputs[part], call.batch_sizes, call.hidden[part], call.cell[part], weights, *clips))
+    parts = [_loop(call, slice(first, first + together)) for first in range(0, len(call.weights), together)]
     outputs, hidden, cell = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
     return outputs, (hidden, cell)
 
 
 def _stack(weights: Sequence[LstmWeights], dtype: torch.dtype) -> LstmWeights:
     """The weights, stacked along a new first axis of directions; the weights of a single direction are not copied."""
-    stacked = []
-    for tensors in zip(*weights, strict=True):
-        tensors = [None if tensor is None else tensor.to(dtype) for tensor in tensors]
-        if tensors[0] is None:
-            stacked.append(None)
-        else:
-            stacked.append(tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(tensors))
-    return LstmWeights(*stacked)
+    if len(weights) == 1:
+        return LstmWeights(*(w if w is None else w.to(dtype)[None] for w in weights[0]))
+    columns = zip(*weights, strict=True)
+    return LstmWeights(*(None if own[0] is None else torch.stack([w.to(dtype) for w in own]) for own in columns))
 
 
-def _loop(
-    inputs: Tensor,
-    batch_sizes: Sequence[int],
-    hidden: Tensor,
-    cell: Tensor,
-    weights: LstmWeights,
-    cell_clip: float | None,
-    proj_clip: float | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Runs all directions in one loop over the steps, after one product that gives the input's part of all gates."""
+def _loop(call: LstmCall, part: slice) -> tuple[Tensor, Tensor, Tensor]:
+    """Runs some directions in one loop over the steps, after one product that gives the input's part of all gates."""
+    inputs, hidden, cell = call.inputs[part], call.hidden[part], call.cell[part]
+    weights = _stack(call.weights[part], inputs.dtype)
     input_half = torch.baddbmm(weights.bias.unsqueeze(1), inputs, weights.weight_ih.mT)
     outputs, finished = [], []
-    for gates in input_half.split(list(batch_sizes), dim=1):
+    for gates in input_half.split(list(call.batch_sizes), dim=1):
         if (size := gates.shape[1]) < hidden.shape[1]:  # the last rows have ended
             finished.append((hidden[:, size:], cell[:, size:]))
             hidden, cell = hidden[:, :size], cell[:, :size]
-        hidden, cell = _step(gates, hidden, cell, weights, cell_clip, proj_clip)
+        hidden, cell = _step(gates, hidden, cell, weights, call.cell_clip, call.proj_clip)
         outputs.append(hidden)
     finished.append((hidden, cell))
     hidden, cell = (torch.cat(rows[::-1], dim=1) for rows in zip(*finished, strict=True))
@@ -765,7 +742,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         # A configuration that was loaded with another class may still name the source file of the other class.
         self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if self.is_remote_code() else None
         Path(save_directory).mkdir(parents=True, exist_ok=True)
-        for name, content in SENTENCE_TRANSFORMERS.items() if isinstance(self, (ElmoModel, ElmoForPreTraining)) else ():
+        for name, content in SENTENCE_TRANSFORMERS.items() if self._auto_class in BILMS else ():
             if not (file := Path(save_directory, name)).exists():
                 file.write_text(content + "\n", encoding="utf-8")
         super().save_pretrained(save_directory, **kwargs)
@@ -1000,395 +977,3 @@ class ElmoModel(ElmoPreTrainedModel):
         for module in (self.char_encoder, self.bilm):
             module.requires_grad_(trained)
             module.train(self.training)
-
-
-ROWS_AT_ONCE = 256  # the number of hidden vectors whose logits are in memory at once
-WORDS_AT_ONCE = 8192  # the number of words of the vocabulary whose logits are in memory at once
-
-
-class SampledWords(NamedTuple):
-    """Negative words drawn without repetition from the log-uniform distribution over `vocab_size` words.
-
-    `ids` are the words, `[num_sampled]` int64, in the order drawn; `num_tries` counts all draws, with repetitions.
-    """
-
-    ids: Tensor
-    num_tries: int
-    vocab_size: int
-
-    def log_expected_count(self, word_ids: Tensor) -> Tensor:
-        """The log of the expected count of each word in a sample (float32, the shape of `word_ids`).
-
-        The expected count of a word of probability p is 1 - (1 - p)^num_tries, its probability to be in the sample. As
-        in TensorFlow, it is num_tries * p instead if no draw was a repetition.
-        """
-        probability = log_uniform_probability(word_ids, self.vocab_size)
-        if self.num_tries == len(self.ids):
-            expected = probability * self.num_tries
-        else:
-            expected = -torch.expm1(self.num_tries * torch.log1p(-probability))
-        return expected.log().float()
-
-
-def log_uniform_probability(word_ids: Tensor, vocab_size: int) -> Tensor:
-    """P(k) = (log(k + 2) - log(k + 1)) / log(vocab_size + 1): Zipf's law for words by descending count (float64)."""
-    return torch.log1p(1.0 / (word_ids.double() + 1.0)) / math.log(vocab_size + 1)
-
-
-def sample_words(
-    num_sampled: int, vocab_size: int, device: Any = None, generator: torch.Generator | None = None
-) -> SampledWords:
-    """Draws `num_sampled` (less than `vocab_size`) different words one by one, as TensorFlow's
-    `log_uniform_candidate_sampler(unique=True)` does: repetitions are discarded but counted."""
-    # The index of the first draw of each word. Drawing continues until enough distinct words have appeared.
-    first = torch.full((vocab_size,), torch.iinfo(torch.int64).max, device=device)
-    draws, drawn = 0, 2 * num_sampled
-    while True:
-        uniform = torch.rand(drawn, dtype=torch.float64, device=device, generator=generator)
-        # floor(e^(u * log(n + 1))) - 1 has the log-uniform distribution; rounding may give n, hence the clamp.
-        words = (torch.exp(uniform * math.log(vocab_size + 1)).long() - 1).clamp_(0, vocab_size - 1)
-        first.scatter_reduce_(0, words, torch.arange(draws, draws + drawn, device=device), "amin")
-        draws += drawn
-        places, ids = first.topk(num_sampled, largest=False)
-        last = int(places[-1])
-        if last < draws:
-            return SampledWords(ids, last + 1, vocab_size)
-        drawn = draws  # doubles the number of draws
-
-
-def _exponentiate_(logits: Tensor, true_logits: Tensor, hits: Tensor) -> tuple[Tensor, Tensor]:
-    """Replaces logits in place with `e^(logit - top)`, and with 0 at accidental hits.
-
-    Args:
-        logits: `[rows, sampled]`, of the negatives.
-        true_logits: `[rows]` float32, of the targets.
-        hits: `[rows]` int64, the column of the row's target among the negatives (an accidental hit), or -1.
-
-    Returns:
-        `top`, the largest logit of each row, and the sum of each row's exponentials, both including the target,
-        `[rows]` float32.
-    """
-    hit_rows = (hits >= 0).nonzero().squeeze(1)
-    logits[hit_rows, hits[hit_rows]] = -math.inf
-    top = torch.maximum(logits.amax(1).float(), true_logits).to(logits.dtype)
-    exponentials = logits.sub_(top[:, None]).exp_()
-    return top.float(), exponentials.sum(1).float() + (true_logits - top.float()).exp()
-
-
-class _SampledSoftmax(torch.autograd.Function):
-    """The sum of the negative log-likelihoods, and its gradients, computed for one chunk of rows after the other.
-
-    The gradients are computed in the forward pass, while the logits of a chunk are in the cache: nothing of size rows x
-    sampled is stored or computed twice.
-    """
-
-    @staticmethod
-    def forward(ctx, hidden, weight, bias, targets, sampled, dtype):
-        ids, column = sampled.ids, targets.new_full((len(weight),), -1)
-        column[ids] = torch.arange(len(ids), device=ids.device)  # the index of a word in the sample, or -1
-        hidden32, true_weight = hidden.float(), weight[targets].float()
-        true_logits = (hidden32 * true_weight).sum(1) + (bias[targets].float() - sampled.log_expected_count(targets))
-        keys = _with_offset(weight[ids], bias[ids].float() - sampled.log_expected_count(ids), dtype)
-        queries = torch.cat((hidden.to(dtype), hidden.new_ones(len(hidden), 2, dtype=dtype)), dim=1)
-        hits = column[targets]
-        nll, grad_true = torch.empty_like(true_logits), torch.empty_like(true_logits)
-        grad_hidden = torch.empty_like(hidden32)
-        grad_keys = torch.zeros_like(keys.t(), dtype=torch.float32, memory_format=torch.contiguous_format)
-        at_once = ROWS_AT_ONCE * 4 // keys.element_size()  # the same memory for every dtype
-        for start in range(0, len(hidden), at_once):
-            rows = slice(start, start + at_once)
-            logits = torch.mm(queries[rows], keys.t())
-            top, total = _exponentiate_(logits, true_logits[rows], hits[rows])
-            nll[rows] = total.log() + top - true_logits[rows]
-            grad_true[rows] = torch.expm1(-nll[rows])  # the true word's probability, minus 1
-            grad_hidden[rows] = torch.mm(logits, keys)[:, :-2].float().div_(total[:, None])
-            scaled = (queries[rows].float() / total[:, None]).to(dtype)
-            grad_keys += torch.mm(scaled.t().contiguous(), logits)  # 20 % faster than the transposed product
-        grad_hidden.addcmul_(grad_true[:, None], true_weight)
-        ctx.save_for_backward(hidden, weight, bias, targets, ids, grad_hidden, grad_true, grad_keys)
-        ctx.mark_non_differentiable(nll)
-        return nll.sum(), nll
-
-    @staticmethod
-    def backward(ctx, grad_total, _):
-        if torch.is_grad_enabled():  # create_graph=True: without this error, the gradient would be a constant
-            raise RuntimeError("The sampled softmax has no second derivative: call backward without create_graph.")
-        hidden, weight, bias, targets, ids, grad_hidden, grad_true, grad_keys = ctx.saved_tensors
-        grad_true, grad_keys = grad_true * grad_total, grad_keys * grad_total
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32)
-        grad_weight.index_add_(0, targets, grad_true[:, None] * hidden.float())
-        grad_weight.index_add_(0, ids, grad_keys[:-2].t().contiguous())
-        grad_bias = torch.zeros_like(bias, dtype=torch.float32)
-        grad_bias.index_add_(0, targets, grad_true).index_add_(0, ids, grad_keys[-2])
-        grads = (grad_hidden * grad_total, hidden), (grad_weight, weight), (grad_bias, bias)
-        return *(grad.to(like.dtype) for grad, like in grads), None, None, None
-
-
-def _with_offset(weight: Tensor, offset: Tensor, dtype: torch.dtype) -> Tensor:
-    """Weights `[words, size + 2]`, for queries that end with two ones, so that the product adds `offset`. One column is
-    the offset rounded to `dtype`, the last the remainder: without it, bfloat16 would shift a logit by up to 0.03."""
-    rounded = offset.to(dtype)
-    rest = (offset - rounded.float()).to(dtype)
-    return torch.cat((weight.to(dtype), rounded[:, None], rest[:, None]), dim=1)
-
-
-def sampled_softmax_nll(
-    hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, sampled: SampledWords
-) -> tuple[Tensor, Tensor]:
-    """
-    The negative log-likelihood of `targets` by a sampled softmax with one sample for all rows, as in TensorFlow's
-    `sampled_softmax_loss` (Jean et al. 2015), with which bilm-tf trains.
-
-    The log of a word's expected count in the sample is subtracted from its logit, and a sampled word that is the target
-    of a row does not count as a negative in this row.
-
-    Args:
-        hidden: `[rows, size]`, the input of the softmax.
-        weight, bias: `[vocab_size, size]` and `[vocab_size]`, the parameters of the softmax.
-        targets: `[rows]` int64 in 0 .. `vocab_size - 1`.
-        sampled: from [`sample_words`].
-
-    Returns:
-        the sum over the rows, which has a gradient, and the values of the rows `[rows]` float32, without gradient.
-    """
-    dtype = _product_dtype(hidden)
-    with torch.autocast(hidden.device.type, enabled=False):  # autocast would copy the exponentials to float32
-        return _SampledSoftmax.apply(hidden, weight, bias, targets, sampled, dtype)
-
-
-def full_softmax_nll(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-    """The negative log-likelihood of `targets` by the full softmax in nats, `[rows]` float32. The arguments are those
-    of [`sampled_softmax_nll`]. The logits of one block of rows and words are in memory at a time, and are recomputed in
-    the backward pass, so that memory does not grow with rows x vocabulary."""
-    dtype = _product_dtype(hidden)
-
-    def log_total(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return torch.mm(hidden.to(dtype), weight.to(dtype).t()).float().add_(bias).logsumexp(1)
-
-    blocks = list(zip(weight.split(WORDS_AT_ONCE), bias.split(WORDS_AT_ONCE), strict=True))
-    with torch.autocast(hidden.device.type, enabled=False):
-        log_totals = [
-            torch.stack([checkpoint(log_total, rows, *block, use_reentrant=False) for block in blocks]).logsumexp(0)
-            for rows in hidden.split(ROWS_AT_ONCE)
-        ]
-        true_weight = nn.functional.embedding(targets, weight)
-        true_logits = (hidden.to(dtype).float() * true_weight.to(dtype).float()).sum(1) + bias[targets].float()
-    return torch.cat(log_totals) - true_logits
-
-
-@dataclass
-class ElmoForPreTrainingOutput(ModelOutput):
-    """The output of [`ElmoForPreTraining`].
-
-    Args:
-        loss: if `labels` are given, the mean loss over the labels of both directions, in nats per word.
-        forward_loss, backward_loss: if `labels` are given, the mean loss of each direction, in nats per word.
-        forward_logits: `[batch, words, vocab_size]`, at each position the logits of the word after it.
-        backward_logits: `[batch, words, vocab_size]`, at each position the logits of the word before it.
-        hidden_states: if `output_hidden_states=True`, the layers of the biLM, as in [`ElmoModelOutput`].
-        state: if `use_cache=True`, as in [`ElmoModelOutput`].
-    """
-
-    loss: Tensor | None = None
-    forward_loss: Tensor | None = None
-    backward_loss: Tensor | None = None
-    forward_logits: Tensor | None = None
-    backward_logits: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    state: State | None = None
-
-
-class ElmoForPreTraining(ElmoPreTrainedModel):
-    r"""
-    A forward and a backward language model over one character CNN, with one softmax over words for both directions.
-    `config.vocab_size` is required.
-
-    The forward LM's output at position k predicts word k + 1 and has read the words up to k; the backward LM's output
-    predicts word k - 1 and has read the words from k on. In training the softmax is sampled (`config.num_sampled`
-    words, one sample for all words of a step) if `config.vocab_size` is larger; otherwise and in evaluation it is full.
-
-    Example:
-
-    ```python
-    >>> from hf_elmo import ElmoForPreTraining, ElmoTokenizer, Vocabulary, neighbor_labels
-
-    >>> tokenizer, model = ElmoTokenizer.from_pretrained(folder), ElmoForPreTraining.from_pretrained(folder)
-    >>> inputs = tokenizer("A river bank .", return_tensors="pt")
-    >>> words = torch.from_numpy(Vocabulary.of(tokenizer).sentence_ids("A river bank .".split()))
-    >>> model(**inputs, labels=neighbor_labels(words[None])).loss.exp()  # perplexity
-    ```"""
-
-    _auto_class = "AutoModelForPreTraining"
-
-    def __init__(self, config: ElmoConfig) -> None:
-        if config.vocab_size is None:
-            raise ValueError("vocab_size is None: set it to the number of words in the language model's softmax.")
-        super().__init__(config)
-        self.elmo = ElmoModel(config)
-        self.dropout = nn.Dropout(config.hidden_dropout)
-        self.lm_head = bilm_linear(config.projection_size, config.vocab_size)
-        self.post_init()
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        """As in any ELMo, but the softmax's bias is the log of the probability with which the sampler draws each word:
-        the model need not learn how frequent words are. (bilm-tf begins with zeros.)"""
-        super()._init_weights(module)
-        if module is self.lm_head:
-            words = torch.arange(self.config.vocab_size, device=module.bias.device)
-            init.copy_(module.bias, log_uniform_probability(words, self.config.vocab_size).log())
-
-    def set_trainable(self) -> None:
-        """Trains all parameters except the mix; `config.freeze_bilm` is for tasks and has no effect here."""
-        self.elmo.train_bilm(True)
-        # The language models do not read the mix. DistributedDataParallel raises an error for a trained parameter
-        # without a gradient.
-        self.elmo.scalar_mix.requires_grad_(False)
-
-    def freeze_bilm(self, frozen: bool = True) -> None:
-        """Freezes or trains all but the softmax, for example to train a new one; does not change the configuration."""
-        self.elmo.train_bilm(not frozen)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        state: State | None = None,
-        labels: Tensor | None = None,
-        backward_input_ids: Tensor | None = None,
-        output_logits: bool | None = None,
-        output_hidden_states: bool | None = None,
-        use_cache: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        **kwargs: object,
-    ) -> ElmoForPreTrainingOutput:
-        r"""
-        Args:
-            input_ids, attention_mask, inputs_embeds, state: as in [`ElmoModel`].
-            labels: `[batch, words, 2]`, at each position the id of the word after it, which the forward LM
-                predicts, and of the word before it, which the backward LM predicts; -100 for no label.
-                [`neighbor_labels`] makes these labels.
-            backward_input_ids: `[batch, words, characters]`, the words of the backward LM in its reading order, if
-                it reads other words than the forward LM. Each row has the same number of words as in `input_ids`. The
-                labels, logits and hidden states of the backward LM are then in the same order.
-            output_logits: whether to return the logits of the whole vocabulary; by default only without `labels`.
-            output_hidden_states: whether to return the biLM's layers.
-            use_cache: whether to return the `state` for the next call.
-            num_items_in_batch: the number of labels of all accumulated steps, by which the loss is divided (Trainer
-                passes it); by default the number of labels of this call.
-
-        Raises:
-            ValueError: `input_ids` and `inputs_embeds` are both given or both missing; a tensor has a wrong shape; a
-                label is not a word's id; or the softmax is sampled and `lm_head` has an adapter, quantized weights,
-                offloading or a hook.
-        """
-        refuse_unknown(kwargs)
-        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        mask = unpadded_mask(self.config, input_ids, attention_mask, inputs_embeds)
-        inputs, losses, logits = input_ids if inputs_embeds is None else inputs_embeds, (None,) * 3, (None,) * 2
-        packing, hidden_states = Packing.of(mask), None
-        layers, state = self._read(inputs, packing, state, backward_input_ids)
-        if wanted:  # use the returned tensors, so that they get gradients
-            hidden_states = tuple(packing.pad(layer) for layer in layers)
-            layers = [packing.pack(layer) for layer in hidden_states]
-        directions = layers[-1].chunk(2, dim=1)
-        if labels is not None:
-            losses = self._losses(directions, self._pack_labels(labels, packing), num_items_in_batch)
-        if output_logits or (output_logits is None and labels is None):
-            logits = (packing.pad(self.lm_head(x)) for x in directions)
-        return ElmoForPreTrainingOutput(*losses, *logits, hidden_states, state if use_cache else None)
-
-    @torch.no_grad()
-    def word_nll(
-        self,
-        input_ids: Tensor,
-        labels: Tensor,
-        attention_mask: Tensor | None = None,
-        state: State | None = None,
-        backward_input_ids: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """The negative log-likelihood of each label in nats by the full softmax, `[batch, words, 2]` float32, 0 where
-        the label is -100; and the state. The arguments are those of `forward`."""
-        packing = Packing.of(unpadded_mask(self.config, input_ids, attention_mask, None))
-        layers, state = self._read(input_ids, packing, state, backward_input_ids)
-        columns = []
-        for hidden, targets in zip(layers[-1].chunk(2, dim=1), self._pack_labels(labels, packing), strict=True):
-            require_labels(targets, self.config.vocab_size)
-            predicted = (targets != IGNORE_INDEX).nonzero().squeeze(1)
-            nll = self._full_nll(hidden[predicted], targets[predicted])
-            columns.append(nll.new_zeros(len(targets)).index_copy(0, predicted, nll))
-        return packing.pad(torch.stack(columns, dim=1)), state
-
-    def _read(
-        self, inputs: Tensor, packing: Packing, state: State | None, backward_input_ids: Tensor | None
-    ) -> tuple[list[Tensor], State]:
-        """The biLM's layers, each `[packed, 2P]`, and the state."""
-        words = packing.pack(inputs)
-        if backward_input_ids is None:
-            layers, state = self.elmo.read(words, packing, state)
-            return [packing.join(layer) for layer in layers], state
-        if backward_input_ids.shape[:2] != packing.shape:
-            raise ValueError(f"backward_input_ids has the shape {list(backward_input_ids.shape)}, unlike input_ids.")
-        # One call gets the words of both directions, so that a word that both directions read is computed once.
-        words = torch.cat((words, packing.pack(backward_input_ids)))
-        numbers = torch.arange(len(words), device=words.device).view(2, -1)
-        layers, state = self.elmo.read(words, packing, state, numbers)
-        return [torch.cat(tuple(layer), dim=1) for layer in layers], state
-
-    def _pack_labels(self, labels: Tensor, packing: Packing) -> Sequence[Tensor]:
-        """The labels `[packed]` of the forward and of the backward LM."""
-        if labels.shape != (*packing.shape, 2):
-            raise ValueError(f"labels has the shape {list(labels.shape)}, but must have {[*packing.shape, 2]}.")
-        return packing.pack(labels).unbind(1)
-
-    @torch.compiler.disable  # the numbers of sampled and of predicted words differ from step to step
-    def _losses(
-        self, directions: Sequence[Tensor], labels: Sequence[Tensor], num_items_in_batch: Tensor | int | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss to train on, and the mean loss of each direction, which has no gradient."""
-        require_labels(torch.cat(tuple(labels)), self.config.vocab_size)
-        sampled = None
-        if self.training and self.config.num_sampled < self.config.vocab_size:
-            sampled = sample_words(self.config.num_sampled, self.config.vocab_size, labels[0].device)
-        predicted = [(targets != IGNORE_INDEX).nonzero().squeeze(1) for targets in labels]
-        hidden = torch.cat([self.dropout(x)[rows] for x, rows in zip(directions, predicted, strict=True)])
-        targets = torch.cat([targets[rows] for targets, rows in zip(labels, predicted, strict=True)])
-        if sampled is None:
-            nll = self._full_nll(hidden, targets)
-            total = nll.sum()
-        elif is_plain(self.lm_head, nn.Linear):
-            total, nll = sampled_softmax_nll(hidden, self.lm_head.weight, self.lm_head.bias, targets, sampled)
-        else:
-            raise ValueError(
-                "lm_head has an adapter, quantized weights, offloading or a hook: train with num_sampled = vocab_size."
-            )
-        items = max(1, len(targets)) if num_items_in_batch is None else num_items_in_batch
-        parts = nll.detach().split([len(rows) for rows in predicted])
-        return total / items, *(part.mean() if len(part) else part.sum() for part in parts)
-
-    def _full_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        head = self.lm_head
-        if is_plain(head, nn.Linear):
-            return full_softmax_nll(hidden, head.weight, head.bias, targets)
-        logits = head(hidden).float()
-        return nn.functional.cross_entropy(logits, targets.to(logits.device), reduction="none").to(hidden.device)
-
-
-def neighbor_labels(word_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-    """
-    The labels of [`ElmoForPreTraining`] for sentences that both directions read.
-
-    Args:
-        word_ids: `[batch, words]`, the ids of the words in the vocabulary, including `<S>` and `</S>`; -100 for no id.
-        attention_mask: `[batch, words]`, 0 for padding, on either side.
-
-    Returns:
-        `[batch, words, 2]`: the word after each position and the word before it; -100 where there is none.
-    """
-    mask = torch.ones_like(word_ids) if attention_mask is None else attention_mask
-    known = torch.where(mask != 0, word_ids, IGNORE_INDEX)
-    none = known.new_full((len(known), 1), IGNORE_INDEX)
-    labels = torch.stack((torch.cat((known[:, 1:], none), 1), torch.cat((none, known[:, :-1]), 1)), dim=2)
-    return labels.masked_fill((mask == 0)[:, :, None], IGNORE_INDEX)

@@ -15,7 +15,7 @@ from hf_elmo import (
     ElmoTokenizer,
     encode_document,
 )
-from hf_elmo.modeling_elmo import neighbor_labels
+from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from tests.factories import SENTENCES, TINY, random_labels, random_model
 
 WORDS = ["the", "cat", "rain", "on"]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
-from hf_elmo.modeling_elmo import neighbor_labels
+from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from hf_elmo.tokenization_elmo import words_to_character_ids
 from tests.factories import SENTENCES, TINY, random_model
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from hf_elmo import modeling_elmo
-from hf_elmo.modeling_elmo import SampledWords, full_softmax_nll, sample_words, sampled_softmax_nll
+from hf_elmo import modeling_pretraining_elmo
+from hf_elmo.modeling_pretraining_elmo import SampledWords, full_softmax_nll, sample_words, sampled_softmax_nll
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modeling_elmo, "ROWS_AT_ONCE", 5)
-    monkeypatch.setattr(modeling_elmo, "WORDS_AT_ONCE", 23)
+    monkeypatch.setattr(modeling_pretraining_elmo, "ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(modeling_pretraining_elmo, "WORDS_AT_ONCE", 23)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..evaluation import evaluation_mode
-from ..modeling_elmo import ElmoForPreTraining
+from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..pretraining.data import WordEncoder
 from ..pretraining.perplexity import open_language_model, sentence_batches, sentence_inputs
 from ..pretraining.vocabulary import Vocabulary

@@ -15,7 +15,8 @@ from transformers.utils.logging import tqdm
 
 from ..evaluation import evaluation_mode
 from ..loading import ensure_loaded
-from ..modeling_elmo import ElmoForPreTraining, ElmoPreTrainedModel, neighbor_labels
+from ..modeling_elmo import ElmoPreTrainedModel
+from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbor_labels
 from ..spelling import BEGIN, END, PADDING
 from ..text import Words
 from ..tokenization_elmo import ElmoTokenizer

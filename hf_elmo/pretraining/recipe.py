@@ -16,7 +16,7 @@ from transformers.utils import CONFIG_NAME, logging
 
 from ..configuration_elmo import ElmoConfig
 from ..loading import load_tokenizer, locate
-from ..modeling_elmo import ElmoForPreTraining
+from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..spelling import require_tokenizer
 from ..tokenization_elmo import ElmoTokenizer
 from .data import PackedWindows, PaddedTexts

@@ -25,7 +25,8 @@ from transformers.utils import logging
 from ..configuration_elmo import ElmoConfig
 from ..evaluation import evaluation_mode
 from ..extras import extra_needed
-from ..modeling_elmo import ElmoForPreTraining, State, is_multiplied
+from ..modeling_elmo import State, is_multiplied
+from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
 from .data import PackedWindows, PaddedTexts, WordEncoder
 from .perplexity import Perplexity, nll_totals

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from transformers.utils.logging import tqdm
 
-from ..modeling_elmo import ElmoForPreTraining, bilm_linear
+from ..modeling_elmo import bilm_linear
+from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import read_vocabulary, require_list
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"

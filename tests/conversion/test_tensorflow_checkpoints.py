@@ -15,7 +15,7 @@ from transformers import AutoModel, AutoTokenizer
 from hf_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import convert, load
 from hf_elmo.conversion.tensorflow_checkpoints import find_checkpoint, read_bilm_tf
-from hf_elmo.modeling_elmo import neighbor_labels
+from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 
 from ..allennlp_files import make_arrays, make_options, write_files
 from ..conftest import SENTENCES
