@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from transformers import PreTrainedModel
 
 from hf_elmo.configuration_elmo import ElmoConfig
@@ -18,7 +19,7 @@ from hf_elmo.extras import extra_needed
 from hf_elmo.loading import locate
 from hf_elmo.modeling_elmo import ElmoModel
 
-from .checkpoint import SCALAR_MIX, Source, model_of, new_path, require_equal
+from .checkpoint import SCALAR_MIX, Source, model_of, new_path, require_same
 from .files import find_files, read_json
 
 Arrays = tuple[np.ndarray | None, ...]
@@ -393,23 +394,20 @@ def read_weights(options: str | Path, weights: str | Path) -> tuple[ElmoConfig, 
 
     Raises:
         FileNotFoundError: one of the files does not exist.
-        ValueError: a dataset stores its numbers in another file, or as for [`read_options`] and [`read_bilm`].
+        ValueError: as for [`read_options`] and [`read_bilm`].
         OSError: the weights are not an HDF5 file.
     """
     with extra_needed():
         import h5py
 
-    datasets: dict[str, h5py.Dataset] = {}
+    content, datasets = read_options(Path(options)), {}
 
     def keep(name: str, item: h5py.Group | h5py.Dataset) -> None:
         if isinstance(item, h5py.Dataset):
-            if item.external or item.is_virtual:
-                raise ValueError(f"{weights}: {name!r} stores its numbers in another file: put them into this file.")
             datasets[name] = item
 
-    content = read_options(Path(options))
     with h5py.File(weights, "r") as file:
-        file.visititems(keep)  # visititems follows no links
+        file.visititems(keep)
         return read_bilm(content, datasets, str(weights))
 
 
@@ -517,7 +515,5 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
         folder.mkdir()
         write_weights(folder, model.config, arrays)
         _, written = read_weights(folder / "options.json", folder / "weights.hdf5")
-        require_equal("the names of the tensors", written.keys(), arrays.keys())
-        for key, array in arrays.items():
-            require_equal(key, np.array_equal(written[key], array), True)
+        require_same(*({key: torch.from_numpy(array) for key, array in each.items()} for each in (written, arrays)))
     return out

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from huggingface_hub import ModelCard
+from torch import Tensor
 
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.model_cards import make_card
@@ -132,37 +133,30 @@ def write_checkpoint(
     with new_path(out) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        (folder / "conversion.json").write_text(
-            json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        content = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+        (folder / "conversion.json").write_text(content, encoding="utf-8")
         if source.vocabulary is not None and not has_softmax:
-            copy_vocabulary(source.vocabulary, folder / "softmax_vocab.txt")
+            with (gzip.open if source.vocabulary.suffix == ".gz" else open)(source.vocabulary, "rb") as words:
+                (folder / "softmax_vocab.txt").write_bytes(words.read())
         card.save(folder / "README.md")
-        require_equal_models(type(model).from_pretrained(folder, dtype="auto"), model)
+        require_same(content_of(type(model).from_pretrained(folder, dtype="auto")), content_of(model))
     return out
 
 
-def require_equal_models(written: ElmoPreTrainedModel, source: ElmoPreTrainedModel) -> None:
-    """Raises ValueError if a checkpoint that was read back differs from its source in any bit or any field."""
-    for name in inspect.get_annotations(ElmoConfig):
-        require_equal(f"config.{name}", getattr(written.config, name), getattr(source.config, name))
-    tensors, expected = written.state_dict(), source.state_dict()
-    require_equal("the names of the tensors", tensors.keys(), expected.keys())
-    for key, tensor in expected.items():
-        require_equal(key, (tensors[key].dtype, tensors[key].shape), (tensor.dtype, tensor.shape))
-        require_equal(key, torch.equal(tensors[key], tensor), True)
+def require_same(written: Mapping[str, Any], source: Mapping[str, Any]) -> None:
+    """Raises ValueError if a value that was read back, or a bit of a tensor, differs from its source."""
+    for name in written.keys() | source.keys():
+        values = written.get(name), source.get(name)
+        same = torch.equal(*values) if all(isinstance(value, Tensor) for value in values) else values[0] == values[1]
+        if not same:
+            raise ValueError(f"{name} was written, but what was read back differs: {values[0]}, not {values[1]}.")
 
 
-def require_equal(name: str, written: Any, source: Any) -> None:
-    """Raises ValueError if a value that was read back differs from the source's value."""
-    if written != source:
-        raise ValueError(f"{name} was written, but what was read back differs from the source: {written} and {source}.")
-
-
-def copy_vocabulary(source: Path, target: Path) -> None:
-    """Copy a file of words, decompressed if its name ends in `.gz`."""
-    with (gzip.open if source.suffix == ".gz" else open)(source, "rb") as file, target.open("wb") as copy:
-        shutil.copyfileobj(file, copy)
+def content_of(model: ElmoPreTrainedModel) -> dict[str, Any]:
+    """All tensors and their types, and all fields of the configuration."""
+    tensors = model.state_dict()
+    fields = {f"config.{name}": getattr(model.config, name) for name in inspect.get_annotations(ElmoConfig)}
+    return {**tensors, **fields, "dtypes": {name: tensor.dtype for name, tensor in tensors.items()}}
 
 
 def make_record(source: Source, dtype: str) -> dict[str, Any]:

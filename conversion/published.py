@@ -1,10 +1,9 @@
 """The published models that are converted by name: their descriptions, the addresses of their files, the download."""
 
-import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
-from huggingface_hub import ModelCard, cached_assets_path, get_hf_file_metadata
+from huggingface_hub import ModelCard, cached_assets_path
 from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import WeakFileLock
 
@@ -110,11 +109,11 @@ def published_model(name: str) -> Published:
 
 def page(name: str) -> ModelCard:
     """The page about a published model, for its model card."""
-    code = name.removeprefix("manylangs-")
-    if code == name:
+    family, _, code = name.partition("-")
+    if family != "manylangs":
         return published_card(name)
     number, language = LANGUAGES[code]
-    return published_card("manylangs", code=code, language=language, number=str(number))
+    return published_card(family, code=code, language=language, number=str(number))
 
 
 def download(name: str, cache_dir: str | Path | None = None) -> list[Path]:
@@ -138,29 +137,17 @@ def download(name: str, cache_dir: str | Path | None = None) -> list[Path]:
 
 
 def _download(name: str, hosts: tuple[str, ...], path: str, target: Path) -> Path:
-    errors = []
+    if target.exists():
+        return target
+    errors, partial = [], target.with_name(f"{target.name}.partial")
     for host in hosts:
-        if target.exists():
-            break
         try:
-            _fetch(host + path, target)
+            with partial.open("ab") as file:
+                http_get(host + path, file, resume_size=file.tell(), headers={"Accept-Encoding": "identity"})
+            return partial.replace(target)
         except Exception as error:  # raised by the Hub's client, its HTTP library, or the connection
             errors.append(f"  {host}{path}: {error}")
-    if not target.exists():
-        raise ConnectionError(
-            "\n".join([f"{target.name} could not be downloaded:", *errors])
-            + f"\nIf you have the model's files, run: hf-elmo convert --model {name} FILES OUT"
-        )
-    return target
-
-
-def _fetch(url: str, target: Path) -> None:
-    """Download one file. The name of the partial file contains the server's version, so that a file that has changed is
-    downloaded again from the beginning."""
-    metadata = get_hf_file_metadata(url, token=False)
-    server_version = hashlib.sha256((metadata.etag or "").encode()).hexdigest()[:16]
-    partial = target.with_name(f"{target.name}.{server_version}.partial")
-    with partial.open("ab" if metadata.etag else "wb") as file:
-        headers = {"Accept-Encoding": "identity"}
-        http_get(url, file, resume_size=file.tell(), headers=headers, expected_size=metadata.size)
-    partial.replace(target)
+    raise ConnectionError(
+        "\n".join([f"{target.name} could not be downloaded:", *errors])
+        + f"\nIf you have the model's files, run: hf-elmo convert --model {name} FILES OUT"
+    )

@@ -4,11 +4,9 @@ import hashlib
 import json
 import shutil
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import h5py
-import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
@@ -77,7 +75,7 @@ def test_the_checkpoint(source: tuple[Path, Path], out: Path) -> None:
         assert fact in card.text
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_dtype(source: tuple[Path, Path], out: Path, dtype: str) -> None:
     convert(*source, out, dtype=dtype)
     stored = load_file(out / "model.safetensors")
@@ -119,22 +117,19 @@ def test_a_killed_conversion_leaves_all_or_nothing(source: tuple[Path, Path], tm
     assert counts["kills"], "nothing was killed: the test would prove too little"
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
-def test_nothing_is_overwritten(source: tuple[Path, Path], out: Path, make: Callable[[Path], None]) -> None:
-    out.parent.mkdir()
-    make(out)
+def test_nothing_is_overwritten(source: tuple[Path, Path], out: Path) -> None:
+    out.mkdir(parents=True)
     for write in (lambda: convert(*source, out), lambda: export(load(*source), out)):
         with pytest.raises(FileExistsError):
             write()
-    assert [path.name for path in out.parent.iterdir()] == [out.name]
+    assert [*out.parent.rglob("*")] == [out]
 
 
-@pytest.mark.parametrize(("value", "dtype"), [(np.nan, "float32"), (1e5, "float16")], ids=["NaN", "too large"])
-def test_a_weight_that_is_no_number(source: tuple[Path, Path], out: Path, value: float, dtype: str) -> None:
+def test_a_weight_that_is_too_large(source: tuple[Path, Path], out: Path) -> None:
     with h5py.File(source[1], "r+") as file:
-        file["CNN/b_cnn_1"][2] = value
+        file["CNN/b_cnn_1"][2] = 1e5
     with pytest.raises(ValueError, match=r"convolutions\.1\.bias"):
-        convert(*source, out, dtype=dtype)
+        convert(*source, out, dtype="float16")
     assert not out.exists()
 
 
@@ -149,17 +144,19 @@ def touch(folder: Path, *names: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    "files",
+    ("files", "error"),
     [
-        ["a.txt"],
-        ["x/options.json", "x/a.hdf5", "y/options.json", "y/a.hdf5"],
-        ["options.json", "a.hdf5", "b.hdf5"],
+        ({}, FileNotFoundError),
+        (["a.txt"], ValueError),
+        (["x/options.json", "x/a.hdf5", "y/options.json", "y/a.hdf5"], ValueError),
+        (["options.json", "a.hdf5", "b.hdf5"], ValueError),
     ],
-    ids=["no model", "two models", "two weights"],
+    ids=["nothing", "no model", "two models", "two weights"],
 )
-def test_a_folder_that_is_not_one_model(files: list[str], tmp_path: Path, out: Path) -> None:
-    with pytest.raises(ValueError, match=r"model|hdf5"):
-        convert(touch(tmp_path / "model", *files), out)
+def test_a_folder_that_is_not_one_model(files: list[str], error: type, tmp_path: Path, out: Path) -> None:
+    touch(tmp_path / "model", *files)
+    with pytest.raises(error, match=r"model|hdf5"):
+        convert(tmp_path / "model", out)
     assert not out.exists()
 
 
@@ -179,19 +176,13 @@ def test_an_archive_of_nlpl_made_on_macos(simple_elmo: Path, tmp_path: Path, out
         assert ElmoModel.from_pretrained(convert(source, out.with_name(str(number)))).config.cell_size == 11
 
 
-def test_what_does_not_exist(tmp_path: Path, out: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="missing"):
-        convert(tmp_path / "missing", out)
-    with pytest.raises(ValueError, match="no-such-model"):
-        convert(out, model="no-such-model")
-    with pytest.raises(ValueError, match="folder to write"):
-        convert(out)
-
-
 def test_every_published_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["convert", "--list"])
     assert stopped.value.code == 0
+    for arguments, error in (((), "folder to write"), (("no-such-model",), "no-such-model")):
+        with pytest.raises(ValueError, match=error):
+            convert("out", model=next(iter(arguments), None))
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(all_names())
     assert len(lines) == 8 + 44

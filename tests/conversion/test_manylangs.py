@@ -1,4 +1,4 @@
-"""ELMoForManyLangs' models: against a slow reference, and against its own code where an environment has it."""
+"""ELMoForManyLangs' models, against a slow reference (tests/parity has vectors of its own code)."""
 
 import json
 import pickle
@@ -9,19 +9,18 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from hf_elmo import ElmoModel, ElmoTokenizer, embed, read_conll
+from hf_elmo import ElmoModel, ElmoTokenizer, embed
 from hf_elmo.conversion import convert, export, export_onnx
 from hf_elmo.conversion.manylangs import SAMPLE, read_lexicon, read_settings
 
 from ..manylangs_files import make_settings, write_model
 from ..reference import NumpyManyLangs
 
-LANGUAGES = ("ko_pud", "zh_pud", "de_pud", "es_pud", "pt_pud", "ru_pud", "ar_pud", "ja_gsd")
 TOLERANCE = 1e-5
 SENTENCES = [
     ["나는", "어제", "서울", "에서", "친구", "를", "만났다", "."],
     ["Größe", "ist", "nicht", "alles", ",", "sagte", "sie", "."],
-    ["北京", "是", "中国", "的", "首都", "。", "\U00020000", "a\u3000b"],
+    ["北京", "是", "中国", "的", "首都", "。", "a\u3000b", "\U00020000"],  # a blank that char.dic lacks
     ["x" * 47, "x" * 48, "x" * 49, "한" * 60, "", "é", "e\u0301", "<pad>", "<oov>", "unseen", "☃"],
     ["A"],
 ]
@@ -58,12 +57,6 @@ def test_every_layer_is_that_of_the_reference(name: str, tmp_path: Path) -> None
         assert np.abs(found - reference.layers(sentence)).max() <= TOLERANCE, sentence
 
 
-def universal_dependencies(shared: Path, language: str, number: int) -> list[list[str]]:
-    """Sentences of a treebank, spread over its length."""
-    rows = read_conll(shared / "data" / "multilingual" / f"{language}-ud-test.conllu.gz", word=1, tag=3)["words"]
-    return rows[:: len(rows) // number][:number]
-
-
 def test_the_architecture_is_found_by_its_name(source: Path) -> None:
     absolute = {"config_path": "/Users/somebody/word_elmo/cnn_50_100_512_4096_sample.json"}
     (source / "config.json").write_text(json.dumps(absolute))
@@ -95,14 +88,12 @@ def test_the_tokenizer_spells_and_reads_back(source: Path, tmp_path: Path) -> No
     assert again.character_vocab.embedded_words == tokenizer.character_vocab.embedded_words
 
 
-def test_a_corpus_is_embedded_as_sentences_are(source: Path, tmp_path: Path) -> None:
+def test_a_corpus_is_embedded_as_sentences_are_and_a_tokenizer_of_bytes_is_refused(
+    source: Path, tmp_path: Path
+) -> None:
     checkpoint = convert(source, tmp_path / "checkpoint")
     for array, expected in zip(embed(checkpoint, SENTENCES, layers="all"), layers(checkpoint, SENTENCES), strict=True):
         np.testing.assert_allclose(array, expected[:, 1:-1], atol=1e-6)
-
-
-def test_a_tokenizer_of_bytes_is_refused(source: Path, tmp_path: Path) -> None:
-    checkpoint = convert(source, tmp_path / "checkpoint")
     with pytest.raises(ValueError, match="tokenizer"):
         embed(checkpoint, SENTENCES, tokenizer=ElmoTokenizer())
     with pytest.raises(ValueError, match="char_units"):
@@ -131,11 +122,6 @@ def test_an_architecture_that_does_not_fit(source: Path, encoder: dict, embedder
     with pytest.raises(ValueError, match=r"layer|word_emb|projection"):
         convert(source, tmp_path / "checkpoint")
     assert not (tmp_path / "checkpoint").exists()
-
-
-def test_a_whitespace_character(tmp_path: Path) -> None:
-    (tmp_path / "char.dic").write_text("a\t0\n\u3000\t1\n", encoding="utf-8")
-    assert read_lexicon(tmp_path / "char.dic") == {"a": 0, "\u3000": 1}
 
 
 @pytest.mark.slow
