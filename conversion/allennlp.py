@@ -39,7 +39,7 @@ TRAINING = {"all_clip_norm_val", "batch_size", "char_cnn.n_characters", "clip_gr
 TRAINING |= {"initial_accumulator_value", "learning_rate", "log_every_steps", "lr_decay_rate", "lr_decay_steps"}
 TRAINING |= {"lr_scheduler_step_interval", "max_steps", "n_epochs", "n_gpus", "n_negative_samples_batch"}
 TRAINING |= {"n_tokens_vocab", "n_train_tokens", "sample_softmax", "save_every_steps", "seed", "steps_per_epoch"}
-TRAINING |= {"share_embedding_softmax", "unroll_steps", "validation_every_steps"}
+TRAINING |= {"share_embedding_softmax", "unroll_steps", "validation_every_steps", "lstm.dropout", "optimizer"}
 
 
 # -- tables of tensors, of this format and of others -------------------------------------------------------------------

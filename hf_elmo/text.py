@@ -64,8 +64,8 @@ def read_columns(path: str | os.PathLike) -> Iterator[tuple[str, list[str]]]:
     Tabs separate the columns of a line that has tabs, otherwise spaces do. (A no-break space is a part of a word.)"""
     for number, line in enumerate(read_lines(path), start=1):
         line = line.rstrip("\n")
-        columns = line.split("\t") if "\t" in line else list(filter(None, line.split(" ")))
-        yield f"{path}, line {number}", columns if line.strip(" \t") else []
+        columns = line.split("\t") if "\t" in line else filter(None, line.split(" "))
+        yield f"{path}, line {number}", [column.strip(" ") for column in columns] if line.strip(" \t") else []
 
 
 def read_lines(path: str | os.PathLike, encoding: str = "utf-8", newline: str | None = None) -> Iterator[str]:
@@ -173,12 +173,12 @@ class RowSource:
     def _sequences(self) -> Iterator[NamedRow]:
         """The letters of each FASTA sequence (Pearson and Lipman 1988), named by the first word of its header."""
         row = None
-        for number, line in enumerate(read_lines(self.path, self.encoding), start=1):
-            if line.startswith(">") and line[1:].strip():
+        for number, line in enumerate(map(str.strip, read_lines(self.path, self.encoding)), start=1):
+            if line.startswith(">") and line != ">":
                 if row is not None:
                     yield row
                 row = NamedRow([], line[1:].split()[0])
-            elif line.strip():
+            elif line:
                 if row is None or line[0] in ">;":
                     place = f"{self.path}, line {number}"
                     raise ValueError(f"{place}: expected a header '>name' or letters below one, got {line!r:.60}")
@@ -246,8 +246,10 @@ class RowSource:
     def _columns(self, names: list[str]) -> list[str]:
         """The name of the text's column and, if there is a `text_pair_column`, that of the pair's column."""
         is_csv = self.resolved_format in ("csv", "tsv")
-        if is_csv and self.text_column is None and len(names) == 1 and " " in names[0]:
-            raise ValueError(f"{self.path}: the first row, {names[0]!r:.60}, is a header or a text: pass text_column")
+        if is_csv and self.text_column is None and len(names) == 1 and {" ", ";", "\t"}.intersection(names[0]):
+            raise ValueError(
+                f"{self.path}: the only column is {names[0]!r:.60}: pass text_column, or separate by commas"
+            )
         without_header = is_csv and isinstance(self.text_column, int)
         text, pair = (
             names[wanted] if without_header and wanted is not None else wanted

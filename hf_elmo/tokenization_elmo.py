@@ -4,7 +4,7 @@ import copy
 import json
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from importlib import import_module
 from itertools import chain
@@ -252,9 +252,13 @@ def _encode(backend: Tokenizer, call: Callable[..., Any], *texts: Any) -> Any:
 
 
 def require_list(texts: Any, name: str = "texts") -> None:
-    """Raises ValueError for a string where a list of texts or words belongs: its characters would be its items."""
-    if isinstance(texts, str):
-        raise ValueError(f"{name} must be a list, but is the string {texts!r:.40}: put it into a list.")
+    """Raises ValueError for a string or a table where a list of texts or words belongs: its items would be characters,
+    or the names of columns."""
+    if isinstance(texts, (str, Mapping)) or hasattr(texts, "columns"):
+        kind = type(texts).__name__
+        raise ValueError(
+            f"{name} must be a list, not a {kind}: put a single text into a list; of a table, pass a column."
+        )
 
 
 def drop_surrogates(text: str) -> str:
@@ -499,6 +503,7 @@ class ElmoTokenizer(TokenizersBackend):
 
     @words.setter
     def words(self, words: Sequence[str] | None) -> None:
+        require_list(words, "words")
         self._vector_words = None if words is None else VectorWords(words)
         self.model_input_names = ["input_ids", "attention_mask", *(["word_vector_ids"] if words is not None else [])]
 

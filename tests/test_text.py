@@ -5,10 +5,12 @@ import json
 from pathlib import Path
 
 import datasets
+import pandas
 import pyarrow
 import pyarrow.parquet
 import pytest
 
+from hf_elmo.embedding.corpus import Sentences
 from hf_elmo.text import RowSource, check_row, find_files, read_lines
 from tests.factories import write_lines
 
@@ -114,7 +116,9 @@ def test_rows_of_csv_and_tsv(tmp_path):
 
 
 def test_sequences_of_fasta_and_their_identifiers(tmp_path):
-    (tmp_path / "a.fa.gz").write_bytes(gzip.compress(b">sp|P1 the first\nMKv\n  la\r\n>P2\r\nAC D\n\n>empty\n>P4\nw*"))
+    (tmp_path / "a.fa.gz").write_bytes(
+        gzip.compress(b">sp|P1 the first\nMKv\n  la\r\n>P2\r\nAC D\n\n>empty\n > P4\nw*")
+    )
     rows = list(RowSource(tmp_path / "a.fa.gz"))
     assert {row.name: row for row in rows} == {"sp|P1": [*"MKVLA"], "P2": [*"ACD"], "empty": [], "P4": [*"W*"]}
 
@@ -159,6 +163,7 @@ def test_a_second_column_gives_pairs(tmp_path, name):
         ("a.csv", b"text,text\n1,a\n", {}, ValueError, "text_column"),
         ("a.csv", b"text,body\n1,a\n", {"text_pair_column": "x"}, ValueError, "text_pair_column"),
         ("a.csv", b"The first.\nThe second.\n", {}, ValueError, "text_column"),
+        ("a.csv", b"id;text\n1;a b\n", {}, ValueError, "text_column"),
         ("a.csv", b"text,id\nna\xefve,1\n", {}, ValueError, r"a\.csv"),
         ("a.parquet", b"PAR1 no", {}, ValueError, r"a\.parquet"),
         ("a.tar.gz", gzip.compress(b"text"), {}, ValueError, r"a\.tar\.gz"),
@@ -179,3 +184,9 @@ def test_a_value_that_is_no_text_is_refused(value):
 def test_a_string_that_is_no_file_may_be_a_text():
     with pytest.raises(FileNotFoundError, match="pass a list"):
         list(RowSource("A text that is given in place of a list of texts. " * 99))
+
+
+@pytest.mark.parametrize("texts", ["text", {"text": ["a"]}, pandas.DataFrame({"text": ["a"]})], ids=["a", "b", "c"])
+def test_a_string_or_a_table_is_no_list_of_texts(texts):
+    with pytest.raises(ValueError, match="inputs must be a list"):
+        list(Sentences(texts))

@@ -113,7 +113,7 @@ class Embedder:
                 one; a number is too large for an `output_dtype` of float16.
             TypeError: `batch` is a single row; a row is neither text nor a list of words.
         """
-        require_list(batch, "batch")
+        require_list(batch if isinstance(batch, str) else [], "batch")
         if isinstance(batch, Iterator):
             return (self(part, rank) for part in batch)
         if isinstance(batch, (list, tuple)) or getattr(batch, "ndim", 0) == 1:

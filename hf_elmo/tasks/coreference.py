@@ -19,7 +19,7 @@ from ..evaluation import evaluation_mode
 from ..extras import extra_needed
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..text import read_columns
-from ..tokenization_elmo import ElmoTokenizer, require_list
+from ..tokenization_elmo import ElmoTokenizer, drop_surrogates, require_list
 from .heads import load_head, precision_recall_f1, ratio, require_no_nan
 from .inputs import pad_rows
 
@@ -230,6 +230,7 @@ def resolve_one(
     genre: int | None = None,
 ) -> Resolved:
     """The clusters of a document, by a model in evaluation mode; the arguments are as in [`resolve`]."""
+    document = drop_surrogates(document) if isinstance(document, str) else document
     words = [word for sentence in tokenizer.split_into_words(_sentences(document)) for word in sentence]
     if not words:
         return Resolved([], [], [] if isinstance(document, str) else None)

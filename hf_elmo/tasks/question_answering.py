@@ -16,7 +16,7 @@ from ..configuration_elmo import IGNORE_INDEX
 from ..evaluation import evaluation_mode
 from ..extras import extra_needed
 from ..modeling_tasks_elmo import ElmoForQuestionAnswering
-from ..tokenization_elmo import ElmoTokenizer, require_list
+from ..tokenization_elmo import ElmoTokenizer, drop_surrogates, require_list
 from .heads import in_batches, load_head, require_no_nan, tokens_of_batch
 
 MAX_LENGTH, STRIDE = 384, 128  # positions of a row, and words that a piece of a passage shares with the next
@@ -288,7 +288,7 @@ def answer(
     'on the river bank'
     ```"""
     questions = [question] if isinstance(question, str) else list(question)
-    passages = [passage] * len(questions) if isinstance(passage, str) else list(passage)
+    passages = list(map(drop_surrogates, [passage] * len(questions) if isinstance(passage, str) else passage))
     model, tokenizer = load_head(model, tokenizer, device, ElmoForQuestionAnswering)
     if not questions:
         return []

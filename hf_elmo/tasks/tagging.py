@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SCHEMES = {"IOB1": "IOB1", "IOB2": "IOB2", "BIOES": "IOBES"}  # names in ElmoConfig, and in seqeval
 VERB = "V"  # the role of the predicate, which is given and not scored
 # Lines without a word: documents and, in CoNLL-U, comments such as `# newdoc` and `# text = ...`.
-NO_WORD = re.compile(r"-DOCSTART-|#(begin|end) |# ?(newdoc|newpar)\b|# ?[\w.]+ = ")
+NO_WORD = re.compile(r"-DOCSTART-|#(begin|end) document\b|# (newdoc|newpar)\b|# ?[\w.]+ = ")
 
 Span = tuple[int, int]  # the first word, and the word after the last one
 
@@ -60,8 +60,8 @@ def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset
     The sentences of a file in columns, as CoNLL has them: a line for each word, a blank line after each sentence.
 
     Tabs separate the columns of a line that has tabs, otherwise spaces do. Left out are `-DOCSTART-`; CoNLL-U's ranges
-    and empty nodes (`3-4`, `8.1`); and comments: lines of CoNLL-U such as `# newdoc`, and other lines that begin with
-    `#`, unless they have all columns and `#...` is in the word's column.
+    and empty nodes (`3-4`, `8.1`), in a file whose first column numbers the words; and comments: lines of CoNLL-U such
+    as `# newdoc`, and other lines that begin with `#`, unless they have all columns and `#...` is in the word's column.
 
     Args:
         path: the path of the file; its ending names the compression.
@@ -79,17 +79,18 @@ def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset
 
     lines = [(where, columns) for where, columns in read_columns(path) if not NO_WORD.match(" ".join(columns))]
     first = min((columns for _, columns in lines if columns), key=lambda own: own[0].startswith("#"), default=[])
+    is_numbered = word != 0 and any(columns and columns[0].isdecimal() for _, columns in lines)
     words, tags = [[]], [[]]
     for where, columns in lines:
         if not columns:
             words.append([])
             tags.append([])
             continue
-        has_all = max(word, tag, -1 - word, -1 - tag) < len(columns)
+        has_all = max(word, tag, -1 - word, -1 - tag, 1) < len(columns)
         has_all = has_all and (min(word, tag) >= 0 or len(columns) == len(first))
         if columns[0].startswith("#") and not (has_all and columns[word].startswith("#")):
             continue
-        if word and re.fullmatch(r"\d+[-.]\d+", columns[0]):  # of CoNLL-U; elsewhere `3-4` in column 0 is a word
+        if is_numbered and re.fullmatch(r"\d+[-.]\d+", columns[0]):  # of CoNLL-U; in WebAnno, `1-2` numbers a word
             continue
         if not (has_all and columns[word] and columns[tag]):
             raise ValueError(f"{where}: {columns} lacks a column (word={word}, tag={tag}, the first word has {first})")

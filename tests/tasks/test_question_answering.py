@@ -163,7 +163,7 @@ def test_one_question_and_several(words: ElmoTokenizer, tmp_path: Path) -> None:
     """A mix with layer normalization reads each question alone."""
     for model in (make(), make(scalar_mix_layer_norm=True)):
         several = answer(model, QUESTIONS[:2], PASSAGES[0], tokenizer=words)
-        one = answer(model, QUESTIONS[1], PASSAGES[0], tokenizer=words)
+        one = answer(model, QUESTIONS[1], f"\ud83d{PASSAGES[0]}", tokenizer=words)  # lone surrogates are dropped
         assert one["answer"] == several[1]["answer"]
         assert one["score"] == (
             several[1]["score"] if model.config.scalar_mix_layer_norm else approx(several[1]["score"])

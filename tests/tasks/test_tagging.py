@@ -92,7 +92,9 @@ FILES = {
         [[("\xa0", "O"), ANNA[0], ("a\xa0b", "O"), ("\xa0", "O")]],
     ),
     "a tab among spaces": ("Anna B-x\nmet\tO\n", {}, [ANNA]),
-    "spaces among tabs": ("Anna\tB-x\nmet O\r\n \n", {}, [ANNA]),
+    "spaces among tabs": ("Anna\tB-x \nmet O\r\n \n", {}, [ANNA]),
+    "hashtags": ("#end\tO\n#begin O\n#newdoc\tO\n", {}, [[("#end", "O"), ("#begin", "O"), ("#newdoc", "O")]]),
+    "WebAnno": ("#Text=Anna met\n1-1\t0-4\tAnna\tB-x\n1-2\t5-8\tmet\tO\n", {"word": 2, "tag": 3}, [ANNA]),
     "ragged lines": ("a Anna B-x 1 2\nb met O\n", {"word": 1, "tag": 2}, [ANNA]),
     "nothing": ("\n", {}, []),
 }
@@ -114,6 +116,7 @@ def test_each_line_of_a_file_in_columns_is_a_word_or_no_word_by_a_rule(tmp_path:
     [
         ("Anna NNP B-x\nmet VBD\n. . O\n", {}, 2),  # its last column is not its tag
         ("Anna\tB-x\nmet\nBob\tB-x\n", {}, 2),
+        ("Anna\nmet\n", {}, 1),
         ("Anna\tB-x\n\n\tO\n", {}, 3),
         ("Anna\tB-x\nmet\t\n", {}, 2),
         ("Anna B-x\nNew York B-y\n", {}, 2),
