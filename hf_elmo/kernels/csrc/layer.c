@@ -33,12 +33,23 @@
 enum { ROWS = FUSED_ROWS, COLUMNS = FUSED_COLUMNS, DEPTH = FUSED_DEPTH }; /* of a product */
 
 #ifdef __AVX512F__
-
 typedef __m512 lanes;
+#else
+typedef struct {
+  float of[LANES];
+} lanes;
+#endif
+
+INLINE lanes load_f32(const f32 *x) {
+  lanes y;
+  memcpy(&y, x, sizeof y);
+  return y;
+}
+INLINE void store_f32(f32 *x, lanes y) { memcpy(x, &y, sizeof y); }
+
+#ifdef __AVX512F__
 
 INLINE lanes broadcast(float x) { return _mm512_set1_ps(x); }
-INLINE lanes load_f32(const f32 *x) { return _mm512_loadu_ps(x); }
-INLINE void store_f32(f32 *x, lanes y) { _mm512_storeu_ps(x, y); }
 INLINE lanes minus(lanes x, lanes y) { return _mm512_sub_ps(x, y); }
 INLINE lanes clip_lanes(lanes x, float bound) { /* NaN propagates with this order of operands */
   return _mm512_max_ps(broadcast(-bound), _mm512_min_ps(broadcast(bound), x));
@@ -81,16 +92,6 @@ INLINE lanes next_cells(const float *gates, float *cells, float clip, const int 
 
 #else
 
-typedef struct {
-  float of[LANES];
-} lanes;
-
-INLINE lanes load_f32(const f32 *x) {
-  lanes y;
-  memcpy(&y, x, sizeof y);
-  return y;
-}
-INLINE void store_f32(f32 *x, lanes y) { memcpy(x, &y, sizeof y); }
 INLINE lanes minus(lanes x, lanes y) {
   for (int k = 0; k < LANES; k++) x.of[k] -= y.of[k];
   return x;
@@ -140,64 +141,41 @@ INLINE struct range share(i64 total, i64 part, i64 parts) {
   return (struct range){total * part / parts, total * (part + 1) / parts};
 }
 
-/* Loops over the depth of a product, one for each pair of types. Six rows of sums fit into the registers. */
-#define NAME f32
-#define OPERAND f32
-#define WEIGHT f32
-#define PAIR 1 /* rows of weights that one iteration multiplies */
-#define ADD_PRODUCT(SUM, X, WEIGHTS) SUM += *(X) * *(const vector *)(WEIGHTS)
-#include "rows_of_types.h"
-
-#define NAME half
-#define OPERAND f32
-#define WEIGHT bf16
-#define PAIR 2
-#define ADD_PRODUCT(SUM, X, WEIGHTS) \
-  SUM += (X)[0] * (vector)(*(const bits *)(WEIGHTS) << 16) + (X)[1] * (vector)(*(const bits *)(WEIGHTS) & 0xffff0000u)
-#include "rows_of_types.h"
+/* A kind of product. layer_kind.h undefines its name and the first four of these macros:
+ * TYPE, of inputs and outputs; OPERAND and WEIGHT, of the numbers that are multiplied; FEW, the kind whose product computes
+ * few rows; and ADD_PRODUCT, which adds the products of PAIR operands and PAIR rows of weights. */
+#define PARTS ((i64)(sizeof(TYPE) / sizeof(OPERAND))) /* 2 if a number is rounded to bfloat16, and the rest of it kept */
+#define PAIR ((i64)(4 / sizeof(WEIGHT)))              /* rows of weights that alternate */
+#define AT_ONCE (4 * PAIR)        /* AT_ONCE * DEPTH rows of weights stay in the L1 cache while they multiply all rows */
+#define EXACT (sizeof(TYPE) == 4) /* whether exponentials and quotients have float32's precision */
 
 #define KIND f32
-#define TYPE f32 /* of inputs and outputs */
+#define TYPE f32
 #define OPERAND f32
 #define WEIGHT f32
-#define PARTS 1 /* numbers of type OPERAND that stand for one number of TYPE */
-#define AT_ONCE 4 /* AT_ONCE * DEPTH rows of weights stay in the L1 cache while they multiply all rows */
-#define EXACT 1 /* whether exponentials and quotients have float32's precision */
-#define FEW f32 /* the loop over few rows of float32 */
-#define MANY f32 /* the loop over operands */
+#define FEW f32
+#define ADD_PRODUCT(SUM, X, WEIGHTS) SUM += *(X) * *(const vector *)(WEIGHTS)
 #include "layer_kind.h"
 
 #define KIND half
 #define TYPE f32
 #define OPERAND f32
 #define WEIGHT bf16
-#define PARTS 1
-#define AT_ONCE 8
-#define EXACT 1
 #define FEW half
-#define MANY half
+#define ADD_PRODUCT(SUM, X, WEIGHTS) \
+  SUM += (X)[0] * (vector)(*(const bits *)(WEIGHTS) << 16) + (X)[1] * (vector)(*(const bits *)(WEIGHTS) & 0xffff0000u)
 #include "layer_kind.h"
 
 #ifdef __AVX512BF16__
-
-#define NAME bf16
-#define OPERAND bf16
-#define WEIGHT bf16
-#define PAIR 2
-#define ADD_PRODUCT(SUM, X, WEIGHTS) \
-  SUM = (vector)_mm512_dpbf16_ps((__m512)SUM, (__m512bh)_mm512_set1_epi32(pair_of(X)), \
-                                 (__m512bh)_mm512_loadu_si512(WEIGHTS))
-#include "rows_of_types.h"
 
 #define KIND bf16
 #define TYPE bf16
 #define OPERAND bf16
 #define WEIGHT bf16
-#define PARTS 1
-#define AT_ONCE 8
-#define EXACT 0
 #define FEW half
-#define MANY bf16
+#define ADD_PRODUCT(SUM, X, WEIGHTS) \
+  SUM = (vector)_mm512_dpbf16_ps((__m512)SUM, (__m512bh)_mm512_set1_epi32(pair_of(X)), \
+                                 (__m512bh)_mm512_loadu_si512(WEIGHTS))
 #include "layer_kind.h"
 
 #ifdef HAS_TILES
@@ -215,43 +193,17 @@ INLINE void begin_tiles(void) {
 int request_tiles(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
 
 #define TILES
-/* The tile of gate K; from 4 on, of the rests of numbers. The gates of a row of weights are side by side. */
-#define WEIGHTS(K, NUMBER) _tile_loadd(NUMBER, weights + (K) / 4 * COLUMNS * DEPTH + (K) % 4 * 2 * LANES, 4 * COLUMNS)
-#define FETCH(K) fetch(ahead, lines[K], lines[(K) + 1])
 
 #define KIND bf16_tiles
 #define TYPE bf16
 #define OPERAND bf16
 #define WEIGHT bf16
-#define PARTS 1
-#define AT_ONCE 8
-#define EXACT 0
-#define FEW half
-#define PRODUCTS \
-  _tile_loadd(4, tile, 64); \
-  WEIGHTS(0, 5); _tile_dpbf16ps(0, 4, 5); FETCH(0); \
-  WEIGHTS(1, 6); _tile_dpbf16ps(1, 4, 6); FETCH(1); \
-  WEIGHTS(2, 5); _tile_dpbf16ps(2, 4, 5); FETCH(2); \
-  WEIGHTS(3, 6); _tile_dpbf16ps(3, 4, 6); FETCH(3);
 #include "layer_kind.h"
 
 #define KIND split_tiles
 #define TYPE f32
 #define OPERAND bf16
 #define WEIGHT bf16
-#define PARTS 2 /* a number rounded to bfloat16, and the rest of it */
-#define AT_ONCE 8
-#define EXACT 1
-#define PRODUCTS \
-  _tile_loadd(4, tile, 64); _tile_loadd(5, tile + ROWS * DEPTH, 64); \
-  WEIGHTS(0, 6); _tile_dpbf16ps(0, 4, 6); _tile_dpbf16ps(0, 5, 6); FETCH(0); \
-  WEIGHTS(1, 7); _tile_dpbf16ps(1, 4, 7); _tile_dpbf16ps(1, 5, 7); FETCH(1); \
-  WEIGHTS(2, 6); _tile_dpbf16ps(2, 4, 6); _tile_dpbf16ps(2, 5, 6); FETCH(2); \
-  WEIGHTS(3, 7); _tile_dpbf16ps(3, 4, 7); _tile_dpbf16ps(3, 5, 7); FETCH(3); \
-  WEIGHTS(4, 6); _tile_dpbf16ps(0, 4, 6); \
-  WEIGHTS(5, 7); _tile_dpbf16ps(1, 4, 7); \
-  WEIGHTS(6, 6); _tile_dpbf16ps(2, 4, 6); \
-  WEIGHTS(7, 7); _tile_dpbf16ps(3, 4, 7);
 #include "layer_kind.h"
 
 #endif

@@ -31,6 +31,18 @@ INLINE void JOIN(compute, KIND)(const struct JOIN(cells, KIND) *x, i64 row, i64 
    next weights is prefetched. */
 #ifdef TILES
 
+/* The sums of gate K with the numbers in tile 4 and their rests in tile 5. The gates of a row of weights are side by side. */
+#define LOAD_WEIGHTS(REST, K, TILE) \
+  _tile_loadd(TILE, weights + (REST) * COLUMNS * DEPTH + (K) * 2 * LANES, 4 * COLUMNS)
+#define ADD_GATE(K, TILE) \
+  LOAD_WEIGHTS(0, K, TILE); \
+  _tile_dpbf16ps(K, 4, TILE); \
+  if (PARTS == 2) _tile_dpbf16ps(K, 5, TILE); \
+  fetch(weights + AT_ONCE * PARTS * COLUMNS * DEPTH, lines[K], lines[(K) + 1])
+#define ADD_REST(K, TILE) \
+  LOAD_WEIGHTS(1, K, TILE); \
+  _tile_dpbf16ps(K, 4, TILE)
+
 INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT *weights, const float *bias,
                                  i64 bias_step, i64 rows, i64 depth, const struct JOIN(cells, KIND) *cells,
                                  i64 part, i64 parts) {
@@ -44,8 +56,18 @@ INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT 
   _tile_loadd(2, from + 2 * column, next);
   _tile_loadd(3, from + 3 * column, next);
   for (i64 k = 0; k < depth; k++, tile += PARTS * ROWS * DEPTH, weights += PARTS * COLUMNS * DEPTH) {
-    const WEIGHT *ahead = weights + AT_ONCE * PARTS * COLUMNS * DEPTH;
-    PRODUCTS
+    _tile_loadd(4, tile, 64);
+    if (PARTS == 2) _tile_loadd(5, tile + ROWS * DEPTH, 64);
+    ADD_GATE(0, 6);
+    ADD_GATE(1, 7);
+    ADD_GATE(2, 6);
+    ADD_GATE(3, 7);
+    if (PARTS == 2) {
+      ADD_REST(0, 6);
+      ADD_REST(1, 7);
+      ADD_REST(2, 6);
+      ADD_REST(3, 7);
+    }
     JOIN(compute, KIND)(cells, ROWS * k / AT_ONCE, ROWS * (k + 1) / AT_ONCE);
   }
   JOIN(compute, KIND)(cells, ROWS * depth / AT_ONCE, ROWS);
@@ -55,27 +77,66 @@ INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT 
   _tile_stored(3, sums + 3 * LANES, 4 * COLUMNS);
 }
 
+#undef LOAD_WEIGHTS
+#undef ADD_GATE
+#undef ADD_REST
+
 #else
 
-/* 16 rows are computed as 6, 5 and 5 rows, because the sums of this many rows fit into the registers. */
-static void JOIN(six_rows, KIND)(float *sums, const OPERAND *tile, const WEIGHT *weights, const float *bias,
-                                 i64 bias_step, i64 depth, i64 line, i64 end) {
-  JOIN(some_rows, MANY)(sums, tile, DEPTH, ROWS * DEPTH, weights, bias, bias_step, depth, 6,
-                        weights + AT_ONCE * COLUMNS * DEPTH, line, end);
+/* Number k of row r of x is x[r * row_step + k / DEPTH * block_step + k % DEPTH]. As many of the four gates are computed at
+   once as the registers hold sums of. Of each DEPTH rows of the weights from `ahead` on, cache lines `line` to `end` are
+   prefetched. */
+INLINE void JOIN(some_rows, KIND)(float *sums, const OPERAND *x, i64 row_step, i64 block_step, const WEIGHT *weights,
+                                  const float *bias, i64 bias_step, i64 depth, const WEIGHT *ahead, i64 line, i64 end,
+                                  const int rows) {
+  const int gates = VECTOR == 16 || rows == 1 ? 4 : rows == 2 ? 2 : 1;
+  for (int g = 0; g < 4; g += gates) {
+    vector sum[6][4 * VECTORS];
+    for (int r = 0; r < rows; r++)
+      for (int v = 0; v < gates * VECTORS; v++)
+        sum[r][v] = *(const vector *)((bias ? bias + (g + v / VECTORS) * bias_step : sums + r * COLUMNS + g * LANES) +
+                                      (bias ? v % VECTORS : v) * VECTOR);
+    const WEIGHT *row = weights + g * LANES * PAIR;
+    for (i64 block = 0; block < depth / DEPTH; block++)
+      for (i64 k = 0; k < DEPTH; k += PAIR, row += PAIR * COLUMNS) {
+        i64 next = line + (g / gates * DEPTH + k) / PAIR;
+        if (next < end) fetch(ahead + block * DEPTH * COLUMNS, next, next + 1);
+        for (int r = 0; r < rows; r++)
+          for (int v = 0; v < gates * VECTORS; v++)
+            ADD_PRODUCT(sum[r][v], x + r * row_step + block * block_step + k, row + v * VECTOR * PAIR);
+      }
+    for (int r = 0; r < rows; r++) memcpy(sums + r * COLUMNS + g * LANES, sum[r], 4 * gates * LANES);
+  }
 }
-static void JOIN(five_rows, KIND)(float *sums, const OPERAND *tile, const WEIGHT *weights, const float *bias,
-                                  i64 bias_step, i64 depth) {
-  JOIN(some_rows, MANY)(sums, tile, DEPTH, ROWS * DEPTH, weights, bias, bias_step, depth, 5, NULL, 0, 0);
+
+/* The same for any number of rows, in parts of up to six rows, whose sums fit into the registers. */
+static __attribute__((noinline)) void JOIN(all_rows, KIND)(float *sums, const OPERAND *x, i64 row_step, i64 block_step,
+                                                           const WEIGHT *weights, const float *bias, i64 bias_step,
+                                                           i64 depth, const WEIGHT *ahead, i64 line, i64 end, i64 rows) {
+#define SOME_ROWS(COUNT) \
+  JOIN(some_rows, KIND)(sums, x, row_step, block_step, weights, bias, bias_step, depth, ahead, line, end, COUNT)
+  for (i64 parts = (rows + 5) / 6, now; parts; parts--) {
+    now = (rows + parts - 1) / parts;
+    switch (now) {
+    case 1: SOME_ROWS(1); break;
+    case 2: SOME_ROWS(2); break;
+    case 3: SOME_ROWS(3); break;
+    case 4: SOME_ROWS(4); break;
+    case 5: SOME_ROWS(5); break;
+    default: SOME_ROWS(6);
+    }
+    sums += now * COLUMNS, x += now * row_step, rows -= now, line = end;
+  }
+#undef SOME_ROWS
 }
 
 static inline void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT *weights, const float *bias,
                                         i64 bias_step, i64 rows, i64 depth, const struct JOIN(cells, KIND) *cells,
                                         i64 part, i64 parts) {
   i64 lines = COLUMNS * DEPTH * (i64)sizeof(WEIGHT) / 64;
-  depth *= DEPTH;
-  JOIN(six_rows, KIND)(sums, tile, weights, bias, bias_step, depth, lines * part / parts, lines * (part + 1) / parts);
-  if (rows > 6) JOIN(five_rows, KIND)(sums + 6 * COLUMNS, tile + 6 * DEPTH, weights, bias, bias_step, depth);
-  if (rows > 11) JOIN(five_rows, KIND)(sums + 11 * COLUMNS, tile + 11 * DEPTH, weights, bias, bias_step, depth);
+  JOIN(all_rows, KIND)(sums, tile, DEPTH, ROWS * DEPTH, weights, bias, bias_step, depth * DEPTH,
+                       weights + AT_ONCE * COLUMNS * DEPTH, lines * part / parts, lines * (part + 1) / parts,
+                       rows < ROWS ? rows : ROWS);
   JOIN(compute, KIND)(cells, 0, ROWS); /* cells and products use the same units: mixing gains nothing */
 }
 
@@ -194,7 +255,7 @@ void JOIN(layer_many, KIND)(const struct layer *x) {
   share_in_order(JOIN(one_group, KIND), x, x->directions * ((x->rows + x->group - 1) / x->group), x->threads);
 }
 
-#ifdef FEW
+#ifndef TILES
 
 /* Bytes of scratch memory that a thread needs for the operands and gates of `group` words, a multiple of ROWS. */
 int JOIN(layer_few_scratch, KIND)(const struct layer *x) {
@@ -214,9 +275,18 @@ static void JOIN(input_half, KIND)(const struct layer *x, i64 d, const TYPE *inp
                       x->input, NULL, NULL, 0);
 }
 
+/* sums [rows][COLUMNS] += x [rows][depth] * weights [depth][4][LANES], a few DEPTH rows of weights at a time. */
+INLINE void JOIN(add_few, KIND)(float *sums, const float *x, const WEIGHT *weights, i64 depth, i64 rows) {
+  const i64 most = rows == 1 ? depth : 2 * DEPTH, lines = COLUMNS * DEPTH * (i64)sizeof(WEIGHT) / 64;
+  for (i64 k = 0, count; k < depth; k += count, weights += count * COLUMNS) {
+    count = depth - k < most ? depth - k : most;
+    JOIN(all_rows, FEW)(sums, x + k, depth, DEPTH, weights, NULL, 0, count, weights + count * COLUMNS, 0,
+                        k + count == depth ? 0 : lines, rows);
+  }
+}
+
 /* Runs one of `parts` parts of a direction, for all steps. The parts wait for each other twice in a step. */
 static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 parts, char *scratch) {
-  static const float no_bias[LANES];
   const WEIGHT *weight_hh = (const WEIGHT *)x->weights[d] + x->input * COLUMNS, *weight_hr = x->weight_hr[d];
   const TYPE *inputs = x->inputs[d];
   TYPE *outputs = x->outputs[d];
@@ -241,7 +311,7 @@ static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 par
       i64 own = t % 2 ? of_cells.end - of_cells.begin - 1 - n : n; /* weights read last are in the cache */
       i64 block = of_cells.begin + own, k = block * LANES;
       float *sum = gates + (own * x->group + first) * COLUMNS;
-      JOIN(all_rows, FEW)(sum, hidden, size, weight_hh + block * (x->input + size) * COLUMNS, NULL, 0, size, rows);
+      JOIN(add_few, KIND)(sum, hidden, weight_hh + block * (x->input + size) * COLUMNS, size, rows);
       for (i64 b = 0; b < rows; b++)
         store_f32(cell_outputs + b * cells + k,
                   next_cells(sum + b * COLUMNS, cell + b * cells + k, x->cell_clip, EXACT));
@@ -251,7 +321,8 @@ static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 par
       i64 p = (t % 2 ? of_outputs.end - 1 - n : of_outputs.begin + n) * COLUMNS;
       for (i64 b = 0; b < rows; b += ROWS) {
         i64 count = rows - b < ROWS ? rows - b : ROWS;
-        JOIN(all_rows, FEW)(sums, cell_outputs + b * cells, cells, weight_hr + p * cells, no_bias, 0, cells, count);
+        memset(sums, 0, sizeof sums);
+        JOIN(add_few, KIND)(sums, cell_outputs + b * cells, weight_hr + p * cells, cells, count);
         for (i64 k = 0; k < count * COLUMNS; k += LANES) {
           i64 place = (b + k / COLUMNS) * size + p + k % COLUMNS;
           JOIN(store, TYPE)(outputs + place, clip_lanes(load_f32(sums + k), x->proj_clip));
@@ -295,9 +366,5 @@ void JOIN(layer_few, KIND)(const struct layer *x) { together(JOIN(one_thread, KI
 #undef TYPE
 #undef OPERAND
 #undef WEIGHT
-#undef PARTS
-#undef AT_ONCE
-#undef EXACT
 #undef FEW
-#undef MANY
-#undef PRODUCTS
+#undef ADD_PRODUCT
