@@ -1,11 +1,9 @@
-"""Layers of the recurrence for tests: random ones, the reference over several directions, and comparisons."""
-
-from collections.abc import Sequence
+"""Layers of the recurrence for tests: random ones, the reference, and comparisons."""
 
 import torch
-from torch import Tensor, nn
 
-from hf_elmo.modeling_elmo import LstmWeights, State, clip
+from hf_elmo import kernels
+from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
 
 INPUT, PROJECTED, CELL = 7, 5, 11
 BATCHES = {
@@ -28,12 +26,9 @@ def random_layer(
     torch.manual_seed(seed)
     width, size, cell = sizes
     size = size if projected else cell
-    state_dtype = torch.float64 if dtype == torch.float64 else torch.float32
+    rows, state_dtype = batch_sizes[0], torch.promote_types(dtype, torch.float32)
     inputs = torch.randn(directions, sum(batch_sizes), width, dtype=dtype)
-    state = (
-        0.5 * torch.randn(directions, batch_sizes[0], size, dtype=dtype),
-        torch.randn(directions, batch_sizes[0], cell, dtype=state_dtype),
-    )
+    hidden, cells = 0.5 * torch.randn(directions, rows, size, dtype=dtype), torch.randn(directions, rows, cell)
     weights = [
         LstmWeights(
             0.8 * width**-0.5 * torch.randn(4 * cell, width, dtype=dtype),
@@ -43,61 +38,13 @@ def random_layer(
         )
         for _ in range(directions)
     ]
-    return inputs, state, weights
+    return inputs, (hidden, cells.to(state_dtype)), weights
 
 
-def lstm_layer_reference(
-    inputs: Tensor,
-    batch_sizes: Sequence[int],
-    state: State,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias: Tensor,
-    weight_hr: Tensor | None = None,
-    cell_clip: float | None = None,
-    proj_clip: float | None = None,
-) -> tuple[Tensor, State]:
-    """One direction of one layer, step by step: the reference for every backend.
-
-    `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))`, `h = clip(W_hr (sigmoid(o) * tanh(c)))`, each with its own clip;
-    without a projection `h` is not clipped, as in TensorFlow's `LSTMCell`. Gates in the order i, f, g, o of
-    `torch.nn.LSTM`; the forget bias of 1 that TensorFlow adds is part of `bias`. (Peters et al. 2018, section 3.1.)
-
-    Args:
-        inputs: `[words, input]`, packed.
-        batch_sizes: the number of rows of each step, non-increasing.
-        state: `h [rows, P]` and `c [rows, C]` before the first step, for the rows of step 0.
-        weight_ih, weight_hh, bias, weight_hr: `[4C, input]`, `[4C, P]`, `[4C]`, and `[P, C]` or `None`.
-        cell_clip, proj_clip: bounds on the absolute value of `c` and of the projected `h`, or `None`.
-
-    Returns:
-        outputs `[words, P]`, packed, and the state after the last step of each row.
-    """
-    hidden, cell = state
-    outputs, first = [], 0
-    for size in batch_sizes:
-        gates = nn.functional.linear(inputs[first : first + size], weight_ih, bias)
-        gates = gates + nn.functional.linear(hidden[:size], weight_hh)
-        i, f, g, o = gates.to(cell.dtype).chunk(4, dim=1)
-        new_cell = clip(f.sigmoid() * cell[:size] + i.sigmoid() * g.tanh(), cell_clip)
-        new_hidden = (o.sigmoid() * new_cell.tanh()).to(gates.dtype)
-        if weight_hr is not None:
-            new_hidden = clip(nn.functional.linear(new_hidden, weight_hr), proj_clip)
-        outputs.append(new_hidden)
-        hidden = torch.cat((new_hidden, hidden[size:].to(new_hidden.dtype)))
-        cell = torch.cat((new_cell, cell[size:]))
-        first += size
-    return torch.cat(outputs), (hidden, cell)
-
-
-def reference(inputs, batch_sizes, state, weights, cell_clip=None, proj_clip=None):
-    """`bilstm_layer` by `lstm_layer_reference`, one direction after the other."""
-    layers = [
-        lstm_layer_reference(x, batch_sizes, (h, c), *w, cell_clip, proj_clip)
-        for x, h, c, w in zip(inputs, *state, weights, strict=True)
-    ]
-    outputs, states = zip(*layers, strict=True)
-    return torch.stack(outputs), tuple(torch.stack(parts) for parts in zip(*states, strict=True))
+def reference(*arguments):
+    """`bilstm_layer` in plain PyTorch, which tests/test_modeling_numbers.py compares with a textbook ELMo."""
+    with kernels.use("off"):
+        return bilstm_layer(*arguments)
 
 
 def everything(function, inputs, batch_sizes, state, weights, *clips):

@@ -1,6 +1,5 @@
-"""The recurrence: plain PyTorch and the backends against `lstm_layer_reference`, in outputs, final state, gradients."""
-
-from itertools import accumulate, pairwise
+"""The recurrence with gradients: the backend for training against plain PyTorch, in outputs, final state and gradients.
+(tests/kernels/test_lstm_backends.py has the backends without gradients, test_modeling_numbers.py plain PyTorch.)"""
 
 import pytest
 import torch
@@ -9,68 +8,45 @@ from torch.utils.checkpoint import checkpoint
 
 from hf_elmo import kernels
 from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
-from tests.lstm_layers import (
-    BATCHES,
-    CELL,
-    CLIPS,
-    INPUT,
-    TOLERANCE,
-    assert_near,
-    everything,
-    random_layer,
-    reference,
-)
+from tests.lstm_layers import BATCHES, CELL, CLIPS, INPUT, TOLERANCE, assert_near, everything, random_layer, reference
 
-WAYS = {"plain": "off", "onednn-training": "onednn-training"}
+ENDING = BATCHES["rows ending"]
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=["off", "onednn-training"])
 def way(request) -> str:
     """Plain PyTorch, and the backend for training."""
-    with kernels.use(WAYS[request.param]):
+    with kernels.use(request.param):
         yield request.param
 
 
 @pytest.mark.parametrize("clips", CLIPS.values(), ids=CLIPS)
 @pytest.mark.parametrize("projected", [True, False], ids=["projected", "unprojected"])
 @pytest.mark.parametrize("batch_sizes", BATCHES.values(), ids=BATCHES)
-def test_equals_reference(way, batch_sizes, projected, clips):
+def test_equals_plain_pytorch(batch_sizes, projected, clips):
     for dtype, directions in ((torch.float64, 2), (torch.float32, 2), (torch.float32, 1)):
         layer = random_layer(batch_sizes, dtype, directions, projected=projected)
         arguments = layer[0], batch_sizes, *layer[1:], *clips
-        found, expected = everything(bilstm_layer, *arguments), everything(reference, *arguments)
-        assert_near(found, expected, TOLERANCE[dtype])
+        with kernels.record() as ran:
+            found = everything(bilstm_layer, *arguments)
+        assert ran == [("lstm", "onednn-training")]
+        assert_near(found, everything(reference, *arguments), TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("autocast", [True, False], ids=["autocast", "bfloat16 weights"])
-def test_bfloat16_products_and_float32_state(way, autocast):
-    """As near to float32 as the reference in bfloat16 is, and in its types."""
-    batch_sizes = BATCHES["rows ending"]
-    layer = random_layer(batch_sizes, torch.bfloat16)
-    exact = everything(reference, *(x.float() for x in layer[:1]), batch_sizes, *as_float32(*layer[1:]))
-    if autocast:
-        layer = layer[0].float(), *as_float32(*layer[1:])
-    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        found = everything(bilstm_layer, layer[0], batch_sizes, *layer[1:])
-        slow = everything(reference, layer[0], batch_sizes, *layer[1:])
-    assert found[0].dtype == torch.bfloat16
-    assert found[2].dtype == torch.float32
-    assert_near(found, slow, TOLERANCE[torch.bfloat16])
-    assert_near([x.float() for x in found], exact, TOLERANCE[torch.bfloat16])
-
-
-def as_float32(state, weights):
-    return tuple(x.float() for x in state), [LstmWeights(*(x.float() for x in w)) for w in weights]
-
-
-def test_float16(way):
-    batch_sizes = BATCHES["rows ending"]
-    inputs, state, weights = random_layer(batch_sizes)
-    half = [LstmWeights(*(x.half() for x in w)) for w in weights]
-    found = everything(bilstm_layer, inputs.half(), batch_sizes, (state[0].half(), state[1]), half)
-    exact = everything(reference, inputs, batch_sizes, state, weights)
-    assert [x.dtype for x in found[:3]] == [torch.float16, torch.float16, torch.float32]
-    assert_near([x.float() for x in found], exact, 1e-2)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("autocast", [True, False], ids=["autocast", "weights"])
+def test_other_types_of_products_and_float32_state(way, dtype, autocast):
+    """As near to float32 as the type is, and in its types; autocast leaves float64 alone."""
+    exact = random_layer(ENDING)
+    layer = inputs, state, weights = random_layer(ENDING)
+    if not autocast or dtype == torch.float64:
+        cast = [LstmWeights(*(x.to(dtype) for x in own)) for own in weights]
+        layer = inputs.to(dtype), (state[0].to(dtype), state[1]), cast
+    with torch.autocast("cpu", torch.bfloat16 if dtype == torch.float64 else dtype, enabled=autocast):
+        found = everything(bilstm_layer, layer[0], ENDING, *layer[1:])
+    assert [x.dtype for x in found[:3]] == [dtype, dtype, torch.promote_types(dtype, torch.float32)]
+    expected = everything(reference, exact[0], ENDING, *exact[1:])
+    assert_near([x.float() for x in found], expected, 3e-6 if dtype == torch.float64 else TOLERANCE[torch.bfloat16])
 
 
 def test_gradient_passes_at_the_clip_and_not_beyond(way):
@@ -82,43 +58,13 @@ def test_gradient_passes_at_the_clip_and_not_beyond(way):
     bound = c[0, 0, -2].item()
     at_bound = torch.tensor(bound, requires_grad=True)
     at_bound.clamp(-bound, bound).backward()
-    passed = at_bound.grad.item() if way == "plain" else 1.0
+    passed = at_bound.grad.item() if way == "off" else 1.0
     _, (_, last) = bilstm_layer(torch.zeros(1, 2, INPUT), [1, 1], (torch.zeros(1, 1, CELL), c), weights, bound)
     last.sum().backward()
     assert c.grad.flatten().tolist() == [0.0, passed, *[1.0] * (CELL - 4), passed, 0.0]
 
 
-def test_each_way_runs_what_it_names(way):
-    layer = random_layer([2, 1])
-    with kernels.record() as ran:
-        everything(bilstm_layer, layer[0], [2, 1], *layer[1:])
-    assert ran == ([] if way == "plain" else [("lstm", "onednn-training")])
-
-
-def test_a_batch_of_one_equals_a_batch_of_many(way):
-    batch_sizes = BATCHES["rows ending"]
-    inputs, state, weights = random_layer(batch_sizes)
-    outputs, after = bilstm_layer(inputs, batch_sizes, state, weights, 0.5, 0.4)
-    starts = [start for start, _ in pairwise(accumulate(batch_sizes, initial=0))]
-    for row in range(batch_sizes[0]):
-        words = [start + row for start, size in zip(starts, batch_sizes, strict=True) if row < size]
-        own_state = tuple(part[:, row : row + 1] for part in state)
-        alone, alone_after = bilstm_layer(inputs[:, words], [1] * len(words), own_state, weights, 0.5, 0.4)
-        torch.testing.assert_close(alone, outputs[:, words], rtol=0, atol=1e-6)
-        torch.testing.assert_close(alone_after[0], after[0][:, row : row + 1], rtol=0, atol=1e-6)
-        torch.testing.assert_close(alone_after[1], after[1][:, row : row + 1], rtol=0, atol=1e-6)
-
-
-def test_state_carried_equals_one_pass(way):
-    inputs, state, weights = random_layer([3] * 6)
-    whole, after = bilstm_layer(inputs, [3] * 6, state, weights, 0.5, 0.4)
-    first, between = bilstm_layer(inputs[:, :12], [3] * 4, state, weights, 0.5, 0.4)
-    second, last = bilstm_layer(inputs[:, 12:], [3] * 2, between, weights, 0.5, 0.4)
-    torch.testing.assert_close(torch.cat((first, second), dim=1), whole, rtol=0, atol=1e-6)
-    torch.testing.assert_close(last, after, rtol=0, atol=1e-6)
-
-
-def test_strides_of_inputs_and_gradients_do_not_matter(way):
+def test_strides_of_inputs_and_gradients_do_not_matter():
     batch_sizes = BATCHES["window"]
     inputs, (h, c), weights = random_layer(batch_sizes, projected=False)
     odd = inputs.mT.contiguous().mT, h.mT.contiguous().mT, c.mT.contiguous().mT
@@ -132,22 +78,18 @@ def test_strides_of_inputs_and_gradients_do_not_matter(way):
 
 
 def test_checkpointed_and_backward_twice(way):
-    batch_sizes = BATCHES["rows ending"]
-    inputs, state, weights = random_layer(batch_sizes)
+    inputs, state, weights = random_layer(ENDING)
     inputs.requires_grad_()
-    outputs, _ = bilstm_layer(inputs, batch_sizes, state, weights, 0.5, 0.4)
+    outputs, _ = bilstm_layer(inputs, ENDING, state, weights, 0.5, 0.4)
     first, second = (torch.autograd.grad(outputs.sum(), inputs, retain_graph=True)[0] for _ in range(2))
-    again, _ = checkpoint(bilstm_layer, inputs, batch_sizes, state, weights, 0.5, 0.4, use_reentrant=False)
-    third = torch.autograd.grad(again.sum(), inputs)[0]
+    again, _ = checkpoint(bilstm_layer, inputs, ENDING, state, weights, 0.5, 0.4, use_reentrant=False)
     assert torch.equal(first, second)
-    assert torch.equal(first, third)
+    assert torch.equal(first, torch.autograd.grad(again.sum(), inputs)[0])
 
 
 def test_inference_mode():
     inputs, state, weights = random_layer([3] * 4)
     expected = reference(inputs, [3] * 4, state, weights)[0]
-    with torch.no_grad():
-        torch.testing.assert_close(bilstm_layer(inputs, [3] * 4, state, weights)[0], expected, rtol=0, atol=1e-6)
     with torch.inference_mode():
         made_here = [LstmWeights(*(tensor.clone() for tensor in w)) for w in weights]
         for own in (weights, made_here):
@@ -168,12 +110,3 @@ def test_compiled_callers_compile_once(way):
         expected = reference(2 * words, batch_sizes, state, weights, 0.5, 0.4)[0] + 1
         torch.testing.assert_close(double(words, batch_sizes), expected, rtol=0, atol=1e-6)
     assert graphs.frame_count <= 4
-
-
-def test_autocast_leaves_float64_alone(way):
-    batch_sizes = BATCHES["rows ending"]
-    layer = random_layer(batch_sizes, torch.float64)
-    expected = bilstm_layer(layer[0], batch_sizes, *layer[1:])
-    with torch.autocast("cpu", torch.bfloat16):
-        found = bilstm_layer(layer[0], batch_sizes, *layer[1:])
-    torch.testing.assert_close(found, expected)

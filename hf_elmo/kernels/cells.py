@@ -18,7 +18,6 @@ CELLS_PER_THREAD = 8192  # with fewer cells, waking a thread takes more time tha
 
 def forward_cell(
     gates: Tensor,
-    recurrent: Tensor | None,
     before: Tensor,
     before_clip: float | None,
     cell_clip: float | None,
@@ -28,8 +27,7 @@ def forward_cell(
     """`cells = sigmoid(f) * clip(before) + sigmoid(i) * tanh(g)`, `hidden = sigmoid(o) * tanh(clip(cells))`.
 
     Args:
-        gates: `[B, 4C]`, the input's contribution to the gates; overwritten by the sum of both contributions.
-        recurrent: `[B, 4C]`, the contribution of the previous hidden state; `None` if `gates` already holds the sum.
+        gates: `[B, 4C]`.
         before: `[B, C]`, the cells of the previous step, in the type of the state; may be `cells` itself.
         before_clip: the bound on `before`, or `None`.
         cell_clip: the bound on the new cells, or `None`.
@@ -37,11 +35,9 @@ def forward_cell(
         hidden: `[B, C]`, written, in the type of `gates`.
     """
     if is_in_c(gates, cells):
-        tensors = {"gates": gates, "recurrent": recurrent, "before": before, "cells": cells, "hidden": hidden}
+        tensors = {"gates": gates, "before": before, "cells": cells, "hidden": hidden}
         _run("forward", before_clip, cell_clip, tensors)
         return
-    if recurrent is not None:
-        gates += recurrent
     i, f, g, o = _activate(gates, cells.dtype)
     torch.mul(f, clip(before, before_clip), out=cells)
     cells.addcmul_(i, g)

@@ -43,16 +43,9 @@ class Blocks:
 
     def fields(self, words: np.ndarray, lengths: np.ndarray, vocabulary: int) -> dict[str, Any]:
         """The fields of `struct characters` that say what the words and the blocks are."""
-        arrays = {
-            "words": words,
-            "lengths": lengths,
-            "firsts": self.firsts,
-            "counts": self.counts,
-            "widths": self.widths,
-        }
-        sizes = {"vocabulary": vocabulary, "filters": self.filters, "blocks": len(self.firsts)}
-        threads = torch.get_num_threads()
-        return {**arrays, "n": words.shape[0], "characters": words.shape[1], **sizes, "threads": threads}
+        arrays = {"words": words, "lengths": lengths, "firsts": self.firsts, "counts": self.counts, "widths": self.widths}
+        sizes = {"n": words.shape[0], "characters": words.shape[1], "vocabulary": vocabulary, "filters": self.filters}
+        return {**arrays, **sizes, "blocks": len(self.firsts), "threads": torch.get_num_threads()}
 
     def addresses(self, tensors: Sequence[Tensor]) -> np.ndarray:
         """For each block, the address of its part of `tensors`: the convolutions' float32 weights, or their biases."""
@@ -110,16 +103,14 @@ def why_not(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> str | 
     tensors = [weights.embedding, *(x for convolution in weights.convolutions for x in convolution)]
     if any(tensor.dtype not in TYPES for tensor in tensors):
         return f"weights are {', '.join(sorted({str(tensor.dtype) for tensor in tensors}))}"
-    if max(len(weights.embedding), words.shape[1]) > MOST_CHARACTERS:
-        return f"the vocabulary or a word has more than {MOST_CHARACTERS} characters"
-    if len(lengths) != len(words):
-        return "there is not one length for each word"
     return why_not_shaped(weights, words.shape[1]) or native.reason()
 
 
 def why_not_shaped(weights: CharacterWeights, characters: int) -> str | None:
     """Why C cannot read weights of these shapes for words of so many characters, or `None` if it can."""
-    size = weights.embedding.shape[-1]
+    vocabulary, size = weights.embedding.shape
+    if max(vocabulary, characters) > MOST_CHARACTERS:
+        return f"the vocabulary or a word has more than {MOST_CHARACTERS} characters"
     pairs = [(weight, bias, (*weight.shape[:1], size, *weight.shape[2:3])) for weight, bias in weights.convolutions]
     filters = sum(weight.shape[0] for weight, _ in weights.convolutions)
     for highway in weights.highways:
@@ -190,5 +181,6 @@ class _Maxima(torch.autograd.Function):
 
 def _call(name: str, blocks: Blocks, words: np.ndarray, lengths: np.ndarray, embedding: Tensor, **arrays: Any) -> None:
     fields = blocks.fields(words, lengths, len(embedding))
-    if native.run(f"characters_{name}", **fields, embedding=embedding, size=embedding.shape[1], **arrays):
-        raise MemoryError("the tables of the character convolutions do not fit into memory: use smaller batches")
+    scratch = embedding.new_empty(fields["threads"], blocks.widths.max() * sum(embedding.shape) * LANES)
+    sizes = {"size": embedding.shape[1], "scratch_numbers": scratch.shape[1]}
+    native.run(f"characters_{name}", **fields, embedding=embedding, scratch=scratch, **sizes, **arrays)

@@ -4,9 +4,10 @@
 small batch of rows by the same weight at each step, the conversion can take as long as the product.
 
 "onednn" computes without gradients. "onednn-training" is one autograd function for each layer and direction, with
-explicit loops over the steps. What does not depend on the previous step is computed for all words in one product: the
-gradients of weights after the loop and, without packed weights, the input half of the gates before it. For each word,
-it saves the gates before activation, the cell and the projection before their clips, the cell's output, and the output.
+explicit loops over the steps; both have the same loop forward. What does not depend on the previous step is computed for
+all words in one product: the gradients of weights after the loop and, without packed weights, the input half of the gates
+before it. For each word, "onednn-training" saves the gates before activation, the cell and the projection before their
+clips, the cell's output, and the output.
 """
 
 from __future__ import annotations
@@ -55,9 +56,6 @@ def product_of(weight: Tensor, rows: int = ROWS) -> Product:
     return pack(weight)
 
 
-# -- inference ---------------------------------------------------------------------------------------------------------
-
-
 def why_not_inference(call: LstmCall) -> str | None:
     """Why "onednn" does not compute the call, or `None` if it does."""
     if call.batch_sizes[0] < FEWEST_ROWS:
@@ -68,53 +66,47 @@ def why_not_inference(call: LstmCall) -> str | None:
 
 def run_inference(call: LstmCall) -> tuple[Tensor, State]:
     """The result of `modeling_elmo.bilstm_layer`."""
-    inputs = call.inputs.contiguous()
-    outputs = inputs.new_empty(*inputs.shape[:2], call.hidden.shape[2])
-    cell = call.cell.clone(memory_format=torch.contiguous_format)
-    for direction, weights in enumerate(call.weights):
-        _infer(call, weights, inputs[direction], call.hidden[direction], cell[direction], outputs[direction])
-    return outputs, (outputs.index_select(1, last_words(call.batch_sizes)), clip(cell, call.cell_clip))
-
-
-def _infer(call: LstmCall, weights: LstmWeights, inputs: Tensor, hidden: Tensor, cell: Tensor, outputs: Tensor) -> None:
-    """Write `outputs [words, P]` of one direction, and into `cell` the cell after each row's last step, unclipped."""
-    gates_of = _packed_together((weights.weight_ih, weights.weight_hh), inputs.dtype)
-    project = None if weights.weight_hr is None else _packed_together((weights.weight_hr,), inputs.dtype)
-    bias, size, rows, before_clip = weights.bias.detach().to(inputs.dtype), inputs.shape[1], len(cell), None
-    both, cell_outputs = inputs.new_empty(rows, size + hidden.shape[1]), inputs.new_empty(cell.shape)
-    for start, end in steps_of(call.batch_sizes):
-        if end - start < rows:
-            rows = end - start
-            hidden, cell, cell_outputs, both = hidden[:rows], cell[:rows], cell_outputs[:rows], both[:rows]
-        both[:, :size] = inputs[start:end]
-        both[:, size:] = hidden
-        forward_cell(gates_of(both, bias), None, cell, before_clip, call.cell_clip, cell, cell_outputs)
-        hidden, before_clip = outputs[start:end], call.cell_clip
-        if project is None:
-            hidden.copy_(cell_outputs)
-        elif call.proj_clip is None:
-            hidden.copy_(project(cell_outputs))
-        else:
-            torch.clamp(project(cell_outputs), -call.proj_clip, call.proj_clip, out=hidden)
-
-
-def _packed_together(weights: tuple[Tensor, ...], dtype: torch.dtype) -> Product:
-    """The function that multiplies, in `dtype`, by weights `[out, in]` that are concatenated to `[out, sum of in]`."""
-    return get_cached(weights, ("packed", dtype, len(weights)), lambda: pack(torch.cat(weights, 1).detach().to(dtype)))
-
-
-# -- training ----------------------------------------------------------------------------------------------------------
+    return _run(call, _infer)
 
 
 def run_training(call: LstmCall) -> tuple[Tensor, State]:
     """The result of `modeling_elmo.bilstm_layer`, with gradients."""
-    clips = call.cell_clip, call.proj_clip
-    layers = []
-    for inputs, hidden, cell, weights in zip(call.inputs, call.hidden, call.cell, call.weights, strict=True):
-        cast = (None if weight is None else weight.to(inputs.dtype) for weight in weights)
-        layers.append(_Layer.apply(inputs, hidden, cell, *cast, steps_of(call.batch_sizes), clips))
-    outputs, hidden, cell = (torch.stack(same) for same in zip(*layers, strict=True))
+    return _run(call, _train)
+
+
+def _run(call: LstmCall, direction: Callable[..., tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, State]:
+    """The directions one after the other: the outputs of each, and its state after the last step of each row."""
+    loop = steps_of(call.batch_sizes), (call.cell_clip, call.proj_clip)
+    arguments = zip(call.inputs, call.hidden, call.cell, call.weights, strict=True)
+    outputs, hidden, cell = map(torch.stack, zip(*(direction(*own, *loop) for own in arguments), strict=True))
     return outputs, (hidden, cell)
+
+
+def _infer(
+    inputs: Tensor, hidden: Tensor, cell: Tensor, weights: LstmWeights, steps: Steps, clips: Clips
+) -> tuple[Tensor, Tensor, Tensor]:
+    def cached(*weights: Tensor) -> Product:
+        name = "packed", inputs.dtype, len(weights)
+        return get_cached(weights, name, lambda: pack(torch.cat(weights, 1).detach().to(inputs.dtype)))
+
+    bias = weights.bias.detach().to(inputs.dtype)
+    gates_of = _both_halves(cached(weights.weight_ih, weights.weight_hh), inputs, hidden, bias)
+    project = None if weights.weight_hr is None else cached(weights.weight_hr)
+    return _results(steps, clips, *_forward_loop(steps, clips, inputs, hidden, cell, gates_of, project, keep=False))
+
+
+def _train(
+    inputs: Tensor, hidden: Tensor, cell: Tensor, weights: LstmWeights, steps: Steps, clips: Clips
+) -> tuple[Tensor, Tensor, Tensor]:
+    cast = (None if weight is None else weight.to(inputs.dtype) for weight in weights)
+    return _Layer.apply(inputs, hidden, cell, *cast, steps, clips)
+
+
+def _results(steps: Steps, clips: Clips, *saved: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The outputs of all words, and the state after the last step of each row."""
+    *_, cells, _, _, outputs = saved
+    last = last_words([end - start for start, end in steps])
+    return outputs, outputs.index_select(0, last), clip(cells.index_select(0, last), clips[0])
 
 
 class _Layer(torch.autograd.Function):
@@ -122,13 +114,16 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr, steps, clips):
-        arguments = inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr
-        saved = _forward_loop(steps, clips, *arguments)
-        *_, cells, _, _, outputs = saved
-        ctx.save_for_backward(*arguments, *saved)
+        if why_not_packed(weight_ih, len(hidden)):
+            gates = nn.functional.linear(inputs, weight_ih, bias)
+            gates_of = lambda now, hidden: gates[now].addmm_(hidden, weight_hh.T)  # noqa: E731
+        else:  # one product for both halves is faster than two
+            gates_of = _both_halves(pack(torch.cat((weight_ih, weight_hh), dim=1)), inputs, hidden, bias)
+        project = None if weight_hr is None else product_of(weight_hr, len(hidden))
+        saved = _forward_loop(steps, clips, inputs, hidden, cell, gates_of, project)
+        ctx.save_for_backward(inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr, *saved)
         ctx.loop = steps, clips
-        last = last_words([end - start for start, end in steps])
-        return outputs, outputs.index_select(0, last), clip(cells.index_select(0, last), clips[0])
+        return _results(steps, clips, *saved)
 
     @staticmethod
     @first_order
@@ -153,55 +148,45 @@ class _Layer(torch.autograd.Function):
         )
 
 
+def _both_halves(product: Product, inputs: Tensor, hidden: Tensor, bias: Tensor) -> Callable[[slice, Tensor], Tensor]:
+    """A function `(words, hidden) -> gates` by one product of the words and the hidden states side by side."""
+    both = torch.cat((inputs, inputs.new_empty(len(inputs), hidden.shape[1])), dim=1)
+
+    def gates_of(now: slice, hidden: Tensor) -> Tensor:
+        both[now, inputs.shape[1] :] = hidden
+        return product(both[now], bias)
+
+    return gates_of
+
+
 def _forward_loop(
     steps: Steps,
     clips: Clips,
     inputs: Tensor,
     hidden: Tensor,
     cell: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias: Tensor,
-    weight_hr: Tensor | None,
+    gates_of: Callable[[slice, Tensor], Tensor],
+    project: Product | None,
+    keep: bool = True,
 ) -> tuple[Tensor | None, ...]:
-    """The tensors that the gradient needs: the gates before activation (one tensor, or one for each step), the cells
-    before their clip, the outputs of the cells, the projections before their clip or `None`, and the outputs."""
+    """The tensors that the gradient needs: the gates of each step before activation (only with `keep`), the cells before
+    their clip, the outputs of the cells, the projections before their clip or `None`, and the outputs."""
     cell_clip, proj_clip = clips
-    gates_of, all_gates = _gates(inputs, hidden, weight_ih, weight_hh, bias)
     cells, cell_outputs = cell.new_empty(len(inputs), cell.shape[1]), inputs.new_empty(len(inputs), cell.shape[1])
-    projected = None if weight_hr is None else inputs.new_empty(len(inputs), len(weight_hr))
+    projected = None if project is None else inputs.new_empty(len(inputs), hidden.shape[1])
     outputs = cell_outputs if projected is None else projected if proj_clip is None else torch.empty_like(projected)
-    project, step_gates = None if weight_hr is None else product_of(weight_hr, len(hidden)), []
-    cell, before_clip = cell.contiguous(), None
+    cell, before_clip, step_gates = cell.contiguous(), None, []
     for start, end in steps:
         now, rows = slice(start, end), slice(0, end - start)
-        gates, recurrent = gates_of(now, hidden[rows])
-        step_gates.append(gates)
-        forward_cell(gates, recurrent, cell[rows], before_clip, cell_clip, cells[now], cell_outputs[now])
+        gates = gates_of(now, hidden[rows])
+        step_gates += [gates] if keep else []
+        forward_cell(gates, cell[rows], before_clip, cell_clip, cells[now], cell_outputs[now])
         if project is not None:
             projected[now] = project(cell_outputs[now])
             if proj_clip is not None:
                 torch.clamp(projected[now], -proj_clip, proj_clip, out=outputs[now])
         hidden, cell, before_clip = outputs[now], cells[now], cell_clip
-    return *(step_gates if all_gates is None else [all_gates]), cells, cell_outputs, projected, outputs
-
-
-def _gates(
-    inputs: Tensor, hidden: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
-) -> tuple[Callable[[slice, Tensor], tuple[Tensor, Tensor | None]], Tensor | None]:
-    """A function `(words, hidden) -> (gates, recurrent half or None)`, and the tensor of all gates or `None`."""
-    if why_not_packed(weight_ih, len(hidden)):
-        gates = nn.functional.linear(inputs, weight_ih, bias)
-        return lambda now, hidden: (gates[now], nn.functional.linear(hidden, weight_hh)), gates
-    # With packed weights, one product for both halves is faster than two products that the cell adds.
-    product, size = pack(torch.cat((weight_ih, weight_hh), dim=1)), inputs.shape[1]
-    both = torch.cat((inputs, inputs.new_empty(len(inputs), hidden.shape[1])), dim=1)
-
-    def both_halves(now: slice, hidden: Tensor) -> tuple[Tensor, None]:
-        both[now, size:] = hidden
-        return product(both[now], bias), None
-
-    return both_halves, None
+    return *step_gates, cells, cell_outputs, projected, outputs
 
 
 def _backward_loop(
@@ -220,8 +205,6 @@ def _backward_loop(
     """
     (_, _, cell, _, weight_hh, _, weight_hr), (*gates, cells, _, projected, _) = arguments, saved
     cell_clip, proj_clip = clips
-    if len(gates) < len(steps):
-        gates = gates[0].split([end - start for start, end in steps])
     cell, grad_gates = cell.contiguous(), cells.new_empty(len(cells), 4 * cells.shape[1], dtype=gates[0].dtype)
     to_hidden = product_of(weight_hh.T, len(cell))
     to_cell_outputs = None if weight_hr is None else product_of(weight_hr.T, len(cell))

@@ -60,9 +60,7 @@ def _struct(pointers: str, integers: str, floats: str = "") -> Any:
 
 # The structs of csrc/elmo.h, by the first word of the names of the functions that take them.
 STRUCTS = {
-    "cell": _struct(
-        "gates recurrent before cells hidden grad_cell grad_gates", "rows size threads", "before_clip cell_clip"
-    ),
+    "cell": _struct("gates before cells hidden grad_cell grad_gates", "rows size threads", "before_clip cell_clip"),
     "layer": _struct(
         "inputs weights weight_hr biases outputs hidden cell cell_outputs sizes scratch",
         "scratch_bytes steps directions rows group input size cells threads",
@@ -73,8 +71,8 @@ STRUCTS = {
     "highway": _struct("x carry transform", "rows columns threads"),
     "characters": _struct(
         "words lengths firsts counts widths tables places embedding weights biases maxima windows grads "
-        "grad_embeddings grad_weights grad_biases",
-        "n characters vocabulary filters blocks finite size threads",
+        "grad_embeddings grad_weights grad_biases scratch",
+        "n characters vocabulary filters blocks finite size scratch_numbers threads",
     ),
 }
 # Block sizes of csrc/elmo.h, which determine how weights are laid out.
@@ -244,10 +242,7 @@ def _output(command: Sequence[str]) -> str:
 
 def processor() -> list[str]:
     """A description of what `-march=native` depends on: the machine, and lines of /proc/cpuinfo."""
-    described = [platform.system(), platform.machine(), platform.processor()]
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        names = ("vendor_id", "cpu family", "model", "model name", "flags", "Features", "CPU part")
-        first = cpuinfo.read_text(errors="replace").partition("\n\n")[0].split("\n")
-        described += [line for line in first if line.partition(":")[0].strip() in names]
-    return described
+    cpuinfo, names = Path("/proc/cpuinfo"), ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")
+    first = cpuinfo.read_text(errors="replace").partition("\n\n")[0] if cpuinfo.is_file() else ""
+    lines = [line for line in first.split("\n") if line.startswith(names)]
+    return [platform.system(), platform.machine(), platform.processor(), *lines]

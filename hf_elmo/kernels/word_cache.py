@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from . import native
-from .character_tables import MOST_CHARACTERS, TYPES, CharacterTables, why_not_shaped
+from .character_tables import TYPES, CharacterTables, why_not_shaped
 from .lstm_onednn import pack, why_not_packed
 from .native import LANES, PRODUCT_COLUMNS
 from .tensors import CharacterWeights, cached_values, get_cached, why_not_cached
@@ -38,8 +38,6 @@ def why_not(weights: CharacterWeights, words: Tensor) -> str | None:
         return "autocast is on"
     if weights.activation not in ACTIVATIONS_:
         return "the activation is not relu or tanh"
-    if len(weights.embedding) > MOST_CHARACTERS:
-        return f"the vocabulary has more than {MOST_CHARACTERS} characters"
     shaped = why_not_shaped(weights, words.shape[1] - (weights.word_embedding is not None))
     return shaped or why_not_cached(tensors) or native.reason()
 

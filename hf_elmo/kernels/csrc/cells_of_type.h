@@ -4,22 +4,18 @@
  * several quotients share one division.
  */
 
-INLINE void JOIN(forward_row, TYPE)(TYPE *gates, const TYPE *recurrent, const float *before, float *cells, TYPE *hidden,
-                                    float before_clip, float cell_clip, i64 size, int add) {
+static void JOIN(forward, TYPE)(const void *data, i64 row, i64 thread) {
+  const struct cell *x = data;
+  const i64 size = x->size;
+  const TYPE *gates = (const TYPE *)x->gates + 4 * row * size;
+  const float *before = x->before + row * size, before_clip = x->before_clip, cell_clip = x->cell_clip;
+  float *cells = x->cells + row * size;
+  TYPE *hidden = (TYPE *)x->hidden + row * size;
+  (void)thread;
 #pragma omp simd
   for (i64 k = 0; k < size; k++) {
     float i = JOIN(widen, TYPE)(gates[k]), f = JOIN(widen, TYPE)(gates[k + size]);
     float g = JOIN(widen, TYPE)(gates[k + 2 * size]), o = JOIN(widen, TYPE)(gates[k + 3 * size]);
-    if (add) {
-      i += JOIN(widen, TYPE)(recurrent[k]);
-      f += JOIN(widen, TYPE)(recurrent[k + size]);
-      g += JOIN(widen, TYPE)(recurrent[k + 2 * size]);
-      o += JOIN(widen, TYPE)(recurrent[k + 3 * size]);
-      gates[k] = JOIN(narrow, TYPE)(i);
-      gates[k + size] = JOIN(narrow, TYPE)(f);
-      gates[k + 2 * size] = JOIN(narrow, TYPE)(g);
-      gates[k + 3 * size] = JOIN(narrow, TYPE)(o);
-    }
     g = tanh_limited(g);
     float den_f = sigmoid_denominator(f), den_ig = sigmoid_denominator(i) * tanh_denominator(g);
     float c = (clipped(before[k], before_clip) * den_ig + tanh_numerator(g) * den_f) / (den_f * den_ig);
@@ -29,24 +25,15 @@ INLINE void JOIN(forward_row, TYPE)(TYPE *gates, const TYPE *recurrent, const fl
   }
 }
 
-static void JOIN(add_and_forward, TYPE)(const void *data, i64 row, i64 thread) {
+static void JOIN(backward, TYPE)(const void *data, i64 row, i64 thread) {
   const struct cell *x = data;
-  i64 cell = row * x->size;
+  const i64 size = x->size;
+  const TYPE *gate = (const TYPE *)x->gates + 4 * row * size, *grad_h = (const TYPE *)x->hidden + row * size;
+  const float *previous = x->before + row * size, *cell = x->cells + row * size;
+  const float before_clip = x->before_clip, cell_clip = x->cell_clip;
+  float *grad_c = x->grad_cell + row * size;
+  TYPE *grad_gate = (TYPE *)x->grad_gates + 4 * row * size;
   (void)thread;
-  JOIN(forward_row, TYPE)((TYPE *)x->gates + 4 * cell, (const TYPE *)x->recurrent + 4 * cell, x->before + cell,
-                          x->cells + cell, (TYPE *)x->hidden + cell, x->before_clip, x->cell_clip, x->size, 1);
-}
-
-static void JOIN(forward, TYPE)(const void *data, i64 row, i64 thread) {
-  const struct cell *x = data;
-  i64 cell = row * x->size;
-  (void)thread;
-  JOIN(forward_row, TYPE)((TYPE *)x->gates + 4 * cell, NULL, x->before + cell, x->cells + cell,
-                          (TYPE *)x->hidden + cell, x->before_clip, x->cell_clip, x->size, 0);
-}
-
-INLINE void JOIN(backward_row, TYPE)(const TYPE *gate, const float *previous, const float *cell, const TYPE *grad_h,
-                                     float *grad_c, TYPE *grad_gate, float before_clip, float cell_clip, i64 size) {
 #pragma omp simd
   for (i64 k = 0; k < size; k++) {
     float c = cell[k], from_h = JOIN(widen, TYPE)(grad_h[k]);
@@ -69,17 +56,5 @@ INLINE void JOIN(backward_row, TYPE)(const TYPE *gate, const float *previous, co
   }
 }
 
-static void JOIN(backward, TYPE)(const void *data, i64 row, i64 thread) {
-  const struct cell *x = data;
-  i64 cell = row * x->size;
-  (void)thread;
-  JOIN(backward_row, TYPE)((const TYPE *)x->gates + 4 * cell, x->before + cell, x->cells + cell,
-                           (const TYPE *)x->hidden + cell, x->grad_cell + cell, (TYPE *)x->grad_gates + 4 * cell,
-                           x->before_clip, x->cell_clip, x->size);
-}
-
-void JOIN(cell_forward, TYPE)(const struct cell *x) {
-  share_evenly(x->recurrent ? JOIN(add_and_forward, TYPE) : JOIN(forward, TYPE), x, x->rows, x->threads);
-}
+void JOIN(cell_forward, TYPE)(const struct cell *x) { share_evenly(JOIN(forward, TYPE), x, x->rows, x->threads); }
 void JOIN(cell_backward, TYPE)(const struct cell *x) { share_evenly(JOIN(backward, TYPE), x, x->rows, x->threads); }
-

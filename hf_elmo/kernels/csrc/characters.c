@@ -4,11 +4,6 @@
  * holds, so a window is a sum of w numbers. A block is up to LANES filters of one width. The table of a block fits into
  * the cache, so the loop over blocks is the outer loop.
  */
-#include <stdlib.h>
-#ifdef _WIN32
-#include <malloc.h>
-#endif
-
 #include "elmo.h"
 #include "threads.h"
 
@@ -64,47 +59,26 @@ INLINE void block_maxima(const struct characters *work, i64 block, const lanes *
   }
 }
 
-/* The argument of the functions for one block, whose blocks are distributed among threads. */
-struct call {
-  const struct characters *work;
-  _Atomic i64 failed; /* counts the blocks that found no memory */
-};
-INLINE int in_order(iteration *one_block, const struct characters *work) {
-  struct call call = {.work = work};
-  share_in_order(one_block, &call, work->blocks, work->threads);
-  return (int)call.failed;
-}
-
 static void maxima_of_block(const void *data, i64 block, i64 thread) {
-  const struct characters *x = ((const struct call *)data)->work;
+  const struct characters *x = data;
   const lanes *table = (const lanes *)(x->tables + x->places[block]);
   (void)thread;
-  if (x->finite)
-    WITH_WIDTH(x->widths[block], block_maxima, x, block, table, x->maxima, NULL, 0, 1)
+  if (!x->finite) /* rare */
+    block_maxima(x, block, table, x->maxima, NULL, 0, 0, x->widths[block]);
   else
-    WITH_WIDTH(x->widths[block], block_maxima, x, block, table, x->maxima, NULL, 0, 0)
+    WITH_WIDTH(x->widths[block], block_maxima, x, block, table, x->maxima, NULL, 0, 1)
 }
 
 /* The maxima from the tables. */
-int characters_maxima(const struct characters *work) { return in_order(maxima_of_block, work); }
+void characters_maxima(const struct characters *x) { share_in_order(maxima_of_block, x, x->blocks, x->threads); }
 
-#ifdef _WIN32
-static lanes *allocate(i64 numbers) { return _aligned_malloc(4 * numbers, 64); }
-static void release(lanes *memory) { _aligned_free(memory); }
-#else
-static lanes *allocate(i64 numbers) { return aligned_alloc(64, (4 * numbers + 63) / 64 * 64); }
-static void release(lanes *memory) { free(memory); }
-#endif
-
-/* weight [count][size][width] copied to [width][size][LANES]; lanes without a filter are 0 */
-static lanes *spread(const float *weight, i64 size, i64 width, i64 count) {
-  float *columns = (float *)allocate(width * size * LANES);
-  if (!columns) return NULL;
-  memset(columns, 0, 4 * width * size * LANES);
+/* weight [count][size][width] copied to columns [width][size][LANES]; lanes without a filter are 0 */
+static void spread(const float *weight, i64 size, i64 width, i64 count, lanes *columns) {
+  memset(columns, 0, sizeof(lanes) * width * size);
   for (i64 lane = 0; lane < count; lane++)
     for (i64 c = 0; c < size; c++)
-      for (i64 k = 0; k < width; k++) columns[(k * size + c) * LANES + lane] = weight[(lane * size + c) * width + k];
-  return (lanes *)columns;
+      for (i64 k = 0; k < width; k++)
+        columns[k * size + c][lane / VECTOR][lane % VECTOR] = weight[(lane * size + c) * width + k];
 }
 
 static void make_table(const float *embedding, i64 vocabulary, i64 size, i64 width, const lanes *columns,
@@ -120,27 +94,18 @@ static void make_table(const float *embedding, i64 vocabulary, i64 size, i64 wid
 }
 
 static void windows_of_block(const void *data, i64 block, i64 thread) {
-  struct call *call = (struct call *)data;
-  const struct characters *x = call->work;
+  const struct characters *x = data;
   i64 width = x->widths[block], count = x->counts[block];
-  lanes *table = allocate(x->vocabulary * width * LANES);
-  lanes *columns = spread(x->weights[block], x->size, width, count);
-  (void)thread;
-  if (table && columns) {
-    lanes bias;
-    memset(bias, 0, sizeof bias);
-    memcpy(bias, x->biases[block], 4 * count);
-    make_table(x->embedding, x->vocabulary, x->size, width, columns, bias, table);
-    WITH_WIDTH(width, block_maxima, x, block, table, x->maxima, x->windows, 1, 0)
-  } else
-    ++call->failed;
-  release(table);
-  release(columns);
+  lanes bias, *table = (lanes *)(x->scratch + thread * x->scratch_numbers), *columns = table + x->vocabulary * width;
+  spread(x->weights[block], x->size, width, count, columns);
+  memset(bias, 0, sizeof bias);
+  memcpy(bias, x->biases[block], 4 * count);
+  make_table(x->embedding, x->vocabulary, x->size, width, columns, bias, table);
+  WITH_WIDTH(width, block_maxima, x, block, table, x->maxima, x->windows, 1, 0)
 }
 
-/* The maxima and their windows, from tables that are computed from embedding, weights and biases. Returns how many
-   blocks found no memory. */
-int characters_windows(const struct characters *work) { return in_order(windows_of_block, work); }
+/* The maxima and their windows, from tables that are computed from embedding, weights and biases. */
+void characters_windows(const struct characters *x) { share_in_order(windows_of_block, x, x->blocks, x->threads); }
 
 /* Add the gradient of a block's maxima to the gradient of its table, at the windows of the maxima. */
 INLINE void add_to_table(const struct characters *work, i64 block, const float *grads, const uint16_t *windows,
@@ -197,22 +162,15 @@ static void table_gradients(const float *embedding, i64 vocabulary, i64 size, i6
 }
 
 static void gradients_of_block(const void *data, i64 block, i64 thread) {
-  struct call *call = (struct call *)data;
-  const struct characters *x = call->work;
-  i64 width = x->widths[block], count = x->counts[block], numbers = x->vocabulary * width * LANES;
-  lanes *grad_table = allocate(numbers), *columns = spread(x->weights[block], x->size, width, count);
-  (void)thread;
-  if (grad_table && columns) {
-    memset(grad_table, 0, 4 * numbers);
-    WITH_WIDTH(width, add_to_table, x, block, x->grads, x->windows, grad_table)
-    table_gradients(x->embedding, x->vocabulary, x->size, width, count, columns, grad_table,
-                    x->grad_embeddings + block * x->vocabulary * x->size, x->grad_weights[block],
-                    x->grad_biases[block]);
-  } else
-    ++call->failed;
-  release(grad_table);
-  release(columns);
+  const struct characters *x = data;
+  i64 width = x->widths[block], count = x->counts[block], entries = x->vocabulary * width;
+  lanes *grad_table = (lanes *)(x->scratch + thread * x->scratch_numbers), *columns = grad_table + entries;
+  spread(x->weights[block], x->size, width, count, columns);
+  memset(grad_table, 0, sizeof(lanes) * entries);
+  WITH_WIDTH(width, add_to_table, x, block, x->grads, x->windows, grad_table)
+  table_gradients(x->embedding, x->vocabulary, x->size, width, count, columns, grad_table,
+                  x->grad_embeddings + block * x->vocabulary * x->size, x->grad_weights[block], x->grad_biases[block]);
 }
 
-/* The gradients of embedding, weights and biases, from those of the maxima. Returns how many blocks found no memory. */
-int characters_gradients(const struct characters *work) { return in_order(gradients_of_block, work); }
+/* The gradients of embedding, weights and biases, from those of the maxima. */
+void characters_gradients(const struct characters *x) { share_in_order(gradients_of_block, x, x->blocks, x->threads); }

@@ -89,13 +89,13 @@ struct characters {
   const float *grads; /* of the maxima */
   float *grad_embeddings; /* [blocks][vocabulary][size]: their sum does not depend on the number of threads */
   float *const *grad_weights, *const *grad_biases;
-  i64 n, characters, vocabulary, filters, blocks, finite, size, threads; /* finite: whether all tables are */
+  float *scratch; /* of each thread, for a table and the weights of a block: [width][vocabulary + size][LANES] */
+  i64 n, characters, vocabulary, filters, blocks, finite, size, scratch_numbers, threads; /* finite: all tables are */
 };
 
 /* A step of the cell or its gradient, for cells.c. Filled in by cells.py, whose functions describe the fields. */
 struct cell {
-  void *gates; /* [rows][4 * size] */
-  const void *recurrent; /* the half to add to the gates, or NULL */
+  const void *gates; /* [rows][4 * size] */
   const float *before; /* [rows][size] */
   float *cells; /* [rows][size] */
   void *hidden; /* [rows][size], or its gradient */

@@ -31,17 +31,13 @@ INLINE void JOIN(compute, KIND)(const struct JOIN(cells, KIND) *x, i64 row, i64 
    next weights is prefetched. */
 #ifdef TILES
 
-/* The sums of gate K with the numbers in tile 4 and their rests in tile 5. The gates of a row of weights are side by side. */
-#define LOAD_WEIGHTS(REST, K, TILE) \
-  _tile_loadd(TILE, weights + (REST) * COLUMNS * DEPTH + (K) * 2 * LANES, 4 * COLUMNS)
-#define ADD_GATE(K, TILE) \
-  LOAD_WEIGHTS(0, K, TILE); \
-  _tile_dpbf16ps(K, 4, TILE); \
-  if (PARTS == 2) _tile_dpbf16ps(K, 5, TILE); \
-  fetch(weights + AT_ONCE * PARTS * COLUMNS * DEPTH, lines[K], lines[(K) + 1])
-#define ADD_REST(K, TILE) \
-  LOAD_WEIGHTS(1, K, TILE); \
-  _tile_dpbf16ps(K, 4, TILE)
+/* Adds the numbers in tile 4, and their rests in tile 5, times the weights of a gate or (REST) times the weights' rests. The
+   gates of a row of weights are side by side. */
+#define ADD_GATE(GATE, TILE, REST) \
+  _tile_loadd(TILE, weights + (REST) * COLUMNS * DEPTH + (GATE) * 2 * LANES, 4 * COLUMNS); \
+  _tile_dpbf16ps(GATE, 4, TILE); \
+  if (PARTS == 2 && !(REST)) _tile_dpbf16ps(GATE, 5, TILE); \
+  if (!(REST)) fetch(weights + AT_ONCE * PARTS * COLUMNS * DEPTH, lines[GATE], lines[(GATE) + 1])
 
 INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT *weights, const float *bias,
                                  i64 bias_step, i64 rows, i64 depth, const struct JOIN(cells, KIND) *cells,
@@ -58,16 +54,8 @@ INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT 
   for (i64 k = 0; k < depth; k++, tile += PARTS * ROWS * DEPTH, weights += PARTS * COLUMNS * DEPTH) {
     _tile_loadd(4, tile, 64);
     if (PARTS == 2) _tile_loadd(5, tile + ROWS * DEPTH, 64);
-    ADD_GATE(0, 6);
-    ADD_GATE(1, 7);
-    ADD_GATE(2, 6);
-    ADD_GATE(3, 7);
-    if (PARTS == 2) {
-      ADD_REST(0, 6);
-      ADD_REST(1, 7);
-      ADD_REST(2, 6);
-      ADD_REST(3, 7);
-    }
+    ADD_GATE(0, 6, 0); ADD_GATE(1, 7, 0); ADD_GATE(2, 6, 0); ADD_GATE(3, 7, 0);
+    if (PARTS == 2) { ADD_GATE(0, 6, 1); ADD_GATE(1, 7, 1); ADD_GATE(2, 6, 1); ADD_GATE(3, 7, 1); }
     JOIN(compute, KIND)(cells, ROWS * k / AT_ONCE, ROWS * (k + 1) / AT_ONCE);
   }
   JOIN(compute, KIND)(cells, ROWS * depth / AT_ONCE, ROWS);
@@ -77,9 +65,7 @@ INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT 
   _tile_stored(3, sums + 3 * LANES, 4 * COLUMNS);
 }
 
-#undef LOAD_WEIGHTS
 #undef ADD_GATE
-#undef ADD_REST
 
 #else
 

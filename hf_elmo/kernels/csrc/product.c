@@ -8,59 +8,48 @@
 #include "threads.h"
 
 enum { COLUMNS = PRODUCT_COLUMNS, CHUNK = 128, GROUP = 96 };
-#ifdef __AVX512F__
-enum { ROWS = 6, WIDTH = 4 }; /* the sums of this many rows and vectors fit into the registers */
-#else
-enum { ROWS = 6, WIDTH = 2 };
-#endif
+enum { ROWS = 6, WIDTH = VECTOR == 16 ? 4 : 2 }; /* the sums of this many rows and vectors fit into the registers */
 
-/* sums [rows][WIDTH * VECTOR] = bias + x [rows][depth] * weights [depth][COLUMNS] */
-INLINE void some_columns(const float *x, const float *weights, const float *bias, float *sums, i64 sums_step, i64 depth,
+/* sums [rows][columns] = bias + x [rows][depth] * weights [depth][COLUMNS], for at most WIDTH * VECTOR columns */
+INLINE void some_columns(const struct product *p, const float *x, const float *weights, const float *bias, float *sums,
                          i64 columns, const int rows) {
   vector total[ROWS][WIDTH];
   for (int r = 0; r < rows; r++)
     for (int v = 0; v < WIDTH; v++) total[r][v] = ((const vector *)bias)[v];
-  for (i64 first = 0; first < depth; first += CHUNK) {
-    i64 end = depth - first < CHUNK ? depth : first + CHUNK;
+  for (i64 first = 0; first < p->depth; first += CHUNK) {
+    i64 end = p->depth - first < CHUNK ? p->depth : first + CHUNK;
     vector sum[ROWS][WIDTH];
     for (int r = 0; r < rows; r++)
       for (int v = 0; v < WIDTH; v++) sum[r][v] = (vector){0};
     for (i64 k = first; k < end; k++) {
       const vector *weight = (const vector *)(weights + k * COLUMNS);
       for (int r = 0; r < rows; r++)
-        for (int v = 0; v < WIDTH; v++) sum[r][v] += x[r * depth + k] * weight[v];
+        for (int v = 0; v < WIDTH; v++) sum[r][v] += x[r * p->depth + k] * weight[v];
     }
     for (int r = 0; r < rows; r++)
       for (int v = 0; v < WIDTH; v++) total[r][v] += sum[r][v];
   }
-  for (int r = 0; r < rows; r++) memcpy(sums + r * sums_step, total[r], 4 * columns);
-}
-
-INLINE void some_rows(const float *x, const float *weights, const float *bias, float *sums, i64 sums_step, i64 depth,
-                      i64 columns, const int rows) {
-  for (i64 n = 0; n < columns; n += WIDTH * VECTOR) {
-    i64 rest = columns - n;
-    some_columns(x, weights + n, bias + n, sums + n, sums_step, depth, rest < WIDTH * VECTOR ? rest : WIDTH * VECTOR,
-                 rows);
-  }
-}
-
-static void all_rows(const float *x, const float *weights, const float *bias, float *sums, i64 sums_step, i64 rows,
-                     i64 depth, i64 columns) {
-  for (; rows >= ROWS; rows -= ROWS, x += ROWS * depth, sums += ROWS * sums_step)
-    some_rows(x, weights, bias, sums, sums_step, depth, columns, ROWS);
-  for (; rows > 0; rows--, x += depth, sums += sums_step)
-    some_rows(x, weights, bias, sums, sums_step, depth, columns, 1);
+  for (int r = 0; r < rows; r++) memcpy(sums + r * p->columns, total[r], 4 * columns);
 }
 
 static void one_block(const void *data, i64 n, i64 thread) {
   const struct product *p = data;
-  i64 blocks = (p->columns + COLUMNS - 1) / COLUMNS, first = n / blocks * GROUP, column = n % blocks * COLUMNS;
-  i64 rest = p->columns - column;
+  i64 blocks = (p->columns + COLUMNS - 1) / COLUMNS, first = n / blocks * GROUP, begin = n % blocks * COLUMNS, count;
+  i64 last = p->rows - first < GROUP ? p->rows : first + GROUP;
+  i64 end = p->columns - begin < COLUMNS ? p->columns : begin + COLUMNS;
   (void)thread;
-  all_rows(p->x + first * p->depth, p->weights + column * p->depth, p->bias + column,
-           p->sums + first * p->columns + column, p->columns, p->rows - first < GROUP ? p->rows - first : GROUP,
-           p->depth, rest < COLUMNS ? rest : COLUMNS);
+  for (i64 row = first; row < last; row += count) {
+    count = last - row < ROWS ? 1 : ROWS;
+    for (i64 column = begin; column < end; column += WIDTH * VECTOR) {
+      const float *x = p->x + row * p->depth, *weights = p->weights + begin * p->depth + column - begin;
+      float *sums = p->sums + row * p->columns + column;
+      i64 columns = end - column < WIDTH * VECTOR ? end - column : WIDTH * VECTOR;
+      if (count == ROWS)
+        some_columns(p, x, weights, p->bias + column, sums, columns, ROWS);
+      else
+        some_columns(p, x, weights, p->bias + column, sums, columns, 1);
+    }
+  }
 }
 
 /* GROUP rows at a time: these rows stay in the L2 cache for all blocks. */
@@ -84,3 +73,27 @@ static void one_row(const void *data, i64 row, i64 thread) {
 /* The loop is over rows, so that a number's SIMD lane depends on its column only: numbers after the last full vector may
    round differently. */
 void highway(const struct highway *x) { share_evenly(one_row, x, x->rows, x->threads); }
+
+/* The layout of weights that products read: LANES rows of a float32 matrix side by side, and groups of LANES rows in a
+   block. The matrix is read once, one cache line of each row at a time, so that writes stay in the L1 cache. */
+enum { LINE = 16, PIECE = 256 }; /* columns of a cache line, and of a thread's piece */
+
+static void lay_out_piece(const void *data, i64 n, i64 thread) {
+  const struct layout *x = data;
+  i64 pieces = (x->depth + PIECE - 1) / PIECE, block = n / pieces, begin = n % pieces * PIECE;
+  i64 end = x->depth - begin < PIECE ? x->depth : begin + PIECE, columns = x->groups * LANES;
+  (void)thread;
+  for (i64 first = begin; first < end; first += LINE) {
+    i64 count = end - first < LINE ? end - first : LINE;
+    float *target = x->laid_out + (block * x->depth + first) * columns;
+    for (i64 column = 0; column < columns; column++) {
+      i64 row = block * x->block_step + column / LANES * x->group_step + column % LANES;
+      const float *source = x->weight + row * x->depth + first;
+      for (i64 k = 0; k < count; k++) target[k * columns + column] = row < x->rows ? source[k] : 0.f;
+    }
+  }
+}
+
+void layout(const struct layout *x) {
+  share_evenly(lay_out_piece, x, x->blocks * ((x->depth + PIECE - 1) / PIECE), x->threads);
+}

@@ -1,0 +1,400 @@
+"""The character CNN: word vectors from tables, without gradients and cached across calls ("word-cache"), and with
+gradients ("character-tables"), equal to what the modules compute."""
+
+import copy
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import prune
+
+from hf_elmo import kernels
+from hf_elmo.kernels import character_tables, clear_cache, word_cache
+from hf_elmo.kernels.tensors import cached_values
+from hf_elmo.kernels.word_cache import WordVectors, row_highway, row_product
+from hf_elmo.modeling_elmo import ElmoCharacterEncoder
+from hf_elmo.tokenization_elmo import words_to_character_ids
+from tests.lstm_layers import CHANGES
+from tests.test_modeling_numbers import ARCHITECTURES, make
+
+from . import machine
+
+WORDS = ["the", "cat", "", "a", "Ünïcödé", "日本語", "😀", "the", "aaaa", "x" * 47, "y" * 48, "z" * 90, "banana", "a"]
+INFERENCE, TRAINING = [("word-vectors", "word-cache")], [("character-maxima", "character-tables")]
+FILTERS = {
+    "widths 1 to 7": [[1, 3], [2, 5], [3, 17], [4, 16], [5, 33], [6, 15], [7, 49]],
+    "one filter": [[4, 1]],
+    "as wide as a word": [[50, 5]],
+    "widths in any order": [[5, 16], [2, 19], [3, 32]],
+}
+both = pytest.mark.parametrize("trained", [True, False], ids=["training", "inference"])
+
+
+@pytest.fixture(autouse=True)
+def ran(request):
+    """What runs where only these backends are enabled, and no word is cached before."""
+    machine.require("word-cache")
+    word_cache.clear()
+    with kernels.use("word-cache", "character-tables"), kernels.record() as ran:
+        yield ran
+    request.node.user_properties.extend(("backend", backend) for _, backend in ran)
+
+
+def encoder_of(**changes: object) -> ElmoCharacterEncoder:
+    return make(**changes)[0].char_encoder
+
+
+@pytest.fixture
+def encoder() -> ElmoCharacterEncoder:
+    return encoder_of(char_filters=FILTERS["widths 1 to 7"])
+
+
+def spelled(words: list[str] = WORDS, length: int = 50) -> Tensor:
+    """Characters of words; those of `WORDS` with a row of padding and an empty one at the end."""
+    ids = torch.from_numpy(words_to_character_ids(words, length))
+    return ids if words is not WORDS else torch.cat((ids, torch.zeros_like(ids[:1]), torch.full_like(ids[:1], 261)))
+
+
+def by_modules(encoder: ElmoCharacterEncoder, ids: Tensor) -> Tensor:
+    with kernels.use("off"), torch.no_grad():
+        return encoder(ids)
+
+
+def gradients(encoder: ElmoCharacterEncoder, ids: Tensor, *, off: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
+    """The words' vectors, and the gradients of a sum in which each number has a weight of its own."""
+    encoder.zero_grad()
+    with kernels.use("off" if off else "character-tables"):
+        vectors = encoder(ids)
+    weights = torch.randn(vectors.shape, generator=torch.Generator().manual_seed(1))
+    (vectors * weights.to(vectors.dtype)).sum().backward()
+    grads = {name: parameter.grad for name, parameter in encoder.named_parameters()}
+    return vectors.detach(), {name: grad if grad is None else grad.clone() for name, grad in grads.items()}
+
+
+# -- with gradients ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("filters", FILTERS.values(), ids=FILTERS)
+def test_gradients_are_those_of_the_modules(filters, activation: str, ran) -> None:
+    encoder = encoder_of(char_filters=filters, char_activation=activation)
+    for words in (WORDS, ["a"], ["z" * 90], ["the"] * 3):
+        expected, expected_grads = gradients(copy.deepcopy(encoder).double(), spelled(words), off=True)
+        ran.clear()
+        result, grads = gradients(encoder, spelled(words))
+        assert ran == TRAINING
+        torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=2e-6)
+        for name, grad in grads.items():
+            size = max(1, expected_grads[name].abs().max().item())
+            torch.testing.assert_close(grad.double(), expected_grads[name], rtol=1e-5, atol=2e-6 * size, msg=name)
+
+
+@pytest.mark.parametrize("filters", FILTERS.values(), ids=FILTERS)
+def test_the_first_of_equal_windows_has_the_gradient(filters) -> None:
+    size = sum(number for _, number in filters)
+    encoder = encoder_of(char_filters=filters, num_highway_layers=0, char_projection=False, hidden_size=2 * size)
+    with torch.no_grad():  # small whole numbers: sums are exact, and often equal
+        for parameter in encoder.parameters():
+            parameter.copy_(torch.randint(-1, 2, parameter.shape))
+        encoder.convolutions[0].bias[0] = 7  # so that the relu lets something through
+    (result, grads), (expected, expected_grads) = (gradients(encoder, spelled(), off=off) for off in (False, True))
+    assert torch.equal(result, expected)
+    for name, grad in grads.items():
+        torch.testing.assert_close(grad, expected_grads[name], rtol=1e-6, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize(
+    "trained", [["embedding"], ["convolutions.2.weight"], ["convolutions.0.bias", "projection"], ["embedding", "high"]]
+)
+def test_only_some_parameters_are_trained(encoder, trained: list[str], ran) -> None:
+    for name, parameter in encoder.named_parameters():
+        parameter.requires_grad_(name.startswith(tuple(trained)))
+    (_, grads), (_, expected) = (gradients(encoder, spelled(), off=off) for off in (False, True))
+    assert ran == TRAINING
+    for name, grad in grads.items():
+        assert (grad is not None) == name.startswith(tuple(trained))
+        if grad is not None:
+            torch.testing.assert_close(grad, expected[name], rtol=1e-4, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_other_types_are_rounded_no_more_than_by_the_modules(encoder, dtype: torch.dtype, ran) -> None:
+    """With gradients, which are of the weights' type; float32: under autocast to bfloat16."""
+    exact, exact_grads = gradients(copy.deepcopy(encoder).double(), spelled(), off=True)
+    encoder.to(dtype)
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.float32):
+        (result, grads), (plain, plain_grads) = (gradients(encoder, spelled(), off=off) for off in (False, True))
+    assert bool(ran) == (dtype != torch.float64)
+    assert result.dtype == plain.dtype == (torch.bfloat16 if dtype == torch.float32 else dtype)
+    assert (result - exact).norm() <= 1.1 * (plain - exact).norm()
+    for name, grad in grads.items():
+        assert grad.dtype == dtype
+        error, of_modules = ((x.double() - exact_grads[name]).norm() for x in (grad, plain_grads[name]))
+        assert error <= 1.2 * of_modules, name
+
+
+def test_the_same_bits_on_any_number_of_threads_and_each_time(encoder, threads) -> None:
+    results, lengths = [], torch.full((len(spelled()),), 50)
+    for number in (1, 1, 2, 5):
+        threads(number)
+        # the functions alone: other products may depend on threads
+        maxima = character_tables.run(encoder.plain_weights(), spelled(), lengths)
+        parameters = encoder.embedding.weight, *encoder.convolutions.parameters()
+        results.append([maxima, *torch.autograd.grad(maxima.square().sum(), parameters)])
+    for other in results[1:]:
+        assert all(map(torch.equal, results[0], other))
+
+
+# -- without gradients -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", ARCHITECTURES.values(), ids=ARCHITECTURES)
+@torch.no_grad()
+def test_vectors_are_those_of_the_modules(changes: dict, ran) -> None:
+    model, _ = make(**changes)
+    ids = spelled(WORDS, model.config.max_word_length)
+    result = model.char_encoder(ids[None])
+    assert ran == INFERENCE
+    assert result.shape == (1, len(ids), model.config.projection_size)
+    torch.testing.assert_close(result[0], by_modules(model.char_encoder, ids), rtol=0, atol=1e-6)
+
+
+@torch.no_grad()
+def test_words_with_vectors_of_their_own(ran: list) -> None:
+    """70,000 of them: more than the 16 bits of a character hold."""
+    encoder = encoder_of(word_vocab_size=70_000, word_embedding_size=3, max_word_length=20)
+    own = torch.tensor([[1], [4], [261], [65_797], [69_999], [4]])  # 65,797 is 261 in 16 bits
+    ids = torch.cat((spelled(["the", "the", "the", "the", "x" * 30, "the"], 20), own), dim=1)
+    for _ in range(2):
+        result = encoder(ids)
+        assert torch.allclose(result, by_modules(encoder, ids), atol=1e-5)
+    assert known() == 5
+    assert ran == INFERENCE * 2
+    assert torch.equal(result[1], result[5])
+    assert not torch.allclose(result[2], result[3], atol=1e-3)
+    for column, what in ((20, "word"), (5, "character")):
+        wrong = ids.clone()
+        wrong[0, column] = 70_000
+        with pytest.raises(IndexError, match=what):
+            encoder(wrong)
+
+
+@torch.no_grad()
+def test_bfloat16_is_rounded_no_more_than_by_the_modules(request, ran) -> None:
+    encoder = encoder_of(dtype=torch.bfloat16)
+    exact, result = by_modules(copy.deepcopy(encoder).double(), spelled()), encoder(spelled())
+    assert ran == INFERENCE
+    request.node.user_properties.append(("backend", "word-cache, bfloat16"))
+    assert result.dtype == torch.bfloat16
+    assert (result - exact).abs().max() <= 1.1 * (by_modules(encoder, spelled()) - exact).abs().max()
+
+
+def known() -> int:
+    """The number of words whose vectors are cached."""
+    return sum(len(value.places) for value in cached_values() if isinstance(value, WordVectors))
+
+
+@torch.no_grad()
+def test_a_word_is_computed_once_until_it_is_forgotten(encoder) -> None:
+    first, distinct = encoder(spelled(WORDS[:])), len(set(WORDS))
+    assert known() == distinct
+    second = encoder(spelled([*reversed(WORDS), "dog"]))
+    assert known() == distinct + 1
+    assert torch.equal(second[:-1].flip(0), first)
+    word_cache.clear()
+    assert not known()
+    assert torch.equal(encoder(spelled(WORDS[:])), first)
+
+
+@torch.no_grad()
+def test_the_memory_is_limited(encoder, monkeypatch) -> None:
+    monkeypatch.setattr(word_cache, "BYTES", 5 * (encoder.size * 4 + word_cache.BYTES_OF_KEY))
+    ids = spelled([str(number) for number in range(23)])
+    torch.testing.assert_close(encoder(ids), by_modules(encoder, ids), rtol=0, atol=1e-6)
+    assert 0 < known() <= 5
+    assert torch.equal(encoder(ids[[22, 0, 1]]), encoder(ids)[[22, 0, 1]])
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@torch.no_grad()
+def test_vectors_follow_each_weight(encoder, change) -> None:
+    for parameter in encoder.parameters():
+        encoder(spelled())
+        change(parameter)
+        torch.testing.assert_close(encoder(spelled()), by_modules(encoder, spelled()), rtol=0, atol=1e-6)
+
+
+def test_vectors_cached_in_inference_mode_serve_a_training(encoder) -> None:
+    with torch.inference_mode():
+        encoder(spelled(WORDS[:3]))
+    encoder.requires_grad_(False)
+    scale = torch.ones(encoder.size, requires_grad=True)
+    (encoder(spelled()) * scale).sum().backward()
+    torch.testing.assert_close(scale.grad, by_modules(encoder, spelled()).sum(0))
+
+
+def test_threads_share_what_is_cached(encoder) -> None:
+    ids = spelled([f"{number % 60}-{number % 7}" for number in range(400)])
+    expected = by_modules(encoder, ids)
+
+    @torch.no_grad()
+    def one(start: int) -> Tensor:
+        with kernels.use("word-cache"):
+            return encoder(ids[start : start + 40])
+
+    with ThreadPoolExecutor(4) as pool:
+        for start, vectors in enumerate(pool.map(one, range(0, 400, 20))):
+            torch.testing.assert_close(vectors, expected[20 * start : 20 * start + 40], rtol=0, atol=1e-6)
+
+
+# -- what the modules compute, or change -------------------------------------------------------------------------------
+
+
+class Adapter(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def adapted(encoder: ElmoCharacterEncoder) -> None:
+    adapter = Adapter(*reversed(encoder.projection.weight.shape))
+    adapter.weight, adapter.bias = encoder.projection.weight, encoder.projection.bias
+    encoder.projection = adapter
+
+
+def replaced(encoder: ElmoCharacterEncoder) -> None:
+    forward = encoder.highways[0].forward
+    encoder.highways[0].forward = lambda x: 2 * forward(x)
+
+
+CHANGED = {
+    "a hook after a highway": lambda e: e.highways[1].register_forward_hook(lambda module, inputs, y: 0.5 * y),
+    "a hook before a convolution": lambda e: e.convolutions[1].register_forward_pre_hook(lambda module, x: 2 * x[0]),
+    "a hook after the embedding": lambda e: e.embedding.register_forward_hook(lambda module, inputs, y: 0.5 * y),
+    "an adapter": adapted,
+    "a forward of its own": replaced,
+    "pruned": lambda e: prune.l1_unstructured(e.projection, "weight", amount=0.3),
+    "another activation": lambda e: setattr(e, "activation", torch.sigmoid),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
+@both
+def test_changed_modules_are_called(encoder, ran, change: Callable, trained: bool) -> None:
+    with torch.set_grad_enabled(trained):
+        before = encoder(spelled())
+        change(encoder)
+        ran.clear()
+        result = encoder(spelled())
+    torch.testing.assert_close(result, by_modules(encoder, spelled()), rtol=0, atol=1e-6)
+    assert not torch.allclose(result, before, atol=1e-4)
+    assert not ran or (trained and change is CHANGED["another activation"])  # which comes after the maxima
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+def test_hooks_of_gradients_are_called(encoder, ran) -> None:
+    calls = []
+    hook = encoder.highways[0].carry.register_full_backward_hook(lambda *_: calls.append(1))
+    gradients(encoder, spelled())
+    assert calls
+    assert not ran
+    hook.remove()
+    gradients(encoder, spelled())
+    assert ran
+
+
+@torch.no_grad()
+def test_calls_for_the_modules(encoder, ran) -> None:
+    """Under autocast, with weights of inference mode, and with a large vocabulary."""
+    with torch.autocast("cpu", torch.bfloat16):
+        assert encoder(spelled()).dtype == torch.bfloat16
+    large = encoder_of(char_vocab_size=70_000)
+    many = spelled(["a", "b"])
+    many[1, 1] = 69_999
+    torch.testing.assert_close(large(many), by_modules(large, many))
+    assert not torch.equal(*large(many))
+    with torch.inference_mode():
+        inside = encoder_of()
+        torch.testing.assert_close(inside(spelled()), by_modules(inside, spelled()))
+    assert not ran
+
+
+@pytest.mark.parametrize("character", [262, 65536 + 98, -1])
+@both
+def test_characters_outside_of_the_vocabulary_are_refused(encoder, character: int, trained: bool) -> None:
+    ids = spelled()
+    ids[1, 1] = character
+    with pytest.raises(IndexError, match="character id"), torch.set_grad_enabled(trained):
+        encoder(ids)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@both
+def test_nan_and_infinite_weights_give_what_the_modules_give(encoder, value: float, trained: bool, ran) -> None:
+    for parameter in encoder.parameters():
+        last = parameter.detach().view(-1)[-1:]
+        before = last.clone()
+        last.fill_(value)
+        with torch.set_grad_enabled(trained):
+            result, expected = encoder(spelled()), by_modules(encoder, spelled())
+        assert torch.equal(result.isfinite(), expected.isfinite())
+        torch.testing.assert_close(result, expected, rtol=0, atol=1e-5, equal_nan=True)
+        last.copy_(before)
+    assert set(ran) == set(TRAINING if trained else INFERENCE)
+
+
+# -- products and highways of rows -------------------------------------------------------------------------------------
+
+
+def assert_same_bits(function: Callable[..., Tensor], threads: Callable[[int], None], *tensors: Tensor) -> Tensor:
+    """The result, which has the same bits for rows alone and together, for any addresses and on several threads."""
+    threads(1)
+    whole = function(*(x.clone() for x in tensors))
+    for rows in (1, 2, 5, 7, 97):
+        parts = zip(*(x.split(rows) for x in tensors), strict=True)
+        assert torch.equal(torch.cat([function(*(x.clone() for x in part)) for part in parts]), whole)
+    unaligned = (torch.empty(x.numel() + 1)[1:].view(x.shape).copy_(x) for x in tensors)
+    assert torch.equal(function(*unaligned), whole)
+    threads(3)
+    assert torch.equal(function(*(x.clone() for x in tensors)), whole)
+    return whole
+
+
+@pytest.mark.parametrize(("columns", "depth"), [(1, 1), (64, 128), (37, 5), (130, 257), (70, 2048)])
+def test_products_are_exact_and_have_the_same_bits_for_any_rows(columns: int, depth: int, threads) -> None:
+    torch.manual_seed(columns)
+    x, weight, bias = torch.randn(113, depth), torch.randn(columns, depth), torch.randn(columns)
+    product = row_product(weight, bias)
+    whole = assert_same_bits(product, threads, x)
+    exact = nn.functional.linear(x.double(), weight.double(), bias.double())
+    # A sum of n products is rounded by n + 1 halves of a unit of the sum of their absolute values at most: chunks of
+    # 128, which are added up by themselves, and the sum of the chunks.
+    steps = min(128, depth) + depth // 128 + 2
+    size = nn.functional.linear(x.abs().double(), weight.abs().double(), bias.abs().double())
+    assert ((whole - exact).abs() <= steps * 2**-24 * size).all()
+    assert product(x[:0]).shape == (0, columns)
+
+
+@pytest.mark.parametrize("columns", [1, 15, 16, 37, 131])
+def test_highways_are_exact_and_have_the_same_bits_for_any_rows(columns: int, threads) -> None:
+    torch.manual_seed(columns)
+    x, carry, transform = 3 * torch.randn(3, 83, columns)
+    carry[5], carry[6] = 90, -90  # where a sigmoid is 1, and nearly 0
+    gate = carry.double().sigmoid()
+    exact = gate * transform.double().relu() + (1 - gate) * x.double()
+    whole = assert_same_bits(row_highway, threads, x, carry, transform)
+    torch.testing.assert_close(whole.double(), exact, rtol=0, atol=2e-6)  # four roundings of numbers up to 12
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@torch.no_grad()
+def test_a_word_has_the_same_bits_alone_and_among_others(threads, number: int) -> None:
+    """181 filters do not fill whole vector registers: rows end anywhere in a tensor and in a thread's part of it."""
+    encoder = encoder_of(char_filters=[[1, 90], [2, 91]])
+    ids = spelled([f"{n}-{n % 7}" for n in range(400)])
+    threads(number)
+    together = encoder(ids)
+    clear_cache(encoder)
+    threads(1)
+    assert torch.equal(torch.cat([encoder(part) for part in ids.split(40)]), together)
