@@ -37,28 +37,24 @@ def settled(model: ElmoModel, tokenizer: ElmoTokenizer) -> ElmoModel:
     return model
 
 
-def test_the_state_of_one_text_is_the_start(model: ElmoModel, tokenizer: ElmoTokenizer) -> None:
-    after = model(**encoded(tokenizer, TEXTS[:1]), use_cache=True).state
-    for texts in (TEXTS[:1], [TEXTS[0].split()]):
-        settle(model, texts, tokenizer=tokenizer)
-        assert model.config.settled_start
-        for start, state in zip(states(model), after, strict=True):
-            assert not start.requires_grad
-            torch.testing.assert_close(start, state[:, :, 0], atol=1e-5, rtol=0)
-
-
-def test_the_mean_of_the_states_that_rows_carry_from_text_to_text(model: ElmoModel, tokenizer: ElmoTokenizer) -> None:
-    found = []
-    for row in (TEXTS[0::2], TEXTS[1::2]):
+@pytest.mark.parametrize("rows", [1, 2])
+def test_the_mean_of_the_states_that_rows_carry_from_text_to_text(
+    model: ElmoModel, tokenizer: ElmoTokenizer, rows: int
+) -> None:
+    """The states after the first text of each row do not count, unless there is no other."""
+    texts, found = TEXTS[: 4 * rows - 3], []
+    for row in range(rows):
         state = None
-        for text in row:
+        for text in texts[row::rows]:
             state = model(**encoded(tokenizer, [text]), state=state, use_cache=True).state
             found.append((text, state))
-    later = [state for text, state in found if text not in TEXTS[:2]]
-    settle(model, TEXTS, tokenizer=tokenizer, batch_size=2)
-    for number, own in enumerate(states(model)):
-        mean = torch.stack([state[number][:, :, 0] for state in later]).double().mean(0)
-        torch.testing.assert_close(own.double(), mean, atol=1e-5, rtol=0)  # rows together sum in another order
+    later = [state for text, state in found if text not in texts[:rows]] or [found[0][1]]
+    for given in (texts, [text.split() for text in texts]):
+        settle(model, given, tokenizer=tokenizer, batch_size=rows)
+        for number, own in enumerate(states(model)):
+            assert not own.requires_grad
+            mean = torch.stack([state[number][:, :, 0] for state in later]).double().mean(0)
+            torch.testing.assert_close(own.double(), mean, atol=1e-5, rtol=0)  # rows together sum in another order
 
 
 @pytest.mark.parametrize(
@@ -122,31 +118,21 @@ def test_offloaded_it_is_there_when_it_is_needed(settled: ElmoModel, tokenizer: 
 
 
 @pytest.mark.parametrize("switched_on", [True, False])
-def test_it_is_saved_with_the_weights(
-    settled: ElmoModel, tokenizer: ElmoTokenizer, tmp_path: Path, switched_on: bool
-) -> None:
-    settled.config.settled_start = not switched_on
-    settled.save_pretrained(tmp_path)
-    loaded, report = ElmoModel.from_pretrained(tmp_path, settled_start=switched_on, output_loading_info=True)
-    assert not any(report.values())
-    expected = settled if switched_on else small_model()
-    inputs = encoded(tokenizer, SENTENCES)
-    torch.testing.assert_close(loaded(**inputs).last_hidden_state, expected(**inputs).last_hidden_state)
+def test_it_is_saved_with_the_weights(tokenizer: ElmoTokenizer, tmp_path: Path, switched_on: bool) -> None:
+    """Of a language model, for a model and for a head."""
+    language_model = small_model(ElmoForPreTraining, vocab_size=7)
+    settle(language_model, TEXTS, tokenizer=tokenizer)
+    language_model.config.settled_start = not switched_on
+    language_model.save_pretrained(tmp_path)
+    for model_class in (ElmoModel, ElmoForSequenceClassification):
+        how = {"settled_start": switched_on, "output_loading_info": True}
+        model, report = model_class.from_pretrained(tmp_path, **how)
+        assert not report["unexpected_keys"]
+        for start, wanted in zip(states(model.base_model), states(language_model.elmo), strict=True):
+            assert torch.equal(start, wanted) if switched_on else start is None
 
 
 def test_a_checkpoint_without_a_start(model: ElmoModel, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="settled_start"):
         ElmoModel.from_pretrained(tmp_path, settled_start=True)
-
-
-def test_heads_and_language_models_have_it(tokenizer: ElmoTokenizer, tmp_path: Path) -> None:
-    language_model = small_model(ElmoForPreTraining, vocab_size=7)
-    settle(language_model, TEXTS, tokenizer=tokenizer)
-    language_model.save_pretrained(tmp_path)
-    for switched_on in (True, False):
-        how = {"settled_start": switched_on, "layer_weights": 1}
-        model, report = ElmoForSequenceClassification.from_pretrained(tmp_path, **how, output_loading_info=True)
-        assert not report["unexpected_keys"]
-        for start, wanted in zip(states(model.elmo), states(language_model.elmo), strict=True):
-            assert torch.equal(start, wanted) if switched_on else start is None

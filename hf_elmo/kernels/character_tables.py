@@ -43,7 +43,8 @@ class Blocks:
 
     def fields(self, words: np.ndarray, lengths: np.ndarray, vocabulary: int) -> dict[str, Any]:
         """The fields of `struct characters` that say what the words and the blocks are."""
-        arrays = {"words": words, "lengths": lengths, "firsts": self.firsts, "counts": self.counts, "widths": self.widths}
+        arrays = {"words": words, "lengths": lengths}
+        arrays |= {"firsts": self.firsts, "counts": self.counts, "widths": self.widths}
         sizes = {"n": words.shape[0], "characters": words.shape[1], "vocabulary": vocabulary, "filters": self.filters}
         return {**arrays, **sizes, "blocks": len(self.firsts), "threads": torch.get_num_threads()}
 
@@ -108,8 +109,8 @@ def why_not(weights: CharacterWeights, words: Tensor, lengths: Tensor) -> str | 
 
 def why_not_shaped(weights: CharacterWeights, characters: int) -> str | None:
     """Why C cannot read weights of these shapes for words of so many characters, or `None` if it can."""
-    vocabulary, size = weights.embedding.shape
-    if max(vocabulary, characters) > MOST_CHARACTERS:
+    size = weights.embedding.shape[-1]
+    if max(len(weights.embedding), characters) > MOST_CHARACTERS:
         return f"the vocabulary or a word has more than {MOST_CHARACTERS} characters"
     pairs = [(weight, bias, (*weight.shape[:1], size, *weight.shape[2:3])) for weight, bias in weights.convolutions]
     filters = sum(weight.shape[0] for weight, _ in weights.convolutions)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import math
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -23,9 +22,10 @@ from .tensors import LstmCall, LstmWeights, State, get_cached, last_words, why_n
 
 GROUP_ROWS = 512  # the most rows in a group: weights are read once for a group, but the cells of its rows need memory
 WORDS_AT_ONCE = 256  # of few rows: the input half of the gates is computed for about this many words together
-# The most rows of "small-batch", where the weights of a step stay in the cache and where they do not: the faster the
-# products, the fewer. (benchmarks/choice.py; not measured on tiles.)
-MOST_ROWS = {"f32": (6, 16), "half": (6, 16), "bf16": (2, 8), "bf16_tiles": (2, 6), "split_tiles": (2, 8)}
+# "small-batch" is for one row for each so many numbers of an input, and "fused" for more rows. Only "fused" reads the
+# input's weights in each step, which have as many columns as an input has numbers; each row costs "small-batch" a write
+# and a read of its gates. Faster products leave less time to read weights. (benchmarks/choice.py; tiles: a guess.)
+NUMBERS_FOR_A_ROW = {"f32": 36, "half": 36, "bf16": 64, "bf16_tiles": 64, "split_tiles": 64}
 
 
 def why_not_fused_tiles(call: LstmCall) -> str | None:
@@ -60,35 +60,17 @@ def _why_not(how: str, kind: str | None, call: LstmCall) -> str | None:
         return f"sizes {width}, {size}, {cells} are not multiples of {FUSED_DEPTH}, {FUSED_COLUMNS}, {FUSED_DEPTH}"
     if call.cell.dtype != torch.float32:
         return f"cells are {call.cell.dtype}, not float32"
-    most = most_rows(call, kind)
-    if how == "few" and call.batch_sizes[0] > most:
+    rows, not_many = call.batch_sizes[0], None
+    if any(weights.weight_hr is None for weights in call.weights):
+        not_many = "the LSTM has no projection"
+    elif torch.get_num_threads() > 1 and not native.library().has_threads():
+        not_many = f"threads of the kernels: {native.NO_THREADS}"
+    most = FUSED_ROWS if not_many else max(1, width // NUMBERS_FOR_A_ROW[kind])
+    if how == "few" and rows > most:
         return f"a batch of more than {most} rows"
-    if how == "many":
-        if torch.get_num_threads() > 1 and not native.library().has_threads():
-            return f"threads of the kernels: {native.NO_THREADS}"
-        if any(weights.weight_hr is None for weights in call.weights):
-            return "the LSTM has no projection"
-        if call.batch_sizes[0] <= most:
-            return f"a batch of no more than {most} rows"
+    if how == "many" and (not_many or rows <= most):
+        return not_many or f"a batch of no more than {most} rows"
     return why_not_cached(tensor for weights in call.weights for tensor in weights)
-
-
-def most_rows(call: LstmCall, kind: str) -> int:
-    """The number of rows up to which "small-batch" is faster: it reads less in a step, but multiplies more slowly."""
-    width, size, cells = call.inputs.shape[2], call.hidden.shape[2], call.cell.shape[2]
-    numbers = len(call.weights) * cells * (4 * (width + size) + size)  # that a step of all directions reads
-    in_cache, in_memory = MOST_ROWS[kind]
-    return in_cache if numbers * (2 if LAYOUTS[kind] == "bf16" else 4) <= cache_bytes() else in_memory
-
-
-@functools.cache
-def cache_bytes() -> int:
-    """The size of the last cache of the first core, or 32 MB if the system does not say it."""
-    sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
-    try:
-        return max(int(path.read_text().strip().removesuffix("K")) << 10 for path in sizes)
-    except (OSError, ValueError):
-        return 32 << 20
 
 
 def _kind_of(call: LstmCall, tiles: bool = False, few: bool = False) -> str | None:

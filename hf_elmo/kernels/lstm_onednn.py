@@ -3,11 +3,9 @@
 `torch.nn.functional.linear` converts the weight to oneDNN's layout at each call. In a recurrence, which multiplies a
 small batch of rows by the same weight at each step, the conversion can take as long as the product.
 
-"onednn" computes without gradients. "onednn-training" is one autograd function for each layer and direction, with
-explicit loops over the steps; both have the same loop forward. What does not depend on the previous step is computed for
-all words in one product: the gradients of weights after the loop and, without packed weights, the input half of the gates
-before it. For each word, "onednn-training" saves the gates before activation, the cell and the projection before their
-clips, the cell's output, and the output.
+"onednn" computes without gradients. "onednn-training" is one autograd function for each layer and direction, with the
+same loop over the steps and another one backward. What does not depend on the previous step is a product of all words:
+the gradients of weights after the loop and, without packed weights, the input half of the gates before it.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .cells import backward_cell, clip_backward_, forward_cell
-from .tensors import LstmCall, LstmWeights, State, clip, first_order, get_cached, last_words, steps_of, why_not_cached
+from .tensors import LstmCall, State, clip, first_order, get_cached, last_words, steps_of, why_not_cached
 
 Product = Callable[..., Tensor]
 Steps = list[tuple[int, int]]
@@ -64,16 +62,6 @@ def why_not_inference(call: LstmCall) -> str | None:
     return why_not_packed(call.inputs) or why_not_cached(weights)
 
 
-def run_inference(call: LstmCall) -> tuple[Tensor, State]:
-    """The result of `modeling_elmo.bilstm_layer`."""
-    return _run(call, _infer)
-
-
-def run_training(call: LstmCall) -> tuple[Tensor, State]:
-    """The result of `modeling_elmo.bilstm_layer`, with gradients."""
-    return _run(call, _train)
-
-
 def _run(call: LstmCall, direction: Callable[..., tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, State]:
     """The directions one after the other: the outputs of each, and its state after the last step of each row."""
     loop = steps_of(call.batch_sizes), (call.cell_clip, call.proj_clip)
@@ -82,24 +70,30 @@ def _run(call: LstmCall, direction: Callable[..., tuple[Tensor, Tensor, Tensor]]
     return outputs, (hidden, cell)
 
 
-def _infer(
-    inputs: Tensor, hidden: Tensor, cell: Tensor, weights: LstmWeights, steps: Steps, clips: Clips
-) -> tuple[Tensor, Tensor, Tensor]:
-    def cached(*weights: Tensor) -> Product:
-        name = "packed", inputs.dtype, len(weights)
-        return get_cached(weights, name, lambda: pack(torch.cat(weights, 1).detach().to(inputs.dtype)))
+def run_inference(call: LstmCall) -> tuple[Tensor, State]:
+    """The result of `modeling_elmo.bilstm_layer`."""
 
-    bias = weights.bias.detach().to(inputs.dtype)
-    gates_of = _both_halves(cached(weights.weight_ih, weights.weight_hh), inputs, hidden, bias)
-    project = None if weights.weight_hr is None else cached(weights.weight_hr)
-    return _results(steps, clips, *_forward_loop(steps, clips, inputs, hidden, cell, gates_of, project, keep=False))
+    def product(*weights: Tensor) -> Product:
+        name = "packed", call.inputs.dtype, len(weights)
+        return get_cached(weights, name, lambda: pack(torch.cat(weights, 1).detach().to(call.inputs.dtype)))
+
+    def direction(inputs, hidden, cell, weights, *loop):
+        bias = weights.bias.detach().to(inputs.dtype)
+        gates_of = _both_halves(product(weights.weight_ih, weights.weight_hh), inputs, hidden, bias)
+        project = None if weights.weight_hr is None else product(weights.weight_hr)
+        return _results(*loop, *_forward_loop(*loop, inputs, hidden, cell, gates_of, project, keep=False))
+
+    return _run(call, direction)
 
 
-def _train(
-    inputs: Tensor, hidden: Tensor, cell: Tensor, weights: LstmWeights, steps: Steps, clips: Clips
-) -> tuple[Tensor, Tensor, Tensor]:
-    cast = (None if weight is None else weight.to(inputs.dtype) for weight in weights)
-    return _Layer.apply(inputs, hidden, cell, *cast, steps, clips)
+def run_training(call: LstmCall) -> tuple[Tensor, State]:
+    """The result of `modeling_elmo.bilstm_layer`, with gradients."""
+
+    def direction(inputs, hidden, cell, weights, *loop):
+        cast = (None if weight is None else weight.to(inputs.dtype) for weight in weights)
+        return _Layer.apply(inputs, hidden, cell, *cast, *loop)
+
+    return _run(call, direction)
 
 
 def _results(steps: Steps, clips: Clips, *saved: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -169,7 +163,7 @@ def _forward_loop(
     project: Product | None,
     keep: bool = True,
 ) -> tuple[Tensor | None, ...]:
-    """The tensors that the gradient needs: the gates of each step before activation (only with `keep`), the cells before
+    """What the gradient needs: the gates of each step before activation (with `keep`), the cells before
     their clip, the outputs of the cells, the projections before their clip or `None`, and the outputs."""
     cell_clip, proj_clip = clips
     cells, cell_outputs = cell.new_empty(len(inputs), cell.shape[1]), inputs.new_empty(len(inputs), cell.shape[1])

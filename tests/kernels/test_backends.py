@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -20,14 +21,8 @@ def call_of(rows: int, dtype: torch.dtype = torch.float32, **changes) -> LstmCal
     return LstmCall(inputs, [rows, rows], *state, weights, 3.0, 3.0)
 
 
-def layer(call: LstmCall) -> torch.Tensor:
-    state = call.hidden, call.cell
-    return bilstm_layer(call.inputs, call.batch_sizes, state, call.weights, call.cell_clip, call.proj_clip)[0]
-
-
-def expected(call: LstmCall) -> torch.Tensor:
-    state = call.hidden, call.cell
-    return reference(call.inputs, call.batch_sizes, state, call.weights, call.cell_clip, call.proj_clip)[0]
+def layer(call: LstmCall, of: Callable = bilstm_layer) -> torch.Tensor:
+    return of(call.inputs, call.batch_sizes, (call.hidden, call.cell), *call[4:])[0]
 
 
 @pytest.mark.parametrize(("rows", "name"), [(1, "small-batch"), (60, "fused")])
@@ -46,10 +41,12 @@ def test_the_first_that_supports_a_call_runs_it(rows: int, name: str) -> None:
     assert kernels.choose("lstm", call).name == "onednn-training"
 
 
-@pytest.mark.parametrize("setting", ["off", "onednn", "onednn, fused", "on", ""])
-def test_the_environment_chooses(monkeypatch, setting: str) -> None:
+SETTINGS = {"off": set(), "onednn": {"onednn"}, "onednn, fused": {"onednn", "fused"}, "on": NAMES, "": NAMES}
+
+
+@pytest.mark.parametrize(("setting", "chosen"), SETTINGS.items())
+def test_the_environment_chooses(monkeypatch, setting: str, chosen: set[str]) -> None:
     monkeypatch.setenv("HF_ELMO_KERNELS", setting)
-    chosen = {"off": set(), "onednn": {"onednn"}, "onednn, fused": {"onednn", "fused"}}.get(setting, NAMES)
     assert kernels.enabled() == chosen
     with kernels.use("onednn-training"):  # a block of code comes before it
         assert kernels.enabled() == {"onednn-training"}
@@ -103,7 +100,7 @@ def test_transforms_modes_and_subclasses_see_every_operation() -> None:
     call = call_of(40)
     with torch.no_grad():
         rows = torch.func.vmap(lambda scale: scaled(scale, call))(torch.tensor([0.5, 1.0]))
-        torch.testing.assert_close(rows[1], expected(call), rtol=0, atol=1e-6)
+        torch.testing.assert_close(rows[1], layer(call, reference), rtol=0, atol=1e-6)
         with FlopCounterMode(display=False) as counter:
             layer(call)
         weights = [own._replace(weight_ih=own.weight_ih.as_subclass(Subclass)) for own in call.weights]
@@ -111,7 +108,7 @@ def test_transforms_modes_and_subclasses_see_every_operation() -> None:
             result = layer(call._replace(weights=weights))
     words, (width, size, cells) = call.inputs.shape[1], (32, 128, 96)
     assert counter.get_total_flops() == 2 * words * 2 * (4 * cells * (width + size) + size * cells)
-    torch.testing.assert_close(result.as_subclass(torch.Tensor), expected(call), rtol=0, atol=1e-6)
+    torch.testing.assert_close(result.as_subclass(torch.Tensor), layer(call, reference), rtol=0, atol=1e-6)
     assert not ran
 
 

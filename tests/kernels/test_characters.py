@@ -43,7 +43,7 @@ def ran(request):
 
 
 def encoder_of(**changes: object) -> ElmoCharacterEncoder:
-    return make(**changes)[0].char_encoder
+    return make(**changes)[0].char_encoder.requires_grad_()
 
 
 @pytest.fixture

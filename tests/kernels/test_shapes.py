@@ -7,9 +7,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from hf_elmo import ElmoConfig, ElmoModel, kernels
+from hf_elmo import kernels
 from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
-from tests.conftest import TINY
+from tests.factories import small_model
 from tests.lstm_layers import random_layer
 
 CALLS = {"few rows": [3, 3, 1], "many rows": [9, 8], "one row": [1] * 4}
@@ -30,7 +30,7 @@ def reshape(data: st.DataObject, tensor: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("trained", [True, False], ids=["trained", "inference"])
 @pytest.mark.parametrize("batch_sizes", CALLS.values(), ids=CALLS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_layers(batch_sizes: list[int], trained: bool, data: st.DataObject) -> None:
     """One argument, or one weight of one direction."""
@@ -50,41 +50,43 @@ def test_layers(batch_sizes: list[int], trained: bool, data: st.DataObject) -> N
         bilstm_layer(tensors["inputs"], batch_sizes, (tensors["h"], tensors["c"]), weights, 3.0, 3.0)
 
 
+ENCODER = small_model(freeze_bilm=False).char_encoder
+PARAMETERS = dict(ENCODER.named_parameters())
+
+
 @pytest.mark.parametrize("trained", [True, False], ids=["trained", "inference"])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_characters(trained: bool, data: st.DataObject) -> None:
     """One parameter, or words of another length: an error, or the vectors of plain PyTorch, which broadcasts biases."""
-    encoder = ElmoModel(ElmoConfig(**TINY)).char_encoder
     ids = torch.randint(1, 100, (3, data.draw(st.sampled_from([1, 2, 3, 50]))))
-    name = data.draw(st.sampled_from(["", *(name for name, _ in encoder.named_parameters())]))
+    name = data.draw(st.sampled_from(["", *PARAMETERS]))
+    module, parameter = ENCODER.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2]
     if name:
-        module, parameter = name.rpartition(".")[::2]
-        changed = nn.Parameter(reshape(data, encoder.get_parameter(name).detach()))
-        setattr(encoder.get_submodule(module), parameter, changed)
-    encoder.requires_grad_(trained)
+        setattr(module, parameter, nn.Parameter(reshape(data, PARAMETERS[name].detach())))
     results = []
     for setting in ("on", "off"):
-        with kernels.use(setting):
+        with kernels.use(setting), torch.set_grad_enabled(trained):
             try:
-                results.append(encoder(ids))
+                results.append(ENCODER(ids))
             except (RuntimeError, IndexError):
                 results.append(None)
+    if name:
+        setattr(module, parameter, PARAMETERS[name])
     assert (results[0] is None) == (results[1] is None)
     if results[0] is not None:
         torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
 def test_a_filter_wider_than_a_word() -> None:
-    encoder = ElmoModel(ElmoConfig(**{**TINY, "char_filters": [[7, 4]]})).char_encoder
+    encoder = small_model(char_filters=[[7, 4]], freeze_bilm=False).char_encoder
     for trained in (True, False):
-        encoder.requires_grad_(trained)
-        with pytest.raises(RuntimeError, match="ernel size"):
+        with pytest.raises(RuntimeError, match="ernel size"), torch.set_grad_enabled(trained):
             encoder(torch.ones(2, 6, dtype=torch.int64))
 
 
 def test_a_state_of_one_row_for_several() -> None:
-    model = ElmoModel(ElmoConfig(**TINY))
+    model = small_model()
     sizes = model.config.projection_size, model.config.cell_size
     state = tuple(torch.zeros(model.config.num_hidden_layers, 1, size) for size in sizes)
     with pytest.raises(ValueError, match="h has the shape"):

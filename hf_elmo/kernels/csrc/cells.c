@@ -7,4 +7,3 @@
 #undef TYPE
 #define TYPE bf16
 #include "cells_of_type.h"
-#undef TYPE

@@ -1,9 +1,7 @@
 /* The LSTM cell of one row, and the loops over rows; TYPE is f32 or bf16, the type of the matrix products.
  *
  * Gates are [4 * size] in the order i, f, g, o, before activation. A division takes as long as ten other operations, so
- * several quotients share one division.
- */
-
+ * several quotients share one division. */
 static void JOIN(forward, TYPE)(const void *data, i64 row, i64 thread) {
   const struct cell *x = data;
   const i64 size = x->size;

@@ -141,9 +141,8 @@ INLINE struct range share(i64 total, i64 part, i64 parts) {
   return (struct range){total * part / parts, total * (part + 1) / parts};
 }
 
-/* A kind of product. layer_kind.h undefines its name and the first four of these macros:
- * TYPE, of inputs and outputs; OPERAND and WEIGHT, of the numbers that are multiplied; FEW, the kind whose product computes
- * few rows; and ADD_PRODUCT, which adds the products of PAIR operands and PAIR rows of weights. */
+/* A kind of product: TYPE, of inputs and outputs; OPERAND and WEIGHT, of the numbers that are multiplied; FEW, the kind
+   whose product computes few rows; and ADD_PRODUCT, which adds products of PAIR operands and PAIR rows of weights. */
 #define PARTS ((i64)(sizeof(TYPE) / sizeof(OPERAND))) /* 2 if a number is rounded to bfloat16, and the rest of it kept */
 #define PAIR ((i64)(4 / sizeof(WEIGHT)))              /* rows of weights that alternate */
 #define AT_ONCE (4 * PAIR)        /* AT_ONCE * DEPTH rows of weights stay in the L1 cache while they multiply all rows */
