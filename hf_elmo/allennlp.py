@@ -98,8 +98,10 @@ class _ElmoBiLm(nn.Module):
         ids, mask = _with_boundaries(inputs)
         state = self._state_of(len(ids)) if self.stateful else None
         output = self.model(ids, mask, state=state, output_hidden_states=True, use_cache=self.stateful)
-        if self.stateful:
-            self._keep(output.state)
+        if self.stateful:  # rows that this batch lacks keep their state
+            rest = output.state if self.state is None else self.state
+            both = zip(output.state, rest, strict=True)
+            self.state = tuple(torch.cat((new.detach(), old[:, :, len(ids) :]), dim=2) for new, old in both)
         return {"activations": list(output.hidden_states), "mask": mask.long()}
 
     def reset_states(self) -> None:
@@ -107,21 +109,11 @@ class _ElmoBiLm(nn.Module):
         self.state = None
 
     def _state_of(self, rows: int) -> State | None:
+        """The state of the first rows, zero for rows that had none."""
         if self.state is None:
             return None
-        missing = rows - self.state[0].shape[2]
-        parts = self.state
-        if missing > 0:
-            shapes = [(*part.shape[:2], missing, part.shape[3]) for part in parts]
-            parts = [torch.cat((part, part.new_zeros(shape)), dim=2) for part, shape in zip(parts, shapes, strict=True)]
-        return tuple(part[:, :, :rows] for part in parts)
-
-    def _keep(self, state: State) -> None:
-        state = tuple(part.detach() for part in state)
-        if self.state is not None:
-            rows = state[0].shape[2]
-            state = tuple(torch.cat((new, old[:, :, rows:]), dim=2) for new, old in zip(state, self.state, strict=True))
-        self.state = state
+        new_rows = (0, 0, 0, max(0, rows - self.state[0].shape[2]))
+        return tuple(nn.functional.pad(part, new_rows)[:, :, :rows] for part in self.state)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         """Also loads state dicts that AllenNLP saved, in which the biLM's parameters have AllenNLP's names."""
@@ -179,9 +171,9 @@ def _with_boundaries(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _without_boundaries(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Removes the boundaries that [`_with_boundaries`] adds from values `[sentences, words + 2, size]` and the mask."""
+    """Removes the boundaries that [`_with_boundaries`] adds from values `[..., words + 2, size]` and the mask."""
     inner = torch.arange(mask.shape[1] - 2, device=mask.device) < mask.sum(1, keepdim=True) - 2
-    return values[:, 1:-1] * inner[..., None], inner.long()
+    return values[..., 1:-1, :] * inner[..., None], inner.long()
 
 
 class Elmo(nn.Module):
@@ -251,11 +243,12 @@ class Elmo(nn.Module):
         if word_inputs is not None:
             word_inputs = word_inputs.flatten(0, -2)
         output = self._elmo_lstm(inputs.flatten(0, -3), word_inputs)
-        mixes = [getattr(self, name)(output["activations"], output["mask"]) for name in self._mixes]
-        keep = self._keep_sentence_boundaries
-        pairs = [(mix, output["mask"]) if keep else _without_boundaries(mix, output["mask"]) for mix in mixes]
-        representations = [self._dropout(values).unflatten(0, shape) for values, _ in pairs]
-        return {"elmo_representations": representations, "mask": pairs[0][1].unflatten(0, shape)}
+        mask = output["mask"]
+        mixes = torch.stack([getattr(self, name)(output["activations"], mask) for name in self._mixes])
+        if not self._keep_sentence_boundaries:
+            mixes, mask = _without_boundaries(mixes, mask)
+        representations = list(self._dropout(mixes).unflatten(1, shape))
+        return {"elmo_representations": representations, "mask": mask.unflatten(0, shape)}
 
 
 class ElmoEmbedder(nn.Module):
@@ -284,8 +277,8 @@ class ElmoEmbedder(nn.Module):
     def batch_to_embeddings(self, batch: list[list[str]]) -> tuple[Tensor, Tensor]:
         """The layers `[sentences, layers, words, 2P]` of sentences, and the mask `[sentences, words]`, int64."""
         output = self.elmo_bilm(batch_to_ids(batch).to(self.elmo_bilm.model.device))
-        pairs = [_without_boundaries(layer, output["mask"]) for layer in output["activations"]]
-        return torch.stack([values for values, _ in pairs], dim=1), pairs[0][1]
+        layers, mask = _without_boundaries(torch.stack(output["activations"]), output["mask"])
+        return layers.transpose(0, 1), mask
 
     def embed_sentence(self, sentence: list[str]) -> np.ndarray:
         """The layers `[layers, words, 2P]` of a sentence."""
@@ -302,10 +295,8 @@ class ElmoEmbedder(nn.Module):
         with torch.no_grad():
             embeddings, mask = self.batch_to_embeddings(batch)
         lengths = mask.sum(1).tolist()
-        return [
-            rows[:, :length].cpu().numpy() if length else np.zeros(EMPTY)
-            for rows, length in zip(embeddings, lengths, strict=True)
-        ]
+        arrays = embeddings.cpu().numpy()
+        return [rows[:, :length] if length else np.zeros(EMPTY) for rows, length in zip(arrays, lengths, strict=True)]
 
     def embed_sentences(
         self, sentences: Iterable[list[str]], batch_size: int = DEFAULT_BATCH_SIZE

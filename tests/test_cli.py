@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import hf_elmo_cli
 from hf_elmo import kernels
 from hf_elmo_cli import main
 from hf_elmo_cli.pretrain import settings
+
+from .factories import small_checkpoint
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = typer.main.get_command(hf_elmo_cli.app).commands
@@ -44,21 +47,24 @@ def test_an_option_may_have_several_files() -> None:
 
 
 # Neither torch nor transformers, which take seconds, and no NumPy.
-@pytest.mark.parametrize("arguments", [["--version"], [], ["embed", "a"], ["pretrain", "--help"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["--version"], ["embed", "a"], ["pretrain", "--help"]], ids=" ".join)
 def test_what_runs_nothing_imports_nothing(arguments: list[str]) -> None:
     code = "import sys\ntry:\n    import hf_elmo_cli; sys.exit(hf_elmo_cli.main(sys.argv[1:]))\nfinally:\n    "
     done = subprocess.run(
         [sys.executable, "-c", code + "print(*sys.modules)", *arguments], capture_output=True, text=True
     )
-    assert done.returncode == (0 if arguments and arguments[-1].startswith("--") else 2)
-    modules = done.stdout.splitlines()[-1].split()
-    assert "hf_elmo_cli" in modules
-    assert not {"hf_elmo", "torch", "transformers", "numpy", "huggingface_hub", "rich"} & set(modules)
+    assert done.returncode == (0 if arguments[-1].startswith("--") else 2)
+    *printed, last = done.stdout.splitlines()
+    assert arguments != ["--version"] or printed == [f"hf-elmo {hf_elmo.__version__}"]
+    assert "hf_elmo_cli" in last.split()
+    assert not {"hf_elmo", "torch", "transformers", "numpy", "huggingface_hub", "rich"} & set(last.split())
 
 
-def test_as_a_module() -> None:
-    done = subprocess.run([sys.executable, "-m", "hf_elmo", "--version"], capture_output=True, text=True, cwd=ROOT)
-    assert (done.returncode, done.stdout) == (0, f"hf-elmo {hf_elmo.__version__}\n")
+def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["hf_elmo", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("hf_elmo", run_name="__main__")
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"hf-elmo {hf_elmo.__version__}\n")
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -126,13 +132,10 @@ def test_a_traceback_on_request(tmp_path: Path) -> None:
         main(["--traceback", "env", "--model", str(tmp_path / "missing")])
 
 
-def test_env_names_the_backend_of_each_operation_of_a_model(
-    model: hf_elmo.ElmoModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model.save_pretrained(tmp_path)
-    hf_elmo.ElmoTokenizer().save_pretrained(tmp_path)
+def test_env_names_the_backend_of_each_operation_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = small_checkpoint(tmp_path / "model")
     with kernels.use("onednn"):
-        assert main(["env", "--model", str(tmp_path)]) == 0
+        assert main(["env", "--model", str(folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("libraries") for line in lines)
     assert "one sentence, word-vectors: plain PyTorch" in lines
@@ -172,14 +175,6 @@ def test_the_folder_of_an_output_is_made(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("A word is a word .\n")
     assert main(["vocab", str(tmp_path / "new" / "folder" / "vocab.txt"), str(tmp_path / "text.txt")]) == 0
     assert "word" in (tmp_path / "new" / "folder" / "vocab.txt").read_text().split()
-
-
-def test_completion() -> None:
-    command = [sys.executable, "-c", "import hf_elmo_cli; hf_elmo_cli.main()"]
-    asked = {"_HF_ELMO_COMPLETE": "complete_bash", "COMP_WORDS": "hf-elmo pe", "COMP_CWORD": "1"}
-    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True)
-    assert "perplexity" in done.stdout
-    assert "pretrain" not in done.stdout
 
 
 @pytest.mark.parametrize(

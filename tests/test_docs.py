@@ -20,13 +20,16 @@ import pytest
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo_cli import main
 
-from .conftest import TINY
+from .factories import TINY
 from .manylangs_files import make_settings, write_model
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 FENCE = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\n```\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 OPTIONAL = ("matplotlib", "onnxruntime", "ray", "sentence_transformers", "sklearn", "spacy", "torchao")
+# Trainings and exports of more than about five seconds, of what tests/tasks and tests/conversion show in small.
+SLOW = {f"docs/guides/{page}.md" for page in ("answer", "coreference", "onnx", "roles")}
 TIMES = re.compile(r"^\{'train_runtime.*\n", re.MULTILINE)  # Trainer prints them
 
 
@@ -64,7 +67,7 @@ def page_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("page_folder")
-@pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in PAGES])
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW)) for page in NAMES])
 def test_what_a_block_prints_stands_below_it(page: str) -> None:
     blocks = list(steps((ROOT / page).read_text(encoding="utf-8")))
     for library in OPTIONAL:
@@ -88,6 +91,6 @@ def test_each_public_name_is_in_the_reference() -> None:
     assert [name for name in names if not re.search(rf"\b{name}\b", reference)] == []
 
 
-@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#:]+)\)", PAGES[0].read_text(encoding="utf-8")))))
-def test_a_link_of_the_readme_leads_to_a_file(link: str) -> None:
-    assert (ROOT / link).exists()
+def test_links_of_the_readme_lead_to_files() -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", PAGES[0].read_text(encoding="utf-8"))
+    assert [link for link in links if not (ROOT / link).exists()] == []

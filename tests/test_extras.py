@@ -1,13 +1,13 @@
 """A missing library of an extra: the error says which extra installs it."""
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import hf_elmo
+import hf_elmo.pretraining.trainer
 from hf_elmo.conversion import convert, export, export_onnx
 from hf_elmo_cli import main
 
@@ -27,6 +27,7 @@ CALLS = {
     "tensorflow": ("tensorflow", lambda folder: convert(tensorflow_checkpoint(folder), folder / "out")),
     "datasets": ("train", lambda folder: hf_elmo.read_conll(folder / "file")),
     "sklearn": ("train", lambda folder: importlib.import_module("hf_elmo.sklearn")),
+    "accelerate": ("train", lambda folder: importlib.import_module("hf_elmo.pretraining.trainer")),
     "matplotlib": ("plot", lambda folder: hf_elmo.plot_layer_weights(hf_elmo.load_default()[0])),
     "gradio": ("explore", lambda folder: importlib.import_module("hf_elmo.explore.page")),
     "ray": ("ray", lambda folder: hf_elmo.embed_on_ray(None, folder, folder / "out")),
@@ -38,7 +39,7 @@ def test_the_extra_of_a_missing_library_is_named(module: str, tmp_path: Path, mo
     extra, call = CALLS[module]
     for name in [module, *(name for name in sys.modules if name.startswith(f"{module}."))]:
         monkeypatch.setitem(sys.modules, name, None)
-    for name in ("sklearn", "explore.page"):  # they import the library when they are imported
+    for name in ("sklearn", "explore.page", "pretraining.trainer"):  # they import the library when they are imported
         monkeypatch.delitem(sys.modules, f"hf_elmo.{name}", raising=False)
     with pytest.raises(ModuleNotFoundError) as raised:
         call(tmp_path)
@@ -51,10 +52,3 @@ def test_the_command_says_it_too(
     monkeypatch.setitem(sys.modules, "h5py", None)
     assert main(["export", str(tmp_path / "out")]) == 1
     assert capsys.readouterr().err.endswith('this needs the extra convert: pip install -e ".[convert]"\n')
-
-
-def test_training_without_accelerate() -> None:
-    """In a process of its own: transformers remembers what is installed, and peft needs accelerate, too."""
-    code = "import sys; sys.modules['accelerate'] = sys.modules['peft'] = None; import hf_elmo; hf_elmo.pretrain"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert 'accelerate is not installed; this needs the extra train: pip install -e ".[train]"' in done.stderr

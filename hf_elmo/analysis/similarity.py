@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 1000  # sentences whose vectors are in memory together
 Sentences = list[tuple[int, list[str]]]  # each with its index in the corpus
 Place = tuple[int, list[str], int]  # index of a sentence, the sentence, index of a word in it
-LayerVectors = tuple[int, np.ndarray, list[Place]]  # a layer, its vectors `[words, size]`, the places of the words
+# Sentences, whether their words are known, and a function (layer, places) that gives the vectors `[places, size]`.
+Chunk = tuple[Sentences, bool, Callable[..., np.ndarray]]
 # Okabe and Ito's colors, which color-blind people can tell apart, without yellow, which is too pale on white. Each
 # sentence also has a marker, so that sentences do not differ by color alone.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#888888")
@@ -118,36 +119,67 @@ def nearest_neighbors(
     (words,) = split([sentence])
     position, *_ = positions_of(words, word)
     wanted = None if any_word else words[position].casefold()
-    known, is_path = {words[position]}, isinstance(corpus, (str, os.PathLike))
+    is_path = isinstance(corpus, (str, os.PathLike))
     if is_path and holds_vectors(corpus):
-        num_layers, rows = read_vectors(corpus)
+        num_layers, stored = read_vectors(corpus)
         keys, layers = ([layers], layers) if num_layers is None else (range(num_layers), "all")
-        found = _stored_vectors(rows, keys, words, known, wanted)
+        chunks = _stored_chunks(stored, keys)
     else:
         keys, layers = range(model.config.num_hidden_layers + 1), "all"
-        speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
-        found = chain.from_iterable(
-            chain(_word_vectors(rows, known, model, speller), _occurrences(rows, wanted, model, tokenizer))
-            for rows in _chunks(RowSource(corpus) if is_path else corpus, split, words)
-        )
+        chunks = _text_chunks(RowSource(corpus) if is_path else corpus, split, model, tokenizer)
     (query,) = embed(model, [words], tokenizer=tokenizer, layers=layers, progress=False)
     queries = dict(zip(keys, query.reshape(len(keys), *query.shape[-2:])[:, position], strict=True))
     neighbors: dict[int | str, list[Neighbor]] = {key: [] for key in keys}
-    for layer, vectors, places in found:
-        candidates = neighbors[layer] + _compare(queries[layer], vectors, places, top)
-        neighbors[layer] = sorted(candidates, key=lambda neighbor: -neighbor.similarity)[:top]
+    known, seen = {words[position]}, {hash(tuple(words))}
+    for rows, has_words, vectors_of in chunks:
+        rows = [row for row in rows if not has_words or _is_new(row[1], seen)]
+        for layer in keys:
+            is_static = layer == 0 and has_words
+            places = _first_uses(rows, known) if is_static else _uses(rows, wanted if has_words else None)
+            if places:
+                nearest = neighbors[layer] + _compare(queries[layer], vectors_of(layer, places), places, top)
+                neighbors[layer] = sorted(nearest, key=lambda neighbor: -neighbor.similarity)[:top]
     return neighbors
 
 
-def _chunks(rows: Iterable[Row], split: Callable[..., list[list[str]]], query: list[str]) -> Iterator[Sentences]:
-    """Sentences with their indices, `ROWS_AT_ONCE` at a time, without blank sentences, repetitions and the query."""
-    seen = {hash(tuple(query))}
-    indexed = enumerate(rows)
+def _text_chunks(
+    texts: Iterable[Row], split: Callable[..., list[list[str]]], model: ElmoModel, tokenizer: ElmoTokenizer
+) -> Iterator[Chunk]:
+    """Sentences, `ROWS_AT_ONCE` at a time; only the vectors that are asked for are computed."""
+    speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
+    layers_of: dict[int, np.ndarray] = {}
+
+    def vectors_of(layer: int, places: list[Place]) -> np.ndarray:
+        if layer == 0:  # the character CNN's output twice
+            characters = torch.from_numpy(speller.characters([words[position] for _, words, position in places]))
+            with torch.inference_mode():
+                half = model.char_encoder(characters.to(model.device)).float().cpu().numpy()
+            return np.concatenate((half, half), axis=1)
+        sentences = {row: words for row, words, _ in places}
+        if layers_of.keys() != sentences.keys():
+            layers_of.clear()
+            layers_of.update(zip(sentences, _all_layers(model, tokenizer, list(sentences.values())), strict=True))
+        return np.stack([layers_of[row][layer, position] for row, _, position in places])
+
+    indexed = enumerate(texts)
     with tqdm(desc="Neighbors", unit=" rows", leave=False) as progress:
         while chunk := list(islice(indexed, ROWS_AT_ONCE)):
-            split_chunk = split([row for _, row in chunk])
-            yield [(index, words) for (index, _), words in zip(chunk, split_chunk, strict=True) if _is_new(words, seen)]
+            words = split([text for _, text in chunk])
+            yield [(index, own) for (index, _), own in zip(chunk, words, strict=True)], True, vectors_of
             progress.update(len(chunk))
+
+
+def _stored_chunks(chunks: Iterable[list[StoredRow]], keys: Sequence[int | str]) -> Iterator[Chunk]:
+    """The rows of a file of vectors. Where it has no words, their numbers stand for them."""
+    for chunk in chunks:
+        arrays = {row: array.reshape(len(keys), *array.shape[-2:]) for row, _, array in chunk}
+
+        def vectors_of(layer: int | str, places: list[Place], arrays: dict[int, np.ndarray] = arrays) -> np.ndarray:
+            return np.stack([arrays[row][keys.index(layer), position] for row, _, position in places])
+
+        has_words = all(words is not None for _, words, _ in chunk)
+        rows = [(row, words or list(map(str, range(array.shape[-2])))) for row, words, array in chunk]
+        yield rows, has_words, vectors_of
 
 
 def _is_new(words: list[str], seen: set[int]) -> bool:
@@ -157,34 +189,12 @@ def _is_new(words: list[str], seen: set[int]) -> bool:
     return len(seen) > before
 
 
-def _stored_vectors(
-    chunks: Iterable[list[StoredRow]], keys: Sequence[int | str], query: list[str], known: set[str], wanted: str | None
-) -> Iterator[LayerVectors]:
-    """Vectors from a file: for layer 0 those of words that are not known from earlier rows, for another layer those of
-    all words or of the words that are `wanted` after case-folding."""
-    seen = {hash(tuple(query))}
-    for chunk in chunks:
-        has_words = all(words is not None for _, words, _ in chunk)
-        vectors = {number: array.reshape(len(keys), *array.shape[-2:]) for number, _, array in chunk}
-        if has_words:
-            rows = [(number, words) for number, words, _ in chunk if _is_new(words, seen)]
-        else:
-            rows, wanted = [(number, list(map(str, range(array.shape[-2])))) for number, _, array in chunk], None
-        for index, layer in enumerate(keys):
-            places = _first_uses(rows, known) if layer == 0 and has_words else _uses(rows, wanted)
-            if places:
-                yield layer, np.stack([vectors[row][index, position] for row, _, position in places]), places
-
-
 def _first_uses(rows: Sentences, known: set[str]) -> list[Place]:
     """The first place of each word that is not known from earlier rows; afterwards these words are known, too."""
-    places: dict[str, Place] = {}
-    for row, words in rows:
-        for position, word in enumerate(words):
-            if word not in known:
-                places.setdefault(word, (row, words, position))
+    places = {words[position]: (row, words, position) for row, words, position in reversed(_uses(rows, None))}
+    new = [place for word, place in places.items() if word not in known]
     known.update(places)
-    return list(places.values())
+    return new
 
 
 def _uses(rows: Sentences, wanted: str | None) -> list[Place]:
@@ -195,28 +205,6 @@ def _uses(rows: Sentences, wanted: str | None) -> list[Place]:
         for position, word in enumerate(words)
         if wanted in (None, word.casefold())
     ]
-
-
-def _word_vectors(rows: Sentences, known: set[str], model: ElmoModel, speller: Speller) -> Iterator[LayerVectors]:
-    """Vectors of layer 0 (the character CNN's output twice) for words that are not known from earlier rows."""
-    if places := _first_uses(rows, known):
-        words = [words[position] for _, words, position in places]
-        characters = torch.from_numpy(speller.characters(words)).to(model.device)
-        with torch.inference_mode():
-            vectors = model.char_encoder(characters).float().cpu().numpy()
-        yield 0, np.concatenate((vectors, vectors), axis=1), places
-
-
-def _occurrences(
-    rows: Sentences, wanted: str | None, model: ElmoModel, tokenizer: ElmoTokenizer
-) -> Iterator[LayerVectors]:
-    """Vectors of layers 1 and up, for all words or for the words that are `wanted` after case-folding."""
-    rows = [(row, words) for row, words in rows if wanted is None or wanted in map(str.casefold, words)]
-    arrays = _all_layers(model, tokenizer, [words for _, words in rows])
-    for row, layers in zip(rows, arrays, strict=True):
-        places = _uses([row], wanted)
-        for layer in range(1, len(layers)):
-            yield layer, layers[layer][[position for _, _, position in places]], places
 
 
 def _compare(query: np.ndarray, vectors: np.ndarray, places: list[Place], top: int) -> list[Neighbor]:

@@ -182,7 +182,7 @@ def neighbors(
 )
 def substitutes(
     sentence: Annotated[str, argument("SENTENCE", "a sentence")],
-    word: Annotated[str | None, argument("[WORD]", "a word of SENTENCE [all words]")] = None,
+    word: Annotated[str | None, argument("WORD", "a word of SENTENCE [all words]")] = None,
     model: LanguageModel = None,
     top: Annotated[int, option("N", "words to print for each place", min=1)] = 10,
     pretokenized: Pretokenized = False,

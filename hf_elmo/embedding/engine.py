@@ -159,9 +159,10 @@ class EmbeddedRows:
         values = [window.values for window in self.windows] or [np.zeros(0, self.layout.dtype)]
         return (values[0] if len(values) == 1 else np.concatenate(values)).reshape(-1, *self.layout.shape(0))
 
-    def arrow(self) -> pyarrow.ChunkedArray:
-        """One Arrow value for each row, without a copy of the vectors."""
-        return pyarrow.chunked_array([window.arrow() for window in self.windows], self.layout.arrow_type)
+    def arrow(self) -> pyarrow.Array:
+        """One Arrow value for each row, in the same memory if there is only one window."""
+        arrays = [window.arrow() for window in self.windows] or [pyarrow.array([], self.layout.arrow_type)]
+        return arrays[0] if len(arrays) == 1 else pyarrow.concat_arrays(arrays)
 
 
 class CorpusEncoder:

@@ -7,9 +7,8 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from functools import lru_cache
-from itertools import islice
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -128,25 +127,19 @@ class Embedder:
             raise TypeError("batch is a single row: use batched=True in Datasets' map, or map_batches of Ray Data")
         rows = self.embed(texts, f"column {name!r}", rank)
         if is_arrow:
-            return self._added_to_arrow(batch, rows)
-        columns = {self.column: [_nested(array) for array in rows.arrays()] if is_frame else rows.arrays()}
-        columns |= {} if self.words_column is None else {self.words_column: rows.words}
+            vectors = rows.arrow()
+        else:
+            vectors = [_nested(array) for array in rows.arrays()] if is_frame else rows.arrays()
+        columns = {self.column: vectors} | ({} if self.words_column is None else {self.words_column: rows.words})
+        if is_arrow:
+            for name, values in columns.items():
+                values = values if name == self.column else pyarrow.array(values, pyarrow.list_(pyarrow.string()))
+                batch = batch.append_column(name, [values] if isinstance(batch, pyarrow.Table) else values)
+            return batch
         if is_frame:
             return batch.assign(**columns)
         # A batch of Datasets (LazyBatch) converts only the columns that are read or added.
         return batch | columns if hasattr(batch, "__or__") else {**batch, **columns}
-
-    def _added_to_arrow(
-        self, batch: pyarrow.Table | pyarrow.RecordBatch, rows: EmbeddedRows
-    ) -> pyarrow.Table | pyarrow.RecordBatch:
-        vectors = rows.arrow()
-        if isinstance(batch, pyarrow.RecordBatch):
-            vectors = vectors.chunk(0) if vectors.num_chunks == 1 else vectors.combine_chunks()
-        batch = batch.append_column(self.column, vectors)
-        if self.words_column is None:
-            return batch
-        words = pyarrow.array(rows.words, pyarrow.list_(pyarrow.string()))
-        return batch.append_column(self.words_column, words if isinstance(batch, pyarrow.RecordBatch) else [words])
 
     def embed(self, texts: Iterable[Row], name: str = "texts", rank: int | None = None, first: int = 0) -> EmbeddedRows:
         """The vectors of texts, in memory, with the model of this process; errors count the texts from `first`."""
@@ -189,11 +182,7 @@ def _loaded(process: int, rank: int | None, options: tuple[tuple[str, Any], ...]
         device = f"cuda:{rank % torch.cuda.device_count()}"
     model, tokenizer = prepare(chosen["model"], None, chosen["dtype"], device)
     names = ("layers", "pooling", "output_dtype", "batch_tokens", "pretokenized")
-    job = Job.of(
-        model,
-        tokenizer,
-        **{name: chosen[name] for name in names},
-    )
+    job = Job.of(model, tokenizer, **{name: chosen[name] for name in names})
     return job, job.encoder(progress_bar(None, "", False))
 
 
@@ -214,7 +203,6 @@ def embed_on_ray(
     pretokenized: bool = False,
     overwrite: bool = False,
     restart: bool = False,
-    progress: bool | None = None,
     workers: int | None = None,
     shard_rows: int = 1024,
 ) -> EmbeddedCorpus:
@@ -237,7 +225,6 @@ def embed_on_ray(
             object store has no locks, so nothing stops two runs from writing one folder at the same time.
         input_format, text_column, encoding: as in [`embed`], for all files; FASTA is not supported.
         overwrite, restart: remove what a finished run, or an interrupted run, left in `output`.
-        progress: show Ray's progress bars; by default as Ray's settings say.
         workers: number of workers; by default the number of GPUs in the cluster, or of cores if it has no GPU.
         shard_rows: the number of rows in a shard; a shard ends earlier once its rows have 2^18 characters.
 
@@ -265,45 +252,53 @@ def embed_on_ray(
         raise ValueError("Ray's workers do not store the identifiers of FASTA files: use embed (--engine local)")
     settings = {**{name: str(value) for name, value in vars(embedder).items()}, **reading, "shard_rows": shard_rows}
     settings |= {"hf_elmo": __version__, "torch": torch.__version__, "inputs": os.fspath(inputs)}
-    cutter = ShardCutter(reading, shard_rows, json.dumps(settings))
     with store.opened(settings, overwrite, restart):
-        with _cluster(ray, progress):
-            counts = _embed_shards(ray, embedder, cutter, store, files, workers)
+        ray.init(ignore_reinit_error=True)
+        done = set(store.names())
+
+        def read(file: dict[str, str]) -> Iterator[dict[str, Any]]:
+            for shard in cut_shards(file["path"], reading, shard_rows, json.dumps(settings)):
+                yield {**shard, "rows": [] if shard["name"] + store.ending in done else shard["rows"]}
+
+        items = ray.data.from_items([{"path": file} for file in files], override_num_blocks=len(files))
+        items.context.target_max_block_size = 1  # bytes: each shard is a block, and Ray hands out one at a time
+        resources = ray.cluster_resources()
+        on_gpus = torch.device(device or "cuda").type == "cuda" and resources.get("GPU", 0) >= 1
+        # Reading asks for no core: it would wait for one forever, because the workers may hold all cores.
+        reports = items.flat_map(read, num_cpus=0).map(
+            ShardWorker,
+            fn_constructor_args=(embedder, store),
+            compute=ray.data.ActorPoolStrategy(size=workers or int(resources["GPU" if on_gpus else "CPU"])),
+            **({"num_gpus": 1} if on_gpus else {"num_cpus": 1}),
+        )
+        counts = {report["name"] + store.ending: report for report in reports.iter_rows()}
         store.remove(name for name in store.names() if SHARD_NAME.fullmatch(name) and name not in counts)
-        rows, words = (sum(count[column] for count in counts.values()) for column in (0, 1))
+        rows, words = (sum(report[column] for report in counts.values()) for column in ("rows", "words"))
         store.finish(shards=len(counts), rows=rows, words=words)
     return EmbeddedCorpus(Path(output), rows, words, embedder.hidden_size)
 
 
-class ShardCutter:
-    """Cuts the rows of files into shards; a file with the same rows always gives the same shards.
+def cut_shards(file: str, reading: dict[str, Any], shard_rows: int, settings: str) -> Iterator[dict[str, Any]]:
+    """
+    The shards of a file, each a dictionary: `name` (with a hash of all that the shard depends on), `path`, `first` (the
+    number of the first row) and `rows` (each as JSON). A file with the same rows always gives the same shards.
 
     Args:
+        file: the path or address.
         reading: the options of [`RowSource`].
         shard_rows: the most rows in a shard; a shard ends earlier once its rows have `SHARD_CHARACTERS` characters.
         settings: what the vectors depend on besides the rows.
     """
-
-    def __init__(self, reading: dict[str, Any], shard_rows: int, settings: str) -> None:
-        self.reading, self.shard_rows, self.settings = reading, shard_rows, settings
-
-    def __call__(self, file: str) -> Iterator[dict[str, Any]]:
-        """The shards of a file, each a dictionary: `name` (with a hash of all that the shard depends on), `path`,
-        `first` (the number of the first row) and `rows` (each as JSON)."""
-        stem = re.sub(r"[^\w.-]", "_", PurePosixPath(file).name, flags=re.ASCII)[:64]
-        rows, first, index = iter(RowSource(file, **self.reading)), 0, 0
-        while shard := list(self._next(rows)):
-            digest = hashlib.sha256("\n".join([self.settings, file, str(first), *shard]).encode()).hexdigest()
-            yield {"name": f"{stem}-{index:06d}-{digest[:20]}", "path": file, "first": first, "rows": shard}
-            first, index = first + len(shard), index + 1
-
-    def _next(self, rows: Iterator[Row]) -> Iterator[str]:
-        characters = 0
-        for row in islice(rows, self.shard_rows):
-            yield json.dumps(row)
+    stem = re.sub(r"[^\w.-]", "_", PurePosixPath(file).name, flags=re.ASCII)[:64]
+    first, rows, characters = 0, [], 0
+    for row in chain(RowSource(file, **reading), [None]):
+        if row is not None:
+            rows.append(json.dumps(row))
             characters += len(row) if isinstance(row, str) else sum(map(len, row))
-            if characters >= SHARD_CHARACTERS:
-                return
+        if rows and (row is None or len(rows) == shard_rows or characters >= SHARD_CHARACTERS):
+            digest = hashlib.sha256("\n".join([settings, file, str(first), *rows]).encode()).hexdigest()
+            yield {"name": f"{stem}-{first:09d}-{digest[:20]}", "path": file, "first": first, "rows": rows}
+            first, rows, characters = first + len(rows), [], 0
 
 
 class ShardWorker:
@@ -324,44 +319,3 @@ class ShardWorker:
             words = pyarrow.parquet.read_table(file, columns=["words"])["words"]
         lengths = pyarrow.compute.list_value_length(words)
         return {"name": shard["name"], "rows": len(words), "words": pyarrow.compute.sum(lengths).as_py()}
-
-
-def _embed_shards(
-    ray: Any, embedder: Embedder, cutter: ShardCutter, store: ShardStore, files: list[str], workers: int | None
-) -> dict[str, tuple[int, int]]:
-    """Compute the missing shards; returns how many rows and words each shard has, by the name of its file."""
-    resources, done = ray.cluster_resources(), set(store.names())
-    on_gpus = torch.device(embedder.device or "cuda").type == "cuda" and resources.get("GPU", 0) >= 1
-    workers = workers or int(resources["GPU" if on_gpus else "CPU"])
-
-    def read(file: dict[str, str]) -> Iterator[dict[str, Any]]:
-        for shard in cutter(file["path"]):
-            yield {**shard, "rows": [] if shard["name"] + store.ending in done else shard["rows"]}
-
-    items = ray.data.from_items([{"path": file} for file in files], override_num_blocks=len(files))
-    # Reading asks for no core: it would wait for one forever, because the workers may hold all cores.
-    reports = items.flat_map(read, num_cpus=0).map(
-        ShardWorker,
-        fn_constructor_args=(embedder, store),
-        compute=ray.data.ActorPoolStrategy(size=workers),
-        **({"num_gpus": 1} if on_gpus else {"num_cpus": 1}),
-    )
-    return {report["name"] + store.ending: (report["rows"], report["words"]) for report in reports.iter_rows()}
-
-
-@contextmanager
-def _cluster(ray: Any, progress: bool | None) -> Iterator[None]:
-    """Connects to Ray for the block if it is not connected yet, and makes Ray hand out one shard at a time."""
-    is_new = not ray.is_initialized()
-    if is_new:
-        ray.init()
-    context = ray.data.DataContext.get_current()
-    before = context.enable_progress_bars, context.target_max_block_size
-    context.enable_progress_bars = before[0] if progress is None else progress
-    context.target_max_block_size = 1  # bytes: each shard is a block
-    try:
-        yield
-    finally:
-        context.enable_progress_bars, context.target_max_block_size = before
-        if is_new:
-            ray.shutdown()

@@ -21,23 +21,17 @@ def names(axes) -> list[str]:
 
 
 @pytest.mark.parametrize("others", [np.array([0.1, 0.2, 0.3]), np.full(3, np.nan)], ids=["others", "no others"])
-def test_two_words_have_a_bar_for_each_layer(axes, others) -> None:
-    values = np.array([1, 0.876, -0.05])
+def test_two_words_have_a_bar_for_each_layer_and_several_a_matrix(axes, others) -> None:
+    values, matrix = np.array([1, 0.876, -0.05]), np.linspace(-1, 1, 27).reshape(3, 3, 3)
     found = LayerSimilarities(["a bank", "bank ."], values, others, np.ones((3, 2, 2)))
     assert plot_similarities(found, axes=axes) is axes
     assert [bar.get_height() for bar in axes.patches] == values.tolist()
     assert texts(axes) == ["1.00", "0.88", "-0.05"]
     assert "“a bank” – “bank .”" in names(axes)
     assert ("mean of all other pairs" in names(axes)) is not np.isnan(others).any()
-
-
-def test_several_uses_have_a_matrix(axes) -> None:
-    matrix = np.linspace(-1, 1, 27).reshape(3, 3, 3)
-    found = LayerSimilarities(["a bank", "bank .", "the bank of"], np.ones(3), np.ones(3), matrix)
-    plot_similarities(found, axes=axes)
-    assert texts(axes) == [f"{value:.2f}" for value in matrix[2].flat]
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["1: a bank", "2: bank .", "3: the bank of"]
-    assert texts(plot_similarities(found, layer=0))[0] == "-1.00"
+    several = LayerSimilarities(["a bank", "bank .", "the bank of"], np.ones(3), np.ones(3), matrix)
+    assert texts(plot_similarities(several)) == [f"{value:.2f}" for value in matrix[2].flat]
+    assert texts(plot_similarities(several, layer=0))[0] == "-1.00"
 
 
 def test_a_plane_has_all_words_axes_and_sentences(axes) -> None:

@@ -33,9 +33,8 @@ def layers_of(model, tokenizer, words: list[str]) -> torch.Tensor:
     return torch.cat(output.hidden_states)[:, 1:-1]
 
 
-def _cosines(model, tokenizer, layer: int) -> dict[tuple[int, int], float]:
+def cosines(model, tokenizer, layer: int) -> dict[tuple[int, int], float]:
     """(row, place) -> similarity with the query's third word, by the model itself, a sentence at a time."""
-
     query = layers_of(model, tokenizer, QUERY)[layer, 2]
     return {
         (row, place): torch.cosine_similarity(vector, query, dim=0).item()
@@ -50,28 +49,22 @@ def test_occurrences_are_the_nearest_of_each_layer(model, tokenizer, any_word):
     found = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer, top=4, any_word=any_word)
     assert list(found) == [0, 1, 2]
     for layer in (1, 2):
-        expected = _cosines(model, tokenizer, layer)
+        expected = cosines(model, tokenizer, layer)
         if not any_word:
             expected = {key: value for key, value in expected.items() if CORPUS[key[0]][key[1]].lower() == "bank"}
         order = sorted(expected, key=lambda key: -expected[key])[:4]
         assert [(one.row, one.position) for one in found[layer]] == order
-        np.testing.assert_allclose(
-            [one.similarity for one in found[layer]], [expected[key] for key in order], atol=1e-5
-        )
-        assert all(
-            one.word == CORPUS[one.row][one.position] and one.sentence == CORPUS[one.row] for one in found[layer]
-        )
+        assert all((one.word, one.sentence) == (CORPUS[one.row][one.position], CORPUS[one.row]) for one in found[layer])
+        values = [one.similarity for one in found[layer]]
+        np.testing.assert_allclose(values, [expected[key] for key in order], atol=1e-5)
 
 
 def test_static_neighbors_are_other_words_each_once(model, tokenizer):
     found = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer, top=30)[0]
-    words = [one.word for one in found]
-    assert sorted(words) == sorted({word for row in CORPUS if row != QUERY for word in row} - {"bank"})
-    expected = _cosines(model, tokenizer, 0)
-    np.testing.assert_allclose(
-        [one.similarity for one in found], [expected[one.row, one.position] for one in found], atol=1e-5
-    )
-    assert [one.similarity for one in found] == sorted((one.similarity for one in found), reverse=True)
+    assert sorted(one.word for one in found) == sorted({w for row in CORPUS if row != QUERY for w in row} - {"bank"})
+    expected, values = cosines(model, tokenizer, 0), [one.similarity for one in found]
+    np.testing.assert_allclose(values, [expected[one.row, one.position] for one in found], atol=1e-5)
+    assert values == sorted(values, reverse=True)
 
 
 def test_texts_and_files_are_split_as_asked_for(model, tokenizer, tmp_path):
@@ -84,10 +77,17 @@ def test_texts_and_files_are_split_as_asked_for(model, tokenizer, tmp_path):
     assert [one.sentence for one in at_whitespace[2]] == [["this", "bank", "."]]
 
 
-@pytest.mark.parametrize("word", ["sea", 6, -1])
-def test_a_word_that_is_not_in_the_sentence_is_refused(model, tokenizer, word):
-    with pytest.raises(ValueError, match="word"):
-        nearest_neighbors(model, QUERY, word, CORPUS, tokenizer=tokenizer)
+@pytest.mark.parametrize(
+    ("ask", "named"),
+    [
+        *((lambda *given, word=word: nearest_neighbors(*given[:2], word, CORPUS), "word") for word in ("sea", 6, -1)),
+        (lambda model, query: layer_similarities(model, [query], "bank"), "two or more"),
+        (lambda model, query: word_plane(model, ["a", "", "b"]), "sentences"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(model, ask, named):
+    with pytest.raises(ValueError, match=named):
+        ask(model, QUERY)
 
 
 def test_a_model_with_a_head_is_used_without_it(model, tokenizer):
@@ -174,11 +174,6 @@ def test_uses_of_one_word_are_compared_in_pairs(model, tokenizer):
     np.testing.assert_allclose(found.others, np.average([pair.others for pair in pairs], 0, weights), atol=1e-5)
 
 
-def test_one_sentence_has_nothing_to_compare(model, tokenizer):
-    with pytest.raises(ValueError, match="two or more"):
-        layer_similarities(model, [QUERY], "bank", tokenizer=tokenizer)
-
-
 def test_a_word_alone_has_no_other_pairs(model, tokenizer):
     found = layer_similarities(model, ["bank", "bank"], [0, 0], tokenizer=tokenizer)
     np.testing.assert_allclose(found.layers, 1, atol=1e-6)
@@ -213,8 +208,3 @@ def test_equal_words_lie_at_one_point_of_layer_0_and_a_constant_has_no_direction
     constant = word_plane(model, [["a", "a", "a"]], layer=0, tokenizer=tokenizer)
     np.testing.assert_allclose(constant.points[0], 0, atol=1e-6)
     assert np.isfinite(constant.explained).all()
-
-
-def test_two_words_have_no_plane(model, tokenizer):
-    with pytest.raises(ValueError, match="sentences"):
-        word_plane(model, ["a", "", "b"], tokenizer=tokenizer)

@@ -232,13 +232,15 @@ def test_command_embeds_with_every_option(tmp_path, checkpoint, model, capsys):
     assert f"out.npz: {len(ROWS)} rows" in capsys.readouterr().out
 
 
-def test_the_model_that_ships_is_the_default(tmp_path):
+def test_the_model_that_ships_is_the_default_and_prints_nothing_but_the_size(tmp_path, capfd):
     model, tokenizer = hf_elmo.load_default()
     rows = ["A river bank .", "", "The bank gave her money ."]
     for one, other in zip(embed(None, rows), embed(model, rows, tokenizer=tokenizer), strict=True):
         np.testing.assert_array_equal(one, other)
+    assert capfd.readouterr() == ("", "")
     source = write_lines(tmp_path / "in.txt", rows)
     assert cli.main(["embed", str(source), str(tmp_path / "out.npz"), "--layers", "all"]) == 0
+    assert capfd.readouterr().err == "3 rows, about 10 words\n"
     with np.load(tmp_path / "out.npz") as arrays:
         assert arrays["2"].shape == (3, 6, model.config.hidden_size)
 
@@ -253,24 +255,16 @@ def test_numbers_that_make_no_sense_are_errors_of_the_command_line(tmp_path, wro
     assert max(wrong, key=len).split("=")[0] in capsys.readouterr().err
 
 
-def test_loading_and_embedding_print_nothing_but_the_size(tmp_path, capfd):
-    source = write_lines(tmp_path / "in.txt", ["The bank gave her money .", "", "It rained ."])
-    hf_elmo.load_default()
-    assert capfd.readouterr() == ("", "")
-    assert cli.main(["embed", str(source), str(tmp_path / "out.npz")]) == 0
-    assert capfd.readouterr().err == "3 rows, about 9 words\n"
-
-
-def test_a_large_run_says_before_it_starts_what_it_takes(tmp_path, model, capsys, monkeypatch):
+def test_a_large_run_says_before_it_starts_what_it_takes(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-    rows = ["a b c d e f g h i j"] * 4_000
+    model, rows = initial_model(hidden_size=3000, layer_weights=0), ["a b c d e f g h i j"] * 120
     source = write_lines(tmp_path / "in.txt", rows)
-    embed(model, source, tmp_path / "out.npz", progress="lines", batch_tokens=200, layers="all")
+    embed(model, source, tmp_path / "out.npz", progress="lines", batch_tokens=24)
     lines = capsys.readouterr().err.splitlines()
-    (size,) = (line for line in lines if line.startswith("4,000"))
-    assert size.startswith("4,000 rows, about 40,000 words: out.npz will take about 0.01 GB")
+    (size,) = (line for line in lines if line.startswith("120"))
+    assert size.startswith("120 rows, about 1,200 words: out.npz will take about 0.01 GB")
     assert "words/s" in size
-    assert lines[-1].startswith("embedding: 4000 of 4000 rows, 100%")
+    assert lines[-1].startswith("embedding: 120 of 120 rows, 100%")
     embed(model, rows[:3], tmp_path / "silent.npz")
     assert capsys.readouterr().err == ""
 

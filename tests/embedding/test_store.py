@@ -1,14 +1,9 @@
 """Runs that stop, are killed or meet: an interrupted run resumes to the same vectors, and another one is refused."""
 
 import multiprocessing
-import os
-import random
-import signal
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,8 +13,7 @@ from hf_elmo.embedding import corpus
 from hf_elmo.embedding.engine import CorpusEncoder
 
 from ..factories import whitespace_tokenizer, write_lines
-from ..forks import exit_code
-from ..kills import KILLS
+from ..kills import KILLS, Command, run_with_kills
 from .helpers import ROWS, Stopped, close, initial_model, read
 
 
@@ -50,12 +44,9 @@ def test_resuming_with_something_else_is_refused(tmp_path, model, stop_after, ch
         embed(**arguments)
     if change == "rows":
         write_lines(source, [*ROWS[:-1], "other words"])
-    changes = {
-        "layers": "all",
-        "model": initial_model(seed=1, num_hidden_layers=3),
-        "tokenizer": whitespace_tokenizer(),
-    }
-    arguments |= {change: changes[change]} if change in changes else {}
+    other = initial_model(seed=1, num_hidden_layers=3)
+    changes = {"layers": "all", "model": other, "tokenizer": whitespace_tokenizer()}
+    arguments |= {name: value for name, value in changes.items() if name == change}
     stop_after(1000)
     with pytest.raises(ValueError, match=f"{change}.*restart"):
         embed(**arguments)
@@ -97,42 +88,11 @@ def test_input_that_changes_while_it_is_embedded_is_refused(tmp_path, model, mon
 # -- runs in processes -------------------------------------------------------------------------------------------------
 
 
-def started(said: Path, function: Callable[..., None], *arguments: object) -> int:
-    """The id of a new process in which a function runs; the message of its error goes to the file `said`."""
-    process = os.fork()
-    if process:
-        return process
-    try:
-        function(*arguments)
-        os._exit(0)
-    except BaseException as error:
-        said.write_text(f"{type(error).__name__}: {error}")
-    finally:
-        os._exit(1)
-
-
 @pytest.mark.slow
-def test_runs_killed_at_any_moment_resume_to_the_same_file(tmp_path, model):
+def test_runs_killed_at_any_moment_resume_to_the_same_file(tmp_path, checkpoint):
     source = write_lines(tmp_path / "in.txt", [f"{row} {n}" for n in range(6) for row in ROWS])
-    moments, said, output, whole = random.Random(0), tmp_path / "said", tmp_path / "new" / "out.npz", tmp_path / "a.npz"
-
-    def run(output: Path) -> None:
-        embed(model, source, output, window=40, batch_tokens=40)  # some thirty windows
-
-    start = time.monotonic()
-    assert exit_code(started(said, run, whole)) == 0, said.read_text()
-    seconds = time.monotonic() - start
-    for _ in range(KILLS):
-        process = started(said, run, output)
-        time.sleep(moments.uniform(0, seconds) * moments.uniform(0, 1))
-        os.kill(process, signal.SIGKILL)
-        assert exit_code(process) in (0, -signal.SIGKILL), said.read_text()
-        if output.exists():
-            close(read(output), read(whole))
-            output.unlink()
-    assert exit_code(started(said, run, output)) == 0, said.read_text()
-    close(read(output), read(whole))
-    assert [path.name for path in output.parent.iterdir()] == [output.name]
+    options = ["--model", checkpoint, "--window", "40", "--batch-tokens", "40"]  # some thirty windows
+    assert run_with_kills(Command(["embed", str(source), "OUT/out.npz", *options], "out.npz"), tmp_path, KILLS)["kills"]
 
 
 @pytest.mark.slow
@@ -159,59 +119,49 @@ def test_a_run_of_several_processes_resumes_when_one_is_killed(tmp_path, model):
 
 
 def test_a_second_run_of_the_same_output_is_refused(tmp_path, model, monkeypatch):
-    encode, refused, said = CorpusEncoder.encode, [], tmp_path / "said"
+    encode, refused = CorpusEncoder.encode, []
 
     def meanwhile(self, rows, window):
         if not refused:
-            refused.append(exit_code(started(said, embed, model, ["another"], tmp_path / "out.npz")))
+            refused.append(rows)
+            with pytest.raises(TimeoutError):
+                embed(model, ["another"], tmp_path / "out.npz")
         encode(self, rows, window)
 
     monkeypatch.setattr(CorpusEncoder, "encode", meanwhile)
     embed(model, ROWS, tmp_path / "out.npz", window=20)
-    assert refused == [1]
-    assert said.read_text().startswith("Timeout")
-    monkeypatch.undo()
+    assert refused
     close(read(tmp_path / "out.npz"), embed(model, ROWS))
 
 
 # -- memory that runs out ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_memory(monkeypatch):
-    """A function that lets the character CNN fail, as torch does, over so many words."""
-    errors = {
-        "cuda": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
-        "cpu": RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9."),
-        "other": RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
-    }
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), 33),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9."), 3),
+    ],
+    ids=["cuda", "cpu"],
+)
+def test_out_of_memory_halves_the_batch(model, monkeypatch, caplog, error, words):
+    wanted, forward, sizes = embed(model, ROWS), model.char_encoder.forward, []
 
-    def arrange(model, words: int, kind: str = "cuda") -> list[int]:
-        forward, sizes = model.char_encoder.forward, []
+    def limited(character_ids):  # the character CNN fails over so many words, as torch does
+        sizes.append(len(character_ids))
+        if len(character_ids) > words:
+            raise error
+        return forward(character_ids)
 
-        def limited(character_ids):
-            sizes.append(len(character_ids))
-            if len(character_ids) > words:
-                raise errors[kind]
-            return forward(character_ids)
-
-        monkeypatch.setattr(model.char_encoder, "forward", limited)
-        return sizes
-
-    return arrange
-
-
-@pytest.mark.parametrize(("kind", "words"), [("cuda", 33), ("cpu", 3)])
-def test_out_of_memory_halves_the_batch(model, small_memory, caplog, words, kind):
-    wanted = embed(model, ROWS)
-    sizes = small_memory(model, words, kind)
+    monkeypatch.setattr(model.char_encoder, "forward", limited)
     close(embed(model, ROWS), wanted)
     assert max(sizes) > words  # it was tried
     assert sizes[-1] <= words
     assert "out of memory" in caplog.text
-    small_memory(model, 0)
+    words = 0
     with pytest.raises(MemoryError):
         embed(model, ROWS)
-    small_memory(model, 0, "other")
+    error = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
     with pytest.raises(RuntimeError, match="mat1"):
         embed(model, ROWS)

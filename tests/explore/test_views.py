@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from html import escape, unescape
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hf_elmo.analysis.scoring import substitutes
 from hf_elmo.analysis.similarity import WordPlane, nearest_neighbors, plot_word_plane
 from hf_elmo.explore import INK, Explorer, picture
+from tests.factories import write_lines
 
 NAME = "{http://www.w3.org/2000/svg}"
 
@@ -23,36 +25,28 @@ def texts(svg: str) -> list[str]:
     return ["".join(element.itertext()) for element in ElementTree.fromstring(svg).iter(f"{NAME}text")]
 
 
-def test_neighbors_are_those_of_the_function(folder: Path) -> None:
-    explorer = Explorer(folder)
-    corpus = "The bank failed .\n\nA bank of sand & <i>\nnothing"
+def test_neighbors_are_those_of_the_function(folder: Path, tmp_path: Path) -> None:
+    explorer, corpus = Explorer(folder), "The bank failed .\n\nA bank of sand & <i>\nnothing"
     found = explorer.neighbors("the old bank", " bank ", corpus, 2)
     expected = nearest_neighbors(explorer.model, "the old bank", "bank", corpus.splitlines(), top=2)
-    rows = cells(found)
     assert "<i>" not in found  # a word is text, not HTML
-    for row, place in zip(rows, [*expected[1], *expected[2]], strict=True):
-        before, after = place.context()
-        after = after.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    for row, place in zip(cells(found), [*expected[1], *expected[2]], strict=True):
+        before, after = map(escape, place.context())
         assert row == [f"{place.similarity:.2f}", before, place.word, after, f"line {place.row + 1}"]
     for place in expected[0]:
         assert f"{place.similarity:.2f}" in found
     assert "no other sentence" in explorer.neighbors("the old bank", "bank", "nothing\n")
-
-
-def test_a_file_is_searched_if_one_is_given(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "corpus.txt").write_text("a\nOn the Bank of it\n", encoding="utf-8")
-    found = cells(Explorer(folder, tmp_path / "corpus.txt").neighbors("the old bank", "bank"))
-    assert [row[1:] for row in found] == [["On the", "Bank", "of it", "line 2"]] * 2
+    file = Explorer(folder, write_lines(tmp_path / "corpus.txt", ["a", "On the Bank of it"]))
+    for row in cells(file.neighbors("the old bank", "bank")):
+        assert row[1:] == ["On the", "Bank", "of it", "line 2"]
 
 
 def test_substitutes_are_those_of_the_function(language_model: Path) -> None:
     explorer = Explorer(language_model)
-    assert explorer.has_softmax
     found = explorer.substitutes("the old bank", "old", 3)
     (expected,) = substitutes(explorer.model, "the old bank", "old", top=3)
-    columns = [*expected.candidates, *expected.forward, *expected.backward]
-    words = [row[0].replace("&lt;", "<").replace("&gt;", ">") for row in cells(found)]
-    assert words == [word for word, _ in columns]
+    words = [unescape(row[0]) for row in cells(found)]
+    assert words == [word for word, _ in (*expected.candidates, *expected.forward, *expected.backward)]
     with pytest.raises(ValueError, match="'sea'"):
         explorer.substitutes("the old bank", "sea")
 
