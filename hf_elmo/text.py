@@ -1,7 +1,7 @@
 """Reading text: the lines, columns and rows of files.
 
 fsspec opens the files: paths, and addresses (`s3://`, `hf://`) if the library that fsspec needs for them is installed.
-Names that end in `.gz`, `.bz2` or `.xz` are compressed files. pyarrow reads CSV, TSV, Parquet and Arrow. Only one block
+Names that end in `.gz`, `.bz2` or `.xz` are compressed files. pyarrow reads CSV, TSV and Parquet. Only one block
 of a file is in memory at a time; only `read_columns` reads whole files.
 """
 
@@ -31,7 +31,7 @@ Pair = tuple[Row, Row | int]  # a text and its pair: another text, or the index 
 
 # The format of a file by the ending of its name; a file with any other ending is plain text.
 FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}
-FORMATS |= {".parquet": "parquet", ".arrow": "arrow", ".fasta": "fasta", ".fa": "fasta", ".faa": "fasta"}
+FORMATS |= {".parquet": "parquet", ".fasta": "fasta", ".fa": "fasta", ".faa": "fasta"}
 DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
 CSV_BLOCK_BYTES = 1 << 24  # no row of a CSV may be longer
 TABLE_ROWS = 1024  # rows of a table that are converted to Python together
@@ -110,7 +110,7 @@ class RowSource:
     Args:
         path: a path or an address.
         file_format: `"text"` (each line is a row), `"jsonl"`, `"csv"`, `"tsv"` (quotes are ordinary characters),
-            `"parquet"`, `"arrow"` or `"fasta"` (each letter, in upper case, is a word); by default the ending decides.
+            `"parquet"` or `"fasta"` (each letter, in upper case, is a word); by default the ending decides.
             Blank lines of JSON lines, CSV and FASTA files are not rows; those of text and TSV files are.
         text_column: the column or key with the text; an `int` is the index of a column of a CSV without a header. By
             default the first of `text`, `sentence`, `words` and `tokens` that exists, or else the only column.
@@ -213,9 +213,6 @@ class RowSource:
                 table = pyarrow.parquet.ParquetFile(file)
                 columns = self._columns(table.schema_arrow.names)
                 batches = table.iter_batches(TABLE_ROWS, columns=columns)
-            elif self.resolved_format == "arrow":
-                names, batches = _open_arrow(file)
-                columns = self._columns(names)
             else:
                 columns = self._columns(self._open_csv(file).schema.names)
                 file.seek(0)
@@ -259,17 +256,6 @@ class RowSource:
             return [pick_column(names, text, str(self.path))]
         text = pick_column([name for name in names if name != str(pair)], text, str(self.path))
         return [text, pick_column(names, pair, str(self.path), "text_pair_column")]
-
-
-def _open_arrow(file: IO[bytes]) -> tuple[list[str], Iterable[pyarrow.RecordBatch]]:
-    """The names of an Arrow file's columns, and its batches. The file has the file format or, as from `datasets`, the
-    stream format."""
-    if file.read(6) != b"ARROW1":
-        file.seek(0)
-        stream = pyarrow.ipc.open_stream(file)
-        return stream.schema.names, stream
-    reader = pyarrow.ipc.open_file(file)
-    return reader.schema.names, map(reader.get_batch, range(reader.num_record_batches))
 
 
 def pick_column(names: list[str], wanted: str | int | None, where: str, option: str = "text_column") -> str:

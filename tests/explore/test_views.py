@@ -59,20 +59,18 @@ def test_similarities_and_plane_are_pictures(folder: Path) -> None:
     assert ">1.00<" in found
     assert found.count("<svg") == 2  # wide and narrow
     assert INK not in found  # the page's own color
-    assert found == explorer.similarities("the bank", "bank", "a bank", " bank ")
     sentences = "the old bank\n\na bank\n<i> bank &"
     found = explorer.plane(sentences, layer=1)
     assert found.count(">bank<") == 6
     assert "<i>" not in found
-    assert found != explorer.plane(sentences, layer=2)
     uses = explorer.plane(sentences, " bank ", 1)
     assert (uses.count(">bank<"), uses.count(">old bank<"), uses.count("<svg")) == (0, 2, 4)
 
 
-@pytest.mark.parametrize("word", ["<script>", '"&"', "$x$ $\\frac$", "서울", "_under", "مدينة"])
-def test_any_word_is_drawn_as_it_is(word: str) -> None:
+def test_any_word_is_drawn_as_it_is() -> None:
     pytest.importorskip("matplotlib")
-    points = [np.array([[1.0, 0], [0, 1], [-1, -1]])]
-    html = picture(plot_word_plane, WordPlane([[word, "b", "c"]], [[word, "b", "c"]], points, (0.75, 0.25), 2))
-    svg = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
-    assert [word in texts(one) for one in svg] == [True, True]
+    words = ["<script>", '"&"', "$x$ $\\frac$", "서울", "_under", "مدينة"]
+    points = np.random.default_rng(0).normal(size=(6, 2))
+    html = picture(plot_word_plane, WordPlane([words], [words], [points], (0.75, 0.25), 2))
+    for svg in re.findall(r"<svg.*?</svg>", html, re.DOTALL):
+        assert set(words) <= set(texts(svg))
