@@ -140,8 +140,10 @@ def read_lexicon(path: Path) -> dict[str, int]:
     """
     entries = {}
     with path.open(encoding="utf-8", newline="\n") as lines:
-        for line in lines:
+        for place, line in enumerate(lines, start=1):
             *entry, number = line.strip().split("\t")
+            if not number.isdecimal():
+                raise ValueError(f"{path}, line {place}: expected an entry, a tab and its number, got {line!r:.60}")
             entries[entry[0] if entry else "\u3000"] = int(number)
     return dict(sorted(entries.items(), key=lambda entry: entry[1]))
 

@@ -13,10 +13,8 @@ import torch
 from transformers.utils import logging
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
-from tests.factories import SENTENCES, TINY, random_labels, random_model
+from tests.factories import TINY, random_model
 from tests.kernels import machine
-
-__all__ = ["SENTENCES", "TINY", "random_labels", "random_model"]  # until all tests import them from factories
 
 # Models this small are slower on several threads, and tests run side by side.
 torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))

@@ -18,7 +18,7 @@ from hf_elmo.conversion.published import LANGUAGES, page
 from hf_elmo.model_cards import make_card
 
 from .allennlp_files import make_arrays, make_options, write_files
-from .conftest import TINY
+from .factories import TINY
 from .manylangs_files import make_settings, write_model
 from .test_remote_code import ALONE
 

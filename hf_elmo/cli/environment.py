@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from subprocess import SubprocessError
@@ -11,15 +12,14 @@ import torch
 
 from hf_elmo.kernels import enabled, native
 
-LIBRARIES = ("hf-elmo", "torch", "transformers", "tokenizers", "safetensors", "huggingface-hub", "numpy")
-EXTRAS = ("accelerate", "datasets", "h5py", "onnx", "onnxruntime", "onnxscript", "pyarrow", "scikit-learn")
-EXTRAS += ("sentence-transformers", "tensorflow", "tensorflow-cpu")
+LIBRARIES = ("hf-elmo", "torch", "transformers", "tokenizers", "safetensors", "huggingface-hub", "numpy", "pyarrow")
+LIBRARIES += ("accelerate", "datasets", "h5py", "onnx", "onnxruntime", "onnxscript", "scikit-learn")
+LIBRARIES += ("sentence-transformers", "tensorflow", "tensorflow-cpu")
 
 
 def describe_environment() -> str:
     """Text for a bug report: versions, devices, the C library and the settings."""
-    rows = {"Python": f"{sys.version.split()[0]}, {platform.platform()}", "libraries": _versions(LIBRARIES)}
-    rows["of extras"] = _versions(EXTRAS, only_installed=True) or "none"
+    rows = {"Python": f"{sys.version.split()[0]}, {platform.platform()}", "libraries": _versions()}
     rows["hf_elmo is in"] = str(Path(__file__).parents[1])
     named = [line for line in native.processor() if line.startswith(("model name", "CPU part"))]
     rows["processor"] = named[0].partition(":")[2].strip() if named else platform.processor() or platform.machine()
@@ -40,11 +40,9 @@ def describe_environment() -> str:
     return "\n".join(f"{name:{width}}  {value}" for name, value in rows.items())
 
 
-def _versions(names: tuple[str, ...], only_installed: bool = False) -> str:
+def _versions() -> str:
     versions = []
-    for name in names:
-        try:
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
             versions.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            versions += [] if only_installed else [f"{name} is not installed"]
     return ", ".join(versions)

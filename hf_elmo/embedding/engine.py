@@ -128,16 +128,12 @@ class Window:
 
     def table(self) -> pyarrow.Table:
         """A table of the rows: their numbers, words and vectors, and their names (`id`) if they have names."""
-        schema = self.layout.schema
-        columns = [range(self.first, self.first + len(self.words)), self.words, self.arrow()]
+        schema, rows = self.layout.schema, range(self.first, self.first + len(self.words))
+        columns = {"row": rows, "words": self.words, "embedding": self.arrow()}
         if any(isinstance(words, NamedRow) for words in self.words):
             schema = schema.append(pyarrow.field("id", pyarrow.string()))
-            columns.append([words.name for words in self.words])  # type: ignore[attr-defined]
-        arrays = [
-            column if isinstance(column, pyarrow.Array) else pyarrow.array(column, kind)
-            for column, kind in zip(columns, schema.types, strict=True)
-        ]
-        return pyarrow.Table.from_arrays(arrays, schema=schema)
+            columns["id"] = [words.name for words in self.words]  # type: ignore[attr-defined]
+        return pyarrow.Table.from_pydict(columns, schema)
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -287,9 +288,10 @@ def _json_line(record: dict[str, Any]) -> str:
 
 
 def _tsv_lines(record: dict[str, Any]) -> str:
-    """The lines of a record; a label or number that is `None` is an empty column."""
+    """The lines of a record; a label or number that is `None` is an empty column, a tab in a word a space."""
     if "tags" in record:
-        return "".join(f"{word}\t{tag}\n" for word, tag in zip(record["words"], record["tags"], strict=True)) + "\n"
+        words = (re.sub(r"[\t\r\n]", " ", word) for word in record["words"])
+        return "".join(f"{word}\t{tag}\n" for word, tag in zip(words, record["tags"], strict=True)) + "\n"
     if "answer" in record:
         return f"{' '.join(record['answer'].split())}\t{record['score']:.6f}\n"
     if "values" in record:

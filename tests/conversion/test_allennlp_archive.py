@@ -20,7 +20,7 @@ from hf_elmo.conversion.checkpoint import Source
 from hf_elmo_cli import main
 
 from ..allennlp_files import make_arrays, make_options, write_files
-from ..conftest import SENTENCES
+from ..factories import SENTENCES
 from ..reference import NumpyELMo
 
 PREFIX = "text_field_embedder.token_embedder_elmo._elmo."

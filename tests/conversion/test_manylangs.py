@@ -124,6 +124,12 @@ def test_an_architecture_that_does_not_fit(source: Path, encoder: dict, embedder
     assert not (tmp_path / "checkpoint").exists()
 
 
+def test_a_line_of_a_dictionary_without_a_number_is_named(tmp_path: Path) -> None:
+    (tmp_path / "char.dic").write_text("a\t0\nb\n")
+    with pytest.raises(ValueError, match=r"char\.dic, line 2"):
+        read_lexicon(tmp_path / "char.dic")
+
+
 @pytest.mark.slow
 def test_exported_to_onnx(source: Path, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")

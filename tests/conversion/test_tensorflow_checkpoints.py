@@ -17,7 +17,7 @@ from hf_elmo.conversion.tensorflow_checkpoints import find_checkpoint, read_bilm
 from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 
 from ..allennlp_files import make_arrays, make_options, write_files
-from ..conftest import SENTENCES
+from ..factories import SENTENCES
 from ..reference import NumpyELMo
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "on", "a", "mat", ".", "dog", "saw", "it"]

@@ -195,6 +195,11 @@ def test_a_row_that_the_model_does_not_read_is_named(tmp_path: Path, head: str, 
         predict(checkpoint(tmp_path, head), [HEADS[head][2][0], row])
 
 
+def test_a_word_with_a_tab_or_a_line_break_stays_in_its_column(tmp_path: Path) -> None:
+    predict(checkpoint(tmp_path / "model", "tags"), [["a\tb", "c\nd"]], tmp_path / "out.tsv")
+    assert [line.split("\t")[0] for line in (tmp_path / "out.tsv").read_text().splitlines()] == ["a b", "c d", ""]
+
+
 def test_columns_of_a_file_that_the_model_does_not_read(tmp_path: Path) -> None:
     write_lines(tmp_path / "in.csv", ["text,pair", "a,b"])
     with pytest.raises(ValueError, match=r"row 0.*single texts"):
