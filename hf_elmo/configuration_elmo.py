@@ -230,50 +230,32 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     def validate_architecture(self) -> None:
         """Raises ValueError for fields that contradict each other: no model, or not the one that they describe, could
         be made of them."""
-        mixed, layers, word_vectors = self.layer_weights, self.num_hidden_layers + 1, self.word_vectors_vocab_size
-        encoded = self.num_filters + (self.word_embedding_size or 0)
+        mixed, mixes, layers = self.layer_weights, self.num_scalar_mixes, self.num_hidden_layers + 1
+        half, vectors, encoded = self.projection_size, self.word_vectors_vocab_size, self.num_filters
+        encoded += self.word_embedding_size or 0
+        widest = max([width for width, _ in self.char_filters], default=0)
+        lacks_projection = not self.char_projection and encoded != half
+        other_cells = not self.cell_projection and self.cell_size != half
+        has_one_size = (self.word_vocab_size is None) != (self.word_embedding_size is None)
+        is_no_mix = mixed is not None and (isinstance(mixed, int) or len(mixed) != layers or not any(mixed))
+        esim_of_one = self.encoder_type == "esim" and not self.classifier_text_pairs
+        no_final_state = self.classifier_pooling == "last" and self.encoder_type is None and vectors is not None
         wrong = {
             "hidden_size": (self.hidden_size % 2, "must be even: each direction has half of it"),
             "char_vocab_size": (self.char_vocab_size <= WORD_PADDING_ID, f"must be more than {WORD_PADDING_ID}"),
             "max_word_length": (self.max_word_length < 3, "must be at least 3: a character between two markers"),
-            "char_filters": (
-                not 0 < max([width for width, _ in self.char_filters], default=0) <= self.max_word_length,
-                f"must have a filter, and none wider than max_word_length, {self.max_word_length}",
-            ),
-            "char_projection": (
-                not self.char_projection and encoded != self.projection_size,
-                f"must be True: a word's vector has {encoded} numbers before it, not half of hidden_size",
-            ),
-            "cell_projection": (
-                not self.cell_projection and self.cell_size != self.projection_size,
-                f"must be True: cell_size is {self.cell_size}, not half of hidden_size",
-            ),
-            "word_embedding_size": (
-                (self.word_vocab_size is None) != (self.word_embedding_size is None),
-                f"must be given together with word_vocab_size, which is {self.word_vocab_size}",
-            ),
-            "layer_weights": (
-                mixed is not None and (isinstance(mixed, int) or len(mixed) != layers or not any(mixed)),
-                f"must be the index of one of {layers} layers, or have a weight for each, not all of them 0",
-            ),
-            "num_scalar_mixes": (
-                self.num_scalar_mixes < 1 or (mixed is not None and self.num_scalar_mixes > 1),
-                "must be 1 with layer_weights, which fixes the only mix, and else at least 1",
-            ),
-            "use_elmo": (not self.use_elmo and word_vectors is None, "needs word vectors: set word_vectors_vocab_size"),
-            "encoder_type": (
-                self.encoder_type == "esim" and not self.classifier_text_pairs,
-                "reads pairs of texts: set classifier_text_pairs=True",
-            ),
-            "classifier_pooling": (
-                self.classifier_pooling == "last" and self.encoder_type is None and word_vectors is not None,
-                "needs a final state, which word vectors do not have: set encoder_type",
-            ),
+            "char_filters": (not 0 < widest <= self.max_word_length, "must have filters of at most max_word_length"),
+            "char_projection": (lacks_projection, f"must be True: words have {encoded} numbers before it, not {half}"),
+            "cell_projection": (other_cells, f"must be True: cell_size is {self.cell_size}, not {half}"),
+            "word_embedding_size": (has_one_size, "must be given together with word_vocab_size"),
+            "layer_weights": (is_no_mix, f"must be the index of one of {layers} layers, or weights for all, not all 0"),
+            "num_scalar_mixes": (mixes < 1 or (mixed and mixes > 1), "must be at least 1, and 1 with layer_weights"),
+            "use_elmo": (not self.use_elmo and vectors is None, "needs word vectors: set word_vectors_vocab_size"),
+            "encoder_type": (esim_of_one, "reads pairs of texts: set classifier_text_pairs=True"),
+            "classifier_pooling": (no_final_state, "needs a final state, which word vectors lack: set encoder_type"),
             **{field: (getattr(self, field) != value, f"must be {value}") for field, value in TOKEN_IDS.items()},
+            **{f: ((value := getattr(self, f)) is not None and value <= 0, "must be more than 0") for f in POSITIVE},
         }
-        for field in POSITIVE:
-            value = getattr(self, field)
-            wrong.setdefault(field, (value is not None and value <= 0, "must be more than 0"))
         for field, (is_wrong, rule) in wrong.items():
             if is_wrong:
                 raise ValueError(f"{field} is {getattr(self, field)!r}, but {rule}.")

@@ -11,11 +11,8 @@ from tests.heads import NO_DROPOUT, batch_of, make_new, without_labels
 peft = pytest.importorskip("peft", reason="peft is not installed")
 
 LINEAR = ["carry", "transform", "projection"]
-README = {"target_modules": LINEAR, "target_parameters": ["weight_ih", "weight_hh", "weight_hr"]}
 CASES = {
-    "no head": README,
-    "tagger": README,
-    "language models": {"target_modules": ["lm_head", *LINEAR]},
+    "tagger": {"target_modules": LINEAR, "target_parameters": ["weight_ih", "weight_hh", "weight_hr"]},
     "pooled": {"target_modules": r".*convolutions\.\d+|.*embedding|classifier"},
 }
 
