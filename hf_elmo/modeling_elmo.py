@@ -134,7 +134,8 @@ def distinct_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     """The distinct rows of integers `[n, width]`, and the index `[n]` of each row among the distinct rows."""
     # Sorting numbers is far faster than sorting rows, so hashes of the rows are sorted. Different rows rarely have the
     # same hash; if some do, the rows themselves are sorted.
-    factors = torch.tensor(_hash_factors(rows.shape[1]), dtype=torch.int64, device=rows.device)
+    # Their factors are the powers of an odd constant modulo 2**64 (Knuth's multiplicative hashing): products wrap.
+    factors = torch.full((rows.shape[1],), 6364136223846793005, device=rows.device).cumprod(0)
     _, index = torch.unique((rows * factors).sum(1), return_inverse=True)
     example = index.new_zeros(int(index.max()) + 1 if len(rows) else 0)
     example.scatter_(0, index, torch.arange(len(rows), device=rows.device))
@@ -142,13 +143,6 @@ def distinct_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     if torch.equal(distinct[index], rows):
         return distinct, index
     return torch.unique(rows, dim=0, return_inverse=True)
-
-
-@cache
-def _hash_factors(width: int) -> list[int]:
-    # Powers of an odd constant modulo 2**64 (Knuth's multiplicative hashing), wrapped into int64.
-    powers = [pow(6364136223846793005, exponent, 2**64) for exponent in range(1, width + 1)]
-    return [power - 2**64 if power >= 2**63 else power for power in powers]
 
 
 @dataclass

@@ -436,6 +436,9 @@ class ElmoTokenizer(TokenizersBackend):
         "character_vocab_file": "character_vocab.json",
     }
     model_input_names = ["input_ids", "attention_mask"]  # noqa: RUF012
+    # The ids of padding and of the one character of `<S>` and of `</S>`; any string can be spelled: none is unknown.
+    pad_token_id, bos_token_id, eos_token_id, unk_token_id = 0, SENTENCE_BEGIN_ID, SENTENCE_END_ID, None
+    all_special_ids = [0, SENTENCE_BEGIN_ID, SENTENCE_END_ID]  # noqa: RUF012
     model = models.Unigram
     _tokenizer: Tokenizer
     from_pretrained: Callable[..., "ElmoTokenizer"]  # as in transformers, which declares no type
@@ -541,31 +544,6 @@ class ElmoTokenizer(TokenizersBackend):
         rows[:, 2] = WORD_END_ID
         rows[:, self.max_word_length :] = np.array([[SENTENCE_BEGIN_WORD_ID], [SENTENCE_END_WORD_ID]])
         return dict(zip(self._boundaries, rows, strict=True))
-
-    @property
-    def pad_token_id(self) -> int:
-        """The id that fills a padded position, 0."""
-        return 0
-
-    @property
-    def bos_token_id(self) -> int:
-        """The id of the one character of the word `<S>`."""
-        return SENTENCE_BEGIN_ID
-
-    @property
-    def eos_token_id(self) -> int:
-        """The id of the one character of the word `</S>`."""
-        return SENTENCE_END_ID
-
-    @property
-    def unk_token_id(self) -> None:
-        """`None`: any string can be spelled, so no word is unknown."""
-        return None
-
-    @property
-    def all_special_ids(self) -> list[int]:
-        """The ids of padding and of the sentence boundaries."""
-        return [self.pad_token_id, self.bos_token_id, self.eos_token_id]
 
     @property
     def vocab_size(self) -> int:

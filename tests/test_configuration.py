@@ -11,46 +11,32 @@ from hf_elmo import ElmoConfig, ElmoModel
 from tests.factories import TINY
 
 # The published "original" model: options.json of elmo_2x4096_512_2048cnn_2xhighway, in the words of this configuration.
-ORIGINAL = {
-    "char_vocab_size": 262,
-    "char_embedding_size": 16,
-    "char_filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
-    "char_activation": "relu",
-    "num_highway_layers": 2,
-    "char_projection": True,
-    "max_word_length": 50,
-    "hidden_size": 1024,
-    "cell_size": 4096,
-    "cell_projection": True,
-    "num_hidden_layers": 2,
-    "cell_clip": 3.0,
-    "proj_clip": 3.0,
-    "use_skip_connections": True,
-    "pad_token_id": 0,
-    "bos_token_id": 257,
-    "eos_token_id": 258,
-}
+ORIGINAL = {"char_vocab_size": 262, "char_embedding_size": 16, "char_activation": "relu", "num_highway_layers": 2}
+ORIGINAL |= {"char_filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]}
+ORIGINAL |= {"hidden_size": 1024, "projection_size": 512, "cell_size": 4096, "num_hidden_layers": 2, "cell_clip": 3.0}
+ORIGINAL |= {"proj_clip": 3.0, "max_word_length": 50, "row_length": 50, "use_skip_connections": True}
+DERIVED = [
+    ({"hidden_size": 74}, {"char_projection": False, "cell_projection": True}),
+    ({"cell_size": 11}, {"char_projection": True, "cell_projection": False}),
+    ({"layer_weights": 0}, {"layer_weights": [1.0, 0.0, 0.0]}),
+    ({"layer_weights": -2}, {"layer_weights": [0.0, 1.0, 0.0]}),
+    ({"label2id": {"a": 0, "b": 1}}, {"id2label": {0: "a", 1: "b"}, "num_labels": 2}),
+    ({"id2label": {0: "a", 1: "b"}}, {"label2id": {"a": 0, "b": 1}, "num_labels": 2}),
+]
 
 
 def test_the_defaults_are_the_published_original_model() -> None:
     config = ElmoConfig()
     assert {name: getattr(config, name) for name in ORIGINAL} == ORIGINAL
-    assert (config.projection_size, config.num_filters, config.row_length) == (512, 2048, 50)
 
 
-@pytest.mark.parametrize(("hidden_size", "projected"), [(74, False), (22, True)])
-def test_characters_are_projected_unless_there_are_as_many_filters(hidden_size: int, projected: bool) -> None:
-    assert ElmoConfig(**{**TINY, "hidden_size": hidden_size}).char_projection is projected
-
-
-@pytest.mark.parametrize(("cell_size", "projected"), [(11, False), (19, True)])
-def test_cells_are_projected_unless_they_have_that_size(cell_size: int, projected: bool) -> None:
-    assert ElmoConfig(**{**TINY, "cell_size": cell_size}).cell_projection is projected
-
-
-@pytest.mark.parametrize(("layer", "weights"), [(0, [1.0, 0.0, 0.0]), (2, [0.0, 0.0, 1.0]), (-2, [0.0, 1.0, 0.0])])
-def test_one_layer_is_a_mix_of_that_layer_alone(layer: int, weights: list[float]) -> None:
-    assert ElmoConfig(**TINY, layer_weights=layer).layer_weights == weights
+@pytest.mark.parametrize(("changes", "derived"), DERIVED, ids=str)
+def test_fields_that_others_decide(tmp_path: Path, changes: dict, derived: dict) -> None:
+    """Also where a field is changed on loading."""
+    ElmoConfig(**TINY, id2label={0: "x", 1: "y", 2: "z"}).save_pretrained(tmp_path)
+    loaded = ElmoConfig.from_pretrained(tmp_path, **{k: v for k, v in changes.items() if "size" not in k})
+    for config in (ElmoConfig(**{**TINY, **changes}), *([] if "_size" in str(changes) else [loaded])):
+        assert {name: getattr(config, name) for name in derived} == derived
 
 
 @pytest.mark.parametrize(
@@ -130,7 +116,6 @@ def test_a_misspelled_field_is_an_error(name: str) -> None:
     [
         {},
         {"cell_clip": None, "proj_clip": None, "use_skip_connections": False, "char_activation": "tanh"},
-        {"layer_weights": [0.2, 0.3, 0.5]},
         {"word_vocab_size": 9, "word_embedding_size": 4, "char_units": "unicode", "char_vocab_size": 300},
         {"encoder_type": "bilstm", "tagging_crf": True, "tagging_scheme": "IOB2", "id2label": {0: "O", 1: "B-x"}},
     ],
@@ -145,26 +130,8 @@ def test_a_configuration_is_loaded_as_it_was_saved(tmp_path: Path, changes: dict
     assert after | {"_name_or_path": ""} == before
 
 
-def test_a_field_changed_on_loading_changes_those_derived_from_it(tmp_path: Path) -> None:
-    ElmoConfig(**TINY).save_pretrained(tmp_path)
-    assert ElmoConfig.from_pretrained(tmp_path, layer_weights=-1).layer_weights == [0.0, 0.0, 1.0]
-
-
-@pytest.mark.parametrize("given", [{"id2label": {0: "a", 1: "b"}}, {"label2id": {"a": 0, "b": 1}}], ids=str)
-def test_labels_are_given_by_number_or_by_name(tmp_path: Path, given: dict) -> None:
-    ElmoConfig(**TINY, id2label={0: "x", 1: "y", 2: "z"}).save_pretrained(tmp_path)
-    for config in (ElmoConfig(**TINY, **given), ElmoConfig.from_pretrained(tmp_path, **given)):
-        assert config.id2label == {0: "a", 1: "b"}
-        assert config.label2id == {"a": 0, "b": 1}
-        assert config.num_labels == 2
-
-
-def test_a_misspelled_field_given_to_a_model_is_an_error(tmp_path: Path) -> None:
-    ElmoModel(ElmoConfig(**TINY)).save_pretrained(tmp_path)
-    with pytest.raises(TypeError, match="layer_weight"):
-        AutoModel.from_pretrained(tmp_path, layer_weight=1)
-
-
-def test_the_dtype_of_the_file_is_that_of_the_model(tmp_path: Path) -> None:
+def test_a_model_has_the_dtype_of_its_file_and_refuses_a_misspelled_field(tmp_path: Path) -> None:
     ElmoModel(ElmoConfig(**TINY)).to(torch.bfloat16).save_pretrained(tmp_path)
     assert ElmoModel.from_pretrained(tmp_path).dtype == torch.bfloat16
+    with pytest.raises(TypeError, match="layer_weight"):
+        AutoModel.from_pretrained(tmp_path, layer_weight=1)

@@ -106,15 +106,6 @@ def is_valid(sequence: list[str], scheme: str) -> bool:
     return not must_go_on
 
 
-@pytest.mark.parametrize("scheme", ["IOB1", "IOB2", "BIOES"])
-def test_transitions_are_those_of_valid_sequences(scheme: str) -> None:
-    labels = ["O", *(f"{p}-{kind}" for kind in "xy" for p in ("BIES" if scheme == "BIOES" else "BI"))]
-    starts, pairs, ends = allowed_transitions(labels, scheme)
-    for sequence in product(range(len(labels)), repeat=3):
-        allowed = starts[sequence[0]] and ends[sequence[2]] and all(pairs[a][b] for a, b in pairwise(sequence))
-        assert allowed == is_valid([labels[i] for i in sequence], scheme), [labels[i] for i in sequence]
-
-
 def test_marginals() -> None:
     crf, x = make(), emissions()
     with torch.inference_mode():
@@ -124,28 +115,6 @@ def test_marginals() -> None:
         expected = sum(v for labels, v in weights.items() if labels[word] == label) / sum(weights.values())
         torch.testing.assert_close(found[0, word, label].item(), expected, atol=1e-5, rtol=1e-5)
     assert (found[~MASK] == 0).all()
-
-
-def test_gradients() -> None:
-    crf, labels = make(), torch.randint(NUM_LABELS, MASK.shape).masked_fill(~MASK, -100)
-    labels[0, 1] = -100
-
-    def likelihood(x: Tensor, *parameters: Tensor) -> Tensor:
-        names = dict(zip(("transitions", "start", "end"), parameters, strict=True))
-        call = torch.func.functional_call
-        return call(_Likelihood(crf), {f"crf.{name}": value for name, value in names.items()}, (x, MASK, labels))
-
-    inputs = [emissions().requires_grad_(), *(p.detach().clone().requires_grad_() for p in crf.parameters())]
-    assert torch.autograd.gradcheck(likelihood, inputs)
-
-
-class _Likelihood(torch.nn.Module):
-    def __init__(self, crf: ElmoCRF) -> None:
-        super().__init__()
-        self.crf = crf
-
-    def forward(self, *arguments: Tensor) -> Tensor:
-        return self.crf.log_likelihood(*arguments)
 
 
 @pytest.mark.parametrize(("label", "scheme"), [("E-x", "IOB2"), ("x", "IOB1"), ("U-x", "BIOES")])

@@ -15,6 +15,9 @@ PAIRS = {"classifier_text_pairs": True}
 HEADS = {
     "bilstm": {"encoder_type": "bilstm", "encoder_num_layers": 2, "classifier_pooling": "last"},
     "bilstm, ELMo twice": {"encoder_type": "bilstm", "classifier_pooling": "last", "elmo_at_output": True},
+    "mean": {},
+    "max of pairs": {"classifier_pooling": "max", "classifier_hidden_size": 9, **PAIRS},
+    "last of pairs": {"classifier_pooling": "last", **PAIRS},
     "attention": {"classifier_pooling": "attention"},
     "bilstm of pairs": {"encoder_type": "bilstm", "classifier_pooling": "attention", **PAIRS},
     "biattentive": {"encoder_type": "biattentive", "elmo_at_output": True},
@@ -32,26 +35,9 @@ def encode(tokenizer: ElmoTokenizer, head: str, side: str = "right") -> dict[str
     return without_labels(batch_of(tokenizer, "pairs" if "classifier_text_pairs" in HEADS[head] else "pooled", side))
 
 
-def plain_bilstm(module: ElmoBiLSTM, vectors: Tensor) -> Tensor:
-    """`[words, size]` by one direction and one layer at a time, as torch's cells are defined."""
-    lstm = module.lstm
-    for layer in range(lstm.num_layers):
-        halves = []
-        for suffix, words in (("", vectors), ("_reverse", vectors.flip(0))):
-            parts = (
-                getattr(lstm, f"{name}_l{layer}{suffix}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-            )
-            cell = nn.LSTMCell(words.shape[1], lstm.hidden_size).to(words.dtype)
-            for name, value in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), parts, strict=True):
-                setattr(cell, name, value)
-            h = c = words.new_zeros(1, lstm.hidden_size)
-            outputs = []
-            for word in words:
-                h, c = cell(word[None], (h, c))
-                outputs.append(h[0])
-            halves.append(torch.stack(outputs))
-        vectors = torch.cat((halves[0], halves[1].flip(0)), dim=1)
-    return vectors
+def plain_bilstm(module: ElmoBiLSTM, words: Tensor) -> Tensor:
+    """A text alone, `[words, size]`, through torch's LSTM without padding and packing."""
+    return nn.LSTM.forward(module.lstm, words[:, None])[0][:, 0]
 
 
 def plain_logits(model: ElmoForSequenceClassification, texts: list[Tensor], mixes: list[Tensor | None]) -> Tensor:
@@ -82,7 +68,8 @@ def plain_logits(model: ElmoForSequenceClassification, texts: list[Tensor], mixe
 def plain_pooling(model: ElmoForSequenceClassification, words: Tensor) -> Tensor:
     if model.attention is not None:
         return torch.softmax(model.attention.score(words)[:, 0], dim=0) @ words
-    assert model.config.classifier_pooling == "last"
+    if model.config.classifier_pooling != "last":
+        return words.mean(0) if model.config.classifier_pooling == "mean" else words.amax(0)
     hidden, parts = model.config.encoder_hidden_size, [words]
     if model.config.elmo_at_output:
         parts = [words[:, : 2 * hidden], words[:, 2 * hidden :]]
@@ -114,19 +101,11 @@ def test_each_row_equals_the_plain_network(tokenizer: ElmoTokenizer, head: str, 
         texts, mixes = [], []
         for text in (SENTENCES, SECOND)[: 1 + model.config.classifier_text_pairs]:
             one = model.elmo(**tokenizer(text[row], return_tensors="pt"), output_hidden_states=True)
-            texts.append(one.last_hidden_state[0, 1:-1])
+            boundaries = model.encoder is None and model.config.classifier_pooling == "last"
+            texts.append(one.last_hidden_state[0, 0 if boundaries else 1 : None if boundaries else -1])
             layers = [layer[0, 1:-1] for layer in one.hidden_states]
             mixes.append(None if model.output_mix is None else model.output_mix(layers)[0])
         torch.testing.assert_close(found[row], plain_logits(model, texts, mixes))
-
-
-@pytest.mark.parametrize("head", ["bilstm", "biattentive", "esim"])
-def test_dropout_of_the_encoder_acts_in_training_only(tokenizer: ElmoTokenizer, head: str) -> None:
-    model, inputs = make(**HEADS[head], classifier_dropout=0.0, encoder_dropout=0.5), encode(tokenizer, head)
-    expected = model(**inputs).logits
-    model.train()
-    assert not torch.equal(model(**inputs).logits, model(**inputs).logits)
-    assert torch.equal(model.eval()(**inputs).logits, expected)
 
 
 def test_the_mix_at_the_output_has_separate_weights(tokenizer: ElmoTokenizer) -> None:
@@ -171,18 +150,3 @@ def test_words_with_gaps_between_them_are_read_in_their_order() -> None:
     assert not found[~mask].any()
     alone = module(vectors[:1, mask[0]], torch.ones(1, 3, dtype=torch.bool))
     torch.testing.assert_close(found[0, mask[0]], alone[0], atol=4e-6, rtol=0)
-
-
-def test_dropout_is_on_the_second_mix_too() -> None:
-    torch.manual_seed(1)
-    encoder = make(encoder_type="bilstm", elmo_at_output=True, encoder_dropout=0.5).encoder.train()
-    words, mask = torch.ones(2, 4, 22), torch.ones(2, 4, dtype=torch.bool)
-    mix = encoder(words, mask, words)[:, :, -22:]
-    assert mix.unique().tolist() == [0.0, 2.0]
-
-
-def test_the_first_biases_of_an_lstm_add_up_to_one_for_the_forget_gate_alone() -> None:
-    lstm = make(encoder_type="bilstm").encoder.bilstm.lstm
-    for ending in ("_l0", "_l0_reverse"):
-        bias = getattr(lstm, f"bias_ih{ending}") + getattr(lstm, f"bias_hh{ending}")
-        assert bias.tolist() == [0.0] * 6 + [1.0] * 6 + [0.0] * 12

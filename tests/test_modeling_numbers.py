@@ -163,31 +163,7 @@ def test_rows_without_words_are_zero_and_change_nothing(inputs: dict) -> None:
         assert tensor.isfinite().all()
 
 
-def test_a_batch_of_nothing_but_padding_is_zero(inputs: dict) -> None:
-    model, _ = make(scalar_mix_layer_norm=True)
-    output = model(inputs["input_ids"] * 0)
-    assert output.last_hidden_state.shape == (4, 21, 22)
-    assert not output.last_hidden_state.any()
-    assert not output.pooler_output.any()
-
-
 # -- the character CNN -------------------------------------------------------------------------------------------------
-
-
-def words_convolved(model: ElmoModel, inputs: dict) -> int:
-    seen = []
-    hook = model.char_encoder.embedding.register_forward_hook(lambda _, given, __: seen.append(len(given[0])))
-    model(**inputs)
-    hook.remove()
-    return sum(seen)
-
-
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_each_distinct_word_is_convolved_once(side: str) -> None:
-    model, tokenizer = make()
-    texts = ["the cat and the dog", "the the the", "a dog", ""]
-    batch = tokenizer(texts, padding=True, padding_side=side, return_tensors="pt")
-    assert words_convolved(model, batch) == len({"<S>", "</S>", *" ".join(texts).split()})
 
 
 @pytest.mark.parametrize("width", [1, 7, 50])
@@ -201,20 +177,6 @@ def test_windows_of_padding_take_part_once(width: int, length: int) -> None:
 
 
 # -- state -------------------------------------------------------------------------------------------------------------
-
-
-def test_two_pieces_are_one_pass_for_the_forward_half(tokenizer: ElmoTokenizer) -> None:
-    model, _ = make()
-    whole = tokenizer(SENTENCES[3], return_tensors="pt")
-    pieces = [{key: value[:, part] for key, value in whole.items()} for part in (slice(0, 8), slice(8, None))]
-    first = model(**pieces[0], output_hidden_states=True, use_cache=True)
-    second = model(**pieces[1], state=first.state, output_hidden_states=True, use_cache=True)
-    expected = model(**whole, output_hidden_states=True, use_cache=True)
-    found = torch.cat((torch.stack(first.hidden_states), torch.stack(second.hidden_states)), dim=2)
-    near(found[..., :11], torch.stack(expected.hidden_states)[..., :11])
-    for part, expected_part in zip(second.state, expected.state, strict=True):
-        near(part[:, 0], expected_part[:, 0])
-    assert not torch.allclose(found[1:, ..., 11:], torch.stack(expected.hidden_states)[1:, ..., 11:], atol=1e-3)
 
 
 def test_a_carried_state_equals_the_textbooks() -> None:
@@ -259,15 +221,6 @@ def test_no_state_is_left_behind_and_none_is_changed(inputs: dict) -> None:
     model(**inputs, state=first.state)
     assert all(torch.equal(old, new) for old, new in zip(state, first.state, strict=True))
     assert torch.equal(model(**inputs).last_hidden_state, first.last_hidden_state)
-
-
-def test_a_state_in_float32_goes_into_a_model_in_half(inputs: dict) -> None:
-    (model, _), dtype = make(), torch.bfloat16
-    state = model(**inputs, use_cache=True).state
-    expected = model(**inputs, state=state).last_hidden_state
-    found = model.to(dtype)(**inputs, state=state).last_hidden_state
-    assert found.dtype == dtype
-    near(found.float(), expected, 0.05)
 
 
 def test_gradients_flow_back_through_the_state(inputs: dict) -> None:
@@ -354,24 +307,7 @@ def test_boundaries_of_pairs_are_left_out_of_the_pooled_vector(tokenizer: ElmoTo
     assert not model(**tokenizer("", return_tensors="pt")).pooler_output.any()
 
 
-def test_of_word_vectors_the_first_and_last_are_boundaries(inputs: dict) -> None:
-    model, _ = make()
-    batch, _ = padded(inputs, "in the middle")
-    vectors = {"inputs_embeds": model.char_encoder(batch["input_ids"]), "attention_mask": batch["attention_mask"]}
-    near(model(**vectors).pooler_output, model(**inputs).pooler_output)
-
-
 # -- types -------------------------------------------------------------------------------------------------------------
-
-
-def test_autocast_is_near(inputs: dict) -> None:
-    model, _ = make(freeze_bilm=False)
-    expected = model(**inputs).last_hidden_state
-    with torch.autocast("cpu", torch.bfloat16):
-        found = model(**inputs).last_hidden_state
-        found.float().sum().backward()
-    near(found.float(), expected, 0.1)
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 def test_layers_of_float16_are_normalized_in_float32(inputs: dict) -> None:

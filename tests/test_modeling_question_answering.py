@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from datasets import Dataset
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.loss.loss_utils import ForQuestionAnsweringLoss
 
-from hf_elmo import ElmoForQuestionAnswering, ElmoTokenizer, store_layers
-from hf_elmo.modeling_tasks_elmo import ElmoBiLSTM, ElmoInputs
+from hf_elmo import ElmoForQuestionAnswering, ElmoTokenizer
+from hf_elmo.modeling_tasks_elmo import ElmoInputs
 from tests import heads
-from tests.heads import ENDS, PASSAGES, QUESTIONS, STARTS, VECTORS, batch_of, without_labels
+from tests.heads import ENDS, STARTS, VECTORS, batch_of, without_labels
+from tests.test_encoders import plain_bilstm
 
 HEADS = {
     "plain": ("answers", {}),
@@ -18,7 +18,6 @@ HEADS = {
     "no ELMo": ("answers", {**VECTORS, "use_elmo": False}),
 }
 every_head = pytest.mark.parametrize("head", HEADS)
-OFF = {"encoder_dropout": 0.0, "classifier_dropout": 0.0}
 
 
 def make(head: str = "plain", **changes: object) -> ElmoForQuestionAnswering:
@@ -34,11 +33,6 @@ def make(head: str = "plain", **changes: object) -> ElmoForQuestionAnswering:
 @pytest.fixture
 def batch(tokenizer: ElmoTokenizer) -> dict[str, Tensor]:
     return batch_of(tokenizer, "answers", words=True)
-
-
-def plain_bilstm(module: ElmoBiLSTM, words: Tensor) -> Tensor:
-    """A sentence alone, `[words, size]`, through torch's LSTM without packing."""
-    return nn.LSTM.forward(module.lstm, words[:, None])[0][:, 0]
 
 
 def softmax(scores: list[Tensor]) -> list[Tensor]:
@@ -120,32 +114,6 @@ def test_the_network_is_that_of_the_papers(batch: dict, head: str) -> None:
         torch.testing.assert_close(output.loss, expected)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_positions_are_counted_without_padding(tokenizer: ElmoTokenizer, side: str) -> None:
-    """A passage has the same scores and the same loss in a longer batch, on whichever side padding is."""
-    model = make("no answer").double()
-    together = model(**batch_of(tokenizer, "no answer", side))
-    losses = []
-    for row in range(4):
-        alone = model(**batch_of(tokenizer, "no answer", side, slice(row, row + 1)))
-        length = alone.start_logits.shape[1]
-        for name in ("start_logits", "end_logits"):
-            torch.testing.assert_close(together[name][row, :length], alone[name][0])
-            assert (together[name][row, length:] == torch.finfo(model.dtype).min).all()
-        losses.append(alone.loss)
-    torch.testing.assert_close(together.loss, sum(losses) / 4)
-
-
-def test_stored_layers_are_those_of_other_readers_of_pairs(tokenizer: ElmoTokenizer) -> None:
-    """The biLM reads the texts of a pair separately, so that one stored file serves every head."""
-    rows = Dataset.from_dict(dict(tokenizer(QUESTIONS, PASSAGES)))
-    model, esim = make(), heads.make("esim")
-    esim.elmo.load_state_dict(model.elmo.state_dict())
-    stored = [store_layers(one, rows, "float32") for one in (model, esim)]
-    assert stored[0]._fingerprint == stored[1]._fingerprint
-    torch.testing.assert_close(torch.tensor(stored[0][2]["bilm_layers"]), torch.tensor(stored[1][2]["bilm_layers"]))
-
-
 @pytest.mark.parametrize(
     ("row", "start", "end"),
     [(0, 2, 7), (0, 7, 12), (1, 5, 5), (2, 0, 0)],
@@ -169,18 +137,3 @@ def test_a_passage_without_words_changes_no_other(tokenizer: ElmoTokenizer) -> N
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.requires_grad)
     alone = model(**tokenizer("", "a b", return_tensors="pt"))
     torch.testing.assert_close(output.start_logits[0], alone.start_logits[0], atol=1e-6, rtol=0)
-
-
-def test_dropout_is_where_the_configuration_says(batch: dict) -> None:
-    """Each rate alone makes a difference while training, none in evaluation."""
-    for rates in (OFF, *({**OFF, name: 0.5} for name in OFF)):
-        model = make(**rates)
-        expected = model(**batch).start_logits
-        assert torch.equal(model.train()(**batch).start_logits, expected) == (rates is OFF)
-
-
-def test_the_first_weights_of_similarities() -> None:
-    model = ElmoForQuestionAnswering(make().config)
-    for similarity in (model.flow.similarity, model.self_attention.similarity):
-        for parameter in similarity.parameters():
-            assert 0 < parameter.abs().max() <= (6 / (3 * len(parameter) + 1)) ** 0.5

@@ -11,6 +11,7 @@ import transformers
 from hf_elmo import (
     ElmoConfig,
     ElmoForCoreferenceResolution,
+    ElmoForPreTraining,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
     ElmoModel,
@@ -20,6 +21,7 @@ from hf_elmo.modeling_tasks_elmo import ElmoInputs
 from tests.factories import SENTENCES, TINY, random_model
 from tests.heads import (
     HEADS,
+    MODELS,
     NO_DROPOUT,
     SECOND,
     VECTORS,
@@ -34,7 +36,8 @@ from tests.heads import (
 )
 
 every_head = pytest.mark.parametrize("head", HEADS)
-each_row_by_itself = pytest.mark.parametrize("head", [head for head in HEADS if head != "layer norm"])
+EACH_BY_ITSELF = [*(head for head in HEADS if head != "layer norm"), "language models"]
+each_row_by_itself = pytest.mark.parametrize("head", EACH_BY_ITSELF)
 both_sides = pytest.mark.parametrize("side", ["left", "right"])
 
 
@@ -109,9 +112,9 @@ def test_a_row_alone_or_in_a_batch(tokenizer: ElmoTokenizer, head: str, side: st
     together = tensors_of(model(**without_labels(batch)))
     for row, mask in enumerate(batch["attention_mask"].bool()):
         single = batch_of(tokenizer, head, side, slice(row, row + 1))
-        for name, alone in tensors_of(model(**single)).items():
+        for name, alone in tensors_of(model(**without_labels(single))).items():
             found = together[name][row]
-            if isinstance(model, ElmoForTokenClassification):
+            if isinstance(model, (ElmoForTokenClassification, ElmoForPreTraining)):
                 found = found[mask]
             found = found[tuple(slice(size) for size in alone.shape[1:])]
             torch.testing.assert_close(found, alone[0], msg=name)
@@ -120,7 +123,7 @@ def test_a_row_alone_or_in_a_batch(tokenizer: ElmoTokenizer, head: str, side: st
 @each_row_by_itself
 def test_parts_of_a_batch_add_up_to_the_whole(tokenizer: ElmoTokenizer, head: str) -> None:
     model = make(head, **NO_DROPOUT, scalar_mix_l2=0.1)
-    mixes = [value for name, value in model.named_parameters() if name.endswith("scalars")]
+    mixes = [value for name, value in model.named_parameters() if name.endswith("scalars") and head in HEADS]
     for index, scalars in enumerate(mixes):
         torch.nn.init.constant_(scalars, index + 1.0)
     whole = batch_of(tokenizer, head)
@@ -304,7 +307,7 @@ def test_a_fixed_mix_at_the_output(tmp_path: Path, tokenizer: ElmoTokenizer) -> 
     torch.testing.assert_close(features.output_mix, features.vectors)
 
 
-@every_head
+@pytest.mark.parametrize("head", MODELS)
 @pytest.mark.parametrize("how", ["autocast", "bfloat16", "float16"])
 def test_half_precision(tokenizer: ElmoTokenizer, head: str, how: str) -> None:
     """Scores differ by the rounding of the layers; the loss is computed in float32; gradients are finite."""
@@ -314,15 +317,16 @@ def test_half_precision(tokenizer: ElmoTokenizer, head: str, how: str) -> None:
     model = model if how == "autocast" else model.to(getattr(torch, how))
     with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast"):
         output = model(**batch)
-    assert output.loss.isfinite()
-    assert output.loss.dtype == torch.float32
+    loss = output.last_hidden_state.float().sum() if head == "no head" else output.loss
+    assert loss.isfinite()
+    assert loss.dtype == torch.float32
     if not isinstance(model, ElmoForCoreferenceResolution):  # it may keep other spans
         here = expected > -1e30
         # Roundings (CNN, highways, projections, gates and outputs of two layers, the head) of 2**-8 or 2**-11.
         error = (output[name].float() - expected)[here].norm() / expected[here].norm()
         assert 0 < error < 24 * (2**-11 if how == "float16" else 2**-8)
     if how != "float16":
-        output.loss.backward()
+        loss.backward()
         assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
@@ -342,29 +346,6 @@ def test_representations_of_words_without_boundaries(tokenizer: ElmoTokenizer, s
             assert not mix[row, length:].any()
 
 
-def test_special_tokens_mask_says_which_words_have_no_representation(tokenizer: ElmoTokenizer) -> None:
-    model = random_model(ElmoConfig(**TINY))
-    inputs = tokenizer(["a b c", "d"], padding=True, return_tensors="pt")
-    special = torch.tensor([[0, 1, 0, 0, 1], [1, 0, 1, 0, 0]])
-    (found,), mask = model.word_representations(**inputs, special_tokens_mask=special)
-    hidden = model(**inputs).last_hidden_state
-    assert mask.tolist() == [[True, True, True], [True, False, False]]
-    torch.testing.assert_close(found[0], hidden[0, [0, 2, 3]])
-    torch.testing.assert_close(found[1, 0], hidden[1, 1])
-
-
-def test_elmo_is_trained_as_a_layer_of_another_network(tokenizer: ElmoTokenizer) -> None:
-    elmo = random_model(ElmoConfig(**TINY, num_scalar_mixes=2)).train()
-    inputs = tokenizer(SENTENCES, padding=True, return_tensors="pt")
-    for frozen in (True, False):
-        elmo.freeze_bilm(frozen)
-        (first, second), mask = elmo.word_representations(**inputs)
-        (first + second)[mask].square().sum().backward()
-        with_gradient = {name for name, parameter in elmo.named_parameters() if parameter.grad is not None}
-        every = {name for name, _ in elmo.named_parameters()}
-        assert with_gradient == ({"scalar_mix.scalars", "scalar_mix.gamma"} if frozen else every)
-
-
 def test_mixes_of_another_number_than_the_checkpoints_are_new(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
     model, inputs = random_model(ElmoConfig(**TINY)), tokenizer(SENTENCES, padding=True, return_tensors="pt")
     torch.nn.init.normal_(model.scalar_mix.scalars)
@@ -374,3 +355,51 @@ def test_mixes_of_another_number_than_the_checkpoints_are_new(tmp_path: Path, to
     assert torch.equal(two.scalar_mix.gamma, torch.ones(2))
     assert report["missing_keys"] == {"scalar_mix.scalars", "scalar_mix.gamma"}
     torch.testing.assert_close(*(each(**inputs, output_hidden_states=True).hidden_states for each in (model, two)))
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("no head", "hidden_dropout"),
+        ("language models", "hidden_dropout"),
+        ("pooled", "classifier_dropout"),
+        ("last", "encoder_dropout"),
+        ("biattentive", "encoder_dropout"),
+        ("roles", "encoder_recurrent_dropout"),
+        ("answers", "encoder_dropout"),
+        ("answers", "classifier_dropout"),
+        ("resolver 2018", "classifier_dropout"),
+    ],
+)
+def test_dropout_acts_in_training_only(tokenizer: ElmoTokenizer, name: str, field: str) -> None:
+    """Each rate alone makes a difference in training, and none in evaluation."""
+    batch, off = (
+        batch_of(tokenizer, name),
+        dict.fromkeys([*NO_DROPOUT, "hidden_dropout", "encoder_recurrent_dropout"], 0.0),
+    )
+    expected = make(name, **off, freeze_bilm=False).train()(**batch, output_hidden_states=True)
+    model = make(name, **{**off, field: 0.5}, freeze_bilm=False)
+    assert_same_outputs(tensors_of(model(**batch)), tensors_of(model(**batch)), atol=0, rtol=0)
+    torch.testing.assert_close(model(**batch, output_hidden_states=True)[0], expected[0], atol=1e-5, rtol=1e-5)
+    assert not torch.equal(model.train()(**batch, output_hidden_states=True)[0], expected[0])
+
+
+def test_the_first_weights_of_heads(tmp_path: Path) -> None:
+    random_model(ElmoConfig(**TINY)).save_pretrained(tmp_path)
+    new = {
+        name: HEADS[name][0].from_pretrained(tmp_path, **HEADS[name][1])
+        for name in ("last", "roles", "answers", "resolver 2018")
+    }
+    lstm, layer = new["last"].encoder.bilstm.lstm, new["roles"].encoder.bilstm.layers[1]
+    for ending in ("_l0", "_l0_reverse"):  # 1 for the forget gate
+        bias = getattr(lstm, f"bias_ih{ending}") + getattr(lstm, f"bias_hh{ending}")
+        assert bias.tolist() == [0.0] * 7 + [1.0] * 7 + [0.0] * 14
+    for weight in (*layer.weight_ih.split(7), *layer.weight_hh.split(7)):  # orthonormal, gate by gate
+        torch.testing.assert_close(weight @ weight.T, torch.eye(7))
+    assert layer.bias.view(6, 7).sum(1).tolist() == [0, 7, 0, 0, 0, 0]
+    for parameter in new["answers"].flow.similarity.parameters():
+        assert 0 < parameter.abs().max() <= (6 / (3 * len(parameter) + 1)) ** 0.5
+    scorer = new["resolver 2018"].pair_scorer
+    for feature in (new["resolver 2018"].span_vectors.width, scorer.distance, scorer.genre):  # Glorot's bound
+        bound = np.sqrt(6 / sum(feature.weight.shape))
+        assert 0.5 * bound < feature.weight.abs().max() <= bound

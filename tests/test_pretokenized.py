@@ -10,7 +10,7 @@ import hf_elmo
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.pretraining.vocabulary import Vocabulary, build_vocabulary
 from hf_elmo_cli import main
-from tests.factories import TINY, save_checkpoint, small_model, write_lines
+from tests.factories import save_checkpoint, small_model, write_lines
 
 TEXT = "It isn't  so."
 AT_WHITESPACE, BY_TOKENIZER = ["It", "isn't", "so."], ["It", "isn", "'t", "so", "."]
@@ -30,13 +30,6 @@ def corpus(tmp_path: Path) -> Path:
     return write_lines(tmp_path / "corpus.txt", [TEXT] * 9)
 
 
-def count_of_pretrain(model: ElmoForPreTraining, corpus: Path, tokenizer: ElmoTokenizer, **how: object) -> int:
-    small = {"config": TINY, "batch_size": 3, "window": 5, "max_steps": 1, "use_cpu": True, "disable_tqdm": True}
-    out = corpus.with_name("trained")
-    folder = hf_elmo.pretrain(out, corpus, save_strategy="no", overwrite=True, **small, **how).folder
-    return len(Vocabulary.load(folder / "vocab.txt")) - 3
-
-
 # Of each function the number of words that it finds in TEXT; `how` is the tokenizer and `pretokenized`.
 COUNTS = {
     "embed": lambda model, corpus, **how: len(hf_elmo.embed(model.elmo, corpus, **how)[0]),
@@ -49,7 +42,6 @@ COUNTS = {
     "score": lambda model, corpus, **how: len(hf_elmo.score(model, [TEXT], **how)[0].words) - 2,
     "substitutes": lambda model, corpus, **how: len(hf_elmo.substitutes(model, TEXT, top=2, **how)),
     "word_plane": lambda model, corpus, **how: len(hf_elmo.word_plane(model, [TEXT], **how).sentences[0]),
-    "pretrain": count_of_pretrain,
 }
 
 
@@ -60,7 +52,7 @@ def test_python(count: Callable[..., int], folder: Path, corpus: Path) -> None:
     assert count(model, corpus, tokenizer=tokenizer) == len(BY_TOKENIZER)
 
 
-@pytest.mark.parametrize("flags", [["--pretokenized"], ["--words"], []])
+@pytest.mark.parametrize("flags", [["--pretokenized"], []])
 def test_command(folder: Path, corpus: Path, flags: list[str], tmp_path: Path) -> None:
     vectors, words = str(tmp_path / "out.npz"), tmp_path / "words.txt"
     assert main(["embed", str(corpus), vectors, "--model", str(folder), *flags]) == 0

@@ -1,7 +1,6 @@
 """ElmoTokenizer: what a user of transformers may hand it, ask of it, and do with it."""
 
 import copy
-import inspect
 import json
 import pickle
 import shutil
@@ -13,8 +12,8 @@ import pandas as pd
 import pytest
 import torch
 from datasets.fingerprint import Hasher
-from tokenizers import AddedToken, Tokenizer
-from transformers import AutoTokenizer, BatchEncoding, DataCollatorForTokenClassification, DataCollatorWithPadding
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer, BatchEncoding
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.hub import FILES as CODE
@@ -178,12 +177,6 @@ def test_every_way_to_pad(tokenizer: ElmoTokenizer, options: dict, length: int) 
         assert np.array_equal(tokenizer.pad(tokenizer(TEXTS), **options)["input_ids"], encoded["input_ids"])
 
 
-def test_texts_of_different_lengths_make_no_tensor_without_padding(tokenizer: ElmoTokenizer) -> None:
-    assert [len(ids) for ids in tokenizer(TEXTS, padding="do_not_pad")["input_ids"]] == LENGTHS
-    with pytest.raises(ValueError, match="padding=True"):
-        tokenizer(TEXTS, return_tensors="pt")
-
-
 @every_side
 @pytest.mark.parametrize("split", [False, True], ids=["text", "words"])
 def test_truncation_keeps_the_boundaries_and_is_of_one_call(side: str, split: bool) -> None:
@@ -196,49 +189,16 @@ def test_truncation_keeps_the_boundaries_and_is_of_one_call(side: str, split: bo
     assert len(tokenizer(text, is_split_into_words=split)["input_ids"]) == LENGTHS[0]
 
 
-@pytest.mark.parametrize("split", [False, True], ids=["text", "words"])
-def test_what_is_cut_off_overflows_with_a_stride(tokenizer: ElmoTokenizer, split: bool) -> None:
-    texts = ["a b c d e", "f", "g h i"]
-    encoded = tokenizer(
-        [text.split() for text in texts] if split else texts,
-        is_split_into_words=split,
-        truncation=True,
-        max_length=5,
-        stride=1,
-        return_overflowing_tokens=True,
-        padding=True,
-        return_tensors="np",
-    )
+def test_what_is_cut_off_overflows_with_a_stride(tokenizer: ElmoTokenizer) -> None:
+    pieces = {"truncation": True, "max_length": 5, "stride": 1, "return_overflowing_tokens": True}
+    encoded = tokenizer(["a b c d e", "f", "g h i"], **pieces, padding=True, return_tensors="np")
     expected = ["a b c", "c d e", "f", "g h i"]
     assert encoded["overflow_to_sample_mapping"].tolist() == [0, 0, 1, 2]
     assert tokenizer.batch_decode(encoded["input_ids"], skip_special_tokens=True) == expected
     assert encoded["attention_mask"].sum(1).tolist() == [5, 5, 3, 5]
 
 
-@pytest.mark.parametrize(
-    ("strategy", "expected"),
-    [
-        ("only_second", ["<S>", "q", "r", "</S>", "<S>", "a", "b", "</S>"]),
-        ("only_first", ["<S>", "q", "</S>", "<S>", "a", "b", "c", "</S>"]),
-        ("longest_first", ["<S>", "q", "r", "</S>", "<S>", "a", "b", "</S>"]),
-    ],
-)
-def test_pairs_are_cut_where_asked(tokenizer: ElmoTokenizer, strategy: str, expected: list[str]) -> None:
-    encoded = tokenizer("q r", "a b c", truncation=strategy, max_length=8)
-    assert encoded.tokens() == tokenizer.convert_ids_to_tokens(encoded["input_ids"]) == expected
-
-
 # -- where words stand -------------------------------------------------------------------------------------------------
-
-
-def test_positions_lead_from_text_to_words_and_back(tokenizer: ElmoTokenizer) -> None:
-    encoded = tokenizer("Ünï  😀 x", return_offsets_mapping=True)
-    assert encoded["offset_mapping"] == [(0, 0), (0, 3), (5, 6), (7, 8), (0, 0)]
-    assert [encoded.char_to_token(place) for place in (0, 2, 3, 5, 7)] == [1, 1, None, 2, 3]
-    assert tuple(encoded.token_to_chars(2)) == (5, 6)
-    assert encoded.word_ids() == [None, 0, 1, 2, None]
-    assert tuple(encoded.word_to_tokens(2)) == (3, 4)
-    assert encoded.token_to_word(1) == 0
 
 
 @every_side
@@ -335,33 +295,6 @@ def test_pad_takes_one_example_and_texts_without_words(tokenizer: ElmoTokenizer)
     padded = tokenizer.pad(examples, return_tensors="pt")
     assert padded["input_ids"].shape == (3, 2, 50)
     assert padded["attention_mask"].tolist() == [[0, 0], [1, 1], [0, 0]]
-
-
-@every_side
-def test_data_collator_for_token_classification(side: str) -> None:
-    tokenizer, examples = whitespace_tokenizer(padding_side=side), []
-    for words in (["New York", "is", "big"], ["yes"]):
-        encoded = tokenizer(words, is_split_into_words=True)
-        examples.append({**encoded, "labels": tokenizer.align_labels(encoded, list(range(len(words))))})
-    batch = DataCollatorForTokenClassification(tokenizer)(examples)
-    short = [-100, 0, -100]
-    short = [*short, -100, -100] if side == "right" else [-100, -100, *short]
-    assert batch["labels"].tolist() == [[-100, 0, 1, 2, -100], short]
-    assert batch["input_ids"].shape == (2, 5, 50)
-    assert batch["attention_mask"].sum(1).tolist() == [5, 3]
-
-
-def test_datasets_map_in_several_processes(tokenizer: ElmoTokenizer) -> None:
-    texts = [f"{sentence} {number}" for number in range(9) for sentence in SENTENCES]
-    rows = datasets.Dataset.from_dict({"text": texts})
-
-    def encode(batch: dict) -> dict:
-        return dict(tokenizer(batch["text"], padding=True, return_tensors="np"))
-
-    mapped = rows.map(encode, batched=True, batch_size=7, num_proc=2, remove_columns="text")
-    padded = DataCollatorWithPadding(tokenizer)([mapped[i] for i in range(len(texts))])
-    assert torch.equal(padded["input_ids"], tokenizer(texts, padding=True, return_tensors="pt")["input_ids"])
-    assert padded["attention_mask"].sum(1).tolist() == [len(text.split()) + 2 for text in texts]
 
 
 @pytest.mark.parametrize("words", [False, True], ids=["texts", "words"])
@@ -525,11 +458,7 @@ def test_files_are_copied_and_no_folder_of_the_machine_is_saved(tmp_path: Path, 
     tokenizer.save_pretrained(tmp_path / "first")
     again = loader.from_pretrained(tmp_path / "first")
     files = {name: str(tmp_path / "first" / file) for name, file in FILES.items()}
-    for parameter in inspect.signature(ElmoTokenizer.__init__).parameters.values():
-        if parameter.default is not parameter.empty:
-            found = again.init_kwargs[parameter.name]
-            wanted = {**arguments, **files}.get(parameter.name, parameter.default)
-            assert (str(found) if isinstance(found, AddedToken) else found) == wanted
+    assert {**arguments, **files}.items() <= again.init_kwargs.items()
     again.save_pretrained(tmp_path / "first")  # onto its own files
     again.save_pretrained(tmp_path / "second")
     saved = (tmp_path / "second" / "tokenizer_config.json").read_text(encoding="utf-8")

@@ -96,9 +96,9 @@ LANGUAGE_MODEL = {
     "test_retain_grad_hidden_states_attentions": "hidden_states are padded copies, through which no gradient returns",
 }
 ENCODER = {"encoder_type": "bilstm", "encoder_hidden_size": 7}
-FLOW = {"encoder_hidden_size": 7, "elmo_at_output": True, "encoder_type": "attention_flow"}
-COREFERENCE = {"coreference_max_width": 3, "coreference_hidden_size": 9, "coreference_spans_per_word": 0.8}
-SPEAKERS = {**COREFERENCE, **ENCODER, "coreference_speakers": True, "coreference_num_genres": 2}
+FLOW = {"encoder_hidden_size": 7, "elmo_at_output": True, "allow_no_answer": True}
+SPEAKERS = {**ENCODER, "coreference_max_width": 3, "coreference_hidden_size": 9, "coreference_spans_per_word": 0.8}
+SPEAKERS |= {"coreference_speakers": True, "coreference_num_genres": 2}
 SPEAKER_IDS = torch.tensor([0, 1, 1, 2, 1, 0, 0]).expand(BATCH, -1)
 # Of each case: class, fields of the configuration, words ("w") and boundaries, labels that are not the mixin's, what
 # the model reads beside words, and the tests that cannot apply.
@@ -115,12 +115,9 @@ CASES = {
         {},
         {"test_load_with_mismatched_shapes": "vocab_size is of a softmax that a classifier has not"},
     ),
-    "Tagger": ("ElmoForTokenClassification", {}, {}, {}, {}),
-    "TaggerWithCrf": ("ElmoForTokenClassification", {**ENCODER, "tagging_crf": True}, {}, {}, {}),
+    "Tagger": ("ElmoForTokenClassification", {**ENCODER, "tagging_crf": True}, {}, {}, {}),
     "Answers": ("ElmoForQuestionAnswering", FLOW, LAST, {}, {}),
-    "NoAnswer": ("ElmoForQuestionAnswering", {"encoder_hidden_size": 7, "allow_no_answer": True}, {}, {}, {}),
-    "Coreference": ("ElmoForCoreferenceResolution", COREFERENCE, CLUSTERS, {}, RESOLVER),
-    "CoreferenceWithSpeakers": ("ElmoForCoreferenceResolution", SPEAKERS, CLUSTERS, GENRES, RESOLVER),
+    "Coreference": ("ElmoForCoreferenceResolution", SPEAKERS, CLUSTERS, GENRES, RESOLVER),
     "LanguageModels": ("ElmoForPreTraining", {}, NEIGHBORS, {}, LANGUAGE_MODEL),
 }
 ROWS = {"ElmoForQuestionAnswering": "<w><ww>", "ElmoForCoreferenceResolution": "<wwwww>"}

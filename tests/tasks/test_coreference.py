@@ -113,43 +113,24 @@ def people(number: int, seed: int, others: int = 1) -> list[tuple[list, list]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stored", [True, False])
-def test_it_learns(tokenizer: ElmoTokenizer, arguments, stored: bool) -> None:
-    """From stored layers; and among many spans, with much dropout. Trained by the likelihood of the antecedents alone,
-    the latter model keeps a third of the mentions and ends with an F1 of 0.0 to 0.34."""
+def test_it_learns(tokenizer: ElmoTokenizer, arguments) -> None:
+    """From stored layers, among many spans, with much dropout. Trained by the likelihood of the antecedents alone, such
+    a model keeps a third of the mentions and ends with an F1 of 0.0 to 0.34."""
     torch.manual_seed(0)
     tokenizer.words = NAMES
     fields = {"word_vectors_vocab_size": len(NAMES) + 3, "word_vectors_size": 10, "layer_weights": 0}
-    few = {"coreference_spans_per_word": 1.0, "coreference_max_width": 2, "classifier_dropout": 0.0}
-    many = {"coreference_max_width": 5, "coreference_hidden_size": 30, "classifier_dropout": 0.5}
-    model, others = make(**fields, **(few if stored else many)), 1 if stored else 3
-    parts = [[encode_document(tokenizer, *own) for own in people(*each, others)] for each in ((24, 1), (6, 2))]
-    parts = [store_layers(model, Dataset.from_list(part), "float32") for part in parts] if stored else parts
+    fields |= {"coreference_max_width": 5, "coreference_hidden_size": 30, "classifier_dropout": 0.5}
+    model = make(**fields)
+    parts = [[encode_document(tokenizer, *own) for own in people(*each, 3)] for each in ((24, 1), (6, 2))]
+    parts = [store_layers(model, Dataset.from_list(part), "float32") for part in parts]
     how = {"optim": "adamw_torch", "lr_scheduler_type": "linear", "max_grad_norm": 1.0, "learning_rate": 1e-2}
     settings = arguments(**how, num_train_epochs=10, per_device_train_batch_size=3)
     trainer = Trainer(model, settings, CoreferenceCollator(tokenizer), *parts, compute_metrics=coreference_metrics())
     assert trainer.evaluate()["eval_conll_f1"] < 0.5
     trainer.train()
     found = trainer.evaluate()
-    assert found["eval_conll_f1"] > (0.8 if stored else 0.7)
+    assert found["eval_conll_f1"] > 0.7
     assert found["eval_mentions_kept"] > 0.9
-
-
-def test_accumulated_steps_are_one_large_batch(tokenizer: ElmoTokenizer, arguments) -> None:
-    rows = [encode_document(tokenizer, *document) for document in people(4, 3)]
-    rows[1]["labels"] = rows[1]["labels"][:2]  # of other numbers of mentions
-    weights = []
-    for size in (4, 1):
-        model = make(classifier_dropout=0.0)
-        steps = {"per_device_train_batch_size": size, "gradient_accumulation_steps": 4 // size}
-        Trainer(
-            model, arguments(**steps, max_steps=2, learning_rate=1e-2), CoreferenceCollator(tokenizer), rows
-        ).train()
-        weights.append({name: p.detach() for name, p in model.named_parameters() if p.requires_grad})
-    start = dict(make(classifier_dropout=0.0).named_parameters())
-    for name, weight in weights[0].items():
-        torch.testing.assert_close(weights[1][name], weight, msg=name, atol=1e-6, rtol=1e-4)
-    assert any(not torch.equal(weight, start[name]) for name, weight in weights[0].items())
 
 
 def test_clusters_of_texts(tmp_path: Path) -> None:

@@ -73,11 +73,8 @@ def weights_after_training(arguments: Callable, model, rows, tokenizer) -> dict[
 @pytest.mark.parametrize(
     ("head", "dtype", "tolerance", "side"),
     [
-        ("classifier", "float32", 1e-5, "right"),
-        ("classifier", "float16", 2**-11, "left"),
         ("classifier", "bfloat16", 2**-8, "right"),
-        ("pairs", "float16", 2**-11, "left"),
-        ("tagger", "float16", 2**-11, "right"),
+        ("pairs", "float32", 1e-5, "left"),
         ("tagger", "float16", 2**-11, "left"),
     ],
 )
