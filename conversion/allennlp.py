@@ -81,7 +81,7 @@ def read_rows(rows: Iterable[Row], datasets: Mapping[str, Any], where: str) -> d
         arrays = [_take(left, dataset, where) for dataset in row.datasets]
         tensors.update(zip(row.targets, row.transform.read(*arrays), strict=True))
     if left:
-        raise ValueError(f"{where} has {len(left)} tensors that the format lacks, such as {min(left)!r}.")
+        raise ValueError(f"{where} has {len(left)} unexpected tensors, such as {min(left)!r}.")
     return tensors
 
 

@@ -271,8 +271,8 @@ def _options(
     of_allennlp = {PurePosixPath(model.files[0]).name for model in PUBLISHED.values() if model.hosts == ALLENNLP}
     if not named or not named <= of_allennlp - {"options.json"}:
         raise FileNotFoundError(
-            f"The archive lacks the options of the task's ELMo (files named in config.json: {sorted(named)}). Give the "
-            "options file with --elmo-options."
+            f"the archive does not hold the ELMo's options (config.json names {sorted(named)}): give the file with "
+            "--elmo-options."
         )
     return _options_of_shapes(bilm), []
 

@@ -98,15 +98,15 @@ def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
     if not path.is_dir() and find_checkpoint(path) is not None:
         return read_bilm_tf, [path, *others]
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist and is no published model: see hf-elmo convert --list.")
+        raise FileNotFoundError(f"{path} is no file and no name of a published model: see hf-elmo convert --list.")
     if path.suffix == ".json" and others:
         return read_allennlp, [path, *others]
     models = list(_models(path)) if path.is_dir() else []
     if not models and "model_type" in (read_json(path / "config.json") if (path / "config.json").is_file() else ()):
-        raise ValueError(f"{path} is a checkpoint already, which from_pretrained loads: nothing is to be converted.")
+        raise ValueError(f"{path} is a checkpoint already: load it with from_pretrained, without conversion.")
     if not models:
-        formats = "AllenNLP, simple_elmo, bilm-tf, ELMoForManyLangs or TF-Hub"
-        raise ValueError(f"{path} is no model in a format of {formats}.")
+        formats = "AllenNLP, simple_elmo, bilm-tf, ELMoForManyLangs, TF-Hub"
+        raise ValueError(f"{path} holds no model in a known format ({formats}).")
     if len(models) > 1:
         raise ValueError(f"{path} holds {len(models)} models: give one of {[str(folder) for _, folder in models]}.")
     read, folder = models[0]

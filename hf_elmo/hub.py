@@ -97,7 +97,7 @@ def push(
     if missing := [one[0] for one in needed if not list(filter_repo_objects(names, allow_patterns=one))]:
         checkpoints = [str(folder / name) for name in names if name.startswith("checkpoint-")]
         others = f" Push one of its checkpoints: {', '.join(checkpoints)}." if checkpoints else ""
-        raise FileNotFoundError(f"{folder} is no checkpoint with its tokenizer: it lacks {', '.join(missing)}.{others}")
+        raise FileNotFoundError(f"{folder} is not a complete checkpoint: it lacks {', '.join(missing)}.{others}")
     require_tokenizer(ElmoConfig.from_pretrained(folder), load_tokenizer(folder))
     chosen = list(filter_repo_objects(names, allow_patterns=PATTERNS))
     with TemporaryDirectory() as staging:

@@ -246,7 +246,7 @@ def require_shapes(call: LstmCall) -> None:
     (directions, words, width), size, cells = call.inputs.shape, call.hidden.shape[-1], call.cell.shape[-1]
     sizes = list(call.batch_sizes)
     if not sizes or sizes[-1] < 1 or sizes != sorted(sizes, reverse=True) or sum(sizes) != words:
-        raise ValueError(f"batch_sizes are {sizes}, but must be positive, in descending order, with the sum {words}.")
+        raise ValueError(f"batch_sizes are {sizes}, but must be positive, in descending order, and sum to {words}.")
     if len(call.weights) != directions:
         raise ValueError(f"inputs are for {directions} directions, but weights for {len(call.weights)}.")
     shapes = [(directions, sizes[0], size), (directions, sizes[0], cells)]
@@ -713,7 +713,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         if any("bilm.initial_" in key for key in info["missing_keys"]):
-            raise ValueError("settled_start is True, but the checkpoint stores no start: compute it by hf_elmo.settle.")
+            raise ValueError("settled_start is True, but the checkpoint has no start: compute it with hf_elmo.settle.")
         model.set_trainable()  # loading has replaced the parameters
         trained = model.num_parameters(only_trainable=True)
         if info["missing_keys"] and model.base_model is not model and trained < model.num_parameters() / 2:

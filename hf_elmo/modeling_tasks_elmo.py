@@ -487,7 +487,7 @@ class TaskFeatures:
 def require(name: str, argument: Tensor | None) -> Tensor:
     """The argument; raises ValueError if it is missing."""
     if argument is None:
-        raise ValueError(f"{name} is missing: this model, or these inputs, need it (see the documentation of forward).")
+        raise ValueError(f"{name} is missing: the model needs it with these inputs (see the documentation of forward).")
     return argument
 
 

@@ -155,7 +155,7 @@ class RowSource:
             raise FileNotFoundError(f"there is no file {str(self.path)!r:.80}: for texts, pass a list of them")
         has_no_columns, columns = self.resolved_format in ("text", "fasta"), (self.text_column, self.text_pair_column)
         if has_no_columns and columns != (None, None):
-            raise ValueError(f"{self.path} is read as {self.resolved_format}, without columns: pass its input_format")
+            raise ValueError(f"{self.path} is read as {self.resolved_format}, without columns: pass input_format")
         if self.resolved_format == "text":
             yield from ((line.rstrip("\n"),) for line in read_lines(self.path, self.encoding))
         elif self.resolved_format == "fasta":
@@ -199,7 +199,7 @@ class RowSource:
                     continue
             except json.JSONDecodeError as error:
                 place = f"{self.path}, line {line_number}, column {error.colno}"
-                raise ValueError(f"{place}: invalid JSON: {error.msg}") from error
+                raise ValueError(f"{place}: invalid JSON (one record per line): {error.msg}") from error
             except KeyError as error:
                 raise ValueError(f"{self.path}, line {line_number}: missing key {error}") from error
             if isinstance(value, list) and self.ending == ".json" and self.file_format is None:

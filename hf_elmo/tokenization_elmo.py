@@ -321,7 +321,7 @@ def _checked_texts(texts: Any, is_split_into_words: bool) -> Any:
         return list(map(_as_list, texts)) if isinstance(texts, list) else texts
     if isinstance(texts, (list, tuple)) and (words := next((one for one in texts if isinstance(one, list)), None)):
         raise ValueError(
-            f"text contains a list, {words!r:.80}, in place of a string: pass is_split_into_words=True if texts are "
+            f"text contains the list {words!r:.80}, not only strings: pass is_split_into_words=True if texts are "
             "lists of words, or a tuple for a pair of texts."
         )
     return texts
@@ -365,7 +365,7 @@ def _align(encodings: Sequence[Any], samples: Sequence[int] | None, labels: Sequ
     """The labels of each encoding, as in [`ElmoTokenizer.align_labels`]; `samples` has the text index of each piece."""
     numbers = list(range(len(encodings))) if samples is None else list(map(int, samples))
     if len(set(numbers)) != len(labels):
-        raise ValueError(f"labels has labels for {len(labels)} texts, but {len(set(numbers))} texts are encoded.")
+        raise ValueError(f"labels are given for {len(labels)} texts, but {len(set(numbers))} texts are encoded.")
     num_words, is_cut = [0] * len(labels), [False] * len(labels)
     for number, encoding in zip(numbers, encodings, strict=True):
         if 1 in encoding.sequence_ids:

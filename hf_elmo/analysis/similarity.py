@@ -260,7 +260,7 @@ def layer_similarities(
     model, tokenizer = ensure_loaded(model, tokenizer)
     split = tokenizer.split_into_words(sentences, pretokenized)
     if len(split) < 2:
-        raise ValueError(f"sentences has {len(split)} sentences, but two or more are compared")
+        raise ValueError(f"a comparison needs two or more sentences, got {len(split)}")
     words = [words] * len(split) if isinstance(words, str) else words
     places = [positions_of(own, word)[0] for own, word in zip(split, words, strict=True)]
     unit = [_unit(layers) for layers in _all_layers(model, tokenizer, split)]
@@ -327,7 +327,9 @@ def word_plane(
     layer = model.config.num_hidden_layers if layer is None else layer
     places = [list(range(len(words))) if word is None else positions_of(words, word)[:1] for words in split]
     if sum(map(len, places)) < 3:
-        raise ValueError(f"sentences give {sum(map(len, places))} vectors, but three are needed: give more.")
+        raise ValueError(
+            f"a plane needs at least three vectors, but sentences give {sum(map(len, places))}: give more."
+        )
     arrays = _all_layers(model, tokenizer, split)
     vectors = np.concatenate([own[layer, place] for own, place in zip(arrays, places, strict=True)]).astype(np.float64)
     u, s, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)

@@ -40,8 +40,7 @@ def convert(
         str | None,
         option(
             "NAME",
-            "the published model that the files are a copy of: the checkpoint gets its model card and its word "
-            "splitting of that model [none]",
+            "the published model that the files are a copy of; the checkpoint gets its model card and word splitting",
         ),
     ] = None,
     list_models: Annotated[

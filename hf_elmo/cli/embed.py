@@ -229,7 +229,7 @@ def explore(
     model: Model = None,
     corpus: Annotated[str | None, option("FILE", "text to search for neighbors [sentences typed on the page]")] = None,
     pretokenized: Pretokenized = False,
-    host: Annotated[str, option("ADDRESS", "address to listen at; 127.0.0.1: this machine only")] = "127.0.0.1",
+    host: Annotated[str, option("ADDRESS", "address to listen on; 127.0.0.1: this machine only")] = "127.0.0.1",
     port: Annotated[
         int | None, typer.Option(metavar="N", min=0, max=65535, help="port [7860, or the next free one]")
     ] = None,

@@ -202,7 +202,7 @@ def _embed_to_file(
             bar.write(size_of_run(job, survey, output), file=sys.stderr)
         if (words := _fill(job, rows, survey, store, workers, bar)) is None:
             store.remove(store.names())
-            raise ValueError("the input changed while it was embedded, so nothing is written: embed it again")
+            raise ValueError("the input changed during the run, so nothing was written: run it again")
         store.become(output, lambda draft: export(store, job.layout, survey.rows, draft, rows))
     return EmbeddedCorpus(output, survey.rows, words, job.layout.size)
 

@@ -14,6 +14,7 @@ import re
 import shutil
 import uuid
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import chain
@@ -82,7 +83,7 @@ class ShardStore:
             before = self._read_manifest()
             finished = before is not None and before.pop("finished", None)
             if (before is None and self.names()) or (finished and not overwrite):
-                raise FileExistsError(f"{self.path} exists; choose another output, or overwrite (--overwrite) a result")
+                raise FileExistsError(f"{self.path} exists: choose another output, or --overwrite a finished result")
             if finished or restart:
                 self.remove(self.names())
             elif before not in (None, manifest) and self.names():
@@ -163,15 +164,16 @@ def require_writable(output: Path, layout: RowLayout, names: list[str] | None, r
     """Raises ValueError, before the work, if the result could not be written or read; `names` are the rows' names."""
     if output.suffix.lower() not in FORMATS:
         raise ValueError(f"output {str(output)!r} must end in one of {', '.join(FORMATS)}")
-    if names is not None and len(set(names)) < len(names):
-        raise ValueError("two rows have the same name, but the array of each needs its own: rename a row")
+    for name, rows_of_name in Counter(names or ()).most_common(1):
+        if rows_of_name > 1:
+            raise ValueError(f"{rows_of_name} sequences are named {name!r}, but each needs its own name: rename them")
     if output.suffix.lower() in (".hdf5", ".h5"):
         with extra_needed():
             import h5py  # noqa: F401, an error now instead of after the work
 
         groups = {name[: slash.start()] for name in names or () for slash in re.finditer("/", name)}
         if wrong := [name for name in names or () if name in groups or {"", "."}.intersection(name.split("/"))]:
-            raise ValueError(f"HDF5 cannot name an array {wrong[0]!r} (its '/' separates groups): use .npz or .parquet")
+            raise ValueError(f"HDF5 cannot name an array {wrong[0]!r} ('/' separates groups): use .npz or .parquet")
     if output.suffix.lower() == ".safetensors" and rows > SAFETENSORS_ROWS and (names or not layout.pooled):
         raise ValueError(f"output {str(output)!r} cannot hold {rows:,} arrays: use .hdf5, .npz or .parquet")
 

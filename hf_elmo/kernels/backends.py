@@ -118,8 +118,8 @@ def _parse(setting: str) -> frozenset[str]:
         return frozenset()
     if unknown := names - NAMES:
         raise ValueError(
-            f"HF_ELMO_KERNELS or kernels.use has {', '.join(sorted(unknown))}, which is not accepted: give only on, "
-            f"only off, or names among {', '.join(sorted(NAMES))}."
+            f"HF_ELMO_KERNELS or kernels.use has {', '.join(sorted(unknown))}: give on or off alone, or names of "
+            f"backends ({', '.join(sorted(NAMES))})."
         )
     return names
 

@@ -54,7 +54,7 @@ class Perplexity:
         """The perplexities from these sums: forward NLL, backward NLL, predictions, sentences, unknown words."""
         forward, backward, words, sentences, unknown = totals
         if words == 0:
-            raise ValueError("texts has no words to compute a perplexity of.")
+            raise ValueError("texts has no words: perplexity is a mean over words.")
         losses = forward / words, backward / words, (forward + backward) / words / 2
         counts = {"words": int(words), "sentences": int(sentences), "unknown": float(unknown / words)}
         return cls(*map(_exp, losses), **counts)
@@ -226,17 +226,14 @@ def settle(
         pretokenized: the texts are tokenized already: whitespace separates their words.
 
     Raises:
-        ValueError: there is no text with a word in it, `texts` is one string, `batch_size` is not 1 or more, or the
-            model has no biLM.
+        ValueError: there is no text with a word in it, `texts` is one string, or the model has no biLM.
     """
     if not model.config.use_elmo:
         raise ValueError("use_elmo is False: the model has no biLM that could start from a state.")
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}, but must be 1 or more.")
     model, tokenizer = ensure_loaded(model, tokenizer)
     sentences = [words for words in tokenizer.split_into_words(texts, pretokenized) if words]
     if not sentences:
-        raise ValueError("texts have no word in them: give at least one sentence with words to compute the state from.")
+        raise ValueError("texts has no words: give at least one sentence.")
     elmo, batch_size = model.base_model, min(batch_size, len(sentences))
     bias, texts_read = elmo.bilm.forward_layers[0].bias, 0
     with evaluation_mode(model):

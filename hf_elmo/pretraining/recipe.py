@@ -187,7 +187,7 @@ def pretrain(
     require_apart(source, evaluated)
     if adapting and evaluated is None:
         if not source.countable:
-            raise ValueError("held_out is missing: give it, as no share of a stream can be held out.")
+            raise ValueError("held_out is missing: from a stream, no part of the texts can be held out.")
         source, evaluated = _Share(source, held_out=False), _Share(source, held_out=True)
     set_seed(args.seed)
     with tempfile.TemporaryDirectory(prefix="hf-elmo-") as folder:  # for the vocabulary, until the model is saved

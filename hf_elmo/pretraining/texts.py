@@ -78,9 +78,8 @@ class TextFiles(_Texts):
     The texts of files in any format that [`RowSource`] reads.
 
     In plain text a line is a sentence, except blank lines; with `documents`, the lines between blank lines are a
-    document. In other formats
-    a string is a sentence, or with `documents` a document with one sentence per line; a list of words is a sentence,
-    and a list of such lists is a document.
+    document. In other formats a string is a sentence, or with `documents` a document with one sentence per line; a list
+    of words is a sentence, and a list of such lists is a document.
 
     Args:
         patterns: files, folders or glob patterns ([`find_files`]), read in this order.
@@ -206,7 +205,7 @@ def open_texts(
         ValueError: `texts` is a dictionary of datasets.
     """
     if isinstance(texts, Mapping):
-        raise ValueError(f"texts has the parts {', '.join(texts)}: pass one, texts[{next(iter(texts), '')!r}].")
+        raise ValueError(f"texts has the splits {', '.join(texts)}: pass one, as texts[{next(iter(texts), '')!r}].")
     if hasattr(texts, "column_names"):
         return DatasetTexts(texts, column or "text", tokenizer, documents)
     return TextFiles(texts, tokenizer, documents, column)

@@ -182,7 +182,7 @@ class ElmoPreTrainer(Trainer):
         if (train_dataset.rank, train_dataset.world_size) != (args.process_index, args.world_size):
             raise ValueError("train_dataset must have rank=args.process_index and world_size=args.world_size.")
         if args.n_gpu > 1:
-            raise ValueError(f"one process sees {args.n_gpu} GPUs: start one process for each with torchrun.")
+            raise ValueError(f"one process sees {args.n_gpu} GPUs: start one process per GPU, with torchrun.")
         train_dataset.endless |= not _needs_length(args)
         # The softmax's gradients are exchanged by mean_rows, the others by DistributedDataParallel.
         softmax = dict(model.lm_head.named_parameters(prefix="lm_head")) if args.world_size > 1 else {}
@@ -395,7 +395,8 @@ class ElmoPreTrainer(Trainer):
         saved = torch.load(file, map_location=self.args.device, weights_only=True)
         for name, value in self._settings.items():
             if saved["settings"].get(name) != value:
-                raise ValueError(f"resume {folder} with its {name}={saved['settings'].get(name)!r}, not {value!r}.")
+                was = saved["settings"].get(name)
+                raise ValueError(f"cannot resume {folder}: it was trained with {name}={was!r}, got {value!r}.")
         self.train_dataset.load_state_dict(saved["position"])
         self._lstm_state = saved["state"]
         state = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))

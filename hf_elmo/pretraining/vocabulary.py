@@ -31,7 +31,7 @@ class Vocabulary:
     def __init__(self, words: Sequence[str]) -> None:
         self.words = list(words)
         if missing := [word for word in SPECIAL_WORDS if word not in self.words]:
-            raise ValueError(f"the vocabulary lacks {', '.join(missing)}: as in bilm-tf, it needs {SPECIAL_WORDS}.")
+            raise ValueError(f"the vocabulary lacks {', '.join(missing)}: add it, as bilm-tf's vocabularies have it.")
         self.bos_id, self.eos_id, self.unk_id = (self.words.index(word) for word in SPECIAL_WORDS)
         # A word "<S>" of a text is not a boundary: like any word outside the vocabulary it is unknown.
         self._ids = {word: row for row, word in enumerate(self.words) if word not in SPECIAL_WORDS}
@@ -120,7 +120,7 @@ def build_vocabulary(
     ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
     words = [word for _, word in ranked if word and word not in SPECIAL_WORDS and not {"\n", "\r"} & set(word)]
     if not words:
-        raise ValueError(f"no word occurs min_count={min_count} times or more: lower it, or give more text.")
+        raise ValueError(f"no word occurs at least {min_count} times: lower min_count, or give more text.")
     return Vocabulary([*SPECIAL_WORDS, *words[: None if size is None else size - len(SPECIAL_WORDS)]])
 
 

@@ -194,7 +194,7 @@ class _Predictor:
             if self.reads_predicates:
                 (words,) = self.tokenizer.split_into_words(parts[:1], self.pretokenized)
                 if not 0 <= parts[1] < len(words):
-                    raise ValueError(f"row {number} (from 0): the text has {len(words)} words, and no word {parts[1]}")
+                    raise ValueError(f"row {number} (from 0): of {len(words)} words there is no word {parts[1]}")
             yield row
 
     def windows(self, rows: Iterable[Row | Pair], bar: tqdm) -> Iterator[list[dict[str, Any]]]:
