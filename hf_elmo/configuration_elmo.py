@@ -244,51 +244,15 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
             "hidden_size": (self.hidden_size % 2, "must be even: each direction has half of it"),
             "char_vocab_size": (self.char_vocab_size <= WORD_PADDING_ID, f"must be more than {WORD_PADDING_ID}"),
             "max_word_length": (self.max_word_length < 3, "must be at least 3: a character between two markers"),
-<<<<<<< HEAD
-            "char_filters": (not 0 < widest <= self.max_word_length, "must have filters of at most max_word_length"),
+            "char_filters": (not 0 < widest <= self.max_word_length, "needs filters of at most max_word_length"),
             "char_projection": (lacks_projection, f"must be True: words have {encoded} numbers before it, not {half}"),
             "cell_projection": (other_cells, f"must be True: cell_size is {self.cell_size}, not {half}"),
             "word_embedding_size": (has_one_size, "must be given together with word_vocab_size"),
             "layer_weights": (is_no_mix, f"must be the index of one of {layers} layers, or weights for all, not all 0"),
             "num_scalar_mixes": (mixes < 1 or (mixed and mixes > 1), "must be at least 1, and 1 with layer_weights"),
-            "use_elmo": (not self.use_elmo and vectors is None, "needs word vectors: set word_vectors_vocab_size"),
-            "encoder_type": (esim_of_one, "reads pairs of texts: set classifier_text_pairs=True"),
-            "classifier_pooling": (no_final_state, "needs a final state, which word vectors lack: set encoder_type"),
-=======
-            "char_filters": (
-                not 0 < max([width for width, _ in self.char_filters], default=0) <= self.max_word_length,
-                f"must have a filter, and none wider than max_word_length ({self.max_word_length})",
-            ),
-            "char_projection": (
-                not self.char_projection and encoded != self.projection_size,
-                f"must be True: it turns {encoded} numbers into half of hidden_size",
-            ),
-            "cell_projection": (
-                not self.cell_projection and self.cell_size != self.projection_size,
-                f"must be True: cell_size is {self.cell_size}, not half of hidden_size",
-            ),
-            "word_embedding_size": (
-                (self.word_vocab_size is None) != (self.word_embedding_size is None),
-                f"word_vocab_size is {self.word_vocab_size}: set both or neither",
-            ),
-            "layer_weights": (
-                mixed is not None and (isinstance(mixed, int) or len(mixed) != layers or not any(mixed)),
-                f"must be the index of one of {layers} layers, or a list of {layers} weights that are not all 0",
-            ),
-            "num_scalar_mixes": (
-                self.num_scalar_mixes < 1 or (mixed is not None and self.num_scalar_mixes > 1),
-                "must be at least 1, and exactly 1 with layer_weights, which are a fixed mix",
-            ),
-            "use_elmo": (not self.use_elmo and word_vectors is None, "no word_vectors_vocab_size is set"),
-            "encoder_type": (
-                self.encoder_type == "esim" and not self.classifier_text_pairs,
-                "this encoder reads pairs of texts: set classifier_text_pairs=True",
-            ),
-            "classifier_pooling": (
-                self.classifier_pooling == "last" and self.encoder_type is None and word_vectors is not None,
-                "word vectors have no final state: set encoder_type",
-            ),
->>>>>>> 1072a70 (Errors say what is wrong and what to do in the words of a native reader; a repeated identifier of FASTA is named)
+            "use_elmo": (not self.use_elmo and vectors is None, "no word_vectors_vocab_size is set"),
+            "encoder_type": (esim_of_one, "this encoder reads pairs: set classifier_text_pairs=True"),
+            "classifier_pooling": (no_final_state, "word vectors have no final state: set encoder_type"),
             **{field: (getattr(self, field) != value, f"must be {value}") for field, value in TOKEN_IDS.items()},
             **{f: ((value := getattr(self, f)) is not None and value <= 0, "must be more than 0") for f in POSITIVE},
         }
