@@ -101,19 +101,14 @@ def test_other_files_of_a_training_are_left_out(calls: dict, tmp_path: Path) -> 
     assert set(upload.left_out) == set(others)
 
 
-def test_private_and_revision(calls: dict, folder: Path) -> None:
+def test_private_revision_and_dry_run(calls: dict, folder: Path) -> None:
+    upload = push(folder, REPO, dry_run=True)
+    assert (upload.files.keys(), upload.url, calls) == ({*SAVED, "README.md"}, None, {})
     push(folder, REPO, revision="trial")
     assert calls["create_branch"]["branch"] == calls["upload_folder"]["revision"] == "trial"
     with pytest.raises(PermissionError, match="private"):  # the repository is public
         push(folder, REPO, private=True)
     assert calls["create_repo"]["private"] is True
-
-
-def test_a_dry_run_sends_nothing(calls: dict, folder: Path) -> None:
-    upload = push(folder, REPO, dry_run=True)
-    assert upload.files.keys() == {*SAVED, "README.md"}
-    assert upload.url is None
-    assert calls == {}
 
 
 def test_what_is_no_whole_checkpoint_is_refused(calls: dict, folder: Path, tmp_path: Path) -> None:

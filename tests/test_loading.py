@@ -47,26 +47,9 @@ def test_the_model_that_ships_by_the_auto_classes() -> None:
 
 
 @pytest.mark.slow
-def test_it_loads_without_network_and_says_what_it_needs_without_hf_elmo(tmp_path: Path) -> None:
-    code = """
-import socket
-socket.socket.connect = None
-import hf_elmo
-hf_elmo.load_default()
-"""
-    alone = """
-import sys
-from transformers import AutoTokenizer
-for trusted, error in ((False, ValueError), (True, OSError)):
-    try:
-        AutoTokenizer.from_pretrained(sys.argv[1], trust_remote_code=trusted)
-    except error as found:
-        print(type(found).__name__)
-"""
+def test_it_loads_without_network(tmp_path: Path) -> None:
+    code = "import socket; socket.socket.connect = None; import hf_elmo; hf_elmo.load_default()"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=240)
-    command = [sys.executable, "-c", alone, hf_elmo.path()]
-    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=240)
-    assert done.stdout.split() == ["ValueError", "OSError"]
 
 
 def test_what_is_no_whole_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -277,7 +277,7 @@ def test_new_word_vectors_on_a_bilm(tmp_path: Path, caplog) -> None:
         assert "set_word_vectors" in caplog.text
 
 
-@every_head
+@pytest.mark.parametrize("head", MODELS)
 def test_a_checkpoint_and_its_auto_class(tmp_path: Path, tokenizer: ElmoTokenizer, head: str) -> None:
     model, batch = make(head, **VECTORS), batch_of(tokenizer, head, words=True)
     model.save_pretrained(tmp_path)
