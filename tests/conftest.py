@@ -14,7 +14,6 @@ from transformers.utils import logging
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from tests.factories import TINY, random_model
-from tests.kernels import machine
 
 # Models this small are slower on several threads, and tests run side by side.
 torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
@@ -42,10 +41,6 @@ def pytest_collection_finish() -> None:
 
 def pytest_sessionfinish() -> None:
     gc.unfreeze()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    machine.summarize(terminalreporter)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -25,7 +25,7 @@ WORDS_AT_ONCE = 256  # of few rows: the input half of the gates is computed for 
 # "small-batch" is for one row for each so many numbers of an input, and "fused" for more rows. Only "fused" reads the
 # input's weights in each step, which have as many columns as an input has numbers; each row costs "small-batch" a write
 # and a read of its gates. Faster products leave less time to read weights. (benchmarks/choice.py; tiles: a guess.)
-NUMBERS_FOR_A_ROW = {"f32": 36, "half": 36, "bf16": 64, "bf16_tiles": 64, "split_tiles": 64}
+NUMBERS_FOR_A_ROW = {"f32": 32, "half": 48, "bf16": 64, "bf16_tiles": 64, "split_tiles": 64}
 
 
 def why_not_fused_tiles(call: LstmCall) -> str | None:

@@ -13,6 +13,7 @@ from hf_elmo import kernels
 AVX512 = "avx512f", "avx512_bf16"
 # What each way to compute needs: a C compiler, oneDNN, or instructions.
 NEEDS = {
+    "C": ("compiler",),
     "fused": ("compiler",),
     "fused, weights of bfloat16": ("compiler",),
     "fused, bfloat16": ("compiler", *AVX512),
@@ -23,11 +24,6 @@ NEEDS = {
     "small-batch, bfloat16": ("compiler",),
     "onednn": ("oneDNN",),
     "onednn, bfloat16": ("oneDNN", "bf16" if platform.machine() in ("aarch64", "arm64") else "avx512_bf16"),
-    "onednn-training": (),
-    "cell in C": ("compiler",),
-    "word-cache": ("compiler",),
-    "word-cache, bfloat16": ("compiler",),
-    "character-tables": ("compiler",),
 }
 
 
@@ -68,13 +64,3 @@ def require(way: str) -> None:
     """Skip the test if a fact of the machine prevents it."""
     if (fact := missing(way)) is not None:
         pytest.skip(f"{way}: {fact}")
-
-
-def summarize(reporter: pytest.TerminalReporter) -> None:
-    """At the end of a run of these tests, a line for each way: whether it ran, or why it could not."""
-    reports = [report for some in reporter.stats.values() for report in some if hasattr(report, "user_properties")]
-    if any(report.nodeid.startswith("tests/kernels/") for report in reports):
-        ran = {value for report in reports for key, value in report.user_properties if key == "backend"}
-        reporter.section("backends")
-        for way in NEEDS:
-            reporter.write_line(f"{way}: {'ran' if way in ran else missing(way) or 'not among these tests'}")

@@ -7,16 +7,13 @@ from hf_elmo.kernels import cells
 
 from . import machine
 
-TYPES = [torch.float32, torch.bfloat16]
-
 
 @pytest.fixture(autouse=True)
-def _with_a_compiler(request: pytest.FixtureRequest) -> None:
-    machine.require("cell in C")
-    request.node.user_properties.append(("backend", "cell in C"))
+def _with_a_compiler() -> None:
+    machine.require("C")
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_equals_the_cell_of_pytorch(dtype):
     """Which computes float64; over the whole range of the gates, on rows of larger tensors."""
     rows, size = 3, 37

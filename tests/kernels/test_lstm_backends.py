@@ -61,7 +61,6 @@ def kind(request) -> Kind:
     torch.set_float32_matmul_precision(kind.precision)
     yield kind
     torch.set_float32_matmul_precision(before)
-    request.node.user_properties.append(("backend", request.param))
 
 
 def layer(kind: Kind, sizes: list[int], shape=SIZES, **options) -> LstmCall:
