@@ -74,20 +74,3 @@ def flat(result):
     """Outputs and both parts of the state."""
     outputs, state = result
     return [outputs, *state]
-
-
-def changed_in_place(weight):
-    with torch.no_grad():
-        weight.mul_(0.5)
-
-
-def changed_through_data(weight):
-    weight.data.mul_(0.5)
-
-
-def given_new_data(weight):
-    weight.data = weight.data * 0.5
-
-
-# Writes to weights that caches notice: counted by PyTorch, or of the whole weight.
-CHANGES = [changed_in_place, changed_through_data, given_new_data]

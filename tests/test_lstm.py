@@ -87,15 +87,6 @@ def test_checkpointed_and_backward_twice(way):
     assert torch.equal(first, torch.autograd.grad(again.sum(), inputs)[0])
 
 
-def test_inference_mode():
-    inputs, state, weights = random_layer([3] * 4)
-    expected = reference(inputs, [3] * 4, state, weights)[0]
-    with torch.inference_mode():
-        made_here = [LstmWeights(*(tensor.clone() for tensor in w)) for w in weights]
-        for own in (weights, made_here):
-            torch.testing.assert_close(bilstm_layer(inputs, [3] * 4, state, own)[0], expected, rtol=0, atol=1e-6)
-
-
 def test_compiled_callers_compile_once(way):
     """The layer stays as it is inside a compiled function, whatever the lengths."""
     graphs = torch._dynamo.testing.CompileCounter()

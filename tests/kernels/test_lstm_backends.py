@@ -13,7 +13,7 @@ from hf_elmo.kernels import lstm_c
 from hf_elmo.kernels.backends import WITHOUT_GRADIENTS
 from hf_elmo.kernels.tensors import cached_values
 from hf_elmo.modeling_elmo import LstmCall, LstmWeights, bilstm_layer
-from tests.lstm_layers import CHANGES, CLIPS, assert_near, flat, random_layer, reference
+from tests.lstm_layers import CLIPS, assert_near, flat, random_layer, reference
 
 from . import machine
 
@@ -129,12 +129,11 @@ def test_nan_propagates_and_stays_in_its_row(kind):
     assert torch.equal(result[:, :, others], right[:, :, others])
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_follows_each_weight(kind, change):
+def test_follows_each_weight(kind):
     call = layer(kind, [kind.rows, kind.rows - 1])
     for weight in call.weights[1]:
         run(kind, call)
-        change(weight)
+        weight.mul_(0.5)
         assert_near(run(kind, call), expected(call), kind.tolerance)
 
 

@@ -78,13 +78,6 @@ def test_characters(trained: bool, data: st.DataObject) -> None:
         torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
-def test_a_filter_wider_than_a_word() -> None:
-    encoder = small_model(char_filters=[[7, 4]], freeze_bilm=False).char_encoder
-    for trained in (True, False):
-        with pytest.raises(RuntimeError, match="ernel size"), torch.set_grad_enabled(trained):
-            encoder(torch.ones(2, 6, dtype=torch.int64))
-
-
 def test_a_state_of_one_row_for_several() -> None:
     model = small_model()
     sizes = model.config.projection_size, model.config.cell_size
