@@ -102,7 +102,7 @@ TOKENIZERS = [ElmoTokenizer(splitting) for splitting in ("lm1b", "whitespace", "
 TOKENIZERS.append(ElmoTokenizer(split_special_tokens=False))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(ANY_TEXT, max_size=5))
 @example([])
 @example(["a<S>b </S> <pad> <UNK>", "", "\u2028", "a\x1cb"])

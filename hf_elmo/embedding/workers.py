@@ -212,8 +212,8 @@ def embed_on_ray(
     (shards) itself. If a worker is lost, Ray gives its shards to others. An interrupted run that is started again
     computes only the missing shards. The vectors equal those of [`embed`] for each file, up to rounding.
 
-    The cluster is the one that `ray.init()` finds (`RAY_ADDRESS`). Each machine needs hf_elmo, and it must find the
-    model, the input and the output under the same paths.
+    The cluster is the one that `ray.init()` finds (`RAY_ADDRESS`), and this process stays connected to it. Each machine
+    needs hf_elmo, and it must find the model, the input and the output under the same paths.
 
     Args:
         model, layers, pooling, dtype, output_dtype, device, batch_tokens, pretokenized: as in [`Embedder`].

@@ -208,14 +208,14 @@ def test_memory_does_not_grow_with_the_vectors(tmp_path, ending, monkeypatch):
         source = write_lines(tmp_path / f"{rows}.txt", ["word"] * rows)
         before = pyarrow.total_allocated_bytes()
         tracemalloc.start()
-        embed(model, source, tmp_path / f"{rows}{ending}", window=400, overwrite=True)
+        embed(model, source, tmp_path / f"{rows}{ending}", window=200, overwrite=True)
         _, highest = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return highest + pyarrow.total_allocated_bytes() - before
 
-    peak(400)  # imports
-    small, large = peak(400), peak(1200)
-    assert large - small < 800 * 4000 / 2
+    peak(200)  # imports
+    small, large = peak(200), peak(600)
+    assert large - small < 400 * 4000 / 2
 
 
 # -- command line ------------------------------------------------------------------------------------------------------
