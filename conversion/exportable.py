@@ -136,7 +136,7 @@ def read_both_ways(
 
     def step(before, now):  # no annotations: strict export cannot read them
         (input_half, is_word), (hidden, cell) = now, before
-        new_hidden, new_cell = _step(input_half, hidden, cell, stacked, cell_clip, proj_clip)
+        new_hidden, new_cell = _step(input_half, hidden, cell, stacked, (cell_clip, proj_clip))
         hidden, cell = torch.where(is_word, new_hidden, hidden), torch.where(is_word, new_cell, cell)
         return (hidden, cell), new_hidden * is_word
 

@@ -22,6 +22,7 @@ logger = logging.get_logger(f"transformers.{__name__}")
 INTERFACE = 2  # version of the interface to `hf_elmo.kernels`; kernels with another version are not used
 
 State = tuple[Tensor, Tensor]
+Clips = tuple[float | None, float | None]  # the bounds of the cell state and of the projected output
 
 BILMS = ("AutoModel", "AutoModelForPreTraining")  # the Auto classes without a head
 # Files that make sentence-transformers use `pooler_output` as the vector of a sentence.
@@ -355,27 +356,20 @@ def _loop(call: LstmCall, part: slice) -> tuple[Tensor, Tensor, Tensor]:
         if (size := gates.shape[1]) < hidden.shape[1]:  # the last rows have ended
             finished.append((hidden[:, size:], cell[:, size:]))
             hidden, cell = hidden[:, :size], cell[:, :size]
-        hidden, cell = _step(gates, hidden, cell, weights, call.cell_clip, call.proj_clip)
+        hidden, cell = _step(gates, hidden, cell, weights, (call.cell_clip, call.proj_clip))
         outputs.append(hidden)
     finished.append((hidden, cell))
     hidden, cell = (torch.cat(rows[::-1], dim=1) for rows in zip(*finished, strict=True))
     return torch.cat(outputs, dim=1), hidden, cell
 
 
-def _step(
-    input_half: Tensor,
-    hidden: Tensor,
-    cell: Tensor,
-    weights: LstmWeights,
-    cell_clip: float | None,
-    proj_clip: float | None,
-) -> State:
+def _step(input_half: Tensor, hidden: Tensor, cell: Tensor, weights: LstmWeights, clips: Clips) -> State:
     """One step of all directions: from `input_half` `[directions, rows, 4C]` and a state to the next state."""
     i, f, g, o = torch.baddbmm(input_half, hidden, weights.weight_hh.mT).to(cell.dtype).chunk(4, dim=2)
-    cell = clip(torch.addcmul(f.sigmoid() * cell, i.sigmoid(), g.tanh()), cell_clip)
+    cell = clip(torch.addcmul(f.sigmoid() * cell, i.sigmoid(), g.tanh()), clips[0])
     hidden = (o.sigmoid() * cell.tanh()).to(hidden.dtype)
     if weights.weight_hr is not None:
-        hidden = clip(torch.bmm(hidden, weights.weight_hr.mT), proj_clip)
+        hidden = clip(torch.bmm(hidden, weights.weight_hr.mT), clips[1])
     return hidden, cell
 
 
