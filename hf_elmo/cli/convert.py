@@ -45,7 +45,7 @@ def convert(
     ] = None,
     list_models: Annotated[
         bool,
-        typer.Option("--list", is_eager=True, callback=_list_models, help="list each NAME and what it is, and exit"),
+        typer.Option("--list", is_eager=True, callback=_list_models, help="list the published models and exit"),
     ] = False,
     elmo_options: Annotated[
         str | None, option("FILE", "the ELMo's options.json, for a model.tar.gz that lacks it")
@@ -65,7 +65,7 @@ def convert(
 ) -> None:
     """
     Convert a published ELMo to a checkpoint for AutoModel in the new folder OUT. The source is the NAME of a published
-    model, which is downloaded; AllenNLP's files, or its model.tar.gz of a task; a TensorFlow checkpoint of bilm-tf or
+    model, which is downloaded; AllenNLP's files, or the model.tar.gz of a task; a TensorFlow checkpoint of bilm-tf or
     simple_elmo, softmax included; a folder or archive of simple_elmo or ELMoForManyLangs; or TF-Hub's SavedModel. The
     checkpoint is read back and compared with its source.
     """
@@ -106,14 +106,14 @@ def export(
     epilog=examples("push my-elmo somebody/my-elmo --dry-run", "push my-elmo somebody/my-elmo --private"),
 )
 def push(
-    out: Annotated[str, argument("OUT", "folder of the checkpoint")],
+    out: Annotated[str, argument("FOLDER", "folder of the checkpoint")],
     repository: Annotated[str, argument("REPO", "owner/name; created unless it exists")],
     private: Annotated[bool, flag("--private", "create REPO as a private repository")] = False,
     revision: Annotated[str | None, option("NAME", "branch to commit to, created unless it exists [main]")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "only list the files and their sizes; send nothing")] = False,
 ) -> None:
     """
-    Upload the checkpoint in the folder OUT to the repository REPO of the Hub in one commit: model, tokenizer, the code
+    Upload the checkpoint in FOLDER to the repository REPO of the Hub in one commit: model, tokenizer, the code
     that loads them where hf_elmo is not installed, model card and conversion record. Other files of a training
     (optimizer, checkpoints, arguments) are not uploaded. A token with write access is needed: log in with hf auth
     login, or set HF_TOKEN.

@@ -60,7 +60,7 @@ def embed(
     dtype: Annotated[Dtype | None, typer.Option(help="type to compute in [the model's]")] = None,
     output_dtype: Annotated[Literal["float32", "float16"], typer.Option(help="type of the vectors")] = "float32",
     device: Device = None,
-    batch_tokens: Annotated[int | None, option("N", "tokens per batch [16384; on a CPU down to 4096]", min=1)] = None,
+    batch_tokens: Annotated[int | None, option("N", "tokens per batch [16384; on a CPU 4096 to 16384]", min=1)] = None,
     window: Annotated[
         int | None, option("N", "tokens within which rows are sorted by length [16 batches]", min=1)
     ] = None,
@@ -163,8 +163,8 @@ def neighbors(
     """
     Print the words of CORPUS whose vectors are nearest to the vector of WORD in SENTENCE: for layer 0 words of similar
     spelling, for the layers above occurrences in the corpus, with their lines. CORPUS is a file of text, or the vectors
-    of its words that embed wrote: .parquet, or .safetensors, .npz or .hdf5, which hold no words, so that numbers stand
-    for them.
+    of its words that embed wrote: .parquet, or .safetensors, .npz or .hdf5, which hold no words, so words are shown as
+    numbers.
     """
     from hf_elmo.analysis.similarity import nearest_neighbors
 

@@ -41,7 +41,7 @@ def settings(entries: list[str]) -> dict[str, Any]:
 def vocab(
     out: Annotated[str, argument("OUT", "file to write")],
     files: Texts,
-    size: Annotated[int | None, option("N", "words to keep, the three special ones included [all]")] = None,
+    size: Annotated[int | None, option("N", "words to keep, including the three special ones [all]")] = None,
     min_count: Annotated[int, option("N", "leave out words with fewer occurrences")] = 1,
     overwrite: Annotated[bool, flag("--overwrite", "replace OUT if it exists")] = False,
     pretokenized: Pretokenized = False,
@@ -77,21 +77,21 @@ def pretrain(
     held_out: Annotated[list[str] | None, option("FILES...", "text to evaluate on [with --init: 1 text in 20]")] = None,
     init: Annotated[str | None, option("MODEL", "folder or Hub name of the ELMo to adapt")] = None,
     recipe: Annotated[
-        Literal["new", "adapt", "bilm-tf"] | None, typer.Option(help="the settings [new, with --init adapt]")
+        Literal["new", "adapt", "bilm-tf"] | None, typer.Option(help="training settings [new; with --init adapt]")
     ] = None,
     vocabulary: Annotated[str | None, option("FILE", "words of the softmax [of --init, or counted]", "--vocab")] = None,
     vocabulary_size: Annotated[int | None, option("N", "words to keep [all]", "--vocab-size")] = None,
     pretokenized: Pretokenized = False,
     word_splitting: Annotated[WordSplitting | None, typer.Option(help="how a new tokenizer splits text [lm1b]")] = None,
     layout: Annotated[Literal["windows", "sentences", "documents"], typer.Option(help="rows of a batch")] = "windows",
-    batch_size: Annotated[int | None, option("N", "rows per batch in each process [64, to adapt 32]")] = None,
+    batch_size: Annotated[int | None, option("N", "rows per batch in each process [64; with --init 32]")] = None,
     window: Annotated[int | None, option("N", "words per row, in windows [20]")] = None,
     shuffle_block: Annotated[int, option("N", "texts shuffled together, in memory")] = 1_000_000,
     text_column: ParquetColumn = None,
-    num_train_epochs: Annotated[float | None, option("N", "passes over FILES [10, to adapt 5]", "--epochs")] = None,
+    num_train_epochs: Annotated[float | None, option("N", "passes over FILES [10; with --init 5]", "--epochs")] = None,
     max_steps: Annotated[int | None, option("N", "training steps, instead of --epochs", "--steps")] = None,
     optim: Annotated[str | None, option("NAME", "optimizer [adamw_torch_fused]")] = None,
-    learning_rate: Annotated[float | None, option("X", "learning rate [0.003, to adapt 0.0005]")] = None,
+    learning_rate: Annotated[float | None, option("X", "learning rate [0.003; with --init 0.0005]")] = None,
     ema: Annotated[float | None, option("DECAY", "evaluate and save a moving average of the weights")] = None,
     bf16: Annotated[bool | None, typer.Option("--bf16", help="mixed precision with bfloat16")] = None,
     seed: Annotated[int | None, option("N", "random seed [42]")] = None,
@@ -126,7 +126,7 @@ def perplexity(
     model: LanguageModel = None,
     pretokenized: Pretokenized = False,
     stateful: Annotated[
-        bool, flag("--stateful", "carry the state from sentence to sentence, as bilm-tf does [each from zero state]")
+        bool, flag("--stateful", "carry the state from sentence to sentence, as bilm-tf does [each starts from zeros]")
     ] = False,
     batch_size: Annotated[
         int | None, option("N", "with --stateful: rows per batch [one per 4,096 words, at most 256]")

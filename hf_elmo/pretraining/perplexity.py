@@ -226,10 +226,8 @@ def settle(
         pretokenized: the texts are tokenized already: whitespace separates their words.
 
     Raises:
-        ValueError: there is no text with a word in it, `texts` is one string, or the model has no biLM.
+        ValueError: there is no text with a word in it, or `texts` is one string.
     """
-    if not model.config.use_elmo:
-        raise ValueError("use_elmo is False: the model has no biLM that could start from a state.")
     model, tokenizer = ensure_loaded(model, tokenizer)
     sentences = [words for words in tokenizer.split_into_words(texts, pretokenized) if words]
     if not sentences:
