@@ -86,7 +86,6 @@ def write_checkpoint(
     dtype: str = "float32",
     word_splitting: str | None = None,
     about: ModelCard | None = None,
-    sha256: str | None = None,
 ) -> Path:
     """
     Write a model as a folder for the Hub: safetensors, configuration, tokenizer, code, model card and the record of the
@@ -98,18 +97,13 @@ def write_checkpoint(
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, the type of the stored weights.
         word_splitting: how the tokenizer splits text, an argument of [`ElmoTokenizer`]; by default as in the source.
         about: a page about the model, which the model card includes.
-        sha256: the SHA-256, in hexadecimal digits, that one of the source's files must have.
 
     Raises:
         FileExistsError: `out` exists.
-        ValueError: no file has the digest `sha256`, or as for [`model_of`].
+        ValueError: as for [`model_of`].
     """
     out = Path(out)
-    model = model_of(source.config, source.arrays, dtype)
-    record = make_record(source, dtype)
-    digests = {file["file"]: file["sha256"] for file in record["sources"]}
-    if sha256 is not None and sha256.lower() not in digests.values():
-        raise ValueError(f"sha256 is {sha256}, but the files have {digests}: a file is damaged, or sha256 is wrong.")
+    model, record = model_of(source.config, source.arrays, dtype), make_record(source, dtype)
     has_softmax = isinstance(model, ElmoForPreTraining)
     files = {"vocab_file": str(source.vocabulary)} if has_softmax else {}
     splitting = word_splitting or source.word_splitting
@@ -122,9 +116,8 @@ def write_checkpoint(
         config=model.config,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         dtype=dtype,
-        sources=list(digests.items()),
+        sources=[(file["file"], file["sha256"]) for file in record["sources"]],
         source_format=source.format,
-        compared=sha256 is not None,
         word_splitting=splitting,
         scalar_mixes=source.scalar_mixes,
         left_behind=source.left_behind,

@@ -29,7 +29,6 @@ def convert(
     dtype: str = "float32",
     word_splitting: str | None = None,
     cache_dir: str | Path | None = None,
-    sha256: str | None = None,
     elmo_options: str | Path | None = None,
     use: str | None = None,
 ) -> Path:
@@ -52,7 +51,6 @@ def convert(
         word_splitting: how the tokenizer splits text, an argument of [`ElmoTokenizer`]; by default as the model's
             training text was split.
         cache_dir: where downloads are kept, in a folder with the model's name; by default huggingface_hub's cache.
-        sha256: the SHA-256, in hexadecimal digits, that one of the source's files must have, such as the weights.
         elmo_options: the `options.json` of the ELMo, for a task's model of AllenNLP whose files lack it.
         use: for a task's model of AllenNLP with several ELMos that differ: the name of the ELMo to convert.
 
@@ -84,7 +82,7 @@ def convert(
         if source != given[0]:
             original.files.insert(0, given[0])
         about = None if model is None else page(model)
-        return write_checkpoint(out, original, dtype=dtype, word_splitting=word_splitting, about=about, sha256=sha256)
+        return write_checkpoint(out, original, dtype=dtype, word_splitting=word_splitting, about=about)
 
 
 def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
@@ -101,14 +99,14 @@ def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
         raise FileNotFoundError(f"{path} is no file and no name of a published model: see hf-elmo convert --list.")
     if path.suffix == ".json" and others:
         return read_allennlp, [path, *others]
-    models = list(_models(path)) if path.is_dir() else []
-    if not models and "model_type" in (read_json(path / "config.json") if (path / "config.json").is_file() else ()):
+    models, config = list(_models(path)), path / "config.json"
+    if len(models) > 1:
+        raise ValueError(f"{path} holds {len(models)} models: give one of {[str(folder) for _, folder in models]}.")
+    if not models and config.is_file() and "model_type" in read_json(config):
         raise ValueError(f"{path} is a checkpoint already: load it with from_pretrained, without conversion.")
     if not models:
         formats = "AllenNLP, simple_elmo, bilm-tf, ELMoForManyLangs, TF-Hub"
         raise ValueError(f"{path} holds no model in a known format ({formats}).")
-    if len(models) > 1:
-        raise ValueError(f"{path} holds {len(models)} models: give one of {[str(folder) for _, folder in models]}.")
     read, folder = models[0]
     return read, [folder, *others]
 

@@ -95,7 +95,7 @@ AUTO = {
 }
 
 
-@pytest.mark.parametrize(("auto", "name"), AUTO.items(), ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(("auto", "name"), AUTO.items(), ids=AUTO.values())
 def test_every_class_is_registered(tmp_path: Path, auto: type, name: str) -> None:
     assert type(AutoConfig.for_model("elmo", **TINY)) is hf_elmo.ElmoConfig
     model = auto.from_config(small_config(vocab_size=31))

@@ -61,7 +61,6 @@ def convert(
     cache_dir: Annotated[
         str | None, option("DIR", "keep downloads in the folder DIR/NAME [huggingface_hub's cache]")
     ] = None,
-    sha256: Annotated[str | None, option("HEX", "SHA-256 that WEIGHTS or the archive must have [not checked]")] = None,
 ) -> None:
     """
     Convert a published ELMo to a checkpoint for AutoModel in the new folder OUT. The source is the NAME of a published

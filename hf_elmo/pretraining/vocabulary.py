@@ -25,11 +25,13 @@ class Vocabulary:
         words: every word once, `<S>`, `</S>` and `<UNK>` among them.
 
     Raises:
-        ValueError: one of these three is missing.
+        ValueError: one of these three is missing, or a word occurs twice, one of whose rows would never be predicted.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = list(words)
+        if duplicates := [word for word, count in Counter(self.words).items() if count > 1]:
+            raise ValueError(f"the vocabulary has {duplicates[0]!r} twice, but must have each word once.")
         if missing := [word for word in SPECIAL_WORDS if word not in self.words]:
             raise ValueError(f"the vocabulary lacks {', '.join(missing)}: add it, as bilm-tf's vocabularies have it.")
         self.bos_id, self.eos_id, self.unk_id = (self.words.index(word) for word in SPECIAL_WORDS)
@@ -52,13 +54,9 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":
-        """Reads a UTF-8 file with one word a line; ValueError if a word occurs twice, as the model would never predict
-        one of the word's rows, or if `<S>`, `</S>` or `<UNK>` is missing."""
-        words = read_vocabulary(path)
-        if duplicates := [word for word, count in Counter(words).items() if count > 1]:
-            raise ValueError(f"{path} has {duplicates[0]!r} twice, but must have each word once.")
+        """Reads a UTF-8 file with one word a line."""
         try:
-            return cls(words)
+            return cls(read_vocabulary(path))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 

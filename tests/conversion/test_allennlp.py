@@ -39,17 +39,15 @@ TRAINING = {
 
 ARCHITECTURES = {
     "published kind": make_options(),
-    "tanh": make_options(char_cnn={"activation": "tanh"}),
-    "no skip connections": make_options({"use_skip_connections": False, "n_layers": 3}),
+    "tanh, no highway layer": make_options(char_cnn={"activation": "tanh", "n_highway": 0}),
+    "no skip connections, five highway layers": make_options(
+        {"use_skip_connections": False, "n_layers": 3}, {"n_highway": 5}
+    ),
     "one layer": make_options({"n_layers": 1}),
-    "three layers": make_options({"n_layers": 3}),
-    "no highway layer": make_options(char_cnn={"n_highway": 0}),
-    "five highway layers": make_options(char_cnn={"n_highway": 5}),
-    "no character projection": make_options({"projection_dim": 17}),
+    "no character projection, three layers": make_options({"projection_dim": 17, "n_layers": 3}),
     "no cell projection": make_options({"dim": 7, "proj_clip": 0.1}),
     "no projection at all": make_options({"projection_dim": 17, "dim": 17}),
-    "small cell": make_options({"dim": 5}),
-    "no clips": make_options({"cell_clip": None, "proj_clip": None}),
+    "no clips, small cell": make_options({"cell_clip": None, "proj_clip": None, "dim": 5}),
     "tight clips": make_options({"cell_clip": 0.5, "proj_clip": 0.25}),
     "short words": make_options(char_cnn={"max_characters_per_token": 9}),
     "training options": make_options(char_cnn={"n_characters": 261}, **TRAINING),
@@ -210,7 +208,7 @@ def test_options_that_do_not_fit(files: tuple[Path, Path], options: dict | str, 
 
 @pytest.mark.parametrize("changed", ["weight", "bias"])
 def test_a_projection_that_is_nearly_the_identity_is_a_projection(changed: str, tmp_path: Path) -> None:
-    options, weight, bias = ARCHITECTURES["no character projection"], np.eye(17, dtype=np.float32), np.zeros(17)
+    options, weight, bias = make_options({"projection_dim": 17}), np.eye(17, dtype=np.float32), np.zeros(17)
     arrays = make_arrays(options) | {"CNN_proj/W_proj": weight, "CNN_proj/b_proj": bias}
     config, _ = read_weights(*write_files(tmp_path / "identity", options, arrays))
     assert not config.char_projection

@@ -112,18 +112,6 @@ def test_a_pickle_that_runs_code_is_refused(source: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "checkpoint").exists()
 
 
-@pytest.mark.parametrize(
-    ("encoder", "embedder"),
-    [({"dim": 12}, {}), ({"n_layers": 1}, {}), ({}, {"word_dim": 0})],
-    ids=["other cell", "a layer left", "words left"],
-)
-def test_an_architecture_that_does_not_fit(source: Path, encoder: dict, embedder: dict, tmp_path: Path) -> None:
-    (source / "arch.json").write_text(json.dumps(make_settings(encoder, embedder)))
-    with pytest.raises(ValueError, match=r"layer|word_emb|projection"):
-        convert(source, tmp_path / "checkpoint")
-    assert not (tmp_path / "checkpoint").exists()
-
-
 def test_a_line_of_a_dictionary_without_a_number_is_named(tmp_path: Path) -> None:
     (tmp_path / "char.dic").write_text("a\t0\nb\n")
     with pytest.raises(ValueError, match=r"char\.dic, line 2"):

@@ -84,7 +84,6 @@ def test_the_bilm_of_a_language_model_in_half_precision_with_two_mixes(tmp_path)
 
 CLASSIFIERS = {
     "no encoder, last": ("pooled", {"classifier_pooling": "last", "classifier_hidden_size": 13}),
-    "pairs": ("pairs", {"classifier_pooling": "max"}),
     "bilstm": ("last", {"encoder_num_layers": 2}),
     "biattentive": ("biattentive", {}),
     "esim": ("esim", {}),
