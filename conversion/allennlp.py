@@ -400,7 +400,8 @@ def read_weights(options: str | Path, weights: str | Path) -> tuple[ElmoConfig, 
     with extra_needed():
         import h5py
 
-    content, datasets = read_options(Path(options)), {}
+    content = read_options(Path(options))
+    datasets: dict[str, h5py.Dataset] = {}
 
     def keep(name: str, item: h5py.Group | h5py.Dataset) -> None:
         if isinstance(item, h5py.Dataset):

@@ -139,7 +139,8 @@ def download(name: str, cache_dir: str | Path | None = None) -> list[Path]:
 def _download(name: str, hosts: tuple[str, ...], path: str, target: Path) -> Path:
     if target.exists():
         return target
-    errors, partial = [], target.with_name(f"{target.name}.partial")
+    errors: list[str] = []
+    partial = target.with_name(f"{target.name}.partial")
     for host in hosts:
         try:
             with partial.open("ab") as file:

@@ -56,17 +56,11 @@ def rows(parts: Parts, classes: Sequence[str], args: Namespace, saved: Path) -> 
     for kind, frozen in FROZEN.items():
         learned = kind == "embedding"
         tokenizer, vectors = (with_learned(args, parts["train"]), None) if learned else with_glove(args, words)
-        made |= rows_of_table(
-            AutoModelForSequenceClassification,
-            {**HEAD, "id2label": dict(enumerate(classes)), "freeze_word_vectors": frozen},
-            tokenizer,
-            vectors,
-            numbered(stored, tokenizer),
-            args,
-            saved / re.sub(r"\W+", "_", kind.lower()),
-            variants={kind: ALONE, f"{kind} + ELMo": ELMO},
-            **SETTINGS,
-        )
+        fields = {**HEAD, "id2label": dict(enumerate(classes)), "freeze_word_vectors": frozen}
+        encoded, folder = numbered(stored, tokenizer), saved / re.sub(r"\W+", "_", kind.lower())
+        how = {"variants": {kind: ALONE, f"{kind} + ELMo": ELMO}, **SETTINGS}
+        model = AutoModelForSequenceClassification
+        made |= rows_of_table(model, fields, tokenizer, vectors, encoded, args, folder, **how)
     return made
 
 

@@ -61,21 +61,23 @@ BILM_TRAINED = Variant({"freeze_bilm": False}, {"mix": 1e-2, "bilm": 5e-4})
 GLOVE_ROWS = {"GloVe": ALONE, "GloVe + ELMo": ELMO}
 
 
-def options(description: str, out: str) -> argparse.ArgumentParser:
-    """The options of all comparisons."""
+def options(description: str, out: str, train: int | None = None) -> argparse.ArgumentParser:
+    """The options of all comparisons; `train` is the default number of rows that train, where that is an option."""
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="read files of this folder [download the data]")
     parser.add_argument("--model", type=locate, default=NAME, help=f"folder or name of an ELMo [{NAME}]")
     parser.add_argument("--out", type=Path, default=Path(out), help=f"folder for checkpoints [{out}]")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each row [5]")
     parser.add_argument("--quick", action="store_true", help="two seeds and little data, to try the script")
+    if train:
+        parser.add_argument("--train", type=int, default=train, metavar="N", help=f"rows that train [{train}]")
     return parser
 
 
 def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> Namespace:
     """Parses a command line; `--quick` means two seeds. From here on the libraries report errors only."""
     args = parser.parse_args(arguments)
-    if getattr(args, "quick", False):
+    if args.quick:
         args.seeds = 2
     disable_progress_bars()
     logging.set_verbosity_error()
@@ -124,11 +126,9 @@ def rows_of_table(
     """
     if args.quick:
         training["num_train_epochs"] = 1
-    word_fields = {}
-    if tokenizer.words is not None:
-        word_fields["word_vectors_vocab_size"] = len(tokenizer.words) + 3
-        word_fields["word_vectors_size"] = 50 if vectors is None else vectors.shape[1]
-    make = partial(auto_class.from_pretrained, args.model, dtype="float32", **fields, **word_fields)
+    words = {"word_vectors_size": 50 if vectors is None else vectors.shape[1]}
+    words = {} if tokenizer.words is None else words | {"word_vectors_vocab_size": len(tokenizer.words) + 3}
+    make = partial(auto_class.from_pretrained, args.model, dtype="float32", **fields, **words)
     folder = args.out / "layers"
     stored = {
         part: rows if "bilm_layers" in rows.column_names else hf_elmo.store_layers(make(), rows, folder=folder)

@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from datasets import DatasetDict, DownloadManager, load_dataset
+from datasets import Dataset, DownloadManager, load_dataset
 
 import hf_elmo
 
@@ -28,23 +28,22 @@ TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 NLI_CLASSES = ("entailment", "neutral", "contradiction")
 PARTS = {"train": "train", "dev": "validation", "test": "test"}  # ours, and their names on the Hub
 # Files of taggers' data, and their columns of the words and of the tags.
+WNUT = ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated")
 TAGGED = {
-    "chunking": (("chunking/conll2000/train.txt.gz", "chunking/conll2000/test.txt"), (0, 2)),
+    "chunking": (["chunking/conll2000/train.txt.gz", "chunking/conll2000/test.txt"], (0, 2)),
     "uner_ewt": ([f"ner/uner_ewt/en_ewt-ud-{part}.iob2.gz" for part in ("train.mapped", "dev", "test")], (1, 2)),
-    "wnut17": (
-        [f"ner/wnut17/{part}.gz" for part in ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated")],
-        (0, 1),
-    ),
+    "wnut17": ([f"ner/wnut17/{part}.gz" for part in WNUT], (0, 1)),
 }
 
 Texts = list[tuple[str, int]]  # texts and labels
 Sentences = list[tuple[list[str], list[str]]]  # the words of each, and their tags
 
 
-def hub(name: str, config: str | None = None, revision: str | None = None) -> DatasetDict:
-    """A data set of the Hub."""
+def hub(name: str, config: str | None = None, revision: str | None = None) -> dict[str, Dataset]:
+    """The parts of a data set of the Hub, by our names."""
     print(f"data: https://huggingface.co/datasets/{name} (--data FOLDER reads files)", file=sys.stderr, flush=True)
-    return load_dataset(name, config, revision=revision)
+    parts = load_dataset(name, config, revision=revision)
+    return {part: parts[of_hub] for part, of_hub in PARTS.items() if of_hub in parts}
 
 
 def downloaded(url: str) -> Path:
@@ -58,6 +57,12 @@ def opened(path: Path, encoding: str = "utf-8") -> Any:
     return (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding=encoding, newline="")
 
 
+def tabs(path: Path) -> list[dict[str, str]]:
+    """The rows of a file with tabs between the columns, whose first line names them."""
+    with opened(path) as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
 def glove(folder: Path | None) -> Path:
     """GloVe's vectors of 50 numbers, of which examples read the first 60,000. The download has 862 MB."""
     return downloaded(GLOVE) / "glove.6B.50d.txt" if folder is None else folder / "glove" / "glove.6B.50d.60k.txt.gz"
@@ -66,8 +71,7 @@ def glove(folder: Path | None) -> Path:
 def sms_spam(folder: Path | None) -> Texts:
     """The messages of the SMS Spam Collection, 1 for spam. The file is Kaggle's, which lacks two of the 5,574."""
     if folder is None:
-        messages = hub("ucirvine/sms_spam")["train"]
-        return [(row["sms"].strip(), row["label"]) for row in messages]
+        return [(row["sms"].strip(), row["label"]) for row in hub("ucirvine/sms_spam")["train"]]
     with opened(folder / "sms_spam" / "spam.csv", "latin-1") as file:
         return [(row["v2"].strip(), int(row["v1"] == "spam")) for row in csv.DictReader(file)]
 
@@ -106,7 +110,7 @@ def sst5(folder: Path | None) -> dict[str, Texts]:
     """Train, dev and test: tokenized sentences, and 0 (very negative) to 4."""
     if folder is None:
         parts = hub("SetFit/sst5", revision="e51bdcd8cd3a30da231967c1a249ba59361279a3")
-        return {part: [(row["text"], row["label"]) for row in parts[name]] for part, name in PARTS.items()}
+        return {part: [(row["text"], row["label"]) for row in rows] for part, rows in parts.items()}
     lines = {part: (folder / "sst" / f"stsa.fine.{part}").read_text(encoding="utf-8").split("\n") for part in PARTS}
     return {part: [(line[2:], int(line[0])) for line in lines[part] if line] for part in PARTS}
 
@@ -115,16 +119,15 @@ def snli(folder: Path | None) -> dict[str, list[tuple[str, str, int]]]:
     """Dev and test: premise, hypothesis, and the place of the class in `NLI_CLASSES`. The texts of the files are
     tokenized."""
     if folder is None:
-        parts = hub("stanfordnlp/snli")
-        labels, pairs = [0, 1, 2], {"dev": parts["validation"], "test": parts["test"]}  # -1: no label
+        labels, pairs = [0, 1, 2], hub("stanfordnlp/snli")  # -1: no label
     else:
-        labels, pairs = list(NLI_CLASSES), {}
-        for part in ("dev", "test"):
-            with opened(folder / "snli" / f"snli_{part}.tsv") as file:
-                pairs[part] = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        labels, pairs = (
+            list(NLI_CLASSES),
+            {part: tabs(folder / "snli" / f"snli_{part}.tsv") for part in ("dev", "test")},
+        )
     return {
-        part: [(x["premise"], x["hypothesis"], labels.index(x["label"])) for x in rows if x["label"] in labels]
-        for part, rows in pairs.items()
+        part: [(x["premise"], x["hypothesis"], labels.index(x["label"])) for x in pairs[part] if x["label"] in labels]
+        for part in ("dev", "test")
     }
 
 
@@ -132,16 +135,12 @@ def tagged(name: str, folder: Path | None) -> dict[str, Sentences]:
     """Train, dev and test of one of `TAGGED`; dev of the chunks is the last tenth of train. The file of names in web
     text that trains is an early version, with 17 names fewer."""
     if folder is None and name != "uner_ewt":
-        repository, column = {
-            "chunking": ("eriktks/conll2000", "chunk_tags"),
-            "wnut17": ("leondz/wnut_17", "ner_tags"),
-        }[name]
-        parts = hub(repository, revision=PARQUET)
-        tags = parts["train"].features[column].feature.names
+        chunks = ("eriktks/conll2000", "chunk_tags")
+        repository, column = chunks if name == "chunking" else ("leondz/wnut_17", "ner_tags")
+        parts = hub(repository, revision=PARQUET).values()
+        tags = next(iter(parts)).features[column].feature.names
         rows = [
-            [(row["tokens"], [tags[tag] for tag in row[column]]) for row in parts[part] if row["tokens"]]
-            for part in PARTS.values()
-            if part in parts
+            [(row["tokens"], [tags[tag] for tag in row[column]]) for row in part if row["tokens"]] for part in parts
         ]
     else:
         paths, columns = TAGGED[name]
@@ -158,7 +157,7 @@ def squad(folder: Path | None) -> dict[str, list[dict[str, Any]]]:
     part; the files are 44 articles of train with the new ones of SQuADShifts, and 24 articles of dev."""
     if folder is None:
         parts = hub("rajpurkar/squad")
-        return {"train": list(parts["train"]), "test": list(parts["validation"])}
+        return {"train": list(parts["train"]), "test": list(parts["dev"])}
     rows: dict[str, list] = {"train": [], "test": []}
     for part, name in (
         ("train", "squad_v1.1/squad_train_du_test_part.json.gz"),
@@ -177,16 +176,10 @@ def squad(folder: Path | None) -> dict[str, list[dict[str, Any]]]:
 def nsmc(folder: Path | None) -> dict[str, list[str]]:
     """Train and test: the reviews of the Naver sentiment movie corpus, 150,000 and 50,000. The file has 663,241 and
     21,615, and its parts have no film in common."""
-    parts: dict[str, list[str]] = {"train": [], "test": []}
     if folder is None:
-        for part, texts in parts.items():
-            with opened(downloaded(NSMC.format(part))) as file:
-                texts += [row["document"] for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
-    else:
-        with opened(folder / "korean_reviews" / "reviews.tsv.gz") as file:
-            for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
-                parts.get(row["split"], []).append(row["review"])
-    return parts
+        return {part: [row["document"] for row in tabs(downloaded(NSMC.format(part)))] for part in ("train", "test")}
+    rows = tabs(folder / "korean_reviews" / "reviews.tsv.gz")
+    return {part: [row["review"] for row in rows if row["split"] == part] for part in ("train", "test")}
 
 
 def propbank(folder: Path | None, part: str) -> Iterator[tuple[list[str], list[tuple[str, ...]]]]:
@@ -221,17 +214,19 @@ def _with_words(part: str) -> Iterator[list[list[str]]]:
                 yield [[*row[:3], word, *row[4:]] for word, row in zip(words, rows, strict=True)]
 
 
-def litbank(folder: Path | None, fold: int = 0) -> dict[str, list[dict[str, list]]]:
-    """Train, dev and test of one of LitBank's ten folds: documents with `sentences`, and `clusters` of mentions, each
-    the first and the last word, counted from 0."""
+def litbank(folder: Path | None) -> dict[str, list[dict[str, list]]]:
+    """Train, dev and test of LitBank's first fold: documents with `sentences`, and `clusters` of mentions, each its
+    first and last word, counted from 0."""
     if folder is None:
         revision = "14cac705d08a68f1df8eb197b57a9f98ae920e54"
-        parts = hub("coref-data/litbank_raw", f"split_{fold}", revision)
-        return {part: [_clustered(row) for row in parts[name]] for part, name in PARTS.items()}
+        parts = hub("coref-data/litbank_raw", "split_0", revision)
+        return {part: [_clustered(row) for row in rows] for part, rows in parts.items()}
     rows = hf_elmo.read_conll2012(folder / "coref" / "litbank" / "litbank_all.conll.gz")
     documents = {row["document"]: row for row in rows}
+    lists = {}
     with tarfile.open(folder / "coref" / "litbank" / "tenfold_splits.tar.gz") as folds:
-        lists = {part: folds.extractfile(f"litbank_tenfold_splits/{fold}/{part}.ids").read().decode() for part in PARTS}
+        for part in PARTS:
+            lists[part] = folds.extractfile(f"litbank_tenfold_splits/0/{part}.ids").read().decode()
     return {part: [documents[Path(line).stem] for line in text.split()] for part, text in lists.items()}
 
 
@@ -244,7 +239,4 @@ def _clustered(row: dict[str, Any]) -> dict[str, list]:
 
 def gap(folder: Path | None) -> list[dict[str, Any]]:
     """The test part of GAP."""
-    if folder is None:
-        return list(hub("coref-data/gap_raw")["test"])
-    with opened(folder / "coref" / "gap" / "gap-test.tsv.gz") as file:
-        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    return tabs(folder / "coref" / "gap" / "gap-test.tsv.gz") if folder else list(hub("coref-data/gap_raw")["test"])

@@ -80,38 +80,21 @@ def rows_of_litbank(parts: dict[str, list[Document]], texts: list[dict], args: N
     sentences = [sentence for part in parts.values() for document in part for sentence in document["sentences"]]
     sentences += AutoTokenizer.from_pretrained(args.model).split_into_words([row["Text"] for row in texts])
     tokenizer, vectors = with_glove(args, (word for sentence in sentences for word in sentence))
-    return rows_of_table(
-        hf_elmo.ElmoForCoreferenceResolution,
-        HEAD,
-        tokenizer,
-        vectors,
-        {part: encode(tokenizer, documents) for part, documents in parts.items()},
-        args,
-        args.out / "model",
-        metrics=hf_elmo.coreference_metrics(),
-        best="conll_f1",
-        collator=hf_elmo.CoreferenceCollator,
-        further_metrics=partial(scores_on_gap, texts, tokenizer),
-        **SETTINGS,
-    )
+    encoded = {part: encode(tokenizer, documents) for part, documents in parts.items()}
+    how = {"metrics": hf_elmo.coreference_metrics(), "best": "conll_f1", "collator": hf_elmo.CoreferenceCollator}
+    how |= {"further_metrics": partial(scores_on_gap, texts, tokenizer), **SETTINGS}
+    model, saved = hf_elmo.ElmoForCoreferenceResolution, args.out / "model"
+    return rows_of_table(model, HEAD, tokenizer, vectors, encoded, args, saved, **how)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
-    parser = options(__doc__, "outputs/coreference")
-    parser.add_argument("--fold", type=int, choices=range(10), default=0, help="which of LitBank's ten folds [0]")
-    parser.add_argument("--documents", type=int, default=80, help="training documents [80]")
-    parser.add_argument("--sentences", type=int, default=20, help="first sentences of each training document [20]")
-    parser.add_argument("--gap", type=int, default=500, help="texts of GAP [500]")
-    args = parsed(parser, arguments)
-    if args.quick:
-        args.documents, args.sentences, args.gap = 8, 10, 5
-    limits = {"train": args.sentences, "dev": TESTED, "test": TESTED}
-    documents = litbank(args.data, args.fold)
-    parts = {part: [begin(one, limits[part]) for one in whole] for part, whole in documents.items()}
-    parts["train"] = parts["train"][: args.documents]
-    texts = [in_lines(row) for row in gap(args.data)[: args.gap]]
-    print(f"**LitBank**, fold {args.fold} ({sizes(parts)} documents), **GAP** ({len(texts)} texts)\n", flush=True)
+    args = parsed(options(__doc__, "outputs/coreference", train=80), arguments)
+    limits = {"train": 20, "dev": TESTED, "test": TESTED}
+    parts = {part: [begin(one, limits[part]) for one in whole] for part, whole in litbank(args.data).items()}
+    parts["train"] = parts["train"][: 8 if args.quick else args.train]
+    texts = [in_lines(row) for row in gap(args.data)[: 5 if args.quick else 300]]
+    print(f"**LitBank** ({sizes(parts)} documents), **GAP** ({len(texts)} texts)\n", flush=True)
     results = compare(rows_of_litbank(parts, texts, args), METRICS, args)
     print(f"- GAP: {gain(results, *results, 'gap_f1')}")
 

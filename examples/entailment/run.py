@@ -2,7 +2,7 @@
 
     python -m examples.entailment.run
 
-The first `--pairs` of SNLI's dev part train, and a tenth of them chooses the epoch; SNLI's test part tests. Both rows
+The first `--train` of SNLI's dev part train, and a tenth of them chooses the epoch; SNLI's test part tests. Both rows
 have the same network (Chen et al. 2017), trained in the same way: one row with GloVe's vectors alone, the other with
 GloVe's vectors and ELMo. The biLM is frozen, and its layers are computed once.
 """
@@ -30,11 +30,9 @@ SETTINGS = {"num_train_epochs": 3, "per_device_train_batch_size": 32, "learning_
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
-    parser = options(__doc__, "outputs/entailment")
-    parser.add_argument("--pairs", type=int, default=5000, help="training pairs, dev included [5000]")
-    args = parsed(parser, arguments)
+    args = parsed(options(__doc__, "outputs/entailment", train=5000), arguments)
     read = snli(args.data)
-    train, test = (read["dev"][:300], read["test"][:300]) if args.quick else (read["dev"][: args.pairs], read["test"])
+    train, test = (read["dev"][:300], read["test"][:300]) if args.quick else (read["dev"][: args.train], read["test"])
     parts = {"train": [pair for i, pair in enumerate(train) if i % 10], "dev": train[::10], "test": test}
     print(f"{sizes(parts)} pairs\n", flush=True)
     texts = [text for part in parts.values() for *pair, _ in part for text in pair]

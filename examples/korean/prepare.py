@@ -7,13 +7,12 @@ biLM before its training that reads Unicode characters: syllables, where the def
 """
 
 import argparse
-import csv
-import gzip
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from examples.data import tabs
 from examples.own_language.prepare import describe
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.tokenization_elmo import CharacterVocabulary
@@ -26,9 +25,8 @@ MIN_COUNT = 10  # of a character with a vector of its own
 
 def read(data: Path, part: str) -> list[tuple[str, int]]:
     """The reviews of one part with their ratings, in Unicode's composed form: a syllable has one spelling."""
-    with gzip.open(data / "korean_reviews" / "reviews.tsv.gz", "rt", encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE) if row["split"] == part]
-    return [(unicodedata.normalize("NFC", row["review"]), int(row["rating"])) for row in rows]
+    rows = tabs(data / "korean_reviews" / "reviews.tsv.gz")
+    return [(unicodedata.normalize("NFC", row["review"]), int(row["rating"])) for row in rows if row["split"] == part]
 
 
 def start(folder: Path, characters: Sequence[str]) -> None:

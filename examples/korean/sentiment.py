@@ -8,7 +8,7 @@ syllables is dropped, doubled or swapped with the next character; what trains st
 
 from argparse import Namespace
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain
 from random import Random
 from typing import Any
@@ -17,10 +17,9 @@ import numpy as np
 from datasets import Dataset
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import StandardScaler
-from transformers import AutoModelForSequenceClassification
 
-from examples.classifier import BAG, bag_of_words, dataset, numbered, with_layers, with_learned
-from examples.comparison import ALONE, Rows, Run, Variant, compare, options, parsed, rows_of_table
+from examples.classifier import BAG, bag_of_words, dataset, with_layers
+from examples.comparison import Rows, compare, options, parsed
 from examples.korean.prepare import read
 
 NOISE = (0, 5, 10, 20, 30)  # percent of the syllables
@@ -29,11 +28,7 @@ TEST, DEV = 2000, 1000  # reviews
 CHARACTERS = "character n-grams"
 N_GRAMS = [TfidfVectorizer(analyzer="char_wb", ngram_range=(1, n), sublinear_tf=True) for n in (3, 5)]
 ELMO_MEAN = "mean of ELMo's layers"
-LEARNED, WITH_ELMO = "learned vectors", "learned vectors + ELMo"
-PAIRS = [(CHARACTERS, ELMO_MEAN), (CHARACTERS, WITH_ELMO), (LEARNED, WITH_ELMO)]
-HEAD = {"classifier_pooling": "mean", "classifier_dropout": 0.2}
-SETTINGS = {"per_device_train_batch_size": 16, "learning_rate": 5e-3}
-ELMO = Variant(rates={"mix": 1e-2}, saved=True)
+PAIRS = [(CHARACTERS, ELMO_MEAN)]
 
 
 def labeled(reviews: Sequence[tuple[str, int]], seed: int) -> list[tuple[str, int]]:
@@ -66,45 +61,28 @@ def pooled(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def rows(size: int, args: Namespace) -> Rows:
-    """The rows of a table, each a function of the seed, which also draws the reviews that train."""
+    """The rows of a table, logistic regression each: functions of the seed, which also draws the reviews that train."""
     train, test = (read(args.data, part) for part in ("train", "test"))
     clean = labeled(test, 0)[: 100 if args.quick else TEST]
     tests = {"test": clean} | {
         str(share): [(noised(text, share, Random(number)), label) for number, (text, label) in enumerate(clean)]
         for share in NOISE[1:]
     }
-    stored_tests = with_layers({name: dataset(part) for name, part in tests.items()}, args)
+
+    def with_means(parts: dict[str, list]) -> dict[str, Dataset]:
+        stored = with_layers({name: dataset(part) for name, part in parts.items()}, args)
+        return {name: part.map(pooled, remove_columns="bilm_layers") for name, part in stored.items()}
+
+    tested, means = with_means(tests), ((StandardScaler(),), (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), "mean")
 
     @lru_cache(maxsize=1)
     def parts(seed: int) -> dict[str, Dataset]:
         drawn = labeled(train, seed)[: size + DEV]
         held_out = len(drawn) - min(DEV, len(drawn) // 2)
-        return with_layers({"train": dataset(drawn[:held_out]), "dev": dataset(drawn[held_out:])}, args) | stored_tests
+        return with_means({"train": drawn[:held_out], "dev": drawn[held_out:]}) | tested
 
-    def averaged(seed: int) -> dict[str, Dataset]:
-        return {name: part.map(pooled, remove_columns="bilm_layers") for name, part in parts(seed).items()}
-
-    def trained(name: str, seed: int) -> Run:
-        tokenizer = with_learned(args, parts(seed)["train"])
-        made = rows_of_table(
-            AutoModelForSequenceClassification,
-            {**HEAD, "num_labels": 2},
-            tokenizer,
-            None,
-            numbered(parts(seed), tokenizer),
-            args,
-            args.out / str(size),
-            variants={LEARNED: ALONE, WITH_ELMO: ELMO},
-            num_train_epochs=10 if size <= 1000 else 3,
-            **SETTINGS,
-        )
-        return made[name](seed)
-
-    bags: Rows = {BAG: lambda seed: bag_of_words(parts(seed), seed)}
-    bags[CHARACTERS] = lambda seed: bag_of_words(parts(seed), seed, N_GRAMS, (1, 3, 10))
-    means = (StandardScaler(),)
-    bags[ELMO_MEAN] = lambda seed: bag_of_words(averaged(seed), seed, means, (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), "mean")
-    return bags | {name: partial(trained, name) for name in (LEARNED, WITH_ELMO)}
+    kinds = {BAG: (), CHARACTERS: (N_GRAMS, (1, 3, 10)), ELMO_MEAN: means}
+    return {name: lambda seed, how=how: bag_of_words(parts(seed), seed, *how) for name, how in kinds.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

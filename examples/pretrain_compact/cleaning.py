@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+_TABLES = tomllib.loads(Path(__file__).with_name("patterns.toml").read_text(encoding="utf-8"))
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060\ufe0f\ufeff]")
 _MOJIBAKE = re.compile("[\u00c2\u00c3\u00e2][\u0080-\u00bf\u0152-\u0178\u2018-\u203a\u20ac\u2122]+")
 _CONTROL = re.compile("[\u0080-\u009f]")
@@ -41,18 +42,13 @@ def undamaged(text: str) -> str:
     return _INVISIBLE.sub("", text)
 
 
-_TABLES = tomllib.loads(Path(__file__).with_name("patterns.toml").read_text(encoding="utf-8"))
-
-
 def replacements(name: str, flags: re.RegexFlag = re.NOFLAG) -> list[tuple[re.Pattern, str]]:
     """The patterns of a table of patterns.toml, and what replaces each."""
     return [(re.compile("".join(row["pattern"]), flags), row["by"]) for row in _TABLES[name]]
 
 
 _REMOVED, _REPAIRED = replacements("removed"), replacements("repaired")
-_PAGE_HEADER, _BOILERPLATE, _REFERENCE, _GAP = (
-    re.compile("".join(_TABLES[name])) for name in ("page_header", "boilerplate", "reference", "gap")
-)
+_PATTERNS = {name: re.compile("".join(row)) for name, row in _TABLES.items() if isinstance(row[0], str)}
 
 
 def one_line(text: str) -> str:
@@ -71,65 +67,48 @@ def repaired(text: str) -> str:
     return text
 
 
-_RESOURCES = re.compile(r"(?:[^.?!]*\? )?These resources (?:address|from)\b")
-_CONTRIBUTOR = re.compile(r"[A-Z][^.!?:]{3,40}, (?:[^.!?:]+ )?(?:University|College|Institute|School)\b[\w ,\-–—&]*")
-
-
 def is_boilerplate(text: str) -> bool:
     """Text that a publisher or a web site has on many pages: rights, subscriptions, captions, addresses, contributors,
     resources elsewhere."""
-    if _RESOURCES.match(text):
+    if _PATTERNS["resources"].match(text):
         return True
-    return len(text.split()) < 40 and bool(_BOILERPLATE.search(text) or _CONTRIBUTOR.fullmatch(text))
+    found = _PATTERNS["boilerplate"].search(text) or _PATTERNS["contributor"].fullmatch(text)
+    return len(text.split()) < 40 and bool(found)
 
 
 def is_reference(text: str) -> bool:
     """An entry of a bibliography, a note that cites, or an address on the web."""
-    return len(text.split()) < 40 and bool(_REFERENCE.search(text))
-
-
-_TABLE_TITLE = re.compile(r"approximate number of patients", re.IGNORECASE)
-_CELL = re.compile(r"[|\t]|\.{5,}|(?: \. ){3,}|_{3,}|██")
-_PUNCTUATION_OR_BLANK = re.compile(r"[\s\"'“”‘’.,;:!?\-–—…()\[\]]+")
-_NO_LATIN_LETTER = re.compile(r"[^A-Za-zª-ɏ]+|[×÷«»¬-¹¼-¿]+")
-_DIGIT = re.compile(r"\d")
-_NUMBER = re.compile(r"[^A-Za-z]*\d[^A-Za-z]*%?")
+    return len(text.split()) < 40 and bool(_PATTERNS["reference"].search(text))
 
 
 def is_table(text: str) -> bool:
     """A row of a table, a line of a table of contents, a formula: cells, leaders, numbers for a third of the words, or
     fewer than seven letters in ten characters, without punctuation."""
     words = text.split()
-    numbers = sum(bool(_NUMBER.fullmatch(word)) for word in words) if _DIGIT.search(text) else 0
-    percents, cells = text.count("%"), len(_CELL.findall(text))
-    letters = len(_NO_LATIN_LETTER.sub("", text))
+    numbers = sum(bool(_PATTERNS["number"].fullmatch(word)) for word in words)
+    percents, cells = text.count("%"), len(_PATTERNS["cell"].findall(text))
+    letters = len(_PATTERNS["no_latin_letter"].sub("", text))
     return (
-        bool(_TABLE_TITLE.search(text))
+        "approximate number of patients" in text.lower()
         or (cells >= 2 and cells * 12 >= len(words))
         or (len(words) >= 3 and numbers * 3 >= len(words))
         or (percents >= 4 and percents * 6 >= len(words))
-        or letters * 10 < len(_PUNCTUATION_OR_BLANK.sub("", text)) * 7
+        or letters * 10 < len(_PATTERNS["punctuation_or_blank"].sub("", text)) * 7
     )
-
-
-_CODE = re.compile(
-    r"[{}\\<>]|::|\(\)|==|=>|->|\$\(|&&|\w+_\w+\w*|\b\w+\.(?:js|css|html|yml|json|py|rb|md|scss)\b|--\w+=|^\$ "
-)
 
 
 def is_code(text: str) -> bool:
     """A line of a program or of a command: one mark of code in eight words, and at least two."""
-    found = len(_CODE.findall(text))
+    found = len(_PATTERNS["code"].findall(text))
     return found >= 2 and found * 8 >= len(text.split())
 
 
 _ENGLISH_WORDS, _OTHER_WORDS = (frozenset("".join(_TABLES[name]).split()) for name in ("english", "others"))
-_WORD = re.compile(r"[^\W\d_]+")
 
 
 def is_another_language(text: str) -> bool:
     """Another language than English: words in another alphabet, or the small words of other languages."""
-    words = [word.casefold() for word in _WORD.findall(text)]
+    words = [word.casefold() for word in re.findall(r"[^\W\d_]+", text)]
     if not text.isascii():
         letters = "".join(word for word in words if len(word) > 1)  # not the letters of formulas
         if sum(letter > "ɏ" for letter in letters) * 5 > len(letters):
@@ -140,12 +119,7 @@ def is_another_language(text: str) -> bool:
 
 def is_in_capitals(text: str) -> bool:
     """More capitals than small letters: titles and signs."""
-    upper, lower = sum(map(str.isupper, text)), sum(map(str.islower, text))
-    return upper > lower
-
-
-# Characters that stand for lost ones.
-_DAMAGED = re.compile("[\ufffd\u0080-\u009f]|Ã|â€")
+    return sum(map(str.isupper, text)) > sum(map(str.islower, text))
 
 
 def is_list(text: str) -> bool:
@@ -157,27 +131,23 @@ def is_list(text: str) -> bool:
     return len(words) >= 8 and text[0] not in "\"'“‘" and stops <= 1 and marks * 3 >= len(words) and marks >= 5 * stops
 
 
-_END = re.compile(r"[.!?…][\"'”’)\]]*$|[:;,\-—\"'”’)]$")
-_DEFINITION = re.compile(r"[a-z][\w' ()-]{2,40}: [a-z]")
-_WHOLE = re.compile(r"[.!?…:][\"'”’)\]]*$|[—\"”]$")
-
-
 def is_fragment(text: str) -> bool:
     """A short text without an end, or one that begins in the middle of a sentence: points of a list, remains of a
     layout. A glossary's entry of six or more words is no fragment."""
     words = text.split()
     if not re.search("[A-Za-z]", text):
         return True
-    if len(words) >= 20 or (len(words) >= 6 and _DEFINITION.match(text)):
+    if len(words) >= 20 or (len(words) >= 6 and _PATTERNS["definition"].match(text)):
         return False
     if text[0].islower():
         return not re.search(r"[.!?][\"'”’)]*$", text) or len(words) < 4
-    return not _END.search(text)
+    return not _PATTERNS["end"].search(text)
 
 
-RULES: tuple[tuple[str, Callable[[str], object]], ...] = (
-    ("page header", _PAGE_HEADER.fullmatch),
-    ("damaged", _DAMAGED.search),
+Rules = tuple[tuple[str, Callable[[str], object]], ...]
+RULES: Rules = (
+    ("page header", _PATTERNS["page_header"].fullmatch),
+    ("damaged", _PATTERNS["damaged"].search),
     ("boilerplate", is_boilerplate),
     ("reference", is_reference),
     ("another language", is_another_language),
@@ -189,40 +159,35 @@ RULES: tuple[tuple[str, Callable[[str], object]], ...] = (
 )
 
 
-def reason(text: str) -> str | None:
-    """The name of the first rule that leaves a repaired paragraph out; None for one that stays."""
-    return next((name for name, holds in RULES if holds(text)), None)
-
-
 def is_title(text: str) -> bool:
     """A heading of a text of today, among the fragments: 2 to 14 words, no final punctuation, a capital first."""
     words = text.split()
     return (
         2 <= len(words) <= 14
         and text[0].isupper()
-        and not _END.search(text)
+        and not _PATTERNS["end"].search(text)
         and bool(re.fullmatch(r"[A-Za-z0-9À-ÿ ,;:'’&()/\-–—“”\".]+", text))
         and sum(map(str.isdigit, text)) <= 4
     )
 
 
 # A gap is where a formula or the name of a figure was taken out: `as illustrated in .`
-SENTENCE_RULES: tuple[tuple[str, Callable[[str], object]], ...] = (
+SENTENCE_RULES: Rules = (
     ("boilerplate", is_boilerplate),
     ("reference", is_reference),
-    ("gap", _GAP.search),
+    ("gap", _PATTERNS["gap"].search),
     ("long word", re.compile(r"\S{51}").search),  # an address, or words without blanks: too long for any model
 )
 
 
-def sentence_reason(text: str) -> str | None:
-    """The name of the first rule that leaves a sentence out; None for one that stays."""
-    return next((name for name, holds in SENTENCE_RULES if holds(text)), None)
+def reason(text: str, rules: Rules = RULES) -> str | None:
+    """The name of the first rule that leaves a repaired paragraph (or by `SENTENCE_RULES` a sentence) out, or None."""
+    return next((name for name, holds in rules if holds(text)), None)
 
 
 def running_headers(paragraphs: Sequence[str], times: int = 3) -> set[str]:
     """The lines of at most ten words, without an end, that a document repeats: headers and footers of pages."""
-    short = Counter(text for text in paragraphs if len(text.split()) <= 10 and not _WHOLE.search(text))
+    short = Counter(text for text in paragraphs if len(text.split()) <= 10 and not _PATTERNS["whole"].search(text))
     return {text for text, count in short.items() if count >= times}
 
 
@@ -232,14 +197,13 @@ def is_another_language_altogether(paragraphs: Sequence[str]) -> bool:
     return 2 * sum(count for count, other in words if other) > sum(count for count, _ in words)
 
 
-_CONTRACTED = re.compile(r"(?<=\w) ?['’](?=(?:s|t|d|m|ll|re|ve)\b)")
-_PLAIN = re.compile(r"[^\W_]+")
+_word_hash = cache(lambda word: text_hash(word))
 _MULTIPLIERS = np.array([pow(0x9E3779B97F4A7C15, power, 2**64) for power in range(1, 32)], dtype=np.uint64)
 
 
 def plain_words(text: str) -> list[str]:
     """The words of a text, the same in all notations: no case, no punctuation, `don't` and `don 't` alike."""
-    return _PLAIN.findall(_CONTRACTED.sub("", text.casefold()))
+    return re.findall(r"[^\W_]+", _PATTERNS["contracted"].sub("", text.casefold()))
 
 
 def text_hash(text: str) -> int:
@@ -247,12 +211,9 @@ def text_hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-word_hash = cache(text_hash)
-
-
 def run_hashes(words: Sequence[str], length: int) -> np.ndarray:
     """A hash of each run of `length` words, `[max(words - length + 1, 0)]` uint64."""
-    hashes = np.fromiter(map(word_hash, words), np.uint64, len(words))
+    hashes = np.fromiter(map(_word_hash, words), np.uint64, len(words))
     count = max(len(words) - length + 1, 0)
     total = np.zeros(count, np.uint64)
     for offset in range(length):

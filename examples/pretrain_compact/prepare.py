@@ -4,8 +4,8 @@
 
 writes train.txt, last.txt (for the last training run: other readings, and more text in the style of an encyclopedia),
 heldout.txt (four books), heldout_modern.txt, dev.txt (words separated by one blank: read them with
-word_splitting="whitespace"), wikitext.txt (WikiText-2's test part without its notation) and vocab.txt, and prints the
-words of each source. Needs nltk (its code only, no downloaded data). The same text gives the same files anywhere.
+word_splitting="whitespace"), wikitext.txt (WikiText-2's test part without its notation) and vocab.txt, and prints their
+sizes. Needs nltk (its code only, no downloaded data). The same text gives the same files anywhere.
 """
 
 import argparse
@@ -63,8 +63,7 @@ def texts(folder: Path) -> Iterator[Document]:
 def single_sentences(folder: Path) -> Iterator[Document]:
     """Sentences that have nothing to do with each other, `SINGLES` a document."""
     lines = [line for _, document in texts(folder) for line in document]
-    for start in range(0, len(lines), SINGLES):
-        yield str(start // SINGLES), lines[start : start + SINGLES]
+    yield from ((str(start // SINGLES), lines[start : start + SINGLES]) for start in range(0, len(lines), SINGLES))
 
 
 def one_in_three(folder: Path) -> Iterator[Document]:
@@ -80,13 +79,9 @@ class Source:
     """A folder of text; sources.toml describes the fields."""
 
     path: str
-    what: str
-    license: str
-    reason: str
-    credit: str
-    read: str = texts.__name__
-    modern: bool = True
-    last: float = 1
+    read: str
+    modern: bool
+    last: float
 
     @property
     def single(self) -> bool:
@@ -94,8 +89,8 @@ class Source:
         return self.read == single_sentences.__name__
 
 
-_TABLES = tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8"))
-SOURCES = tuple(Source(**fields) for fields in _TABLES["sources"])
+_TABLE = tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8"))["sources"]
+SOURCES = [Source(row["path"], row.get("read", "texts"), row.get("modern", True), row.get("last", 1)) for row in _TABLE]
 
 
 @dataclass
@@ -140,7 +135,7 @@ class Reader:
                 rule = "tested on"
             if not rule:
                 if not title:
-                    sentences = [one for one in sentences if not cleaning.sentence_reason(one)]
+                    sentences = [one for one in sentences if not cleaning.reason(one, cleaning.SENTENCE_RULES)]
                 kept.append(Paragraph(sentences, title))
         return self._tokenized(kept)
 
@@ -190,16 +185,13 @@ def part_of(source: Source, name: str) -> str:
 _INSIDE = re.compile(r"(?<=\w)(-)(?=\w)|(?<=\d)([,.])(?=\d)")
 
 
-def in_notation(line: str, known: set[str]) -> str:
-    """Tokens in the notation of tokenized corpora: `1 @,@ 500`, `long @-@ term`, `<unk>` for words not in `known`."""
+def in_notation(line: str, known: set[str], title: bool) -> str:
+    """Tokens in the notation of tokenized corpora: `1 @,@ 500`, `long @-@ term`, `<unk>` for words not in `known`, one,
+    two or three signs of equality on each side of a title."""
+    marks = ["="] * (1 + int(3 * draw("level", line))) if title else []
     words = _INSIDE.sub(lambda match: f" @{match.group()}@ ", line).split()
-    return " ".join(word if word in known or not word[0].isalpha() else "<unk>" for word in words)
-
-
-def title_in_notation(line: str, known: set[str]) -> str:
-    """A title between one, two or three signs of equality on each side."""
-    marks = " ".join("=" * (1 + int(3 * draw("level", line))))
-    return f"{marks} {in_notation(line, known)} {marks}"
+    words = [word if word in known or not word[0].isalpha() else "<unk>" for word in words]
+    return " ".join([*marks, *words, *marks])
 
 
 def lines_of(paragraph: Paragraph, reading: int = 0) -> list[str]:
@@ -216,11 +208,10 @@ def pass_lines(paragraph: Paragraph, source: Source, known: set[str], last: bool
     if last:
         first, notation = max(READINGS.values()), LAST_NOTATION[paragraph.title]
         times = int(source.last) + (draw("last", *paragraph.sentences) < source.last % 1)
-    change = title_in_notation if paragraph.title else in_notation
     for reading in range(first, first + times):
         lines = lines_of(paragraph, reading)
         if source.modern and draw("notation", reading, *paragraph.sentences) < notation:
-            lines = [change(line, known) for line in lines]
+            lines = [in_notation(line, known, paragraph.title) for line in lines]
         yield from lines
 
 
@@ -239,20 +230,13 @@ def tested_sentences(data: Path) -> Iterator[Sequence[str]]:
         yield [" ".join(one.words) for one in read_senseval(data / "wsd" / "senseval" / f"{word}.pos.gz")]
 
 
-def read(
-    data: Path, reader: Reader, documents: int | None = None
-) -> tuple[dict[str, list[str]], dict[Source, list[Paragraph]]]:
-    """
-    All sources: the lines of the parts that are held out, and for each source the paragraphs to train on, without
-    paragraphs that overlap with the held-out parts or the tests.
-
-    Args:
-        documents: how many documents to read from each source, in addition to the books that are held out.
-    """
+def read(data: Path, reader: Reader) -> tuple[dict[str, list[str]], dict[Source, list[Paragraph]]]:
+    """All sources: the lines of the parts that are held out, and for each source the paragraphs to train on, without
+    paragraphs that overlap with the held-out parts or the tests."""
     parts: dict[str, list[str]] = {"heldout": [], "heldout_modern": [], "dev": []}
     later: list[tuple[Source, list[str]]] = []
     for source in SOURCES:
-        for name, document in islice(READERS[source.read](data / "lm" / source.path), documents):
+        for name, document in READERS[source.read](data / "lm" / source.path):
             part = part_of(source, name)
             if part == "train":
                 later.append((source, document))
@@ -288,13 +272,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--vocab-size", type=int, default=40_000, help="words of the softmax, <S>, </S>, <UNK> included"
     )
-    parser.add_argument("--documents", type=int, help="read so many documents of each source, to try it [all]")
     args = parser.parse_args(arguments)
     args.output.mkdir(parents=True, exist_ok=True)
-    held_out, training = read(args.data, Reader(), args.documents)
-    for source, found in training.items():
-        words = sum(len(line.split()) for paragraph in found for line in paragraph.sentences)
-        print(f"{source.path:40s} {words:11,} words")
+    held_out, training = read(args.data, Reader())
     wikitext = (args.data / "lm" / "other" / "wikitext-2" / "test.txt").read_text(encoding="utf-8")
     held_out["wikitext"] = [" ".join(words) for words in books.wikitext_sentences(wikitext)]
     known = frequent_words(training)
@@ -306,10 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     vocabulary.save(args.output / "vocab.txt")
     for part, found in parts.items():
         (args.output / f"{part}.txt").write_text("".join(f"{line}\n" for line in found), encoding="utf-8")
-        words = Counter(word for line in found for word in line.split())
-        count, unknown = words.total(), sum(number for word, number in words.items() if word not in vocabulary)
-        share = unknown / max(count, 1)
-        print(f"{part:15s} {len(found):9,} lines {count:11,} words {share:8.3%} outside the vocabulary")
+        print(f"{part:15s} {len(found):9,} lines {sum(len(line.split()) for line in found):11,} words")
 
 
 if __name__ == "__main__":

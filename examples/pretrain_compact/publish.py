@@ -9,7 +9,6 @@ run: the mean of two runs, one of which began where the other ended, predicts be
 
 import argparse
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,42 +23,34 @@ def load(checkpoint: str) -> ElmoForPreTraining:
     return ElmoForPreTraining.from_pretrained(checkpoint, dtype=torch.float32)
 
 
-def save_in_half(model: ElmoForPreTraining, checkpoint: str, folder: Path) -> None:
-    """Saves the model, stored in float16 and loaded in float32, and the tokenizer of the checkpoint in `folder`."""
-    model.half().save_pretrained(folder)
-    ElmoTokenizer.from_pretrained(checkpoint).save_pretrained(folder)
-    # transformers loads in the type that the configuration names, which differs from the type of the file.
-    for name, changes in (("config.json", {"dtype": "float32"}), ("tokenizer_config.json", {})):
-        fields = {**json.loads((folder / name).read_text(encoding="utf-8")), **changes}
-        for left_out in ("local_files_only", "is_local"):
-            fields.pop(left_out, None)
-        (folder / name).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
-    for code in folder.glob("*.py"):  # the package's code is used; without a copy, `auto_map` asks for hf_elmo
-        code.unlink()
-    (folder / "model.safetensors").chmod(0o644)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Reads the options, and writes the folder."""
+    """Writes the folder; the weights are stored in float16 and loaded in float32."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("run", help="folder of the training run")
     parser.add_argument("folder", type=Path, help="folder to write")
     parser.add_argument(
-        "--average", nargs=2, metavar=("RUN", "SHARE"), help="folder of a run, and the share of its weights"
+        "--average", nargs=2, metavar=("RUN", "SHARE"), help="another run, and its share of the weights"
     )
     options = parser.parse_args(arguments)
-    checkpoint = get_last_checkpoint(options.run)
-    options.folder.mkdir(parents=True, exist_ok=True)
+    checkpoint, folder = get_last_checkpoint(options.run), options.folder
     model = load(checkpoint)
     if options.average:
         other, share = options.average
         with torch.no_grad():
             for weight, other_weight in zip(model.parameters(), load(other).parameters(), strict=True):
                 weight.lerp_(other_weight, float(share))
-    save_in_half(model, checkpoint, options.folder)
-    size = sum(file.stat().st_size for file in options.folder.iterdir())
-    step = re.search(r"\d+$", checkpoint).group()
-    print(f"{options.folder}: step {step}, {size / 1e6:.1f} MB")
+    model.half().save_pretrained(folder)
+    ElmoTokenizer.from_pretrained(checkpoint).save_pretrained(folder)
+    # transformers loads in the type that the configuration names, which differs from the type of the file.
+    for name, changes in (("config.json", {"dtype": "float32"}), ("tokenizer_config.json", {})):
+        fields = json.loads((folder / name).read_text(encoding="utf-8")) | changes
+        fields = {key: value for key, value in fields.items() if key not in ("local_files_only", "is_local")}
+        (folder / name).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    for code in folder.glob("*.py"):  # the package's code is used; without a copy, `auto_map` asks for hf_elmo
+        code.unlink()
+    (folder / "model.safetensors").chmod(0o644)
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print(f"{folder}: {Path(checkpoint).name}, {size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

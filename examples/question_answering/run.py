@@ -2,8 +2,8 @@
 
     python -m examples.question_answering.run
 
-`--questions` questions train, spread evenly over SQuAD's train part; those on every tenth passage choose the epoch.
-`--tested` questions of SQuAD's dev part test, each against all its answers. Both rows have the same network (Clark and
+`--train` questions train, spread evenly over SQuAD's train part; those on every tenth passage choose the epoch.
+1,000 questions of SQuAD's dev part test, each against all its answers. Both rows have the same network (Clark and
 Gardner 2018), trained in the same way: one row with GloVe's vectors alone, the other with GloVe's vectors and ELMo, at
 the input and beside the contextual layer's output. The biLM is frozen, and its layers are computed once.
 """
@@ -27,6 +27,7 @@ HEAD = {
     "elmo_at_output": True,
 }
 SETTINGS = {"num_train_epochs": 8, "per_device_train_batch_size": 32, "learning_rate": 2e-3, "max_grad_norm": 5.0}
+TESTED = 1000  # questions
 
 Questions = list[dict[str, Any]]  # with `question`, `context` and `answers`
 
@@ -50,45 +51,26 @@ def encode(parts: dict[str, Questions], tokenizer: hf_elmo.ElmoTokenizer) -> dic
     encoded, numbers = {}, count()
     for part, questions in parts.items():
         columns = [[question[name] for question in questions] for name in ("question", "context", "answers")]
-        rows = hf_elmo.encode_questions(
-            tokenizer,
-            *columns,
-            max_length=256,
-            stride=64,
-            numbers=list(islice(numbers, len(questions))),
-            labeled_only=part == "train",
-        )
+        how = {"max_length": 256, "stride": 64, "numbers": list(islice(numbers, len(questions)))}
+        rows = hf_elmo.encode_questions(tokenizer, *columns, labeled_only=part == "train", **how)
         encoded[part] = Dataset.from_dict(rows)
     return encoded
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table."""
-    parser = options(__doc__, "outputs/question_answering")
-    parser.add_argument("--questions", type=int, default=2000, help="training questions, dev included [2000]")
-    parser.add_argument("--tested", type=int, default=1000, help="test questions [1000]")
-    args = parsed(parser, arguments)
-    if args.quick:
-        args.questions, args.tested = 120, 40
-    read = squad(args.data)
-    parts = parts_of(spread(read["train"], args.questions), spread(read["test"], args.tested))
+    args = parsed(options(__doc__, "outputs/question_answering", train=2000), arguments)
+    read, (train, test) = squad(args.data), (120, 40) if args.quick else (args.train, TESTED)
+    parts = parts_of(spread(read["train"], train), spread(read["test"], test))
     print(f"{sizes(parts)} questions\n", flush=True)
     every = [question for questions in parts.values() for question in questions]
     texts = {text for question in every for text in (question["question"], question["context"])}
     tokenizer, vectors = with_glove(args, hf_elmo.count_words(AutoTokenizer.from_pretrained(args.model), sorted(texts)))
-    rows = rows_of_table(
-        AutoModelForQuestionAnswering,
-        HEAD,
-        tokenizer,
-        vectors,
-        encode(parts, tokenizer),
-        args,
-        args.out / "model",
-        metrics=hf_elmo.squad_metrics(tokenizer, [one["context"] for one in every], [one["answers"] for one in every]),
-        best="f1",
-        label_names=["start_positions", "end_positions", "piece"],
-        **SETTINGS,
-    )
+    contexts, answers = ([one[name] for one in every] for name in ("context", "answers"))
+    how = {"metrics": hf_elmo.squad_metrics(tokenizer, contexts, answers), "best": "f1", **SETTINGS}
+    how["label_names"] = ["start_positions", "end_positions", "piece"]
+    model, saved = AutoModelForQuestionAnswering, args.out / "model"
+    rows = rows_of_table(model, HEAD, tokenizer, vectors, encode(parts, tokenizer), args, saved, **how)
     compare(rows, {"f1": "F1", "exact_match": "exact match"}, args)
 
 

@@ -60,29 +60,17 @@ def encode(tokenizer: hf_elmo.ElmoTokenizer, sentences: Sentences, label2id: dic
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
-    parser = options(__doc__, "outputs/semantic_roles")
-    parser.add_argument("--sentences", type=int, default=1000, help="training sentences [1000]")
-    args = parsed(parser, arguments)
-    parts = read(args.data, args.sentences, args.quick)
+    args = parsed(options(__doc__, "outputs/semantic_roles", train=1000), arguments)
+    parts = read(args.data, args.train, args.quick)
     print(f"({sizes(parts)} predicates)\n", flush=True)
     sentences = [sentence for part in parts.values() for sentence in part]
     tags = sorted({tag for _, tags in sentences for tag in tags})
     fields = {**HEAD, "id2label": dict(enumerate(tags)), "label2id": {tag: i for i, tag in enumerate(tags)}}
     tokenizer, vectors = with_glove(args, (word for words, _ in sentences for word in words))
-    rows = rows_of_table(
-        AutoModelForTokenClassification,
-        fields,
-        tokenizer,
-        vectors,
-        {name: encode(tokenizer, part, fields["label2id"]) for name, part in parts.items()},
-        args,
-        args.out / "model",
-        metrics=hf_elmo.role_metrics(fields["id2label"]),
-        best="f1",
-        collator=hf_elmo.TaggingCollator,
-        **SETTINGS,
-    )
-    compare(rows, F1, args)
+    encoded = {name: encode(tokenizer, part, fields["label2id"]) for name, part in parts.items()}
+    how = {"metrics": hf_elmo.role_metrics(fields["id2label"]), "best": "f1", "collator": hf_elmo.TaggingCollator}
+    model, saved = AutoModelForTokenClassification, args.out / "model"
+    compare(rows_of_table(model, fields, tokenizer, vectors, encoded, args, saved, **how, **SETTINGS), F1, args)
 
 
 if __name__ == "__main__":

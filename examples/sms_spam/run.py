@@ -6,17 +6,14 @@ The recipe: the mean of a message's vectors, a dense layer of 256 with ReLU, one
 one epoch, the first 4,457 messages to train and the other 1,115 to test. It reached 97.76 % with the ELMo of TF-Hub.
 """
 
-from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
-from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from examples.classifier import BAG, HEAD, bag_of_words, dataset
 from examples.comparison import ACCURACY, BILM_TRAINED, ELMO, Rows, Variant, compare, options, parsed, rows_of_table
 from examples.data import sms_spam
-from hf_elmo import ElmoTokenizer
 
 TRAIN = 4457
 SIGMOID = {"num_labels": 1, "problem_type": "multi_label_classification"}
@@ -37,12 +34,6 @@ IMPROVED_SETTINGS = {
     "per_device_train_batch_size": 32,
     "learning_rate": 2e-3,
 }
-classifiers = partial(rows_of_table, AutoModelForSequenceClassification)
-
-
-def textbook(tokenizer: ElmoTokenizer, parts: Mapping[str, Dataset], args: Namespace) -> Rows:
-    """The row of the recipe."""
-    return classifiers(TEXTBOOK, tokenizer, None, parts, args, args.out / "model", **TEXTBOOK_SETTINGS)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -60,8 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parts = {name: dataset(part).map(lambda row: tokenizer(row["text"])) for name, part in split.items()}
     whole = {"train": parts.pop("all"), "test": parts["test"]}
     rows: Rows = {BAG: partial(bag_of_words, parts)}
-    rows |= textbook(tokenizer, whole, args)
-    rows |= classifiers(IMPROVED, tokenizer, None, parts, args, args.out / "model", **IMPROVED_SETTINGS)
+    for fields, read, settings in ((TEXTBOOK, whole, TEXTBOOK_SETTINGS), (IMPROVED, parts, IMPROVED_SETTINGS)):
+        model, saved = AutoModelForSequenceClassification, args.out / "model"
+        rows |= rows_of_table(model, fields, tokenizer, None, read, args, saved, **settings)
     compare(rows, ACCURACY, args)
 
 

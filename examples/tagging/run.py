@@ -27,13 +27,12 @@ HEAD = {
     "tagging_scheme": "IOB2",
 }
 SETTINGS = {"num_train_epochs": 5, "per_device_train_batch_size": 16, "learning_rate": 3e-3, "max_grad_norm": 5.0}
-SENTENCES = 2000  # that train
 CHARACTERS_IN = "uner_ewt"  # the only table with a row of layer 0, to save time
 
 
-def read(name: str, args: Namespace, train: int = SENTENCES) -> dict[str, Sentences]:
-    """Train (its first `train` sentences), dev and test."""
-    limits = (300, 100, 100) if args.quick else (train, 400, None)
+def read(name: str, args: Namespace) -> dict[str, Sentences]:
+    """Train (its first sentences), dev and test."""
+    limits = (300, 100, 100) if args.quick else (args.train, 400, None)
     parts = tagged(name, args.data)
     return {part: rows[:limit] for (part, rows), limit in zip(parts.items(), limits, strict=True)}
 
@@ -58,31 +57,21 @@ def rows_of_task(name: str, parts: dict[str, Sentences], args: Namespace, unfroz
     variants["GloVe + ELMo"] = comparison.ELMO
     if unfrozen:
         variants["GloVe + ELMo, biLM trained"] = comparison.BILM_TRAINED
-    return comparison.rows_of_table(
-        AutoModelForTokenClassification,
-        fields,
-        tokenizer,
-        vectors,
-        {part: encode(tokenizer, sentences, fields["label2id"]) for part, sentences in parts.items()},
-        args,
-        args.out / name,
-        variants=variants,
-        metrics=hf_elmo.span_metrics(fields["id2label"]),
-        best="f1",
-        collator=hf_elmo.TaggingCollator,
-        **SETTINGS,
-    )
+    encoded = {part: encode(tokenizer, sentences, fields["label2id"]) for part, sentences in parts.items()}
+    how = {"variants": variants, "metrics": hf_elmo.span_metrics(fields["id2label"]), "best": "f1", **SETTINGS}
+    how["collator"] = hf_elmo.TaggingCollator
+    model = AutoModelForTokenClassification
+    return comparison.rows_of_table(model, fields, tokenizer, vectors, encoded, args, args.out / name, **how)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table for each data set."""
-    parser = comparison.options(__doc__, "outputs/tagging")
+    parser = comparison.options(__doc__, "outputs/tagging", train=2000)
     parser.add_argument("--tasks", nargs="+", choices=TAGGED, default=list(TAGGED), help="data sets [all]")
-    parser.add_argument("--sentences", type=int, default=SENTENCES, help=f"training sentences of each [{SENTENCES}]")
     parser.add_argument("--unfrozen", action="store_true", help="add a row that also trains the biLM")
     args = comparison.parsed(parser, arguments)
     for name in args.tasks:
-        parts = read(name, args, args.sentences)
+        parts = read(name, args)
         print(f"**{name}** ({comparison.sizes(parts)} sentences)\n", flush=True)
         comparison.compare(rows_of_task(name, parts, args, args.unfrozen), comparison.F1, args)
 

@@ -3,10 +3,11 @@
 import tarfile
 from pathlib import Path
 from random import Random
+from types import ModuleType
 
 import pytest
 from datasets import ClassLabel, Dataset, Sequence
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer
 
 from examples import data
 from examples.ag_news import run as ag_news
@@ -81,34 +82,45 @@ def test_the_files_have_as_many_rows_as_the_data_sets_of_the_hub(shared: Path) -
     assert sum(len(columns) for _, columns in data.propbank(files, "dev")) == 4913
 
 
+def rows_of(texts: list[str], labels: int, number: int, column: str = "label", **more: object) -> list[dict]:
+    """Rows with one of the texts and labels in turn."""
+    return [{"text": f"{texts[i % len(texts)]} {i}", column: i % labels, **more} for i in range(number)]
+
+
+TREC = {"coarse_label": ["ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"]}
+QUESTIONS = rows_of(["What is it ?", "Who wrote `` Go '' ?", "When ?"], 6, 60, "coarse_label")
+MESSAGES = [{"sms": f"{row['text']}\n", "label": row["label"]} for row in rows_of(["see you", "WIN NOW"], 2, 4490)]
+PAIRED = [
+    {"premise": "Anna sang", "hypothesis": "he met Bob", "label": label} for label in range(-1, 3)
+] * 5  # -1: none
+DEGREES = rows_of(["anna ( sang/met"], 5, 15)
+CLASSIFIED = {
+    "question_types": (question_types, "CogComp/trec", {"names": TREC, "train": QUESTIONS, "test": QUESTIONS}, ROWS),
+    "sms_spam": (
+        sms_spam,
+        "ucirvine/sms_spam",
+        {"train": MESSAGES},
+        [BAG, "textbook", "improved", "improved, biLM trained"],
+    ),
+    "sst5": (sst5, "SetFit/sst5", dict.fromkeys(("train", "validation", "test"), DEGREES), GLOVE_ROWS),
+    "entailment": (entailment, "stanfordnlp/snli", dict.fromkeys(("validation", "test"), PAIRED), GLOVE_ROWS),
+}
+
+
+@pytest.mark.parametrize(("script", "name", "parts", "rows"), CLASSIFIED.values(), ids=CLASSIFIED)
+def test_classes_of_texts(run, script: ModuleType, name: str, parts: dict, rows: list[str]) -> None:
+    publish(name, **parts)
+    assert run(script) == rows
+
+
 def test_ag_news(run) -> None:
-    news = [
-        {"title": f"Team {i} wins in Rome", "description": f"Anna sang {i} .", "label": i % 4 + 1}
-        for i in range(ag_news.TRAIN_TITLES + 20)
-    ]
+    news = rows_of(["Anna sang well in Rome", "Bob wins all in Rome"], 4, ag_news.TRAIN_TITLES + 20)
+    news = [{"title": row["text"], "description": "He sang .", "label": row["label"] + 1} for row in news]
     unlabeled = {"title": "An #36;10 chip", "description": "of  its own", "label": 1}
     publish("sh0416/ag_news", train=[*news[:40], unlabeled], test=news)
     assert run(ag_news, "--texts", "whole") == ROWS
-    model = AutoModelForSequenceClassification.from_pretrained("out/whole/glove_trained")
-    assert model.config.id2label == dict(enumerate(ag_news.CLASSES))
     ag_news.main(["--write", "news.txt"])
     assert Path("news.txt").read_text(encoding="utf-8") == "An $10 chip of its own\n"
-
-
-def test_question_types(run) -> None:
-    questions = [("What is it ?", 2), ("Who wrote `` Go '' ?", 3), ("When ?", 5)] * 20
-    rows = [{"text": text, "coarse_label": label} for text, label in questions]
-    names = ["ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"]
-    publish("CogComp/trec", names={"coarse_label": names}, train=rows, test=rows)
-    assert question_types.read(None)["train"][0] == {"text": 'Who wrote " Go " ?', "labels": 3}
-    assert run(question_types) == ROWS
-
-
-def test_sms_spam(run) -> None:
-    messages = [(f"WIN {i} NOW", 1) if i % 3 else (f"see you {i}", 0) for i in range(sms_spam.TRAIN + 30)]
-    publish("ucirvine/sms_spam", train=[{"sms": f"{text}\n", "label": label} for text, label in messages])
-    assert data.sms_spam(None) == messages
-    assert run(sms_spam) == [BAG, "textbook", "improved", "improved, biLM trained"]
 
 
 @pytest.mark.parametrize("name", data.TAGGED)
@@ -146,19 +158,6 @@ def test_semantic_roles(run) -> None:
     assert first == (["Anna", "met", "Bob", "who", "sang", "."], tags)
     assert second[1] == ["O", "O", "B-ARG0", "B-R-ARG0", "B-V", "O"]
     assert run(semantic_roles) == GLOVE_ROWS
-
-
-def test_sst5(run) -> None:
-    rows = [{"text": "anna ( sang/met", "label": label} for label in range(5)] * 3
-    publish("SetFit/sst5", train=rows, validation=rows, test=rows)
-    assert run(sst5) == GLOVE_ROWS
-
-
-def test_entailment(run) -> None:
-    rows = [{"premise": "Anna sang", "hypothesis": "he met Bob", "label": label} for label in range(-1, 3)] * 5
-    publish("stanfordnlp/snli", train=rows, validation=rows, test=rows)
-    assert data.snli(None)["dev"] == [("Anna sang", "he met Bob", label) for label in range(3)] * 5
-    assert run(entailment) == GLOVE_ROWS
 
 
 # Nested and crossing mentions, and a singleton, as numbers of a sentence and of its first and last word.
@@ -199,19 +198,15 @@ def test_question_answering(run) -> None:
         for word in ("met", "sang")
     ]
     publish("rajpurkar/squad", train=asked, validation=asked)
-    assert question_answering.spread(asked, 3) == [asked[0], asked[13], asked[26]]
     parts = question_answering.parts_of(asked, [])
     assert parts["dev"] == [*asked[:2], *asked[20:22]]
     assert run(question_answering) == GLOVE_ROWS
 
 
-def test_korean_reviews_of_the_web(hub: Path) -> None:
-    for part in ("train", "test"):
-        write(hub / f"{part}.txt", 'id\tdocument\tlabel\n1\t연기 "최고\t1\n')
-    assert data.nsmc(None) == {"train": ['연기 "최고'], "test": ['연기 "최고']}
-
-
 def test_korean(run) -> None:
+    for part in ("train", "test"):
+        write(Path(f"{part}.txt"), 'id\tdocument\tlabel\n1\t연기 "최고\t1\n')
+    assert data.nsmc(None) == {"train": ['연기 "최고'], "test": ['연기 "최고']}
     negative, positive = "지루하다 연기 최악", "재미있다 연기 최고"
     lines = [
         f"{part}\t{movie}\t{rating}\t{text} {part} {number}"
@@ -226,7 +221,7 @@ def test_korean(run) -> None:
     assert list(map(len, parts)) == [37, 9, 119]
     model, tokenizer = AutoModel.from_pretrained("text/start"), AutoTokenizer.from_pretrained("text/start")
     assert model(**tokenizer("연기", return_tensors="pt")).last_hidden_state.shape[1] == 3
-    rows = [sentiment.BAG, sentiment.CHARACTERS, sentiment.ELMO_MEAN, sentiment.LEARNED, sentiment.WITH_ELMO]
+    rows = [sentiment.BAG, sentiment.CHARACTERS, sentiment.ELMO_MEAN]
     assert run(sentiment, "--data", "files", "--sizes", "20") == rows
 
 
