@@ -25,7 +25,7 @@ FILE_EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.tru
 KILLS = int(os.environ.get("ELMO_KILLS", "3"))
 # A server without threads forks the commands: they find everything imported.
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["hf_elmo.conversion", "hf_elmo.pretraining.recipe"])
+_processes.set_forkserver_preload(["hf_elmo.conversion", "hf_elmo.embedding.corpus", "hf_elmo.pretraining.recipe"])
 
 
 def _run(arguments: list[str], folder: Path, kill_at: int, counted: Path) -> None:
@@ -52,17 +52,19 @@ def _run(arguments: list[str], folder: Path, kill_at: int, counted: Path) -> Non
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """The bytes of the files of a result. Notes of a training hold times; its intermediate checkpoints are none."""
+    """The bytes of a result. Notes of a training hold times, and its intermediate checkpoints are no part of it."""
+    if path.is_file():
+        return {path.name: path.read_bytes()}
     named = {str(file.relative_to(path)): file for file in sorted(path.rglob("*")) if file.is_file()}
     skipped = ("checkpoint-", "trainer_state.json")
     return {name: file.read_bytes() for name, file in named.items() if not name.startswith(skipped)}
 
 
-def run_with_kills(arguments: list[str], folder: Path, whole_at_once: bool) -> None:
-    """Runs a command `KILLS` times, each killed one to three times. OUT in `arguments` stands for the folder that the
-    command writes; `whole_at_once`: it appears when it is complete."""
+def run_with_kills(arguments: list[str], folder: Path, whole_at_once: bool = True, name: str = "result") -> None:
+    """Runs a command `KILLS` times, each killed one to three times. OUT in `arguments` stands for the file or folder
+    that the command writes, called `name`; `whole_at_once`: it appears when it is complete."""
     place, counted = folder / "killed", folder / "counted"
-    result, generator = place / "result", random.Random(0)
+    result, generator = place / name, random.Random(0)
 
     def run(kill_at: int = 0) -> int:
         own = [argument.replace("OUT", str(result)) for argument in arguments]
@@ -84,5 +86,5 @@ def run_with_kills(arguments: list[str], folder: Path, whole_at_once: bool) -> N
             assert ended == -signal.SIGKILL
         else:
             assert run() == 0
-        assert [path.name for path in place.iterdir()] == ["result"]
+            assert [*place.iterdir()] == [result]
         assert contents(result) == expected

@@ -103,7 +103,7 @@ def test_there_and_back_by_the_commands_without_the_head(source: tuple[Path, Pat
 
 @pytest.mark.slow
 def test_a_killed_conversion_leaves_all_or_nothing(source: tuple[Path, Path], tmp_path: Path) -> None:
-    run_with_kills(["convert", *map(str, source), "OUT"], tmp_path, whole_at_once=True)
+    run_with_kills(["convert", *map(str, source), "OUT"], tmp_path)
 
 
 def test_nothing_is_overwritten(source: tuple[Path, Path], out: Path) -> None:
