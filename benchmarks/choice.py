@@ -123,7 +123,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer shapes and rows, one thread: two minutes")
     parser.add_argument("--out", type=Path, help="file of the table, in Markdown")
-    options = parser.parse_args()
+    options, machine = parser.parse_args(), describe_machine()
     shapes, counts = (QUICK_SHAPES, QUICK_ROWS) if options.quick else (SHAPES, ROWS)
     if options.quick:
         torch.set_num_threads(1)
@@ -136,7 +136,7 @@ def main() -> int:
     failed = any(row[LOSS] > FAILED for row in rows)
     for row in rows:
         row[LOSS] = f"{row[LOSS]:.2f}{' **slow**' if row[LOSS] > MARKED else ''}"
-    page = f"{describe_machine()}; {torch.get_num_threads()} threads\n\n{markdown_table(rows)}"
+    page = f"{machine}; {torch.get_num_threads()} threads\n\n{markdown_table(rows)}"
     print(page)
     if options.out:
         options.out.write_text(f"# Each backend beside the chosen one\n\n{page}", encoding="utf-8")
