@@ -20,7 +20,8 @@ from . import native
 from .native import FUSED_COLUMNS, FUSED_DEPTH, FUSED_ROWS, LANES
 from .tensors import LstmCall, LstmWeights, State, get_cached, last_words, why_not_cached
 
-GROUP_ROWS = 512  # the most rows in a group: weights are read once for a group, but the cells of its rows need memory
+# The most rows in a group, whose weights are read once: the operands of more rows do not stay in the cache.
+GROUP_ROWS = {"f32": 128, "half": 128, "bf16": 512, "bf16_tiles": 512, "split_tiles": 512}
 WORDS_AT_ONCE = 256  # of few rows: the input half of the gates is computed for about this many words together
 # "small-batch" is for one row for each so many numbers of an input, and "fused" for more rows. Only "fused" reads the
 # input's weights in each step, which have as many columns as an input has numbers; each row costs "small-batch" a write
@@ -108,7 +109,7 @@ def _run(how: str, tiles: bool, call: LstmCall) -> tuple[Tensor, State]:
     outputs = inputs.new_empty(directions, words, size)
     if how == "many":
         step = threads // math.gcd(threads, directions)  # all threads work if `groups` is a multiple of `step`
-        group = math.ceil(rows / (math.ceil(rows / GROUP_ROWS / step) * step))
+        group = math.ceil(rows / (math.ceil(rows / GROUP_ROWS[kind] / step) * step))
     else:
         group = min(words, max(rows, WORDS_AT_ONCE))
     fields = {

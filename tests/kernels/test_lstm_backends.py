@@ -96,7 +96,7 @@ def test_without_a_projection(kind):
 
 @pytest.mark.parametrize("directions", [1, 3])
 def test_any_number_of_directions_and_threads(kind, threads, monkeypatch, directions):
-    monkeypatch.setattr(lstm_c, "GROUP_ROWS", 16)
+    monkeypatch.setattr(lstm_c, "GROUP_ROWS", dict.fromkeys(lstm_c.GROUP_ROWS, 16))
     call = layer(kind, [kind.rows, kind.rows, 3], directions=directions)
     one = run(kind, call)
     assert_near(one, expected(call), kind.tolerance)
