@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from transformers import EarlyStoppingCallback, set_seed
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, learning_rates, settle
+from hf_elmo.pretraining import trainer as trainer_module
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.pretraining.recipe import RECIPES
@@ -252,24 +253,31 @@ class TwoParts(PackedWindows):
 
 
 def train_on_rows(tokenizer: ElmoTokenizer, folder: Path, rows: int) -> Path:
-    """The file with the weights and the perplexity."""
+    """The file with the weights, the perplexity and whether rows of gradients were sent at each update."""
     trainer = make_trainer(tokenizer, folder / "out", max_steps=5, gradient_accumulation_steps=2, save_steps=5)
     processes = {"rank": trainer.args.process_index, "world_size": trainer.args.world_size}
     windows = TwoParts if trainer.args.world_size == 1 else PackedWindows
     trainer.train_dataset = windows(DatasetTexts(TEXTS), tokenizer, rows, 5, seed=5, shuffle_block=3, **processes)
     trainer.model.dropout.p = trainer.model.elmo.bilm.dropout.p = 0.0
+    sent_rows, mean_rows = [], trainer_module.mean_rows
+    trainer_module.mean_rows = lambda parameters: sent_rows.append(mean_rows(parameters))
     trainer.train()
+    trainer_module.mean_rows = mean_rows
     metrics, file = trainer.evaluate(), folder / f"{rows}.pt"
     if processes["rank"] == 0:
-        torch.save((trainer.model.state_dict(), metrics["eval_perplexity"]), file)
+        torch.save((trainer.model.state_dict(), metrics["eval_perplexity"], sent_rows), file)
     return file
 
 
 @pytest.mark.slow
 def test_two_processes_make_the_updates_of_one_with_twice_the_rows(tokenizer, tmp_path):
-    one, perplexity_of_one = torch.load(train_on_rows(tokenizer, tmp_path, 4))
+    with (tmp_path / "vocab.txt").open("a", encoding="utf-8") as file:  # a step touches few of the words
+        file.writelines(f"word{number}\n" for number in range(200))
+    tokenizer = ElmoTokenizer(word_splitting="whitespace", vocab_file=str(tmp_path / "vocab.txt"))
+    one, perplexity_of_one, _ = torch.load(train_on_rows(tokenizer, tmp_path, 4))
     launch(tmp_path, WORKER, 2, [str(tmp_path)])
-    two, perplexity_of_two = torch.load(tmp_path / "2.pt")
+    two, perplexity_of_two, sent_rows = torch.load(tmp_path / "2.pt")
+    assert sent_rows == [True] * 5  # once an update
     for name, tensor in one.items():
         torch.testing.assert_close(two[name], tensor, rtol=1e-4, atol=1e-6, msg=lambda m, name=name: f"{name}: {m}")
     assert perplexity_of_two == pytest.approx(perplexity_of_one, rel=1e-4)
