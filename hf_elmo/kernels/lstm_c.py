@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import functools
 import math
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from . import native
+from .lstm_onednn import why_not_packed
 from .native import FUSED_COLUMNS, FUSED_DEPTH, FUSED_ROWS, LANES
 from .tensors import LstmCall, LstmWeights, State, get_cached, last_words, why_not_cached
 
@@ -66,6 +66,8 @@ def _why_not(how: str, kind: str | None, call: LstmCall) -> str | None:
         not_many = "the LSTM has no projection"
     elif torch.get_num_threads() > 1 and not native.library().has_threads():
         not_many = f"threads of the kernels: {native.NO_THREADS}"
+    elif kind == "half" and rows * width >= 1 << 16 and not why_not_packed(call.inputs):
+        not_many = "for so many rows, oneDNN's copy of the weights in float32 is faster"
     most = FUSED_ROWS if not_many else max(1, width // NUMBERS_FOR_A_ROW[kind])
     if how == "few" and rows > most:
         return f"a batch of more than {most} rows"
@@ -140,8 +142,8 @@ def _run(how: str, tiles: bool, call: LstmCall) -> tuple[Tensor, State]:
     return outputs, (outputs.index_select(1, last_words(call.batch_sizes)), cell)
 
 
-run_fused_tiles, run_fused = partial(_run, "many", True), partial(_run, "many", False)
-run_small_batch = partial(_run, "few", False)
+run_fused_tiles, run_fused = functools.partial(_run, "many", True), functools.partial(_run, "many", False)
+run_small_batch = functools.partial(_run, "few", False)
 
 
 def _gates_layout(kind: str, weights: LstmWeights) -> Tensor:
@@ -161,7 +163,7 @@ def _projection_layout(kind: str, weight: Tensor | None) -> Tensor | None:
     return get_cached((weight,), LAYOUTS[kind], lambda: _lay_out(kind, weight.detach(), blocks, FUSED_COLUMNS, LANES))
 
 
-LAYOUTS = {"f32": "f32", "half": "bf16", "bf16": "bf16", "bf16_tiles": "bf16", "split_tiles": "split"}
+LAYOUTS = {"f32": torch.float32} | dict.fromkeys(("half", "bf16", "bf16_tiles"), torch.bfloat16) | {"split_tiles": None}
 
 
 def _lay_out(kind: str, weight: Tensor, blocks: int, block_step: int, group_step: int) -> Tensor:
@@ -170,10 +172,8 @@ def _lay_out(kind: str, weight: Tensor, blocks: int, block_step: int, group_step
     def laid_out(weight: Tensor) -> Tensor:
         return native.lay_out(weight.contiguous().view(torch.float32), blocks, 4, block_step, group_step)
 
-    if LAYOUTS[kind] == "f32":
-        return laid_out(weight.float())
-    if LAYOUTS[kind] == "bf16":
-        return laid_out(weight.bfloat16())
+    if (dtype := LAYOUTS[kind]) is not None:
+        return laid_out(weight.to(dtype))
     weight, rounded = weight.float(), weight.bfloat16()
     parts = [laid_out(part).unflatten(1, (-1, FUSED_DEPTH // 2)) for part in (rounded, (weight - rounded).bfloat16())]
     return torch.stack(parts, dim=2)
