@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = app(arguments, prog_name="hf-elmo", standalone_mode=False)
     except Exception as error:
-        if isinstance(error, typer.TyperException):
+        if hasattr(error, "exit_code"):  # a typer.TyperException, before typer 0.27.3 a click.ClickException
             error.show()  # type: ignore[attr-defined]
             raise SystemExit(error.exit_code) from None
         if "--traceback" in arguments:
