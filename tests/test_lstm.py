@@ -27,7 +27,7 @@ def test_equals_plain_pytorch(batch_sizes, projected, clips):
     for dtype, directions in ((torch.float64, 2), (torch.float32, 2), (torch.float32, 1)):
         layer = random_layer(batch_sizes, dtype, directions, projected=projected)
         arguments = layer[0], batch_sizes, *layer[1:], *clips
-        with kernels.record() as ran:
+        with kernels.use("onednn-training"), kernels.record() as ran:
             found = everything(bilstm_layer, *arguments)
         assert ran == [("lstm", "onednn-training")]
         assert_near(found, everything(reference, *arguments), TOLERANCE[dtype])
