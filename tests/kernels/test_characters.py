@@ -133,7 +133,8 @@ def test_other_types_are_rounded_no_more_than_by_the_modules(encoder, dtype: tor
     for name, grad in grads.items():
         assert grad.dtype == dtype
         error, of_modules = ((x.double() - exact_grads[name]).norm() for x in (grad, plain_grads[name]))
-        assert error <= 1.2 * of_modules, name
+        half_a_unit = torch.finfo(dtype).eps / 2 * exact_grads[name].norm()  # the last rounding, which luck can undo
+        assert error <= 1.1 * of_modules + half_a_unit, name
 
 
 def test_the_same_bits_on_any_number_of_threads_and_each_time(encoder, threads) -> None:
