@@ -5,13 +5,13 @@ AllenNLP's and bilm-tf's format, `options.json` and `weights.hdf5`, read and wri
 they become, and the transform between them. Reading and writing use the same rows. Both reject any other tensor.
 """
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from transformers import PreTrainedModel
 
 from hf_elmo.configuration_elmo import ElmoConfig
@@ -19,7 +19,7 @@ from hf_elmo.extras import extra_needed
 from hf_elmo.loading import locate
 from hf_elmo.modeling_elmo import ElmoModel
 
-from .checkpoint import SCALAR_MIX, Source, model_of, new_path, require_same
+from .checkpoint import SCALAR_MIX, Source, model_of, new_path
 from .files import find_files, read_json
 
 Arrays = tuple[np.ndarray | None, ...]
@@ -42,9 +42,6 @@ TRAINING |= {"n_tokens_vocab", "n_train_tokens", "sample_softmax", "save_every_s
 TRAINING |= {"share_embedding_softmax", "unroll_steps", "validation_every_steps", "lstm.dropout", "optimizer"}
 
 
-# -- tables of tensors, of this format and of others -------------------------------------------------------------------
-
-
 class Transform(NamedTuple):
     """`read` turns datasets into tensors, and `write` turns tensors into datasets (only for a format that is written).
     `None` stands for an absent optional dataset."""
@@ -54,7 +51,7 @@ class Transform(NamedTuple):
 
 
 class Dataset(NamedTuple):
-    """An array in a file. An optional dataset may be absent."""
+    """An array in a file."""
 
     name: str
     shape: tuple[int, ...]
@@ -78,25 +75,18 @@ def read_rows(rows: Iterable[Row], datasets: Mapping[str, Any], where: str) -> d
     """
     left, tensors = dict(datasets), {}
     for row in rows:
-        arrays = [_take(left, dataset, where) for dataset in row.datasets]
+        arrays = []
+        for name, shape, optional in row.datasets:
+            array = left.pop(name, None)
+            if array is None and not optional:
+                raise ValueError(f"{where}: {name!r} is missing; its shape should be {shape}.")
+            if array is not None and tuple(array.shape) != shape:
+                raise ValueError(f"{where}: {name!r} has the shape {tuple(array.shape)}, not {shape}.")
+            arrays.append(None if array is None else np.asarray(array, np.float32))
         tensors.update(zip(row.targets, row.transform.read(*arrays), strict=True))
     if left:
         raise ValueError(f"{where} has {len(left)} unexpected tensors, such as {min(left)!r}.")
     return tensors
-
-
-def _take(datasets: dict[str, Any], dataset: Dataset, where: str) -> np.ndarray | None:
-    if dataset.optional and dataset.name not in datasets:
-        return None
-    if dataset.name not in datasets:
-        raise ValueError(f"{where}: {dataset.name!r} is missing; its shape should be {dataset.shape}.")
-    array = datasets.pop(dataset.name)
-    if tuple(array.shape) != dataset.shape:
-        raise ValueError(f"{where}: {dataset.name!r} has the shape {tuple(array.shape)}, not {dataset.shape}.")
-    return np.asarray(array, np.float32)
-
-
-# -- transforms --------------------------------------------------------------------------------------------------------
 
 
 def swap_gates(gates: np.ndarray) -> np.ndarray:
@@ -111,41 +101,23 @@ def read_lstm_kernel(kernel: np.ndarray) -> Arrays:
 
 
 def write_lstm_kernel(weight_ih: np.ndarray, weight_hh: np.ndarray) -> Arrays:
-    """The inverse of [`read_lstm_kernel`]."""
     return (swap_gates(np.concatenate([weight_ih, weight_hh], axis=1)).T,)
 
 
 def read_lstm_bias(bias: np.ndarray, remainder: np.ndarray | None) -> Arrays:
     """TensorFlow adds 1 to the forget gate when it runs; here the 1 is part of the bias."""
     gate_i, gate_f, gate_g, gate_o = np.split(swap_gates(bias), 4)
-    gate_f = gate_f + 1
-    if remainder is not None:
-        gate_f = gate_f + remainder
+    gate_f = gate_f + 1 + (0 if remainder is None else remainder)
     return (np.concatenate([gate_i, gate_f, gate_g, gate_o]),)
 
 
 def write_lstm_bias(bias: np.ndarray) -> Arrays:
-    """
-    The bit-exact inverse of [`read_lstm_bias`]. Subtracting 1 from a float32 near 0 loses its last digits. These digits
-    are stored in a separate dataset. Other readers ignore it, and only models trained with this package need it.
-    """
+    """Subtracting 1 from a float32 near 0 loses its last digits, which a model has that this package trained. They are
+    stored in a dataset of their own, which other readers ignore."""
     gate_i, gate_f, gate_g, gate_o = np.split(bias, 4)
     stored = gate_f - 1
     remainder = gate_f - (stored + 1)
     return swap_gates(np.concatenate([gate_i, stored, gate_g, gate_o])), remainder if remainder.any() else None
-
-
-def identity_projection(size: int, with_bias: bool) -> Transform:
-    """
-    AllenNLP always projects; bilm-tf and this package project only if the sizes differ. A missing projection is written
-    as the identity, which gives the same numbers. [`read_bilm`] reads an exact identity as no projection.
-    """
-
-    def write() -> Arrays:
-        weight = np.eye(size, dtype=np.float32)
-        return (weight, np.zeros(size, dtype=np.float32)) if with_bias else (weight,)
-
-    return Transform(lambda *_: (), write)
 
 
 # The format omits row 0, the padded position; its readers add the row.
@@ -163,9 +135,6 @@ LSTM_KERNEL = Transform(read_lstm_kernel, write_lstm_kernel)
 LSTM_BIAS = Transform(read_lstm_bias, write_lstm_bias)
 
 
-# -- the table of this format ------------------------------------------------------------------------------------------
-
-
 def one_to_one(name: str, shape: tuple[int, ...], target: str, transform: Transform = COPY) -> Row:
     """The row of one dataset that becomes one tensor."""
     return Row((Dataset(name, shape),), (target,), transform)
@@ -173,17 +142,22 @@ def one_to_one(name: str, shape: tuple[int, ...], target: str, transform: Transf
 
 def key_table(config: ElmoConfig, multi_rnn_cell: bool = True, softmax: bool = False) -> list[Row]:
     """
-    The table of a model's datasets and tensors.
-
-    Args:
-        config: decides the number of rows and their shapes.
-        multi_rnn_cell: `False` for a model with a single layer that bilm-tf saved: the path of its cell has no
-            `MultiRNNCell/Cell0`.
-        softmax: include the softmax over `config.vocab_size` words, which only a training checkpoint has.
+    The table of a model's datasets and tensors. `softmax` adds the softmax over words, which only a training checkpoint
+    has. `multi_rnn_cell=False` is for a model with a single layer that bilm-tf saved: its cell has another path.
     """
-    rows = _character_rows(config) + _projection_rows(config) + _lstm_rows(config, multi_rnn_cell)
+    rows = _character_rows(config)
+    cell, size = config.cell_size, config.projection_size
+    for direction, layers in enumerate(("forward_layers", "backward_layers")):
+        for layer in range(config.num_hidden_layers):
+            path, target = cell_path(direction, layer, multi_rnn_cell), f"bilm.{layers}.{layer}"
+            kernel = Dataset(f"{path}/W_0", (2 * size, 4 * cell))
+            bias = Dataset(f"{path}/B", (4 * cell,)), Dataset(f"{path}/B_forget_remainder", (cell,), optional=True)
+            rows.append(Row((kernel,), (f"{target}.weight_ih", f"{target}.weight_hh"), LSTM_KERNEL))
+            rows.append(Row(bias, (f"{target}.bias",), LSTM_BIAS))
+            if config.cell_projection:
+                rows.append(one_to_one(f"{path}/W_P_0", (cell, size), f"{target}.weight_hr", TRANSPOSE))
     if softmax:
-        shape = (config.vocab_size, config.projection_size)
+        shape = (config.vocab_size, size)
         rows += [one_to_one("softmax/W", shape, "lm_head.weight"), one_to_one("softmax/b", shape[:1], "lm_head.bias")]
     return rows
 
@@ -196,41 +170,16 @@ def _character_rows(config: ElmoConfig) -> list[Row]:
         target = f"char_encoder.convolutions.{i}"
         rows.append(one_to_one(f"CNN/W_cnn_{i}", (1, width, size, num_filters), f"{target}.weight", CONVOLUTION))
         rows.append(one_to_one(f"CNN/b_cnn_{i}", (num_filters,), f"{target}.bias"))
-    for i in range(config.num_highway_layers):
-        for gate in ("carry", "transform"):
-            target = f"char_encoder.highways.{i}.{gate}"
-            rows.append(one_to_one(f"CNN_high_{i}/W_{gate}", (filters, filters), f"{target}.weight", TRANSPOSE))
-            rows.append(one_to_one(f"CNN_high_{i}/b_{gate}", (filters,), f"{target}.bias"))
-    return rows
-
-
-def _projection_rows(config: ElmoConfig) -> list[Row]:
-    absent = not config.char_projection
-    weight = Dataset("CNN_proj/W_proj", (config.num_filters, config.projection_size), optional=absent)
-    bias = Dataset("CNN_proj/b_proj", (config.projection_size,), optional=absent)
-    if absent:
-        return [Row((weight, bias), (), identity_projection(config.projection_size, with_bias=True))]
-    target = "char_encoder.projection"
-    return [one_to_one(*weight[:2], f"{target}.weight", TRANSPOSE), one_to_one(*bias[:2], f"{target}.bias")]
-
-
-def _lstm_rows(config: ElmoConfig, multi_rnn_cell: bool) -> list[Row]:
-    cell, size = config.cell_size, config.projection_size
-    rows = []
-    for direction, layers in enumerate(("forward_layers", "backward_layers")):
-        for layer in range(config.num_hidden_layers):
-            path = cell_path(direction, layer, multi_rnn_cell)
-            target = f"bilm.{layers}.{layer}"
-            kernel = Dataset(f"{path}/W_0", (2 * size, 4 * cell))
-            bias = Dataset(f"{path}/B", (4 * cell,))
-            remainder = Dataset(f"{path}/B_forget_remainder", (cell,), optional=True)
-            rows.append(Row((kernel,), (f"{target}.weight_ih", f"{target}.weight_hh"), LSTM_KERNEL))
-            rows.append(Row((bias, remainder), (f"{target}.bias",), LSTM_BIAS))
-            if config.cell_projection:
-                rows.append(one_to_one(f"{path}/W_P_0", (cell, size), f"{target}.weight_hr", TRANSPOSE))
-            else:
-                projection = Dataset(f"{path}/W_P_0", (cell, size), optional=True)
-                rows.append(Row((projection,), (), identity_projection(size, with_bias=False)))
+    layers = [
+        (f"CNN_high_{i}/{{}}_{gate}", filters, f"char_encoder.highways.{i}.{gate}")
+        for i in range(config.num_highway_layers)
+        for gate in ("carry", "transform")
+    ]
+    if config.char_projection:
+        layers.append(("CNN_proj/{}_proj", config.projection_size, "char_encoder.projection"))
+    for name, outputs, target in layers:
+        rows.append(one_to_one(name.format("W"), (filters, outputs), f"{target}.weight", TRANSPOSE))
+        rows.append(one_to_one(name.format("b"), (outputs,), f"{target}.bias"))
     return rows
 
 
@@ -239,7 +188,18 @@ def cell_path(direction: int, layer: int, multi_rnn_cell: bool = True) -> str:
     return f"RNN_{direction}/RNN/" + (f"MultiRNNCell/Cell{layer}/" if multi_rnn_cell else "") + "LSTMCell"
 
 
-# -- options -----------------------------------------------------------------------------------------------------------
+def identities(config: ElmoConfig, multi_rnn_cell: bool = True) -> dict[str, dict[str, np.ndarray]]:
+    """
+    AllenNLP always projects; bilm-tf and this package project only if the sizes differ. For each field of the
+    configuration that is false, the datasets of its projections that give the same numbers: identities.
+    """
+    size = config.projection_size
+    identity, cells = np.eye(size, dtype=np.float32), itertools.product((0, 1), range(config.num_hidden_layers))
+    datasets = {
+        "char_projection": {"CNN_proj/W_proj": identity, "CNN_proj/b_proj": np.zeros(size, np.float32)},
+        "cell_projection": {f"{cell_path(*cell, multi_rnn_cell)}/W_P_0": identity for cell in cells},
+    }
+    return {field: projections for field, projections in datasets.items() if not getattr(config, field)}
 
 
 def read_options(file: Path) -> dict[str, Any]:
@@ -276,11 +236,7 @@ def read_options(file: Path) -> dict[str, Any]:
 def config_from_options(options: Mapping[str, Any], **fields: Any) -> ElmoConfig:
     """
     The configuration that the content of an `options.json` describes. Absent entries get bilm-tf's defaults: one layer,
-    no clips, no skip connections, no highway layers.
-
-    Args:
-        options: the content of the file, from [`read_options`].
-        fields: further fields of the configuration, such as `char_vocab_size`, which only the weights determine.
+    no clips, no skip connections, no highway layers. `fields` are those that only the weights determine.
     """
     lstm, cnn = options["lstm"], options["char_cnn"]
     clips = {name: None if lstm.get(name) is None else float(lstm[name]) for name in ("cell_clip", "proj_clip")}
@@ -326,27 +282,6 @@ def options_from_config(config: ElmoConfig) -> dict[str, Any]:
     }
 
 
-def published_options(
-    char_size: int, filters: list[list[int]], num_highways: int, num_layers: int, cell_size: int, projection_size: int
-) -> dict[str, Any]:
-    """The options of a model whose files hold none: sizes from the shapes of its tensors, and for all other options
-    the values of AllenNLP's published models."""
-    lstm = {"dim": cell_size, "projection_dim": projection_size, "n_layers": num_layers}
-    return {
-        "lstm": {**lstm, "cell_clip": 3, "proj_clip": 3, "use_skip_connections": True},
-        "char_cnn": {
-            "activation": "relu",
-            "embedding": {"dim": char_size},
-            "filters": filters,
-            "max_characters_per_token": 50,
-            "n_highway": num_highways,
-        },
-    }
-
-
-# -- reading and writing -----------------------------------------------------------------------------------------------
-
-
 def read_bilm(
     options: Mapping[str, Any], datasets: Mapping[str, Any], where: str, softmax: bool = False, **fields: Any
 ) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
@@ -370,22 +305,15 @@ def read_bilm(
         raise ValueError(f"{where}: 'char_embed' has {rows} rows, but must have 261 (bytes and markers) or 262.")
     fields["char_vocab_size"] = rows + 1
     multi_rnn_cell = f"{cell_path(0, 0, multi_rnn_cell=False)}/W_0" not in datasets
+    left = dict(datasets)
+    for field, projections in identities(config_from_options(options, **fields), multi_rnn_cell).items():
+        given = projections.keys() & datasets.keys()
+        if all(np.array_equal(datasets[name], projections[name]) for name in given):
+            left = {name: array for name, array in left.items() if name not in given}
+        else:
+            fields[field] = True
     config = config_from_options(options, **fields)
-    for row in key_table(config, multi_rnn_cell):
-        if not row.targets and not _is_identity(datasets, *row.datasets):
-            is_character_projection = row.datasets[0].name.startswith("CNN_proj")
-            fields["char_projection" if is_character_projection else "cell_projection"] = True
-    config = config_from_options(options, **fields)
-    return config, read_rows(key_table(config, multi_rnn_cell, softmax), datasets, where)
-
-
-def _is_identity(datasets: Mapping[str, Any], weight: Dataset, bias: Dataset | None = None) -> bool:
-    """Whether an optional projection is absent or the identity."""
-    if weight.name not in datasets:
-        return True
-    matrix = np.asarray(datasets[weight.name])
-    offset = 0 if bias is None else np.asarray(datasets.get(bias.name, 0))
-    return np.array_equal(matrix, np.eye(len(matrix))) and not np.any(offset)
+    return config, read_rows(key_table(config, multi_rnn_cell, softmax), left, where)
 
 
 def read_weights(options: str | Path, weights: str | Path) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
@@ -400,46 +328,11 @@ def read_weights(options: str | Path, weights: str | Path) -> tuple[ElmoConfig, 
     with extra_needed():
         import h5py
 
-    content = read_options(Path(options))
-    datasets: dict[str, h5py.Dataset] = {}
-
-    def keep(name: str, item: h5py.Group | h5py.Dataset) -> None:
-        if isinstance(item, h5py.Dataset):
-            datasets[name] = item
-
+    content, names = read_options(Path(options)), []
     with h5py.File(weights, "r") as file:
-        file.visititems(keep)
+        file.visit(names.append)
+        datasets = {name: file[name] for name in names if isinstance(file[name], h5py.Dataset)}
         return read_bilm(content, datasets, str(weights))
-
-
-def write_weights(folder: str | Path, config: ElmoConfig, tensors: Mapping[str, np.ndarray]) -> None:
-    """
-    Write `options.json` and `weights.hdf5` into a folder: the inverse of [`read_weights`], bit by bit.
-
-    Raises:
-        ValueError: the model has characters, tensors or values that the format cannot store.
-    """
-    with extra_needed():
-        import h5py
-
-    folder, left = Path(folder), dict(tensors)
-    if config.char_units != "bytes" or config.char_vocab_size - 1 not in CHARACTER_ROWS:
-        raise ValueError(
-            f"char_units is {config.char_units!r} and char_vocab_size {config.char_vocab_size}, but AllenNLP's models "
-            "read bytes, with a char_vocab_size of 262 or 263."
-        )
-    with h5py.File(folder / "weights.hdf5", "w") as file:
-        for row in key_table(config):
-            arrays = row.transform.write(*[left.pop(target) for target in row.targets])
-            for dataset, array in zip(row.datasets, arrays, strict=True):
-                if array is None:
-                    continue
-                if not np.isfinite(array).all():
-                    raise ValueError(f"{row.targets[0]} has values that are NaN or infinite.")
-                file.create_dataset(dataset.name, data=array)
-    if left:
-        raise ValueError(f"AllenNLP's format cannot store {min(left)!r}: load the model with settled_start=False.")
-    (folder / "options.json").write_text(json.dumps(options_from_config(config), indent=2) + "\n", encoding="utf-8")
 
 
 def read_allennlp(source: Path, weights: Path | None = None) -> Source:
@@ -507,14 +400,34 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
         FileExistsError: `out` exists.
         ValueError: the model has something that the format cannot store, such as Unicode characters.
     """
+    with extra_needed():
+        import h5py
+
     out = Path(out)
     if not isinstance(model, PreTrainedModel):
         model = ElmoModel.from_pretrained(locate(model))
-    state = model.base_model.state_dict()
-    arrays = {key: tensor.float().cpu().numpy() for key, tensor in state.items() if key not in SCALAR_MIX}
+    config, state = model.config, model.base_model.state_dict()
+    if config.char_units != "bytes" or config.char_vocab_size - 1 not in CHARACTER_ROWS:
+        raise ValueError(
+            f"char_units is {config.char_units!r} and char_vocab_size {config.char_vocab_size}, but AllenNLP's models "
+            "read bytes, with a char_vocab_size of 262 or 263."
+        )
+    tensors = {key: tensor.float().cpu().numpy() for key, tensor in state.items() if key not in SCALAR_MIX}
+    table = key_table(config)
+    if left := tensors.keys() - {target for row in table for target in row.targets}:
+        raise ValueError(f"AllenNLP's format cannot store {min(left)!r}: load the model with settled_start=False.")
     with new_path(out) as folder:
         folder.mkdir()
-        write_weights(folder, model.config, arrays)
-        _, written = read_weights(folder / "options.json", folder / "weights.hdf5")
-        require_same(*({key: torch.from_numpy(array) for key, array in each.items()} for each in (written, arrays)))
+        options, weights = folder / "options.json", folder / "weights.hdf5"
+        options.write_text(json.dumps(options_from_config(config), indent=2) + "\n", encoding="utf-8")
+        with h5py.File(weights, "w") as file:
+            for row in table:
+                arrays = row.transform.write(*(tensors[target] for target in row.targets))
+                for dataset, array in zip(row.datasets, arrays, strict=True):
+                    if array is not None:
+                        file[dataset.name] = array
+            for projections in identities(config).values():
+                for name, array in projections.items():
+                    file[name] = array
+        np.testing.assert_equal(read_weights(options, weights)[1], tensors)
     return out

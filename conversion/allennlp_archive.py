@@ -6,6 +6,7 @@ The rest of a task's model is not converted. If the task's model projects ELMo's
 projection is not converted either, but the conversion record, the model card and a warning name it.
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -24,7 +25,7 @@ from .allennlp import (
     Transform,
     config_from_options,
     one_to_one,
-    published_options,
+    options_from_config,
     read_options,
     read_rows,
 )
@@ -35,12 +36,8 @@ from .published import ALLENNLP, PUBLISHED
 logger = logging.get_logger(f"transformers.{__name__}")
 
 
-# -- the tensors of the modules ----------------------------------------------------------------------------------------
-
-
 class Names(NamedTuple):
-    """Prefixes of tensor names. The prefixes of convolutions, highway layers and the projection follow the prefix
-    `token_embedder`."""
+    """Prefixes of tensor names; those of convolutions, highway layers and the projection follow `token_embedder`."""
 
     token_embedder: str
     convolution: str
@@ -62,26 +59,29 @@ HIGHWAY = Transform(split_highway)
 def module_rows(config: ElmoConfig, names: Names) -> list[Row]:
     """The rows of all tensors except the embeddings of characters and words, which differ between the formats.
     `config` has both projections, as AllenNLP's modules always do."""
-    rows, filters, embedder = [], config.num_filters, names.token_embedder
+    filters, cell, size = config.num_filters, config.cell_size, config.projection_size
+    rows, embedder, inputs = [], names.token_embedder, filters + (config.word_embedding_size or 0)
+    tensors = {f"{embedder}{names.projection}": ("char_encoder.projection", (size, inputs))}
     for i, (width, num_filters) in enumerate(config.char_filters):
-        name, target = f"{embedder}{names.convolution}{i}", f"char_encoder.convolutions.{i}"
-        rows.append(one_to_one(f"{name}.weight", (num_filters, config.char_embedding_size, width), f"{target}.weight"))
-        rows.append(one_to_one(f"{name}.bias", (num_filters,), f"{target}.bias"))
+        shape = num_filters, config.char_embedding_size, width
+        tensors[f"{embedder}{names.convolution}{i}"] = f"char_encoder.convolutions.{i}", shape
+    for name, (target, shape) in tensors.items():
+        rows.append(one_to_one(f"{name}.weight", shape, f"{target}.weight"))
+        rows.append(one_to_one(f"{name}.bias", shape[:1], f"{target}.bias"))
     for i in range(config.num_highway_layers):
         target = f"char_encoder.highways.{i}"
         for part, shape in (("weight", (2 * filters, filters)), ("bias", (2 * filters,))):
             dataset = Dataset(f"{embedder}{names.highways}{i}.{part}", shape)
             rows.append(Row((dataset,), (f"{target}.carry.{part}", f"{target}.transform.{part}"), HIGHWAY))
-    cell, size, inputs = config.cell_size, config.projection_size, filters + (config.word_embedding_size or 0)
-    rows.append(one_to_one(f"{embedder}{names.projection}.weight", (size, inputs), "char_encoder.projection.weight"))
-    rows.append(one_to_one(f"{embedder}{names.projection}.bias", (size,), "char_encoder.projection.bias"))
-    for direction in ("forward", "backward"):
-        for layer in range(config.num_hidden_layers):
-            name, target = f"{names.lstm}{direction}_layer_{layer}.", f"bilm.{direction}_layers.{layer}."
-            rows.append(one_to_one(f"{name}input_linearity.weight", (4 * cell, size), f"{target}weight_ih"))
-            rows.append(one_to_one(f"{name}state_linearity.weight", (4 * cell, size), f"{target}weight_hh"))
-            rows.append(one_to_one(f"{name}state_linearity.bias", (4 * cell,), f"{target}bias"))
-            rows.append(one_to_one(f"{name}state_projection.weight", (size, cell), f"{target}weight_hr"))
+    parts = {
+        "input_linearity.weight": ((4 * cell, size), "weight_ih"),
+        "state_linearity.weight": ((4 * cell, size), "weight_hh"),
+        "state_linearity.bias": ((4 * cell,), "bias"),
+        "state_projection.weight": ((size, cell), "weight_hr"),
+    }
+    for direction, layer in itertools.product(("forward", "backward"), range(config.num_hidden_layers)):
+        name, target = f"{names.lstm}{direction}_layer_{layer}", f"bilm.{direction}_layers.{layer}"
+        rows += [one_to_one(f"{name}.{part}", shape, f"{target}.{to}") for part, (shape, to) in parts.items()]
     return rows
 
 
@@ -91,8 +91,6 @@ def read_pickle(path: Path) -> dict[str, np.ndarray]:
     state = torch.load(path, map_location="cpu", weights_only=True)
     return {name: (tensor.float() if tensor.is_floating_point() else tensor).numpy() for name, tensor in state.items()}
 
-
-# -- the names of AllenNLP ---------------------------------------------------------------------------------------------
 
 NAMES = Names("_token_embedder.", "char_conv_", "_highways._layers.", "_projection", "_elmo_lstm.")
 CHARACTERS = "_token_embedder._char_embedding_weights"
@@ -106,13 +104,8 @@ ELMO_TYPES, ELMO_KEYS = (*EMBEDDERS, "elmo", "Elmo"), {"options_file", "num_outp
 
 
 def bilm_arrays(config: ElmoConfig, state: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
-    """
-    The biLM's arrays by state-dict key, from the tensors of AllenNLP's modules by name (without the prefix
-    `_elmo_lstm.`). Tensors that are not weights are ignored.
-
-    Raises:
-        ValueError: as for `read_rows`; the message names `where` as the source of the tensors.
-    """
+    """[`read_rows`] of the tensors of AllenNLP's modules by name (without the prefix `_elmo_lstm.`), among which those
+    that are not weights are ignored."""
     shape = (config.char_vocab_size, config.char_embedding_size)
     rows = [one_to_one(CHARACTERS, shape, "char_encoder.embedding.weight"), *module_rows(config, NAMES)]
     return read_rows(rows, {name: array for name, array in state.items() if not DERIVED.search(name)}, where)
@@ -147,17 +140,17 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
     state = read_pickle(weights)
     uses = list(_uses(state))
     names = [one.prefix for one in uses]
-    if use is not None:
-        uses = [one for one in uses if one.prefix.rstrip(".") == use.rstrip(".")]
     if not names:
         raise ValueError(
             f"{weights} has no ELMo. Other language models of AllenNLP (language_model, bidirectional_lm), which it "
             "trained in PyTorch, have other layers and cannot be converted."
         )
+    if use is not None:
+        uses = [one for one in uses if one.prefix.rstrip(".") == use.rstrip(".")]
     if not uses:
         raise ValueError(f"{weights} has no ELMo {use}; its ELMos are {names}.")
     bilm, parts = uses[0].bilm, list(_parts(settings.get("model")))
-    if not all(_same(one.bilm, bilm) for one in uses):
+    if any(_differ(one.bilm, bilm) for one in uses):
         raise ValueError(f"{weights} has several different ELMos: {names}. Choose one with use=NAME (--use NAME).")
     content, files = _options(folder, parts, bilm, options)
     config = config_from_options(
@@ -189,10 +182,12 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
 
 
 def _uses(state: Mapping[str, np.ndarray]) -> Iterator[Use]:
+    def below(prefix: str) -> dict[str, np.ndarray]:
+        return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
+
     for prefix in [match[1] for name in state if (match := USE.fullmatch(name))]:
-        bilm = {name: array for name, array in _below(state, f"{prefix}_elmo_lstm.") if not DERIVED.search(name)}
-        mix = dict(_below(state, f"{prefix}scalar_mix_"))
-        mixes = []
+        bilm = {name: array for name, array in below(f"{prefix}_elmo_lstm.").items() if not DERIVED.search(name)}
+        mix, mixes = below(f"{prefix}scalar_mix_"), []
         for number in range(len({name.partition(".")[0] for name in mix})):
             layers = sum(name.startswith(f"{number}.scalar_parameters.") for name in mix)
             scalars = np.concatenate([mix[f"{number}.scalar_parameters.{layer}"] for layer in range(layers)])
@@ -200,12 +195,8 @@ def _uses(state: Mapping[str, np.ndarray]) -> Iterator[Use]:
         yield Use(prefix, bilm, mixes)
 
 
-def _below(state: Mapping[str, np.ndarray], prefix: str) -> Iterator[tuple[str, np.ndarray]]:
-    return ((name.removeprefix(prefix), array) for name, array in state.items() if name.startswith(prefix))
-
-
-def _same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
-    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+def _differ(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
+    return one.keys() != other.keys() or not all(np.array_equal(one[name], other[name]) for name in one)
 
 
 def _projection(state: Mapping[str, np.ndarray], use: Use, size: int) -> dict[str, list[int]]:
@@ -224,10 +215,8 @@ def _parts(settings: Any) -> Iterator[dict[str, Any]]:
     elif isinstance(settings, dict):
         if _type(settings) in ELMO_TYPES or not ELMO_KEYS.isdisjoint(settings):
             yield settings
-        for key, value in settings.items():
-            if key != "type":
-                yield from _parts(value)
-    elif isinstance(settings, list):
+        settings = [value for key, value in settings.items() if key != "type"]
+    if isinstance(settings, list):
         for value in settings:
             yield from _parts(value)
 
@@ -247,10 +236,9 @@ def _layer_norm(parts: list[dict[str, Any]]) -> bool:
     values = {part.get("do_layer_norm") for part in parts}
     if not values <= {None, True, False, "true", "false", "None"}:
         raise ValueError(f"do_layer_norm is one of {values}, but must be true or false.")
-    normalized = {value in (True, "true") for value in values}  # null and "None" are false, as in AllenNLP
-    if len(normalized) > 1:
+    if len({value in (True, "true") for value in values}) > 1:  # null and "None" are false, as in AllenNLP
         raise ValueError("do_layer_norm differs between the ELMos of the task: set it to one value in config.json.")
-    return True in normalized
+    return not values.isdisjoint({True, "true"})
 
 
 def _options(
@@ -258,11 +246,11 @@ def _options(
 ) -> tuple[dict[str, Any], list[Path]]:
     """The ELMo's options, and the files that hold them."""
     inside = find_files(folder, "**/*options_file") + find_files(folder, "**/options.json")
-    files = [Path(given)] if given is not None else inside
+    files = inside if given is None else [Path(given)]
     contents = [read_options(file) for file in files]
+    if any(content != contents[0] for content in contents):
+        raise ValueError(f"{folder} has options files that differ: {files}. Choose one with --elmo-options.")
     if contents:
-        if any(content != contents[0] for content in contents):
-            raise ValueError(f"{folder} has options files that differ: {files}. Choose one with --elmo-options.")
         return contents[0], files
     default = {"options_file": PUBLISHED["original"].files[0]}
     settings = [(default if _type(part) in EMBEDDERS else {}) | part for part in parts]
@@ -278,17 +266,16 @@ def _options(
 
 
 def _options_of_shapes(bilm: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    def numbered(name: str) -> list[tuple[int, ...]]:
-        """The shapes of the tensors whose names are `name` with a number in place of `{}`."""
-        names = (name.format(number) for number in range(len(bilm)))
-        return [bilm[one].shape for one in names if one in bilm]
+    def shapes(pattern: str) -> list[tuple[int, ...]]:
+        return [array.shape for name, array in bilm.items() if re.fullmatch(pattern, name)]
 
-    projections = numbered("_elmo_lstm.forward_layer_{}.state_projection.weight")
-    return published_options(
-        char_size=bilm[CHARACTERS].shape[1],
-        filters=[[shape[2], shape[0]] for shape in numbered("_token_embedder.char_conv_{}.weight")],
-        num_highways=len(numbered("_token_embedder._highways._layers.{}.weight")),
-        num_layers=len(projections),
+    projections = shapes(r"_elmo_lstm\.forward_layer_\d+\.state_projection\.weight")
+    config = ElmoConfig(  # all other fields are those of the published models
+        char_embedding_size=bilm[CHARACTERS].shape[1],
+        char_filters=[[width, number] for number, _, width in shapes(r"_token_embedder\.char_conv_\d+\.weight")],
+        num_highway_layers=len(shapes(r"_token_embedder\._highways\._layers\.\d+\.weight")),
+        num_hidden_layers=len(projections),
         cell_size=projections[0][1],
-        projection_size=projections[0][0],
+        hidden_size=2 * projections[0][0],
     )
+    return options_from_config(config)

@@ -68,11 +68,13 @@ def convert(
     require_absent(out)
     if model is None and len(given) == 1 and not given[0].exists() and str(given[0]) in PUBLISHED:
         model, given = str(given[0]), []
+    about = None
     if model is not None:
-        word_splitting = word_splitting or published_model(model).word_splitting
-    if model is not None and not given:
-        files = download(model, cache_dir)
-        given = files if len(files) == 1 else [files[0].parent]
+        word_splitting = published_model(model).word_splitting if word_splitting is None else word_splitting
+        about = page(model)
+        if not given:
+            files = download(model, cache_dir)
+            given = files if len(files) == 1 else [files[0].parent]
     if not given:
         raise ValueError("Give what to convert (files, or the name of a published model), then the folder to write.")
     settings = {"options": elmo_options, "use": use}
@@ -81,8 +83,7 @@ def convert(
         original = read(*arguments, **{name: value for name, value in settings.items() if value is not None})
         if source != given[0]:
             original.files.insert(0, given[0])
-        about = None if model is None else page(model)
-        return write_checkpoint(out, original, dtype=dtype, word_splitting=word_splitting, about=about)
+        return write_checkpoint(out, original, dtype, word_splitting, about)
 
 
 def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
@@ -102,13 +103,12 @@ def recognize(path: Path, *others: Path) -> tuple[Reader, list[Path]]:
     models, config = list(_models(path)), path / "config.json"
     if len(models) > 1:
         raise ValueError(f"{path} holds {len(models)} models: give one of {[str(folder) for _, folder in models]}.")
-    if not models and config.is_file() and "model_type" in read_json(config):
+    if models:
+        return models[0][0], [models[0][1], *others]
+    if config.is_file() and "model_type" in read_json(config):
         raise ValueError(f"{path} is a checkpoint already: load it with from_pretrained, without conversion.")
-    if not models:
-        formats = "AllenNLP, simple_elmo, bilm-tf, ELMoForManyLangs, TF-Hub"
-        raise ValueError(f"{path} holds no model in a known format ({formats}).")
-    read, folder = models[0]
-    return read, [folder, *others]
+    formats = "AllenNLP, simple_elmo, bilm-tf, ELMoForManyLangs, TF-Hub"
+    raise ValueError(f"{path} holds no model in a known format ({formats}).")
 
 
 def _models(folder: Path) -> Iterator[tuple[Reader, Path]]:

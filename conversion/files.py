@@ -16,17 +16,14 @@ def unpack(path: Path) -> Iterator[Path]:
     The path itself; for an archive, a temporary folder with its files. No file is written outside of the folder, and
     error messages name the archive in its place.
     """
-    is_file = path.is_file()
-    if not (is_file and (zipfile.is_zipfile(path) or tarfile.is_tarfile(path))):
+    is_zip = path.is_file() and zipfile.is_zipfile(path)
+    if not is_zip and not (path.is_file() and tarfile.is_tarfile(path)):
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                archive.extractall(folder)  # zipfile drops ".." from paths and writes no links
-        else:
-            with tarfile.open(path) as archive:
-                archive.extractall(folder, filter="data")
+        filtered = {} if is_zip else {"filter": "data"}  # zipfile drops ".." from paths and writes no links
+        with (zipfile.ZipFile if is_zip else tarfile.open)(path) as archive:
+            archive.extractall(folder, **filtered)
         try:
             yield Path(folder)
         except Exception as error:

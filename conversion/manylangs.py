@@ -50,23 +50,15 @@ NAMES = Names("token_embedder.", "convolutions.", "highways._layers.", "projecti
 CHARACTERS, WORDS = "token_embedder.char_emb_layer.embedding.weight", "token_embedder.word_emb_layer.embedding.weight"
 UNKNOWN = "<oov>"
 # ELMoForManyLangs swaps the two names: a word begins with "<eow>" and ends with "<bow>".
-MARKER_IDS = {
-    UNKNOWN: 1,
-    "<bos>": SENTENCE_BEGIN_ID,
-    "<eos>": SENTENCE_END_ID,
-    "<eow>": WORD_BEGIN_ID,
-    "<bow>": WORD_END_ID,
-    "<pad>": WORD_PADDING_ID,
-}
+MARKER_IDS = {UNKNOWN: 1, "<bos>": SENTENCE_BEGIN_ID, "<eos>": SENTENCE_END_ID}
+MARKER_IDS |= {"<eow>": WORD_BEGIN_ID, "<bow>": WORD_END_ID, "<pad>": WORD_PADDING_ID}
 BOUNDARY_WORDS = (UNKNOWN, "<bos>", "<eos>")
 
 
 def read_manylangs(folder: Path) -> Source:
     """
-    Read a model of ELMoForManyLangs.
-
-    Args:
-        folder: a folder with the files [`FILES`]; `word.dic` is needed only if the model has word vectors.
+    Read a model of ELMoForManyLangs from a folder with the files [`FILES`]; `word.dic` is needed only if the model has
+    word vectors.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -151,8 +143,9 @@ def read_lexicon(path: Path) -> dict[str, int]:
 def _characters_row(config: ElmoConfig, characters: Mapping[str, int]) -> Row:
     others = (character for character in characters if character not in MARKER_IDS)
     ids = MARKER_IDS | {character: character_id(place) for place, character in enumerate(others)}
-    numbers, places = list(characters.values()), [ids[character] for character in characters]
-    transform, shape = _reorder(numbers, places, config.char_vocab_size), (len(numbers), config.char_embedding_size)
+    places = {ids[character]: number for character, number in characters.items()}
+    shape = (len(characters), config.char_embedding_size)
+    transform = _reorder(places, config.char_vocab_size)
     return one_to_one(CHARACTERS, shape, "char_encoder.embedding.weight", transform)
 
 
@@ -160,17 +153,17 @@ def _words_row(config: ElmoConfig, words: Mapping[str, int]) -> Row:
     """The word embedding. A boundary that `words` lacks gets the row of unknown words; row 0 is for padding."""
     numbers = [words.get(word, words[UNKNOWN]) for word in BOUNDARY_WORDS]
     numbers += [number for word, number in words.items() if word not in BOUNDARY_WORDS]
-    transform = _reorder(numbers, list(range(1, len(numbers) + 1)), config.word_vocab_size)
     shape = (len(words), config.word_embedding_size)
+    transform = _reorder(dict(enumerate(numbers, start=1)), config.word_vocab_size)
     return one_to_one(WORDS, shape, "char_encoder.word_embedding.weight", transform)
 
 
-def _reorder(numbers: list[int], ids: list[int], size: int) -> Transform:
-    """Copies the rows at `numbers` to the places `ids` of `size` rows; all other rows are zero."""
+def _reorder(rows: Mapping[int, int], size: int) -> Transform:
+    """Copies the row `rows[i]` to each place `i` of `size` rows; all other rows are zero."""
 
     def read(embedding: np.ndarray) -> tuple[np.ndarray]:
         reordered = np.zeros((size, embedding.shape[1]), np.float32)
-        reordered[ids] = embedding[numbers]
+        reordered[list(rows)] = embedding[list(rows.values())]
         return (reordered,)
 
     return Transform(read)

@@ -1,19 +1,16 @@
 """Exports a model as an ONNX graph with dynamic batch size and length by `torch.export`; the recurrence is a `Scan`."""
 
-import contextlib
 import logging
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedModel
 
+import hf_elmo
 from hf_elmo.extras import extra_needed
 from hf_elmo.loading import locate
-from hf_elmo.modeling_elmo import ElmoModel
-from hf_elmo.modeling_tasks_elmo import ElmoForSequenceClassification
 
 from .checkpoint import new_path, require_absent
 from .exportable import exportable
@@ -49,21 +46,16 @@ def export_onnx(model: str | Path | PreTrainedModel, out: str | Path, *, output_
 
     out = Path(out)
     require_absent(out)
-    program = _translate(_Graph(_exportable(model), output_hidden_states))
+    if not isinstance(model, PreTrainedModel):
+        folder = locate(model)
+        (name,) = AutoConfig.from_pretrained(folder).architectures or [""]
+        model = getattr(hf_elmo, name, hf_elmo.ElmoModel).from_pretrained(folder, dtype=torch.float32)
+    has_head = type(model).__name__ == "ElmoForSequenceClassification"  # the class may come from remote code
+    program = _translate(_Graph(exportable(model if has_head else model.base_model), output_hidden_states))
     with new_path(out) as file:
         program.save(file, external_data=False)
         onnx.checker.check_model(str(file), full_check=True)
     return out
-
-
-def _exportable(model: str | Path | PreTrainedModel) -> PreTrainedModel:
-    """The part of a model that is written, as [`exportable`] makes it."""
-    if not isinstance(model, PreTrainedModel):
-        folder, head = locate(model), ElmoForSequenceClassification
-        has_head = head.__name__ in (AutoConfig.from_pretrained(folder).architectures or ())
-        model = (head if has_head else ElmoModel).from_pretrained(folder, dtype=torch.float32)
-    has_head = type(model).__name__ == ElmoForSequenceClassification.__name__  # the class may come from remote code
-    return exportable(model if has_head else model.base_model)
 
 
 class _Graph(nn.Module):
@@ -71,15 +63,15 @@ class _Graph(nn.Module):
 
     def __init__(self, model: PreTrainedModel, output_hidden_states: bool) -> None:
         super().__init__()
-        self.inputs = ["input_ids", "attention_mask"]
-        self.inputs += ["word_vector_ids"] if getattr(model, "word_vectors", None) is not None else []
-        self.model, self.output_hidden_states = model, output_hidden_states
-        config = model.config
-        mixes = config.num_scalar_mixes if config.num_scalar_mixes > 1 and model is model.base_model else 0
-        layers = config.num_hidden_layers + 1 if output_hidden_states else 0
-        self.names = ["last_hidden_state", "pooler_output"] if model is model.base_model else ["logits"]
-        self.names += [f"scalar_mixes.{number}" for number in range(mixes)]
-        self.names += [f"hidden_states.{number}" for number in range(layers)]
+        self.model, self.output_hidden_states, config = model, output_hidden_states, model.config
+        self.inputs, self.names = ["input_ids", "attention_mask"], ["logits"]
+        if getattr(model, "word_vectors", None) is not None:
+            self.inputs.append("word_vector_ids")
+        if model is model.base_model:
+            mixes = config.num_scalar_mixes if config.num_scalar_mixes > 1 else 0
+            self.names = ["last_hidden_state", "pooler_output", *(f"scalar_mixes.{n}" for n in range(mixes))]
+        if output_hidden_states:
+            self.names += [f"hidden_states.{number}" for number in range(config.num_hidden_layers + 1)]
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, word_vector_ids: Tensor | None = None
@@ -99,30 +91,23 @@ def _translate(graph: _Graph) -> torch.onnx.ONNXProgram:
     example = [sentence, *[(sentence != 0).any(2).long()] * (len(graph.inputs) - 1)]
     batch, words = torch.export.Dim("batch"), torch.export.Dim("words")
     shapes = {name: {0: batch, 1: words} for name in graph.inputs}
-    with torch.no_grad(), _quiet():
-        exported = torch.export.export(graph, tuple(example), dynamic_shapes=shapes)
-        program = torch.onnx.export(
-            exported,
-            dynamo=True,
-            input_names=graph.inputs,
-            output_names=graph.names,
-            dynamic_shapes=shapes,
-            opset_version=20,
-            verbose=False,
-        )
+    logger = logging.getLogger("torch.onnx")  # warns of a missing torchvision and of the names of axes
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+            exported = torch.export.export(graph, tuple(example), dynamic_shapes=shapes)
+            program = torch.onnx.export(
+                exported,
+                dynamo=True,
+                input_names=graph.inputs,
+                output_names=graph.names,
+                dynamic_shapes=shapes,
+                opset_version=20,
+                verbose=False,
+            )
+    finally:
+        logger.setLevel(level)
     for node in program.model.graph.all_nodes():
         node.metadata_props.clear()  # they hold stack traces with paths
     return program
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silences the exporter, which warns of a missing torchvision and of the names of axes."""
-    logger = logging.getLogger("torch.onnx")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            yield
-    finally:
-        logger.setLevel(before)

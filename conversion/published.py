@@ -19,15 +19,8 @@ NLPL = ("http://vectors.nlpl.eu/repository/11/",)
 
 
 class Published(NamedTuple):
-    """
-    A published model.
-
-    Attributes:
-        about: a short description.
-        files: the paths of its files, relative to each host.
-        hosts: base addresses, each ending in "/", in the order in which they are tried.
-        word_splitting: how its tokenizer splits text by default.
-    """
+    """A published model: a description; the paths of its files below each of the hosts, which are tried in this order;
+    how its tokenizer splits text by default."""
 
     about: str
     files: tuple[str, ...]
@@ -118,12 +111,8 @@ def page(name: str) -> ModelCard:
 
 def download(name: str, cache_dir: str | Path | None = None) -> list[Path]:
     """
-    The files of a published model, downloaded unless they are in the cache. An interrupted download resumes.
-
-    Args:
-        name: a key of [`PUBLISHED`].
-        cache_dir: where the files are kept, in a folder with the model's name; by default the assets folder of
-            huggingface_hub's cache.
+    The files of a published model, downloaded unless they are in the folder `cache_dir/name`, by default in the assets
+    of huggingface_hub's cache. An interrupted download resumes.
 
     Raises:
         ValueError: there is no model with that name.
@@ -139,16 +128,12 @@ def download(name: str, cache_dir: str | Path | None = None) -> list[Path]:
 def _download(name: str, hosts: tuple[str, ...], path: str, target: Path) -> Path:
     if target.exists():
         return target
-    errors: list[str] = []
-    partial = target.with_name(f"{target.name}.partial")
+    message, partial = f"{target.name} could not be downloaded:\n", target.with_name(f"{target.name}.partial")
     for host in hosts:
         try:
             with partial.open("ab") as file:
                 http_get(host + path, file, resume_size=file.tell(), headers={"Accept-Encoding": "identity"})
             return partial.replace(target)
         except Exception as error:  # raised by the Hub's client, its HTTP library, or the connection
-            errors.append(f"  {host}{path}: {error}")
-    raise ConnectionError(
-        "\n".join([f"{target.name} could not be downloaded:", *errors])
-        + f"\nIf you have the model's files, run: hf-elmo convert --model {name} FILES OUT"
-    )
+            message += f"  {host}{path}: {error}\n"
+    raise ConnectionError(f"{message}If you have the model's files, run: hf-elmo convert --model {name} FILES OUT")

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
+from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.extras import extra_needed
 from hf_elmo.pretraining.vocabulary import Vocabulary
 
-from .allennlp import published_options, read_bilm, read_options
+from .allennlp import options_from_config, read_bilm, read_options
 from .checkpoint import SCALAR_MIX, Source
 from .files import find_files
 
@@ -45,14 +46,11 @@ def read_variables(prefix: Path) -> dict[str, np.ndarray]:
     return {name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()}
 
 
-def _datasets(prefix: Path) -> dict[str, np.ndarray]:
-    variables = read_variables(prefix)
-    return {dataset_name(name): array for name, array in variables.items() if not NOT_WEIGHTS.search(name)}
-
-
-def _checkpoint_files(prefix: Path) -> list[Path]:
-    files = find_files(prefix.parent, f"{prefix.name}.*")
-    return [file for file in files if CHECKPOINT_FILE.search(file.name) and file.suffix != ".meta"]
+def _read(prefix: Path) -> tuple[dict[str, np.ndarray], list[Path]]:
+    """The weights of a checkpoint by their names in AllenNLP's format, and the files that hold them."""
+    variables = {name: array for name, array in read_variables(prefix).items() if not NOT_WEIGHTS.search(name)}
+    files = find_files(prefix.parent, f"{prefix.name}.[di]*")  # .data-*, .index
+    return {dataset_name(name): array for name, array in variables.items()}, files
 
 
 def find_checkpoint(path: Path) -> Path | None:
@@ -60,11 +58,11 @@ def find_checkpoint(path: Path) -> Path | None:
     The prefix of a TensorFlow checkpoint's files.
 
     Args:
-        path: a folder, the prefix, or one of the files. If a folder has several checkpoints, the latest is taken, which
-            the file `checkpoint` names.
+        path: a folder, the prefix, or one of the files.
 
     Returns:
-        The prefix; `None` if there is no checkpoint, or if it is not known which checkpoint is the latest.
+        The prefix; of a folder with several checkpoints the latest, which the file `checkpoint` names. `None` if there
+        is no checkpoint, or if it is not known which checkpoint is the latest.
     """
     if not path.is_dir():
         prefix = path.with_name(CHECKPOINT_FILE.sub("", path.name))
@@ -79,11 +77,8 @@ def find_checkpoint(path: Path) -> Path | None:
 
 def read_bilm_tf(source: Path, vocabulary: Path | None = None) -> Source:
     """
-    A training checkpoint of bilm-tf or simple_elmo, next to the training's `options.json`.
-
-    Args:
-        source: the folder, the prefix of the checkpoint's files, or one of these files.
-        vocabulary: a file of the softmax's words; by default the only `vocab*.txt` in the folder.
+    A training checkpoint of bilm-tf or simple_elmo, next to the training's `options.json`: its folder, the prefix of
+    its files, or one of them. The softmax's words are those of `vocabulary`, by default the only `vocab*.txt` there.
 
     Raises:
         FileNotFoundError: the checkpoint or `options.json` is missing, or the folder has no vocabulary or several.
@@ -96,14 +91,15 @@ def read_bilm_tf(source: Path, vocabulary: Path | None = None) -> Source:
     if len(vocabularies) != 1:
         raise FileNotFoundError(f"{prefix.parent} has {len(vocabularies)} files vocab*.txt: give the path of one.")
     settings = prefix.with_name("options.json")
-    options, words, datasets = read_options(settings), Vocabulary.load(vocabularies[0]), _datasets(prefix)
+    options, words = read_options(settings), Vocabulary.load(vocabularies[0])
+    datasets, files = _read(prefix)
     fields = {
         "vocab_size": len(words),
         "num_sampled": options.get("n_negative_samples_batch", 8192),
         "hidden_dropout": options.get("dropout", 0.0),
     }
     config, arrays = read_bilm(options, datasets, str(prefix), softmax=True, **fields)
-    files = [*_checkpoint_files(prefix), settings, vocabularies[0]]
+    files += [settings, vocabularies[0]]
     return Source("bilm-tf's TensorFlow checkpoint", config, arrays, files, vocabulary=vocabularies[0])
 
 
@@ -115,22 +111,22 @@ def read_saved_model(source: Path) -> Source:
         KeyError: the SavedModel lacks a variable of TF-Hub's ELMo.
         ValueError: as for `read_bilm`.
     """
-    prefix = source / "variables" / "variables"
-    datasets = _datasets(prefix)
+    datasets, files = _read(source / "variables" / "variables")
     mix = [np.asarray(datasets.pop(f"aggregation/{name}"), np.float32) for name in ("weights", "scaling")]
     config, arrays = read_bilm(_options(datasets), datasets, str(source))
     arrays |= {SCALAR_MIX[0]: mix[0].reshape(1, -1), SCALAR_MIX[1]: mix[1].reshape(-1)}
-    return Source("TF-Hub's SavedModel", config, arrays, _checkpoint_files(prefix))
+    return Source("TF-Hub's SavedModel", config, arrays, files)
 
 
 def _options(datasets: Mapping[str, np.ndarray]) -> dict:
     filters = [datasets[f"CNN/W_cnn_{i}"].shape for i in range(sum("CNN/W_cnn_" in name for name in datasets))]
     projection = datasets["RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0"].shape
-    return published_options(
-        char_size=datasets["char_embed"].shape[1],
-        filters=[[width, num_filters] for _, width, _, num_filters in filters],
-        num_highways=sum(bool(re.fullmatch(r"CNN_high_\d+/W_carry", name)) for name in datasets),
-        num_layers=sum(bool(re.fullmatch(r"RNN_0/.*/W_0", name)) for name in datasets),
+    config = ElmoConfig(  # all other fields are those of the published models
+        char_embedding_size=datasets["char_embed"].shape[1],
+        char_filters=[[width, num_filters] for _, width, _, num_filters in filters],
+        num_highway_layers=sum(bool(re.fullmatch(r"CNN_high_\d+/W_carry", name)) for name in datasets),
+        num_hidden_layers=sum(bool(re.fullmatch(r"RNN_0/.*/W_0", name)) for name in datasets),
         cell_size=projection[0],
-        projection_size=projection[1],
+        hidden_size=2 * projection[1],
     )
+    return options_from_config(config)

@@ -37,30 +37,20 @@ def convert(
         ),
     ],
     model: Annotated[
-        str | None,
-        option(
-            "NAME",
-            "the published model that the files are a copy of; the checkpoint gets its model card and word splitting",
-        ),
+        str | None, option("NAME", "the published model that the files are a copy of: its card and word splitting")
     ] = None,
     list_models: Annotated[
         bool,
         typer.Option("--list", is_eager=True, callback=_list_models, help="list the published models and exit"),
     ] = False,
-    elmo_options: Annotated[
-        str | None, option("FILE", "the ELMo's options.json, for a model.tar.gz that lacks it")
-    ] = None,
-    use: Annotated[
-        str | None, option("NAME", "the ELMo to convert, for a model.tar.gz with several different ELMos")
-    ] = None,
+    elmo_options: Annotated[str | None, option("FILE", "the ELMo's options.json, if a model.tar.gz lacks it")] = None,
+    use: Annotated[str | None, option("NAME", "the ELMo to convert, if a model.tar.gz has several that differ")] = None,
     dtype: Annotated[Dtype, typer.Option(help="type of the weights")] = "float32",
     word_splitting: Annotated[
         WordSplitting | None,
         typer.Option(help="how OUT splits text [lm1b for AllenNLP's files, characters for seqvec, else whitespace]"),
     ] = None,
-    cache_dir: Annotated[
-        str | None, option("DIR", "keep downloads in the folder DIR/NAME [huggingface_hub's cache]")
-    ] = None,
+    cache_dir: Annotated[str | None, option("DIR", "keep downloads in DIR/NAME [huggingface_hub's cache]")] = None,
 ) -> None:
     """
     Convert a published ELMo to a checkpoint for AutoModel in the new folder OUT. The source is the NAME of a published
