@@ -56,8 +56,12 @@ def make_arrays(
     return arrays
 
 
-def write_files(folder: Path, options: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[Path, Path]:
-    """Write both files; returns their paths."""
+def write_files(
+    folder: Path, options: dict[str, Any] | None = None, arrays: dict[str, np.ndarray] | None = None
+) -> tuple[Path, Path]:
+    """Write both files, by default of random weights; returns their paths."""
+    options = options or make_options()
+    arrays = arrays or make_arrays(options)
     folder.mkdir(parents=True, exist_ok=True)
     options_path, weights_path = folder / "options.json", folder / "weights.hdf5"
     options_path.write_text(json.dumps(options))

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
@@ -58,6 +59,14 @@ def save_checkpoint(folder: Path, model: torch.nn.Module, tokenizer: ElmoTokeniz
 def small_checkpoint(folder: Path, model_class: type = ElmoModel, **changes: object) -> Path:
     """Saves a model of random weights, and a tokenizer that splits at whitespace."""
     return save_checkpoint(folder, small_model(model_class, **changes))
+
+
+def layers_of(model: torch.nn.Module, tokenizer: ElmoTokenizer, sentences: list[list[str]]) -> list[np.ndarray]:
+    """Of each sentence its layers `[layers + 1, words + 2, 2P]`, boundaries included, computed in one batch."""
+    words = tokenizer(sentences, is_split_into_words=True, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        layers = torch.stack(model(**words, output_hidden_states=True).hidden_states).numpy()
+    return [layers[:, row, : len(sentence) + 2] for row, sentence in enumerate(sentences)]
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> Path:

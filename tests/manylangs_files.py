@@ -1,7 +1,6 @@
 """Small models in ELMoForManyLangs' format, made by the tests that read them."""
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +27,6 @@ def make_settings(encoder: dict[str, Any] | None = None, embedder: dict[str, Any
         "classifier": {"name": "sampled_softmax", "n_samples": 8192},
         "dropout": 0.1,
     }
-
-
-def make_lexicons(sentences: Iterable[list[str]]) -> tuple[dict[str, int], dict[str, int]]:
-    """The characters and words of half of the words, in the order that ELMoForManyLangs' training writes them."""
-    words = {"<oov>": 0, "<bos>": 1, "<eos>": 2, "<pad>": 3}
-    characters: dict[str, int] = {}
-    for word in [word for sentence in sentences for word in sentence][::2]:
-        words.setdefault(word, len(words))
-        for character in word:
-            characters.setdefault(character, len(characters))
-    for marker in ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>"):
-        characters.setdefault(marker, len(characters))
-    return characters, words
 
 
 def make_tensors(
@@ -81,9 +67,13 @@ def write_model(
 ) -> Path:
     """A whole model; the architecture is in `config_path`, where that is a name alone."""
     folder.mkdir(parents=True)
-    characters, words = make_lexicons(sentences)
+    # The characters and words of half of the words, in the order that ELMoForManyLangs' training writes them.
+    known = [word for sentence in sentences for word in sentence][::2]
+    words = list(dict.fromkeys(("<oov>", "<bos>", "<eos>", "<pad>", *known)))
+    markers = ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>")
+    characters = list(dict.fromkeys((*"".join(known), *markers)))
     for name, entries in (("char.dic", characters), ("word.dic", words)):
-        lines = (f"{entry}\t{number}\n" for entry, number in entries.items())
+        lines = (f"{entry}\t{number}\n" for number, entry in enumerate(entries))
         (folder / name).write_text("".join(lines), encoding="utf-8", newline="\n")
     token, encoded = make_tensors(settings, len(characters), len(words), seed)
     torch.save(token, folder / "token_embedder.pkl")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoConfig
 from hf_elmo.conversion import convert, export
 
 from . import parity
@@ -60,19 +60,10 @@ def test_the_library_still_gives_the_stored_vectors(
     np.testing.assert_allclose(found, parity.load_stored(library)["published"], rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        {"hidden_size": 24, "cell_size": 19},
-        {"hidden_size": 14, "cell_size": 7, "proj_clip": 0.1},
-        {"hidden_size": 24, "cell_size": 12, "num_highway_layers": 0, "num_hidden_layers": 3, "cell_clip": None},
-    ],
-    ids=["no character projection", "no cell projection", "no projection, no highway"],
-)
-def test_allennlp_reads_exported_files_of_what_it_has_no_name_for(
-    allennlp_python: str, tmp_path: Path, sizes: dict
-) -> None:
-    config = ElmoConfig(char_filters=[[1, 4], [3, 8]], char_embedding_size=3, **sizes)
+def test_allennlp_reads_exported_files_of_what_it_has_no_name_for(allennlp_python: str, tmp_path: Path) -> None:
+    """No projections, with a clip that only AllenNLP would apply; no highway layer."""
+    sizes = {"hidden_size": 24, "cell_size": 12, "num_highway_layers": 0, "num_hidden_layers": 3, "proj_clip": 0.1}
+    config = ElmoConfig(char_filters=[[1, 4], [3, 8]], char_embedding_size=3, cell_clip=None, **sizes)
     # Large weights amplify rounding: numbers of this seed are up to 1.1e-6 from those of float64, of seed 0 8.0e-6.
     model = random_model(config, seed=2)
     torch.nn.init.normal_(model.bilm.forward_layers[0].bias, std=0.1)  # forget biases near 0 need a remainder
@@ -83,25 +74,11 @@ def test_allennlp_reads_exported_files_of_what_it_has_no_name_for(
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE)
 
 
-# -- AllenNLP's own test model -----------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def fixture(shared: Path) -> Path:
-    return shared / "data" / "elmo_fixture"
-
-
-@pytest.fixture(scope="module")
-def checkpoint(fixture: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[ElmoModel, ElmoTokenizer]:
-    out = tmp_path_factory.mktemp("converted") / "elmo-fixture"
-    convert(fixture / "options.json", fixture / "lm_weights.hdf5", out)
-    return ElmoModel.from_pretrained(out), ElmoTokenizer.from_pretrained(out)
-
-
-def test_top_layer_with_carried_state_equals_tensorflow(
-    fixture: Path, checkpoint: tuple[ElmoModel, ElmoTokenizer]
-) -> None:
-    model, tokenizer = checkpoint
+def test_allennlps_own_model_equals_tensorflow(shared: Path, tmp_path: Path) -> None:
+    """The top layer of three streams of sentences with carried state, and the vectors of words."""
+    fixture = shared / "data" / "elmo_fixture"
+    out = convert(fixture / "options.json", fixture / "lm_weights.hdf5", tmp_path / "out")
+    model, tokenizer = AutoModel.from_pretrained(out), AutoTokenizer.from_pretrained(out)
     streams = [
         [sentence.split() for sentence in stream] for stream in json.loads((fixture / "sentences.json").read_text())
     ]
@@ -119,10 +96,6 @@ def test_top_layer_with_carried_state_equals_tensorflow(
         for row, sentence in enumerate(batch):
             found = output.hidden_states[-1][row, 1 : len(sentence) + 1].numpy()
             np.testing.assert_allclose(found, expected[row][i], rtol=0, atol=2e-6)
-
-
-def test_word_vectors_equal_tensorflow(fixture: Path, checkpoint: tuple[ElmoModel, ElmoTokenizer]) -> None:
-    model, tokenizer = checkpoint
     words = (fixture / "vocab_test.txt").read_text(encoding="utf-8").splitlines()
     with h5py.File(fixture / "elmo_token_embeddings.hdf5") as file:
         expected = file["embedding"][...]

@@ -12,24 +12,13 @@ from hf_elmo import ElmoModel
 from hf_elmo.conversion import convert
 from hf_elmo.conversion.published import PUBLISHED
 
-from ..allennlp_files import make_arrays, make_options, write_files
+from ..allennlp_files import write_files
 
 NAME = "pubmed"
 
 
-class Host(http.server.ThreadingHTTPServer):
-    """Serves `files`; with `break_after`, a transfer ends after so many bytes. `ranges` are those that were asked."""
-
-    files: dict[str, bytes]
-    break_after: int | None = None
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.ranges: list[str | None] = []
-
-
 class Handler(http.server.BaseHTTPRequestHandler):
-    server: Host
+    """Serves `server.files`; with `break_after`, a transfer ends after so many bytes. `ranges` are those asked for."""
 
     def do_GET(self) -> None:
         content = self.server.files.get(self.path.removeprefix("/"))
@@ -48,20 +37,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
-    def log_message(self, *arguments: object) -> None:
-        """Keeps the tests' output clean."""
-
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[http.server.HTTPServer]:
     """A host with the files of a small model; the model's first address has none."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
-    options = make_options()
-    files = write_files(tmp_path / "source", options, make_arrays(options))
-    with Host() as host:
-        host.files = {name: file.read_bytes() for name, file in zip(PUBLISHED[NAME].files, files, strict=True)}
+    files = zip(PUBLISHED[NAME].files, write_files(tmp_path / "source"), strict=True)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as host:
+        host.files = {name: file.read_bytes() for name, file in files}
         threading.Thread(target=host.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         urls = tuple(f"http://127.0.0.1:{host.server_port}/{folder}" for folder in ("gone/", ""))
         monkeypatch.setitem(PUBLISHED, NAME, PUBLISHED[NAME]._replace(hosts=urls))
@@ -69,13 +54,15 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
         host.shutdown()
 
 
-def test_a_broken_download_resumes_at_the_second_address_and_the_cache_keeps_it(host: Host, tmp_path: Path) -> None:
-    how = {"cache_dir": tmp_path / "cache"}
-    host.break_after = 2500
+def test_a_broken_download_resumes_at_the_second_address_and_the_cache_keeps_it(
+    host: http.server.HTTPServer, tmp_path: Path
+) -> None:
+    host.break_after, host.ranges = 2500, []
     with pytest.raises(ConnectionError, match=f"hf-elmo convert --model {NAME}"):
-        convert(NAME, tmp_path / "out", **how)
+        convert(NAME, tmp_path / "out", cache_dir=tmp_path / "cache")
     host.break_after, host.ranges = None, []
     for number in range(2):
-        assert ElmoModel.from_pretrained(convert(NAME, tmp_path / str(number), **how)).config.cell_size == 11
+        out = convert(NAME, tmp_path / str(number), cache_dir=tmp_path / "cache")
+        assert ElmoModel.from_pretrained(out).config.cell_size == 11
         host.files = {}  # the second time the cache has all
     assert host.ranges == ["bytes=2000-"]

@@ -14,7 +14,7 @@ import hf_elmo
 from hf_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoTokenizer
 from hf_elmo.conversion import export_onnx, exportable
 from hf_elmo_cli import main
-from tests.factories import save_checkpoint, small_model
+from tests.factories import save_checkpoint, small_model, write_lines
 from tests.heads import VECTORS, batch_of, make, without_labels
 
 WITHOUT_PROJECTIONS = {
@@ -74,11 +74,16 @@ def test_a_model_and_its_layers(model, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_bilm_of_a_language_model_in_half_precision_with_two_mixes(tmp_path):
-    model = small_model(ElmoForPreTraining, **WITHOUT_PROJECTIONS, vocab_size=31, num_scalar_mixes=2)
+def test_the_bilm_of_a_language_model_in_half_precision_with_two_mixes_and_vectors_of_words(tmp_path):
+    changes = WITHOUT_PROJECTIONS | {"word_vocab_size": 31, "word_embedding_size": 3, "char_projection": True}
+    model = small_model(ElmoForPreTraining, **changes, vocab_size=31, num_scalar_mixes=2)
     torch.nn.init.normal_(model.elmo.scalar_mix.scalars)
     file = export_onnx(model.bfloat16(), tmp_path / "elmo.onnx")
-    assert_same_numbers(model.elmo.float(), file, batches("no head"))
+    inputs = [
+        {**batch, "input_ids": torch.nn.functional.pad(batch["input_ids"], (0, 1), value=7)}
+        for batch in batches("no head")
+    ]
+    assert_same_numbers(model.elmo.float(), file, inputs)
     assert [output.name for output in session_of(file).get_outputs()][2:] == ["scalar_mixes.0", "scalar_mixes.1"]
 
 
@@ -104,10 +109,9 @@ def test_classifiers_by_the_command(tmp_path: Path, capsys, name: str, changes: 
 
 @pytest.mark.slow
 def test_the_model_in_a_tagger_and_the_shipped_model(tmp_path: Path) -> None:
-    tagger = small_model(ElmoForTokenClassification)
+    tagger, (shipped, _) = small_model(ElmoForTokenClassification), hf_elmo.load_default()
     assert_same_numbers(tagger.elmo, export_onnx(tagger, tmp_path / "elmo.onnx"), batches("tagger"))
-    model, _ = hf_elmo.load_default()
-    assert_same_numbers(model, export_onnx(hf_elmo.path(), tmp_path / "shipped.onnx"), batches("no head"), 1e-5)
+    assert_same_numbers(shipped, export_onnx(hf_elmo.path(), tmp_path / "shipped.onnx"), batches("no head"), 1e-5)
 
 
 def exported_by_torch(model: PreTrainedModel, example: dict[str, Tensor], **how: object) -> Callable:
@@ -140,19 +144,12 @@ def test_other_exporters(name: str, export: Callable) -> None:
             torch.testing.assert_close(found[key], value, atol=1e-5, rtol=0)
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
-
-
-def test_a_file_that_is_there_stays(model, tmp_path):
+def test_a_file_that_is_there_stays_and_a_mix_that_depends_on_its_batch_is_refused(model, tmp_path):
     pytest.importorskip("onnxscript")
-    (tmp_path / "elmo.onnx").write_text("mine")
+    file = write_lines(tmp_path / "elmo.onnx", ["mine"])
     with pytest.raises(FileExistsError, match=r"elmo\.onnx"):
-        export_onnx(model, tmp_path / "elmo.onnx")
-    assert (tmp_path / "elmo.onnx").read_text() == "mine"
-
-
-def test_a_mix_that_depends_on_its_batch(tmp_path: Path) -> None:
-    pytest.importorskip("onnxscript")
+        export_onnx(model, file)
+    assert file.read_text() == "mine\n"
     with pytest.raises(ValueError, match="scalar_mix_layer_norm"):
-        export_onnx(small_model(scalar_mix_layer_norm=True), tmp_path / "elmo.onnx")
-    assert list(tmp_path.iterdir()) == []
+        export_onnx(small_model(scalar_mix_layer_norm=True), tmp_path / "other.onnx")
+    assert list(tmp_path.iterdir()) == [file]

@@ -13,23 +13,16 @@ import torch
 from hf_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from hf_elmo.conversion import convert, load
 from hf_elmo.conversion.tensorflow_checkpoints import find_checkpoint, read_bilm_tf
-from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 
 from ..allennlp_files import make_arrays, make_options, write_files
+from ..factories import write_lines
 from ..reference import NumpyELMo
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "on", "a", "mat", ".", "dog", "saw", "it"]
-TRAINING = {
-    "bidirectional": True,
-    "n_tokens_vocab": len(WORDS),
-    "n_negative_samples_batch": 5,
-    "dropout": 0.1,
-    "batch_size": 3,
-    "unroll_steps": 20,
-}
-# Of datasets in AllenNLP's format, and of TensorFlow's variables.
-NAMES = [("/RNN/", "/rnn/"), ("/MultiRNNCell/Cell", "/multi_rnn_cell/cell_"), ("/LSTMCell/", "/lstm_cell/")]
-NAMES += [("/W_P_0", "/projection/kernel"), ("/W_0", "/kernel"), ("/B", "/bias")]
+# Of datasets in AllenNLP's format, and of variables of TensorFlow, of bilm-tf's training and of TF-Hub's module.
+CELL = [("/LSTMCell/", "/lstm_cell/"), ("/W_P_0", "/projection/kernel"), ("/W_0", "/kernel"), ("/B", "/bias")]
+TRAINING_NAMES = [("/RNN/", "/rnn/"), ("/MultiRNNCell/Cell", "/multi_rnn_cell/cell_"), *CELL]
+HUB_NAMES = [("/LSTMCell/", "/rnn/LSTMCell/"), *CELL]
 ARCHITECTURES = {
     "projection": {},
     "one layer, no projections": {"lstm": {"n_layers": 1, "projection_dim": 17, "dim": 17}},
@@ -37,58 +30,48 @@ ARCHITECTURES = {
 
 
 def training_options(name: str) -> dict:
-    options = make_options(**ARCHITECTURES[name], **TRAINING)
+    training = {"bidirectional": True, "n_negative_samples_batch": 5, "dropout": 0.1, "batch_size": 3}
+    options = make_options(**ARCHITECTURES[name], **training, n_tokens_vocab=len(WORDS))
     options["char_cnn"] = {**options["char_cnn"], "n_characters": 261}  # what bilm-tf trains with
     return options
 
 
+def arrays_of(options: dict) -> dict[str, np.ndarray]:
+    return make_arrays(options, single_cell=options["lstm"]["n_layers"] == 1)
+
+
+def rename(arrays: dict[str, np.ndarray], scope: str, names: list[tuple[str, str]]) -> dict[str, np.ndarray]:
+    renamed = {}
+    for name, array in arrays.items():
+        for hdf5, tensorflow in names:
+            name = name.replace(hdf5, tensorflow)
+        renamed[scope + name] = array
+    return renamed
+
+
 def make_variables(options: dict) -> dict[str, np.ndarray]:
     """The variables of bilm-tf's graph (its training.py), optimizer and counters included."""
-    rng, single_cell = np.random.default_rng(4), options["lstm"]["n_layers"] == 1
-    shape = len(WORDS), options["lstm"]["projection_dim"]
-    variables = {"lm/softmax/W": rng.normal(size=shape).astype(np.float32)}
-    variables["lm/softmax/b"] = rng.normal(size=len(WORDS)).astype(np.float32)
-    for name, array in make_arrays(options, single_cell=single_cell).items():
-        for hdf5, tensorflow in NAMES:
-            name = name.replace(hdf5, tensorflow)
-        variables[f"lm/{name}"] = array
+    rng = np.random.default_rng(4)
+    softmax = {"softmax/W": rng.normal(size=(len(WORDS), options["lstm"]["projection_dim"])).astype(np.float32)}
+    softmax["softmax/b"] = rng.normal(size=len(WORDS)).astype(np.float32)
+    variables = rename(softmax | arrays_of(options), "lm/", TRAINING_NAMES)
     slots = {f"{name}/Adagrad": np.ones_like(array) for name, array in variables.items()}
     return variables | slots | {"global_step": np.float32(70), "train_perplexity": np.float32(0)}
 
 
-def our_losses(model: ElmoForPreTraining) -> tuple[float, float]:
-    tokenizer = ElmoTokenizer(word_splitting="whitespace")
-    inputs = tokenizer(TEXT, is_split_into_words=True, padding=True, return_tensors="pt")
-    words = torch.full(inputs["attention_mask"].shape, -100)
-    for row, sentence in zip(words, TEXT, strict=True):
-        row[: len(sentence) + 2] = torch.tensor(word_ids(sentence))
-    with torch.no_grad():
-        output = model(**inputs, labels=neighbor_labels(words, inputs["attention_mask"]))
-    return output.forward_loss.item(), output.backward_loss.item()
-
-
-def word_ids(sentence: list[str]) -> list[int]:
-    return [WORDS.index(word) if word in WORDS else 2 for word in ["<S>", *sentence, "</S>"]]
-
-
-def expected_losses(options: dict, folder: Path) -> list[float]:
-    """The mean negative log-likelihood of each word's next and previous word, from the NumPy reference."""
-    single_cell = options["lstm"]["n_layers"] == 1
-    reference = NumpyELMo(*write_files(folder, options, make_arrays(options, single_cell=single_cell)))
-    variables, losses = make_variables(options), ([], [])
-    for sentence in TEXT:
-        ids = np.array(word_ids(sentence))
-        forward, backward = np.split(reference.layers(sentence)[0][-1], 2, axis=1)
-        for found, vectors, targets in zip(losses, (forward[:-1], backward[1:]), (ids[1:], ids[:-1]), strict=True):
-            logits = vectors @ variables["lm/softmax/W"].T.astype(np.float64) + variables["lm/softmax/b"]
-            found.extend(np.log(np.exp(logits).sum(1)) - logits[range(len(targets)), targets])
-    return [np.mean(one) for one in losses]
-
-
-TEXT = [["the", "cat", "sat", "on", "a", "zebra", "."], ["it"], ["a", "dog", "saw", "the", "mat"]]
-
-
-# -- bilm-tf, without TensorFlow ---------------------------------------------------------------------------------------
+def require_logits(checkpoint: Path, options: dict, folder: Path) -> ElmoForPreTraining:
+    """A checkpoint's language models give the logits of the NumPy reference with the softmax of `make_variables`."""
+    model, tokenizer = ElmoForPreTraining.from_pretrained(checkpoint), ElmoTokenizer.from_pretrained(checkpoint)
+    reference = NumpyELMo(*write_files(folder, options, arrays_of(options)))
+    weight, bias = (make_variables(options)[f"lm/softmax/{name}"].astype(np.float64) for name in "Wb")
+    for sentence in (["the", "cat", "sat", "on", "a", "zebra", "."], ["it"]):
+        with torch.no_grad():
+            output = model(**tokenizer([sentence], is_split_into_words=True, return_tensors="pt"))
+        halves = np.split(reference.layers(sentence)[0][-1], 2, axis=1)
+        for logits, vectors in zip((output.forward_logits, output.backward_logits), halves, strict=True):
+            np.testing.assert_allclose(logits[0], vectors @ weight.T + bias, rtol=0, atol=3e-5)
+    assert (tokenizer.vocabulary, tokenizer.word_splitting) == (WORDS, "whitespace")
+    return model
 
 
 @pytest.fixture(autouse=True)
@@ -99,27 +82,27 @@ def stored_variables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr("hf_elmo.conversion.tensorflow_checkpoints.read_variables", read)
 
 
+def write_checkpoint(prefix: Path, variables: dict[str, np.ndarray]) -> None:
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    for ending in ("index", "meta", "data-00000-of-00001"):
+        prefix.with_name(f"{prefix.name}.{ending}").write_bytes(ending.encode())
+    prefix.with_name("variables.pkl").write_bytes(pickle.dumps(variables))
+
+
 def write_training(folder: Path, name: str = "projection", step: int = 70) -> Path:
     """A training's folder."""
-    folder.mkdir(parents=True)
     options = training_options(name)
-    (folder / "options.json").write_text(json.dumps(options))
-    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    for ending in ("index", "meta", "data-00000-of-00001"):
-        (folder / f"model.ckpt-{step}.{ending}").write_bytes(ending.encode())
-    (folder / "variables.pkl").write_bytes(pickle.dumps(make_variables(options)))
+    write_lines(folder / "options.json", [json.dumps(options)])
+    write_lines(folder / "vocab.txt", WORDS)
+    write_checkpoint(folder / f"model.ckpt-{step}", make_variables(options))
     return folder
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_the_losses_are_those_of_an_independent_computation(name: str, tmp_path: Path) -> None:
+def test_the_logits_are_those_of_an_independent_computation(name: str, tmp_path: Path) -> None:
     out = convert(write_training(tmp_path / "training", name), tmp_path / "out")
-    model, tokenizer = ElmoForPreTraining.from_pretrained(out), ElmoTokenizer.from_pretrained(out)
-    options = training_options(name)
-    assert our_losses(model) == pytest.approx(expected_losses(options, tmp_path / "reference"), rel=1e-5)
-    config = model.config
+    config = require_logits(out, training_options(name), tmp_path / "reference").config
     assert (config.vocab_size, config.num_sampled, config.hidden_dropout) == (len(WORDS), 5, 0.1)
-    assert (tokenizer.vocabulary, tokenizer.word_splitting) == (WORDS, "whitespace")
     record = json.loads((out / "conversion.json").read_text())
     files = ["model.ckpt-70.data-00000-of-00001", "model.ckpt-70.index", "options.json", "vocab.txt"]
     assert [one["file"] for one in record["sources"]] == files
@@ -140,10 +123,9 @@ def test_the_latest_checkpoint_of_a_folder(tmp_path: Path) -> None:
 
 def test_a_vocabulary_that_is_not_the_softmaxs(tmp_path: Path) -> None:
     folder = write_training(tmp_path / "training")
-    (tmp_path / "other.txt").write_text("<S>\n</S>\n<UNK>\n")
     with pytest.raises(ValueError, match="softmax/W"):
-        convert(folder, tmp_path / "other.txt", tmp_path / "out")
-    (folder / "vocab.txt").write_text("\n".join(["<s>", "</s>", *WORDS[2:]]))
+        convert(folder, write_lines(tmp_path / "other.txt", WORDS[:3]), tmp_path / "out")
+    write_lines(folder / "vocab.txt", ["<s>", "</s>", *WORDS[2:]])
     with pytest.raises(ValueError, match=r"vocab\.txt: the vocabulary lacks <S>, </S>"):
         convert(folder, tmp_path / "out")
     (folder / "vocab.txt").unlink()
@@ -157,57 +139,36 @@ def test_a_vocabulary_as_bilm_tf_reads_it(tmp_path: Path) -> None:
     lines = [*WORDS[:3], "!!!MAXTERMID", *WORDS[3:]]
     (folder / "words").write_text("\r\n".join(lines) + "\r\n", encoding="utf-8-sig", newline="")
     out = convert(folder / "model.ckpt-70.index", folder / "words", tmp_path / "out")
-    assert ElmoTokenizer.from_pretrained(out).vocabulary == WORDS
-    assert our_losses(ElmoForPreTraining.from_pretrained(out)) == pytest.approx(
-        expected_losses(training_options("projection"), tmp_path / "reference"), rel=1e-5
-    )
+    require_logits(out, training_options("projection"), tmp_path / "reference")
 
-
-# -- TF-Hub, without TensorFlow ----------------------------------------------------------------------------------------
 
 SCALARS, SCALING = [0.5, -1.25, 2.0], 1.5
 HUB_OPTIONS = make_options(lstm={"cell_clip": 3, "proj_clip": 3})
 
 
 def hub_variables(scope: str = "module/") -> dict[str, np.ndarray]:
-    """The variables of a small module: the datasets of AllenNLP's format under the names of TensorFlow's cells."""
-    variables = {}
-    for name, array in make_arrays(HUB_OPTIONS).items():
-        name = name.replace("/LSTMCell/W_P_0", "/rnn/lstm_cell/projection/kernel")
-        name = name.replace("/LSTMCell/W_0", "/rnn/lstm_cell/kernel").replace("/LSTMCell/B", "/rnn/lstm_cell/bias")
-        variables[f"{scope}bilm/{name}"] = array
-    variables[f"{scope}aggregation/weights"] = np.array(SCALARS, np.float32)
-    variables[f"{scope}aggregation/scaling"] = np.float32(SCALING)
-    return variables
-
-
-def write_module(folder: Path, variables: dict[str, np.ndarray]) -> Path:
-    (folder / "variables").mkdir(parents=True)
-    for file in ("saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"):
-        (folder / file).write_bytes(file.encode())
-    (folder / "variables" / "variables.pkl").write_bytes(pickle.dumps(variables))
-    return folder
+    """The variables of a small module."""
+    mix = {"weights": np.array(SCALARS, np.float32), "scaling": np.float32(SCALING)}
+    return rename(make_arrays(HUB_OPTIONS), f"{scope}bilm/", HUB_NAMES) | rename(mix, f"{scope}aggregation/", [])
 
 
 @pytest.mark.parametrize("scope", ["module/", ""])
 def test_the_tensors_of_a_module(scope: str, tmp_path: Path) -> None:
-    source = write_module(tmp_path / "module", hub_variables(scope) | {"global_step": np.int64(7)})
-    require_module(ElmoModel.from_pretrained(convert(source, tmp_path / "out")), tmp_path)
+    write_lines(tmp_path / "module" / "saved_model.pb", [])
+    write_checkpoint(
+        tmp_path / "module" / "variables" / "variables", hub_variables(scope) | {"global_step": np.int64(7)}
+    )
+    require_module(ElmoModel.from_pretrained(convert(tmp_path / "module", tmp_path / "out")), tmp_path)
 
 
 def require_module(found: ElmoModel, tmp_path: Path) -> None:
     """A model has the tensors and the sizes of `hub_variables`."""
-    expected = load(*write_files(tmp_path / "source", HUB_OPTIONS, make_arrays(HUB_OPTIONS)))
-    for field in ("char_filters", "cell_size", "hidden_size", "num_hidden_layers", "cell_clip", "num_highway_layers"):
-        assert getattr(found.config, field) == getattr(expected.config, field)
+    expected = load(*write_files(tmp_path / "source", HUB_OPTIONS))
+    assert found.config.cell_clip == found.config.proj_clip == 3
     for key, tensor in expected.state_dict().items():
-        if not key.startswith("scalar_mix."):
-            assert torch.equal(found.state_dict()[key], tensor), key
+        assert key.startswith("scalar_mix.") or torch.equal(found.state_dict()[key], tensor), key
     assert found.scalar_mix.scalars.tolist() == [SCALARS]
     assert found.scalar_mix.gamma.tolist() == [SCALING]
-
-
-# -- with TensorFlow ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -220,8 +181,7 @@ def test_a_checkpoint_of_tensorflow(tensorflow: ModuleType, tmp_path: Path, name
         session.run(tf.global_variables_initializer())
         tf.train.Saver().save(session, str(folder / "model.ckpt"), global_step=70)
     for number, source in enumerate((folder, folder / "model.ckpt-70")):
-        model = ElmoForPreTraining.from_pretrained(convert(source, tmp_path / str(number)))
-        assert our_losses(model) == pytest.approx(expected_losses(options, tmp_path / "reference"), rel=1e-5)
+        require_logits(convert(source, tmp_path / str(number)), options, tmp_path / "reference")
 
 
 def test_a_saved_model_that_tensorflow_writes(tensorflow: ModuleType, tmp_path: Path) -> None:
