@@ -13,7 +13,7 @@ from torch.nn.utils import prune
 from hf_elmo import kernels
 from hf_elmo.kernels import character_tables, clear_cache, word_cache
 from hf_elmo.kernels.tensors import cached_values
-from hf_elmo.kernels.word_cache import WordVectors, row_highway, row_product
+from hf_elmo.kernels.word_cache import WordVectors
 from hf_elmo.modeling_elmo import ElmoCharacterEncoder
 from hf_elmo.tokenization_elmo import words_to_character_ids
 from tests.test_modeling_numbers import ARCHITECTURES, make
@@ -33,7 +33,7 @@ both = pytest.mark.parametrize("trained", [True, False], ids=["training", "infer
 
 @pytest.fixture(autouse=True)
 def ran():
-    """What runs where only these backends are enabled, and no word is cached before."""
+    """What runs where only these backends are enabled and no word is cached."""
     machine.require("C")
     word_cache.clear()
     with kernels.use("word-cache", "character-tables"), kernels.record() as ran:
@@ -71,9 +71,6 @@ def gradients(encoder: ElmoCharacterEncoder, ids: Tensor, *, off: bool = False) 
     return vectors.detach(), {name: grad if grad is None else grad.clone() for name, grad in grads.items()}
 
 
-# -- with gradients ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("filters", FILTERS.values(), ids=FILTERS)
 def test_gradients_are_those_of_the_modules(filters, activation: str, ran) -> None:
@@ -99,8 +96,7 @@ def test_the_first_of_equal_windows_has_the_gradient(filters) -> None:
         encoder.convolutions[0].bias[0] = 7  # so that the relu lets something through
     (result, grads), (expected, expected_grads) = (gradients(encoder, spelled(), off=off) for off in (False, True))
     assert torch.equal(result, expected)
-    for name, grad in grads.items():
-        torch.testing.assert_close(grad, expected_grads[name], rtol=1e-6, atol=1e-5, msg=name)
+    torch.testing.assert_close(grads, expected_grads, rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -111,10 +107,7 @@ def test_only_some_parameters_are_trained(encoder, trained: list[str], ran) -> N
         parameter.requires_grad_(name.startswith(tuple(trained)))
     (_, grads), (_, expected) = (gradients(encoder, spelled(), off=off) for off in (False, True))
     assert ran == TRAINING
-    for name, grad in grads.items():
-        assert (grad is not None) == name.startswith(tuple(trained))
-        if grad is not None:
-            torch.testing.assert_close(grad, expected[name], rtol=1e-4, atol=1e-5, msg=name)
+    torch.testing.assert_close(grads, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
@@ -147,9 +140,6 @@ def test_the_same_bits_on_any_number_of_threads_and_each_time(encoder, threads) 
         results.append([maxima, *torch.autograd.grad(maxima.square().sum(), parameters)])
     for other in results[1:]:
         assert all(map(torch.equal, results[0], other))
-
-
-# -- without gradients -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("changes", ARCHITECTURES.values(), ids=ARCHITECTURES)
@@ -206,15 +196,6 @@ def test_the_memory_is_limited(encoder, monkeypatch) -> None:
     ids = spelled([str(number) for number in range(23)])
     torch.testing.assert_close(encoder(ids), by_modules(encoder, ids), rtol=0, atol=1e-6)
     assert 0 < known() <= 5
-    assert torch.equal(encoder(ids[[22, 0, 1]]), encoder(ids)[[22, 0, 1]])
-
-
-@torch.no_grad()
-def test_vectors_follow_each_weight(encoder) -> None:
-    for parameter in encoder.parameters():
-        encoder(spelled())
-        parameter.mul_(0.5)
-        torch.testing.assert_close(encoder(spelled()), by_modules(encoder, spelled()), rtol=0, atol=1e-6)
 
 
 def test_vectors_cached_in_inference_mode_serve_a_training(encoder) -> None:
@@ -240,31 +221,17 @@ def test_threads_share_what_is_cached(encoder) -> None:
             torch.testing.assert_close(vectors, expected[20 * start : 20 * start + 40], rtol=0, atol=1e-6)
 
 
-# -- what the modules compute, or change -------------------------------------------------------------------------------
-
-
 class Adapter(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         return 2 * super().forward(x)
-
-
-def adapted(encoder: ElmoCharacterEncoder) -> None:
-    adapter = Adapter(*reversed(encoder.projection.weight.shape))
-    adapter.weight, adapter.bias = encoder.projection.weight, encoder.projection.bias
-    encoder.projection = adapter
-
-
-def replaced(encoder: ElmoCharacterEncoder) -> None:
-    forward = encoder.highways[0].forward
-    encoder.highways[0].forward = lambda x: 2 * forward(x)
 
 
 CHANGED = {
     "a hook after a highway": lambda e: e.highways[1].register_forward_hook(lambda module, inputs, y: 0.5 * y),
     "a hook before a convolution": lambda e: e.convolutions[1].register_forward_pre_hook(lambda module, x: 2 * x[0]),
     "a hook after the embedding": lambda e: e.embedding.register_forward_hook(lambda module, inputs, y: 0.5 * y),
-    "an adapter": adapted,
-    "a forward of its own": replaced,
+    "an adapter": lambda e: setattr(e.projection, "__class__", Adapter),
+    "a forward of its own": lambda e: setattr(e.highways[0], "forward", lambda x: 2 * x),
     "pruned": lambda e: prune.l1_unstructured(e.projection, "weight", amount=0.3),
     "another activation": lambda e: setattr(e, "activation", torch.sigmoid),
 }
@@ -297,7 +264,7 @@ def test_hooks_of_gradients_are_called(encoder, ran) -> None:
 
 @torch.no_grad()
 def test_calls_for_the_modules(encoder, ran) -> None:
-    """Under autocast, with weights of inference mode, and with a large vocabulary."""
+    """Under autocast, with weights of inference mode, with a large vocabulary."""
     with torch.autocast("cpu", torch.bfloat16):
         assert encoder(spelled()).dtype == torch.bfloat16
     large = encoder_of(char_vocab_size=70_000)
@@ -335,56 +302,16 @@ def test_nan_and_infinite_weights_give_what_the_modules_give(encoder, value: flo
     assert set(ran) == set(TRAINING if trained else INFERENCE)
 
 
-# -- products and highways of rows -------------------------------------------------------------------------------------
-
-
-def assert_same_bits(function: Callable[..., Tensor], threads: Callable[[int], None], *tensors: Tensor) -> Tensor:
-    """The result, which has the same bits for rows alone and together, for any addresses and on several threads."""
-    threads(1)
-    whole = function(*(x.clone() for x in tensors))
-    for rows in (1, 2, 5, 7, 97):
-        parts = zip(*(x.split(rows) for x in tensors), strict=True)
-        assert torch.equal(torch.cat([function(*(x.clone() for x in part)) for part in parts]), whole)
-    unaligned = (torch.empty(x.numel() + 1)[1:].view(x.shape).copy_(x) for x in tensors)
-    assert torch.equal(function(*unaligned), whole)
-    threads(3)
-    assert torch.equal(function(*(x.clone() for x in tensors)), whole)
-    return whole
-
-
-@pytest.mark.parametrize(("columns", "depth"), [(1, 1), (64, 128), (37, 5), (130, 257), (70, 2048)])
-def test_products_are_exact_and_have_the_same_bits_for_any_rows(columns: int, depth: int, threads) -> None:
-    torch.manual_seed(columns)
-    x, weight, bias = torch.randn(113, depth), torch.randn(columns, depth), torch.randn(columns)
-    product = row_product(weight, bias)
-    whole = assert_same_bits(product, threads, x)
-    exact = nn.functional.linear(x.double(), weight.double(), bias.double())
-    # A sum of n products is rounded by n + 1 halves of a unit of the sum of their absolute values at most: chunks of
-    # 128, which are added up by themselves, and the sum of the chunks.
-    steps = min(128, depth) + depth // 128 + 2
-    size = nn.functional.linear(x.abs().double(), weight.abs().double(), bias.abs().double())
-    assert ((whole - exact).abs() <= steps * 2**-24 * size).all()
-    assert product(x[:0]).shape == (0, columns)
-
-
-@pytest.mark.parametrize("columns", [1, 15, 16, 37, 131])
-def test_highways_are_exact_and_have_the_same_bits_for_any_rows(columns: int, threads) -> None:
-    torch.manual_seed(columns)
-    x, carry, transform = 3 * torch.randn(3, 83, columns)
-    carry[5], carry[6] = 90, -90  # where a sigmoid is 1, and nearly 0
-    gate = carry.double().sigmoid()
-    exact = gate * transform.double().relu() + (1 - gate) * x.double()
-    whole = assert_same_bits(row_highway, threads, x, carry, transform)
-    torch.testing.assert_close(whole.double(), exact, rtol=0, atol=2e-6)  # four roundings of numbers up to 12
-
-
+@pytest.mark.parametrize("filters", [[[1, 1]], [[1, 90], [2, 91]], [[1, 648], [3, 1400]]], ids=["1", "181", "2048"])
 @torch.no_grad()
-def test_a_word_has_the_same_bits_alone_and_among_others(threads) -> None:
-    """181 filters do not fill whole vector registers: rows end anywhere in a tensor and in a thread's part of it."""
-    encoder = encoder_of(char_filters=[[1, 90], [2, 91]])
-    ids = spelled([f"{n}-{n % 7}" for n in range(400)])
+def test_a_word_has_the_same_bits_alone_and_among_others(filters: list, threads) -> None:
+    """Also where filters fill no vector registers: rows end anywhere in a tensor and in a thread's part of it."""
+    encoder = encoder_of(char_filters=filters)
+    ids = spelled([f"{n}-{n % 7}" for n in range(113)])
     threads(3)
-    together = encoder(ids)
-    clear_cache(encoder)
+    together, exact = encoder(ids), by_modules(copy.deepcopy(encoder).double(), ids)
+    torch.testing.assert_close(together.double(), exact, rtol=0, atol=3e-6 * exact.abs().max().item())
     threads(1)
-    assert torch.equal(torch.cat([encoder(part) for part in ids.split(40)]), together)
+    for rows in (1, 7, 40):
+        clear_cache(encoder)
+        assert torch.equal(torch.cat([encoder(part) for part in ids.split(rows)]), together)

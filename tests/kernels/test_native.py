@@ -1,4 +1,4 @@
-"""The C library: how it is compiled, cached and loaded, and its layout of weights."""
+"""The C library: how it is compiled, cached and loaded."""
 
 import ctypes
 import os
@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers.utils import logging
 
 from hf_elmo import kernels
 from hf_elmo.cli.environment import describe_environment
 from hf_elmo.kernels import native
-from hf_elmo.kernels.native import LANES, lay_out
+from hf_elmo.kernels.native import LANES
 from hf_elmo.modeling_elmo import bilstm_layer
 from tests.lstm_layers import assert_near, flat, random_layer, reference
 
@@ -56,9 +55,6 @@ def test_no_warning_for_any_instruction_set(name: str, instructions: str, tmp_pa
     subprocess.run([name, "-c", "-O1", *warn, *X86[instructions], *sources], cwd=tmp_path, check=True)
 
 
-# -- compiling and loading ---------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, and a library that is quick to compile."""
@@ -73,10 +69,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is warned of."""
     said: list[str] = []
     monkeypatch.setattr(native.logger, "warning", lambda message, *values: said.append(message % values))
-    logging.set_verbosity_warning()
     return said
 
 
@@ -181,20 +175,3 @@ def test_several_processes_at_once_and_then_another_user(home: Path) -> None:
     assert all(line.startswith(f"True None {library}") for line in said)
     if os.getuid() == 0:  # only root becomes another user, who may not look into the folder
         assert process(home, "65534").communicate()[0].startswith("True None compiled by")
-
-
-# -- the layout of weights: PyTorch's permuted copies, bit by bit -----------------------------------------------------
-
-
-@pytest.mark.parametrize("depth", [1, 16, 257])
-@pytest.mark.parametrize("rows", [1, 64, 130])
-def test_rows_in_blocks_and_zeros_after_the_last(threads, rows: int, depth: int) -> None:
-    torch.manual_seed(rows + depth)
-    weight, blocks = torch.randn(rows, depth), -(-rows // 64)
-    weight[0, 0], weight[-1, -1] = float("nan"), -0.0
-    padded = torch.nn.functional.pad(weight, (0, 0, 0, blocks * 64 - rows))
-    expected = padded.view(blocks, 64, depth).transpose(1, 2).contiguous().view(torch.int32)
-    for number, same in ((1, weight), (3, weight.t().contiguous().t())):
-        threads(number)
-        found = lay_out(same, blocks, 64 // LANES, 64, LANES).flatten(2)
-        assert torch.equal(found.view(torch.int32), expected)
