@@ -69,8 +69,6 @@ def test_a_model_and_its_layers(model, tmp_path):
     assert names_and_shapes(session.get_outputs()) == outputs
     assert [path.name for path in file.parent.iterdir()] == ["elmo.onnx"]
     assert str(Path(hf_elmo.__file__).parent).encode() not in file.read_bytes()
-    operations = [node.op_type for node in pytest.importorskip("onnx").load(file).graph.node]
-    assert operations.index("Unique") < operations.index("Conv")  # each distinct word is computed once
 
 
 @pytest.mark.slow
