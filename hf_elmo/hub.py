@@ -1,8 +1,4 @@
-"""The files of a checkpoint, and the upload of a checkpoint to the Hub.
-
-`save_pretrained` of every class also writes the class's code: transformers copies the file of the class and the files
-that it imports, so that `trust_remote_code=True` loads the checkpoint where hf_elmo is not installed.
-"""
+"""The files of a checkpoint, its code (for `trust_remote_code=True`) among them, and its upload to the Hub."""
 
 import inspect
 import json
@@ -50,17 +46,11 @@ AUTO_CLASSES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Upload:
-    """What [`push`] has uploaded or, in a dry run, would upload.
+    """What [`push`] has uploaded or, in a dry run, would upload."""
 
-    Args:
-        files: the size in bytes of each file, by the file's name in the repository.
-        left_out: files and folders of the checkpoint's folder that are not uploaded.
-        url: the address of the commit; `None` for a dry run.
-    """
-
-    files: dict[str, int]
-    left_out: tuple[str, ...]
-    url: str | None = None
+    files: dict[str, int]  # the size in bytes of each file, by the file's name in the repository
+    left_out: tuple[str, ...]  # files and folders of the checkpoint's folder that are not uploaded
+    url: str | None = None  # the address of the commit; None for a dry run
 
 
 def push(
@@ -95,9 +85,7 @@ def push(
     names = sorted(path.name for path in folder.iterdir())
     needed = (["config.json"], ["tokenizer_config.json"], WEIGHTS)
     if missing := [one[0] for one in needed if not list(filter_repo_objects(names, allow_patterns=one))]:
-        checkpoints = [str(folder / name) for name in names if name.startswith("checkpoint-")]
-        others = f" Push one of its checkpoints: {', '.join(checkpoints)}." if checkpoints else ""
-        raise FileNotFoundError(f"{folder} is not a complete checkpoint: it lacks {', '.join(missing)}.{others}")
+        raise FileNotFoundError(f"{folder} lacks {', '.join(missing)}: it is no checkpoint, but holds {names}.")
     require_tokenizer(ElmoConfig.from_pretrained(folder), load_tokenizer(folder))
     chosen = list(filter_repo_objects(names, allow_patterns=PATTERNS))
     with TemporaryDirectory() as staging:
@@ -150,8 +138,7 @@ def auto_map(*class_names: str) -> dict[str, str]:
 
 
 def add_remote_code(folder: str | Path, *class_names: str) -> None:
-    """
-    Write the code of hf_elmo into a checkpoint that has no code or older code. With `class_names`, a checkpoint of a
+    """Write the code of hf_elmo into a checkpoint that has no code or older code. With `class_names`, a checkpoint of a
     biLM also gets the code of these classes, so that they can be fine-tuned where hf_elmo is not installed.
 
     Args:
