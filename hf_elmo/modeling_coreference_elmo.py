@@ -79,8 +79,8 @@ class _Document:
     encoded: Tensor  # the output of the encoder
     attention: Tensor  # the attention score of each word as the head of a span
     sentences: Tensor  # the number of the sentence of each word
-    speakers: Tensor | None
-    genre: Tensor | None  # [], one id
+    speakers: Tensor  # not read without `config.coreference_speakers`
+    genre: Tensor  # [], one id; not read without `config.coreference_num_genres`
 
 
 class _Mentions(NamedTuple):
@@ -142,8 +142,8 @@ class ElmoPairScorer(nn.Module):
         self,
         spans: Tensor,
         mention_scores: Tensor,
-        speakers: Tensor | None,
-        genre: Tensor | None,
+        speakers: Tensor,
+        genre: Tensor,
         refine: Callable[[Tensor, Tensor, Tensor], Tensor],
     ) -> tuple[Tensor, Tensor]:
         """Antecedents and their scores, as in [`ElmoCoreferenceOutput`], for `spans [spans, size]` with `mention_scores
@@ -181,7 +181,7 @@ class ElmoPairScorer(nn.Module):
 
         return _by_rows(score, antecedents) + mention_scores[:, None] + mention_scores[indices]
 
-    def fine_scores(self, spans: Tensor, antecedents: Tensor, speakers: Tensor | None, genre: Tensor | None) -> Tensor:
+    def fine_scores(self, spans: Tensor, antecedents: Tensor, speakers: Tensor, genre: Tensor) -> Tensor:
         """`[spans, antecedents]`: the fine score of each pair, with speakers `[spans]` and genre `[]`."""
         of_span, of_antecedent = self.span(spans), self.antecedent(spans)
 
@@ -193,7 +193,7 @@ class ElmoPairScorer(nn.Module):
 
         return _by_rows(score, antecedents)
 
-    def _features(self, rows: slice, antecedents: Tensor, speakers: Tensor | None, genre: Tensor | None) -> Tensor:
+    def _features(self, rows: slice, antecedents: Tensor, speakers: Tensor, genre: Tensor) -> Tensor:
         spans = torch.arange(rows.start, rows.start + len(antecedents), device=antecedents.device)[:, None]
         buckets = torch.tensor(DISTANCES, device=antecedents.device)
         bucket = torch.bucketize((spans - antecedents).clamp(min=1), buckets, right=True) - 1
@@ -216,21 +216,11 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
     `coreference_spans_per_word` for each word, but no two that cross each other. Each kept span gets scores for up to
     `coreference_max_antecedents` preceding spans as antecedents, and for no antecedent.
 
-    With n words, width W, lambda n spans of size d and K antecedents, memory grows as n * (W + lambda * (d + K)), which
-    is linear in the words: candidates are scored in pieces, without gradients, and pairs are scored once more in the
-    backward pass. By default, a document of 10,000 words has 300,000 candidates, 4,000 spans and 200,000 pairs.
+    Memory grows linearly with the words: candidates are scored in pieces, without gradients, and pairs are scored once
+    more in the backward pass. By default, 10,000 words have 300,000 candidates, 4,000 spans and 200,000 pairs.
 
-    transformers has no Auto class for this task. Where hf_elmo is not installed, the checkpoint provides the class:
-
-    ```python
-    >>> from transformers.dynamic_module_utils import get_class_from_dynamic_module
-
-    >>> name = "modeling_coreference_elmo.ElmoForCoreferenceResolution"
-    >>> model = get_class_from_dynamic_module(name, folder).from_pretrained(folder)
-    ```
-
-    Raises:
-        ValueError: `config.encoder_type` is neither `None` nor `"bilstm"`.
+    transformers has no Auto class for this task. Where hf_elmo is not installed, transformers'
+    `get_class_from_dynamic_module("modeling_coreference_elmo.ElmoForCoreferenceResolution", folder)` is the class.
     """
 
     _auto_class = "AutoModelForCoreferenceResolution"
@@ -330,14 +320,12 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
                 layers.append(torch.stack(features.hidden_states, dim=2)[inside])
         order = torch.cat(word_positions).argsort()
         vectors, encoded = torch.cat(vectors)[order], self.dropout(torch.cat(encoded)[order])
+        lengths = words.sum(1)
+        speakers = sentences.number if self.pair_scorer.speaker is None else require("speaker_ids", speakers)
+        genres = lengths if self.pair_scorer.genre is None else require("genre_ids", genres)
         packed = [self.dropout(vectors), encoded, self.span_vectors.attention(encoded).squeeze(1)]
-        packed += [
-            sentences.number[words],
-            None if self.pair_scorer.speaker is None else require("speaker_ids", speakers)[words],
-        ]
-        lengths = words.sum(1).tolist()
-        columns = [[None] * len(lengths) if part is None else part.split(lengths) for part in packed]
-        columns.append([None] * len(lengths) if self.pair_scorer.genre is None else require("genre_ids", genres))
+        packed += [sentences.number[words], speakers[words]]
+        columns = [*(part.split(lengths.tolist()) for part in packed), genres]
         documents = [_Document(*row) for row in zip(*columns, strict=True)]
         return documents, sentences.put_back(layers, positions).unbind(2) if layers else None
 
@@ -346,8 +334,8 @@ class ElmoForCoreferenceResolution(ElmoTaskModel):
         first, last = self._best_spans(document)
         spans = self.span_vectors(document, first, last)
         mention_scores = self.mention_scorer(spans)
-        speakers = None if document.speakers is None else document.speakers[first]
-        antecedents, scores = self.pair_scorer(spans, mention_scores, speakers, document.genre, self._refine)
+        others = document.speakers[first], document.genre, self._refine
+        antecedents, scores = self.pair_scorer(spans, mention_scores, *others)
         return _Mentions(torch.stack((first, last), dim=1), mention_scores, antecedents, scores)
 
     def _nll(self, document: _Document, mentions: _Mentions, labels: Tensor) -> Tensor:
@@ -508,7 +496,5 @@ def _require_mentions(labels: Tensor, documents: Sequence[_Document]) -> None:
         sentences = document.sentences.tolist()
         for first, last, _ in (row for row in rows if row != [IGNORE_INDEX] * 3):
             if not (0 <= first <= last < len(sentences) and sentences[first] == sentences[last]):
-                raise ValueError(
-                    f"labels have a mention from word {first} to word {last}, which is not within a sentence: words "
-                    "are counted over the document from 0, without boundaries."
-                )
+                where = f"from word {first} to word {last}, counted over the document from 0, without boundaries"
+                raise ValueError(f"labels have a mention that is not within a sentence: {where}.")

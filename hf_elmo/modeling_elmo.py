@@ -57,8 +57,8 @@ NOT_READ = {"length", "num_items_in_batch", "special_tokens_mask", "token_type_i
 def refuse_unknown(arguments: dict[str, Any]) -> None:
     """Raises TypeError for an argument that `forward` does not have. `None` and `False`, as PEFT passes them for the
     arguments of other models, ask for nothing."""
-    for name in [name for name, value in arguments.items() if value is not None and value is not False]:
-        if name not in NOT_READ:
+    for name, value in arguments.items():
+        if value is not None and value is not False and name not in NOT_READ:
             raise TypeError(f"forward() got an unexpected keyword argument {name!r}")
 
 
@@ -79,20 +79,16 @@ def unpadded_mask(
         raise ValueError(f"{name} has the shape {list(inputs.shape)}, but must have the shape [batch, words, {size}].")
     if attention_mask is None:
         return inputs.new_ones(inputs.shape[:2], dtype=torch.bool) if input_ids is None else (input_ids != 0).any(2)
-    if attention_mask.shape != inputs.shape[:2]:
-        shapes = f"{list(attention_mask.shape)}, but must have the shape {list(inputs.shape[:2])}"
-        raise ValueError(f"attention_mask has the shape {shapes}.")
+    if attention_mask.shape != (shape := inputs.shape[:2]):
+        raise ValueError(f"attention_mask has the shape {list(attention_mask.shape)}, but must have {list(shape)}.")
     return attention_mask.bool()
 
 
 def words_mask(
     config: ElmoConfig, mask: Tensor, input_ids: Tensor | None, special_tokens_mask: Tensor | None = None
 ) -> Tensor:
-    """The positions of `mask` that are words, not sentence boundaries, `[batch, words]`, bool.
-
-    Boundaries are read from `special_tokens_mask` or, without it, from `input_ids`. If neither is given, they are the
-    first and the last unpadded position of each row.
-    """
+    """The positions of `mask` that are words, not sentence boundaries, `[batch, words]`, bool. Boundaries are read from
+    `special_tokens_mask`, else from `input_ids`; else they are the first and the last unpadded position of each row."""
     if special_tokens_mask is not None:
         return mask & ~special_tokens_mask.bool()
     if input_ids is not None:
@@ -109,18 +105,10 @@ def mean_over(vectors: Tensor, mask: Tensor) -> Tensor:
 
 
 def compact(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Moves the values at the positions that `mask` selects to the left end of their rows.
-
-    Args:
-        values: `[batch, positions, ...]`.
-        mask: `[batch, positions]`, bool.
-
-    Returns:
-        the selected `[batch, words, ...]`, padded with zeros to the longest row, and their mask `[batch, words]`.
-    """
+    """Moves the values `[batch, positions, ...]` that `mask [batch, positions]` selects to the left end of their rows:
+    `[batch, words, ...]`, padded with zeros to the longest row (but never empty), and their mask `[batch, words]`."""
     lengths = mask.sum(1)
-    longest = int(lengths.max()) if len(lengths) else 0
-    inside = torch.arange(longest, device=mask.device) < lengths[:, None]
+    inside = torch.arange(max(1, int(lengths.max())), device=mask.device) < lengths[:, None]
     return expand(values[mask], inside), inside
 
 
@@ -149,24 +137,16 @@ def distinct_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
 @dataclass
 class Packing:
     """The unpadded words of a batch `[batch, words]`, packed: the first words of all rows, the longest row first, then
-    the second words, and so on, as in `torch.nn.utils.rnn.PackedSequence`.
+    the second words, and so on, as in `torch.nn.utils.rnn.PackedSequence`."""
 
-    Args:
-        positions: `[packed]`, the index of each packed word in the flattened batch.
-        reverse: `[packed]`, for each packed word the index of the word at the same distance from the other end of its
-            sentence. The backward direction reads `packed[reverse]`.
-        batch_sizes: for each step (first words, second words, ...), the number of rows that have a word at this step.
-        rows: `[rows with words]`, the indices in the batch of the rows that have words, the longest row first.
-        shape: `(batch, words)`.
-        in_order: whether `rows` lists all rows of the batch in their original order.
-    """
-
-    positions: Tensor
+    positions: Tensor  # [packed], the index of each packed word in the flattened batch
+    # [packed], for each packed word the index of the word at the same distance from the other end of its sentence. The
+    # backward direction reads `packed[reverse]`.
     reverse: Tensor
-    batch_sizes: list[int]
-    rows: Tensor
-    shape: tuple[int, int]
-    in_order: bool = False
+    batch_sizes: list[int]  # for each step (first words, second words, ...), the number of rows that have a word there
+    rows: Tensor  # the indices in the batch of the rows that have words, the longest row first
+    shape: tuple[int, int]  # (batch, words)
+    in_order: bool = False  # whether `rows` lists all rows of the batch in their original order
 
     @classmethod
     @torch.compiler.disable  # the number of words depends on the values of the mask
@@ -600,17 +580,9 @@ class ElmoBiLM(nn.Module):
     def run_direction(
         self, direction: int, words: Tensor, batch_sizes: Sequence[int], state: State | None = None
     ) -> tuple[list[Tensor], State]:
-        """Runs one of the two stacks alone.
-
-        Args:
-            direction: 0 forward, 1 backward.
-            words: `[packed, P]`, word vectors in the reading order of this direction.
-            batch_sizes: the number of rows of each step.
-            state: `h [layers, rows, P]` and `c [layers, rows, C]`, the longest row first; by default [`initial_state`].
-
-        Returns:
-            the output of each layer `[packed, P]`, and the state after each row's last word.
-        """
+        """Runs one of the two stacks alone, 0 forward or 1 backward, over word vectors `[packed, P]` in its reading
+        order, from the state `h [layers, rows, P]` and `c [layers, rows, C]`, the longest row first (by default
+        [`initial_state`]). Returns the output of each layer `[packed, P]`, and the state after each row's last word."""
         if state is None:
             rows = batch_sizes[0] if batch_sizes else 0
             state = tuple(part[:, direction] for part in self.initial_state(rows, words))
@@ -728,17 +700,12 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """As in transformers. Also saves the source files of hf_elmo's classes, so that the checkpoint can be loaded
         where hf_elmo is not installed, and beside a biLM the files for sentence-transformers, unless they exist."""
         # A configuration that was loaded with another class may still name the source file of the other class.
-        self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if self.is_remote_code() else None
+        self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if "_auto_class" in vars(type(self)) else None
         Path(save_directory).mkdir(parents=True, exist_ok=True)
         for name, content in SENTENCE_TRANSFORMERS.items() if self._auto_class in BILMS else ():
             if not (file := Path(save_directory, name)).exists():
                 file.write_text(content + "\n", encoding="utf-8")
         super().save_pretrained(save_directory, **kwargs)
-
-    @classmethod
-    def is_remote_code(cls) -> bool:
-        """Whether checkpoints get the class's source file: true for hf_elmo's classes, not for a user's subclass."""
-        return "_auto_class" in vars(cls)
 
     def set_trainable(self) -> None:
         """Freezes or trains the character CNN and the biLM as `config.freeze_bilm` says; the mix is always trained."""
@@ -821,23 +788,12 @@ class ElmoModelOutput(ModelOutput):
 
 
 class ElmoModel(ElmoPreTrainedModel):
-    r"""
-    ELMo without a head: from character ids to one vector for each word (Peters et al. 2018).
+    """ELMo without a head: from character ids to one vector for each word (Peters et al. 2018).
 
     A call starts from a zero state (or the stored start of `config.settled_start`) unless `state` is given, so the same
     input gives the same output, alone or in a batch. (AllenNLP and bilm-tf carry the state from call to call. To
     reproduce their numbers, pass the `state` of each output to the next call.)
-
-    Example:
-
-    ```python
-    >>> from hf_elmo import ElmoModel, ElmoTokenizer
-
-    >>> tokenizer, model = ElmoTokenizer.from_pretrained(folder), ElmoModel.from_pretrained(folder)
-    >>> output = model(**tokenizer(["A river bank.", "A savings bank."], padding=True, return_tensors="pt"))
-    >>> output.last_hidden_state.shape  # sentences, words with <S> and </S>, 2P
-    torch.Size([2, 6, 1024])
-    ```"""
+    """
 
     _auto_class = "AutoModel"
     __call__: Callable[..., "ElmoModelOutput"]
@@ -916,8 +872,7 @@ class ElmoModel(ElmoPreTrainedModel):
     def read(
         self, words: Tensor, packing: Packing, state: State | None = None, numbers: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
-        """
-        Computes the packed layers of the biLM from words.
+        """Computes the packed layers of the biLM from words.
 
         Args:
             words: character ids `[n, characters]`, or word vectors `[n, P]`.
@@ -930,11 +885,8 @@ class ElmoModel(ElmoPreTrainedModel):
             `num_hidden_layers + 1` layers, each `[2, packed, P]`, each direction in its reading order (layer 0 is the
             words' vectors); and the state.
         """
-        vectors = (
-            words.to(self.char_encoder.embedding.weight.dtype)
-            if words.is_floating_point()
-            else self.char_encoder(words.long())
-        )
+        dtype = self.char_encoder.embedding.weight.dtype
+        vectors = words.to(dtype) if words.is_floating_point() else self.char_encoder(words.long())
         if numbers is None:
             vectors = torch.stack((vectors, vectors.index_select(0, packing.reverse)))
         else:
@@ -945,10 +897,8 @@ class ElmoModel(ElmoPreTrainedModel):
     def word_representations(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: object
     ) -> tuple[tuple[Tensor, ...], Tensor]:
-        """
-        ELMo as a layer of another network: the vectors of the words, without the sentence boundaries.
-
-        Takes the arguments of `forward`, except `inputs_embeds`.
+        """ELMo as a layer of another network: the vectors of the words, without the sentence boundaries. Takes the
+        arguments of `forward`, except `inputs_embeds`.
 
         Returns:
             `num_scalar_mixes` mixes, each `[batch, words, 2P]`, with the words at the left end of each row, padded with

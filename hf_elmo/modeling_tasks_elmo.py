@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -32,7 +32,6 @@ from .modeling_elmo import (
     State,
     compact,
     expand,
-    logger,
     mean_over,
     refuse_unknown,
     words_mask,
@@ -53,16 +52,12 @@ def attend(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
 
 def max_over(vectors: Tensor, mask: Tensor) -> Tensor:
     """The maximum `[batch, size]` of each row's vectors that `mask` selects; zero for a row without such vectors."""
-    if not vectors.shape[1]:
-        return vectors.new_zeros(vectors.shape[0], vectors.shape[2])
     lowest = torch.finfo(vectors.dtype).min
     return vectors.masked_fill(~mask[:, :, None], lowest).amax(1) * mask.any(1, keepdim=True)
 
 
 def last_over(vectors: Tensor, mask: Tensor) -> Tensor:
     """The final states: forward half of `vectors` at the last position of `mask`, backward half at the first one."""
-    if not vectors.shape[1]:
-        return vectors.new_zeros(vectors.shape[0], vectors.shape[2])
     forward, backward = vectors.chunk(2, dim=2)
     position = torch.arange(mask.shape[1], device=mask.device)
     last, first = (mask * position).argmax(1), mask.int().argmax(1)
@@ -75,15 +70,14 @@ class RaggedLSTM(nn.LSTM):
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, input_size]`, `[batch, words]` to `[batch, words, 2 * hidden_size]`, undefined at padding."""
+        if not words.is_cpu or words.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+            packing = Packing.of(mask)
+            if not packing.batch_sizes:
+                return words.new_zeros(*mask.shape, 2 * self.hidden_size)
+            packed = PackedSequence(packing.pack(words), torch.tensor(packing.batch_sizes))
+            return packing.pad(super().forward(packed)[0].data)
         # oneDNN needs padded rows; the backward pass of a PackedSequence allocates all steps' gradients at each step.
-        if words.is_cpu and words.dtype == torch.float32 and not torch.is_autocast_enabled("cpu"):
-            return self._forward_padded(words, mask)
-        packing = Packing.of(mask)
-        packed = PackedSequence(words.flatten(0, 1)[packing.positions], torch.tensor(packing.batch_sizes))
-        return packing.pad(super().forward(packed)[0].data)
-
-    def _forward_padded(self, words: Tensor, mask: Tensor) -> Tensor:
-        """`forward` on padded rows. The backward direction reads a row's words in reverse order, then its padding."""
+        # The backward direction reads a row's words in reverse order, then its padding.
         steps = torch.arange(mask.shape[1], device=mask.device)
         mirrored = torch.where(mask, mask.sum(1, keepdim=True) - 1 - steps, steps)[:, :, None]
         state = words.new_zeros(1, len(words), self.hidden_size)
@@ -99,7 +93,7 @@ class RaggedLSTM(nn.LSTM):
 
 
 class ElmoBiLSTM(nn.Module):
-    """A bidirectional LSTM over the words that a mask selects, in text order. Its output is zero at other positions."""
+    """A bidirectional LSTM over right-padded rows. Its output is zero at padding."""
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
@@ -110,10 +104,7 @@ class ElmoBiLSTM(nn.Module):
     @torch.compiler.disable  # the lengths differ from batch to batch
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
         """`[batch, words, input_size]` and `[batch, words]` to `[batch, words, 2 * hidden_size]`."""
-        words, inside = compact(vectors, mask)
-        if not inside.any():
-            return vectors.new_zeros(*mask.shape, 2 * self.lstm.hidden_size)
-        return expand(self.lstm(self.dropout(words), inside)[inside], mask)
+        return self.lstm(self.dropout(vectors), mask).masked_fill(~mask[:, :, None], 0.0)
 
 
 class ElmoHighwayLSTM(GradientCheckpointingLayer):
@@ -165,7 +156,7 @@ class ElmoAlternatingLSTM(nn.Module):
         packing = Packing.of(mask)
         if not packing.batch_sizes:
             return vectors.new_zeros(*mask.shape, self.layers[0].hidden_size)
-        words = self.dropout(vectors.flatten(0, 1)[packing.positions])
+        words = self.dropout(packing.pack(vectors))
         for index, layer in enumerate(self.layers):
             words = words if index == 0 else words.index_select(0, packing.reverse)
             words = layer(words, packing.batch_sizes)
@@ -276,8 +267,7 @@ _OPEN = {"IOB1": "", "IOB2": "", "BIOES": "BI"}
 
 
 def allowed_transitions(labels: Sequence[str], scheme: str) -> tuple[list[bool], list[list[bool]], list[bool]]:
-    """
-    The sequences that a tagging scheme allows: which labels may begin a sentence, which labels may follow each label
+    """The sequences that a tagging scheme allows: which labels may begin a sentence, which labels may follow each label
     (`[before][after]`), and which labels may end a sentence.
 
     Args:
@@ -334,32 +324,14 @@ class ElmoCRF(nn.Module):
     def log_likelihood(self, emissions: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
         """`[batch]`, the log-probability of the labels `[batch, words]` of each row. A label of -100 is unknown: the
         probability is summed over all labels of the word (Tsuboi et al. 2008). A row without words has log(1) = 0."""
-        known = labels >= 0
-        if not (mask & ~known).any():  # all labels are known: no sum over sequences
-            return self._score(emissions, mask, labels) - self.log_partition(emissions, mask)
-        every_label = torch.arange(emissions.shape[2], device=labels.device)
-        possible = (labels[:, :, None] == every_label) | ~known[:, :, None]
-        return self.log_partition(emissions, mask, possible) - self.log_partition(emissions, mask)
+        possible = nn.functional.one_hot(labels.clamp(min=0), emissions.shape[2]).bool() | (labels < 0)[:, :, None]
+        both = torch.cat((emissions.masked_fill(~possible, -torch.inf), emissions))
+        of_labels, of_all = self.log_partition(both, mask.repeat(2, 1)).chunk(2)
+        return of_labels - of_all
 
-    def _score(self, emissions: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
-        """`[batch]`, the score of the labels of each row, all of which are known."""
+    def log_partition(self, emissions: Tensor, mask: Tensor) -> Tensor:
+        """`[batch]`, the logarithm of the sum of the exponentiated scores of all sequences of labels."""
         emissions, start, transitions, end = self._in_float32(emissions)
-        if not mask.shape[1]:
-            return emissions.sum((1, 2))
-        labels = labels.masked_fill(~mask, 0)
-        last = labels.gather(1, (mask.sum(1, keepdim=True) - 1).clamp(min=0))[:, 0]
-        words = emissions.gather(2, labels[:, :, None])[:, :, 0].masked_fill(~mask, 0.0).sum(1)
-        pairs = transitions[labels[:, :-1], labels[:, 1:]].masked_fill(~mask[:, 1:], 0.0).sum(1)
-        return torch.where(mask[:, 0], start[labels[:, 0]] + words + pairs + end[last], 0.0)
-
-    def log_partition(self, emissions: Tensor, mask: Tensor, possible: Tensor | None = None) -> Tensor:
-        """`[batch]`, the logarithm of the sum of the exponentiated scores of all sequences, or of those whose labels
-        are all `possible [batch, words, labels]`."""
-        emissions, start, transitions, end = self._in_float32(emissions)
-        if possible is not None:
-            emissions = emissions.masked_fill(~possible, float("-inf"))
-        if not mask.shape[1]:
-            return emissions.sum((1, 2))
         score = start + emissions[:, 0]
         for step in range(1, mask.shape[1]):
             next_score = torch.logsumexp(score[:, :, None] + transitions, dim=1) + emissions[:, step]
@@ -375,8 +347,6 @@ class ElmoCRF(nn.Module):
                 score.masked_fill(~torch.tensor(allowed, device=score.device), IMPOSSIBLE)
                 for score, allowed in zip((start, transitions, end), self.allowed, strict=True)
             )
-        if not mask.shape[1]:
-            return mask.long()
         score, pointers = start + emissions[:, 0], []
         stay = torch.arange(len(start), device=score.device).expand_as(score)
         for step in range(1, mask.shape[1]):
@@ -407,8 +377,7 @@ class ElmoCRF(nn.Module):
 
 @dataclass
 class ElmoInputs:
-    """
-    The inputs that all heads have in common: each field is an argument of their `forward`. Positions are words and
+    """The inputs that all heads have in common: each field is an argument of their `forward`. Positions are words and
     sentence boundaries. ELMo reads one of `input_ids`, `inputs_embeds` and `bilm_layers`. `word_vector_ids` are read if
     `config.word_vectors_vocab_size` is set. If `config.use_elmo=False`, they are the only required input.
 
@@ -465,23 +434,14 @@ class ElmoInputs:
 
 @dataclass
 class TaskFeatures:
-    """The input of the layers of a head, with the positions of [`ElmoInputs`].
+    """The input of the layers of a head, with the positions of [`ElmoInputs`]."""
 
-    Args:
-        vectors: `[batch, positions, size]`, the word vectors x and the mix of ELMo, `[x; ELMo]`.
-        output_mix: `[batch, positions, 2P]`, the second mix of ELMo, if `config.elmo_at_output` is set.
-        mask: `[batch, positions]`, true for words and boundaries.
-        words: `[batch, positions]`, true for words.
-        text_ids: `[batch, positions]`, 1 for the first text of a row, 2 for the second, 0 for padding.
-        hidden_states: the layers of the biLM, if they were asked for.
-    """
-
-    vectors: Tensor
-    output_mix: Tensor | None
-    mask: Tensor
-    words: Tensor
-    text_ids: Tensor
-    hidden_states: tuple[Tensor, ...] | None = None
+    vectors: Tensor  # [batch, positions, size], the word vectors x and the mix of ELMo, `[x; ELMo]`
+    output_mix: Tensor | None  # [batch, positions, 2P], the second mix of ELMo, if `config.elmo_at_output` is set
+    mask: Tensor  # [batch, positions], true for words and boundaries
+    words: Tensor  # [batch, positions], true for words
+    text_ids: Tensor  # [batch, positions], 1 for the first text of a row, 2 for the second, 0 for padding
+    hidden_states: tuple[Tensor, ...] | None = None  # the layers of the biLM, if they were asked for
 
 
 def require(name: str, argument: Tensor | None) -> Tensor:
@@ -519,15 +479,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         self.word_vectors = ElmoWordVectors(rows, size, padding_idx=0) if rows else None
         self.output_mix = ElmoScalarMix(config) if config.elmo_at_output and config.use_elmo else None
         self.vectors_size = (size if rows else 0) + (config.hidden_size if config.use_elmo else 0)
-        ignored = [r"_mix\.(scalars|gamma)"] if config.layer_weights is not None else []
         if not config.use_elmo:  # the checkpoint of a biLM has weights that this model lacks
-            ignored = [r"^elmo\.", r"^char_encoder\.", r"^bilm\.", r"mix"]
-        self._keys_to_ignore_on_load_unexpected = [*self._keys_to_ignore_on_load_unexpected, *ignored]
-
-    def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
-        super()._adjust_missing_and_unexpected_keys(loading_info)
-        if "word_vectors.weight" in loading_info.missing_keys:
-            logger.warning_once("word_vectors are random: train them, or set pretrained vectors with set_word_vectors.")
+            self._keys_to_ignore_on_load_unexpected = [r"^(elmo|char_encoder|bilm|lm_head)\.", "mix"]
 
     def set_trainable(self) -> None:
         """Freezes the biLM if `config.freeze_bilm` is set, the word vectors if `config.freeze_word_vectors` is set."""
@@ -549,27 +502,20 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
     @torch.no_grad()
     def set_word_vectors(self, vectors: np.ndarray | Tensor) -> None:
-        """
-        Copies pretrained vectors into the embedding of words; unknown words get the mean of these vectors.
-
-        Args:
-            vectors: `[words, word_vectors_size]`, in the order of the tokenizer's `words`.
-        """
+        """Copies pretrained vectors `[words, word_vectors_size]`, in the order of the tokenizer's `words`, into the
+        embedding of words; unknown words get the mean of these vectors."""
         weight = self.word_vectors.weight
         vectors = torch.as_tensor(vectors).to(weight)
         weight[FIRST_VECTOR_ID:] = vectors
         weight[UNKNOWN_ID] = vectors.mean(0)
 
     def task_features(self, inputs: ElmoInputs) -> TaskFeatures:
-        """
-        Computes the word vectors and ELMo of a batch.
+        """Computes the word vectors and ELMo of a batch.
 
         Raises:
             ValueError: rows hold one text but the head reads pairs, or two texts but the head reads single texts; or
                 stored layers are integers (bits of bfloat16), or the biLM is not frozen; or an input is missing.
         """
-        if self.config.use_elmo and inputs.input_ids is inputs.inputs_embeds is inputs.bilm_layers:
-            require("input_ids", None)
         ids = None if self.word_vectors is None else require("word_vector_ids", inputs.word_vector_ids)
         mask = inputs.mask
         words = words_mask(self.config, mask, None, inputs.boundaries)
@@ -621,8 +567,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
     def require_frozen_bilm(self) -> None:
         """Raises ValueError if the biLM is not frozen: stored layers would not change with its weights."""
-        weights = [weight for part in (self.elmo.char_encoder, self.elmo.bilm) for weight in part.parameters()]
-        if any(weight.requires_grad for weight in weights):
+        parts = self.elmo.char_encoder, self.elmo.bilm
+        if any(weight.requires_grad for part in parts for weight in part.parameters()):
             raise ValueError("bilm_layers need a frozen biLM, but its weights are trained: call model.freeze_bilm().")
 
     def _read_layers(self, layers: Tensor, mask: Tensor, boundaries: Tensor | None) -> tuple[Tensor, ...]:
@@ -665,7 +611,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     def require_texts(self, text_ids: Tensor) -> None:
         """Raises ValueError unless each row holds one text, or two: otherwise, ELMo would read a pair as one text."""
         expected = 2 if self.reads_text_pairs else 1
-        counts = text_ids.amax(1) if text_ids.shape[1] else text_ids.sum(1)
+        counts = text_ids.amax(1)
         if (counts > expected).any() or (expected == 2 and (counts < 2).any()):
             raise ValueError(
                 f"each row of input_ids must hold {expected} texts, but the rows hold {counts.tolist()}: classifiers "
@@ -753,9 +699,6 @@ class ElmoForSequenceClassification(ElmoTaskModel):
     `config.encoder_type` chooses the encoder: none, a BiLSTM, the biattentive classification network (McCann et al.
     2017) or ESIM (Chen et al. 2017). Without an encoder or with a BiLSTM, `config.classifier_pooling` pools the words.
     If `config.classifier_text_pairs` is set, each row holds two texts.
-
-    Raises:
-        ValueError: `config.encoder_type` is not supported.
     """
 
     _auto_class = "AutoModelForSequenceClassification"
@@ -817,8 +760,7 @@ class ElmoForSequenceClassification(ElmoTaskModel):
         """
         refuse_unknown(kwargs)
         texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
-        inputs = ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states)
-        features = self.task_features(inputs)
+        features = self.task_features(ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states))
         pooled = self._pool_texts(features)
         for layer in self.maxouts or ():
             pooled = layer(self.dropout(pooled))
@@ -872,23 +814,20 @@ def sequence_classification_loss(
         num_items_in_batch: the number of labels of all accumulated steps; `None` for the mean over `labels`.
     """
     labels = labels.to(logits.device)
-    if config.problem_type is None and config.num_labels == 1:
-        config.problem_type = "regression"
-    elif config.problem_type is None:
-        several = labels.is_floating_point()
-        config.problem_type = "multi_label_classification" if several else "single_label_classification"
+    if config.problem_type is None:
+        of_labels = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
+        config.problem_type = "regression" if config.num_labels == 1 else of_labels
     # In float32: bfloat16 would round a label of 257 to 256, and float16 has no sum over 65,504.
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if config.problem_type == "single_label_classification":
         total = nn.functional.cross_entropy(logits, labels.view(-1).long(), reduction="sum")
-    elif config.problem_type == "regression":
-        total = nn.functional.mse_loss(logits, labels.view(logits.shape).to(logits.dtype), reduction="sum")
-    else:
-        targets = labels.view(logits.shape).to(logits.dtype)
-        known = (targets != IGNORE_INDEX).to(logits.dtype)
-        total = nn.functional.binary_cross_entropy_with_logits(logits, targets, weight=known, reduction="sum")
-    if config.problem_type == "regression" and num_items_in_batch is None:
-        return total / max(labels.numel(), 1)
+        return total / count_labels(labels, num_items_in_batch)
+    labels = labels.view(logits.shape).to(logits.dtype)
+    if config.problem_type == "regression":
+        items = labels.numel() if num_items_in_batch is None else num_items_in_batch
+        return nn.functional.mse_loss(logits, labels, reduction="sum") / count_labels(labels, items)
+    known = (labels != IGNORE_INDEX).to(logits.dtype)
+    total = nn.functional.binary_cross_entropy_with_logits(logits, labels, weight=known, reduction="sum")
     return total / count_labels(labels, num_items_in_batch)
 
 
@@ -924,8 +863,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
     `tagging_indicator_size=100`, `tagging_scheme="IOB2"`, and reads a row for each predicate.
 
     Raises:
-        ValueError: `config.encoder_type` is not supported, or a label of `config.id2label` does not belong to
-            `config.tagging_scheme`.
+        ValueError: a label of `config.id2label` does not belong to `config.tagging_scheme`.
     """
 
     _auto_class = "AutoModelForTokenClassification"
@@ -955,7 +893,8 @@ class ElmoForTokenClassification(ElmoTaskModel):
 
     def save_pretrained(self, *args: object, **kwargs: object) -> None:
         """As in [`ElmoPreTrainedModel`], and names the pipeline in config.json (`custom_pipelines`)."""
-        vars(self.config)["custom_pipelines"] = self.custom_pipelines if self.is_remote_code() else {}
+        own = "_auto_class" in vars(type(self))  # not a user's subclass, whose source is not saved
+        vars(self.config)["custom_pipelines"] = self.custom_pipelines if own else {}
         super().save_pretrained(*args, **kwargs)
 
     @can_return_tuple
@@ -990,12 +929,10 @@ class ElmoForTokenClassification(ElmoTaskModel):
         """
         refuse_unknown(kwargs)
         texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
-        inputs = ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states)
-        features = self.task_features(inputs)
+        features = self.task_features(ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states))
         if self.indicator is not None:
-            features.vectors = torch.cat(
-                (features.vectors, self.indicator(require("token_type_ids", token_type_ids))), dim=2
-            )
+            indicator = self.indicator(require("token_type_ids", token_type_ids))
+            features.vectors = torch.cat((features.vectors, indicator), dim=2)
         encoded, inside = self.encode(features, features.words)
         scores = self.classifier(self.dropout(encoded))
         logits = expand(scores[inside], features.words)
@@ -1142,9 +1079,6 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
     `config.encoder_dropout` is applied to the inputs of LSTMs and attentions, `config.classifier_dropout` to the inputs
     of the last layers. Memory grows with the square of the number of words in a passage: split long passages
     ([`hf_elmo.encode_questions`]).
-
-    Raises:
-        ValueError: `config.encoder_type` is neither `None` nor `"attention_flow"`.
     """
 
     _auto_class = "AutoModelForQuestionAnswering"
@@ -1202,8 +1136,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         """
         refuse_unknown(kwargs)
         texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
-        inputs = ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states)
-        features = self.task_features(inputs)
+        features = self.task_features(ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states))
         in_passage = features.words & (features.text_ids == 2)
         question, question_mask = self.encode(features, features.words & (features.text_ids == 1))
         passage, passage_mask = self.encode(features, in_passage)

@@ -13,7 +13,7 @@ import torch
 from transformers.utils import logging
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
-from tests.factories import TINY, random_model
+from tests.factories import SENTENCES, TINY, random_model
 
 # Models this small are slower on several threads, and tests run side by side.
 torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
@@ -128,6 +128,12 @@ def config() -> ElmoConfig:
 @pytest.fixture
 def tokenizer() -> ElmoTokenizer:
     return ElmoTokenizer(word_splitting="whitespace")
+
+
+@pytest.fixture
+def inputs(tokenizer: ElmoTokenizer) -> dict[str, torch.Tensor]:
+    """Four sentences, padded on the right."""
+    return dict(tokenizer(SENTENCES, padding=True, return_tensors="pt"))
 
 
 @pytest.fixture

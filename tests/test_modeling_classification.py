@@ -1,5 +1,6 @@
 """ElmoForSequenceClassification: pooling, pairs, losses, what is trained, exact gradient accumulation."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,6 @@ import transformers
 from torch import Tensor
 
 from hf_elmo import (
-    ElmoConfig,
     ElmoForPreTraining,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
@@ -17,25 +17,16 @@ from hf_elmo import (
 )
 from hf_elmo.modeling_tasks_elmo import sequence_classification_loss
 from tests import heads
-from tests.factories import SENTENCES, TINY, random_model
+from tests.factories import small_config, small_model
 
 LABELS = 3
-HEADS = [ElmoForSequenceClassification, ElmoForTokenClassification]
-every_head = pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
-
-
-def make(**changes: object) -> ElmoForSequenceClassification:
-    return heads.make("pooled", **changes)
-
-
-@pytest.fixture
-def inputs(tokenizer: ElmoTokenizer) -> dict[str, Tensor]:
-    return tokenizer(SENTENCES, padding=True, return_tensors="pt")
+make = partial(heads.make, "pooled")
+every_head = pytest.mark.parametrize("head", [ElmoForSequenceClassification, ElmoForTokenClassification])
 
 
 @every_head
 def test_the_state_of_the_preceding_text(tokenizer: ElmoTokenizer, head: type) -> None:
-    model = random_model(ElmoConfig(**{**TINY, "num_labels": LABELS}), head)
+    model = small_model(head, num_labels=LABELS)
     first, second = (tokenizer(text, return_tensors="pt") for text in ("a b c", "d e"))
     state = model.elmo(**first, use_cache=True).state
     vectors = model.elmo(**second, state=state).last_hidden_state[:, 1:-1]
@@ -46,21 +37,15 @@ def test_the_state_of_the_preceding_text(tokenizer: ElmoTokenizer, head: type) -
 
 
 def test_both_texts_of_a_pair_start_from_the_state(tokenizer: ElmoTokenizer) -> None:
-    model = make(classifier_text_pairs=True)
-    pair = tokenizer(["a b", "c"], ["d", "e f"], padding=True, return_tensors="pt")
-    state = model.elmo(**tokenizer(["f", "g h"], padding=True, return_tensors="pt"), use_cache=True).state
-    found = model(**pair, state=state).logits
-    one = {key: value[1:] for key, value in pair.items()}
-    torch.testing.assert_close(model(**one, state=tuple(part[:, :, 1:] for part in state)).logits, found[1:])
-    assert (found - model(**pair).logits).abs().max() > 1e-4
+    model, pair = make(classifier_text_pairs=True), tokenizer(["c"], ["e f"], return_tensors="pt")
+    state = model.elmo(**tokenizer(["g h"], return_tensors="pt"), use_cache=True).state
+    texts = [model.elmo(**tokenizer(text, return_tensors="pt"), state=state).pooler_output for text in ("c", "e f")]
+    u, v = texts
+    expected = model.classifier(torch.cat((u, v, (u - v).abs(), u * v), dim=1))
+    torch.testing.assert_close(model(**pair, state=state).logits, expected)
 
 
-PROBLEMS = {
-    "single_label_classification": torch.tensor([2, 0, 1, 2]),
-    "multi_label_classification": torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]]),
-    "regression": torch.tensor([[0.5, -1.0, 2.0], [0.0, 0.1, 0.2], [3.0, 2.0, 1.0], [-100.0, -1.5, 0.0]]),
-}
-every_problem = pytest.mark.parametrize("problem", PROBLEMS)
+SEVERAL_LABELS = torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]])
 
 
 def plain_loss(problem: str, logits: Tensor, labels: Tensor) -> Tensor:
@@ -76,7 +61,7 @@ def plain_loss(problem: str, logits: Tensor, labels: Tensor) -> Tensor:
     [
         ("single_label_classification", torch.tensor([2, 0, 1, 2])),
         ("single_label_classification", torch.tensor([True, False, False, True])),
-        ("multi_label_classification", PROBLEMS["multi_label_classification"]),
+        ("multi_label_classification", SEVERAL_LABELS),
         ("regression", torch.tensor([0.5, 1.0, -2.0, 0.0])),
         ("regression", torch.tensor([[1], [0], [2], [0]])),
     ],
@@ -104,7 +89,7 @@ def test_a_label_of_minus_100_takes_no_part(inputs: dict) -> None:
     some = model(**{key: value[:2] for key, value in inputs.items()}, labels=torch.tensor([2, 0])).loss
     torch.testing.assert_close(model(**inputs, labels=torch.tensor([2, 0, -100, -100])).loss, some)
     assert model(**inputs, labels=torch.full((4,), -100)).loss == 0
-    model, labels = make(problem_type="multi_label_classification"), PROBLEMS["multi_label_classification"].clone()
+    model, labels = make(problem_type="multi_label_classification"), SEVERAL_LABELS.clone()
     labels[1, 0] = -100
     output, known = model(**inputs, labels=labels), labels != -100
     expected = torch.nn.functional.binary_cross_entropy_with_logits(output.logits[known], labels[known])
@@ -113,7 +98,7 @@ def test_a_label_of_minus_100_takes_no_part(inputs: dict) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_labels_are_not_rounded_to_the_type_of_the_logits(dtype: torch.dtype) -> None:
-    config = ElmoConfig(**TINY, num_labels=1, problem_type="regression")
+    config = small_config(num_labels=1, problem_type="regression")
     logits = torch.full((64, 1), 256.0, dtype=dtype, requires_grad=True)
     loss = sequence_classification_loss(torch.full((64,), 257.0), logits, config)
     loss.backward()
@@ -124,9 +109,9 @@ def test_labels_are_not_rounded_to_the_type_of_the_logits(dtype: torch.dtype) ->
 
 
 def test_another_loss_function(inputs: dict) -> None:
-    model, labels = make(), PROBLEMS["single_label_classification"]
+    model = make()
     model.loss_function = lambda labels, logits, config, num_items_in_batch=None: logits.sum()
-    output = model(**inputs, labels=labels)
+    output = model(**inputs, labels=torch.tensor([2, 0, 1, 2]))
     assert output.loss == output.logits.sum()
 
 
@@ -141,7 +126,7 @@ def trained(model: torch.nn.Module) -> set[str]:
 @pytest.mark.parametrize("model_class", [ElmoForSequenceClassification, ElmoModel], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("frozen", [True, False])
 def test_what_is_trained_is_switched_and_saved(tmp_path: Path, model_class: type, frozen: bool) -> None:
-    model = random_model(ElmoConfig(**TINY, num_labels=LABELS, freeze_bilm=frozen), model_class)
+    model = small_model(model_class, num_labels=LABELS, freeze_bilm=frozen)
     every = {name for name, _ in model.named_parameters()}
     few = MIX if model_class is ElmoModel else HEAD
     assert trained(model) == (few if frozen else every)
@@ -155,7 +140,7 @@ def test_what_is_trained_is_switched_and_saved(tmp_path: Path, model_class: type
 
 
 def test_pretraining_trains_the_bilm_whatever_the_switch_says() -> None:
-    model = ElmoForPreTraining(ElmoConfig(**TINY, vocab_size=7))
+    model = small_model(ElmoForPreTraining, vocab_size=7)
     every = {name for name, _ in model.named_parameters()} - {f"elmo.{name}" for name in MIX}
     assert trained(model) == every
     model.freeze_bilm()
@@ -166,7 +151,7 @@ def test_pretraining_trains_the_bilm_whatever_the_switch_says() -> None:
 
 def test_a_new_head_over_a_frozen_bilm_says_which_rate_it_needs(tmp_path: Path, caplog) -> None:
     transformers.utils.logging.warning_once.cache_clear()
-    random_model(ElmoConfig(**TINY)).save_pretrained(tmp_path)
+    small_model().save_pretrained(tmp_path)
     for _ in range(2):
         ElmoForSequenceClassification.from_pretrained(tmp_path)
     assert caplog.text.count("1e-3") == 1

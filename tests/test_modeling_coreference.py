@@ -7,12 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hf_elmo import (
-    CoreferenceCollator,
-    ElmoForCoreferenceResolution,
-    ElmoTokenizer,
-    encode_document,
-)
+from hf_elmo import CoreferenceCollator, ElmoForCoreferenceResolution, ElmoTokenizer, encode_document
 from hf_elmo import modeling_coreference_elmo as coreference
 from hf_elmo.modeling_tasks_elmo import ElmoInputs
 from tests import heads
@@ -249,22 +244,15 @@ class Largest(TorchDispatchMode):
         return result
 
 
-def long_document(words: int, longest: int = 25) -> dict[str, Tensor]:
-    """A document of word vectors alone, in sentences of 25 and one of `longest`, with a mention of each fifth word."""
-    lengths = [longest, *[25] * ((words - longest) // 25)]
-    assert sum(lengths) == words
-    ids = torch.cat([torch.tensor([1, *[3 + (k * 7) % 11 for k in range(length)], 1]) for length in lengths])
-    labels = torch.tensor([[word, word, word // 5 % 50] for word in range(0, words, 5)])
-    return {"word_vector_ids": ids[None], "labels": labels[None]}
-
-
 def test_memory_of_a_document_of_10000_words() -> None:
+    """Of word vectors alone, in a sentence of 400 words and others of 25."""
+    ids = [k for length in [400, *[25] * 384] for k in (1, *(3 + 7 * k % 11 for k in range(length)), 1)]
     fields = {"use_elmo": False, "word_vectors_vocab_size": 14, "word_vectors_size": 6, "classifier_dropout": 0.0}
     fields |= {"coreference_max_width": 10, "coreference_max_antecedents": 12, "coreference_spans_per_word": 0.4}
     model = make("2017", **fields)
     size = model.span_vectors.size
     with Largest() as largest, torch.no_grad():
-        output = model(**long_document(10_000, longest=400))
+        output = model(word_vector_ids=torch.tensor([ids]))
     assert output.spans.shape == (1, 4000, 2)
     pieces = max(coreference.PAIRS * size, coreference.CANDIDATES * size, coreference.COARSE_SCORES)
     assert largest.numbers <= max(pieces, 10_000 * 10, 4000 * (size + 2 * 13))

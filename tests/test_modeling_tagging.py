@@ -4,9 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hf_elmo import (
-    ElmoTokenizer,
-)
+from hf_elmo import ElmoTokenizer
 from hf_elmo.modeling_tasks_elmo import ElmoAlternatingLSTM, ElmoHighwayLSTM
 from tests.heads import batch_of, make
 

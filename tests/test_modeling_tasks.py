@@ -9,7 +9,6 @@ import torch
 import transformers
 
 from hf_elmo import (
-    ElmoConfig,
     ElmoForCoreferenceResolution,
     ElmoForPreTraining,
     ElmoForSequenceClassification,
@@ -18,7 +17,7 @@ from hf_elmo import (
     ElmoTokenizer,
 )
 from hf_elmo.modeling_tasks_elmo import ElmoInputs
-from tests.factories import SENTENCES, TINY, random_model
+from tests.factories import SENTENCES, small_model
 from tests.heads import (
     HEADS,
     MODELS,
@@ -58,8 +57,7 @@ def test_the_signature_shows_all_arguments(tokenizer: ElmoTokenizer, head: str) 
 
 MISSING = {
     "nothing": ("pooled", {}, [], "input_ids"),
-    "words alone": ("pooled", {}, ["word_vector_ids"], "input_ids"),
-    "a mask alone": ("tagger", {}, ["attention_mask"], "input_ids"),
+    "words and a mask": ("pooled", {}, ["word_vector_ids", "attention_mask"], "input_ids"),
     "no word vectors": ("pooled", VECTORS, ["input_ids"], "word_vector_ids"),
     "no word vectors, which are all": ("crf", {**VECTORS, "use_elmo": False}, ["attention_mask"], "word_vector_ids"),
     "no predicate": ("roles", {}, ["input_ids"], "token_type_ids"),
@@ -72,14 +70,11 @@ MISSING = {
 
 
 @pytest.mark.parametrize(("head", "changes", "given", "missing"), MISSING.values(), ids=MISSING)
-def test_an_input_that_is_missing(
-    tokenizer: ElmoTokenizer, head: str, changes: dict, given: list, missing: str
-) -> None:
+def test_a_missing_input(tokenizer: ElmoTokenizer, head: str, changes: dict, given: list, missing: str) -> None:
     model, batch = make(head, **changes), batch_of(tokenizer, head, words=True)
-    batch["word_vector_ids"] = (batch["input_ids"] != 0).any(2).long()
     if "inputs_embeds" in given:
         batch["inputs_embeds"] = model.elmo.char_encoder(batch["input_ids"])
-    with pytest.raises(ValueError, match=f"^{missing} is missing"):
+    with pytest.raises(ValueError, match=f"^{missing} .*missing"):
         model(**{name: batch[name] for name in given})
 
 
@@ -135,21 +130,6 @@ def test_parts_of_a_batch_add_up_to_the_whole(tokenizer: ElmoTokenizer, head: st
     torch.testing.assert_close(sum(losses), model(**whole).loss)
     penalty = 0.1 * sum(3 * (index + 1.0) ** 2 for index in range(len(mixes)))
     torch.testing.assert_close(sum(losses) - without_penalty, torch.tensor(penalty), atol=1e-5, rtol=1e-5)
-
-
-@every_head
-def test_gradients_reach_every_parameter(tokenizer: ElmoTokenizer, head: str) -> None:
-    model = make(head, seed=2, freeze_bilm=False, classifier_dropout=0.0).train()
-    output = model(**batch_of(tokenizer, head), output_hidden_states=True)
-    if not isinstance(model, ElmoForCoreferenceResolution):
-        for layer in output.hidden_states:
-            layer.retain_grad()
-    output.loss.backward()
-    # A softmax over words does not change with a bias.
-    zero = {name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum()}
-    assert {name for name in zero if not name.endswith(("score.bias", "attention.bias"))} == set()
-    if not isinstance(model, ElmoForCoreferenceResolution):
-        assert all(layer.grad.abs().sum() > 0 for layer in output.hidden_states)
 
 
 @every_head
@@ -250,11 +230,10 @@ def test_elmo_can_be_switched_off(tokenizer: ElmoTokenizer, head: str) -> None:
 
 
 def test_pretrained_word_vectors(tmp_path: Path) -> None:
-    model, vectors = make("pooled", **VECTORS), np.random.default_rng(0).random((4, 6)).astype(np.float32)
-    model.set_word_vectors(vectors)
-    weight = model.word_vectors.weight.detach().numpy()
-    np.testing.assert_array_equal(weight[3:], vectors)
-    np.testing.assert_allclose(weight[2], vectors.mean(0), rtol=1e-6)
+    model, vectors = make("pooled", **VECTORS), torch.rand(4, 6)
+    model.set_word_vectors(vectors.numpy())
+    assert torch.equal(model.word_vectors.weight[3:], vectors)
+    torch.testing.assert_close(model.word_vectors.weight[2], vectors.mean(0))
     model.save_pretrained(tmp_path)
     for frozen in (True, False):
         loaded = ElmoForSequenceClassification.from_pretrained(tmp_path, freeze_word_vectors=frozen)
@@ -265,16 +244,13 @@ def test_pretrained_word_vectors(tmp_path: Path) -> None:
 
 def test_new_word_vectors_on_a_bilm(tmp_path: Path, caplog) -> None:
     """Padding and boundaries have zeros, words the bound of Ma and Hovy. No weight of the biLM is left over."""
-    random_model(ElmoConfig(**TINY)).save_pretrained(tmp_path)
+    small_model().save_pretrained(tmp_path)
     for use_elmo in (True, False):
-        caplog.clear()
-        transformers.utils.logging.warning_once.cache_clear()
         model = ElmoForSequenceClassification.from_pretrained(tmp_path, **VECTORS, use_elmo=use_elmo)
         weight = model.word_vectors.weight.detach()
         assert not weight[:2].any()
         assert 0.5 < weight[2:].abs().max() <= (3 / 6) ** 0.5
         assert "UNEXPECTED" not in caplog.text
-        assert "set_word_vectors" in caplog.text
 
 
 @pytest.mark.parametrize("head", MODELS)
@@ -288,22 +264,13 @@ def test_a_checkpoint_and_its_auto_class(tmp_path: Path, tokenizer: ElmoTokenize
     assert_same_outputs(loaded(**batch), model(**batch))
 
 
-@every_head
-def test_a_bilm_takes_a_new_head(tmp_path: Path, tokenizer: ElmoTokenizer, head: str) -> None:
-    bilm, (model_class, fields) = random_model(ElmoConfig(**TINY)), HEADS[head]
-    bilm.save_pretrained(tmp_path)
-    model, inputs = model_class.from_pretrained(tmp_path, **fields), batch_of(tokenizer, head)["input_ids"]
-    torch.testing.assert_close(model.elmo(inputs)[0], ElmoModel.from_pretrained(tmp_path, **fields)(inputs)[0])
-    assert all(parameter.isfinite().all() for parameter in model.parameters())
-    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
-    assert frozen == {f"elmo.{name}" for name, _ in bilm.named_parameters() if "mix" not in name}
-
-
-def test_a_fixed_mix_at_the_output(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
+def test_fixed_mixes_over_a_checkpoint_with_learned_ones(tmp_path: Path, inputs: dict) -> None:
     make("last").save_pretrained(tmp_path)
-    model = ElmoForSequenceClassification.from_pretrained(tmp_path, layer_weights=1)
-    assert not [name for name, _ in model.named_parameters() if "mix" in name]
-    features = model.task_features(ElmoInputs(**without_labels(batch_of(tokenizer, "last"))))
+    how = {"layer_weights": 1, "output_loading_info": True}
+    model, report = ElmoForSequenceClassification.from_pretrained(tmp_path, **how)
+    assert not any(report.values())
+    features = model.task_features(ElmoInputs(**inputs, output_hidden_states=True))
+    torch.testing.assert_close(features.vectors, features.hidden_states[1])
     torch.testing.assert_close(features.output_mix, features.vectors)
 
 
@@ -333,7 +300,7 @@ def test_half_precision(tokenizer: ElmoTokenizer, head: str, how: str) -> None:
 @both_sides
 @pytest.mark.parametrize("mixes", [1, 2])
 def test_representations_of_words_without_boundaries(tokenizer: ElmoTokenizer, side: str, mixes: int) -> None:
-    model = random_model(ElmoConfig(**TINY, num_scalar_mixes=mixes))
+    model = small_model(num_scalar_mixes=mixes)
     torch.nn.init.normal_(model.scalar_mix.scalars)
     texts = [*SENTENCES, ""]
     found, mask = model.word_representations(**tokenizer(texts, padding=True, padding_side=side, return_tensors="pt"))
@@ -346,8 +313,8 @@ def test_representations_of_words_without_boundaries(tokenizer: ElmoTokenizer, s
             assert not mix[row, length:].any()
 
 
-def test_mixes_of_another_number_than_the_checkpoints_are_new(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
-    model, inputs = random_model(ElmoConfig(**TINY)), tokenizer(SENTENCES, padding=True, return_tensors="pt")
+def test_mixes_of_another_number_than_the_checkpoints_are_new(tmp_path: Path, inputs: dict) -> None:
+    model = small_model()
     torch.nn.init.normal_(model.scalar_mix.scalars)
     model.save_pretrained(tmp_path)
     two, report = ElmoModel.from_pretrained(tmp_path, num_scalar_mixes=2, output_loading_info=True)
@@ -373,10 +340,8 @@ def test_mixes_of_another_number_than_the_checkpoints_are_new(tmp_path: Path, to
 )
 def test_dropout_acts_in_training_only(tokenizer: ElmoTokenizer, name: str, field: str) -> None:
     """Each rate alone makes a difference in training, and none in evaluation."""
-    batch, off = (
-        batch_of(tokenizer, name),
-        dict.fromkeys([*NO_DROPOUT, "hidden_dropout", "encoder_recurrent_dropout"], 0.0),
-    )
+    batch = batch_of(tokenizer, name)
+    off = dict.fromkeys([*NO_DROPOUT, "hidden_dropout", "encoder_recurrent_dropout"], 0.0)
     expected = make(name, **off, freeze_bilm=False).train()(**batch, output_hidden_states=True)
     model = make(name, **{**off, field: 0.5}, freeze_bilm=False)
     assert_same_outputs(tensors_of(model(**batch)), tensors_of(model(**batch)), atol=0, rtol=0)
@@ -385,11 +350,9 @@ def test_dropout_acts_in_training_only(tokenizer: ElmoTokenizer, name: str, fiel
 
 
 def test_the_first_weights_of_heads(tmp_path: Path) -> None:
-    random_model(ElmoConfig(**TINY)).save_pretrained(tmp_path)
-    new = {
-        name: HEADS[name][0].from_pretrained(tmp_path, **HEADS[name][1])
-        for name in ("last", "roles", "answers", "resolver 2018")
-    }
+    small_model().save_pretrained(tmp_path)
+    names = ("last", "roles", "answers", "resolver 2018")
+    new = {name: HEADS[name][0].from_pretrained(tmp_path, **HEADS[name][1]) for name in names}
     lstm, layer = new["last"].encoder.bilstm.lstm, new["roles"].encoder.bilstm.layers[1]
     for ending in ("_l0", "_l0_reverse"):  # 1 for the forget gate
         bias = getattr(lstm, f"bias_ih{ending}") + getattr(lstm, f"bias_hh{ending}")
