@@ -17,8 +17,7 @@ SENTENCE_BEGIN_WORD_ID = 2  # the word id of `<S>` in models that also embed who
 BOUNDARY_ID, UNKNOWN_ID, FIRST_VECTOR_ID = 1, 2, 3
 # Fields that are more than 0 or, for some of them, None: 0 would be taken for None, for -1, or for all zeros.
 POSITIVE = ("cell_size", "num_hidden_layers", "cell_clip", "proj_clip", "num_sampled")
-POSITIVE += ("word_vocab_size", "vocab_size", "word_vectors_vocab_size", "coreference_max_width")
-POSITIVE += ("coreference_spans_per_word", "coreference_max_antecedents")
+POSITIVE += ("word_vocab_size", "vocab_size", "word_vectors_vocab_size", "coreference_max_antecedents")
 IGNORE_INDEX = -100  # in place of a label at positions without a label, as in torch.nn.CrossEntropyLoss
 # The character filters of all published models: (width in characters, number of filters).
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -26,8 +25,7 @@ PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7
 
 @dataclass(kw_only=True)
 class ElmoTaskFields:
-    """
-    The fields of [`ElmoConfig`] that task heads read. The biLM does not read them, so one biLM serves every head.
+    """The fields of [`ElmoConfig`] that task heads read. The biLM does not read them, so one biLM serves every head.
 
     Args:
         use_elmo (`bool`, defaults to `True`): Whether a head reads ELMo. With `False` it reads word vectors alone, as a
@@ -109,17 +107,15 @@ class ElmoTaskFields:
 
 @strict
 class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
-    r"""
-    The configuration of an [`ElmoModel`] (Peters et al. 2018, *Deep contextualized word representations*). The defaults
-    are those of the published "original" model.
+    """The configuration of an [`ElmoModel`] (Peters et al. 2018, *Deep contextualized word representations*). The
+    defaults are those of the published "original" model.
 
     Args:
         char_vocab_size (`int`, defaults to 262):
             Number of rows of the character embedding: 256 bytes, 5 markers (sentence begin and end, word begin and
             end, padding inside a word) and row 0, which is zero and marks a padded position.
-        char_units (`str`, defaults to `"bytes"`):
-            What a character is: `"bytes"` for the bytes of UTF-8, or `"unicode"` for the Unicode characters in the
-            tokenizer's vocabulary, as in ELMoForManyLangs.
+        char_units (`str`, defaults to `"bytes"`): What a character is: `"bytes"` for the bytes of UTF-8, or `"unicode"`
+            for the Unicode characters in the tokenizer's vocabulary, as in ELMoForManyLangs.
         char_embedding_size (`int`, defaults to 16): Size of a character's vector.
         char_filters (`list[list[int]]`): `[width, number of filters]` for each convolution over a word's characters.
         char_activation (`str`, defaults to `"relu"`): `"relu"` or `"tanh"`, applied after the maximum over positions.
@@ -165,15 +161,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         ValueError: fields contradict each other, or a value is out of its range.
         TypeError: an argument is no field, but almost the name of one. (Others are kept, as in transformers.)
         huggingface_hub.errors.StrictDataclassFieldValidationError: a value has a wrong type or is no allowed choice.
-
-    Example:
-
-    ```python
-    >>> from hf_elmo import ElmoConfig, ElmoModel
-
-    >>> config = ElmoConfig(hidden_size=256, cell_size=1024, num_highway_layers=1)  # the published "small" model
-    >>> model = ElmoModel(config)
-    ```"""
+    """
 
     model_type = "elmo"
     _auto_class = "AutoConfig"
@@ -228,8 +216,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         self.validate_architecture()  # here, so that it raises ValueError itself; transformers calls it on saving, too
 
     def validate_architecture(self) -> None:
-        """Raises ValueError for fields that contradict each other: no model, or not the one that they describe, could
-        be made of them."""
+        """Raises ValueError for fields that contradict each other, or that are out of their range."""
         mixed, mixes, layers = self.layer_weights, self.num_scalar_mixes, self.num_hidden_layers + 1
         half, vectors, encoded = self.projection_size, self.word_vectors_vocab_size, self.num_filters
         encoded += self.word_embedding_size or 0
@@ -243,7 +230,6 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         wrong = {
             "hidden_size": (self.hidden_size % 2, "must be even: each direction has half of it"),
             "char_vocab_size": (self.char_vocab_size <= WORD_PADDING_ID, f"must be more than {WORD_PADDING_ID}"),
-            "max_word_length": (self.max_word_length < 3, "must be at least 3: a character between two markers"),
             "char_filters": (not 0 < widest <= self.max_word_length, "needs filters of at most max_word_length"),
             "char_projection": (lacks_projection, f"must be True: words have {encoded} numbers before it, not {half}"),
             "cell_projection": (other_cells, f"must be True: cell_size is {self.cell_size}, not {half}"),
@@ -290,6 +276,3 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
 
     def validate_token_ids(self) -> None:
         """Turns off the check of transformers: token ids are ids of characters, but `vocab_size` counts words."""
-
-
-__all__ = ["ElmoConfig", "ElmoTaskFields"]

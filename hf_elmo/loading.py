@@ -21,13 +21,8 @@ FOLDER = Path(__file__).parent / "checkpoints" / NAME
 
 
 def path(name: str = NAME) -> str:
-    """
-    The folder of a model that ships with hf_elmo, for `from_pretrained` of every class, `pipeline` and other libraries.
-    Given only the model's name, they would look for it on the Hub.
-
-    Raises:
-        ValueError: no model of this name ships with hf_elmo.
-    """
+    """The folder of the model that ships with hf_elmo, for `from_pretrained` of every class, `pipeline` and other
+    libraries: given only its name, they would look for it on the Hub. Raises ValueError for any other name."""
     if name != NAME:
         raise ValueError(f"name is {name!r}, but the only model that ships is {NAME}.")
     return str(FOLDER)
@@ -38,10 +33,8 @@ def load_default(language_model: Literal[False] = False) -> tuple[ElmoModel, Elm
 @overload
 def load_default(language_model: Literal[True]) -> tuple[ElmoForPreTraining, ElmoTokenizer]: ...
 def load_default(language_model: bool = False) -> tuple[ElmoModel | ElmoForPreTraining, ElmoTokenizer]:
-    """
-    The model elmo-compact-en and its tokenizer, loaded on the CPU, without network. The model card is in `FOLDER`.
-
-    The weights are stored in float16; the model computes in float32.
+    """The model elmo-compact-en and its tokenizer, loaded on the CPU, without network. The weights are stored in
+    float16; the model computes in float32.
 
     Args:
         language_model: return an `ElmoForPreTraining`, which has the softmax over words. Perplexity, probabilities and
@@ -50,26 +43,17 @@ def load_default(language_model: bool = False) -> tuple[ElmoModel | ElmoForPreTr
     return load_model(language_model=language_model, device="cpu")
 
 
-@overload
-def load_model(
-    name: Any = None, language_model: Literal[False] = False, **options: Any
-) -> tuple[ElmoModel, ElmoTokenizer]: ...
-@overload
-def load_model(
-    name: Any = None, *, language_model: Literal[True], **options: Any
-) -> tuple[ElmoForPreTraining, ElmoTokenizer]: ...
 def load_model(
     name: str | os.PathLike | None = None,
     language_model: bool = False,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = None,
-) -> tuple[ElmoModel | ElmoForPreTraining, ElmoTokenizer]:
-    """
-    A model and its tokenizer.
+) -> tuple[Any, ElmoTokenizer]:
+    """An `ElmoModel`, or an `ElmoForPreTraining`, and its tokenizer.
 
     Args:
         name: a folder, the name of the model that ships with hf_elmo (the default), or a name on the Hub.
-        language_model: return an `ElmoForPreTraining`, with the softmax over words.
+        language_model: return an `ElmoForPreTraining`, which has the softmax over words.
         dtype: the type of the weights; by default the type that config.json names.
         device: the device of the model; by default a GPU if there is one.
 
@@ -137,6 +121,3 @@ def locate(name: str | os.PathLike | None) -> str:
     """The folder of the model that ships if `name` is `None` or its name (and no path has this name), else `name`."""
     name = str(FOLDER) if name is None else os.fspath(name)
     return str(FOLDER) if name == NAME and not os.path.lexists(name) else name
-
-
-__all__ = ["load_default", "load_model", "path"]

@@ -700,12 +700,17 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """As in transformers. Also saves the source files of hf_elmo's classes, so that the checkpoint can be loaded
         where hf_elmo is not installed, and beside a biLM the files for sentence-transformers, unless they exist."""
         # A configuration that was loaded with another class may still name the source file of the other class.
-        self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if "_auto_class" in vars(type(self)) else None
+        self.config.auto_map = {"AutoModel": "modeling_elmo.ElmoModel"} if self.is_remote_code() else None
         Path(save_directory).mkdir(parents=True, exist_ok=True)
         for name, content in SENTENCE_TRANSFORMERS.items() if self._auto_class in BILMS else ():
             if not (file := Path(save_directory, name)).exists():
                 file.write_text(content + "\n", encoding="utf-8")
         super().save_pretrained(save_directory, **kwargs)
+
+    @classmethod
+    def is_remote_code(cls) -> bool:
+        """Whether transformers saves the class's source file: for hf_elmo's classes, not for a user's subclass."""
+        return "_auto_class" in vars(cls)
 
     def set_trainable(self) -> None:
         """Freezes or trains the character CNN and the biLM as `config.freeze_bilm` says; the mix is always trained."""

@@ -29,13 +29,10 @@ WORDS_AT_ONCE = 8192  # the number of words of the vocabulary whose logits are i
 
 
 class SampledWords(NamedTuple):
-    """Negative words drawn without repetition from the log-uniform distribution over `vocab_size` words.
+    """Negative words drawn without repetition from the log-uniform distribution over `vocab_size` words."""
 
-    `ids` are the words, `[num_sampled]` int64, in the order drawn; `num_tries` counts all draws, with repetitions.
-    """
-
-    ids: Tensor
-    num_tries: int
+    ids: Tensor  # [num_sampled] int64, in the order drawn
+    num_tries: int  # all draws, with repetitions
     vocab_size: int
 
     def log_expected_count(self, word_ids: Tensor) -> Tensor:
@@ -79,17 +76,9 @@ def sample_words(
 
 
 def _exponentiate_(logits: Tensor, true_logits: Tensor, hits: Tensor) -> tuple[Tensor, Tensor]:
-    """Replaces logits in place with `e^(logit - top)`, and with 0 at accidental hits.
-
-    Args:
-        logits: `[rows, sampled]`, of the negatives.
-        true_logits: `[rows]` float32, of the targets.
-        hits: `[rows]` int64, the column of the row's target among the negatives (an accidental hit), or -1.
-
-    Returns:
-        `top`, the largest logit of each row, and the sum of each row's exponentials, both including the target,
-        `[rows]` float32.
-    """
+    """Replaces the `logits [rows, sampled]` of the negatives in place with `e^(logit - top)`, and with 0 at accidental
+    hits, `hits [rows]`: the column of the row's target among the negatives, or -1. Returns `top`, the largest logit of
+    each row, and the sum of each row's exponentials, both `[rows]` float32 and including the target."""
     hit_rows = (hits >= 0).nonzero().squeeze(1)
     logits[hit_rows, hits[hit_rows]] = -math.inf
     top = torch.maximum(logits.amax(1).float(), true_logits).to(logits.dtype)
@@ -98,11 +87,8 @@ def _exponentiate_(logits: Tensor, true_logits: Tensor, hits: Tensor) -> tuple[T
 
 
 class _SampledSoftmax(torch.autograd.Function):
-    """The sum of the negative log-likelihoods, and its gradients, computed for one chunk of rows after the other.
-
-    The gradients are computed in the forward pass, while the logits of a chunk are in the cache: nothing of size rows x
-    sampled is stored or computed twice.
-    """
+    """The sum of the negative log-likelihoods. The gradients are computed in the forward pass, a chunk of rows at a
+    time, while its logits are in the cache: nothing of size rows x sampled is stored or computed twice."""
 
     @staticmethod
     def forward(ctx, hidden, weight, bias, targets, sampled, dtype):
@@ -133,8 +119,6 @@ class _SampledSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_total, _):
-        if torch.is_grad_enabled():  # create_graph=True: without this error, the gradient would be a constant
-            raise RuntimeError("The sampled softmax has no second derivative: call backward without create_graph.")
         hidden, weight, bias, targets, ids, grad_hidden, grad_true, grad_keys = ctx.saved_tensors
         grad_true, grad_keys = grad_true * grad_total, grad_keys * grad_total
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
@@ -157,8 +141,7 @@ def _with_offset(weight: Tensor, offset: Tensor, dtype: torch.dtype) -> Tensor:
 def sampled_softmax_nll(
     hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, sampled: SampledWords
 ) -> tuple[Tensor, Tensor]:
-    """
-    The negative log-likelihood of `targets` by a sampled softmax with one sample for all rows, as in TensorFlow's
+    """The negative log-likelihood of `targets` by a sampled softmax with one sample for all rows, as in TensorFlow's
     `sampled_softmax_loss` (Jean et al. 2015), with which bilm-tf trains.
 
     The log of a word's expected count in the sample is subtracted from its logit, and a sampled word that is the target
@@ -221,24 +204,13 @@ class ElmoForPreTrainingOutput(ModelOutput):
 
 
 class ElmoForPreTraining(ElmoPreTrainedModel):
-    r"""
-    A forward and a backward language model over one character CNN, with one softmax over words for both directions.
+    """A forward and a backward language model over one character CNN, with one softmax over words for both directions.
     `config.vocab_size` is required.
 
     The forward LM's output at position k predicts word k + 1 and has read the words up to k; the backward LM's output
     predicts word k - 1 and has read the words from k on. In training the softmax is sampled (`config.num_sampled`
     words, one sample for all words of a step) if `config.vocab_size` is larger; otherwise and in evaluation it is full.
-
-    Example:
-
-    ```python
-    >>> from hf_elmo import ElmoForPreTraining, ElmoTokenizer, Vocabulary, neighbor_labels
-
-    >>> tokenizer, model = ElmoTokenizer.from_pretrained(folder), ElmoForPreTraining.from_pretrained(folder)
-    >>> inputs = tokenizer("A river bank .", return_tensors="pt")
-    >>> words = torch.from_numpy(Vocabulary.of(tokenizer).sentence_ids("A river bank .".split()))
-    >>> model(**inputs, labels=neighbor_labels(words[None])).loss.exp()  # perplexity
-    ```"""
+    """
 
     _auto_class = "AutoModelForPreTraining"
 
@@ -317,7 +289,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             layers = [packing.pack(layer) for layer in hidden_states]
         directions = layers[-1].chunk(2, dim=1)
         if labels is not None:
-            losses = self._losses(directions, self._pack_labels(labels, packing), num_items_in_batch)
+            losses = self._losses(directions, packing.pack(labels).unbind(1), num_items_in_batch)
         if output_logits or (output_logits is None and labels is None):
             logits = (packing.pad(self.lm_head(x)) for x in directions)
         return ElmoForPreTrainingOutput(*losses, *logits, hidden_states, state if use_cache else None)
@@ -336,7 +308,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         packing = Packing.of(unpadded_mask(self.config, input_ids, attention_mask, None))
         layers, state = self._read(input_ids, packing, state, backward_input_ids)
         columns = []
-        for hidden, targets in zip(layers[-1].chunk(2, dim=1), self._pack_labels(labels, packing), strict=True):
+        for hidden, targets in zip(layers[-1].chunk(2, dim=1), packing.pack(labels).unbind(1), strict=True):
             require_labels(targets, self.config.vocab_size)
             predicted = (targets != IGNORE_INDEX).nonzero().squeeze(1)
             nll = self._full_nll(hidden[predicted], targets[predicted])
@@ -358,12 +330,6 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         numbers = torch.arange(len(words), device=words.device).view(2, -1)
         layers, state = self.elmo.read(words, packing, state, numbers)
         return [torch.cat(tuple(layer), dim=1) for layer in layers], state
-
-    def _pack_labels(self, labels: Tensor, packing: Packing) -> Sequence[Tensor]:
-        """The labels `[packed]` of the forward and of the backward LM."""
-        if labels.shape != (*packing.shape, 2):
-            raise ValueError(f"labels has the shape {list(labels.shape)}, but must have {[*packing.shape, 2]}.")
-        return packing.pack(labels).unbind(1)
 
     @torch.compiler.disable  # the numbers of sampled and of predicted words differ from step to step
     def _losses(
@@ -399,16 +365,14 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
 
 
 def require_labels(labels: Tensor, size: int) -> None:
-    """Raises ValueError for a label that is neither in 0 to `size` - 1 nor -100: a negative label would index from the
-    end."""
+    """Raises ValueError for a label that is neither below `size` nor -100: a negative one would index from the end."""
     wrong = labels[(labels != IGNORE_INDEX) & ((labels < 0) | (labels >= size))]
     if len(wrong):
         raise ValueError(f"labels has {wrong[0].item()}, but must hold 0 to {size - 1}, or {IGNORE_INDEX} (no label).")
 
 
 def neighbor_labels(word_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-    """
-    The labels of [`ElmoForPreTraining`] for sentences that both directions read.
+    """The labels of [`ElmoForPreTraining`] for sentences that both directions read.
 
     Args:
         word_ids: `[batch, words]`, the ids of the words in the vocabulary, including `<S>` and `</S>`; -100 for no id.

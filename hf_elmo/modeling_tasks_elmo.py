@@ -893,8 +893,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
 
     def save_pretrained(self, *args: object, **kwargs: object) -> None:
         """As in [`ElmoPreTrainedModel`], and names the pipeline in config.json (`custom_pipelines`)."""
-        own = "_auto_class" in vars(type(self))  # not a user's subclass, whose source is not saved
-        vars(self.config)["custom_pipelines"] = self.custom_pipelines if own else {}
+        vars(self.config)["custom_pipelines"] = self.custom_pipelines if self.is_remote_code() else {}
         super().save_pretrained(*args, **kwargs)
 
     @can_return_tuple

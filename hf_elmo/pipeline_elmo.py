@@ -12,12 +12,7 @@ from .modeling_elmo import compact, expand
 
 
 class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
-    """transformers' pipeline for [`ElmoForTokenClassification`]: each word is one token, and a CRF decodes the tags.
-
-    ```python
-    >>> tag = pipeline("token-classification", model=folder)
-    >>> tag("Angela Merkel lives in Berlin.", aggregation_strategy="simple")
-    ```"""
+    """transformers' pipeline for [`ElmoForTokenClassification`]: each word is one token, and a CRF decodes the tags."""
 
     others: Any = None  # what transformers makes for models other than ELMo, a class or the path of one
 
@@ -90,6 +85,3 @@ def register() -> None:
     if task["impl"] is not ElmoTokenClassificationPipeline:
         ElmoTokenClassificationPipeline.others = task["impl"]
         task["impl"] = ElmoTokenClassificationPipeline
-
-
-__all__ = ["ElmoTokenClassificationPipeline"]

@@ -39,17 +39,7 @@ def test_fields_that_others_decide(tmp_path: Path, changes: dict, derived: dict)
         assert {name: getattr(config, name) for name in derived} == derived
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("char_activation", "gelu"),
-        ("char_units", "letters"),
-        ("classifier_pooling", "sum"),
-        ("encoder_type", "lstm"),
-        ("tagging_scheme", "IOB"),
-        ("cell_size", "many"),
-    ],
-)
+@pytest.mark.parametrize(("field", "value"), [("tagging_scheme", "IOB"), ("cell_size", "many")])
 def test_an_unknown_choice_or_type_is_an_error_when_it_is_set_later_too(field: str, value: object) -> None:
     with pytest.raises(StrictDataclassError, match=field):
         ElmoConfig(**{**TINY, field: value})
@@ -65,21 +55,16 @@ CONTRADICTIONS = [
     ("char_vocab_size", {"char_vocab_size": 100}),
     ("char_filters", {"char_filters": []}),
     ("char_filters", {"max_word_length": 6, "char_filters": [[1, 4], [7, 2]]}),
-    ("max_word_length", {"max_word_length": 2, "char_filters": [[1, 4]]}),
     ("char_projection", {"char_projection": False}),
     ("char_projection", {"char_projection": False, "hidden_size": 74, "word_vocab_size": 9, "word_embedding_size": 4}),
     ("cell_projection", {"cell_projection": False}),
-    ("cell_projection", {"cell_projection": False, "cell_size": 9}),
     ("cell_clip", {"cell_clip": 0}),
     ("proj_clip", {"proj_clip": -3.0}),
     ("num_hidden_layers", {"num_hidden_layers": 0}),
     ("word_embedding_size", {"word_vocab_size": 9}),
-    ("word_embedding_size", {"word_embedding_size": 9}),
     ("layer_weights", {"layer_weights": [0.5, 0.5]}),
-    ("layer_weights", {"layer_weights": []}),
     ("layer_weights", {"layer_weights": [0, 0.0, 0]}),
     ("layer_weights", {"layer_weights": 3}),
-    ("layer_weights", {"layer_weights": -4}),
     ("num_scalar_mixes", {"layer_weights": 1, "num_scalar_mixes": 2}),
     ("num_scalar_mixes", {"num_scalar_mixes": 0}),
     ("num_sampled", {"num_sampled": 0}),

@@ -3,8 +3,6 @@
 
 import pytest
 import torch
-import torch._dynamo.testing
-from torch.utils.checkpoint import checkpoint
 
 from hf_elmo import kernels
 from hf_elmo.modeling_elmo import LstmWeights, bilstm_layer
@@ -77,27 +75,7 @@ def test_strides_of_inputs_and_gradients_do_not_matter():
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-6)
 
 
-def test_checkpointed_and_backward_twice(way):
+def test_backward_twice(way):
     inputs, state, weights = random_layer(ENDING)
-    inputs.requires_grad_()
-    outputs, _ = bilstm_layer(inputs, ENDING, state, weights, 0.5, 0.4)
-    first, second = (torch.autograd.grad(outputs.sum(), inputs, retain_graph=True)[0] for _ in range(2))
-    again, _ = checkpoint(bilstm_layer, inputs, ENDING, state, weights, 0.5, 0.4, use_reentrant=False)
-    assert torch.equal(first, second)
-    assert torch.equal(first, torch.autograd.grad(again.sum(), inputs)[0])
-
-
-def test_compiled_callers_compile_once(way):
-    """The layer stays as it is inside a compiled function, whatever the lengths."""
-    graphs = torch._dynamo.testing.CompileCounter()
-    inputs, state, weights = random_layer([3, 3, 2, 1])
-
-    @torch.compile(backend=graphs, dynamic=True)
-    def double(inputs, batch_sizes):
-        return bilstm_layer(2 * inputs, batch_sizes, state, weights, 0.5, 0.4)[0] + 1
-
-    for batch_sizes in ([3, 3, 2, 1], [3, 2], [3, 1, 1]):
-        words = inputs[:, : sum(batch_sizes)]
-        expected = reference(2 * words, batch_sizes, state, weights, 0.5, 0.4)[0] + 1
-        torch.testing.assert_close(double(words, batch_sizes), expected, rtol=0, atol=1e-6)
-    assert graphs.frame_count <= 4
+    outputs, _ = bilstm_layer(inputs.requires_grad_(), ENDING, state, weights, 0.5, 0.4)
+    assert torch.equal(*(torch.autograd.grad(outputs.sum(), inputs, retain_graph=True)[0] for _ in range(2)))

@@ -2,23 +2,19 @@
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
+from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.modeling_pretraining_elmo import neighbor_labels
 from hf_elmo.tokenization_elmo import words_to_character_ids
-from tests.factories import SENTENCES, TINY, random_model
+from tests.factories import SENTENCES, small_model
 
 VOCAB_SIZE = 37
 
 
 @pytest.fixture
-def config() -> ElmoConfig:
-    return ElmoConfig(**TINY, vocab_size=VOCAB_SIZE, num_sampled=11)
-
-
-@pytest.fixture
-def model(config: ElmoConfig) -> ElmoForPreTraining:
-    return random_model(config, ElmoForPreTraining)
+def model() -> ElmoForPreTraining:
+    return small_model(ElmoForPreTraining, vocab_size=VOCAB_SIZE, num_sampled=11)
 
 
 def encode(tokenizer: ElmoTokenizer, padding_side: str = "right") -> dict[str, torch.Tensor]:
@@ -48,10 +44,8 @@ def test_a_word_does_not_move_its_own_prediction(model, tokenizer, padding_side,
         before, after = model(**inputs), model(**other)
     # Another word makes another number of words, in which MKL's sums may be taken in another order: of at most 40
     # products of a size below 4 they differ by 40 * 4 * 2**-24 = 1e-5.
-    moved = [
-        (a[row] - b[row]).abs().amax(1) > 1e-5
-        for a, b in ((before.forward_logits, after.forward_logits), (before.backward_logits, after.backward_logits))
-    ]
+    names = ("forward_logits", "backward_logits")
+    moved = [(before[name][row] - after[name][row]).abs().amax(1) > 1e-5 for name in names]
     length = int(inputs["attention_mask"][row].sum())
     positions = torch.arange(len(moved[0])) - first
     inside = (positions >= 0) & (positions < length)
@@ -79,19 +73,12 @@ def test_a_window_of_one_word_does_not_see_the_next(model, tokenizer):
 
 def test_loss_is_the_mean_of_both_directions_in_nats(model, batch):
     output = model(**batch, output_logits=True)
-    means = []
-    for logits, labels in zip((output.forward_logits, output.backward_logits), batch["labels"].unbind(2), strict=True):
-        probability = logits.double().softmax(-1)
-        picked = [probability[place][label].log() for place, label in zip(*_labelled(labels), strict=True)]
-        means.append(-sum(picked) / len(picked))
-    assert output.forward_loss.item() == pytest.approx(means[0].item(), rel=1e-5)
-    assert output.backward_loss.item() == pytest.approx(means[1].item(), rel=1e-5)
-    assert output.loss.item() == pytest.approx((means[0] + means[1]).item() / 2, rel=1e-5)
-
-
-def _labelled(labels: torch.Tensor) -> tuple[list[tuple[int, ...]], list[int]]:
-    places = [tuple(place) for place in (labels != -100).nonzero().tolist()]
-    return places, [int(labels[place]) for place in places]
+    both = output.forward_logits, output.backward_logits
+    means = [cross_entropy(x.mT, labels) for x, labels in zip(both, batch["labels"].unbind(2), strict=True)]
+    torch.testing.assert_close([output.forward_loss, output.backward_loss, output.loss], [*means, sum(means) / 2])
+    nll, _ = model.word_nll(**batch)
+    assert (nll[batch["labels"] == -100] == 0).all()
+    torch.testing.assert_close(nll.sum() / (batch["labels"] != -100).sum(), output.loss)
 
 
 def test_labels_are_the_neighbors():
@@ -125,13 +112,6 @@ def test_carried_state_is_one_long_pass(model, tokenizer):
         torch.testing.assert_close(part, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_word_nll_adds_up_to_the_loss(model, batch):
-    nll, _ = model.word_nll(**batch)
-    assert nll.shape == batch["labels"].shape
-    assert (nll[batch["labels"] == -100] == 0).all()
-    assert (nll.sum() / (batch["labels"] != -100).sum()).item() == pytest.approx(model(**batch).loss.item(), rel=1e-5)
-
-
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 def test_labels_and_words_that_do_not_fit(model, batch, training):
     """Indexing would take -1 from the end of the vocabulary; -100 is no label."""
@@ -142,8 +122,6 @@ def test_labels_and_words_that_do_not_fit(model, batch, training):
         for call in (model, model.word_nll):
             with pytest.raises(ValueError, match="labels"):
                 call(**wrong)
-    with pytest.raises(ValueError, match="labels"):
-        model(**{**batch, "labels": batch["labels"][..., 0]})
     with pytest.raises(ValueError, match="backward_input_ids"):
         model(batch["input_ids"], backward_input_ids=batch["input_ids"][:, 1:])
     output = model(**{**batch, "labels": torch.full_like(batch["labels"], -100)})

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import pipeline
 
-from hf_elmo import ElmoConfig, ElmoForSequenceClassification, ElmoForTokenClassification, ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoForSequenceClassification, ElmoForTokenClassification, ElmoModel, ElmoTokenizer
 from tests.factories import SENTENCES, save_checkpoint, small_model
 
 NAMES = {0: "ham", 1: "spam", 2: "neither"}
@@ -20,11 +20,8 @@ def base(tmp_path: Path) -> Path:
     return save_checkpoint(tmp_path / "base", small_model(), ElmoTokenizer())
 
 
-@pytest.fixture
-def classifier(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    pairs = getattr(request, "param", False)
-    model = small_model(ElmoForSequenceClassification, id2label=NAMES, classifier_text_pairs=pairs)
-    return save_checkpoint(tmp_path / "classifier", model, ElmoTokenizer())
+def classifier(folder: Path, **fields: object) -> Path:
+    return save_checkpoint(folder, small_model(ElmoForSequenceClassification, id2label=NAMES, **fields))
 
 
 def load(folder: Path, model_class: type) -> tuple[torch.nn.Module, ElmoTokenizer]:
@@ -42,13 +39,12 @@ def test_feature_extraction(base: Path) -> None:
         assert not found[len(expected) :].any()
 
 
-@pytest.mark.parametrize("classifier", [False, True], ids=["texts", "pairs"], indirect=True)
-def test_text_classification(classifier: Path) -> None:
-    paired = ElmoConfig.from_pretrained(classifier).classifier_text_pairs
+@pytest.mark.parametrize("paired", [False, True], ids=["texts", "pairs"])
+def test_text_classification(tmp_path: Path, paired: bool) -> None:
+    folder = classifier(tmp_path, classifier_text_pairs=paired)
     texts = [{"text": one, "text_pair": one[::-1]} for one in SENTENCES] if paired else SENTENCES
-    classify = pipeline("text-classification", model=str(classifier), top_k=None)
-    results = classify(texts, batch_size=3)
-    model, tokenizer = load(classifier, ElmoForSequenceClassification)
+    results = pipeline("text-classification", model=str(folder), top_k=None)(texts, batch_size=3)
+    model, tokenizer = load(folder, ElmoForSequenceClassification)
     for sentence, result in zip(SENTENCES, results, strict=True):
         pair = [sentence[::-1]] if paired else []
         with torch.no_grad():
@@ -57,11 +53,11 @@ def test_text_classification(classifier: Path) -> None:
         assert found == pytest.approx(dict(zip(NAMES.values(), expected.tolist(), strict=True)), abs=1e-5)
 
 
-def test_a_checkpoint_is_a_sentence_transformer(tmp_path: Path, base: Path, classifier: Path) -> None:
+def test_a_checkpoint_is_a_sentence_transformer(tmp_path: Path, base: Path) -> None:
     transformer = pytest.importorskip("sentence_transformers").SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize
 
-    assert not (classifier / "modules.json").exists()  # the vectors are those of a model without a head
+    assert not (classifier(tmp_path) / "modules.json").exists()  # the vectors are those of a model without a head
     sentences = transformer(str(base), device="cpu")
     model, tokenizer = load(base, ElmoModel)
     for sentence, embedding in zip(SENTENCES, sentences.encode(SENTENCES, batch_size=3), strict=True):

@@ -1,6 +1,5 @@
-"""Weights quantized by torchao and torch.ao: what is converted, that nothing reads past it, how far it is off."""
+"""Weights quantized by torchao: what is converted, and that nothing reads past it."""
 
-import warnings
 from pathlib import Path
 
 import pytest
@@ -10,22 +9,6 @@ from transformers import TorchAoConfig
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from tests.heads import batch_of, make_new
-
-LINEARS = {f"char_encoder.highways.{layer}.{name}" for layer in range(2) for name in ("carry", "transform")}
-LINEARS.add("char_encoder.projection")
-
-
-@torch.no_grad()
-def test_quantize_dynamic_converts_each_linear_layer(tokenizer: ElmoTokenizer) -> None:
-    inputs = batch_of(tokenizer, "no head")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecated in favor of torchao
-        quantized = torch.ao.quantization.quantize_dynamic(make_new("no head"), {nn.Linear}, dtype=torch.qint8)
-    converted = {name for name, module in quantized.named_modules() if "quantized.dynamic" in type(module).__module__}
-    assert converted == LINEARS
-    # A row of 8-bit weights is off by 1/255 of its range at most, activations of a batch too: a percent of a vector.
-    found, expected = (model(**inputs).last_hidden_state for model in (quantized, make_new("no head")))
-    assert 0 < (found - expected).norm() / expected.norm() < 0.02
 
 
 def test_a_checkpoint_is_quantized_as_it_is_loaded(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
@@ -37,7 +20,10 @@ def test_a_checkpoint_is_quantized_as_it_is_loaded(tmp_path: Path, tokenizer: El
     loaded = ElmoForPreTraining.from_pretrained(tmp_path / "plain", quantization_config=settings)
     before, found = plain(**inputs).loss, loaded(**inputs).loss
     rounded = {name: p for name, p in loaded.named_parameters() if type(p) is not nn.Parameter}
-    assert "lm_head.weight" in rounded
+    linears = {f"char_encoder.highways.{layer}.{name}" for layer in range(2) for name in ("carry", "transform")}
+    assert {"lm_head.weight", *(f"elmo.{name}.weight" for name in linears | {"char_encoder.projection"})} <= set(
+        rounded
+    )
     for name, parameter in rounded.items():
         plain.get_parameter(name).data.copy_(parameter.dequantize())
     torch.testing.assert_close(found, plain(**inputs).loss, atol=1e-5, rtol=0)

@@ -11,52 +11,35 @@ import numpy as np
 import pytest
 import torch
 
-from hf_elmo import (
-    ElmoConfig,
-    ElmoForCoreferenceResolution,
-    ElmoForPreTraining,
-    ElmoForTokenClassification,
-    ElmoModel,
-    ElmoTokenizer,
-    hub,
-    kernels,
-)
+from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer, hub, kernels
 from hf_elmo.conversion import convert
 from hf_elmo.hub import add_remote_code
 
-from .factories import save_checkpoint, small_model
+from . import heads
+from .factories import save_checkpoint
 from .manylangs_files import make_settings, write_model
-from .reference import NumpyManyLangs
 
 TEXTS = ["The cat sat on the mat .", "Ünïcödé wörds , 日本語 !"]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
-# The package is installed beside the libraries it needs, so the process makes it impossible to import; and no compiler,
-# nor any other program, can be started.
-ALONE = """
+# Loads each checkpoint, saves it, and loads what was saved. The package is installed beside the libraries it needs, so
+# the process makes it impossible to import; and no compiler, nor any other program, can be started.
+SCRIPT = """
+import json
 import sys
+import numpy as np
+import torch
+import transformers
+from transformers import AutoTokenizer
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
 sys.modules["hf_elmo"] = None
 def refuse(event, arguments):
     if event in ("subprocess.Popen", "os.exec", "os.posix_spawn", "os.system", "os.fork", "ctypes.dlopen") and (
         event != "ctypes.dlopen" or "elmo" in str(arguments[0])
     ):
         raise RuntimeError(f"{event} {arguments}")
-"""
-START = "sys.addaudithook(refuse)\n"
+sys.addaudithook(refuse)
 
-# Loads each checkpoint, saves it, and loads what was saved.
-SCRIPT = (
-    ALONE
-    + """
-import json
-import numpy as np
-import torch
-import transformers
-from transformers import AutoTokenizer
-from transformers.dynamic_module_utils import get_class_from_dynamic_module
-"""
-    + START
-    + """
 def outputs(auto, source):
     tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=True)
     if hasattr(transformers, auto):
@@ -85,22 +68,12 @@ for auto, source, saved in json.loads(sys.argv[1]):
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
     np.savez(saved + "/outputs.npz", **before)
 """
-)
 
-MODELS = {  # one for each file of code
-    "AutoModel": ElmoModel,
-    "AutoModelForTokenClassification": ElmoForTokenClassification,
-    "AutoModelForPreTraining": ElmoForPreTraining,
-    "AutoModelForCoreferenceResolution": ElmoForCoreferenceResolution,
-}
-FIELDS = {"encoder_type": "bilstm", "encoder_hidden_size": 7, "elmo_at_output": True}
-FIELDS |= {"word_vectors_vocab_size": 6, "word_vectors_size": 5}
-CRF = {"id2label": {0: "O", 1: "B-x", 2: "I-x"}, "tagging_crf": True, "tagging_scheme": "IOB2"}
-SETTINGS = {
-    "AutoModel": {"num_scalar_mixes": 2},
-    "AutoModelForTokenClassification": FIELDS | CRF,
-    "AutoModelForPreTraining": {"vocab_size": 9},
-    "AutoModelForCoreferenceResolution": FIELDS | {"coreference_hidden_size": 8, "coreference_max_width": 4},
+MODELS = {  # of each Auto class, one for each file of code: a model of tests/heads.py, and changes of its fields
+    "AutoModel": ("no head", {"num_scalar_mixes": 2}),
+    "AutoModelForTokenClassification": ("crf", heads.VECTORS),
+    "AutoModelForPreTraining": ("language models", {}),
+    "AutoModelForCoreferenceResolution": ("resolver", heads.VECTORS),
 }
 
 
@@ -133,20 +106,25 @@ def run_without_package(folder: Path, checkpoints: dict[str, str]) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Checkpoints, and what a process without hf_elmo made of them."""
     folder = tmp_path_factory.mktemp("checkpoints")
-    for auto, model_class in MODELS.items():
+    for auto, (name, changes) in MODELS.items():
         tokenizer = ElmoTokenizer()
-        tokenizer.words = ["the", "mat", "."] if "word_vectors_size" in SETTINGS[auto] else None
-        save_checkpoint(folder / auto, small_model(model_class, **SETTINGS[auto]), tokenizer)
-    run_without_package(folder, {auto: auto for auto in MODELS})
+        tokenizer.words = heads.WORDS if changes is heads.VECTORS else None
+        save_checkpoint(folder / auto, heads.make(name, **changes), tokenizer)
+    # The character vocabulary is one of the files that the tokenizer asks for in the Hub's cache.
+    source = write_model(folder / "source", make_settings(), [text.split() for text in TEXTS])
+    add_remote_code(convert(source, folder / "characters"), "ElmoForTokenClassification")
+    assert hub.FILES["ElmoForTokenClassification"] <= {file.name for file in (folder / "characters").iterdir()}
+    run_without_package(folder, {auto: auto for auto in MODELS} | {"characters": "AutoModel"})
     return folder
 
 
-@pytest.mark.parametrize("auto", MODELS)
-def test_the_same_numbers_without_the_package(folder: Path, auto: str) -> None:
-    model, tokenizer = MODELS[auto].from_pretrained(folder / auto), ElmoTokenizer.from_pretrained(folder / auto)
+@pytest.mark.parametrize("name", [*MODELS, "characters"])
+def test_the_same_numbers_without_the_package(folder: Path, name: str) -> None:
+    model = heads.MODELS[MODELS.get(name, ("no head",))[0]][0].from_pretrained(folder / name)
+    tokenizer = ElmoTokenizer.from_pretrained(folder / name)
     with torch.no_grad(), kernels.use("off"):
         expected = model(**tokenizer(TEXTS, padding=True, return_tensors="pt"))
-    with np.load(folder / f"{auto}-saved" / "outputs.npz") as found:
+    with np.load(folder / f"{name}-saved" / "outputs.npz") as found:
         assert len(found.files) > 0
         for name in found.files:
             np.testing.assert_allclose(found[name], expected[name], atol=1e-5)
@@ -154,7 +132,7 @@ def test_the_same_numbers_without_the_package(folder: Path, auto: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_checkpoint_holds_the_listed_files_and_no_others(folder: Path, name: str) -> None:
-    class_name = MODELS[name].__name__
+    class_name = heads.MODELS[MODELS[name][0]][0].__name__
     first, second = ({file.name: file.read_bytes() for file in (folder / n).iterdir()} for n in (name, f"{name}-saved"))
     code = {*hub.FILES[class_name], *hub.FILES["ElmoTokenizer"]}
     assert {file for file in first if file.endswith(".py")} == code
@@ -177,20 +155,3 @@ def test_a_subclass_of_a_user_is_saved_without_its_source(config: ElmoConfig, tm
     assert {file.name for file in tmp_path.glob("*.py")} == set(hub.FILES["ElmoConfig"])
     settings = json.loads((tmp_path / "config.json").read_text())
     assert settings["auto_map"] == {"AutoConfig": hub.AUTO_CLASSES["AutoConfig"]}
-
-
-@pytest.mark.slow
-def test_other_characters_and_a_head_that_is_added(tmp_path: Path) -> None:
-    """The character vocabulary is one of the files that the tokenizer asks for in the Hub's cache."""
-    sentences = [text.split() for text in TEXTS]
-    source = write_model(tmp_path / "source", make_settings(), sentences)
-    checkpoint = convert(source, tmp_path / "elmo")
-    add_remote_code(checkpoint, "ElmoForTokenClassification")
-    run_without_package(tmp_path, {"elmo": "AutoModel"})
-    assert (tmp_path / "elmo-saved" / "character_vocab.json").exists()
-    with np.load(tmp_path / "elmo-saved" / "outputs.npz") as found:
-        mix = found["last_hidden_state"]
-    reference = NumpyManyLangs(source)
-    for row, sentence in enumerate(sentences):
-        expected = reference.layers(sentence).mean(0)
-        assert np.abs(mix[row, : len(sentence) + 2] - expected).max() <= 1e-5

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from accelerate import disk_offload
 from torch import Tensor
 
 from hf_elmo import (
@@ -106,15 +105,6 @@ def test_layers_that_were_stored_before(tokenizer: ElmoTokenizer) -> None:
     settle(model, TEXTS, tokenizer=tokenizer)
     with pytest.raises(ValueError, match="bilm_layers"):
         model(**inputs)
-
-
-def test_offloaded_it_is_there_when_it_is_needed(settled: ElmoModel, tokenizer: ElmoTokenizer, tmp_path: Path) -> None:
-    inputs = encoded(tokenizer, SENTENCES)
-    with torch.no_grad():
-        wanted = settled(**inputs).last_hidden_state
-        disk_offload(settled, tmp_path, execution_device=torch.device("cpu"))
-        assert states(settled)[0].is_meta
-        torch.testing.assert_close(settled(**inputs).last_hidden_state, wanted)
 
 
 @pytest.mark.parametrize("switched_on", [True, False])

@@ -42,11 +42,8 @@ def fetch() -> None:
     with tempfile.TemporaryDirectory() as downloads:
         subprocess.run([*pip, "-q", "-d", downloads, f"transformers=={version('transformers')}"], check=True)
         with tarfile.open(next(Path(downloads).glob("*.tar.gz"))) as tar:
-            for member in tar.getmembers():
-                parts = Path(member.name).parts
-                if member.isfile() and len(parts) == 3 and parts[1] == "tests":
-                    FOLDER.mkdir(parents=True, exist_ok=True)
-                    (FOLDER / parts[2]).write_bytes(tar.extractfile(member).read())
+            members = [member for member in tar.getmembers() if member.name.split("/")[1:2] == ["tests"]]
+            tar.extractall(FOLDER.parent.parent, members, filter="data")
     (FOLDER / "fixtures").mkdir()  # the distribution leaves it out, and the tokenizer's tests read this file of it
     (FOLDER / "fixtures" / "sample_text.txt").write_text("Any text.\n\nIt has two paragraphs.\n")
 
