@@ -798,7 +798,17 @@ class ElmoModel(ElmoPreTrainedModel):
     A call starts from a zero state (or the stored start of `config.settled_start`) unless `state` is given, so the same
     input gives the same output, alone or in a batch. (AllenNLP and bilm-tf carry the state from call to call. To
     reproduce their numbers, pass the `state` of each output to the next call.)
-    """
+
+    Example:
+
+    ```python
+    >>> from hf_elmo import ElmoModel, ElmoTokenizer
+
+    >>> tokenizer, model = ElmoTokenizer.from_pretrained(folder), ElmoModel.from_pretrained(folder)
+    >>> output = model(**tokenizer(["A river bank.", "A savings bank."], padding=True, return_tensors="pt"))
+    >>> output.last_hidden_state.shape  # sentences, words with <S> and </S>, 2P
+    torch.Size([2, 6, 1024])
+    ```"""
 
     _auto_class = "AutoModel"
     __call__: Callable[..., "ElmoModelOutput"]

@@ -289,7 +289,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             layers = [packing.pack(layer) for layer in hidden_states]
         directions = layers[-1].chunk(2, dim=1)
         if labels is not None:
-            losses = self._losses(directions, packing.pack(labels).unbind(1), num_items_in_batch)
+            losses = self._losses(directions, self._pack_labels(labels, packing), num_items_in_batch)
         if output_logits or (output_logits is None and labels is None):
             logits = (packing.pad(self.lm_head(x)) for x in directions)
         return ElmoForPreTrainingOutput(*losses, *logits, hidden_states, state if use_cache else None)
@@ -308,7 +308,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         packing = Packing.of(unpadded_mask(self.config, input_ids, attention_mask, None))
         layers, state = self._read(input_ids, packing, state, backward_input_ids)
         columns = []
-        for hidden, targets in zip(layers[-1].chunk(2, dim=1), packing.pack(labels).unbind(1), strict=True):
+        for hidden, targets in zip(layers[-1].chunk(2, dim=1), self._pack_labels(labels, packing), strict=True):
             require_labels(targets, self.config.vocab_size)
             predicted = (targets != IGNORE_INDEX).nonzero().squeeze(1)
             nll = self._full_nll(hidden[predicted], targets[predicted])
@@ -330,6 +330,12 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         numbers = torch.arange(len(words), device=words.device).view(2, -1)
         layers, state = self.elmo.read(words, packing, state, numbers)
         return [torch.cat(tuple(layer), dim=1) for layer in layers], state
+
+    def _pack_labels(self, labels: Tensor, packing: Packing) -> Sequence[Tensor]:
+        """The labels `[packed]` of the forward and of the backward LM."""
+        if labels.shape != (*packing.shape, 2):  # those of other positions would be read
+            raise ValueError(f"labels has the shape {list(labels.shape)}, but must have {[*packing.shape, 2]}.")
+        return packing.pack(labels).unbind(1)
 
     @torch.compiler.disable  # the numbers of sampled and of predicted words differ from step to step
     def _losses(
