@@ -3,15 +3,7 @@
 import logging
 
 import lazy_loader
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForPreTraining,
-    AutoModelForQuestionAnswering,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-)
+import transformers
 from transformers.utils import is_torch_available
 
 from .configuration_elmo import VERSION, ElmoConfig
@@ -44,11 +36,8 @@ def _on_use(name: str) -> type:
     return _Imported(name, (), {"config_class": ElmoConfig, "__module__": __name__})
 
 
-AutoConfig.register("elmo", ElmoConfig)
-AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer)
+transformers.AutoConfig.register("elmo", ElmoConfig)
+transformers.AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer)
 if is_torch_available():  # without PyTorch, only the tokenizer is used (with ONNX Runtime)
-    AutoModel.register(ElmoConfig, _on_use("ElmoModel"))
-    AutoModelForPreTraining.register(ElmoConfig, _on_use("ElmoForPreTraining"))
-    AutoModelForQuestionAnswering.register(ElmoConfig, _on_use("ElmoForQuestionAnswering"))
-    AutoModelForSequenceClassification.register(ElmoConfig, _on_use("ElmoForSequenceClassification"))
-    AutoModelForTokenClassification.register(ElmoConfig, _on_use("ElmoForTokenClassification"))
+    for _head in ("", "ForPreTraining", "ForQuestionAnswering", "ForSequenceClassification", "ForTokenClassification"):
+        getattr(transformers, f"AutoModel{_head}").register(ElmoConfig, _on_use(f"Elmo{_head or 'Model'}"))

@@ -24,7 +24,6 @@ from .extras import extra_needed
 from .modeling_elmo import ElmoModel, State, normalize, weighted_sum
 from .tokenization_elmo import ElmoTokenizer, require_list, words_to_character_ids
 
-DEFAULT_BATCH_SIZE = 64
 DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = (ALLENNLP[0] + path for path in PUBLISHED["original"].files)
 EMPTY = (3, 0, 1024)  # the shape that AllenNLP returns for a sentence without words
 _BOUNDARIES = torch.tensor(ElmoTokenizer().convert_tokens_to_ids(["<S>", "</S>"]))
@@ -48,15 +47,7 @@ def batch_to_ids(batch: list[list[str]]) -> Tensor:
 
 class _ElmoBiLm(nn.Module):
     """AllenNLP's biLM, loaded from two files. It adds the sentence boundaries. Each row of a batch continues from the
-    state that the same row had after the last call.
-
-    Args:
-        options_file, weight_file, requires_grad, vocab_to_cache: as in [`Elmo`].
-
-    Attributes:
-        num_layers: the number of the biLM's layers, including layer 0, the word vectors.
-        stateful: whether a call continues from the state of the last call; otherwise each call starts from zero state.
-    """
+    state that the same row had after the last call, unless `stateful` is false. The arguments are those of [`Elmo`]."""
 
     def __init__(
         self,
@@ -73,47 +64,34 @@ class _ElmoBiLm(nn.Module):
         self.register_buffer("cached_ids", batch_to_ids([vocab_to_cache or []])[0], persistent=False)
 
     @property
-    def _elmo_lstm(self) -> "_ElmoBiLm":
-        """This module itself, because code for AllenNLP uses `_elmo_lstm.reset_states` and `_elmo_lstm.stateful`."""
+    def _elmo_lstm(self) -> "_ElmoBiLm":  # code for AllenNLP uses _elmo_lstm.reset_states and _elmo_lstm.stateful
         return self
 
     def get_output_dim(self) -> int:
-        """The size of a word's vector: 2P, where P is the size of one direction's output."""
+        """The size of a word's vector, 2P."""
         return self.model.config.hidden_size
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
-        """
-        Args:
-            inputs: `[sentences, words, 50]` ids of [`batch_to_ids`].
-            word_inputs: `[sentences, words]`, the indices of the words in `vocab_to_cache`; 0 is padding. They are
-                read instead of `inputs`, unless an index is out of range.
-
-        Returns:
-            a dictionary: `activations`, a list of the layers, each `[sentences, words + 2, 2P]`, and `mask`,
-            `[sentences, words + 2]`, int64, as in AllenNLP 0.9.
-        """
+        """`inputs [sentences, words, 50]` and `word_inputs [sentences, words]` are as in [`Elmo`]. Returns
+        `activations`, a list of the layers `[sentences, words + 2, 2P]`, and `mask`, `[sentences, words + 2]`."""
         cached = len(self.cached_ids)
         if word_inputs is not None and cached and bool(((word_inputs >= 0) & (word_inputs < cached)).all()):
             inputs = self.cached_ids[word_inputs] * (word_inputs > 0)[..., None]
         ids, mask = _with_boundaries(inputs)
-        state = self._state_of(len(ids)) if self.stateful else None
+        rows, state = len(ids), None
+        if self.stateful and self.state is not None:  # rows that had no state begin with zero
+            new_rows = (0, 0, 0, max(0, rows - self.state[0].shape[2]))
+            self.state = tuple(nn.functional.pad(part, new_rows) for part in self.state)
+            state = tuple(part[:, :, :rows] for part in self.state)
         output = self.model(ids, mask, state=state, output_hidden_states=True, use_cache=self.stateful)
         if self.stateful:  # rows that this batch lacks keep their state
-            rest = output.state if self.state is None else self.state
-            both = zip(output.state, rest, strict=True)
-            self.state = tuple(torch.cat((new.detach(), old[:, :, len(ids) :]), dim=2) for new, old in both)
+            both = zip(output.state, self.state or output.state, strict=True)
+            self.state = tuple(torch.cat((new.detach(), old[:, :, rows:]), dim=2) for new, old in both)
         return {"activations": list(output.hidden_states), "mask": mask.long()}
 
     def reset_states(self) -> None:
         """Resets the state to zero."""
         self.state = None
-
-    def _state_of(self, rows: int) -> State | None:
-        """The state of the first rows, zero for rows that had none."""
-        if self.state is None:
-            return None
-        new_rows = (0, 0, 0, max(0, rows - self.state[0].shape[2]))
-        return tuple(nn.functional.pad(part, new_rows)[:, :, :rows] for part in self.state)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         """Also loads state dicts that AllenNLP saved, in which the biLM's parameters have AllenNLP's names."""
@@ -126,10 +104,9 @@ class _ElmoBiLm(nn.Module):
 
 
 class ScalarMix(nn.Module):
-    """AllenNLP's `ScalarMix`: `gamma * sum(softmax(scalar_parameters) * layers)`.
+    """AllenNLP's `ScalarMix`: `gamma * sum(softmax(scalar_parameters) * layers)`, for `mixture_size` layers.
 
     Args:
-        mixture_size: the number of layers.
         do_layer_norm: whether layers are normalized before they are mixed.
         initial_scalar_parameters: the scalars before the softmax, one for each layer; by default zeros.
         trainable: whether the scalars and gamma are trained.
@@ -181,7 +158,6 @@ class Elmo(nn.Module):
 
     Args:
         options_file, weight_file: AllenNLP's two files, or the addresses of a model that AllenNLP published.
-        num_output_representations: the number of mixes.
         requires_grad: whether the biLM is trained. The mixes are always trained, unless `scalar_mix_parameters` is set.
         do_layer_norm: whether layers are normalized before they are mixed.
         dropout: the dropout probability on the mixes, in training.
@@ -189,16 +165,15 @@ class Elmo(nn.Module):
             AllenNLP, their vectors are not stored: in each batch, every distinct word is computed once.
         keep_sentence_boundaries: whether `<S>` and `</S>` are in the result.
         scalar_mix_parameters: fixed scalars of every mix, before the softmax.
-        module: a biLM to use instead of the two files, which are then not read (pass `None`). It needs `num_layers` and
-            `get_output_dim()`; called with `(inputs, word_inputs)`, it returns `{"activations": layers, "mask": mask}`,
-            boundaries included. `requires_grad` and `vocab_to_cache` are not applied to it.
+        module: a biLM to use instead of the two files (pass `None` for them). It has `num_layers`, `get_output_dim()`
+            and `forward(inputs, word_inputs)`, which returns `{"activations": layers, "mask": mask}`, boundaries
+            included. `requires_grad` and `vocab_to_cache` are not applied to it.
 
     The parameters of the mixes are named as in AllenNLP, `scalar_mix_0.scalar_parameters.0` and `scalar_mix_0.gamma`,
     and state dicts that AllenNLP saved can be loaded.
 
     Raises:
         ValueError: the content of a file is wrong, or the addresses are not those of a published model.
-        FileNotFoundError, ConnectionError: a file does not exist, or cannot be downloaded.
     """
 
     def __init__(
@@ -232,12 +207,12 @@ class Elmo(nn.Module):
         """
         Args:
             inputs: `[..., words, 50]` ids of [`batch_to_ids`].
-            word_inputs: `[..., words]`, the indices of the words in `vocab_to_cache`; 0 is padding. They are read
-                instead of `inputs`, unless an index is out of range.
+            word_inputs: `[..., words]`, the indices of the words in `vocab_to_cache`, which are read instead of
+                `inputs`, unless an index is out of range; 0 is padding.
 
         Returns:
-            a dictionary: `elmo_representations`, a list of the mixes, each `[..., words, 2P]`, and `mask`,
-            `[..., words]`, int64 as in AllenNLP 0.9; with `keep_sentence_boundaries`, words + 2 instead of words.
+            `elmo_representations`, a list of the mixes, each `[..., words, 2P]`, and `mask` `[..., words]`, int64; with
+            `keep_sentence_boundaries`, words + 2 instead of words.
         """
         shape = inputs.shape[:-2]
         if word_inputs is not None:
@@ -252,12 +227,10 @@ class Elmo(nn.Module):
 
 
 class ElmoEmbedder(nn.Module):
-    """
-    AllenNLP 0.9's `ElmoEmbedder`: the vectors of words in all layers, as arrays.
+    """AllenNLP 0.9's `ElmoEmbedder`: the vectors of words in all layers, as arrays.
 
     Args:
-        options_file, weight_file: AllenNLP's two files, or the addresses of a model that AllenNLP published; by default
-            the model "original", which is downloaded.
+        options_file, weight_file: as in [`Elmo`]; by default the model "original", which is downloaded.
         cuda_device: the index of a GPU, or -1 for the CPU.
     """
 
@@ -285,11 +258,8 @@ class ElmoEmbedder(nn.Module):
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: list[list[str]]) -> list[np.ndarray]:
-        """
-        The layers `[layers, words, 2P]` of each sentence. For the batch `[[]]` the model is not run.
-
-        For a sentence without words the array is `[3, 0, 1024]`, as in AllenNLP, whatever the sizes of the model.
-        """
+        """The layers `[layers, words, 2P]` of each sentence; of one without words `[3, 0, 1024]`, as in AllenNLP,
+        whatever the sizes of the model."""
         if batch == [[]]:
             return [np.zeros(EMPTY)]
         with torch.no_grad():
@@ -298,9 +268,7 @@ class ElmoEmbedder(nn.Module):
         arrays = embeddings.cpu().numpy()
         return [rows[:, :length] if length else np.zeros(EMPTY) for rows, length in zip(arrays, lengths, strict=True)]
 
-    def embed_sentences(
-        self, sentences: Iterable[list[str]], batch_size: int = DEFAULT_BATCH_SIZE
-    ) -> Iterator[np.ndarray]:
+    def embed_sentences(self, sentences: Iterable[list[str]], batch_size: int = 64) -> Iterator[np.ndarray]:
         """The layers of each sentence, computed for `batch_size` sentences at a time."""
         sentences = iter(sentences)
         while batch := list(islice(sentences, batch_size)):
@@ -311,12 +279,11 @@ class ElmoEmbedder(nn.Module):
         input_file: IO,
         output_file_path: str,
         output_format: str = "all",
-        batch_size: int = DEFAULT_BATCH_SIZE,
+        batch_size: int = 64,
         forget_sentences: bool = False,
         use_sentence_keys: bool = False,
     ) -> None:
-        """
-        Write the vectors of a file of tokenized sentences (one per line) into an HDF5 file, keyed by the line's index.
+        """Write the vectors of a file of tokenized sentences (one per line) into an HDF5 file; keys are line indices.
 
         Args:
             input_file: an open file, which will be closed.
@@ -327,15 +294,12 @@ class ElmoEmbedder(nn.Module):
             use_sentence_keys: use sentences as keys. In HDF5, text before a `/` names a group, as in AllenNLP's files.
 
         Raises:
-            ValueError: there are empty lines (then nothing is written), `output_format` is unknown, or with
-                `use_sentence_keys` a sentence occurs twice or cannot be a key of HDF5.
-            ImportError: h5py is not installed.
+            ValueError: there are empty lines, or with `use_sentence_keys` a sentence that HDF5 cannot name or has.
         """
         with extra_needed():
             import h5py
 
-        if output_format not in ("all", "top", "average"):
-            raise ValueError(f"output_format is {output_format!r}, but must be all, top or average.")
+        choose = {"all": lambda x: x, "top": lambda x: x[-1], "average": lambda x: np.average(x, axis=0)}[output_format]
         with input_file:
             sentences = [line.strip() for line in input_file]
         if blank := [number for number, sentence in enumerate(sentences) if not sentence]:
@@ -343,8 +307,8 @@ class ElmoEmbedder(nn.Module):
         embedded = self.embed_sentences((sentence.split() for sentence in sentences), batch_size)
         with h5py.File(output_file_path, "w") as file:
             for number, (sentence, layers) in enumerate(zip(sentences, embedded, strict=True)):
-                chosen = {"all": layers, "top": layers[-1], "average": np.average(layers, axis=0)}[output_format]
-                file.create_dataset(sentence if use_sentence_keys else str(number), dtype="float32", data=chosen)
+                key = sentence if use_sentence_keys else str(number)
+                file.create_dataset(key, dtype="float32", data=choose(layers))
             if not forget_sentences and not use_sentence_keys:
                 index = file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())
                 index[0] = json.dumps({sentence: str(number) for number, sentence in enumerate(sentences)})
@@ -354,8 +318,7 @@ def _load(options: str | Path, weights: str | Path, **settings: Any) -> ElmoMode
     """The model of two files or two addresses, with `settings` as further fields of its configuration."""
     if str(options).startswith("http"):
         given = (str(options), str(weights))
-        fitting = (name for name, model in PUBLISHED.items() if all(map(str.endswith, given, model.files)))
-        name = next(fitting, None)
+        name = next((name for name, own in PUBLISHED.items() if all(map(str.endswith, given, own.files))), None)
         if name is None:
             raise ValueError(f"{options}, {weights}: no published model has these addresses. Give two local files.")
         options, weights = download(name)

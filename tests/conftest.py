@@ -3,7 +3,8 @@
 import gc
 import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
@@ -19,12 +20,6 @@ from tests.factories import SENTENCES, TINY, random_model
 torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
 
 logging.enable_propagation()  # caplog of pytest before 9 sees nothing else
-
-
-def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Bytes are no part of a test's id: those of a gzip file hold the second in which they were made, and processes
-    that collect in different seconds would not find each other's tests."""
-    return argname if isinstance(val, bytes) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -72,44 +67,32 @@ def shared() -> Path:
 PEERS = {"allennlp_python", "manylangs_python", "simple_elmo_python", "spacy", "tensorflow"}
 
 
-def peer_python(variable: str, peer: str) -> str:
-    """The Python of an environment with a peer, from an environment variable."""
-    if python := os.environ.get(variable):
-        return python
-    missing(f"{variable} names no Python with {peer}", "ELMO_REQUIRE_PEERS")
+def peer_python(variable: str, peer: str) -> Callable[[], str]:
+    """A fixture: the Python of an environment with a peer, from an environment variable."""
+
+    @pytest.fixture(scope="session")
+    def python() -> str:
+        return os.environ.get(variable) or missing(f"{variable} names no Python with {peer}", "ELMO_REQUIRE_PEERS")
+
+    return python
 
 
-@pytest.fixture(scope="session")
-def allennlp_python() -> str:
-    return peer_python("ELMO_ALLENNLP_PYTHON", "AllenNLP 2.10.1")
+def peer_module(name: str) -> Callable[[], ModuleType]:
+    """A fixture: a peer in the environment of the tests."""
 
-
-@pytest.fixture(scope="session")
-def manylangs_python() -> str:
-    return peer_python("ELMO_MANYLANGS_PYTHON", "elmoformanylangs 0.0.4.post2")
-
-
-@pytest.fixture(scope="session")
-def simple_elmo_python() -> str:
-    return peer_python("ELMO_SIMPLE_ELMO_PYTHON", "simple_elmo 0.9.2")
-
-
-def peer_module(name: str) -> ModuleType:
-    """A peer in the environment of the tests."""
-    try:
+    @pytest.fixture(scope="session")
+    def module() -> ModuleType:
+        if find_spec(name) is None:
+            missing(f"{name} is not installed", "ELMO_REQUIRE_PEERS")
         return importlib.import_module(name)
-    except ModuleNotFoundError:
-        missing(f"{name} is not installed", "ELMO_REQUIRE_PEERS")
+
+    return module
 
 
-@pytest.fixture(scope="session")
-def tensorflow() -> ModuleType:
-    return peer_module("tensorflow")
-
-
-@pytest.fixture(scope="session")
-def spacy() -> ModuleType:
-    return peer_module("spacy")
+allennlp_python = peer_python("ELMO_ALLENNLP_PYTHON", "AllenNLP 2.10.1")
+manylangs_python = peer_python("ELMO_MANYLANGS_PYTHON", "elmoformanylangs 0.0.4.post2")
+simple_elmo_python = peer_python("ELMO_SIMPLE_ELMO_PYTHON", "simple_elmo 0.9.2")
+tensorflow, spacy = peer_module("tensorflow"), peer_module("spacy")
 
 
 @pytest.fixture(autouse=True)

@@ -98,26 +98,21 @@ def test_empty_sentences(files: Files) -> None:
     assert list(embedder.embed_sentences([])) == []
 
 
-@pytest.mark.parametrize("output_format", ["all", "top", "average"])
-def test_a_file(files: Files, tmp_path: Path, output_format: str) -> None:
-    sentences, out = [*FIRST, *SECOND], tmp_path / "out.hdf5"
-    text = write_lines(tmp_path / "text.txt", map(" ".join, sentences))
-    with text.open(encoding="utf-8") as lines:
-        ElmoEmbedder(*files).embed_file(lines, str(out), output_format, batch_size=2)
-        assert lines.closed
-    expected = list(ElmoEmbedder(*files).embed_sentences(sentences, batch_size=2))
-    choose = {"all": lambda x: x, "top": lambda x: x[-1], "average": lambda x: x.mean(0)}[output_format]
-    with h5py.File(out) as file:
-        for number, layers in enumerate(expected):
-            np.testing.assert_allclose(file[str(number)][...], choose(layers), atol=1e-6)
-        index = json.loads(file["sentence_to_index"][0])
-        assert index == {" ".join(sentence): str(number) for number, sentence in enumerate(sentences)}
-
-
-def test_a_file_without_an_index_or_keyed_by_sentences(files: Files, tmp_path: Path) -> None:
+def test_files(files: Files, tmp_path: Path) -> None:
+    """In each format, and keyed by sentences, where a slash makes a group, as in AllenNLP."""
     text, out = tmp_path / "text.txt", str(tmp_path / "out.hdf5")
-    lines = ["one two", "a/b", "a/c d", "and / or", ". / ..", "./e", "a/./f"]  # a slash makes a group, as in AllenNLP
-    text.write_text("\n".join(lines))
+    lines = ["one two", "a/b", "a/c d", "and / or", ". / ..", "./e", "a/./f"]
+    write_lines(text, lines)
+    expected = list(ElmoEmbedder(*files).embed_sentences(map(str.split, lines), batch_size=2))
+    for output_format, choose in {"all": lambda x: x, "top": lambda x: x[-1], "average": lambda x: x.mean(0)}.items():
+        with text.open() as opened:
+            ElmoEmbedder(*files).embed_file(opened, out, output_format, batch_size=2)
+            assert opened.closed
+        with h5py.File(out) as file:
+            for number, layers in enumerate(expected):
+                np.testing.assert_allclose(file[str(number)][...], choose(layers), atol=1e-6)
+            index = json.loads(file["sentence_to_index"][0])
+            assert index == {line: str(number) for number, line in enumerate(lines)}
     ElmoEmbedder(*files).embed_file(text.open(), out, forget_sentences=True)
     with h5py.File(out) as file:
         assert sorted(file) == list("0123456")
@@ -202,21 +197,21 @@ def test_sentences_that_are_all_without_words(files: Files, how: dict) -> None:
 def test_words_by_their_places_in_a_list_and_batches_of_four_dimensions(files: Files) -> None:
     """With the place of `@@UNKNOWN@@` a word has the vector of that word; with a place beyond the list, its own."""
     cached = ["@@PADDING@@", "@@UNKNOWN@@", *sorted({word for row in FIRST for word in row})]
-    ids = batch_to_ids(FIRST)
+    ids, stop, plain = batch_to_ids(FIRST), cached.index("."), Elmo(*files, 1, dropout=0.0)
+    by_place = Elmo(*files, 1, dropout=0.0, vocab_to_cache=cached)
     places = torch.tensor([[cached.index(word) for word in row + ["@@PADDING@@"] * (4 - len(row))] for row in FIRST])
-    plain = Elmo(*files, 1, dropout=0.0)(ids)
+    expected = plain(ids)
     deep = Elmo(*files, 1, dropout=0.0)(torch.stack([ids] * 2, dim=1))
-    found = Elmo(*files, 1, dropout=0.0, vocab_to_cache=cached)(
-        torch.zeros_like(ids)[:, None].expand(-1, 2, -1, -1), places[:, None].expand(-1, 2, -1)
-    )
+    found = by_place(torch.zeros_like(ids)[:, None].expand(-1, 2, -1, -1), places[:, None].expand(-1, 2, -1))
     for output in (deep, found):
-        assert output["mask"].tolist() == [[row] * 2 for row in plain["mask"].tolist()]
-        for place in range(2):
-            np.testing.assert_allclose(mix(output)[:, place], mix(plain), atol=1e-6)
+        assert output["mask"].tolist() == [[row] * 2 for row in expected["mask"].tolist()]
+        np.testing.assert_allclose(mix(output), mix(expected)[:, None].repeat(2, axis=1), atol=1e-6)
     for number, words in ((1, ["A", "@@UNKNOWN@@", "."]), (len(cached), ["A", "heron", "."])):
-        places = torch.tensor([[cached.index("A"), number, cached.index(".")]])
-        found = Elmo(*files, 1, dropout=0.0, vocab_to_cache=cached)(batch_to_ids([["A", "heron", "."]]), places)
-        np.testing.assert_allclose(mix(found), mix(Elmo(*files, 1, dropout=0.0)(batch_to_ids([words]))), atol=1e-6)
+        for elmo in (by_place, plain):
+            elmo._elmo_lstm.reset_states()
+        place = torch.tensor([[cached.index("A"), number, stop]])
+        found = by_place(batch_to_ids([["A", "heron", "."]]), place)
+        np.testing.assert_allclose(mix(found), mix(plain(batch_to_ids([words]))), atol=1e-6)
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])

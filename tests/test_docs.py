@@ -8,7 +8,6 @@ prints.
 import contextlib
 import io
 import re
-import runpy
 import shlex
 import shutil
 import subprocess
@@ -76,13 +75,6 @@ def test_what_a_block_prints_stands_below_it(page: str) -> None:
     names = {"__name__": "page"}
     for kind, code, printed in blocks:
         assert printed_by(kind, code, names) == printed
-
-
-@pytest.mark.slow
-def test_the_pictures_of_the_site_are_drawn_by_its_code(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    runpy.run_path(str(ROOT / "docs/draw.py"))["main"](tmp_path)
-    assert {file.name for file in tmp_path.iterdir()} == {file.name for file in ROOT.glob("docs/_static/*.svg")}
 
 
 def test_each_public_name_is_in_the_reference() -> None:

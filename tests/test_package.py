@@ -1,8 +1,6 @@
 """The package as a whole: what importing it costs and offers, its registration, its types, and wheels with kernels."""
 
-import inspect
 import json
-import logging
 import platform
 import shutil
 import subprocess
@@ -14,17 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForPreTraining,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-)
-from transformers.utils import logging as transformers_logging
+import transformers
+from transformers import AutoConfig, AutoTokenizer
 
 import hf_elmo
-from hf_elmo import modeling_elmo
 from tests.factories import TINY, small_config
 from tests.kernels import machine
 
@@ -70,41 +61,17 @@ def test_every_public_name_is_there() -> None:
         assert getattr(hf_elmo, name).__doc__
 
 
-def test_the_model_comes_first_and_the_tokenizer_by_name() -> None:
-    functions = [value for name in hf_elmo.__all__ if inspect.isfunction(value := getattr(hf_elmo, name))]
-    of_models = [p for p in (inspect.signature(function).parameters for function in functions) if "model" in p]
-    assert sum("tokenizer" in parameters for parameters in of_models) > 10
-    for parameters in of_models:
-        assert next(iter(parameters)) == "model"
-        if "tokenizer" in parameters and "path" not in parameters:
-            assert parameters["tokenizer"].kind is inspect.Parameter.KEYWORD_ONLY
-            assert parameters["tokenizer"].default is None
-
-
-def test_the_verbosity_of_transformers_is_ours() -> None:
-    transformers_logging.set_verbosity_error()
-    assert not modeling_elmo.logger.isEnabledFor(logging.WARNING)
-    transformers_logging.set_verbosity_info()
-    assert modeling_elmo.logger.isEnabledFor(logging.INFO)
-
-
-AUTO = {
-    AutoModel: "ElmoModel",
-    AutoModelForPreTraining: "ElmoForPreTraining",
-    AutoModelForSequenceClassification: "ElmoForSequenceClassification",
-}
-
-
-@pytest.mark.parametrize(("auto", "name"), AUTO.items(), ids=AUTO.values())
-def test_every_class_is_registered(tmp_path: Path, auto: type, name: str) -> None:
+@pytest.mark.parametrize("head", ["", "ForPreTraining", "ForSequenceClassification"])
+def test_every_class_is_registered(tmp_path: Path, head: str) -> None:
+    auto, model_class = getattr(transformers, f"AutoModel{head}"), getattr(hf_elmo, f"Elmo{head or 'Model'}")
     assert type(AutoConfig.for_model("elmo", **TINY)) is hf_elmo.ElmoConfig
     model = auto.from_config(small_config(vocab_size=31))
-    assert type(model) is getattr(hf_elmo, name)
+    assert type(model) is model_class
     model.save_pretrained(tmp_path)
     hf_elmo.ElmoTokenizer().save_pretrained(tmp_path)
-    assert type(auto.from_pretrained(tmp_path)) is getattr(hf_elmo, name)
+    assert type(auto.from_pretrained(tmp_path)) is model_class
     assert type(AutoTokenizer.from_pretrained(tmp_path)) is hf_elmo.ElmoTokenizer
-    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [name]
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [model_class.__name__]
 
 
 @pytest.mark.slow

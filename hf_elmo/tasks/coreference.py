@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, EvalPrediction
-from transformers.utils import logging
 
 from ..configuration_elmo import IGNORE_INDEX
 from ..evaluation import evaluation_mode
@@ -25,8 +24,6 @@ from .inputs import pad_rows
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
-logger = logging.get_logger(f"transformers.{__name__}")
 
 Span = tuple[int, int]
 Document = str | Sequence[Sequence[str]]
@@ -41,8 +38,7 @@ class Resolved:
     Args:
         words: the words of all sentences.
         clusters: lists of mentions; a mention is the indices of its first and its last word, from 0.
-        characters: the same mentions as `(start, end)`, where `text[start:end]` is the mention; `None` for a
-            document that is a list. All lists are empty for a document without words.
+        characters: the same mentions as `(start, end)` in the text; `None` for a document that is a list.
     """
 
     words: list[str]
@@ -52,10 +48,7 @@ class Resolved:
 
 def read_conll2012(path: str | os.PathLike) -> Dataset:
     """
-    The documents of a file in the columns of CoNLL-2012 or of LitBank.
-
-    Args:
-        path: the path of the file; its ending names the compression.
+    The documents of a file in the columns of CoNLL-2012 or of LitBank; the ending of its name gives the compression.
 
     Returns:
         a data set with a row for each document: `document` and `part`, from its `#begin` line, and the arguments of
@@ -63,8 +56,7 @@ def read_conll2012(path: str | os.PathLike) -> Dataset:
         each mention only in its first cluster; `speakers`, the name or `None` at the first word of each sentence.
 
     Raises:
-        ValueError: a line belongs to no document, lacks a column, or ends a mention that did not begin; or a mention
-            does not end.
+        ValueError: a line belongs to no document or lacks a column, or a mention only begins or only ends.
     """
     with extra_needed():
         from datasets import Dataset
@@ -92,8 +84,7 @@ def read_conll2012(path: str | os.PathLike) -> Dataset:
 
 
 def _clusters(columns: Sequence[tuple[str, str]]) -> list[list[Span]]:
-    """The clusters in the columns of words, such as `(3|(0)`, each with the line's place; a mention is only in its
-    first cluster."""
+    """The clusters in the columns of words, such as `(3|(0)`, each with the line's place."""
     clusters, begun, seen = {}, {}, set()
     for index, (where, column) in enumerate(columns):
         for part in filter(None, column.strip("_-").split("|")):
@@ -133,9 +124,6 @@ def encode_document(
 
     Returns:
         `input_ids` and `attention_mask`; `word_vector_ids`, `labels` and `speaker_ids` if there are any.
-
-    Raises:
-        ValueError: a sentence in a list is a string, or the numbers of speakers and sentences differ.
     """
     sentences = _sentences(document)
     encoded = tokenizer(sentences, is_split_into_words=not isinstance(document, str))
@@ -165,19 +153,13 @@ class CoreferenceCollator:
     tokenizer: ElmoTokenizer
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
-        special = ("labels", "speaker_ids", "genre_ids")
-        present = {name for name in special if any(feature.get(name) is not None for feature in features)}
-        rows = [{name: value for name, value in row.items() if name not in special} for row in features]
+        names = [name for name in features[0] if any(row[name] is not None for row in features)]
+        rows = [{name: row[name] for name in names} for row in features]
+        mentions = [row.pop("labels", None) for row in rows]
         batch = pad_rows(self.tokenizer, rows)
-        if "labels" in present:
-            mentions = [torch.from_numpy(np.asarray(row["labels"], np.int64).reshape(-1, 3)) for row in features]
-            batch["labels"] = pad_sequence(mentions, batch_first=True, padding_value=IGNORE_INDEX)
-        if "speaker_ids" in present:
-            speakers = np.concatenate([np.asarray(feature["speaker_ids"], dtype=np.int64) for feature in features])
-            batch["speaker_ids"] = torch.zeros_like(batch["attention_mask"])
-            batch["speaker_ids"][batch["attention_mask"].bool()] = torch.from_numpy(speakers)
-        if "genre_ids" in present:
-            batch["genre_ids"] = torch.tensor([int(feature["genre_ids"]) for feature in features])
+        if "labels" in names:
+            labels = [torch.from_numpy(np.asarray(own, np.int64).reshape(-1, 3)) for own in mentions]
+            batch["labels"] = pad_sequence(labels, batch_first=True, padding_value=IGNORE_INDEX)
         return batch
 
 
@@ -204,8 +186,7 @@ def resolve(
         a [`Resolved`] for each document. A document without words has no clusters.
 
     Raises:
-        ValueError: `speakers` or `genres` do not have one entry for each document, a document cannot be encoded, or
-            the scores are NaN.
+        ValueError: `speakers` or `genres` have another length than `documents`, or the scores are NaN.
 
     Example:
 
@@ -219,17 +200,12 @@ def resolve(
     genres = [None] * len(documents) if genres is None else genres
     model, tokenizer = load_head(model, tokenizer, device, ElmoForCoreferenceResolution)
     with evaluation_mode(model), torch.inference_mode():
-        return [resolve_one(model, tokenizer, *each) for each in zip(documents, speakers, genres, strict=True)]
+        return [_resolve(model, tokenizer, *each) for each in zip(documents, speakers, genres, strict=True)]
 
 
-def resolve_one(
-    model: ElmoForCoreferenceResolution,
-    tokenizer: ElmoTokenizer,
-    document: Document,
-    speakers: Sequence[str | None] | None = None,
-    genre: int | None = None,
+def _resolve(
+    model: ElmoForCoreferenceResolution, tokenizer: ElmoTokenizer, document: Document, speakers: Any, genre: int | None
 ) -> Resolved:
-    """The clusters of a document, by a model in evaluation mode; the arguments are as in [`resolve`]."""
     document = drop_surrogates(document) if isinstance(document, str) else document
     words = [word for sentence in tokenizer.split_into_words(_sentences(document)) for word in sentence]
     if not words:
@@ -275,8 +251,6 @@ def coreference_metrics(singletons: bool = False) -> Callable[[EvalPrediction], 
         keys = keys if singletons else [[cluster for cluster in key if len(cluster) > 1] for key in keys]
         kept = [set(map(tuple, row_spans.tolist())) for row_spans in spans]
         found = [mention in own for key, own in zip(keys, kept, strict=True) for cluster in key for mention in cluster]
-        if found and not any(found):
-            logger.warning("None of the mentions in labels is among the model's spans, so no cluster can be found.")
         return score_clusters(keys, responses) | {"mentions_kept": ratio(sum(found), len(found))}
 
     return compute
@@ -288,9 +262,8 @@ def score_clusters(keys: Sequence[Clusters], responses: Sequence[Clusters]) -> d
     phi4 (Luo 2005), as defined for predicted mentions by Pradhan et al. 2014. Counts are summed over the documents.
 
     Args:
-        keys: the true clusters of each document. A mention is any hashable object, or a list of hashable objects, as in
-            JSON.
-        responses: the predicted clusters of each document. A mention that occurs twice counts in its first cluster.
+        keys, responses: the true and the predicted clusters of each document. A mention is any hashable object, or a
+            list of hashable objects, as in JSON; if it occurs twice, it counts in its first cluster.
 
     Returns:
         fractions: `muc_precision`, `muc_recall`, `muc_f1`, the same for `b_cubed` and `ceaf`, and `conll_f1`, the
@@ -361,25 +334,15 @@ def gap_scores(rows: Sequence[Mapping[str, Any]], clusters: Sequence[Sequence[Se
     """
     counts = {gender: np.zeros(3) for gender in ("masculine", "feminine")}  # correct, predicted and true references
     for row, row_clusters in zip(rows, clusters, strict=True):
+        starts = {name: int(row[f"{name}-offset"]) for name in ("Pronoun", "A", "B")}
+        places = {name: (start, start + len(row[name])) for name, start in starts.items()}
+        mentions = [one for own in row_clusters if places["Pronoun"] in map(tuple, own) for one in own]
         for name in ("A", "B"):
-            predicted, true = _refers(row, name, row_clusters), str(row[f"{name}-coref"]).upper() == "TRUE"
+            start, end = places[name]
+            predicted = any((start <= a and b <= end) or (a <= start and b == end) for a, b in mentions)
+            true = str(row[f"{name}-coref"]).upper() == "TRUE"
             counts[GENDERS[row["Pronoun"].lower()]] += predicted and true, predicted, true
     scores: dict[str, float] = {}
     for gender, (correct, predicted, true) in {"": sum(counts.values()), **counts}.items():
         scores |= precision_recall_f1(ratio(correct, predicted), ratio(correct, true), gender and f"{gender}_")
     return scores | {"bias": ratio(scores["feminine_f1"], scores["masculine_f1"])}
-
-
-def _refers(row: Mapping[str, Any], name: str, clusters: Sequence[Sequence[Span]]) -> bool:
-    """Whether the pronoun of a row refers to the name "A" or "B"."""
-
-    def place(column: str) -> tuple[int, int]:
-        start = int(row[f"{column}-offset"])
-        return start, start + len(row[column])
-
-    pronoun, (start, end) = place("Pronoun"), place(name)
-
-    def is_name(mention: Sequence[int]) -> bool:
-        return (start <= mention[0] and mention[1] <= end) or (mention[0] <= start and mention[1] == end)
-
-    return any(pronoun in map(tuple, cluster) and any(map(is_name, cluster)) for cluster in clusters)

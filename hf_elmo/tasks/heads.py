@@ -31,25 +31,16 @@ def load_head(
     device: str | torch.device | None,
     head: type = ElmoTaskModel,
 ) -> tuple[ElmoTaskModel, ElmoTokenizer]:
-    """A fine-tuned model on a device, and its tokenizer.
-
-    Args:
-        model: the model, or its name or folder, which is loaded as the class that its configuration names.
-        tokenizer: by default the tokenizer of the model's folder.
-        device: by default, a loaded model is put on a GPU if there is one, and a model object stays where it is.
-        head: the class that the model must have.
-
-    Raises:
-        ValueError: the model has another head or none, such as a language model; or the tokenizer belongs to another
-            model: it has other characters, or another number of words.
-    """
+    """A fine-tuned model of the class `head`, on a device, and its tokenizer; the arguments are as for [`predict`].
+    ValueError if the model has another head or none, such as a language model, or the tokenizer is another model's: it
+    has other characters, or another number of words."""
     folder = locate(model) if isinstance(model, (str, os.PathLike)) else None
     kind = type(model)
     if folder is not None:
         kind = getattr(hf_elmo, (AutoConfig.from_pretrained(folder).architectures or ["ElmoModel"])[0])
     if issubclass(kind, ElmoPreTrainedModel) and not issubclass(kind, head):  # others wrap a model, as PEFT's do
         wanted = "a fine-tuned model with a head" if head is ElmoTaskModel else head.__name__
-        raise ValueError(f"model {folder or ''} is an {kind.__name__}, but must be {wanted}".replace("  ", " "))
+        raise ValueError(f"{folder or 'model'} is an {kind.__name__}, but must be {wanted}")
     if folder is not None:
         with no_loading_bar(folder):
             model = kind.from_pretrained(folder)
@@ -58,10 +49,8 @@ def load_head(
     require_tokenizer(model.config, tokenizer)
     num_words, num_vectors = len(tokenizer.words or ()), model.config.word_vectors_vocab_size
     if num_vectors is not None and num_words + FIRST_VECTOR_ID != num_vectors:
-        raise ValueError(
-            f"tokenizer has {num_words:,} words, but the model has vectors of {num_vectors - FIRST_VECTOR_ID:,} words "
-            "(word_vectors_vocab_size): use the tokenizer that was saved with the model."
-        )
+        needed = f"the model has vectors of {num_vectors - FIRST_VECTOR_ID:,} (word_vectors_vocab_size)"
+        raise ValueError(f"tokenizer has {num_words:,} words, but {needed}: use the tokenizer saved with the model.")
     return model if device is None else model.to(device), tokenizer
 
 
@@ -133,8 +122,7 @@ def learning_rates(
     The optimizer of `arguments` with separate learning rates for parts of a model.
 
     The schedule of Trainer applies to every rate, and the gradients of all parts are clipped together
-    (`max_grad_norm`). Call this function once for each Trainer, which consumes the result, and call it after the
-    model is frozen or unfrozen: only parameters that require a gradient at the call are trained.
+    (`max_grad_norm`). Call this function once for each Trainer, after the model is frozen or unfrozen.
 
     Args:
         model: with or without a head.
@@ -200,12 +188,9 @@ def plot_layer_weights(
 
     Args:
         model: with or without a head.
-        axes: where to draw; by default a new figure.
+        axes: matplotlib's axes to draw on, which are returned; by default of a new figure.
         path: a file to write the figure to, `.png`, `.svg` or `.pdf`.
         title: the text above the legend.
-
-    Returns:
-        matplotlib's axes, with a group of bars for each mix.
     """
     mixes = layer_weights(model)
     axes = axes or new_axes(5, 3)

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, DataCollatorWithPadding
-from transformers.utils import logging
 
 from .. import __version__
 from ..configuration_elmo import FIRST_VECTOR_ID
@@ -29,11 +28,11 @@ from .heads import in_batches, load_head
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
-logger = logging.get_logger(f"transformers.{__name__}")
-
+ROWS = 64  # computed and written together
 STORED_TYPES = {"float16": "float16", "bfloat16": "uint16", "float32": "float32"}  # bfloat16 is stored as its bits
-# The columns of stored layers that have a value for each position, and their value at padding.
-PADDING = {"bilm_layers": 0, "attention_mask": 0, "special_tokens_mask": 1, "token_type_ids": 0, "word_vector_ids": 0}
+# The columns that have a value for each position, and their value at padding.
+PADDING = dict.fromkeys(("input_ids", "bilm_layers", "attention_mask", "token_type_ids", "word_vector_ids"), 0)
+PADDING |= {"special_tokens_mask": 1, "speaker_ids": 0}
 
 
 def store_layers(
@@ -41,7 +40,6 @@ def store_layers(
     dataset: Dataset | DatasetDict,
     dtype: str = "float16",
     folder: str | os.PathLike | None = None,
-    batch_size: int = 64,
     batch_tokens: int = 4096,
 ) -> Dataset | DatasetDict:
     """
@@ -49,9 +47,8 @@ def store_layers(
 
     The column `bilm_layers` replaces `input_ids`. Training on it gives the same model as training on `input_ids`, up to
     the rounding of `dtype`, at the cost of the head alone; scalar mixes are still learned. All heads on the same biLM
-    can share a stored data set. A head on another biLM raises an error when it reads stored layers for the first time.
+    can share a stored data set; a head on another biLM raises an error when it reads stored layers for the first time.
     The result is memory-mapped from an Arrow file, which later calls with the same data, weights and `dtype` reuse.
-    But if `dataset` is in memory and `folder` is `None`, the result is in memory too, and each call computes it again.
 
     Args:
         model: a model with a head whose biLM is frozen.
@@ -59,8 +56,8 @@ def store_layers(
             pads.
         dtype: `"float16"`, `"bfloat16"` or `"float32"`: 2 or 4 bytes for each of the `(num_hidden_layers + 1) * 2P`
             values of a word.
-        folder: the folder of the Arrow files; by default the cache of `datasets`, or memory if `dataset` is in memory.
-        batch_size: the number of rows to read and write at once.
+        folder: the folder of the Arrow files; by default the cache of `datasets`, or, if `dataset` is in memory, memory
+            (each call computes the layers again).
         batch_tokens: the most words, boundaries and padding to compute at once; a longer text is computed alone.
 
     Returns:
@@ -69,20 +66,14 @@ def store_layers(
         [`TaggingCollator`] and [`CoreferenceCollator`] pad its rows.
 
     Raises:
-        TypeError: `dataset` is neither a `Dataset` nor a `DatasetDict`.
         ValueError: the biLM is not frozen, a row is padded, or a value does not fit into float16.
     """
     with extra_needed():
-        from datasets import Array3D, Dataset, DatasetDict, Sequence, Value
+        from datasets import Array3D, DatasetDict, Sequence, Value
 
     if isinstance(dataset, DatasetDict):
-        how = dtype, folder, batch_size, batch_tokens
-        return DatasetDict({name: store_layers(model, part, *how) for name, part in dataset.items()})
-    if not isinstance(dataset, Dataset):
-        raise TypeError(f"dataset is a {type(dataset).__name__}, not a Dataset or DatasetDict: see Dataset.from_list.")
+        return DatasetDict({k: store_layers(model, part, dtype, folder, batch_tokens) for k, part in dataset.items()})
     model.require_frozen_bilm()
-    if folder is None and not dataset.cache_files:
-        logger.warning_once("dataset is in memory, so each call computes its layers again: pass folder= to store them.")
     dataset = dataset.with_format(None)  # rows of any format are read as lists, with all columns
     features = dataset.features.copy()
     del features["input_ids"]
@@ -91,17 +82,14 @@ def store_layers(
     features["length"] = Value("int64")
     features["special_tokens_mask"] = Sequence(Value("int8"))
     fingerprint = _fingerprint(model, dataset, dtype)
-    file = None
-    if folder is not None:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        file = str(Path(folder, f"layers-{fingerprint}.arrow"))
+    file = None if folder is None else str(Path(folder, f"layers-{fingerprint}.arrow"))
     with evaluation_mode(model):
         stored = dataset.map(
             lambda texts, indices: _compute(model, texts, indices, dtype, batch_tokens),
             batched=True,
             with_indices=True,
-            batch_size=batch_size,
-            writer_batch_size=batch_size,
+            batch_size=ROWS,
+            writer_batch_size=ROWS,
             remove_columns=["input_ids"],
             features=features,
             cache_file_name=file,
@@ -111,6 +99,7 @@ def store_layers(
     return stored.with_format("numpy")
 
 
+@torch.no_grad()
 def _compute(
     model: ElmoTaskModel, texts: dict[str, list], indices: list[int], dtype: str, batch_tokens: int
 ) -> dict[str, list]:
@@ -119,27 +108,22 @@ def _compute(
     for index, row, mask in zip(indices, rows, texts.get("attention_mask", [True] * len(rows)), strict=True):
         if not (row.any(1).all() and np.all(mask)):
             raise ValueError(f"row {index} of the dataset is padded: tokenize without padding; the collator pads.")
-    lengths = [len(row) for row in rows]
-    layers = in_batches(lengths, batch_tokens, lambda batch: _layers(model, [rows[index] for index in batch], dtype))
-    boundaries = model.config.bos_token_id, model.config.eos_token_id
+
+    def compute(batch: list[int]) -> list[np.ndarray]:
+        input_ids = pad_sequence([torch.from_numpy(rows[index]) for index in batch], batch_first=True)
+        layers = model.bilm_layers(input_ids.to(model.device))
+        stored = layers.to(getattr(torch, dtype)).cpu()
+        if dtype == "float16" and not stored.isfinite().all() and layers.isfinite().all():
+            raise ValueError("a layer has values over 65504, which dtype='float16' cannot hold: use dtype='bfloat16'.")
+        values = stored.view(torch.uint16).numpy() if dtype == "bfloat16" else stored.numpy()
+        return [value[: len(rows[index])] for value, index in zip(values, batch, strict=True)]
+
+    lengths, boundaries = list(map(len, rows)), (model.config.bos_token_id, model.config.eos_token_id)
     return {
-        "bilm_layers": layers,
+        "bilm_layers": in_batches(lengths, batch_tokens, compute),
         "length": lengths,
         "special_tokens_mask": [np.isin(row[:, 1], boundaries).astype(np.int8) for row in rows],
     }
-
-
-@torch.no_grad()
-def _layers(model: ElmoTaskModel, rows: list[np.ndarray], dtype: str) -> list[np.ndarray]:
-    """The layers `[words, num_hidden_layers + 1, 2P]` of each row `[words, row_length]` of a batch."""
-    input_ids = pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)
-    mask = pad_sequence([torch.ones(len(row), dtype=torch.bool) for row in rows], batch_first=True)
-    layers = model.bilm_layers(input_ids.to(model.device), mask.to(model.device))
-    stored = layers.to(getattr(torch, dtype)).cpu()
-    if dtype == "float16" and not stored.isfinite().all() and layers.isfinite().all():
-        raise ValueError("a layer has values over 65504, which dtype='float16' cannot hold: use dtype='bfloat16'.")
-    values = stored.view(torch.uint16).numpy() if dtype == "bfloat16" else stored.numpy()
-    return [value[: len(row)] for value, row in zip(values, rows, strict=True)]
 
 
 def _fingerprint(model: ElmoTaskModel, dataset: Dataset, dtype: str) -> str:
@@ -171,30 +155,35 @@ def pad_rows(
     padding: bool | str = True,
     max_length: int | None = None,
     pad_to_multiple_of: int | None = None,
+    **padding_of: int,
 ) -> BatchEncoding:
-    """Pads rows as `tokenizer.pad` does, also rows of [`store_layers`], where `bilm_layers` replaces `input_ids`."""
-    if "bilm_layers" not in rows[0]:
-        return tokenizer.pad(rows, padding, max_length, pad_to_multiple_of, return_tensors="pt")
-    length = max_length if padding == "max_length" else max(len(row["bilm_layers"]) for row in rows)
+    """Pads rows as `tokenizer.pad` does, also rows of [`store_layers`], where `bilm_layers` replaces `input_ids`. The
+    columns in `PADDING` and `padding_of` have a value for each position; if not, a ValueError names the row."""
+    padding_of = {**PADDING, **padding_of}
+    column = next(name for name in ("input_ids", "bilm_layers", "word_vector_ids") if name in rows[0])
+    lengths = [len(row[column]) for row in rows]
+    length = max([*lengths, (max_length or 0) if padding == "max_length" else 0])
     length += -length % (pad_to_multiple_of or 1)
-    rows = [{"attention_mask": np.ones(len(row["bilm_layers"]), dtype=np.int64), **row} for row in rows]
+    inside = np.arange(length) < np.array(lengths)[:, None]
+    inside = inside if tokenizer.padding_side == "right" else inside[:, ::-1]
+    rows = [{"attention_mask": np.ones(own, np.int64), **row} for row, own in zip(rows, lengths, strict=True)]
     batch = {}
     for name in rows[0]:
         values = [np.asarray(row[name]) for row in rows]
-        if name in PADDING:
-            values = [pad_positions(value, length, PADDING[name], tokenizer.padding_side) for value in values]
-        tensor = torch.from_numpy(np.stack(values))
+        if name in padding_of:
+            if list(map(len, values)) != lengths:
+                found = f"{name} has {list(map(len, values))} values in rows of {lengths} positions"
+                raise ValueError(f"{found}, boundaries included: align labels with tokenizer.align_labels.")
+            flat = np.concatenate([value for value in values if len(value)])
+            array = np.full((*inside.shape, *flat.shape[1:]), padding_of[name], flat.dtype)
+            array[inside] = flat
+        else:
+            array = np.stack(values)
+        tensor = torch.from_numpy(array.astype(np.float32) if array.dtype == np.float64 else array)
         if name == "bilm_layers" and not tensor.is_floating_point():  # numpy format may widen the bits of bfloat16
             tensor = tensor.to(torch.uint16).view(torch.bfloat16)
         batch[name] = tensor
     return BatchEncoding(batch)
-
-
-def pad_positions(values: np.ndarray, length: int, padding: int, side: str) -> np.ndarray:
-    """Pads `[positions, ...]` to `[length, ...]`."""
-    missing = 0, length - len(values)
-    widths = [missing if side == "right" else missing[::-1], *[(0, 0)] * (values.ndim - 1)]
-    return np.pad(values, widths, constant_values=padding)
 
 
 def read_word_vectors(
@@ -208,16 +197,14 @@ def read_word_vectors(
 
     Args:
         path: the file.
-        words: keep only the vectors of these words, as they are spelled and in lower case, because the tokenizer looks
-            up both; all by default.
+        words: keep only the vectors of these words, as they are spelled and in lower case; all by default.
         limit: read only the first `limit` vectors, usually those of the most frequent words; all by default.
 
     Returns:
         the words, and their vectors `[words, size]` in float32.
 
     Raises:
-        ValueError: a line is malformed; the first line says another number of vectors, as the file is truncated, or a
-            word in a binary file has a space; or there is no vector, or none of `words`.
+        ValueError: a line is malformed, the file is truncated, or there is no vector, or none of `words`.
     """
     path = os.fspath(path)
     is_binary = path.lower().removesuffix(".gz").endswith(".bin")
@@ -258,10 +245,7 @@ def _read_binary(path: str) -> Iterator[tuple[str, np.ndarray]]:
             word = bytearray()
             while (byte := file.read(1)) not in (b" ", b""):
                 word += byte
-            data = file.read(4 * size)
-            if len(data) < 4 * size:
-                raise ValueError(f"{path} has fewer vectors than its first line says ({count}): download it again.")
-            vector = np.frombuffer(data, dtype="<f4").astype(np.float32)
+            vector = np.frombuffer(file.read(4 * size), "<f4", size).astype(np.float32)  # raises if the file ends
             yield word.lstrip(b"\n").decode("utf-8", "replace"), vector  # some writers put line breaks before words
         if file.read(2) not in (b"", b"\n"):
             raise ValueError(f"{path} has more than {count} vectors, or a word with a space: use a text file.")
@@ -312,8 +296,7 @@ def count_words(
     Args:
         tokenizer: splits the texts.
         texts: each a string, or a list of words.
-        min_count: leave out words that occur less often. With 1, training texts have no unknown words, so
-            the vector of unknown words is not trained.
+        min_count: leave out words that occur less often. With 1, no vector of unknown words is trained.
         limit: the number of words to keep; all by default.
         lowercase: count words in lower case, so that the tokenizer looks up all spellings as one word.
     """

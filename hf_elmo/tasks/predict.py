@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -28,12 +28,13 @@ from ..modeling_elmo import compact, words_mask
 from ..modeling_tasks_elmo import ElmoForQuestionAnswering, ElmoForTokenClassification, ElmoTaskModel
 from ..text import Pair, Row
 from ..tokenization_elmo import ElmoTokenizer
-from .coreference import resolve_one
+from .coreference import resolve
 from .heads import in_batches, load_head, require_no_nan, tokens_of_batch
 from .question_answering import answer
 
 WINDOW_ROWS = 512  # sorted by length, predicted and written together; an interrupted run keeps whole windows
-WINDOW_QUESTIONS = 64  # answered together: all pieces of their passages are in memory
+NO_TAGS = {"words": [], "tags": [], "probabilities": []}
+WINDOW_QUESTIONS = 64  # the same of questions, because all pieces of their passages are in memory
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,9 @@ def predict(
 ) -> list[dict[str, Any]] | Predicted:
     """Run a fine-tuned classifier, tagger, question-answering model or coreference model over texts, or a file of them.
 
-    The result of a text does not depend on the other texts (up to rounding, which may differ with the shape of a
-    batch), and rows keep their order. A blank text gets no label, number, tag, answer or cluster, and neither does a
-    pair with a blank text. With `output`, memory does not grow with the number of rows. An interrupted run
-    that is started again resumes from the folder `OUTPUT.parts` and gives the same result.
+    The result of a text does not depend on the other texts (up to rounding), and rows keep their order. A blank text,
+    or a pair with one, gets no label, number, tag, answer or cluster. With `output`, memory does not grow with the
+    number of rows, and an interrupted run that is started again resumes from the folder `OUTPUT.parts`.
 
     Args:
         model: a model with a head, or its name or folder.
@@ -75,10 +75,9 @@ def predict(
             `(text, index)`, with the index of the predicate's word, for a tagger of semantic roles. A text for
             coreference is a document with one sentence per line.
         output: the file to write. `.jsonl` has a record for each row. `.tsv` has a line for each row: the label and its
-            probability; with several labels at once each label and its probability, in the order of `id2label`; the
-            values of a regression; an answer, on one line, and its score. For a tagger it has a line for each word with
-            its tag, and a blank line after each row. Coreference needs `.jsonl`; there are no other endings. With
-            `None`, records are returned.
+            probability; with several labels at once each label and its probability; the values of a regression; an
+            answer and its score. For a tagger it has a line for each word with its tag, and a blank line after each
+            row. Coreference needs `.jsonl`. With `None`, records are returned.
         tokenizer: by default the tokenizer of the model's folder.
         device: by default, a loaded model is put on a GPU if there is one, and a model object stays where it is.
         batch_tokens: the most words, boundaries and padding in a batch; a longer text is a batch of its own.
@@ -86,18 +85,16 @@ def predict(
         text_pair_column: the column or key of the second element of a pair in a file.
 
     Returns:
-        With `output`, a [`Predicted`]. Otherwise a record for each row. For a classifier it has `label`, `probability`
-        and `probabilities` by name (all `None` for a blank text); with several labels at once, the `labels` with a
+        With `output`, a [`Predicted`]. Otherwise a record for each row: for a classifier `label`, `probability` and
+        `probabilities` by name (all `None` for a blank text); with several labels at once, the `labels` with a
         probability above 0.5, and `probabilities`; for a regression, `values`; for a tagger, `words`, `tags` and the
-        `probabilities` of the tags. For questions it is the record of [`answer`], for coreference the fields of a
-        [`Resolved`] (see [`resolve`]).
+        `probabilities` of the tags; for questions as in [`answer`]; for coreference, the fields of a [`Resolved`].
 
     Raises:
         FileNotFoundError, FileExistsError: the input does not exist, or the output exists.
-        ValueError: the model has no head; a row is not what it reads, such as a pair for a model of single texts, or
-            the index of a word that the text does not have; `output` has another ending, or is the input, which also
-            must not change; the scores are NaN; the tokenizer belongs to another model; the interrupted run had other
-            settings or rows.
+        ValueError: the model has no head; a row is not what it reads, such as a pair for a model of single texts;
+            `output` has another ending, or is the input, which also must not change; the scores are NaN; the tokenizer
+            belongs to another model; the interrupted run had other settings or rows.
         TypeError: a row is missing (`None`, NaN), or is neither text nor a list of words.
     """
     ending = None if output is None else Path(output).suffix.lower()
@@ -107,8 +104,8 @@ def predict(
     if ending == ".tsv" and isinstance(model, ElmoForCoreferenceResolution):
         raise ValueError(f"output {os.fspath(output)!r} must end in .jsonl for a coreference model")
     predictor = _Predictor(model, tokenizer, batch_tokens, pretokenized)
-    reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
-    reading |= {} if text_pair_column is None else {"text_pair_column": text_pair_column}
+    columns = {"text_column": text_column, "text_pair_column": text_pair_column}
+    reading = {"file_format": input_format, "encoding": encoding, **columns}
     disable = None if progress is None else not progress
     with evaluation_mode(model), torch.inference_mode(), TemporaryDirectory() as folder:
         if output is None:
@@ -140,7 +137,7 @@ def _write(
     with store.opened(manifest, restart=restart):
         require_free(path, None, overwrite)  # another run may have written it meanwhile
         done = len(store.names())
-        first = min(done * WINDOW_ROWS, survey.rows)
+        first = min(done * predictor.window, survey.rows)
         with tqdm(total=survey.rows, initial=first, unit=" rows", desc="predicting", disable=disable) as bar:
             rows = read.count(predictor.checked(rows))
             deque(islice(rows, first), maxlen=0)  # read, but predicted by the interrupted run
@@ -159,37 +156,27 @@ def _write(
     return Predicted(path, survey.rows)
 
 
-@dataclass
 class _Predictor:
     """Computes the records of rows, with a model in evaluation mode."""
 
-    model: ElmoTaskModel
-    tokenizer: ElmoTokenizer
-    batch_tokens: int
-    pretokenized: bool
-
-    @property
-    def reads_predicates(self) -> bool:
-        """Whether a row is a text and the index of its predicate's word."""
-        return getattr(self.model, "indicator", None) is not None
-
-    @property
-    def reads_pairs(self) -> bool:
-        """Whether a row has a second element."""
-        return self.model.reads_text_pairs or self.reads_predicates
+    def __init__(self, model: ElmoTaskModel, tokenizer: ElmoTokenizer, batch_tokens: int, pretokenized: bool) -> None:
+        self.model, self.tokenizer, self.batch_tokens, self.pretokenized = model, tokenizer, batch_tokens, pretokenized
+        self.answers = isinstance(model, ElmoForQuestionAnswering)
+        self.reads_predicates = getattr(model, "indicator", None) is not None  # a row is a text and a word's index
+        self.reads_pairs = model.reads_text_pairs or self.reads_predicates
+        self.window = WINDOW_QUESTIONS if self.answers else WINDOW_ROWS
 
     def checked(self, rows: Iterable[Row | Pair]) -> Iterator[Row | Pair]:
         """The same rows, with whole numbers for indices; ValueError for a row that the model does not read."""
-        answers = isinstance(self.model, ElmoForQuestionAnswering)
         kind = "pairs of texts" if self.reads_pairs else "single texts"
-        kind = "pairs of a question and a passage, both strings" if answers else kind
+        kind = "pairs of a question and a passage, both strings" if self.answers else kind
         kind = "pairs of a text and the index of its predicate's word" if self.reads_predicates else kind
         for number, row in enumerate(rows):
             parts = row if isinstance(row, tuple) else (row,)
             if self.reads_predicates and isinstance(parts[-1], str) and parts[-1].isdecimal():
                 parts = row = parts[0], int(parts[-1])
             fits = len(parts) == 1 + self.reads_pairs and isinstance(parts[-1], int) == self.reads_predicates
-            if not fits or (answers and not all(isinstance(part, str) for part in parts)):
+            if not fits or (self.answers and not all(isinstance(part, str) for part in parts)):
                 raise ValueError(f"row {number} (from 0): the model reads {kind}, got {row!r:.60}")
             if self.reads_predicates:
                 (words,) = self.tokenizer.split_into_words(parts[:1], self.pretokenized)
@@ -200,57 +187,45 @@ class _Predictor:
     def windows(self, rows: Iterable[Row | Pair], bar: tqdm) -> Iterator[list[dict[str, Any]]]:
         """The records of rows, one window after another."""
         rows = iter(rows)
-        while window := list(islice(rows, WINDOW_ROWS)):
+        while window := list(islice(rows, self.window)):
             if isinstance(self.model, ElmoForCoreferenceResolution):
-                yield [self._clusters(text) for text in window]
-            elif isinstance(self.model, ElmoForQuestionAnswering):
-                chunks = (window[start : start + WINDOW_QUESTIONS] for start in range(0, len(window), WINDOW_QUESTIONS))
-                yield [record for chunk in chunks for record in self._answers(chunk)]
+                documents = [text if isinstance(text, str) else [text] for text in window]
+                if self.pretokenized:
+                    lines = (own.split("\n") if isinstance(own, str) else own for own in documents)
+                    documents = [self.tokenizer.split_into_words(own, pretokenized=True) for own in lines]
+                yield list(map(asdict, resolve(self.model, documents, tokenizer=self.tokenizer)))
+            elif self.answers:
+                how = {"batch_tokens": self.batch_tokens, "pretokenized": self.pretokenized}
+                yield answer(self.model, *zip(*window, strict=True), tokenizer=self.tokenizer, **how)
             else:
                 yield self._by_length(window)
             bar.update(len(window))
 
-    def _clusters(self, text: Row) -> dict[str, Any]:
-        document = text if isinstance(text, str) else [text]
-        if isinstance(text, str) and self.pretokenized:
-            document = self.tokenizer.split_into_words(text.split("\n"), pretokenized=True)
-        return asdict(resolve_one(self.model, self.tokenizer, document))
-
-    def _answers(self, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-        how = {"batch_tokens": self.batch_tokens, "pretokenized": self.pretokenized}
-        return answer(self.model, *zip(*pairs, strict=True), tokenizer=self.tokenizer, **how)
-
     def _by_length(self, rows: Sequence[Row | Pair]) -> list[dict[str, Any]]:
-        texts, seconds = zip(*rows, strict=True) if self.reads_pairs else (rows, None)
-        words = self.tokenizer.split_into_words(texts, self.pretokenized)
-        lengths = [len(row_words) + 2 for row_words in words]
-        kept = [row for row, row_words in enumerate(words) if row_words]
-        if self.model.reads_text_pairs:
-            seconds = self.tokenizer.split_into_words(seconds, self.pretokenized)
-            lengths = [length + len(pair_words) + 2 for length, pair_words in zip(lengths, seconds, strict=True)]
-            kept = [row for row in kept if seconds[row]]
-        found = in_batches(
-            [lengths[row] for row in kept],
-            tokens_of_batch(self.model, self.batch_tokens),
-            lambda batch: self._records(*([own[kept[i]] for i in batch] for own in (words, seconds) if own)),
-        )
-        records = dict(zip(kept, found, strict=True))
-        is_tagger = isinstance(self.model, ElmoForTokenClassification)
-        blank = {"words": [], "tags": [], "probabilities": []} if is_tagger else self._label(None)
-        return [records.get(row) or copy.deepcopy(blank) for row in range(len(rows))]
+        texts, *pairs = zip(*rows, strict=True) if self.reads_pairs else [rows]
+        predicates = pairs.pop() if self.reads_predicates else None
+        words = [self.tokenizer.split_into_words(own, self.pretokenized) for own in (texts, *pairs)]
+        kept = [row for row in range(len(rows)) if all(own[row] for own in words)]
 
-    def _records(self, words: list[list[str]], seconds: list | None = None) -> list[dict[str, Any]]:
-        pairs = seconds if self.model.reads_text_pairs else None
-        inputs = self.tokenizer(words, pairs, is_split_into_words=True, padding=True, return_tensors="pt")
-        inputs = inputs.to(self.model.device)
-        if not isinstance(self.model, ElmoForTokenClassification):
-            return [self._label(row) for row in self.model(**inputs).logits.double()]
-        is_word = words_mask(self.model.config, inputs["attention_mask"].bool(), inputs["input_ids"])
-        if self.reads_predicates:
-            inputs["token_type_ids"] = torch.zeros_like(inputs["attention_mask"])
-            for row, mask, index in zip(inputs["token_type_ids"], is_word, seconds, strict=True):
-                row[mask.nonzero()[index]] = 1
-        return self._tags(words, is_word, self.model(**inputs))
+        def records(batch: list[int]) -> list[dict[str, Any]]:
+            chosen = [kept[index] for index in batch]
+            own = [[texts[row] for row in chosen] for texts in words]
+            inputs = self.tokenizer(*own, is_split_into_words=True, padding=True, return_tensors="pt")
+            inputs = inputs.to(self.model.device)
+            if not isinstance(self.model, ElmoForTokenClassification):
+                return [self._label(row) for row in self.model(**inputs).logits.double()]
+            is_word = words_mask(self.model.config, inputs["attention_mask"].bool(), inputs["input_ids"])
+            if predicates is not None:
+                inputs["token_type_ids"] = torch.zeros_like(inputs["attention_mask"])
+                for row, types, mask in zip(chosen, inputs["token_type_ids"], is_word, strict=True):
+                    types[mask.nonzero()[predicates[row]]] = 1
+            return self._tags(own[0], is_word, self.model(**inputs))
+
+        lengths = [sum(len(own[row]) + 2 for own in words) for row in kept]
+        found = in_batches(lengths, tokens_of_batch(self.model, self.batch_tokens), records)
+        of_row = dict(zip(kept, found, strict=True))
+        blank = NO_TAGS if isinstance(self.model, ElmoForTokenClassification) else self._label(None)
+        return [of_row.get(row) or deepcopy(blank) for row in range(len(rows))]
 
     def _label(self, logits: Tensor | None) -> dict[str, Any]:
         """The record of a text; a blank text has no logits, no label, and `None` for each number."""
@@ -283,10 +258,6 @@ class _Predictor:
         return records
 
 
-def _json_line(record: dict[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False) + "\n"
-
-
 def _tsv_lines(record: dict[str, Any]) -> str:
     """The lines of a record; a label or number that is `None` is an empty column, a tab in a word a space."""
     if "tags" in record:
@@ -300,4 +271,5 @@ def _tsv_lines(record: dict[str, Any]) -> str:
     return "\t".join(f"{name or ''}\t" + ("" if value is None else f"{value:.6f}") for name, value in columns) + "\n"
 
 
-LINES = {".jsonl": _json_line, ".tsv": _tsv_lines}  # the ending of an output, and the lines of a record
+# The ending of an output, and the lines of a record.
+LINES = {".jsonl": lambda record: json.dumps(record, ensure_ascii=False) + "\n", ".tsv": _tsv_lines}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,15 +49,15 @@ def encode_questions(
         passages: the passage of each question.
         answers: the answers to each question, as in SQuAD: `{"text": [...], "answer_start": [...]}`, with the start in
             characters. The label consists of all words that overlap the first answer.
-        allow_no_answer: as in the model's configuration. If true, the label of a piece of a passage without the answer
-            is "no answer" (position 0). If false, such a piece is a row without a label (-100) and has no loss.
+        allow_no_answer: as in the model's configuration. The label of a piece of a passage without the answer is
+            position 0 ("no answer") if true, otherwise -100, which has no loss.
         max_length: positions of a row: the question, a piece of the passage, and four boundaries.
         stride: the number of words that a piece shares with the piece before.
         numbers: the number of each question, for the column `piece`; by default 0, 1, ... A `map` in batches must
             pass them, because otherwise each batch would begin at 0.
         pretokenized: whether the texts are tokenized already, so that they are split only at whitespace.
-        labeled_only: leave out rows without a label, for training and `eval_loss`: Trainer gives accumulated steps
-            equal weight, and weights batches by all their rows, labeled or not. [`squad_metrics`] needs all rows.
+        labeled_only: leave out rows without a label, for training and `eval_loss`, because Trainer weights batches by
+            all their rows. [`squad_metrics`] needs all rows.
 
     Returns:
         the tokenizer's columns; if there are `answers`, also `start_positions` and `end_positions`; and `piece` for
@@ -71,13 +70,11 @@ def encode_questions(
     Example:
 
     ```python
-    >>> train = Dataset.from_dict(encode_questions(tokenizer, questions, passages, answers, labeled_only=True))
     >>> def encode(batch, numbers):
     ...     return encode_questions(tokenizer, batch["question"], batch["context"], batch["answers"], numbers=numbers)
     >>> dev = squad.map(encode, batched=True, with_indices=True, remove_columns=squad.column_names)
     >>> metrics = squad_metrics(tokenizer, squad["context"], squad["answers"])
     >>> arguments = TrainingArguments(folder, label_names=["start_positions", "end_positions", "piece"])
-    >>> Trainer(model, arguments, DataCollatorWithPadding(tokenizer), train, dev, compute_metrics=metrics)
     ```"""
     require_list(questions, "questions")
     require_list(passages, "passages")
@@ -100,8 +97,7 @@ def encode_questions(
         columns["piece"].append([numbers[question], first, encoding.word_ids[first], count])
     if answers is not None:
         offsets = _word_offsets(tokenizer, passages, pretokenized)
-        labeled = zip(numbers, answers, passages, strict=True)
-        spans = [_answer_words(number, own, passage, offsets[passage]) for number, own, passage in labeled]
+        spans = [_answer_words(*each) for each in zip(numbers, answers, passages, offsets, strict=True)]
         pieces = zip(question_of_row, columns["piece"], strict=True)
         labels = [_positions(spans[question], piece, allow_no_answer) for question, piece in pieces]
         kept = [row for row, (start, _) in enumerate(labels) if start != IGNORE_INDEX or not labeled_only]
@@ -111,15 +107,16 @@ def encode_questions(
     return columns
 
 
-def _word_offsets(tokenizer: ElmoTokenizer, passages: Iterable[str], pretokenized: bool) -> dict[str, np.ndarray]:
+def _word_offsets(tokenizer: ElmoTokenizer, passages: Sequence[str], pretokenized: bool) -> list[np.ndarray]:
     """The start and end of the words of each passage, `[words, 2]`, in characters."""
     distinct = list(dict.fromkeys(passages))
     if pretokenized or not distinct:
         offsets = [[match.span() for match in re.finditer(r"\S+", passage)] for passage in distinct]
     else:
         offsets = tokenizer(distinct, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    arrays = (np.array(word_spans, dtype=np.int64).reshape(-1, 2) for word_spans in offsets)
-    return dict(zip(distinct, arrays, strict=True))
+    arrays = [np.array(word_spans, dtype=np.int64).reshape(-1, 2) for word_spans in offsets]
+    of_passage = dict(zip(distinct, arrays, strict=True))
+    return [of_passage[passage] for passage in passages]
 
 
 def _answer_words(number: int, answers: Answers, passage: str, offsets: np.ndarray) -> tuple[int, int] | None:
@@ -156,11 +153,8 @@ def squad_metrics(
 ) -> Callable[[EvalPrediction], dict[str, float]]:
     """
     `compute_metrics` of Trainer for answers: exact match and F1 (Rajpurkar et al. 2016), by torchmetrics. The best span
-    over all pieces of a passage is compared with all answers to the question.
-
-    Trainer passes on the column `piece` if it is named among the labels:
-    `TrainingArguments(label_names=["start_positions", "end_positions", "piece"])`. A `map` in batches has to number the
-    questions: `encode_questions(..., numbers=indices)` in `map(..., batched=True, with_indices=True)`.
+    over all pieces of a passage is compared with all answers to the question. Trainer passes on the column `piece` if
+    `label_names` of its arguments has it, as in the example of [`encode_questions`].
 
     Args:
         tokenizer, passages, answers, pretokenized: as for [`encode_questions`]; the numbers in `piece` are indices into
@@ -180,13 +174,19 @@ def squad_metrics(
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         pieces = prediction.label_ids[-1]
-        words = {number: offsets[passages[number]] for number in pieces[:, 0].tolist()}
-        _require_all_pieces(pieces, words)
-        start, end = prediction.predictions[:2]
-        scores = _span_scores(start, end, pieces, words, max_answer_words)
+        for number in np.unique(pieces[:, 0]):
+            first, words = pieces[pieces[:, 0] == number][:, 2:].T
+            order, end = np.argsort(first), first + words
+            joined = (np.diff(first[order]) > 0) & (first[order][1:] <= end[order][:-1])
+            if not joined.all() or first.min() != 0 or end.max() != len(offsets[number]):
+                raise ValueError(
+                    f"piece: the rows of question {number} are not all pieces of its passage. Rows are missing, or "
+                    "several questions have this number: pass numbers to encode_questions."
+                )
+        scores = _span_scores(*prediction.predictions[:2], pieces, offsets, max_answer_words)
         predicted, truth = [], []
         for number, (spans, no_answer) in scores.items():
-            best = _best(spans, no_answer if allow_no_answer else -np.inf, passages[number], words[number])
+            best = _best(spans, no_answer if allow_no_answer else -np.inf, passages[number], offsets[number])
             predicted.append({"id": str(number), "prediction_text": best["answer"]})
             texts = list(answers[number]["text"]) or [""]
             truth.append({"id": str(number), "answers": {"text": texts, "answer_start": [0] * len(texts)}})
@@ -195,26 +195,11 @@ def squad_metrics(
     return compute
 
 
-def _require_all_pieces(pieces: np.ndarray, offsets: Mapping[int, np.ndarray]) -> None:
-    """Raises ValueError unless the rows of each question are all pieces of one passage."""
-    of_question: dict[int, list[tuple[int, int]]] = {}
-    for number, _, first, words in pieces.tolist():
-        of_question.setdefault(number, []).append((first, first + words))
-    for number, spans in of_question.items():
-        spans.sort()
-        are_joined = all(first < begin <= end < last for (first, end), (begin, last) in pairwise(spans))
-        if not are_joined or spans[0][0] != 0 or spans[-1][1] != len(offsets[number]):
-            raise ValueError(
-                f"piece: the rows of question {number} are not all pieces of its passage. Rows are missing, or several "
-                "questions have this number: pass numbers to encode_questions."
-            )
-
-
 def _span_scores(
     start_logits: np.ndarray,
     end_logits: np.ndarray,
     pieces: np.ndarray,
-    offsets: Mapping[int, np.ndarray],
+    offsets: Sequence[np.ndarray],
     max_answer_words: int,
 ) -> dict[int, tuple[np.ndarray, float]]:
     """For each question, the scores of its spans `[words, max_answer_words]`, by first word and by length minus 1, the
@@ -259,10 +244,8 @@ def answer(
     pretokenized: bool = False,
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """
-    Answer one question, or several, each from a passage.
-
-    Long passages are read in pieces; the answer is the best span of all pieces. A result does not depend on the other
-    questions (up to rounding, which may differ with the shape of a batch).
+    Answer one question, or several, each from a passage. Long passages are read in pieces; the answer is the best span
+    of all pieces. A result does not depend on the other questions (up to rounding).
 
     Args:
         model: an [`ElmoForQuestionAnswering`], or its name or folder.
@@ -275,8 +258,8 @@ def answer(
     Returns:
         a record for each question: `answer`, the text of the passage from the character `start` to `end`; `score`, the
         probability of the answer among all spans of up to `max_answer_words` words and "no answer"; and
-        `no_answer_probability`, the probability of "no answer". If this is higher than the probability of each span,
-        `answer` is empty, and `score` is `no_answer_probability`. It is 1 if the question or the passage is blank.
+        `no_answer_probability`, the probability of "no answer". If this is higher than that of each span, `answer` is
+        empty, and `score` is `no_answer_probability`. It is 1 if the question or the passage is blank.
 
     Raises:
         ValueError: the scores are NaN, the model has another head, or the tokenizer belongs to another model.
@@ -298,27 +281,18 @@ def answer(
     pieces = np.array(columns.pop("piece"))
     records = [dict(NO_ANSWER) for _ in questions]
     if len(pieces):
-        starts, ends = _logits(model, tokenizer, columns, batch_tokens)
-        of_passage = _word_offsets(tokenizer, passages, pretokenized)
-        offsets = {number: of_passage[text] for number, text in enumerate(passages)}
-        allow = model.config.allow_no_answer
-        scores = _span_scores(starts, ends, pieces, offsets, max_answer_words)
-        for number, (spans, no_answer) in scores.items():
-            records[number] = _best(spans, no_answer if allow else -np.inf, passages[number], offsets[number])
+
+        def logits(batch: list[int]) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+            rows = {key: [column[row] for row in batch] for key, column in columns.items()}
+            output = model(**tokenizer.pad(rows, return_tensors="pt").to(model.device))
+            require_no_nan(output.start_logits, output.end_logits)
+            return zip(*(part.double().cpu().numpy() for part in (output.start_logits, output.end_logits)), strict=True)
+
+        lengths = list(map(len, columns["attention_mask"]))
+        with evaluation_mode(model), torch.inference_mode():
+            starts, ends = zip(*in_batches(lengths, tokens_of_batch(model, batch_tokens), logits), strict=True)
+        offsets = _word_offsets(tokenizer, passages, pretokenized)
+        for number, (spans, no_answer) in _span_scores(starts, ends, pieces, offsets, max_answer_words).items():
+            no_answer = no_answer if model.config.allow_no_answer else -np.inf
+            records[number] = _best(spans, no_answer, passages[number], offsets[number])
     return records[0] if isinstance(question, str) else records
-
-
-def _logits(
-    model: ElmoForQuestionAnswering, tokenizer: ElmoTokenizer, columns: dict[str, list], batch_tokens: int
-) -> Iterable[tuple[np.ndarray, ...]]:
-    """The start logits and the end logits of each row."""
-
-    def compute(batch: list[int]) -> Iterable[tuple[np.ndarray, np.ndarray]]:
-        rows = {key: [column[row] for row in batch] for key, column in columns.items()}
-        output = model(**tokenizer.pad(rows, return_tensors="pt").to(model.device))
-        require_no_nan(output.start_logits, output.end_logits)
-        return zip(*(part.double().cpu().numpy() for part in (output.start_logits, output.end_logits)), strict=True)
-
-    with evaluation_mode(model), torch.inference_mode():
-        lengths = [len(mask) for mask in columns["attention_mask"]]
-        return zip(*in_batches(lengths, tokens_of_batch(model, batch_tokens), compute), strict=True)

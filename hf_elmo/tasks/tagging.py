@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from transformers import BatchEncoding, DataCollatorForTokenClassification, EvalPrediction
 
 from ..extras import extra_needed
 from ..text import read_columns
 from .heads import precision_recall_f1, ratio
-from .inputs import pad_positions, pad_rows
+from .inputs import pad_rows
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -29,30 +28,13 @@ Span = tuple[int, int]  # the first word, and the word after the last one
 
 
 class TaggingCollator(DataCollatorForTokenClassification):
-    """transformers' collator, which also pads rows of [`store_layers`].
-
-    Raises:
-        ValueError: the numbers of labels and positions of a row differ; `tokenizer.align_labels` labels each
-            position.
-    """
+    """transformers' collator, which also pads rows of [`store_layers`]. A row needs a label for each position, as
+    `tokenizer.align_labels` gives them; otherwise a ValueError is raised."""
 
     def torch_call(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
-        name = "label" if "label" in features[0] else "labels"
-        rows = [{key: value for key, value in feature.items() if key != name} for feature in features]
-        batch = pad_rows(self.tokenizer, rows, self.padding, self.max_length, self.pad_to_multiple_of)
-        if name not in features[0]:
-            return batch
-        column = next(key for key in ("input_ids", "bilm_layers", "word_vector_ids") if key in rows[0])
-        labels = [np.asarray(feature[name]) for feature in features]
-        for index, (own, row) in enumerate(zip(labels, rows, strict=True)):
-            if len(own) != len(row[column]):
-                raise ValueError(
-                    f"labels of row {index}: {len(own)} labels, but the row has {len(row[column])} positions, "
-                    "boundaries included: align the labels with tokenizer.align_labels."
-                )
-        how = batch["attention_mask"].shape[1], self.label_pad_token_id, self.tokenizer.padding_side
-        batch["labels"] = torch.from_numpy(np.stack([pad_positions(own, *how) for own in labels]).astype(np.int64))
-        return batch
+        rows = [{"labels" if name == "label" else name: value for name, value in row.items()} for row in features]
+        how = self.padding, self.max_length, self.pad_to_multiple_of
+        return pad_rows(self.tokenizer, rows, *how, labels=self.label_pad_token_id)
 
 
 def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset:
@@ -80,11 +62,10 @@ def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset
     lines = [(where, columns) for where, columns in read_columns(path) if not NO_WORD.match(" ".join(columns))]
     first = min((columns for _, columns in lines if columns), key=lambda own: own[0].startswith("#"), default=[])
     is_numbered = word != 0 and any(columns and columns[0].isdecimal() for _, columns in lines)
-    words, tags = [[]], [[]]
+    sentences = [[]]
     for where, columns in lines:
         if not columns:
-            words.append([])
-            tags.append([])
+            sentences.append([])
             continue
         has_all = max(word, tag, -1 - word, -1 - tag, 1) < len(columns)
         has_all = has_all and (min(word, tag) >= 0 or len(columns) == len(first))
@@ -94,9 +75,9 @@ def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset
             continue
         if not (has_all and columns[word] and columns[tag]):
             raise ValueError(f"{where}: {columns} lacks a column (word={word}, tag={tag}, the first word has {first})")
-        words[-1].append(columns[word])
-        tags[-1].append(columns[tag])
-    return Dataset.from_dict({"words": list(filter(None, words)), "tags": list(filter(None, tags))})
+        sentences[-1].append((columns[word], columns[tag]))
+    words, tags = ([[columns[part] for columns in sentence] for sentence in sentences if sentence] for part in (0, 1))
+    return Dataset.from_dict({"words": words, "tags": tags})
 
 
 def span_metrics(
@@ -105,12 +86,11 @@ def span_metrics(
     """
     `compute_metrics` of Trainer for spans: precision, recall and F1 (micro), and the accuracy of words, by seqeval.
 
+    It evaluates the CRF's tags, or without a CRF the best label of each word.
+
     Args:
         id2label: `model.config.id2label`.
         scheme: `"IOB1"`, `"IOB2"` or `"BIOES"` counts spans strictly by the scheme; `None` counts like conlleval.
-
-    Returns:
-        a function of predictions. It evaluates the CRF's tags, or without a CRF the best label of each word.
     """
     with extra_needed():
         from seqeval import metrics
@@ -145,36 +125,24 @@ def tags_of(prediction: EvalPrediction, id2label: Mapping[int, str]) -> tuple[li
 
 def arguments_of(tags: Sequence[str]) -> list[tuple[str, tuple[Span, ...]]]:
     """
-    The arguments of one predicate: the role of each, and its spans.
+    The arguments of one predicate, from the tag of each word in IOB2: the role of each argument, and its spans.
 
     A span `C-X` belongs to the last argument of role X before it; if there is none, the span is itself an argument of
-    role X. A reference `R-X` is a role of its own. The scorer of CoNLL-2005 counts in the same way
-    (Carreras and Marquez 2005).
-
-    Args:
-        tags: the tag of each word, in IOB2; an `I-` tag that continues no span begins a span.
+    role X. A reference `R-X` is a role of its own. An `I-` tag that continues no span begins a span. The scorer of
+    CoNLL-2005 counts in the same way (Carreras and Marquez 2005).
     """
+    with extra_needed():
+        from seqeval.metrics.sequence_labeling import get_entities
+
     arguments: list[tuple[str, list[Span]]] = []
     last: dict[str, int] = {}  # the index of the last argument of each role
-    for role, span in _spans(tags):
+    for role, first, end in get_entities(list(tags)):
         continued = role.removeprefix("C-")
-        if continued != role and continued in last:
-            arguments[last[continued]][1].append(span)
-        else:
+        if continued == role or continued not in last:
             last[continued] = len(arguments)
-            arguments.append((continued, [span]))
+            arguments.append((continued, []))
+        arguments[last[continued]][1].append((first, end + 1))
     return [(role, tuple(spans)) for role, spans in arguments]
-
-
-def _spans(tags: Sequence[str]) -> list[tuple[str, Span]]:
-    spans: list[tuple[str, Span]] = []
-    for place, tag in enumerate(tags):
-        prefix, _, role = tag.partition("-")
-        if prefix == "I" and spans and spans[-1][0] == role and spans[-1][1][1] == place:
-            spans[-1] = role, (spans[-1][1][0], place + 1)
-        elif prefix != "O":
-            spans.append((role, (place, place + 1)))
-    return spans
 
 
 def role_metrics(id2label: Mapping[int, str]) -> Callable[[EvalPrediction], dict[str, float]]:
@@ -182,18 +150,8 @@ def role_metrics(id2label: Mapping[int, str]) -> Callable[[EvalPrediction], dict
     `compute_metrics` of Trainer for semantic roles: precision, recall and F1 over the arguments of all predicates.
 
     An argument is correct if its role and all its spans are correct; the verb is not scored. The figures equal
-    those of CoNLL-2005's program (seqeval does not join the spans of an argument).
-
-    Args:
-        id2label: `model.config.id2label`, tags in IOB2.
-
-    Raises:
-        ValueError: a label is not an IOB2 tag.
+    those of CoNLL-2005's program. `id2label` is that of the model's configuration, with tags in IOB2.
     """
-    for name in id2label.values():
-        prefix, _, role = name.partition("-")
-        if name != "O" and (prefix not in ("B", "I") or not role):
-            raise ValueError(f"id2label has the label {name!r}, but must have IOB2 tags: O, B-ARG0, I-ARG0, ...")
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         correct = predicted = true = 0

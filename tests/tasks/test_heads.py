@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import DataCollatorWithPadding, EvalPrediction, Trainer
+from transformers import DataCollatorWithPadding, EvalPrediction, Trainer, TrainingArguments
 
 from hf_elmo import (
     ElmoForSequenceClassification,
@@ -38,22 +38,22 @@ def part(name: str) -> str:
     return "bilm" if name.startswith("elmo.") else "word_vectors" if name.startswith("word_vectors") else "head"
 
 
-def test_trainer_uses_the_rates(arguments, tokenizer: ElmoTokenizer) -> None:
+def test_trainer_uses_the_rates(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
     model, tokenizer.words = make(), ["a", "The"]
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     rows = [{**tokenizer(text), "label": number % 2} for number, text in enumerate(SENTENCES)]
-    settings = arguments(max_steps=1, per_device_train_batch_size=4, learning_rate=0.5)
+    settings = TrainingArguments(tmp_path, optim="sgd", max_steps=1, learning_rate=0.5, report_to=[], use_cpu=True)
     chosen = learning_rates(model, settings, bilm=0.0, word_vectors=0.0)
     Trainer(model, settings, DataCollatorWithPadding(tokenizer), rows, optimizer_cls_and_kwargs=chosen).train()
     moved = {part(name) for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
     assert moved == {"mix", "head"}
 
 
-def test_each_parameter_is_in_one_group_with_its_rate_and_decay(arguments) -> None:
+def test_each_parameter_is_in_one_group_with_its_rate_and_decay() -> None:
     """Also where the head is a part of another network."""
     model = torch.nn.ModuleDict({"tagger": make(), "more": torch.nn.Linear(2, 2)})
     rates = {"bilm": 1e-4, "mix": 0.01, "word_vectors": 0.1}
-    settings = arguments(optim="adamw_torch", weight_decay=0.3, learning_rate=0.5)
+    settings = TrainingArguments(weight_decay=0.3, learning_rate=0.5, use_cpu=True)
     optimizer, options = learning_rates(model, settings, **rates)
     assert optimizer is torch.optim.AdamW
     found = {p: (group["lr"], group["weight_decay"]) for group in options["params"] for p in group["params"]}
@@ -87,10 +87,8 @@ def test_bars_are_the_layer_weights(tmp_path: Path) -> None:
     assert found["output"] == (pytest.approx([1 / 3] * 3), 2.5)
     axes = plot_layer_weights(model, path=tmp_path / "weights.png", title="a task")
     assert [bar.get_height() for bar in axes.patches] == pytest.approx(found["input"][0] + found["output"][0])
-    assert [label.get_text() for label in axes.get_legend().get_texts()] == [
-        "input (gamma 1.00)",
-        "output (gamma 2.50)",
-    ]
+    names = [label.get_text() for label in axes.get_legend().get_texts()]
+    assert names == ["input (gamma 1.00)", "output (gamma 2.50)"]
     assert (tmp_path / "weights.png").read_bytes()[:4] == b"\x89PNG"
     assert not any(axes.get_legend().get_window_extent().overlaps(part.get_window_extent()) for part in axes.patches)
 

@@ -1,15 +1,13 @@
 """Stored layers of a frozen biLM, and word vectors from files."""
 
 import gzip
-from collections.abc import Callable
 from pathlib import Path
 
 import datasets
 import numpy as np
 import pytest
 import torch
-from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding, Trainer
-from transformers.utils import logging
+from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding
 
 from hf_elmo import (
     ElmoForSequenceClassification,
@@ -61,44 +59,39 @@ def tokenizer(tokenizer: ElmoTokenizer, head: str) -> ElmoTokenizer:
     return tokenizer
 
 
-def weights_after_training(arguments: Callable, model, rows, tokenizer) -> dict[str, torch.Tensor]:
-    settings = arguments(num_train_epochs=2, per_device_train_batch_size=3, learning_rate=0.05, seed=5)
-    collator = (TaggingCollator if model.config.tagging_crf else LayersCollator)(tokenizer)
-    Trainer(model, settings, collator, rows).train()
-    return model.state_dict()
+def gradients(head: str, rows: datasets.Dataset, tokenizer: ElmoTokenizer) -> dict[str, torch.Tensor]:
+    collate, model = (TaggingCollator if head == "tagger" else LayersCollator)(tokenizer), make(head)
+    model(**collate(list(rows))).loss.backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
 
 
-# A layer's values are rounded by 2**-11 (float16) or 2**-8 (bfloat16) of their size; over the 8 steps of rate 0.05 the
-# weights then differ by a small multiple of that.
 @pytest.mark.parametrize(
     ("head", "dtype", "tolerance", "side"),
     [
-        ("classifier", "bfloat16", 2**-8, "right"),
+        ("classifier", "bfloat16", 2**-7, "right"),
         ("pairs", "float32", 1e-5, "left"),
-        ("tagger", "float16", 2**-11, "left"),
+        ("tagger", "float16", 2**-10, "left"),
     ],
 )
 def test_training_is_the_same_as_on_input_ids(
-    arguments, tokenizer: ElmoTokenizer, head: str, dtype: str, tolerance: float, side: str
+    tokenizer: ElmoTokenizer, head: str, dtype: str, tolerance: float, side: str
 ) -> None:
     tokenizer.padding_side = side
     rows = data(tokenizer, head)
-    expected = weights_after_training(arguments, make(head), rows, tokenizer)
-    stored, model = store_layers(make(head), rows, dtype), make(head)
+    expected = gradients(head, rows, tokenizer)
+    stored = store_layers(make(head), rows, dtype).remove_columns("length")
     assert "input_ids" not in stored.column_names
-    start = model.classifier.weight.detach().clone()
-    found = weights_after_training(arguments, model, stored, tokenizer)
-    for name, weight in expected.items():
-        torch.testing.assert_close(found[name], weight, atol=tolerance, rtol=tolerance, msg=name)
-    assert not torch.equal(start, found["classifier.weight"])
+    found = gradients(head, stored, tokenizer)
+    assert {"classifier.weight", "elmo.scalar_mix.scalars"} <= found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, atol=tolerance, rtol=tolerance, msg=name)
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 8, 4096])
 @pytest.mark.parametrize("head", HEADS)
-def test_what_is_stored(tokenizer: ElmoTokenizer, head: str, batch_tokens: int) -> None:
-    """The layers of rows in any format and order, and of texts without boundaries."""
+def test_what_is_stored(tokenizer: ElmoTokenizer, head: str) -> None:
+    """The layers of rows in any format and order, in batches of several rows and of one; also without boundaries."""
     model, rows = make(head), data(tokenizer, head).shuffle(seed=1)
-    stored = store_layers(model, rows.with_format("torch"), "float32", batch_size=3, batch_tokens=batch_tokens)
+    stored = store_layers(model, rows.with_format("torch"), "float32", batch_tokens=8)
     assert stored["length"][:].tolist() == [len(row["input_ids"]) for row in rows]
     for row, own in zip(rows, stored, strict=True):
         expected = model.bilm_layers(torch.tensor([row["input_ids"]]))[0].detach()
@@ -106,11 +99,9 @@ def test_what_is_stored(tokenizer: ElmoTokenizer, head: str, batch_tokens: int) 
         assert np.array_equal(own["labels"], row["labels"])
         assert own["special_tokens_mask"].tolist() == [int(word[1] in (257, 258)) for word in row["input_ids"]]
     if head == "classifier":
-        rows, collate = (
-            datasets.Dataset.from_dict(dict(tokenizer(TEXTS[:4], add_special_tokens=False))),
-            LayersCollator(tokenizer),
-        )
-        found = model(**collate(list(store_layers(model, rows, "float32").remove_columns("length")))).logits
+        rows = datasets.Dataset.from_dict(dict(tokenizer(TEXTS[:4], add_special_tokens=False)))
+        collate, stored = LayersCollator(tokenizer), store_layers(model, rows, "float32").remove_columns("length")
+        found = model(**collate(list(stored))).logits
         torch.testing.assert_close(found, model(**collate(list(rows))).logits)
 
 
@@ -152,20 +143,19 @@ def test_the_file_is_reused_for_the_same_weights_only(tmp_path: Path, tokenizer:
     assert len(list(tmp_path.glob("*.arrow"))) == 4
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("head", HEADS)
-def test_layers_of_another_bilm_are_refused(tokenizer: ElmoTokenizer, head: str, dtype: str) -> None:
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(("head", "dtype"), [("classifier", "float16"), ("pairs", "bfloat16"), ("tagger", "float16")])
+def test_layers_of_another_bilm_are_refused(tokenizer: ElmoTokenizer, head: str, dtype: str, side: str) -> None:
     collate, rows = LayersCollator(tokenizer), data(tokenizer, head).remove_columns("labels")
-    for side in ("left", "right"):
-        model, other = make(head), make(head)  # layers are compared once for each model
-        with torch.no_grad():
-            for parameter in other.elmo.parameters():
-                parameter += torch.randn_like(parameter)
-        tokenizer.padding_side = side
-        own, others = (collate(list(store_layers(one, rows, dtype))) for one in (model, other))
-        with pytest.raises(ValueError, match="bilm_layers"):
-            model(**others)
-        assert model(**own).logits.isfinite().all()
+    model, other = make(head), make(head)
+    with torch.no_grad():
+        for parameter in other.elmo.parameters():
+            parameter += torch.randn_like(parameter)
+    tokenizer.padding_side = side
+    own, others = (collate(list(store_layers(one, rows, dtype))) for one in (model, other))
+    with pytest.raises(ValueError, match="bilm_layers"):
+        model(**others)
+    assert model(**own).logits.isfinite().all()
 
 
 def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
@@ -173,7 +163,7 @@ def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
     for side in ("left", "right"):
         padded = tokenizer(["a b c", "d"], padding=True, padding_side=side)
         with pytest.raises(ValueError, match="row 1"):
-            store_layers(model, datasets.Dataset.from_dict({"input_ids": padded["input_ids"]}), batch_size=1)
+            store_layers(model, datasets.Dataset.from_dict({"input_ids": padded["input_ids"]}))
     with torch.no_grad():
         model.elmo.char_encoder.projection.bias += 1e6
     with pytest.raises(ValueError, match="float16"):
@@ -181,39 +171,28 @@ def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
     model.elmo.bilm.forward_layers[1].bias.requires_grad_(True)
     with pytest.raises(ValueError, match="trained"):
         store_layers(model, rows)
-    with pytest.raises(TypeError, match="dataset"):
-        store_layers(model, list(rows))
 
 
-def test_parts_of_a_data_set_and_data_in_memory(tmp_path: Path, tokenizer: ElmoTokenizer, head: str, caplog) -> None:
-    model, rows = make(head), data(tokenizer, head)
-    parts = store_layers(model, datasets.DatasetDict(train=rows, test=rows.select([0, 2])), folder=tmp_path)
+@pytest.mark.parametrize("collator", [DataCollatorForTokenClassification, DataCollatorWithPadding])
+def test_parts_of_a_data_set_and_collators_of_transformers(tokenizer: ElmoTokenizer, head: str, collator: type) -> None:
+    rows = data(tokenizer, head)
+    parts = store_layers(make(head), datasets.DatasetDict(train=rows, test=rows.select([0, 2])))
     assert parts["train"]["length"][:].tolist() == [len(row["input_ids"]) for row in rows]
     assert parts["test"]["length"][:].tolist() == [7, 4]
-    assert "folder" not in caplog.text
-    logging.warning_once.cache_clear()
-    store_layers(model, rows)
-    assert "folder" in caplog.text
-
-
-@pytest.mark.parametrize("head", ["classifier", "tagger"])
-@pytest.mark.parametrize("collator", [DataCollatorForTokenClassification, DataCollatorWithPadding])
-def test_collators_of_transformers_name_ours(tokenizer: ElmoTokenizer, head: str, collator: type) -> None:
     with pytest.raises(ValueError, match="TaggingCollator"):
-        collator(tokenizer)(list(store_layers(make(head), data(tokenizer, head))))
+        collator(tokenizer)(list(parts["train"]))
 
 
 def test_words_with_an_id_after_their_characters() -> None:
     """The second text has as many positions as a row has characters."""
-    vocabulary = CharacterVocabulary(list("abcdef"), ["a", "bc"])
-    tokenizer = ElmoTokenizer("whitespace", 12)
+    vocabulary, tokenizer = CharacterVocabulary(list("abcdef"), ["a", "bc"]), ElmoTokenizer("whitespace", 12)
     tokenizer.character_vocab = vocabulary
     sizes = {"char_vocab_size": vocabulary.size, "word_vocab_size": vocabulary.word_size}
     model = make("classifier", char_units="unicode", max_word_length=12, word_embedding_size=3, **sizes)
-    encoded = tokenizer(["a bc d", " ".join("abcdefabcd")])
+    encoded, collate = tokenizer(["a bc d", " ".join("abcdefabcd")]), LayersCollator(tokenizer)
     stored = store_layers(model, datasets.Dataset.from_dict({"input_ids": encoded["input_ids"]}), "float32")
     expected = model(**tokenizer.pad(encoded, return_tensors="pt")).logits
-    found = model(**LayersCollator(tokenizer)(list(stored.remove_columns("length")))).logits
+    found = model(**collate(list(stored.remove_columns("length")))).logits
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
@@ -274,7 +253,7 @@ def test_words_with_spaces_and_words_that_occur_twice(tmp_path: Path) -> None:
         ("a.txt", b"the 1 2\n\ncat 3 4\n", r"a\.txt, line 2"),
         ("a.txt", b"the 1 2\nna\xefve 3 4\n", r"a\.txt, line 2"),
         ("a.vec", b"3 2\nthe 1 2\ncat 3 4\n", "says 3"),
-        ("a.bin", binary(b"")[:-1], "fewer"),
+        ("a.bin", binary(b"")[:-1], "smaller"),
         ("a.bin", b"3" + binary(b"\n")[1:], "more"),
         ("a.bin", b"2 1\nNew York \1\1\1\1\nthe \2\2\2\2\n", "space"),
         ("vectors", binary(b"\n"), "vectors, line"),

@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -22,6 +22,7 @@ from hf_elmo import (
     predict,
     resolve,
 )
+from hf_elmo.tasks.predict import LINES
 from hf_elmo_cli import main
 from tests.factories import SENTENCES, save_checkpoint, small_checkpoint, small_model, write_lines
 
@@ -33,130 +34,110 @@ COREFERENCE = {"coreference_max_width": 2, "coreference_hidden_size": 9, "corefe
 PAIRS = [(text, TEXTS[-number - 1]) for number, text in enumerate(TEXTS)]
 QUESTIONS = [(f"Who sat in row {number} ?", text) for number, text in enumerate(TEXTS)]
 QUESTIONS += [("Where did it end ?", " \n".join(f"line {number} of a passage" for number in range(90)))]
-# The class and the fields of each kind of model, and rows that it reads.
-HEADS = {
-    "classes": (ElmoForSequenceClassification, {}, TEXTS),
-    "several": (ElmoForSequenceClassification, {"problem_type": "multi_label_classification"}, TEXTS),
-    "numbers": (ElmoForSequenceClassification, {"problem_type": "regression"}, TEXTS),
-    "esim": (ElmoForSequenceClassification, {**SMALL, "classifier_text_pairs": True, "encoder_type": "esim"}, PAIRS),
-    "pairs": (ElmoForSequenceClassification, {"classifier_text_pairs": True}, PAIRS),
-    "tags": (ElmoForTokenClassification, {}, TEXTS),
-    "tags of a CRF": (ElmoForTokenClassification, {"tagging_crf": True}, TEXTS),
-    "roles": (ElmoForTokenClassification, {**SMALL, **ROLE_FIELDS}, [(text, len(text.split()) // 2) for text in TEXTS]),
-    "answers": (ElmoForQuestionAnswering, {**SMALL, "allow_no_answer": True}, QUESTIONS),
-    "clusters": (ElmoForCoreferenceResolution, COREFERENCE, TEXTS),
-}
-NO_TAGS = {"words": [], "tags": [], "probabilities": []}
 NOTHING = dict.fromkeys(NAMES.values())
 NO_LABEL = {"label": None, "probability": None, "probabilities": NOTHING}
-# What is predicted for a row with a blank text.
-BLANK = {
-    "classes": ("", NO_LABEL, "\t\n"),
-    "several": (" ", {"labels": [], "probabilities": NOTHING}, "O\t\tB-x\t\tI-x\t\n"),
-    "numbers": ([], {"values": [None] * 3}, "\t\t\n"),
-    "esim": (("a", ""), NO_LABEL, "\t\n"),
-    "pairs": (("", "a"), NO_LABEL, "\t\n"),
-    "tags": ("", NO_TAGS, "\n"),
-    "answers": (
-        ("Who ?", " "),
-        {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probability": 1.0},
-        "\t1.000000\n",
-    ),
-    "clusters": ("", {"words": [], "clusters": [], "characters": []}, None),
+NO_TAGS = {"words": [], "tags": [], "probabilities": []}
+NO_ANSWER = {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probability": 1.0}
+# The class and the fields of each kind of model, rows that it reads, and a row with a blank text and its record.
+CLASSIFIER, TAGGER = ElmoForSequenceClassification, ElmoForTokenClassification
+ROLES = [(text, len(text.split()) // 2) for text in TEXTS]
+ESIM = {**SMALL, "classifier_text_pairs": True, "encoder_type": "esim"}
+SEVERAL, NUMBERS = {"problem_type": "multi_label_classification"}, {"problem_type": "regression"}
+HEADS = {
+    "classes": (CLASSIFIER, {}, TEXTS, "", NO_LABEL),
+    "several": (CLASSIFIER, SEVERAL, TEXTS, " ", {"labels": [], "probabilities": NOTHING}),
+    "numbers": (CLASSIFIER, NUMBERS, TEXTS, [], {"values": [None] * 3}),
+    "esim": (CLASSIFIER, ESIM, PAIRS, ("a", ""), NO_LABEL),
+    "pairs": (CLASSIFIER, {"classifier_text_pairs": True}, PAIRS, ("", "a"), NO_LABEL),
+    "tags": (TAGGER, {}, TEXTS, "", NO_TAGS),
+    "tags of a CRF": (TAGGER, {"tagging_crf": True}, TEXTS, [], NO_TAGS),
+    "roles": (TAGGER, {**SMALL, **ROLE_FIELDS}, ROLES),
+    "answers": (ElmoForQuestionAnswering, {**SMALL, "allow_no_answer": True}, QUESTIONS, ("Who ?", " "), NO_ANSWER),
+    "clusters": (ElmoForCoreferenceResolution, COREFERENCE, TEXTS, "", {"words": [], "clusters": [], "characters": []}),
 }
+approximately = functools.partial(pytest.approx, abs=1e-5)
 
 
 def checkpoint(folder: Path, head: str = "classes", **changes: object) -> Path:
-    model_class, fields, _ = HEADS[head]
+    model_class, fields, *_ = HEADS[head]
     labels = {"id2label": NAMES, "label2id": {name: i for i, name in NAMES.items()}}
     return small_checkpoint(folder, model_class, **{**labels, **fields, **changes})
 
 
-def approximately(value: object) -> object:
-    return pytest.approx(value, abs=1e-5)
+def expected_record(head: str, model: torch.nn.Module, tokenizer: ElmoTokenizer, row: object) -> dict:
+    """The record by the model itself."""
+    text, *pair = row if isinstance(row, tuple) else (row,)
+    if head in ("answers", "clusters"):
+        record = answer(model, text, *pair) if pair else asdict(resolve(model, [text])[0])
+        return {key: approximately(value) if isinstance(value, float) else value for key, value in record.items()}
+    encoded = tokenizer(text, *(pair if head in ("esim", "pairs") else ()), return_tensors="pt")
+    if head == "roles":
+        encoded["token_type_ids"] = torch.zeros_like(encoded["attention_mask"])
+        encoded["token_type_ids"][0, 1 + pair[0]] = 1
+    output = model(**encoded)
+    if type(model) is TAGGER:
+        scores = output.logits[:, 1:-1]
+        is_word = torch.ones(scores.shape[:2], dtype=torch.bool)
+        scores = model.crf(scores, is_word, marginals=True) if model.crf else scores.softmax(2)
+        tags = scores.argmax(2)[0] if output.tags is None else output.tags[0, 1:-1]
+        values = scores[0].gather(1, tags[:, None])[:, 0].tolist()
+        names = [NAMES[tag] for tag in tags.tolist()]
+        return {"words": text.split(), "tags": names, "probabilities": approximately(values)}
+    if head == "numbers":
+        return {"values": approximately(output.logits[0].tolist())}
+    scores = output.logits[0].sigmoid() if head == "several" else output.logits[0].softmax(0)
+    probabilities = dict(zip(NAMES.values(), scores.tolist(), strict=True))
+    labels = [name for name, score in probabilities.items() if score > 0.5]
+    label = max(probabilities, key=probabilities.get)
+    one = {"label": label, "probability": approximately(probabilities[label])}
+    return ({"labels": labels} if head == "several" else one) | {"probabilities": approximately(probabilities)}
 
 
-def expected_records(folder: Path, head: str) -> Iterator[dict]:
-    """The records by the model itself, row by row."""
-    model_class, _, rows = HEADS[head]
-    model, tokenizer = model_class.from_pretrained(folder), ElmoTokenizer.from_pretrained(folder)
-    model.requires_grad_(False)
-    for text, *pair in (row if isinstance(row, tuple) else (row,) for row in rows):
-        if head in ("answers", "clusters"):
-            yield answer(model, text, *pair) if pair else asdict(resolve(model, [text])[0])
-            continue
-        encoded = tokenizer(text, *(pair if isinstance(pair and pair[0], str) else ()), return_tensors="pt")
-        if head == "roles":
-            encoded["token_type_ids"] = torch.zeros_like(encoded["attention_mask"])
-            encoded["token_type_ids"][0, 1 + pair[0]] = 1
-        output = model(**encoded)
-        if model_class is ElmoForTokenClassification:
-            scores = output.logits[0, 1:-1].softmax(1)
-            tags = scores.argmax(1) if output.tags is None else output.tags[0, 1:-1]
-            values = approximately(scores.gather(1, tags[:, None])[:, 0].tolist())
-            values = [pytest.approx(0.5, abs=0.5)] * len(tags) if head == "tags of a CRF" else values
-            yield {"words": text.split(), "tags": [NAMES[tag] for tag in tags.tolist()], "probabilities": values}
-        elif head == "numbers":
-            yield {"values": approximately(output.logits[0].tolist())}
-        else:
-            scores = output.logits[0].sigmoid() if head == "several" else output.logits[0].softmax(0)
-            probabilities = dict(zip(NAMES.values(), scores.tolist(), strict=True))
-            labels = [name for name, score in probabilities.items() if score > 0.5]
-            label = max(probabilities, key=probabilities.get)
-            one = {"label": label, "probability": approximately(probabilities[label])}
-            yield ({"labels": labels} if head == "several" else one) | {"probabilities": approximately(probabilities)}
-
-
+@torch.no_grad()
 @pytest.mark.parametrize("head", HEADS)
 def test_records_are_those_of_the_model_for_each_row(tmp_path: Path, head: str) -> None:
-    folder, rows = checkpoint(tmp_path, head), HEADS[head][2]
-    expected = [
-        {key: value if isinstance(value, (str, list)) else approximately(value) for key, value in record.items()}
-        for record in expected_records(folder, head)
-    ]
+    folder, (model_class, _, rows, *blank) = checkpoint(tmp_path, head), HEADS[head]
+    model, tokenizer = model_class.from_pretrained(folder), ElmoTokenizer.from_pretrained(folder)
+    expected = [expected_record(head, model, tokenizer, row) for row in rows]
     for batch_tokens in (1, 30):
         assert predict(folder, iter(rows), batch_tokens=batch_tokens, device="cpu") == expected
-    if head in BLANK:
-        row, record, _ = BLANK[head]
-        assert predict(folder, [rows[0], row, rows[1]], device="cpu") == [expected[0], record, expected[1]]
+    if blank:
+        assert predict(folder, [rows[0], blank[0], rows[1]], device="cpu") == [expected[0], blank[1], expected[1]]
 
 
-def lines_of(head: str, record: dict) -> list[str]:
-    """The lines of a record in TSV."""
-    if "tags" in record:
-        return [*(f"{word}\t{tag}" for word, tag in zip(record["words"], record["tags"], strict=True)), ""]
-    if head == "answers":
-        return [f"{' '.join(record['answer'].split())}\t{record['score']:.6f}"]
-    if head == "numbers":
-        return ["\t".join(map(str, record["values"]))]
-    columns = record["probabilities"].items() if head == "several" else [(record["label"], record["probability"])]
-    return ["\t".join(f"{name}\t{value:.6f}" for name, value in columns)]
-
-
-@pytest.mark.parametrize("head", BLANK)
+@pytest.mark.parametrize("head", ["tags", "esim", "clusters"])
 def test_files(tmp_path: Path, capsys, head: str) -> None:
     """Also with a blank row, whose line keeps its place."""
-    folder, source, rows = (
-        checkpoint(tmp_path / "model", head),
-        tmp_path / "in.jsonl",
-        [*HEADS[head][2], BLANK[head][0]],
-    )
+    folder, source = checkpoint(tmp_path / "model", head), tmp_path / "in.jsonl"
+    rows = [HEADS[head][3], *HEADS[head][2]]
     pairs = isinstance(rows[0], tuple)
     write_lines(source, (json.dumps({"one": row[0], "two": row[1]} if pairs else {"one": row}) for row in rows))
     columns = ["--text-column", "one", *(["--text-pair-column", "two"] if pairs else [])]
     expected = predict(folder, rows, device="cpu")
-    texts = {"jsonl": "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in expected)}
-    if head != "clusters":
-        lines = [line for record in expected[:-1] for line in lines_of(head, record)]
-        texts["tsv"] = "".join(f"{line}\n" for line in lines) + BLANK[head][2]
-    for ending, text in texts.items():
-        output = tmp_path / f"out.{ending}"
+    for ending in (".jsonl",) if head == "clusters" else LINES:
+        output = tmp_path / f"out{ending}"
         assert main(["predict", "--model", str(folder), str(source), str(output), "--device", "cpu", *columns]) == 0
         assert capsys.readouterr().out == f"{output}: {len(rows)} rows\n"
         assert not output.with_name(output.name + ".parts").exists()
-        assert output.read_text(encoding="utf-8") == text
+        assert output.read_text(encoding="utf-8") == "".join(map(LINES[ending], expected))
     with pytest.raises(FileExistsError):
         predict(folder, source, tmp_path / "out.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("record", "lines"),
+    [
+        ({"label": "B-x", "probability": 0.5, "probabilities": {"O": 0.5, "B-x": 0.5}}, "B-x\t0.500000\n"),
+        (NO_LABEL, "\t\n"),
+        ({"labels": ["B-x"], "probabilities": {"O": 0.25, "B-x": 0.75}}, "O\t0.250000\tB-x\t0.750000\n"),
+        ({"labels": [], "probabilities": NOTHING}, "O\t\tB-x\t\tI-x\t\n"),
+        ({"values": [1.5, None]}, "1.5\t\n"),
+        ({"words": ["a\tb", "c\nd"], "tags": ["O", "B-x"], "probabilities": [0.5, 0.5]}, "a b\tO\nc d\tB-x\n\n"),
+        ({"answer": "on  two\nlines", "score": 0.25}, "on two lines\t0.250000\n"),
+    ],
+)
+def test_lines_of_tsv(record: dict, lines: str) -> None:
+    assert LINES[".tsv"](record) == lines
 
 
 @pytest.mark.parametrize(
@@ -178,11 +159,6 @@ def test_a_row_that_the_model_does_not_read_is_named(tmp_path: Path, head: str, 
         predict(checkpoint(tmp_path, head), [HEADS[head][2][0], row])
 
 
-def test_a_word_with_a_tab_or_a_line_break_stays_in_its_column(tmp_path: Path) -> None:
-    predict(checkpoint(tmp_path / "model", "tags"), [["a\tb", "c\nd"]], tmp_path / "out.tsv")
-    assert [line.split("\t")[0] for line in (tmp_path / "out.tsv").read_text().splitlines()] == ["a b", "c d", ""]
-
-
 def test_columns_and_endings_of_files_that_do_not_fit(tmp_path: Path, monkeypatch) -> None:
     one, two = checkpoint(tmp_path / "one"), checkpoint(tmp_path / "two", "pairs")
     write_lines(tmp_path / "in.csv", ["text,pair", "a,b"])
@@ -190,7 +166,7 @@ def test_columns_and_endings_of_files_that_do_not_fit(tmp_path: Path, monkeypatc
         predict(one, tmp_path / "in.csv", text_pair_column="pair")
     with pytest.raises(ValueError, match=r"row 0.*pairs of texts"):
         predict(two, tmp_path / "in.csv")
-    for name in ("out.csv", "out.json", "out.npz", "out.txt", "out.parquet", "out.jsonl.gz", "out"):
+    for name in ("out.csv", "out.json", "out.parquet", "out.jsonl.gz", "out"):
         with pytest.raises(ValueError, match=r"output.*\.jsonl or \.tsv"):
             predict("no-such-model", ["a"], tmp_path / name)
     with pytest.raises(ValueError, match=r"\.jsonl"):
@@ -281,20 +257,18 @@ def test_tokenized_text_is_split_at_whitespace(tmp_path: Path, head: str, row: o
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, "tags", word_vectors_vocab_size=6, word_vectors_size=4)
-    tokenizer = ElmoTokenizer(word_splitting="whitespace")
-    for words in (None, ["the", "a", ".", "b"]):
-        tokenizer.words = words
+    tokenizer, others = ElmoTokenizer("whitespace"), [ElmoTokenizer(), ElmoTokenizer(max_word_length=20)]
+    others[0].words = ["the", "a", ".", "b"]
+    for other in (tokenizer, *others):
         with pytest.raises(ValueError, match="tokenizer"):
-            predict(folder, TEXTS, tokenizer=tokenizer)
-    with pytest.raises(ValueError, match="tokenizer"):
-        predict(folder, TEXTS, tokenizer=ElmoTokenizer(max_word_length=20))
+            predict(folder, TEXTS, tokenizer=other)
     tokenizer.words = ["the", "a", "."]
     assert [record["words"] for record in predict(folder, TEXTS, tokenizer=tokenizer)] == [t.split() for t in TEXTS]
 
 
-@pytest.mark.parametrize("head", ["classes", "tags", "tags of a CRF"])
+@pytest.mark.parametrize("head", ["classes", "tags of a CRF"])
 def test_scores_that_are_nan_are_refused(tmp_path: Path, head: str) -> None:
-    model_class, fields, _ = HEADS[head]
+    model_class, fields, *_ = HEADS[head]
     model = small_model(model_class, **fields)
     torch.nn.init.constant_(model.classifier.weight, torch.nan)
     for output in (None, tmp_path / "out.jsonl"):

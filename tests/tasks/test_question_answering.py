@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from transformers import EvalPrediction, Trainer
+from transformers import EvalPrediction
 
 from hf_elmo import (
     ElmoForQuestionAnswering,
@@ -19,7 +19,7 @@ from hf_elmo import (
     squad_metrics,
     store_layers,
 )
-from tests.factories import save_checkpoint, small_config, small_model, whitespace_tokenizer
+from tests.factories import save_checkpoint, small_model, whitespace_tokenizer
 
 QUESTIONS = ["Who ran?", "What didn't it eat?", "Who ran?"]
 PASSAGES = ["The cat's mats (all 10,000) ran  away.", "“It” ate a mouse, and no cheese.", "One dog slept."]
@@ -89,12 +89,6 @@ def test_a_question_without_words_or_with_a_blank_passage_has_no_row_and_no_answ
     assert all(record["answer"] for record in found[2:])
 
 
-@pytest.mark.parametrize("given", [("Who ran?", PASSAGES[:1]), (QUESTIONS[:1], "It ran.")])
-def test_a_string_is_no_list_of_questions_or_passages(words: ElmoTokenizer, given: tuple) -> None:
-    with pytest.raises(ValueError, match="must be a list"):
-        encode_questions(words, *given)
-
-
 def test_tokenized_text(words: ElmoTokenizer) -> None:
     answers = [{"text": ["10,000 )\tran"], "answer_start": [25]}, {"text": ["It"], "answer_start": [0]}]
     columns = encode_questions(words, *TOKENIZED, answers, pretokenized=True)
@@ -109,10 +103,15 @@ def test_tokenized_text(words: ElmoTokenizer) -> None:
 
 
 @pytest.mark.parametrize(("text", "start"), [("cat", 5), ("cat", 400), ("away.", -5), ("  ", 31)])
-def test_an_answer_that_is_not_at_its_place_is_refused(words: ElmoTokenizer, text: str, start: int) -> None:
+def test_an_answer_that_is_not_at_its_place_and_a_string_for_a_list_are_refused(
+    words: ElmoTokenizer, text: str, start: int
+) -> None:
     answers = [{"text": [text], "answer_start": [start]}]
     with pytest.raises(ValueError, match="question 7"):
         encode_questions(words, QUESTIONS[:1], PASSAGES[:1], answers, numbers=[7])
+    for given in ((QUESTIONS[0], PASSAGES[:1]), (QUESTIONS[:1], PASSAGES[0])):
+        with pytest.raises(ValueError, match="must be a list"):
+            encode_questions(words, *given)
 
 
 # -- the best span -----------------------------------------------------------------------------------------------------
@@ -242,46 +241,21 @@ def test_the_answers_of_squad_are_spans_of_words(words: ElmoTokenizer, shared: P
         assert found == pytest.approx({"exact_match": 1 - 1 / len(rows), "f1": 1 - 1 / 3 / len(rows)})
 
 
-def questions(number: int) -> tuple[list[str], list[str], list[dict]]:
-    """Where a color stands in a list of colors; of every fifth question it does not."""
-    rng, rows = np.random.default_rng(1), []
-    for i in range(number):
-        *colors, absent = rng.permutation(["red", "blue", "green", "white", "black"]).tolist()
-        asked = absent if i % 5 == 0 else colors[i % 4]
-        passage = f"look , {' and '.join(colors)} ."
-        texts = [] if i % 5 == 0 else [asked]
-        rows.append(
-            (f"is it {asked} ?", passage, {"text": texts, "answer_start": [passage.find(own) for own in texts]})
-        )
-    return tuple(map(list, zip(*rows, strict=True)))
-
-
-@pytest.mark.slow
-def test_trainer_learns_to_answer(arguments, tokenizer: ElmoTokenizer) -> None:
-    """With pieces, no answers, stored layers, and padding on the left."""
-    tokenizer.padding_side = "left"
-    texts, passages, answers = questions(120)
-    tokenizer.words = sorted({word for text in [*texts, *passages] for word in text.split()})
-    columns = encode_questions(tokenizer, texts, passages, answers, allow_no_answer=True, max_length=15, stride=4)
-    fields = {"encoder_dropout": 0.0, "classifier_dropout": 0.0, "allow_no_answer": True, "encoder_hidden_size": 20}
-    fields |= {"word_vectors_vocab_size": len(tokenizer.words) + 3, "word_vectors_size": 10}
-    torch.manual_seed(1)
-    model = ElmoForQuestionAnswering(small_config(**fields))
-    rows = store_layers(model, Dataset.from_dict(columns), "float32")
-    held_out = np.array(columns["piece"])[:, 0] >= 90
-    how = {"optim": "adamw_torch", "max_grad_norm": 1.0, "seed": 3, "train_sampling_strategy": "group_by_length"}
-    how |= {"max_steps": 160, "learning_rate": 0.01, "per_device_train_batch_size": 16}
-    settings = arguments(**how, label_names=["start_positions", "end_positions", "piece"])
-    metrics = squad_metrics(tokenizer, passages, answers, allow_no_answer=True)
-    parts = rows.select(np.flatnonzero(~held_out)), rows.select(np.flatnonzero(held_out))
-    trainer = Trainer(model, settings, LayersCollator(tokenizer), *parts, compute_metrics=metrics)
-    before = trainer.evaluate()
-    trainer.train()
-    after = trainer.evaluate()
-    assert after["eval_exact_match"] > 0.9 > 0.5 > before["eval_exact_match"]
-    found = answer(model, texts[90:], passages[90:], tokenizer=tokenizer, max_length=15, stride=4)
-    right = [record["answer"] in (own["text"] or [""]) for record, own in zip(found, answers[90:], strict=True)]
-    assert np.mean(right) == pytest.approx(after["eval_exact_match"])
+def test_metrics_are_those_of_answers(words: ElmoTokenizer) -> None:
+    """With pieces, stored layers, word vectors, and padding on the left."""
+    words.words, words.padding_side = ["the", "cat"], "left"
+    model = make(allow_no_answer=True, word_vectors_vocab_size=5, word_vectors_size=4)
+    given, spans = {"max_length": 15, "stride": 4}, []
+    for record in answer(model, QUESTIONS, PASSAGES, tokenizer=words, **given):
+        there = [record] * bool(record["answer"])
+        spans.append({"text": [one["answer"] for one in there], "answer_start": [one["start"] for one in there]})
+    columns = encode_questions(words, QUESTIONS, PASSAGES, spans, allow_no_answer=True, **given)
+    rows = store_layers(model, Dataset.from_dict(columns), "float32").remove_columns("length")
+    batch = LayersCollator(words)(list(rows))
+    pieces, output = batch.pop("piece"), model(**batch)
+    logits = output.start_logits.detach().numpy(), output.end_logits.detach().numpy()
+    metrics = squad_metrics(words, PASSAGES, spans, allow_no_answer=True)
+    assert metrics(EvalPrediction(logits, (pieces.numpy(),))) == {"exact_match": 1.0, "f1": 1.0}
 
 
 @pytest.mark.parametrize(("text", "start"), [("mouse", 9), (",", 14), ("cheese", 23), (".", 29), ("no cheese", 20)])
