@@ -17,7 +17,7 @@ from hf_elmo.conversion import all_names, convert
 from hf_elmo.conversion.published import LANGUAGES, page
 from hf_elmo.model_cards import make_card
 
-from .allennlp_files import make_arrays, make_options, write_files
+from .allennlp_files import write_files
 from .factories import TINY
 from .manylangs_files import make_settings, write_model
 from .test_remote_code import ALONE
@@ -112,7 +112,7 @@ def tiny(name: str, folder: Path) -> Path:
     if name.startswith("manylangs"):
         write_model(source, make_settings(), [text.split() for text in examples(name)])
     else:
-        write_files(source, make_options(), make_arrays(make_options()))
+        write_files(source)
     return convert(source, folder / f"elmo-{name}", model=name)
 
 

@@ -9,7 +9,7 @@ from transformers import AutoModel, AutoTokenizer, Trainer, TrainingArguments
 from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer, pretrain
 from hf_elmo.conversion import convert
 
-from .allennlp_files import make_arrays, make_options, write_files
+from .allennlp_files import write_files
 from .factories import TINY, small_checkpoint, write_lines
 from .manylangs_files import make_settings, write_model
 
@@ -25,8 +25,7 @@ def require_no_path(folder: Path, *of_the_machine: Path) -> None:
 
 @pytest.fixture
 def source(tmp_path: Path) -> tuple[Path, Path]:
-    options = make_options()
-    return write_files(tmp_path / "source", options, make_arrays(options))
+    return write_files(tmp_path / "source")
 
 
 def test_of_a_conversion_and_of_what_is_saved_again(source: tuple[Path, Path], tmp_path: Path) -> None:

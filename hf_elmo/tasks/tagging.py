@@ -62,7 +62,7 @@ def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset
     lines = [(where, columns) for where, columns in read_columns(path) if not NO_WORD.match(" ".join(columns))]
     first = min((columns for _, columns in lines if columns), key=lambda own: own[0].startswith("#"), default=[])
     is_numbered = word != 0 and any(columns and columns[0].isdecimal() for _, columns in lines)
-    sentences = [[]]
+    sentences: list[list[tuple[str, str]]] = [[]]
     for where, columns in lines:
         if not columns:
             sentences.append([])

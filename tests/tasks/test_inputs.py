@@ -37,14 +37,11 @@ def make(head: str, **changes: object) -> torch.nn.Module:
 
 
 def data(tokenizer: ElmoTokenizer, head: str) -> datasets.Dataset:
-    rows = []
-    for number, text in enumerate(TEXTS):
-        encoded = tokenizer(text, TEXTS[-number]) if head == "pairs" else tokenizer(text)
-        labels = number % 3
-        if head == "tagger":
-            labels = tokenizer.align_labels(encoded, [i % 3 for i in range(len(text.split()))])
-        rows.append({**encoded, "labels": labels})
-    return datasets.Dataset.from_list(rows)
+    encoded = tokenizer(TEXTS, TEXTS[:1] + TEXTS[:0:-1] if head == "pairs" else None)
+    labels = [number % 3 for number in range(len(TEXTS))]
+    if head == "tagger":
+        labels = tokenizer.align_labels(encoded, [[i % 3 for i in range(len(text.split()))] for text in TEXTS])
+    return datasets.Dataset.from_dict({**encoded, "labels": labels})
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ ANSWERS = [
     {"text": ["chees"], "answer_start": [25]},  # a part of a word: the whole word
     {"text": [], "answer_start": []},
 ]
+ONE = QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1]
 TOKENIZED = ["Who ran ?", "What did n't it eat ?"], ["The cat 's  mats , ( all 10,000 )\tran .", "It ate no cheese ."]
 
 
@@ -62,27 +63,24 @@ def test_a_row_for_each_question(words: ElmoTokenizer) -> None:
 
 def test_pieces_share_the_words_of_stride(words: ElmoTokenizer) -> None:
     given = {"max_length": 12, "stride": 2}
-    columns = encode_questions(words, QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1], numbers=[70], **given)
+    columns = encode_questions(words, *ONE, numbers=[70], **given)
     assert columns["piece"] == [[70, 6, 0, 5], [70, 6, 3, 5], [70, 6, 6, 5]]
     assert [len(row) for row in columns["input_ids"]] == [12, 12, 12]
-    whole = encode_questions(words, QUESTIONS[:1], PASSAGES[:1])["input_ids"][0]
+    whole = encode_questions(words, *ONE[:2])["input_ids"][0]
     assert columns["input_ids"][1] == whole[:6] + whole[9:14] + whole[-1:]
     # "cat 's mats" are the words 1 to 3: all of them are in the first piece only.
     assert (columns["start_positions"], columns["end_positions"]) == ([7, -100, -100], [9, -100, -100])
-    labeled = encode_questions(
-        words, QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1], numbers=[70], **given, labeled_only=True
-    )
+    labeled = encode_questions(words, *ONE, numbers=[70], **given, labeled_only=True)
     assert labeled == {name: column[:1] for name, column in columns.items()}
-    columns = encode_questions(words, QUESTIONS[:1], PASSAGES[:1], ANSWERS[:1], allow_no_answer=True, **given)
+    columns = encode_questions(words, *ONE, allow_no_answer=True, **given)
     assert (columns["start_positions"], columns["end_positions"]) == ([7, 0, 0], [9, 0, 0])
 
 
 def test_a_question_without_words_or_with_a_blank_passage_has_no_row_and_no_answer(words: ElmoTokenizer) -> None:
     questions, passages = [*QUESTIONS, "Who?", " "], [*PASSAGES, "\n", "He."]
     answers = [*ANSWERS, *[{"text": [], "answer_start": []}] * 2]
-    assert encode_questions(words, questions, passages, answers) == encode_questions(
-        words, QUESTIONS, PASSAGES, ANSWERS
-    )
+    expected = encode_questions(words, QUESTIONS, PASSAGES, ANSWERS)
+    assert encode_questions(words, questions, passages, answers) == expected
     found = answer(make(), questions[::-1], passages[::-1], tokenizer=words)
     nothing = {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probability": 1.0}
     assert found[:2] == [nothing, nothing] == answer(make(), questions[3:], passages[3:], tokenizer=words)
@@ -103,13 +101,22 @@ def test_tokenized_text(words: ElmoTokenizer) -> None:
 
 
 @pytest.mark.parametrize(("text", "start"), [("cat", 5), ("cat", 400), ("away.", -5), ("  ", 31)])
-def test_an_answer_that_is_not_at_its_place_and_a_string_for_a_list_are_refused(
-    words: ElmoTokenizer, text: str, start: int
-) -> None:
+def test_an_answer_that_is_not_at_its_place_is_refused(words: ElmoTokenizer, text: str, start: int) -> None:
     answers = [{"text": [text], "answer_start": [start]}]
     with pytest.raises(ValueError, match="question 7"):
-        encode_questions(words, QUESTIONS[:1], PASSAGES[:1], answers, numbers=[7])
-    for given in ((QUESTIONS[0], PASSAGES[:1]), (QUESTIONS[:1], PASSAGES[0])):
+        encode_questions(words, *ONE[:2], answers, numbers=[7])
+
+
+@pytest.mark.parametrize(("text", "start"), [("mouse", 9), (",", 14), ("cheese", 23), (".", 29), ("no cheese", 20)])
+def test_an_answer_takes_no_word_that_it_only_touches(words: ElmoTokenizer, text: str, start: int) -> None:
+    passage = "It ate a mouse, and no cheese."
+    columns = encode_questions(words, ["What?"], [passage], [{"text": [text], "answer_start": [start]}])
+    (first,), (last,) = columns["start_positions"], columns["end_positions"]
+    assert words("What?", passage).tokens()[first : last + 1] == text.split()
+
+
+def test_a_string_is_no_list(words: ElmoTokenizer) -> None:
+    for given in (("Who ran?", PASSAGES[:1]), (QUESTIONS[:1], "It ran.")):
         with pytest.raises(ValueError, match="must be a list"):
             encode_questions(words, *given)
 
@@ -149,11 +156,8 @@ def test_answers_are_the_best_spans_over_pieces(words, no_answer: bool, max_leng
             total = np.logaddexp.reduce(list(scores.values()))
             (start, end), score = max(scores.items(), key=lambda item: item[1])
             nothing = np.exp(scores[0, 0] - total) if no_answer else 0.0
-            expected = {"start": start, "end": end, "answer": passage[start:end]}
-            assert record == expected | {
-                "score": approx(np.exp(score - total)),
-                "no_answer_probability": approx(nothing),
-            }
+            chances = {"score": approx(np.exp(score - total)), "no_answer_probability": approx(nothing)}
+            assert record == {"start": start, "end": end, "answer": passage[start:end], **chances}
             empty += record["answer"] == ""
     assert 0 < empty < 9 if no_answer else empty == 0
 
@@ -164,9 +168,8 @@ def test_one_question_and_several(words: ElmoTokenizer, tmp_path: Path) -> None:
         several = answer(model, QUESTIONS[:2], PASSAGES[0], tokenizer=words)
         one = answer(model, QUESTIONS[1], f"\ud83d{PASSAGES[0]}", tokenizer=words)  # lone surrogates are dropped
         assert one["answer"] == several[1]["answer"]
-        assert one["score"] == (
-            several[1]["score"] if model.config.scalar_mix_layer_norm else approx(several[1]["score"])
-        )
+        same = several[1]["score"]
+        assert one["score"] == (same if model.config.scalar_mix_layer_norm else approx(same))
     assert answer(model, [], [], tokenizer=words) == []
     save_checkpoint(tmp_path, model, words)
     assert answer(tmp_path, QUESTIONS[1], PASSAGES[0])["answer"] == one["answer"]
@@ -193,9 +196,8 @@ def prediction(columns: dict, spans: list[tuple[int, int] | None]) -> EvalPredic
 def test_metrics_are_those_of_squad(words: ElmoTokenizer) -> None:
     columns = encode_questions(words, QUESTIONS, PASSAGES, ANSWERS, allow_no_answer=True)
     metrics = squad_metrics(words, PASSAGES, ANSWERS, allow_no_answer=True)
-    assert metrics(prediction(columns, [(7, 9), (17, 17), None])) == pytest.approx(
-        dict.fromkeys(("exact_match", "f1"), 2 / 3)
-    )
+    found = metrics(prediction(columns, [(7, 9), (17, 17), None]))
+    assert found == {"exact_match": pytest.approx(2 / 3), "f1": pytest.approx(2 / 3)}
     # "The cat's mats" is another answer to the first question; for the second, "no cheese" is found, but "chees" right.
     found = metrics(prediction(columns, [(6, 9), (16, 17), (6, 7)]))
     assert found == {"exact_match": pytest.approx(1 / 3), "f1": pytest.approx(1 / 3)}
@@ -256,11 +258,3 @@ def test_metrics_are_those_of_answers(words: ElmoTokenizer) -> None:
     logits = output.start_logits.detach().numpy(), output.end_logits.detach().numpy()
     metrics = squad_metrics(words, PASSAGES, spans, allow_no_answer=True)
     assert metrics(EvalPrediction(logits, (pieces.numpy(),))) == {"exact_match": 1.0, "f1": 1.0}
-
-
-@pytest.mark.parametrize(("text", "start"), [("mouse", 9), (",", 14), ("cheese", 23), (".", 29), ("no cheese", 20)])
-def test_an_answer_takes_no_word_that_it_only_touches(words: ElmoTokenizer, text: str, start: int) -> None:
-    passage = "It ate a mouse, and no cheese."
-    columns = encode_questions(words, ["What?"], [passage], [{"text": [text], "answer_start": [start]}])
-    (first,), (last,) = columns["start_positions"], columns["end_positions"]
-    assert words("What?", passage).tokens()[first : last + 1] == text.split()

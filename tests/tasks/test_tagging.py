@@ -89,10 +89,8 @@ def test_each_line_of_a_file_in_columns_is_a_word_or_no_word_by_a_rule(tmp_path:
     text, columns, expected = FILES[name]
     (tmp_path / "a.txt").write_bytes(text.encode())
     found = read_conll(tmp_path / "a.txt", **columns).to_dict()
-    assert found == {
-        "words": [[w for w, _ in own] for own in expected],
-        "tags": [[t for _, t in own] for own in expected],
-    }
+    words, tags = ([[both[part] for both in sentence] for sentence in expected] for part in (0, 1))
+    assert found == {"words": words, "tags": tags}
 
 
 @pytest.mark.parametrize(
