@@ -54,15 +54,9 @@ class Speller:
 
 def require_tokenizer(config: ElmoConfig, tokenizer: ElmoTokenizer) -> None:
     """Raises ValueError if a tokenizer makes character ids of another kind than the model reads."""
-    wanted, given = _spelling(config), _spelling(tokenizer)
+    wanted, given = ((reader.max_word_length, reader.char_units, reader.row_length) for reader in (config, tokenizer))
     if given != wanted:
         raise ValueError(
-            f"the tokenizer spells words with {given}, but the model reads {wanted}: give the tokenizer that belongs "
-            "to the model."
+            f"max_word_length, char_units and row_length of the tokenizer are {given}, of the model {wanted}: "
+            "give the tokenizer that belongs to the model."
         )
-
-
-def _spelling(reader: ElmoConfig | ElmoTokenizer) -> str:
-    """A description of the rows of character ids that a model reads or a tokenizer makes."""
-    with_word = " and an id of the word" if reader.row_length > reader.max_word_length else ""
-    return f"{reader.max_word_length} characters ({reader.char_units}){with_word}"

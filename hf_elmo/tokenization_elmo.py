@@ -2,19 +2,17 @@
 
 import copy
 import json
-import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
-from importlib import import_module
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BatchEncoding, TokenizersBackend
-from transformers.utils import PaddingStrategy, to_py_obj
+from transformers.utils import to_py_obj
 
 from .configuration_elmo import (
     BOUNDARY_ID,
@@ -91,7 +89,7 @@ class CharacterVocabulary:
     def __init__(self, characters: Sequence[str], embedded_words: Sequence[str] | None = None) -> None:
         self.characters = list(characters)
         self.embedded_words = None if embedded_words is None else list(embedded_words)
-        self._character_ids = {character: character_id(place) for place, character in enumerate(self.characters)}
+        self.character_ids = {character: character_id(place) for place, character in enumerate(self.characters)}
         self._word_ids = {word: word_id for word_id, word in enumerate(self.embedded_words or (), FIRST_WORD_ID)}
 
     @property
@@ -113,7 +111,7 @@ class CharacterVocabulary:
             `[words, max_word_length]` int64, with one more column if whole words are embedded.
         """
         cut = [word.encode("utf-8", "ignore").decode("utf-8")[: max_word_length - 2] for word in words]
-        ids = [self._character_ids.get(character, UNKNOWN_CHARACTER_ID) for word in cut for character in word]
+        ids = [self.character_ids.get(character, UNKNOWN_CHARACTER_ID) for word in cut for character in word]
         rows = _character_rows(ids, list(map(len, cut)), max_word_length)
         if self.embedded_words is None:
             return rows
@@ -122,12 +120,8 @@ class CharacterVocabulary:
 
     def word_of(self, row: Sequence[int]) -> str:
         """Decodes a row to its word; an unknown character becomes U+FFFD."""
-        names = {number: character for character, number in self._character_ids.items()}
+        names = {number: character for character, number in self.character_ids.items()}
         return "".join(names.get(number, "\ufffd") for number in _inner_ids(row))
-
-    def character_ids(self) -> dict[str, int]:
-        """The id of each character; `"<unknown>"` stands for all unlisted characters."""
-        return {"<unknown>": UNKNOWN_CHARACTER_ID, **self._character_ids}
 
     @classmethod
     def load(cls, path: str | Path) -> "CharacterVocabulary":
@@ -145,39 +139,6 @@ def character_id(place: int) -> int:
     """The id of the character at index `place` of `CharacterVocabulary.characters`; the markers' ids are skipped."""
     number = place + UNKNOWN_CHARACTER_ID + 1
     return number if number < SENTENCE_BEGIN_ID else number + NUM_MARKERS
-
-
-class VectorWords:
-    """
-    The words that have a vector beside ELMo, such as a GloVe vector. The first word has the id 3; ids 0 to 2 are
-    padding, sentence boundaries and words without a vector.
-
-    A word is looked up as it is, then in lower case, so that a list in lower case also works for text with capitals.
-
-    Raises:
-        ValueError: a word contains a line break. (In the saved file, it would become two words.)
-    """
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self.words = list(words)
-        self._ids = {word: number for number, word in enumerate(self.words, FIRST_VECTOR_ID)}
-        if broken := next((word for word in self.words if "\n" in word), None):
-            raise ValueError(f"words has {broken!r}, but a word cannot contain a line break.")
-
-    @classmethod
-    def load(cls, path: str | Path) -> "VectorWords":
-        """Read a file with one word a line."""
-        text = Path(path).read_bytes().decode("utf-8-sig").removesuffix("\n")
-        return cls(text.split("\n") if text else [])
-
-    def save(self, path: str | Path) -> None:
-        """Write a file with one word a line."""
-        Path(path).write_bytes("".join(f"{word}\n" for word in self.words).encode())
-
-    def ids(self, words: Iterable[str]) -> np.ndarray:
-        """The ids of words, `[words]` int64; 2 for a word without a vector."""
-        find = self._ids.get
-        return np.fromiter((find(word) or find(word.lower(), UNKNOWN_ID) for word in words), dtype=np.int64)
 
 
 # Words as in the 1 Billion Word Benchmark, on which the published English models were trained: case is kept,
@@ -212,43 +173,39 @@ def _splitter(word_splitting: str) -> tuple[pre_tokenizers.PreTokenizer, normali
 
 
 def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
-    """
-    The Rust tokenizer, which splits text and tracks offsets. It has no vocabulary: each word is one unknown token.
-
-    In a backend that was loaded from a checkpoint, the pre-tokenizer and the normalizer are replaced only if they are
-    those of a `word_splitting`; a user's own ones are kept.
-    """
-    backend = Tokenizer(models.Unigram([("", 0.0)], unk_id=0))  # no text contains its only piece, "": no word is cut
-    backend.pre_tokenizer, backend.normalizer = _splitter(word_splitting)
-    if loaded is None:
-        return backend
-    splits, normalizes = _state(loaded.pre_tokenizer), _state(loaded.normalizer)
-    for pre_tokenizer, normalizer in map(_splitter, WORD_SPLITTINGS):
-        if splits == _state(pre_tokenizer):
-            loaded.pre_tokenizer = backend.pre_tokenizer
-            if normalizes == _state(normalizer):
-                loaded.normalizer = backend.normalizer
-    return loaded
+    """The Rust tokenizer, which splits text and tracks offsets. It has no vocabulary: each word is one unknown token.
+    Of a backend loaded from a checkpoint, a user's own pre-tokenizer and normalizer are kept."""
+    # No text contains the only piece, "": no word is cut.
+    backend = loaded or Tokenizer(models.Unigram([("", 0.0)], unk_id=0))
+    state = _state(backend.pre_tokenizer), _state(backend.normalizer)
+    known = [tuple(map(_state, _splitter(name))) for name in WORD_SPLITTINGS]
+    pre_tokenizer, normalizer = _splitter(word_splitting)
+    if loaded is None or state[0] in [splits for splits, _ in known]:
+        backend.pre_tokenizer = pre_tokenizer
+    if loaded is None or state in known:
+        backend.normalizer = normalizer
+    return backend
 
 
 def _state(part: Any) -> bytes | None:
     return part and part.__getstate__()
 
 
-# Held while a call sets the backend's truncation and encodes, so that threads can share a tokenizer.
+# Held while a call sets the backend's truncation and padding and encodes, so that threads can share a tokenizer.
 _BACKEND_SETTINGS = threading.Lock()
 # Stands for an empty word in a list of words: the backend would leave out an empty string.
 _EMPTY_WORD = "\ufdd0empty word\ufdd0"
 
 
-def _encode(backend: Tokenizer, call: Callable[..., Any], *texts: Any) -> Any:
-    """The result of `call(*texts)`, which sets the backend's truncation and encodes. Truncation is then reset, because
-    it would change the hash of the tokenizer, which the datasets library uses to find cached results."""
+@contextmanager
+def _encoding_with(backend: Tokenizer) -> Iterator[None]:
+    """Resets truncation and padding, which would change the hash of the tokenizer, by which datasets finds results."""
     with _BACKEND_SETTINGS:
         try:
-            return call(*texts)
+            yield
         finally:
             backend.no_truncation()
+            backend.no_padding()
 
 
 def require_list(texts: Any, name: str = "texts") -> None:
@@ -331,60 +288,22 @@ def _checked_texts(texts: Any, is_split_into_words: bool) -> Any:
 WORD_COLUMNS = {"input_ids": 2, "word_vector_ids": 1}
 
 
-def scatter_rows(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """An array `[*mask.shape, ...]`: the `rows` `[n, ...]`, in order, where `mask` is true, and zeros elsewhere."""
-    scattered = np.zeros((*mask.shape, *rows.shape[1:]), dtype=rows.dtype)
-    scattered[mask] = rows
-    return scattered
-
-
-def _arrange(columns: dict[str, np.ndarray], lengths: list[int], length: int | None, side: str) -> dict[str, Any]:
-    """Each column as one array of texts padded to `length`; without `length`, as a list if texts differ in length."""
-    if length is None and len(set(lengths)) > 1:
-        return {name: np.split(rows, np.cumsum(lengths)[:-1]) for name, rows in columns.items()}
-    length = lengths[0] if length is None else length
-    places, real = np.arange(length), np.array(lengths)[:, None]
-    mask = places < real if side == "right" else places >= length - real
-    return {name: scatter_rows(rows, mask) for name, rows in columns.items()}
-
-
-def _convert(rows: Any, return_tensors: str | None) -> Any:
-    """`rows` as lists without `return_tensors`; for `"pt"`, as a tensor without the copy that `BatchEncoding` makes."""
-    if return_tensors == "pt" and isinstance(rows, np.ndarray):
-        return import_module("torch").from_numpy(rows)  # with an import statement, remote code would require torch
-    return rows if return_tensors else [text.tolist() for text in rows]
-
-
 def _is_one_text(column: Any, axes: int) -> bool:
     """Whether a column given to [`pad`] is that of one text, which has this number of `axes`, not of a batch."""
     first = next((part for part in column if not isinstance(part, (list, tuple)) or part), None)
     return first is not None and np.ndim(first) + 1 == axes
 
 
-def _align(encodings: Sequence[Any], samples: Sequence[int] | None, labels: Sequence[Sequence]) -> list[list]:
-    """The labels of each encoding, as in [`ElmoTokenizer.align_labels`]; `samples` has the text index of each piece."""
-    numbers = list(range(len(encodings))) if samples is None else list(map(int, samples))
-    if len(set(numbers)) != len(labels):
-        raise ValueError(f"labels are given for {len(labels)} texts, but {len(set(numbers))} texts are encoded.")
-    num_words, is_cut = [0] * len(labels), [False] * len(labels)
-    for number, encoding in zip(numbers, encodings, strict=True):
-        if 1 in encoding.sequence_ids:
-            raise ValueError(f"labels must be for single texts, but text {number} is a pair: encode each text alone.")
-        is_cut[number] = bool(encoding.overflowing) and samples is None
-        num_words[number] = max(num_words[number], 0, *(word + 1 for word in encoding.word_ids if word is not None))
-    for number, (of_text, words) in enumerate(zip(labels, num_words, strict=True)):
-        if words > len(of_text) or (words < len(of_text) and not is_cut[number]):
-            raise ValueError(f"labels of text {number}: there are {len(of_text)} labels, but {words} encoded words.")
-    return [
-        [IGNORE_INDEX if word is None else labels[number][word] for word in encoding.word_ids]
-        for number, encoding in zip(numbers, encodings, strict=True)
-    ]
-
-
 def read_vocabulary(path: str | Path) -> list[str]:
     """The words of a softmax in a file, one per line, read as by bilm-tf: without the line `!!!MAXTERMID`."""
     lines = Path(path).read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     return [line for line in lines if line != "!!!MAXTERMID"]
+
+
+def _read_words(path: str | Path) -> list[str]:
+    """The words in a file with one word a line, which may hold any characters but a line feed."""
+    text = Path(path).read_bytes().decode("utf-8-sig").removesuffix("\n")
+    return text.split("\n") if text else []
 
 
 class ElmoTokenizer(TokenizersBackend):
@@ -473,7 +392,7 @@ class ElmoTokenizer(TokenizersBackend):
             **kwargs,
         )
         self.update_post_processor()
-        self.words = None if words_file is None else VectorWords.load(words_file).words
+        self.words = None if words_file is None else _read_words(words_file)
 
     @classmethod
     def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
@@ -501,23 +420,30 @@ class ElmoTokenizer(TokenizersBackend):
 
     @property
     def words(self) -> list[str] | None:
-        """The words that have a vector beside ELMo, in the order of the vectors; `None` if there are none."""
-        return None if self._vector_words is None else self._vector_words.words
+        """
+        The words that have a vector beside ELMo, in the order of the vectors; `None` if there are none.
+
+        The first word has the id 3. A word of a text is looked up as it is, then in lower case.
+
+        Raises:
+            ValueError: on setting, a word contains a line break, which the saved file cannot hold.
+        """
+        return self._words
 
     @words.setter
     def words(self, words: Sequence[str] | None) -> None:
         require_list(words, "words")
-        self._vector_words = None if words is None else VectorWords(words)
+        if broken := next((word for word in words or () if "\n" in word), None):
+            raise ValueError(f"words has {broken!r}, but a word cannot contain a line break.")
+        self._words = None if words is None else list(words)
+        self._word_numbers = {word: number for number, word in enumerate(words or (), FIRST_VECTOR_ID)}
         self.model_input_names = ["input_ids", "attention_mask", *(["word_vector_ids"] if words is not None else [])]
 
     @cached_property
     def vocabulary(self) -> list[str] | None:
         """The words of the language model's softmax in the order of its rows; `None` without a `vocab_file`."""
-        if getattr(self, "vocab_file", None) is None:
-            return None
-        return read_vocabulary(self.vocab_file)
-
-    # -- character ids
+        file = getattr(self, "vocab_file", None)
+        return None if file is None else read_vocabulary(file)
 
     @property
     def char_units(self) -> str:
@@ -559,19 +485,17 @@ class ElmoTokenizer(TokenizersBackend):
         if self.character_vocab is None:
             characters = {f"<0x{byte:02X}>": byte + 1 for byte in range(256)}
         else:
-            characters = self.character_vocab.character_ids()
+            characters = {"<unknown>": UNKNOWN_CHARACTER_ID, **self.character_vocab.character_ids}
         return {self.pad_token: 0, **characters, **{name: i for i, name in enumerate(markers, SENTENCE_BEGIN_ID)}}
 
     @property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
         """The tokens of padding and of the sentence boundaries, by character id."""
         tokens = super().added_tokens_decoder
-        if "_vector_words" not in vars(self):  # transformers is still adding tokens, with ids of the backend
+        if "_words" not in vars(self):  # transformers is still adding tokens, with ids of the backend
             return tokens
         ids = self.get_vocab()
         return {ids[str(token)]: token for token in tokens.values() if str(token) in ids}
-
-    # -- text to words, words to ids
 
     def split_into_words(self, texts: Iterable[str | Sequence[str]], pretokenized: bool = False) -> list[list[str]]:
         """
@@ -598,16 +522,13 @@ class ElmoTokenizer(TokenizersBackend):
         require_list(texts)
         texts = _as_backend_texts(list(map(_as_list, _as_list(texts))))
         strings = [text for text in texts if isinstance(text, str)]
-        words = [text.split() for text in strings] if pretokenized else self._split_strings(strings)
-        of_strings = iter(words)
-        return [next(of_strings) if isinstance(text, str) else list(text) for text in texts]
-
-    def _split_strings(self, texts: list[str]) -> list[list[str]]:
-        def encode(texts: list[str]) -> list[list[str]]:
-            self._tokenizer.encode_special_tokens = self.split_special_tokens
-            return [encoding.tokens for encoding in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
-
-        return _encode(self._tokenizer, encode, texts)
+        words: Iterator[list[str]] = map(str.split, strings)
+        if not pretokenized:
+            with _encoding_with(self._tokenizer):
+                self._tokenizer.encode_special_tokens = self.split_special_tokens
+                encodings = self._tokenizer.encode_batch(strings, add_special_tokens=False)
+            words = (encoding.tokens for encoding in encodings)
+        return [next(words) if isinstance(text, str) else list(text) for text in texts]
 
     def __call__(self, text: Any = None, *args: Any, **kwargs: Any) -> BatchEncoding:
         """As in transformers, but a pair of texts in a batch must be a tuple: a list of two strings could be two words.
@@ -624,7 +545,6 @@ class ElmoTokenizer(TokenizersBackend):
         is_split_into_words: bool = False,
         return_tensors: str | None = None,
         return_overflowing_tokens: bool = False,
-        return_attention_mask: bool | None = None,
         **kwargs: Any,
     ) -> BatchEncoding:
         text, text_pair = (_checked_texts(given, is_split_into_words) for given in (text, text_pair))
@@ -632,86 +552,50 @@ class ElmoTokenizer(TokenizersBackend):
             is_split_into_words and (not text or isinstance(text[0], str))
         )
         if batched and not text:
-            return self._empty_batch(return_tensors)
+            shapes = {"input_ids": (0, 0, self.row_length), "attention_mask": (0, 0)}
+            data = {name: np.zeros(shape, np.int64) if return_tensors else [] for name, shape in shapes.items()}
+            return BatchEncoding(data, tensor_type=return_tensors)
         if not batched:
             text, text_pair = [text], None if text_pair is None else [text_pair]
-        encoded, columns = self._encode_batch(text, text_pair, is_split_into_words, return_overflowing_tokens, **kwargs)
-        data, lengths = dict(encoded), list(map(len, encoded.encodings))
-        length, side = self._padded_length(lengths, **kwargs), kwargs.get("padding_side") or self.padding_side
-        if length is not None:
-            self._pad_encodings(encoded.encodings, data, length, side)
-        if return_attention_mask is not False:
-            columns["attention_mask"] = np.ones(sum(lengths), dtype=np.int64)
-        columns = _arrange(columns, lengths, length, side)
-        data |= {name: _convert(rows, return_tensors) for name, rows in columns.items()}
-        if not (batched or return_tensors or return_overflowing_tokens):
-            data = {name: value[0] if isinstance(value[0], list) else value for name, value in data.items()}
-        return BatchEncoding(data, encoded.encodings, tensor_type=return_tensors)
-
-    def _empty_batch(self, return_tensors: str | None) -> BatchEncoding:
-        data = {"input_ids": np.zeros((0, 0, self.row_length), np.int64), "attention_mask": np.zeros((0, 0), np.int64)}
-        return BatchEncoding(data if return_tensors else {name: [] for name in data}, tensor_type=return_tensors)
-
-    def _encode_batch(
-        self, text: Sequence, text_pair: Sequence | None, is_split_into_words: bool, overflowing: bool, **kwargs: Any
-    ) -> tuple[BatchEncoding, dict[str, np.ndarray]]:
-        """The backend's unpadded encodings of a batch, and the columns (`_columns`) of all their tokens together."""
         tokenizer = self
         if is_split_into_words:
             tokenizer = copy.copy(self)
             tokenizer._tokenizer = self._pretokenized_backend
         text, text_pair = (_as_backend_texts(given, _EMPTY_WORD * is_split_into_words) for given in (text, text_pair))
-        kwargs |= {"is_split_into_words": is_split_into_words, "return_overflowing_tokens": overflowing}
-        kwargs |= {"return_attention_mask": False, "padding_strategy": PaddingStrategy.DO_NOT_PAD}
-        encode = partial(TokenizersBackend._encode_plus, tokenizer, **kwargs)
-        encoded = _encode(tokenizer._tokenizer, encode, text, text_pair)
+        kwargs |= {"is_split_into_words": is_split_into_words, "return_overflowing_tokens": return_overflowing_tokens}
+        with _encoding_with(tokenizer._tokenizer):
+            encoded = TokenizersBackend._encode_plus(tokenizer, text, text_pair, **kwargs)
         if is_split_into_words and any(_EMPTY_WORD in encoding.tokens for encoding in encoded.encodings):
             encoded = BatchEncoding(encoded.data, list(map(_EncodingWithEmptyWords, encoded.encodings)))
             if "offset_mapping" in encoded:
                 encoded["offset_mapping"] = [encoding.offsets for encoding in encoded.encodings]
-        tokens = [token for encoding in encoded.encodings for token in encoding.tokens]
-        return encoded, self._columns(tokens, encoded["input_ids"])
+        data = {**encoded, **self._columns(encoded)}
+        if not return_tensors:
+            data = {name: [_as_list(of_text) for of_text in column] for name, column in data.items()}
+        if not (batched or return_tensors or return_overflowing_tokens):
+            data = {name: value[0] if isinstance(value[0], list) else value for name, value in data.items()}
+        return BatchEncoding(data, encoded.encodings, tensor_type=return_tensors)
 
-    def _columns(self, tokens: list[str], backend_ids: list[list[int]]) -> dict[str, np.ndarray]:
-        """`input_ids` `[tokens, row_length]` of tokens, boundaries included, and `word_vector_ids` `[tokens]` if the
+    def _columns(self, encoded: BatchEncoding) -> dict[str, list[np.ndarray]]:
+        """`input_ids` `[tokens, row_length]` of each text, boundaries included, and `word_vector_ids` `[tokens]` if the
         tokenizer has `words`. The backend's ids distinguish a boundary from a word with the same spelling."""
-        flat_ids = np.fromiter(chain.from_iterable(backend_ids), dtype=np.int64, count=len(tokens))
+        tokens = [token for encoding in encoded.encodings for token in encoding.tokens]
         columns = {"input_ids": self.spell(tokens)}
-        if self._vector_words is not None:
-            columns["word_vector_ids"] = self._vector_words.ids(tokens)
+        if self._words is not None:
+            find = self._word_numbers.get
+            numbers = [find(token) or find(token.lower(), UNKNOWN_ID) for token in tokens]
+            columns["word_vector_ids"] = np.array(numbers, dtype=np.int64)
+        backend_ids = np.concatenate(encoded["input_ids"])
+        is_padding = np.concatenate([encoding.attention_mask for encoding in encoded.encodings]) == 0
+        special: list[tuple[np.ndarray, Any, int]] = [(is_padding, 0, 0)]
         for boundary, row in self._boundary_rows().items():
-            is_boundary = flat_ids == self._tokenizer.token_to_id(boundary)
-            columns["input_ids"][is_boundary] = row
+            special.append((backend_ids == self._tokenizer.token_to_id(boundary), row, BOUNDARY_ID))
+        for places, row, number in special:
+            columns["input_ids"][places] = row
             if "word_vector_ids" in columns:
-                columns["word_vector_ids"][is_boundary] = BOUNDARY_ID
-        return columns
-
-    def _padded_length(
-        self,
-        lengths: list[int],
-        padding_strategy: PaddingStrategy = PaddingStrategy.DO_NOT_PAD,
-        max_length: int | None = None,
-        pad_to_multiple_of: int | None = None,
-        **kwargs: Any,
-    ) -> int | None:
-        """The length to which texts are padded; `None` for no padding."""
-        if padding_strategy == PaddingStrategy.DO_NOT_PAD:
-            return None
-        length = max(lengths)
-        if padding_strategy == PaddingStrategy.MAX_LENGTH and max_length is not None:
-            length = max(length, max_length)
-        return -(-length // pad_to_multiple_of) * pad_to_multiple_of if pad_to_multiple_of else length
-
-    def _pad_encodings(self, encodings: list, data: dict[str, Any], length: int, side: str) -> None:
-        """Pads the backend's encodings, and their columns in `data` except `input_ids`."""
-        padding = {"pad_id": self._tokenizer.token_to_id(self.pad_token), "pad_token": self.pad_token}
-        for encoding in encodings:
-            encoding.pad(length, direction=side, pad_type_id=self.pad_token_type_id, **padding)
-        names = {"token_type_ids": "type_ids", "offset_mapping": "offsets"}  # the names in the backend
-        for key in data.keys() & {*names, "special_tokens_mask"}:
-            data[key] = [getattr(encoding, names.get(key, key)) for encoding in encodings]
-        if "length" in data:
-            data["length"] = [length] * len(encodings)
+                columns["word_vector_ids"][places] = number
+        ends = np.cumsum([len(encoding) for encoding in encoded.encodings])
+        return {name: np.split(rows, ends[:-1]) for name, rows in columns.items()}
 
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> list[int] | list[list[int]]:
         """The ids of one word, `[row_length]`, or of several words; `<S>`, `</S>` and `<pad>` are special tokens."""
@@ -734,28 +618,27 @@ class ElmoTokenizer(TokenizersBackend):
         if not columns:
             return super().pad(others, *args, return_tensors=return_tensors, **kwargs)  # raises: no input_ids
         is_one = any(_is_one_text(column, WORD_COLUMNS[name]) for name, column in columns.items())
-        columns = {
+        rows = {
             name: [self._as_rows(name, text) for text in ([column] if is_one else column)]
             for name, column in columns.items()
         }
-        # transformers pads only lists of numbers, so it gets the positions of the rows, counted from 1; 0 is padding.
-        places = [list(range(1, len(text) + 1)) for text in next(iter(columns.values()))]
+        # transformers pads only lists of numbers, so it gets the indices of the rows; row 0 is padding.
+        places = [list(range(1, len(text))) for text in next(iter(rows.values()))]
         others["input_ids"] = places[0] if is_one else places
         padded = super().pad(others, *args, return_tensors=None, **kwargs)
         places = padded.pop("input_ids")
         places = [places] if is_one else places
-        if len(set(map(len, places))) == 1:
-            mask = np.array(places) > 0
-            columns = {name: scatter_rows(np.concatenate(texts), mask) for name, texts in columns.items()}
-        if is_one:
-            columns = {name: texts[0] for name, texts in columns.items()}
-        columns = {name: _convert(texts, return_tensors) for name, texts in columns.items()}
+        for name, texts in rows.items():
+            column = [text[of_text] for text, of_text in zip(texts, places, strict=True)]
+            column = column if return_tensors else [text.tolist() for text in column]
+            columns[name] = column[0] if is_one else column
         return BatchEncoding({**columns, **padded}, tensor_type=return_tensors)
 
     def _as_rows(self, name: str, text: Any) -> np.ndarray:
-        """The rows of one text in a column of [`pad`], as an array."""
-        rows = np.asarray(to_py_obj(text), dtype=np.int64)
-        return rows.reshape(len(rows), self.row_length) if name == "input_ids" else rows
+        """The rows of one text in a column of [`pad`], after a row of zeros."""
+        shape = (-1, self.row_length) if name == "input_ids" else (-1,)
+        rows = np.asarray(to_py_obj(text), dtype=np.int64).reshape(shape)
+        return np.concatenate((np.zeros_like(rows, shape=(1, *rows.shape[1:])), rows))
 
     def align_labels(self, encoded: BatchEncoding, labels: Sequence) -> list:
         """
@@ -773,10 +656,26 @@ class ElmoTokenizer(TokenizersBackend):
         """
         samples = encoded.get("overflow_to_sample_mapping")
         is_one = len(labels) == 0 or isinstance(labels[0], str) or not isinstance(labels[0], (Sequence, np.ndarray))
-        aligned = _align(encoded.encodings, samples, [labels] if is_one else labels)
+        labels = [labels] if is_one else labels
+        numbers = list(range(len(encoded.encodings))) if samples is None else list(map(int, samples))
+        if len(set(numbers)) != len(labels):
+            raise ValueError(f"labels are given for {len(labels)} texts, but {len(set(numbers))} texts are encoded.")
+        num_words, is_cut = [0] * len(labels), [False] * len(labels)
+        for number, encoding in zip(numbers, encoded.encodings, strict=True):
+            if 1 in encoding.sequence_ids:
+                raise ValueError(
+                    f"labels must be for single texts, but text {number} is a pair: encode each text alone."
+                )
+            is_cut[number] = bool(encoding.overflowing) and samples is None
+            num_words[number] = max(num_words[number], *(word + 1 for word in encoding.word_ids if word is not None), 0)
+        for number, (of_text, words) in enumerate(zip(labels, num_words, strict=True)):
+            if words > len(of_text) or (words < len(of_text) and not is_cut[number]):
+                raise ValueError(f"labels of text {number}: there are {len(of_text)}, but {words} encoded words.")
+        aligned = [
+            [IGNORE_INDEX if word is None else labels[number][word] for word in encoding.word_ids]
+            for number, encoding in zip(numbers, encoded.encodings, strict=True)
+        ]
         return aligned[0] if is_one and samples is None else aligned
-
-    # -- ids to words
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
         """Decodes a row of character ids to its word, or rows `[words, row_length]` to a list of words."""
@@ -801,13 +700,10 @@ class ElmoTokenizer(TokenizersBackend):
 
     def decode(self, token_ids: Any, skip_special_tokens: bool = False, **kwargs: Any) -> str | list[str]:
         """The text of a word `[characters]`, a sentence `[words, characters]`, or a batch of sentences."""
-        if isinstance(token_ids, (list, tuple)) and token_ids and np.ndim(token_ids[0]) == 2:
+        if len(token_ids) and np.ndim(token_ids[0]) == 2:
             return [self.decode(sentence, skip_special_tokens) for sentence in token_ids]
-        ids = np.asarray(token_ids)
-        if ids.ndim == 3:
-            return [self.decode(sentence, skip_special_tokens) for sentence in ids]
-        words = self.convert_ids_to_tokens(ids.reshape(-1, self.row_length), skip_special_tokens)
-        return self.convert_tokens_to_string(words)
+        rows = np.asarray(token_ids).reshape(-1, self.row_length)
+        return self.convert_tokens_to_string(self.convert_ids_to_tokens(rows, skip_special_tokens))
 
     def get_special_tokens_mask(
         self, token_ids_0: Any, token_ids_1: Any = None, already_has_special_tokens: bool = False
@@ -818,8 +714,6 @@ class ElmoTokenizer(TokenizersBackend):
         sentences = [token_ids_0] if token_ids_1 is None else [token_ids_0, token_ids_1]
         return [flag for sentence in sentences for flag in [1, *[0] * len(sentence), 1]]
 
-    # -- files
-
     def _save_pretrained(
         self,
         save_directory: str,
@@ -828,27 +722,24 @@ class ElmoTokenizer(TokenizersBackend):
         filename_prefix: str | None = None,
     ) -> tuple[str, ...]:
         file_names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
-        file_names += self.save_vocabulary(save_directory, filename_prefix)
-        for part, name in ((self._vector_words, "words_file"), (self.character_vocab, "character_vocab_file")):
-            target = self._path_of(name, save_directory, filename_prefix)
-            if part is None:
-                target.unlink(missing_ok=True)  # the file of a tokenizer saved there before would be loaded
-            else:
-                part.save(target)
-                file_names += (str(target),)
-        return file_names
-
-    def _path_of(self, name: str, folder: str, filename_prefix: str | None) -> Path:
-        return Path(folder, (f"{filename_prefix}-" if filename_prefix else "") + self.vocab_files_names[name])
+        return file_names + self.save_vocabulary(save_directory, filename_prefix)
 
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str, ...]:
-        """Copies the file of the language model's softmax words into a folder, if the tokenizer has such a file."""
-        if getattr(self, "vocab_file", None) is None:
-            return ()
-        target = self._path_of("vocab_file", save_directory, filename_prefix)
-        if not target.exists() or not target.samefile(self.vocab_file):
-            shutil.copyfile(self.vocab_file, target)
-        return (str(target),)
+        """Writes the words of the softmax, the words with a vector and the characters into a folder, if there are any;
+        the files of the latter two that another tokenizer left there are removed, because they would be loaded."""
+        saved = []
+        parts = {"vocab_file": self.vocabulary, "words_file": self.words, "character_vocab_file": self.character_vocab}
+        for name, part in parts.items():
+            prefix = f"{filename_prefix}-" if filename_prefix else ""
+            target = Path(save_directory, prefix + self.vocab_files_names[name])
+            if isinstance(part, CharacterVocabulary):
+                part.save(target)
+            elif part is not None:
+                target.write_bytes("".join(f"{word}\n" for word in part).encode())
+            elif name != "vocab_file":
+                target.unlink(missing_ok=True)
+            saved += [] if part is None else [str(target)]
+        return tuple(saved)
 
 
 __all__ = ["CharacterVocabulary", "ElmoTokenizer"]

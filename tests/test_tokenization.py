@@ -17,15 +17,14 @@ from transformers import AutoTokenizer, BatchEncoding
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.hub import FILES as CODE
-from hf_elmo.tokenization_elmo import CharacterVocabulary, VectorWords, words_to_character_ids
+from hf_elmo.tokenization_elmo import CharacterVocabulary, words_to_character_ids
 from tests.factories import SENTENCES, whitespace_tokenizer, write_lines
 
 TEXTS = ["one two three", "four", "", "five six seven eight"]
 LENGTHS = [5, 3, 2, 6]  # with <S> and </S>
+WORDS = ["the", "cat", "Rain", "<S>", "naïve"]  # those that have a vector
+PADDED_TO_12 = {"padding": "max_length", "max_length": 9, "pad_to_multiple_of": 4}
 every_side = pytest.mark.parametrize("side", ["right", "left"])
-
-
-# -- text, lists of texts, words already split, pairs ------------------------------------------------------------------
 
 
 def test_a_text_is_its_words_between_boundaries(tokenizer: ElmoTokenizer) -> None:
@@ -45,7 +44,6 @@ def test_a_list_of_texts_is_each_text_alone(tokenizer: ElmoTokenizer, kind: type
     for encoded in (tokenizer(kind(TEXTS)), tokenizer([text.split() for text in TEXTS], is_split_into_words=True)):
         for name in ("input_ids", "attention_mask"):
             assert encoded[name] == [one[name] for one in alone]
-        assert [len(ids) for ids in encoded["input_ids"]] == LENGTHS
     assert tokenizer(kind(TEXTS), kind(TEXTS))["input_ids"] == tokenizer(TEXTS, TEXTS)["input_ids"]
     assert tokenizer.split_into_words(kind(TEXTS)) == [text.split() for text in TEXTS]
     words = [["New York", "is"], ["big"]]
@@ -56,78 +54,61 @@ def test_a_list_of_texts_is_each_text_alone(tokenizer: ElmoTokenizer, kind: type
     assert tokenizer.split_into_words(arrays) == words
 
 
-PAIRS = {
-    "two texts": (("a b", "c"), {}),
-    "lists of texts": ((["a b"], ["c"]), {}),
-    "tuples": (([("a b", "c")],), {}),
-    "words": ((["a", "b"], ["c"]), {"is_split_into_words": True}),
-    "lists of words": (([["a", "b"]], [["c"]]), {"is_split_into_words": True}),
-    "tuples of words": (([(["a", "b"], ["c"])],), {"is_split_into_words": True}),
-}
-
-
-@pytest.mark.parametrize(("arguments", "options"), PAIRS.values(), ids=PAIRS)
-def test_each_text_of_a_pair_has_its_boundaries(tokenizer: ElmoTokenizer, arguments: tuple, options: dict) -> None:
-    encoded = tokenizer(*arguments, **options, return_token_type_ids=True, return_tensors="np")
-    assert encoded.tokens() == ["<S>", "a", "b", "</S>", "<S>", "c", "</S>"]
-    assert encoded["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
-    assert encoded.sequence_ids() == [None, 0, 0, None, None, 1, None]
-    assert tokenizer.convert_ids_to_tokens(encoded["input_ids"][0]) == encoded.tokens()
+@pytest.mark.parametrize("words", [False, True], ids=["text", "words"])
+def test_each_text_of_a_pair_has_its_boundaries(tokenizer: ElmoTokenizer, words: bool) -> None:
+    first, second = (["a", "b"], ["c"]) if words else ("a b", "c")
+    for texts in ((first, second), ([first], [second]), ([(first, second)],)):
+        encoded = tokenizer(*texts, is_split_into_words=words, return_token_type_ids=True, return_tensors="np")
+        assert encoded.tokens() == ["<S>", "a", "b", "</S>", "<S>", "c", "</S>"]
+        assert encoded["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
+        assert encoded.sequence_ids() == [None, 0, 0, None, None, 1, None]
+        assert tokenizer.convert_ids_to_tokens(encoded["input_ids"][0]) == encoded.tokens()
 
 
 @pytest.mark.parametrize("truncation", ["only_first", "only_second"])
 def test_lists_of_two_are_pairs_where_one_of_the_two_is_to_be_cut(tokenizer: ElmoTokenizer, truncation: str) -> None:
     found = tokenizer([["a b", "c"], ["d", "e"]], truncation=truncation, padding=True)
     assert found["input_ids"] == tokenizer([("a b", "c"), ("d", "e")], padding=True)["input_ids"]
-    for texts, how in (([["New", "York"]], {}), ([["a", "b"]], {"truncation": True}), ([["a", "b", "c"]], {})):
-        with pytest.raises(ValueError, match="is_split_into_words"):
-            tokenizer(texts, **how)
     words = tokenizer([["New", "York"]], truncation=truncation, is_split_into_words=True)
     assert words.tokens() == ["<S>", "New", "York", "</S>"]
 
 
 def test_a_string_is_no_list_of_words_and_a_list_of_words_no_text(tokenizer: ElmoTokenizer) -> None:
-    for text, is_split in (([["New", "York"]], False), ("New York", True)):
-        with pytest.raises(ValueError, match="text"):
-            tokenizer(text, is_split_into_words=is_split)
+    split = {"is_split_into_words": True}
+    cases = (([["New", "York"]], {}), ([["a", "b"]], {"truncation": True}), ([["a"] * 3], {}), ("New York", split))
+    for texts, how in cases:
+        with pytest.raises(ValueError, match="is_split_into_words"):
+            tokenizer(texts, **how)
     with pytest.raises(ValueError, match="texts"):
         tokenizer.split_into_words("New York")
     with pytest.raises(TypeError):
-        tokenizer(["a", None], is_split_into_words=True)
+        tokenizer(["a", None], **split)
 
 
 @pytest.mark.parametrize("tensors", ["pt", "np"])
 def test_no_texts_and_empty_texts(tokenizer: ElmoTokenizer, tensors: str) -> None:
     assert dict(tokenizer([])) == {"input_ids": [], "attention_mask": []}
     encoded = tokenizer([], padding=True, return_tensors=tensors)
-    assert tuple(encoded["input_ids"].shape) == (0, 0, 50)
-    assert tuple(encoded["attention_mask"].shape) == (0, 0)
+    assert [tuple(encoded[name].shape) for name in ("input_ids", "attention_mask")] == [(0, 0, 50), (0, 0)]
     for text in ("", " ", "\n\t"):
         assert tokenizer(text).tokens() == ["<S>", "</S>"]
         assert tuple(tokenizer(text, return_tensors=tensors, add_special_tokens=False)["input_ids"].shape) == (1, 0, 50)
 
 
-def test_empty_words_keep_their_place(tokenizer: ElmoTokenizer) -> None:
-    words = ["", "a", "", "b", ""]
-    encoded = tokenizer(words, is_split_into_words=True)
-    assert encoded.word_ids() == [None, 0, 1, 2, 3, 4, None]
-    assert encoded["input_ids"][1:-1] == words_to_character_ids(words).tolist()
-    empty, x = words_to_character_ids(["", "x"]).tolist()
-    pairs = tokenizer([["x", ""], ["x"]], [["", "x"], [""]], is_split_into_words=True)["input_ids"]
-    assert [pairs[0][i] for i in (1, 2, 5, 6)] == [x, empty, empty, x]
-    assert [pairs[1][i] for i in (1, 4)] == [x, empty]
-    pieces = tokenizer(
-        ["x", "x", "", "x"], is_split_into_words=True, truncation=True, max_length=4, return_overflowing_tokens=True
-    )["input_ids"]
-    assert [piece[1:-1] for piece in pieces] == [[x, x], [empty, x]]
-
-
-def test_empty_words_have_no_characters(tokenizer: ElmoTokenizer) -> None:
+def test_empty_words_keep_their_place_and_have_no_characters(tokenizer: ElmoTokenizer) -> None:
     how = {"is_split_into_words": True, "return_offsets_mapping": True, "padding": True}
-    encoded = tokenizer([["new", "", "b"], ["x"]], **how)
-    assert encoded.tokens(0) == ["<S>", "new", "", "b", "</S>"]
-    assert encoded["offset_mapping"][0] == [(0, 0), (0, 3), (0, 0), (0, 1), (0, 0)]
-    assert encoded.word_to_chars(0, 1) == encoded.token_to_chars(0, 2) == (0, 0)
+    encoded = tokenizer([["", "new", "", "b", ""], ["x"]], **how)
+    assert encoded.word_ids(0) == [None, 0, 1, 2, 3, 4, None]
+    assert encoded.tokens(0) == ["<S>", "", "new", "", "b", "", "</S>"]
+    assert encoded["offset_mapping"][0] == [(0, 0), (0, 0), (0, 3), (0, 0), (0, 1), (0, 0), (0, 0)]
+    assert encoded.word_to_chars(0, 2) == encoded.token_to_chars(0, 3) == (0, 0)
+    empty, x = words_to_character_ids(["", "x"]).tolist()
+    assert [encoded["input_ids"][0][place] for place in (1, 3, 5)] == [empty] * 3
+    pairs = tokenizer([["x", ""], ["x"]], [["", "x"], [""]], is_split_into_words=True)["input_ids"]
+    assert pairs[0][1:3] + pairs[0][5:7] + pairs[1][1:2] + pairs[1][4:5] == [x, empty, empty, x, x, empty]
+    in_pieces = {"truncation": True, "max_length": 4, "return_overflowing_tokens": True}
+    pieces = tokenizer(["x", "x", "", "x"], is_split_into_words=True, **in_pieces)["input_ids"]
+    assert [piece[1:-1] for piece in pieces] == [[x, x], [empty, x]]
 
 
 def test_lone_surrogates_are_dropped(tokenizer: ElmoTokenizer) -> None:
@@ -137,44 +118,24 @@ def test_lone_surrogates_are_dropped(tokenizer: ElmoTokenizer) -> None:
     assert tokenizer.split_into_words(["RT \ud83d", ["\ud83d", "b"]], pretokenized=True) == [["RT"], ["", "b"]]
 
 
-# -- padding and truncation --------------------------------------------------------------------------------------------
-
-
 @every_side
 @pytest.mark.parametrize("tensors", ["pt", "np", None])
-def test_padding_is_rows_of_zeros(side: str, tensors: str | None) -> None:
-    made, asked = whitespace_tokenizer(padding_side=side), whitespace_tokenizer()
-    for encoded in (
-        made(TEXTS, padding=True, return_tensors=tensors),
-        asked(TEXTS, padding=True, return_tensors=tensors, padding_side=side),
-    ):
+@pytest.mark.parametrize(("how", "length"), [({"padding": True}, 6), (PADDED_TO_12, 12)], ids=["longest", "12"])
+def test_padding_is_rows_of_zeros(
+    tokenizer: ElmoTokenizer, side: str, tensors: str | None, how: dict, length: int
+) -> None:
+    how = {"return_tensors": tensors, **how}
+    made, asked = whitespace_tokenizer(padding_side=side), {"padding_side": side, **how}
+    for encoded in (made(TEXTS, **how), tokenizer(TEXTS, **asked), tokenizer.pad(tokenizer(TEXTS), **asked)):
         ids, mask = np.asarray(encoded["input_ids"]), np.asarray(encoded["attention_mask"])
-        assert ids.shape == (4, 6, 50)
-        for row, row_mask, text, length in zip(ids, mask, TEXTS, LENGTHS, strict=True):
-            real = slice(0, length) if side == "right" else slice(6 - length, 6)
-            assert row[real].tolist() == made(text)["input_ids"]
-            assert row_mask.sum() == row_mask[real].sum() == length
-            assert row.any(1).tolist() == row_mask.astype(bool).tolist()
-
-
-@pytest.mark.parametrize(
-    ("options", "length"),
-    [
-        ({"padding": "longest"}, 6),
-        ({"padding": "max_length", "max_length": 9}, 9),
-        ({"padding": True, "pad_to_multiple_of": 8}, 8),
-        ({"padding": "max_length", "max_length": 9, "pad_to_multiple_of": 4}, 12),
-        ({"padding": "max_length", "max_length": 4, "truncation": True}, 4),
-    ],
-    ids=str,
-)
-def test_every_way_to_pad(tokenizer: ElmoTokenizer, options: dict, length: int) -> None:
-    encoded = tokenizer(TEXTS, return_tensors="np", return_length=True, **options)
-    assert encoded["input_ids"].shape == (4, length, 50)
-    assert encoded["attention_mask"].shape == (4, length)
-    assert [len(encoding) for encoding in encoded.encodings] == encoded["length"].tolist() == [length] * 4
-    if not options.pop("truncation", False):
-        assert np.array_equal(tokenizer.pad(tokenizer(TEXTS), **options)["input_ids"], encoded["input_ids"])
+        assert ids.shape == (4, length, 50)
+        assert ids.any(2).tolist() == mask.astype(bool).tolist()
+        for row, row_mask, text, words in zip(ids, mask, TEXTS, LENGTHS, strict=True):
+            real = slice(0, words) if side == "right" else slice(length - words, length)
+            assert row[real].tolist() == tokenizer(text)["input_ids"]
+            assert row_mask.sum() == row_mask[real].sum() == words
+    encoded = tokenizer(TEXTS, return_length=True, **how)
+    assert [len(encoding) for encoding in encoded.encodings] == list(encoded["length"]) == [length] * 4
 
 
 @every_side
@@ -198,20 +159,10 @@ def test_what_is_cut_off_overflows_with_a_stride(tokenizer: ElmoTokenizer) -> No
     assert encoded["attention_mask"].sum(1).tolist() == [5, 5, 3, 5]
 
 
-# -- where words stand -------------------------------------------------------------------------------------------------
-
-
 @every_side
 def test_positions_are_padded_with_their_words(tokenizer: ElmoTokenizer, side: str) -> None:
-    encoded = tokenizer(
-        ["one two", "x"],
-        padding=True,
-        padding_side=side,
-        return_offsets_mapping=True,
-        return_special_tokens_mask=True,
-        return_token_type_ids=True,
-        return_tensors="pt",
-    )
+    how = {f"return_{name}": True for name in ("offsets_mapping", "special_tokens_mask", "token_type_ids")}
+    encoded = tokenizer(["one two", "x"], padding=True, padding_side=side, return_tensors="pt", **how)
     left = side == "left"
     assert encoded["special_tokens_mask"].tolist() == [[1, 0, 0, 1], [1, 1, 0, 1] if left else [1, 0, 1, 1]]
     assert encoded["offset_mapping"][1].tolist()[2 if left else 1] == [0, 1]
@@ -219,15 +170,9 @@ def test_positions_are_padded_with_their_words(tokenizer: ElmoTokenizer, side: s
     assert encoded["token_type_ids"].shape == encoded["attention_mask"].shape == (2, 4)
     for ids, mask in zip(encoded["input_ids"], encoded["special_tokens_mask"].tolist(), strict=True):
         assert tokenizer.get_special_tokens_mask(ids, already_has_special_tokens=True) == mask
-
-
-def test_boundaries_are_counted_and_left_out(tokenizer: ElmoTokenizer) -> None:
     assert tokenizer.get_special_tokens_mask([[0] * 50] * 2, [[0] * 50]) == [1, 0, 0, 1, 1, 0, 1]
     assert tokenizer("a b", add_special_tokens=False).tokens() == ["a", "b"]
     assert [tokenizer.num_special_tokens_to_add(pair) for pair in (False, True)] == [2, 4]
-
-
-# -- back to words -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tensors", ["pt", "np", None])
@@ -240,13 +185,12 @@ def test_a_batch_comes_back_as_its_texts(tokenizer: ElmoTokenizer, tensors: str 
 
 
 def test_boundaries_and_padding_show_unless_skipped(tokenizer: ElmoTokenizer) -> None:
-    ids = tokenizer(["a b", "c"], padding=True)["input_ids"]
-    assert tokenizer.batch_decode(ids) == ["<S> a b </S>", "<S> c </S> <pad>"]
+    assert tokenizer.batch_decode(tokenizer(["a b", "c"], padding=True)["input_ids"]) == [
+        "<S> a b </S>",
+        "<S> c </S> <pad>",
+    ]
     assert tokenizer.batch_decode(tokenizer(["a b", "c"])["input_ids"]) == ["<S> a b </S>", "<S> c </S>"]
     assert tokenizer.decode([]) == ""
-
-
-def test_words_to_ids_and_back(tokenizer: ElmoTokenizer) -> None:
     words = ["a", "<S>", "😀", "</S>", "<pad>", ""]
     ids = tokenizer.convert_tokens_to_ids(words)
     assert tokenizer.convert_ids_to_tokens(ids) == tokenizer.convert_ids_to_tokens(torch.tensor(ids)) == words
@@ -271,17 +215,15 @@ def test_the_vocabulary_is_that_of_the_characters(model: ElmoModel) -> None:
     assert ElmoTokenizer(bos_token="[B]").get_vocab()["[B]"] == 257
 
 
-# -- pad and the collators ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
 @every_side
 def test_pad_gives_what_the_call_gives(tokenizer: ElmoTokenizer, kind: type, side: str) -> None:
+    tokenizer.words = WORDS
     examples = [{key: kind(value) for key, value in tokenizer(sentence).items()} for sentence in SENTENCES]
-    tensors = None if kind is list else "pt"
-    padded = tokenizer.pad(examples, padding_side=side, return_tensors=tensors)
-    expected = tokenizer(SENTENCES, padding=True, padding_side=side, return_tensors=tensors)
-    assert set(padded) == set(expected)
+    how = {"padding_side": side, "return_tensors": None if kind is list else "pt"}
+    padded, expected = tokenizer.pad(examples, **how), tokenizer(SENTENCES, padding=True, **how)
+    assert set(padded) == set(expected) == {"input_ids", "word_vector_ids", "attention_mask"}
+    assert np.array_equal(np.asarray(padded["word_vector_ids"]) > 0, np.asarray(padded["attention_mask"]) > 0)
     for key in expected:
         assert type(padded[key]) is type(expected[key])
         assert np.array_equal(np.asarray(padded[key]), np.asarray(expected[key]))
@@ -306,9 +248,6 @@ def test_datasets_finds_again_what_it_mapped(tmp_path: Path, words: bool) -> Non
     mapped = [rows.map(lambda row: tokenizer(row["text"], is_split_into_words=words)) for _ in range(2)]
     assert Hasher.hash(tokenizer) == before
     assert mapped[0].cache_files == mapped[1].cache_files != []
-
-
-# -- labels of words ---------------------------------------------------------------------------------------------------
 
 
 def test_labels_stand_where_words_do(tokenizer: ElmoTokenizer) -> None:
@@ -341,9 +280,6 @@ def test_labels_of_the_pieces_of_long_texts(tokenizer: ElmoTokenizer) -> None:
             tokenizer.align_labels(tokenizer(texts, **in_pieces), wrong)
 
 
-# -- words that have a vector beside ELMo ------------------------------------------------------------------------------
-
-WORDS = ["the", "cat", "Rain", "<S>", "naïve"]
 NUMBERED = ["The cat", "rain Rain the THE naïve dog <S>"]
 NUMBERS = [[1, 3, 4, 1], [1, 2, 5, 3, 3, 7, 2, 6, 1]]
 
@@ -359,43 +295,26 @@ def test_numbers_of_words(with_words: ElmoTokenizer) -> None:
     """As it is spelled, else in lower case; "rain" is not "Rain"; a boundary is none of the words."""
     assert with_words(NUMBERED)["word_vector_ids"] == NUMBERS
     assert with_words([text.split() for text in NUMBERED], is_split_into_words=True)["word_vector_ids"] == NUMBERS
-    assert list(with_words("a")) == ["input_ids", "word_vector_ids", "attention_mask"]
+    assert set(with_words("a")) == {"input_ids", "word_vector_ids", "attention_mask"}
     assert with_words(NUMBERED[1], truncation=True, max_length=4)["word_vector_ids"] == [1, 2, 5, 1]
     assert with_words("the cat", "cat")["word_vector_ids"] == [1, 3, 4, 1, 1, 4, 1]
     assert with_words(["the", "", "cat"], is_split_into_words=True)["word_vector_ids"] == [1, 3, 2, 4, 1]
 
 
-@every_side
-@pytest.mark.parametrize("tensors", [None, "pt"])
-def test_numbers_of_words_are_padded(with_words: ElmoTokenizer, side: str, tensors: str | None) -> None:
-    zeros = [0] * 5
-    expected = [NUMBERS[0] + zeros if side == "right" else zeros + NUMBERS[0], NUMBERS[1]]
-    rows, how = [with_words(text) for text in NUMBERED], {"padding_side": side, "return_tensors": tensors}
-    for found in (with_words(NUMBERED, padding=True, **how), with_words.pad(rows, **how)):
-        assert np.array(found["word_vector_ids"]).tolist() == expected
-        assert (np.array(found["input_ids"]).any(2) == (np.array(expected) > 0)).all()
-        assert np.array(found["attention_mask"]).tolist() == (np.array(expected) > 0).astype(int).tolist()
-    alone = with_words.pad([{"word_vector_ids": row["word_vector_ids"]} for row in rows], **how)  # beside stored layers
-    assert np.array(alone["word_vector_ids"]).tolist() == expected
+def test_numbers_of_words_are_padded_without_input_ids(with_words: ElmoTokenizer) -> None:
+    """As beside stored layers; with `input_ids`, they are padded together."""
+    rows = [{"word_vector_ids": ids} for ids in NUMBERS]
+    alone = with_words.pad(rows, padding_side="left", return_tensors="pt")
+    assert alone["word_vector_ids"].tolist() == [[0] * 5 + NUMBERS[0], NUMBERS[1]]
     assert "input_ids" not in alone
 
 
-def test_words_come_back_from_a_checkpoint(with_words: ElmoTokenizer, tmp_path: Path) -> None:
-    with_words.words = [*WORDS, "a\u2028b", "x\x85"]
-    with_words.save_pretrained(tmp_path)
-    for again in (AutoTokenizer.from_pretrained(tmp_path), pickle.loads(pickle.dumps(with_words))):
-        assert again.words == with_words.words
-        assert again(NUMBERED)["word_vector_ids"] == NUMBERS
-    with_words.words = None
-    with_words.save_pretrained(tmp_path)
-    assert AutoTokenizer.from_pretrained(tmp_path).words is None
-    write_lines(tmp_path / "marked.txt", ["\ufeffthe", "cat"])  # a byte order mark is no letter of the first word
-    assert ElmoTokenizer(words_file=str(tmp_path / "marked.txt")).words == ["the", "cat"]
+def test_words_are_read_and_refused(with_words: ElmoTokenizer, tmp_path: Path) -> None:
+    assert pickle.loads(pickle.dumps(with_words))(NUMBERED)["word_vector_ids"] == NUMBERS
+    file = write_lines(tmp_path / "words.txt", ["\ufeffthe", "cat"])  # the byte order mark is no letter
+    assert ElmoTokenizer(words_file=str(file)).words == ["the", "cat"]
     with pytest.raises(ValueError, match="words"):
-        VectorWords(["a", "b\nc"])
-
-
-# -- copies and files --------------------------------------------------------------------------------------------------
+        with_words.words = ["a", "b\nc"]
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, copy.copy, lambda it: pickle.loads(pickle.dumps(it))])
@@ -409,69 +328,59 @@ def test_a_copy_is_the_same(duplicate) -> None:
 
 
 SETTINGS = {
-    "as it comes": {},
-    "whitespace": {"word_splitting": "whitespace"},
-    "short words": {"max_word_length": 12},
-    "left": {"padding_side": "left", "truncation_side": "left"},
-    "boundaries in the text": {"split_special_tokens": False, "word_splitting": "whitespace"},
-    "a longest text": {"model_max_length": 4},
+    "defaults": {},
+    "left": {"padding_side": "left", "truncation_side": "left", "model_max_length": 4},
+    "others": {"word_splitting": "whitespace", "max_word_length": 12, "split_special_tokens": False},
 }
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_a_tokenizer_comes_back_from_its_files(tmp_path: Path, settings: dict) -> None:
-    tokenizer, texts = ElmoTokenizer(**settings), ["<S> It isn't extraordinarily long. </S>", "Short"]
+    """Also in the tokenizers library, without a trace of the last call's truncation and padding."""
+    tokenizer, texts = ElmoTokenizer(**settings), ["<S> It isn't extraordinarily “long”. </S>", "Short"]
     call = {"padding": True, "truncation": "model_max_length" in settings}
     expected = tokenizer(texts, **call)
-    files = {Path(file).name for file in tokenizer.save_pretrained(tmp_path)}
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "tokenizer.json",
-        "tokenizer_config.json",
-        *CODE["ElmoTokenizer"],
-    }
-    assert files >= {"tokenizer.json", "tokenizer_config.json"}
+    saved = {Path(file).name for file in tokenizer.save_pretrained(tmp_path)}
+    assert saved >= {"tokenizer.json", "tokenizer_config.json"}
+    assert {path.name for path in tmp_path.iterdir()} == saved | {*CODE["ElmoTokenizer"]}
     for loader in (ElmoTokenizer, AutoTokenizer):
         again = loader.from_pretrained(tmp_path)
         assert type(again) is ElmoTokenizer
         assert dict(again(texts, **call)) == dict(expected)
         assert all(getattr(again, name) == value for name, value in settings.items())
-    assert Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("a b").tokens == ["<S>", "a", "b", "</S>"]
-
-
-FILES = {"words_file": "words.txt", "character_vocab_file": "character_vocab.json", "vocab_file": "vocab.txt"}
-
-
-def write_files(folder: Path) -> dict[str, str]:
-    """The arguments that name files, each file written to a folder."""
-    write_lines(folder / "words.txt", ["the", "cat"])
-    write_lines(folder / "vocab.txt", ["<S>", "</S>", "<UNK>", "3\u00a0000", "a\u2028b", "c\u0085", "\u3000"])
-    CharacterVocabulary(["t", "h", "e", "ü"], ["the", "hü"]).save(folder / "character_vocab.json")
-    return {argument: str(folder / name) for argument, name in FILES.items()}
+    backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert backend.padding is backend.truncation is None
+    assert backend.encode("Mr. Smith isn't “here”").tokens == tokenizer("Mr. Smith isn't “here”").tokens()
 
 
 @pytest.mark.parametrize("loader", [ElmoTokenizer, AutoTokenizer], ids=lambda loader: loader.__name__)
 def test_files_are_copied_and_no_folder_of_the_machine_is_saved(tmp_path: Path, loader: type) -> None:
-    """What the tokenizer was made with is told by `init_kwargs`; words of a vocabulary may hold whitespace."""
+    """`init_kwargs` has what the tokenizer was made with; words may contain whitespace."""
+    words = ["<S>", "</S>", "<UNK>", "3\u00a0000", "a\u2028b", "c\u0085", "\u3000"]
+    made, first, second = (tmp_path / name for name in ("made", "first", "second"))
+    write_lines(made / "words.txt", words)
+    write_lines(made / "vocab.txt", words)
+    CharacterVocabulary(["t", "h", "e", "ü"], ["the", "hü"]).save(made / "character_vocab.json")
+    files = {"words_file": "words.txt", "character_vocab_file": "character_vocab.json", "vocab_file": "vocab.txt"}
     arguments = {"word_splitting": "whitespace", "max_word_length": 12, "split_special_tokens": False}
-    tokenizer = ElmoTokenizer(**arguments, **write_files(tmp_path / "made"))
-    assert tokenizer.vocabulary[3:] == ["3\u00a0000", "a\u2028b", "c\u0085", "\u3000"]
-    tokenizer.save_pretrained(tmp_path / "first")
-    again = loader.from_pretrained(tmp_path / "first")
-    files = {name: str(tmp_path / "first" / file) for name, file in FILES.items()}
-    assert {**arguments, **files}.items() <= again.init_kwargs.items()
-    again.save_pretrained(tmp_path / "first")  # onto its own files
-    again.save_pretrained(tmp_path / "second")
-    saved = (tmp_path / "second" / "tokenizer_config.json").read_text(encoding="utf-8")
+    tokenizer = ElmoTokenizer(**arguments, **{name: str(made / file) for name, file in files.items()})
+    tokenizer.save_pretrained(first)
+    again = loader.from_pretrained(first)
+    copies = {name: str(first / file) for name, file in files.items()}
+    assert {**arguments, **copies}.items() <= again.init_kwargs.items()
+    again.save_pretrained(first)  # onto its own files
+    again.save_pretrained(second)
+    saved = (second / "tokenizer_config.json").read_text(encoding="utf-8")
     assert json.loads(saved)["max_word_length"] == 12
     assert str(tmp_path) not in saved
-    shutil.rmtree(tmp_path / "made")
-    shutil.rmtree(tmp_path / "first")
-    third = loader.from_pretrained(tmp_path / "second")
-    assert (third.words, third.character_vocab.embedded_words) == (["the", "cat"], ["the", "hü"])
-    assert third.vocabulary == tokenizer.vocabulary
+    shutil.rmtree(made)
+    shutil.rmtree(first)
+    third = loader.from_pretrained(second)
+    assert third.words == third.vocabulary == words
+    assert third.character_vocab.embedded_words == ["the", "hü"]
     assert dict(third("the hü dog")) == dict(tokenizer("the hü dog"))
-    ElmoTokenizer().save_pretrained(tmp_path / "second")  # removes the files of the one before
-    assert {path.name for path in (tmp_path / "second").iterdir()}.isdisjoint({"words.txt", "character_vocab.json"})
+    ElmoTokenizer().save_pretrained(second)  # removes the files of the one before
+    assert {path.name for path in second.iterdir()}.isdisjoint({"words.txt", "character_vocab.json"})
 
 
 def test_other_names_of_boundaries_and_padding_have_the_same_ids(tmp_path: Path) -> None:

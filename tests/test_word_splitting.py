@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+from tokenizers import Regex, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
 from hf_elmo import ElmoTokenizer
@@ -78,17 +78,6 @@ def test_ones_own_splitting_and_normalizer_survive_saving(tmp_path: Path, loader
     assert again.tokenize("A b|C d.") == tokenizer.tokenize("A b|C d.") == ["a b", "c d."]
     assert again(["A b|C"], is_split_into_words=True).tokens() == ["<S>", "A b|C", "</S>"]
 
-
-def test_the_rust_tokenizer_of_the_file_splits_the_same_way(tmp_path: Path) -> None:
-    tokenizer = ElmoTokenizer()
-    tokenizer(["a b c", "d"], padding=True, truncation=True, max_length=3)  # leaves no trace in the file
-    tokenizer.save_pretrained(tmp_path)
-    backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    assert backend.encode("Mr. Smith isn't “here”.").tokens == tokenizer("Mr. Smith isn't “here”.").tokens()
-    assert backend.padding is backend.truncation is None
-
-
-# -- split_into_words: the words alone ---------------------------------------------------------------------------------
 
 # Any code point, what splitting looks at more often than by chance: whitespace, punctuation, marks.
 ANY_TEXT = st.text(
