@@ -1,8 +1,8 @@
 """Reading text: the lines, columns and rows of files.
 
 fsspec opens the files: paths, and addresses (`s3://`, `hf://`) if the library that fsspec needs for them is installed.
-Names that end in `.gz`, `.bz2` or `.xz` are compressed files. pyarrow reads CSV, TSV and Parquet. Only one block
-of a file is in memory at a time; only `read_columns` reads whole files.
+Names that end in `.gz`, `.bz2` or `.xz` are compressed files. pyarrow reads CSV, TSV and Parquet. Only one block of a
+file is in memory at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv
 FORMATS |= {".parquet": "parquet", ".fasta": "fasta", ".fa": "fasta", ".faa": "fasta"}
 DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
 CSV_BLOCK_BYTES = 1 << 24  # no row of a CSV may be longer
-TABLE_ROWS = 1024  # rows of a table that are converted to Python together
 
 
 def find_files(pattern: str | os.PathLike) -> list[str]:
@@ -165,8 +164,7 @@ class RowSource:
         else:
             try:
                 for batch in self._batches():
-                    for start in range(0, batch.num_rows, TABLE_ROWS):
-                        yield from zip(*(part.to_pylist() for part in batch.slice(start, TABLE_ROWS)), strict=True)
+                    yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
             except pyarrow.ArrowInvalid as error:
                 raise ValueError(f"{self.path}: {error}") from error
 
@@ -212,7 +210,7 @@ class RowSource:
             if self.resolved_format == "parquet":
                 table = pyarrow.parquet.ParquetFile(file)
                 columns = self._columns(table.schema_arrow.names)
-                batches = table.iter_batches(TABLE_ROWS, columns=columns)
+                batches = table.iter_batches(1024, columns=columns)
             else:
                 columns = self._columns(self._open_csv(file).schema.names)
                 file.seek(0)

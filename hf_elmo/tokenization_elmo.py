@@ -728,8 +728,8 @@ class ElmoTokenizer(TokenizersBackend):
         """Writes the words of the softmax, the words with a vector and the characters into a folder, if there are any;
         the files of the latter two that another tokenizer left there are removed, because they would be loaded."""
         saved = []
-        parts = {"vocab_file": self.vocabulary, "words_file": self.words, "character_vocab_file": self.character_vocab}
-        for name, part in parts.items():
+        words: dict[str, Any] = {"vocab_file": self.vocabulary, "words_file": self.words}
+        for name, part in {**words, "character_vocab_file": self.character_vocab}.items():
             prefix = f"{filename_prefix}-" if filename_prefix else ""
             target = Path(save_directory, prefix + self.vocab_files_names[name])
             if isinstance(part, CharacterVocabulary):

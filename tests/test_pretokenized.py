@@ -7,22 +7,20 @@ import numpy as np
 import pytest
 
 import hf_elmo
-from hf_elmo import ElmoForPreTraining, ElmoTokenizer
-from hf_elmo.pretraining.vocabulary import Vocabulary, build_vocabulary
+from hf_elmo import ElmoTokenizer
+from hf_elmo.pretraining.vocabulary import Vocabulary
 from hf_elmo_cli import main
-from tests.factories import save_checkpoint, small_model, write_lines
+from tests.factories import save_checkpoint, write_lines
+from tests.language_models import small_language_model, small_tokenizer
 
 TEXT = "It isn't  so."
 AT_WHITESPACE, BY_TOKENIZER = ["It", "isn't", "so."], ["It", "isn", "'t", "so", "."]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A language model whose tokenizer splits as the 1 Billion Word Benchmark does."""
-    vocabulary = build_vocabulary([AT_WHITESPACE, BY_TOKENIZER])
-    vocabulary.save(tmp_path / "vocab.txt")
-    model = small_model(ElmoForPreTraining, vocab_size=len(vocabulary), num_sampled=5)
-    return save_checkpoint(tmp_path / "model", model, ElmoTokenizer(vocab_file=str(tmp_path / "vocab.txt")))
+def tokenizer(tmp_path: Path) -> ElmoTokenizer:
+    """It splits as the 1 Billion Word Benchmark does."""
+    return small_tokenizer(tmp_path)
 
 
 @pytest.fixture
@@ -46,17 +44,18 @@ COUNTS = {
 
 
 @pytest.mark.parametrize("count", COUNTS.values(), ids=COUNTS)
-def test_python(count: Callable[..., int], folder: Path, corpus: Path) -> None:
-    model, tokenizer = ElmoForPreTraining.from_pretrained(folder), ElmoTokenizer.from_pretrained(folder)
+def test_python(count: Callable[..., int], tokenizer: ElmoTokenizer, corpus: Path) -> None:
+    model = small_language_model(tokenizer)
     assert count(model, corpus, tokenizer=tokenizer, pretokenized=True) == len(AT_WHITESPACE)
     assert count(model, corpus, tokenizer=tokenizer) == len(BY_TOKENIZER)
 
 
 @pytest.mark.parametrize("flags", [["--pretokenized"], []])
-def test_command(folder: Path, corpus: Path, flags: list[str], tmp_path: Path) -> None:
+def test_command(tokenizer: ElmoTokenizer, corpus: Path, flags: list[str], tmp_path: Path) -> None:
+    folder = save_checkpoint(tmp_path / "model", small_language_model(tokenizer), tokenizer)
     vectors, words = str(tmp_path / "out.npz"), tmp_path / "words.txt"
     assert main(["embed", str(corpus), vectors, "--model", str(folder), *flags]) == 0
     assert main(["vocab", str(words), str(corpus), *flags]) == 0
     with np.load(vectors) as arrays:
         assert len(arrays["0"]) == len(AT_WHITESPACE if flags else BY_TOKENIZER)
-    assert ("isn't" in Vocabulary.load(words)) == bool(flags)
+    assert ("isn't" in Vocabulary.load(words).words) == bool(flags)

@@ -56,8 +56,6 @@ def vocab(
     if Path(out).exists() and not overwrite:
         raise FileExistsError(f"OUT, {out}, exists: choose another name, or give --overwrite.")
     source = open_texts(files, None if pretokenized else ElmoTokenizer(word_splitting), column=text_column)
-    if Path(out).resolve() in (Path(name).resolve() for name in getattr(source, "files", ())):
-        raise ValueError(f"OUT, {out}, is one of FILES: give the vocabulary file first, then the text files.")
     vocabulary = build_vocabulary((words for text in source.read() for words in text), size, min_count)
     vocabulary.save(out)
     print(f"{out}: {len(vocabulary):,} words")

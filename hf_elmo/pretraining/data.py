@@ -2,9 +2,9 @@
 
 import hashlib
 import heapq
-import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class _Batches(IterableDataset):
     """
 
     carries_state: bool
+    _capacity: int  # the size of a batch of this process: time steps or rows
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class _Batches(IterableDataset):
         if length is not None:
             self._resumed_at %= length  # in an endless run, the step counts from the run's beginning
         # A resumed Trainer skips the batches that it has trained on in this epoch: None stands for them, at no cost.
-        yield from itertools.repeat(None, self._resumed_at)
+        yield from repeat(None, self._resumed_at)
         self._step, self._resumed_at = self._resumed_at, 0
         while length is None or self._step < length:
             self._step += 1
@@ -88,6 +89,7 @@ class _Batches(IterableDataset):
         return {
             "layout": type(self).__name__,
             "text": self.source.fingerprint,
+            "held_out": self.source.held_out,
             "tokenizer": tokenizer_fingerprint(self.tokenizer),
             "vocabulary": hashlib.sha256("\n".join(self.encoder.vocabulary.words).encode()).hexdigest(),
             "batch_size": self.batch_size,
@@ -132,7 +134,8 @@ class _Batches(IterableDataset):
             return
         block, done = divmod(start, self.shuffle_block)
         texts = self.part.read(block * self.shuffle_block)
-        while chunk := [_interned(text) for text in itertools.islice(texts, self.shuffle_block)]:
+        # With interned strings, a block takes only about 10 bytes a word.
+        while chunk := [[list(map(sys.intern, words)) for words in text] for text in islice(texts, self.shuffle_block)]:
             order = np.random.default_rng((self.seed, epoch, block)).permutation(len(chunk))
             for index in order[done:]:
                 yield chunk[index]
@@ -148,11 +151,6 @@ class _Batches(IterableDataset):
 
             size = sum(gather_object([size]))
         return size
-
-    @property
-    def _capacity(self) -> int:
-        """The size of a batch of this process: time steps or rows."""
-        raise NotImplementedError
 
     def _size(self, text: Text) -> int:
         """The size of a text, in the unit of `_capacity`."""
@@ -194,7 +192,7 @@ class PackedWindows(_Batches):
         self, source, tokenizer: ElmoTokenizer, batch_size: int = 128, window: int = 20, **kwargs: Any
     ) -> None:
         super().__init__(source, tokenizer, batch_size, **kwargs)
-        self.window = window
+        self.window, self._capacity = window, batch_size * window
         self._rows: list[tuple[Words, int]] = [([], 1)] * batch_size  # sentence, number of its words read
         self._waiting: list[Words] = []  # sentences of the current text that no row has taken
 
@@ -203,17 +201,11 @@ class PackedWindows(_Batches):
         return {**super().settings, "window": self.window}
 
     def state_dict(self) -> dict[str, Any]:
-        rows = [[list(words), position] for words, position in self._rows]
-        return {**super().state_dict(), "rows": rows, "waiting": list(self._waiting)}
+        return {**super().state_dict(), "rows": self._rows, "waiting": self._waiting}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self._rows = [(list(words), position) for words, position in state["rows"]]
-        self._waiting = list(state["waiting"])
-
-    @property
-    def _capacity(self) -> int:
-        return self.batch_size * self.window
+        self._rows, self._waiting = list(state["rows"]), list(state["waiting"])
 
     def _size(self, text: Text) -> int:
         return _steps(text)
@@ -268,66 +260,44 @@ class PaddedTexts(_Batches):
         **kwargs: Any,
     ) -> None:
         super().__init__(source, tokenizer, batch_size, **kwargs)
-        self.max_words = max_words
-        self.sort_batches = sort_batches
+        self.max_words, self.sort_batches, self._capacity = max_words, sort_batches, batch_size
         self._rest: list[Row] = []  # rows read but not in a batch yet
         self._pool: list[list[Row]] = []  # batches formed but not yielded yet
-        self._pools, self._taken = 0, 0  # pools formed; batches yielded of the last pool
-        self._pool_start = self._position()
+        self._pools = 0  # pools formed
 
     @property
     def settings(self) -> dict[str, Any]:
         return {**super().settings, "max_words": self.max_words, "sort_batches": self.sort_batches}
 
     def state_dict(self) -> dict[str, Any]:
-        # The position where the current pool of batches began: on resuming, it is formed again from there, and the
-        # batches that were yielded are skipped.
-        return {**super().state_dict(), **self._pool_start, "taken": self._taken}
+        return {**super().state_dict(), "rest": self._rest, "pool": self._pool, "pools": self._pools}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self._rest, self._pools = [tuple(row) for row in state["rest"]], state["pools"]
-        self._pool, self._taken, self._pool_start = [], 0, self._position()
-        for _ in range(state["taken"]):
-            self._next_rows()
-
-    def _position(self) -> dict[str, Any]:
-        rest = [list(row) for row in self._rest]
-        return {"epoch": self._epoch, "texts_read": self._texts_read, "pools": self._pools, "rest": rest}
-
-    @property
-    def _capacity(self) -> int:
-        return self.batch_size
+        self._rest, self._pool, self._pools = list(state["rest"]), list(state["pool"]), state["pools"]
 
     def _size(self, text: Text) -> int:
         return -(-_steps(text) // self.max_words)
-
-    def _next_rows(self) -> list[Row]:
-        if not self._pool:
-            self._pool_start, self._taken = self._position(), 0
-            self._fill_pool()
-            self._pools += 1
-        self._taken += 1
-        return self._pool.pop()
 
     def _fill_pool(self) -> None:
         # With the same seeds, all processes take short and long batches at the same steps: none waits for longer rows
         # of another process, and words of short rows do not weigh more in the mean over processes.
         seeds = (self._epoch, self._texts_read) if self.world_size == 1 else (self._pools,)
         rng = np.random.default_rng((self.seed, *seeds))
-        size = self.batch_size
-        rows = self._rest
-        while len(rows) < self.sort_batches * size:
+        size, wanted = self.batch_size, self.sort_batches * self.batch_size
+        while len(self._rest) < wanted:
             text = [words for words in self._next_text() if words]
-            steps = _steps(text)
-            rows += [(text, start, min(start + self.max_words, steps)) for start in range(0, steps, self.max_words)]
-        rows, self._rest = rows[: self.sort_batches * size], rows[self.sort_batches * size :]
-        rows.sort(key=lambda row: row[2] - row[1])
+            steps, most = _steps(text), self.max_words
+            self._rest += [(text, start, min(start + most, steps)) for start in range(0, steps, most)]
+        rows, self._rest = sorted(self._rest[:wanted], key=lambda row: row[2] - row[1]), self._rest[wanted:]
         batches = [rows[start : start + size] for start in range(0, len(rows), size)]
         self._pool = [batches[index] for index in rng.permutation(len(batches))]
+        self._pools += 1
 
     def _next_batch(self) -> dict[str, Tensor]:
-        rows = self._next_rows()
+        if not self._pool:
+            self._fill_pool()
+        rows = self._pool.pop()
         width = max(stop - start for _, start, stop in rows)
         streams: tuple[list, ...] = ([], [], [], [])
         for text, start, stop in rows:
@@ -373,24 +343,20 @@ def carried_windows(
 
     Yields batches `[rows, window]`, of which the last may be shorter.
     """
-    sentences = iter(sentences)
-    streams: list[tuple[list, ...]] = [([], [], [], []) for _ in range(rows)]  # what each row has yet to read
-    ends = [(0, row) for row in range(rows)]  # a heap: the time steps that each row has been given
-    for stop in itertools.count(window, window):
-        while ends[0][0] < stop and (words := next(sentences, None)) is not None:
-            end, row = ends[0]
-            heapq.heapreplace(ends, (end + len(words) + 1, row))
-            for stream, tokens in zip(streams[row], _streams([words]), strict=True):
-                stream += tokens
-        width = min(window, max(len(inputs) for inputs, *_ in streams))
-        if not width:
-            return
-        flat: tuple[list, ...] = ([], [], [], [])
-        for row_streams in streams:
-            for tokens, stream in zip(flat, row_streams, strict=True):
-                tokens += stream[:width] + [PADDING] * (width - len(stream))
-                del stream[:width]
-        yield _with_mask(encoder.batch(flat, (rows, width)))
+    streams: list[tuple[list, ...]] = [([], [], [], []) for _ in range(rows)]
+    ends = [(0, row) for row in range(rows)]  # a heap: the time steps of each row
+    for words in sentences:
+        end, row = ends[0]
+        heapq.heapreplace(ends, (end + len(words) + 1, row))
+        for stream, tokens in zip(streams[row], _streams([words]), strict=True):
+            stream += tokens
+    length = max(ends)[0]
+    for stream in chain(*streams):
+        stream += [PADDING] * (length - len(stream))
+    for start in range(0, length, window):
+        part = slice(start, start + window)
+        flat = [list(chain.from_iterable(row[kind][part] for row in streams)) for kind in range(4)]
+        yield _with_mask(encoder.batch(flat, (rows, min(window, length - start))))
 
 
 def _with_mask(batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -402,15 +368,10 @@ def _streams(text: Text) -> tuple[list, list, list, list]:
     sentences = [[BEGIN, *words, END] for words in text]
     backward = [sentence[::-1] for sentence in reversed(sentences)]
     return tuple(
-        list(itertools.chain.from_iterable(sentence[part] for sentence in direction))
+        list(chain.from_iterable(sentence[part] for sentence in direction))
         for direction in (sentences, backward)
         for part in (slice(None, -1), slice(1, None))
     )
-
-
-def _interned(text: Text) -> Text:
-    """The same text with interned strings, so that a block takes only about 10 bytes a word."""
-    return [list(map(sys.intern, words)) for words in text]
 
 
 def _steps(text: Text) -> int:

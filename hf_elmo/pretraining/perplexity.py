@@ -56,8 +56,8 @@ class Perplexity:
         if words == 0:
             raise ValueError("texts has no words: perplexity is a mean over words.")
         losses = forward / words, backward / words, (forward + backward) / words / 2
-        counts = {"words": int(words), "sentences": int(sentences), "unknown": float(unknown / words)}
-        return cls(*map(_exp, losses), **counts)
+        forward, backward, mean = map(_exp, losses)
+        return cls(forward, backward, mean, int(words), int(sentences), float(unknown / words))
 
     def __str__(self) -> str:
         return (
@@ -109,13 +109,13 @@ def perplexity(
     splitter = None if pretokenized else encoder.tokenizer
     source = texts if hasattr(texts, "read") else open_texts(texts, splitter, column=text_column)
     with evaluation_mode(model):
-        if stateful:
-            sentences = _sentences(source.read())
-            if batch_size is None:
-                batch_size, sentences = _choose_rows(sentences)
-            batches = carried_windows(encoder, sentences, batch_size, max(1, words_per_batch // batch_size))
-            return Perplexity.of(_totals(model, encoder.vocabulary, batches, carry=True))
-        return Perplexity.of(nll_totals(model, encoder, source.read(), words_per_batch))
+        if not stateful:
+            return Perplexity.of(nll_totals(model, encoder, source.read(), words_per_batch))
+        sentences = list(_sentences(source.read()))
+        steps = sum(len(words) + 1 for words in sentences)
+        rows = batch_size or max(1, min(steps // WORDS_PER_ROW, len(sentences) // SENTENCES_PER_ROW, MAX_ROWS))
+        batches = carried_windows(encoder, sentences, rows, max(1, words_per_batch // rows))
+        return Perplexity.of(_totals(model, encoder.vocabulary, batches, carry=True))
 
 
 def open_language_model(
@@ -161,16 +161,6 @@ def _totals(
 
 def _sentences(texts: Iterable[list[Words]]) -> Iterator[Words]:
     return (words for text in texts for words in text if words)
-
-
-def _choose_rows(sentences: Iterator[Words]) -> tuple[int, Iterator[Words]]:
-    """The number of rows for a text, chosen from its first sentences, and all sentences, the first ones included."""
-    first, words = [], 0
-    while words < MAX_ROWS * WORDS_PER_ROW and (sentence := next(sentences, None)) is not None:
-        first.append(sentence)
-        words += len(sentence) + 1
-    rows = min(words // WORDS_PER_ROW, len(first) // SENTENCES_PER_ROW, MAX_ROWS)
-    return max(1, rows), itertools.chain(first, sentences)
 
 
 def sentence_inputs(encoder: WordEncoder, sentences: list[Words], device: torch.device) -> dict[str, Tensor]:

@@ -1,11 +1,8 @@
 """One call from text files to trained language models: a new biLM, or an old one adapted to a domain's text."""
 
-import itertools
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +18,13 @@ from ..spelling import require_tokenizer
 from ..tokenization_elmo import ElmoTokenizer
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity
-from .texts import DatasetTexts, Text, TextFiles, open_texts, require_apart
+from .texts import DatasetTexts, TextFiles, open_texts, require_apart
 from .trainer import ElmoPreTrainer, ElmoPreTrainingArguments, last_whole_checkpoint
 from .vocabulary import Vocabulary, build_vocabulary, change_vocabulary
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
 LAYOUTS = ("windows", "sentences", "documents")
-HELD_OUT_EVERY = 20  # if an adaptation has no held-out text, every 20th text is held out
 
 # The recipes by name: what each sets beside the defaults of `ElmoPreTrainingArguments`, which are those for a new biLM.
 RECIPES: dict[str, dict[str, Any]] = {
@@ -71,30 +67,6 @@ class Pretrained:
     folder: Path
     before: Perplexity | None
     after: Perplexity | None
-
-
-@dataclass
-class _Share:
-    """The held-out texts of a source, or all other texts; in distributed training, only those in a process's part."""
-
-    source: TextFiles | DatasetTexts
-    held_out: bool
-    countable: bool = True
-
-    def part(self, rank: int, world_size: int) -> "_Share":
-        return _Share(self.source.part(rank, world_size), self.held_out)
-
-    def read(self, start: int = 0) -> Iterator[Text]:
-        texts = (
-            text
-            for index, text in enumerate(self.source.read(), start=1)
-            if (index % HELD_OUT_EVERY == 0) == self.held_out
-        )
-        return itertools.islice(texts, start, None)
-
-    @property
-    def fingerprint(self) -> dict[str, Any]:
-        return {"share": self.source.fingerprint, "held_out_every": HELD_OUT_EVERY}
 
 
 def pretrain(
@@ -169,18 +141,18 @@ def pretrain(
         raise ValueError(f"recipe is {recipe!r}, but must be one of {', '.join(RECIPES)}.")
     adapting = recipe == "adapt"
     output, config = Path(output), dict(config or {})
-    known = [field.name for field in fields(ElmoConfig)]
-    for name in config.keys() - known:
-        hint = "".join(f": did you mean {close!r}?" for close in get_close_matches(name, known, n=1))
-        raise ValueError(f"config has {name!r}, which is not a field of ElmoConfig{hint or '.'}")
+    if unknown := config.keys() - {field.name for field in fields(ElmoConfig)}:
+        raise ValueError(f"config has {', '.join(unknown)}, but ElmoConfig has no such field.")
     args = _arguments(output, recipe, batch_size, arguments)
     checkpoint = _checkpoint_to_resume(output, resume, overwrite)
     if init:
         tokenizer = load_tokenizer(init)
+        for name in ("local_files_only", "is_local"):  # arguments of from_pretrained, which would be saved
+            tokenizer.init_kwargs.pop(name, None)
         require_tokenizer(ElmoConfig.from_pretrained(locate(init)), tokenizer)
     else:
-        sizes = {name: value for name, value in config.items() if name == "max_word_length"}
-        tokenizer = ElmoTokenizer(word_splitting=word_splitting or "lm1b", **sizes)
+        length = config.get("max_word_length", ElmoConfig.max_word_length)
+        tokenizer = ElmoTokenizer(word_splitting=word_splitting or "lm1b", max_word_length=length)
     reading = {"tokenizer": None if pretokenized else tokenizer, "documents": layout == "documents"}
     source = open_texts(texts, **reading, column=text_column)
     evaluated = None if held_out is None else open_texts(held_out, **reading, column=text_column)
@@ -188,20 +160,19 @@ def pretrain(
     if adapting and evaluated is None:
         if not source.countable:
             raise ValueError("held_out is missing: from a stream, no part of the texts can be held out.")
-        source, evaluated = _Share(source, held_out=False), _Share(source, held_out=True)
+        source, evaluated = source.share(held_out=False), source.share(held_out=True)
     set_seed(args.seed)
-    with tempfile.TemporaryDirectory(prefix="hf-elmo-") as folder:  # for the vocabulary, until the model is saved
-        model, tokenizer = _model(Path(folder), source, init, recipe, tokenizer, vocabulary, vocabulary_size, config)
-        settings = {"seed": args.seed, "shuffle_block": shuffle_block}
-        settings |= {"rank": args.process_index, "world_size": args.world_size}
-        if layout == "windows":
-            dataset = PackedWindows(source, tokenizer, args.per_device_train_batch_size, window or 20, **settings)
-        else:
-            dataset = PaddedTexts(source, tokenizer, args.per_device_train_batch_size, **settings)
-        callbacks = _evaluations(args, arguments, dataset) if adapting else []
-        trainer = ElmoPreTrainer(model, args, dataset, evaluated, tokenizer, callbacks=callbacks)
-        keep_best = adapting and arguments.get("load_best_model_at_end", True)
-        return _run(trainer, checkpoint, keep_best, overwrite)
+    model = _model(source, init, recipe, tokenizer, vocabulary, vocabulary_size, config)
+    settings = {"batch_size": args.per_device_train_batch_size, "seed": args.seed, "shuffle_block": shuffle_block}
+    settings |= {"rank": args.process_index, "world_size": args.world_size}
+    if layout == "windows":
+        dataset = PackedWindows(source, tokenizer, window=window or 20, **settings)
+    else:
+        dataset = PaddedTexts(source, tokenizer, **settings)
+    callbacks = _evaluations(args, arguments, dataset) if adapting else []
+    trainer = ElmoPreTrainer(model, args, dataset, evaluated, tokenizer, callbacks=callbacks)
+    keep_best = adapting and arguments.get("load_best_model_at_end", True)
+    return _run(trainer, checkpoint, keep_best, overwrite)
 
 
 def _arguments(
@@ -230,23 +201,21 @@ def _checkpoint_to_resume(output: Path, resume: bool, overwrite: bool) -> Path |
 
 
 def _model(
-    folder: Path,
-    source: TextFiles | DatasetTexts | _Share,
+    source: TextFiles | DatasetTexts,
     init: str | Path | None,
     recipe: str,
     tokenizer: ElmoTokenizer,
     vocabulary_file: str | Path | None,
     vocabulary_size: int | None,
     config: Mapping[str, Any],
-) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
-    """The model to train, and its tokenizer with the vocabulary; a vocabulary not from `init` is saved in `folder`."""
+) -> ElmoForPreTraining:
+    """The model to train; its tokenizer gets the vocabulary."""
     old = Vocabulary.of(tokenizer) if tokenizer.vocabulary is not None else None
     if vocabulary_file is not None:
         new = Vocabulary.load(vocabulary_file)
     else:
         new = old or build_vocabulary((words for text in source.read() for words in text), vocabulary_size)
-    if new is not old:
-        tokenizer = _with_vocabulary(tokenizer, new, folder)
+    tokenizer.vocabulary = new.words
     settings = {"hidden_dropout": 0.1, **config}
     if old is None:
         settings["vocab_size"] = len(new)
@@ -260,17 +229,7 @@ def _model(
         torch.nn.init.zeros_(model.lm_head.bias)
     if old is not None and new is not old:
         change_vocabulary(model, old, new)
-    return model, tokenizer
-
-
-def _with_vocabulary(tokenizer: ElmoTokenizer, vocabulary: Vocabulary, folder: Path) -> ElmoTokenizer:
-    """The same tokenizer with the words of another softmax, saved in a folder."""
-    tokenizer.save_pretrained(folder)
-    vocabulary.save(folder / "vocab.txt")
-    tokenizer = ElmoTokenizer.from_pretrained(folder)
-    for name in ("local_files_only", "is_local"):  # arguments of from_pretrained, which would be saved
-        tokenizer.init_kwargs.pop(name, None)
-    return tokenizer
+    return model
 
 
 def _evaluations(

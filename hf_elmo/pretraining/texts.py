@@ -22,6 +22,7 @@ Text = list[Words]  # what a language model reads at a time: one sentence, or th
 
 TEXTS_AT_ONCE = 1024  # texts that are split into words together
 SAMPLES = 64  # texts of a dataset that its fingerprint is made of
+HELD_OUT_EVERY = 20  # if an adaptation has no held-out text, every 20th text is held out
 FILES_PER_PROCESS = 20  # with at least this many files for each process, a process reads whole files
 
 
@@ -34,6 +35,7 @@ class _Texts:
     """
 
     countable = True  # whether the number of texts is finite and known, so that an epoch has a length
+    held_out: bool | None = None  # whether only every `HELD_OUT_EVERY`th text is read, or only the others
     files: list[str]  # the files that are read; empty for a dataset
 
     def __init__(self, tokenizer: ElmoTokenizer | None, documents: bool) -> None:
@@ -46,10 +48,21 @@ class _Texts:
         part._rank, part._world_size = rank, world_size
         return part
 
+    def share(self, held_out: bool) -> Self:
+        """Every `HELD_OUT_EVERY`th text, or all other texts."""
+        share = copy.copy(self)
+        share.held_out = held_out
+        return share
+
     def read(self, start: int = 0) -> Iterator[Text]:
         """The texts from number `start` on; earlier texts are skipped without being split into words."""
         split = (self.tokenizer or ElmoTokenizer()).split_into_words
-        values = self._values(start)
+        if self.held_out is None:
+            values = self._values(start)
+        else:
+            every = enumerate(self._values(0), start=1)
+            shared = (value for index, value in every if (index % HELD_OUT_EVERY == 0) == self.held_out)
+            values = itertools.islice(shared, start, None)
         while chunk := list(itertools.islice(values, TEXTS_AT_ONCE)):
             lines = [self._lines(value) if isinstance(value, str) else () for value in chunk]
             words = iter(split(list(itertools.chain(*lines)), pretokenized=self.tokenizer is None))

@@ -33,7 +33,7 @@ from .perplexity import Perplexity, nll_totals
 from .texts import DatasetTexts, TextFiles
 
 with extra_needed():
-    from accelerate.utils import gather_object
+    from accelerate.utils import gather, gather_object
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
@@ -43,7 +43,7 @@ WEIGHTS_FILE = "elmo_weights.pt"  # the weights that are trained, where the mode
 DECISIVE_ARGUMENTS = (
     *("optim", "optim_args", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
     *("weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "gradient_accumulation_steps"),
-    *("bf16", "fp16", "adagrad_accumulator", "loss_scale", "reset_state", "ema", "metric_for_best_model"),
+    *("bf16", "fp16", "loss_scale", "reset_state", "ema", "metric_for_best_model"),
 )
 
 
@@ -54,7 +54,6 @@ class ElmoPreTrainingArguments(TrainingArguments):
     steps and a linear decay to zero over the last 60 %. `RECIPES` of `hf_elmo.pretraining.recipe` has the others.
 
     Args:
-        adagrad_accumulator: the initial value of Adagrad's accumulators (`optim="adagrad"`).
         loss_scale: the loss is multiplied by it before the backward pass. bilm-tf differentiates the loss summed over
             the 20 words of a window; Adagrad's accumulator and the clipping at 10 are tuned to gradients of that size.
             Logged losses are not scaled.
@@ -84,7 +83,6 @@ class ElmoPreTrainingArguments(TrainingArguments):
     restore_callback_states_from_checkpoint: bool = True
     logging_nan_inf_filter: bool = False
     greater_is_better: bool | None = False
-    adagrad_accumulator: float = 1.0
     loss_scale: float = 1.0
     reset_state: bool = True
     ema: float | None = None
@@ -98,8 +96,8 @@ class ElmoPreTrainingArguments(TrainingArguments):
 
     @property
     def adagrad_settings(self) -> dict[str, Any]:
-        """Arguments of the optimizer that transformers does not set."""
-        return {"initial_accumulator_value": self.adagrad_accumulator, "fused": True} if self.optim == "adagrad" else {}
+        """Arguments of Adagrad that transformers does not set: bilm-tf's accumulators begin with 1."""
+        return {"initial_accumulator_value": 1.0, "fused": True} if self.optim == "adagrad" else {}
 
     @property
     def device(self) -> torch.device:
@@ -114,15 +112,15 @@ class AfterStep(TrainerCallback):
     checkpoint; the second ends it at once."""
 
     def __init__(self, trainer: "ElmoPreTrainer") -> None:
-        self.trainer, self.interrupted, self._before = trainer, False, None
+        self.trainer, self.interrupted, self.before = trainer, False, None  # before: the handler of SIGINT
 
     def on_train_begin(self, args, state, control, **kwargs):
         # Each of several processes would end at another step; only the main thread may handle signals.
         if args.world_size == 1 and threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._interrupt)
+            self.before = signal.signal(signal.SIGINT, self._interrupt)
 
     def _interrupt(self, *_: Any) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        signal.signal(signal.SIGINT, self.before)
         self.interrupted = True
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -132,11 +130,6 @@ class AfterStep(TrainerCallback):
 
     def on_save(self, args, state, control, **kwargs):  # the checkpoint does not say that the training has ended
         control.should_training_stop |= self.interrupted
-
-    def restore(self) -> None:
-        """Gives SIGINT back its handler, if the training took it."""
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
 
 
 class ElmoPreTrainer(Trainer):
@@ -169,6 +162,8 @@ class ElmoPreTrainer(Trainer):
     """
 
     args: ElmoPreTrainingArguments
+    _average: AveragedModel | None = None
+    _lstm_state: State | None = None
 
     def __init__(
         self,
@@ -189,19 +184,9 @@ class ElmoPreTrainer(Trainer):
         softmax = dict(model.lm_head.named_parameters(prefix="lm_head")) if args.world_size > 1 else {}
         self._softmax = [parameter for parameter in softmax.values() if parameter.requires_grad]
         model._ddp_params_and_buffers_to_ignore = list(softmax)
-        self._lstm_state: State | None = None
-        self._settings: dict[str, Any] = {}
-        self._stopped_early = False
         self._words, self._steps, self._words_since = 0, 0, time.perf_counter()
-        self._average: AveragedModel | None = None
-        super().__init__(
-            model,
-            args,
-            train_dataset=train_dataset,
-            eval_dataset=eval_dataset,
-            processing_class=processing_class,
-            **kwargs,
-        )
+        data = {"train_dataset": train_dataset, "eval_dataset": eval_dataset}
+        super().__init__(model, args, processing_class=processing_class, **data, **kwargs)
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
         self._after_step = AfterStep(self)
@@ -260,7 +245,8 @@ class ElmoPreTrainer(Trainer):
         try:
             output = super().train(str(resume_from_checkpoint) if resume_from_checkpoint else None, **kwargs)
         finally:
-            self._after_step.restore()
+            if self._after_step.before is not None:
+                signal.signal(signal.SIGINT, self._after_step.before)
         best = self.args.load_best_model_at_end and self.state.best_model_checkpoint  # then it was loaded
         if self._average is not None and not best:
             self.model.load_state_dict(self._average.module.state_dict())
@@ -425,18 +411,14 @@ class ElmoPreTrainer(Trainer):
 
 
 def last_whole_checkpoint(folder: str | Path) -> Path | None:
-    """The checkpoint with the most steps among those whose last file is complete, or `None`. A killed run may leave a
-    later, incomplete checkpoint."""
-    checkpoints = [path for path in Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if _steps(path).isdecimal()]
-    for checkpoint in sorted(checkpoints, key=lambda path: int(_steps(path)), reverse=True):
+    """The checkpoint with the most steps among those whose last file is complete, as a killed run may leave another."""
+    prefix = f"{PREFIX_CHECKPOINT_DIR}-"
+    steps = {path.name.removeprefix(prefix): path for path in Path(folder).glob(f"{prefix}*")}
+    for step in sorted(filter(str.isdecimal, steps), key=int, reverse=True):
         with contextlib.suppress(OSError, ValueError):
-            json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
-            return checkpoint
+            json.loads((steps[step] / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
+            return steps[step]
     return None
-
-
-def _steps(checkpoint: Path) -> str:
-    return checkpoint.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")
 
 
 def _needs_length(args: ElmoPreTrainingArguments) -> bool:
@@ -445,30 +427,26 @@ def _needs_length(args: ElmoPreTrainingArguments) -> bool:
     return args.max_steps < 1 or args.gradient_accumulation_steps > 1 or IntervalStrategy.EPOCH in strategies
 
 
-def mean_rows(parameters: Sequence[nn.Parameter]) -> bool:
+def mean_rows(parameters: Sequence[nn.Parameter]) -> None:
     """
     Replaces gradients by their mean over all processes, as `DistributedDataParallel` does, but sends only the rows that
     are not zero.
 
-    With a sampled softmax, a step has gradients only for the samples and the next words: about 2 % of the rows for
-    800,000 words and 8,192 samples. All rows are sent if that takes fewer bytes: with N processes, an all-reduce sends
-    each of V rows `2 (N - 1) / N` times, an all-gather sends each of a process's r nonzero rows `N - 1` times. Every
-    process adds up the same numbers in the same order, so all processes get the same bits.
+    With a sampled softmax, a step has gradients for about 2 % of 800,000 rows. All rows are sent if that takes fewer
+    bytes: with N processes, an all-reduce sends each of V rows `2 (N - 1) / N` times, an all-gather sends each of a
+    process's r nonzero rows `N - 1` times. All processes add up the same numbers in the same order: all get equal bits.
 
     Args:
         parameters: each `[V, ...]`, all with a gradient, in the same order in every process.
-
-    Returns:
-        whether only nonzero rows were sent.
     """
     gradients = [parameter.grad.view(len(parameter), -1) for parameter in parameters]
     world_size = distributed.get_world_size()
     nonzero = torch.stack([gradient.any(dim=1) for gradient in gradients]).any(dim=0).nonzero().squeeze(1)
-    counts = torch.cat(_all_gather(nonzero.new_tensor([len(nonzero)]))).tolist()
+    counts = gather(nonzero.new_tensor([len(nonzero)])).tolist()
     if max(counts) * world_size >= 2 * len(gradients[0]):
         for gradient in gradients:
             distributed.all_reduce(gradient.div_(world_size))
-        return False
+        return
     rows = nonzero.new_zeros(max(counts))
     rows[: len(nonzero)] = nonzero
     values = torch.cat([gradient[nonzero] for gradient in gradients], dim=1)
@@ -476,14 +454,7 @@ def mean_rows(parameters: Sequence[nn.Parameter]) -> bool:
     sizes = [gradient.shape[1] for gradient in gradients]
     for gradient in gradients:
         gradient[nonzero] = 0
-    for count, indices, parts in zip(counts, _all_gather(rows), _all_gather(values), strict=True):
+    everywhere = (gather(tensor).chunk(world_size) for tensor in (rows, values))
+    for count, indices, parts in zip(counts, *everywhere, strict=True):
         for gradient, part in zip(gradients, parts[:count].split(sizes, dim=1), strict=True):
             gradient.index_add_(0, indices[:count], part, alpha=1 / world_size)
-    return True
-
-
-def _all_gather(tensor: Tensor) -> list[Tensor]:
-    """The tensors of all processes, which have the same shape."""
-    tensors = [torch.empty_like(tensor) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(tensors, tensor.contiguous())
-    return tensors

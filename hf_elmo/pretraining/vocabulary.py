@@ -41,9 +41,6 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.words)
 
-    def __contains__(self, word: str) -> bool:
-        return word in self._ids
-
     def ids(self, words: Iterable[str]) -> np.ndarray:
         """The ids of words, `[words]` int64; words outside the vocabulary get the id of `<UNK>`."""
         return np.array([self._ids.get(word, self.unk_id) for word in words], dtype=np.int64)

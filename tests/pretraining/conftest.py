@@ -1,33 +1,77 @@
 """Texts, and models trained on them once for all tests."""
 
+import json
+import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import datasets
 import pytest
+import torch
+from safetensors.torch import load_file
 
+from hf_elmo import ElmoTokenizer
 from hf_elmo.pretraining.recipe import Pretrained, pretrain
-from tests.factories import TINY
+from hf_elmo.pretraining.vocabulary import build_vocabulary
+from tests.factories import TINY, whitespace_tokenizer, write_lines
 
+TEXTS = [
+    "the cat sat on the mat",
+    "a dog",
+    "rain fell all day and nobody went out to see it fall",
+    "yes",
+    "the dog sat in the rain",
+    "who saw a cat that sat on a dog in all that rain",
+    "nobody",
+    "day and day it fell",
+    "out",
+]
 GENERAL = ["the cat sat on the mat", "a dog saw the cat", "rain fell all day", "the dog sat on a mat all day"] * 12
 DOMAIN = ["the assay was run on a mat", "the assay fell", "a second assay was run all day"] * 14
 SMALL = {"config": TINY, "batch_size": 3, "window": 5, "pretokenized": True, "use_cpu": True, "disable_tqdm": True}
 ADAPTED = {**SMALL, "config": None}
+CONFIG = [f"--config={name}={json.dumps(value)}" for name, value in TINY.items()]  # the same for a command
 STEPS = {"max_steps": 5, "save_steps": 2, "seed": 8}
+
+TORCHRUN = ["torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
+# With MKL_CBWR, MKL's sums are the same wherever the numbers lie in memory.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+ENVIRONMENT |= {"MKL_CBWR": "COMPATIBLE", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def launch(program: Path, arguments: Sequence[str], launcher: Sequence[str] = TORCHRUN, **variables: str) -> str:
+    """Runs a program in two processes; returns what they wrote on stderr if they failed, otherwise an empty text."""
+    command = [sys.executable, "-m", *launcher, str(program), *arguments]
+    result = subprocess.run(command, env=ENVIRONMENT | variables, capture_output=True, text=True, timeout=400)
+    return result.stderr if result.returncode else ""
+
+
+def assert_same_weights(one: Path, other: Path) -> None:
+    expected, actual = (load_file(folder / "model.safetensors") for folder in (one, other))
+    assert expected.keys() == actual.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(actual[name], tensor), name
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> ElmoTokenizer:
+    """Its vocabulary has the words of `TEXTS`."""
+    build_vocabulary(text.split() for text in TEXTS).save(tmp_path / "vocab.txt")
+    return whitespace_tokenizer(vocab_file=str(tmp_path / "vocab.txt"))
 
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder, files = tmp_path_factory.mktemp("texts"), {}
-    for name, lines in (("general", GENERAL), ("held_out", GENERAL[:4]), ("domain", DOMAIN)):
-        files[name] = folder / f"{name}.txt"
-        files[name].write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return files
+    folder, texts = tmp_path_factory.mktemp("texts"), {"general": GENERAL, "held_out": GENERAL[:4], "domain": DOMAIN}
+    return {name: write_lines(folder / f"{name}.txt", lines) for name, lines in texts.items()}
 
 
 @pytest.fixture(scope="session")
 def parquet(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The general text in two Parquet files, its column called `body`; a pattern for both."""
-    datasets = pytest.importorskip("datasets")
     folder = tmp_path_factory.mktemp("parquet")
     for number, lines in enumerate((GENERAL[:20], GENERAL[20:])):
         datasets.Dataset.from_dict({"body": lines}).to_parquet(folder / f"texts-{number}.parquet")

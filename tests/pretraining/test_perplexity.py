@@ -39,13 +39,7 @@ def test_perplexity_is_that_of_the_sentences_one_by_one(model, tokenizer, words_
     assert result.mean == pytest.approx(math.exp(totals.sum() / 2 / count), rel=1e-4)
     assert (result.words, result.sentences) == (count, 5)
     assert result.unknown == 0
-
-
-def test_files_are_split_by_the_tokenizer_unless_they_are_pretokenized(model, tokenizer, tmp_path):
-    (tmp_path / "raw.txt").write_text("The cat (yes!)\n\n", encoding="utf-8")
-    assert perplexity(model, tmp_path / "raw.txt", tokenizer=tokenizer).words == 7
-    pretokenized = perplexity(model, tmp_path / "raw.txt", tokenizer=tokenizer, pretokenized=True)
-    assert (pretokenized.words, pretokenized.unknown) == (4, 0.5)
+    assert perplexity(model, DatasetTexts(["the zebra", "cat"]), tokenizer=tokenizer).unknown == 1 / 5
 
 
 @torch.no_grad()
@@ -75,10 +69,8 @@ def test_stateful_perplexity_is_that_of_each_row_sentence_after_sentence(model, 
     for text in texts:  # the row that ends first takes the next sentence
         min(rows, key=lambda row: sum(len(own.split()) + 1 for own in row)).append(text)
     forward, backward, count = carried_by_hand(model, tokenizer, rows)
-    how = {} if batch_size is None else {"batch_size": batch_size}
-    result = perplexity(
-        model, DatasetTexts(texts), tokenizer=tokenizer, stateful=True, words_per_batch=words_per_batch, **how
-    )
+    how = {"stateful": True, "batch_size": batch_size, "words_per_batch": words_per_batch}
+    result = perplexity(model, DatasetTexts(texts), tokenizer=tokenizer, **how)
     assert (result.words, result.sentences) == (count, len(texts))
     assert result.forward == pytest.approx(forward, rel=1e-4)
     assert result.backward == pytest.approx(backward, rel=1e-4)

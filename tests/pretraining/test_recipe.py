@@ -3,28 +3,23 @@
 import json
 import math
 import shutil
-from pathlib import Path
 
+import datasets
 import pytest
 import torch
 from tokenizers import normalizers
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from hf_elmo.pretraining.perplexity import perplexity
-from hf_elmo.pretraining.recipe import HELD_OUT_EVERY, pretrain
+from hf_elmo.pretraining.recipe import pretrain
+from hf_elmo.pretraining.texts import HELD_OUT_EVERY
 from hf_elmo.pretraining.vocabulary import Vocabulary
 from hf_elmo_cli import main
 from tests.factories import TINY, save_checkpoint, small_model
-from tests.pretraining.conftest import ADAPTED, DOMAIN, GENERAL, SMALL
+from tests.pretraining.conftest import ADAPTED, CONFIG, DOMAIN, GENERAL, SMALL, assert_same_weights
 
-CONFIG = [f"--config={name}={json.dumps(value)}" for name, value in TINY.items()]
 ONE_STEP = {"max_steps": 1, "learning_rate": 0.0, "save_strategy": "no"}
 HARMFUL = {"learning_rate": 50.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "max_steps": 3}
-
-
-def same_weights(one: Path, other: Path) -> bool:
-    first, second = (ElmoForPreTraining.from_pretrained(folder).state_dict() for folder in (one, other))
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_a_new_model_with_the_vocabulary_counted(trained, files):
@@ -70,31 +65,19 @@ def test_options_that_cannot_be(files, tmp_path, monkeypatch, given, error):
     assert not (tmp_path / "out").exists()
 
 
-# -- datasets ----------------------------------------------------------------------------------------------------------
-
-
 def test_parquet_a_dataset_and_a_stream_train_the_model_of_the_text(files, parquet, tmp_path):
-    datasets = pytest.importorskip("datasets")
     dataset = datasets.Dataset.from_dict({"body": GENERAL})
     how = {**SMALL, "max_steps": 2, "save_strategy": "no", "vocabulary_size": 9}
     expected = pretrain(tmp_path / "text", files["general"], files["held_out"], **how)
     given = {"parquet": parquet, "dataset": dataset, "stream": dataset.to_iterable_dataset(num_shards=3)}
     for name, texts in given.items():
         result = pretrain(tmp_path / name, texts, files["held_out"], text_column="body", **how)
-        assert same_weights(result.folder, expected.folder)
+        assert_same_weights(result.folder, expected.folder)
         assert result.after == expected.after
-
-
-def test_a_stream_needs_steps_and_held_out_text(general, tmp_path):
-    datasets = pytest.importorskip("datasets")
-    stream = datasets.Dataset.from_dict({"text": GENERAL}).to_iterable_dataset()
     with pytest.raises(ValueError, match="max_steps"):
-        pretrain(tmp_path / "out", stream, **SMALL)
+        pretrain(tmp_path / "out", given["stream"], text_column="body", **SMALL)
     with pytest.raises(ValueError, match="held_out"):
-        pretrain(tmp_path / "out", stream, init=general, max_steps=2, **ADAPTED)
-
-
-# -- adapting ----------------------------------------------------------------------------------------------------------
+        pretrain(tmp_path / "out", given["stream"], init=expected.folder, text_column="body", **ADAPTED, max_steps=2)
 
 
 def test_a_domain_lowers_the_perplexity_of_its_held_out_text(general, files, tmp_path):
@@ -113,7 +96,7 @@ def test_a_model_that_gets_worse_is_left_as_it_was_unless_the_last_is_wanted(gen
         assert result.after.mean > result.before.mean
     else:
         assert result.after == result.before
-        assert same_weights(general, result.folder)
+        assert_same_weights(general, result.folder)
 
 
 @pytest.mark.parametrize(
@@ -163,9 +146,6 @@ def test_an_elmo_without_a_softmax_gets_one(files, tmp_path):
         assert torch.equal(tensor, model.state_dict()[name]), name
 
 
-# -- commands ----------------------------------------------------------------------------------------------------------
-
-
 def test_vocab_command(files, parquet, tmp_path, capsys):
     words, general = tmp_path / "v.txt", str(files["general"])
     assert main(["vocab", str(words), general, "--pretokenized", "--size", "6"]) == 0
@@ -192,16 +172,13 @@ def test_pretrain_command(files, tmp_path, capsys):
     assert (tmp_path / "out" / "checkpoint-3").is_dir()
 
 
-def test_perplexity_command(general, files, capsys):
+def test_perplexity_and_substitutes_commands(general, files, capsys):
     command = ["perplexity", str(files["general"]), "--model", str(general), "--pretokenized"]
     tokenizer, model = ElmoTokenizer.from_pretrained(general), ElmoForPreTraining.from_pretrained(general)
     for options, how in (([], {}), (["--stateful", "--batch-size", "5"], {"stateful": True, "batch_size": 5})):
         assert main([*command, *options]) == 0
         result = perplexity(model, files["general"], tokenizer=tokenizer, pretokenized=True, **how)
         assert f"forward {result.forward:.2f}, backward {result.backward:.2f}" in capsys.readouterr().out
-
-
-def test_substitutes_command(general, capsys):
     assert main(["substitutes", "the cat sat", "cat", "--model", str(general), "--top", "2"]) == 0
     word, *candidates = capsys.readouterr().out.strip().split("\t")
     assert word == "cat"

@@ -6,35 +6,24 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import TrainerState
 
 from hf_elmo.pretraining.recipe import pretrain
 from hf_elmo.pretraining.trainer import ElmoPreTrainer, last_whole_checkpoint
 from tests.factories import TINY, write_lines
 from tests.kills import run_with_kills
-from tests.pretraining.conftest import SMALL, STEPS
+from tests.pretraining.conftest import CONFIG, GENERAL, SMALL, STEPS, assert_same_weights, launch
 
 
 def resume(folder: Path, texts: Any, **changes: Any) -> None:
     pretrain(folder, **{**SMALL, **STEPS, "texts": texts, "resume": True, **changes})
 
 
-def assert_same_weights(one: Path, other: Path) -> None:
-    expected, actual = (load_file(folder / "model.safetensors") for folder in (one, other))
-    assert expected.keys() == actual.keys()
-    for name, tensor in expected.items():
-        assert torch.equal(actual[name], tensor), name
-
-
 def files_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def steps_of(folder: Path) -> list[int]:
-    return sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*"))
 
 
 def test_a_run_killed_between_its_last_checkpoint_and_its_end(run, five_steps, files):
@@ -53,10 +42,6 @@ def test_an_incomplete_checkpoint_is_passed_over(run, five_steps, files):
     state.write_bytes(state.read_bytes()[:-5])
     (run / "checkpoint-4" / "trainer_state.json").unlink()
     assert last_whole_checkpoint(run).name == "checkpoint-2"
-    position = run / "checkpoint-2" / "elmo_position_0.pt"
-    saved = torch.load(position)
-    del saved["settings"]["ema"]  # as an older version wrote it
-    torch.save(saved, position)
     resume(run, files["general"])
     assert_same_weights(five_steps, run)
     assert last_whole_checkpoint(run).name == "checkpoint-5"
@@ -112,12 +97,10 @@ def test_an_interrupt_ends_a_run_after_its_step_and_the_run_is_resumed(five_step
     assert_same_weights(five_steps, tmp_path / "out")
 
 
-def test_a_shuffled_stream_is_resumed_exactly(files, tmp_path, monkeypatch):
-    datasets = pytest.importorskip("datasets")
+def test_a_shuffled_stream_is_resumed_exactly(tmp_path, monkeypatch):
     # datasets sleeps a second at the end of each pass over several files
     monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0.01, raising=False)
-    lines = files["general"].read_text().splitlines()
-    stream = datasets.Dataset.from_dict({"text": lines}).to_iterable_dataset(num_shards=2)
+    stream = datasets.Dataset.from_dict({"text": GENERAL}).to_iterable_dataset(num_shards=2)
     shuffled = stream.shuffle(seed=7, buffer_size=11)
     how = {**SMALL, "batch_size": 12, "max_steps": 8, "save_steps": 6}  # more than one pass
     whole = pretrain(tmp_path / "whole", shuffled, **how).folder
@@ -126,9 +109,6 @@ def test_a_shuffled_stream_is_resumed_exactly(files, tmp_path, monkeypatch):
     assert_same_weights(whole, resumed)
     with pytest.raises(ValueError, match="text"):
         pretrain(tmp_path / "stopped", stream.skip(1), resume=True, **how)
-
-
-# -- a run that is another ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -154,9 +134,6 @@ def test_another_recipe_vocabulary_or_text_is_refused(run, files, tmp_path, monk
     assert files_of(run) == before
 
 
-# -- a folder that holds a model ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("removed", "resumed"),
     [("checkpoint-*", False), ("checkpoint-*", True), ("*.*", False)],
@@ -177,16 +154,54 @@ def test_a_model_is_overwritten_if_asked(run, files, tmp_path):
     pretrain(run, files["domain"], overwrite=True, **how)
     assert_same_weights(expected, run)
     assert (run / "vocab.txt").read_bytes() == (expected / "vocab.txt").read_bytes()
-    assert steps_of(run) == [2]
-
-
-# -- kills -------------------------------------------------------------------------------------------------------------
+    assert [path.name for path in run.glob("checkpoint-*")] == ["checkpoint-2"]
 
 
 @pytest.mark.slow
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(files, tmp_path):
     command = ["pretrain", "OUT", str(files["general"]), "--pretokenized", "--resume", "--batch-size=3", "--window=5"]
-    command += ["--steps=12", "--seed=8"]
-    command += ["--set=use_cpu=true", "--set=save_steps=1", "--set=save_total_limit=3"]
-    command += [f"--config={name}={value}" for name, value in TINY.items()]
-    run_with_kills(command, tmp_path, whole_at_once=False)
+    command += ["--steps=12", "--seed=8", "--set=use_cpu=true", "--set=save_steps=1", "--set=save_total_limit=3"]
+    run_with_kills([*command, *CONFIG], tmp_path, whole_at_once=False)
+
+
+# The general text, and some of its lines with longer words.
+UNEVEN = [*GENERAL, *(line.replace("a", "aaaaaaaaaaaa") for line in GENERAL[:12])]
+
+# The command; the second process is killed in the middle of step KILLED_AT.
+KILLED = """
+import os, signal, sys
+from hf_elmo.pretraining.trainer import ElmoPreTrainer
+from hf_elmo_cli import main
+
+compute_loss = ElmoPreTrainer.compute_loss
+
+def killed(self, *args, **kwargs):
+    if (os.environ["RANK"], str(self.state.global_step + 1)) == ("1", os.environ.get("KILLED_AT")):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return compute_loss(self, *args, **kwargs)
+
+ElmoPreTrainer.compute_loss = killed
+sys.exit(main(sys.argv[1:]))
+"""
+
+# Its --cpu would start one process, whatever --num_processes says.
+ACCELERATE = ["accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--main_process_port=0"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch has no gloo")
+def test_a_run_killed_in_one_process_ends_in_all_and_resumes_exactly(tmp_path):
+    """Half an epoch in two processes, whose parts have unequal words, with a checkpoint after each second step."""
+    write_lines(tmp_path / "text.txt", UNEVEN)
+    program = write_lines(tmp_path / "worker.py", KILLED.splitlines())
+    options = [str(tmp_path / "text.txt"), "--pretokenized", "--batch-size=3", "--window=5", "--epochs=0.5", "--seed=8"]
+    options += ["--set=use_cpu=true", "--set=save_steps=2", *CONFIG]
+    assert not launch(program, ["pretrain", str(tmp_path / "whole"), *options])
+    killed = ["pretrain", str(tmp_path / "killed"), *options]
+    assert launch(program, killed, KILLED_AT="5")
+    assert last_whole_checkpoint(tmp_path / "killed").name == "checkpoint-4"
+    assert not (tmp_path / "killed" / "model.safetensors").exists()
+    assert not launch(program, [*killed, "--resume"], ACCELERATE)
+    assert_same_weights(tmp_path / "whole", tmp_path / "killed")
+    with pytest.raises(ValueError, match="processes"):
+        pretrain(tmp_path / "killed", tmp_path / "text.txt", resume=True, num_train_epochs=0.5, seed=8, **SMALL)

@@ -12,32 +12,13 @@ from safetensors.torch import load_file
 from transformers import EarlyStoppingCallback, set_seed
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, learning_rates, settle
-from hf_elmo.pretraining import trainer as trainer_module
 from hf_elmo.pretraining.data import PackedWindows, PaddedTexts
 from hf_elmo.pretraining.perplexity import perplexity
 from hf_elmo.pretraining.recipe import RECIPES
 from hf_elmo.pretraining.texts import DatasetTexts
 from hf_elmo.pretraining.trainer import ElmoPreTrainer, ElmoPreTrainingArguments
-from hf_elmo.pretraining.vocabulary import build_vocabulary
-from tests.factories import TINY
-from tests.pretraining.gloo import launch
-
-TEXTS = [
-    "the cat sat on the mat and the dog sat on the cat",
-    "a dog saw a cat",
-    "rain fell all day and nobody went out to see it fall",
-    "nobody saw the rain",
-    "the dog and the cat went out",
-    "out in the rain sat a cat and saw the dog go in",
-    "all day it fell",
-]
-TEXTS += [" ".join(reversed(text.split())) for text in TEXTS]
-
-
-@pytest.fixture
-def tokenizer(tmp_path: Path) -> ElmoTokenizer:
-    build_vocabulary(text.split() for text in TEXTS).save(tmp_path / "vocab.txt")
-    return ElmoTokenizer(word_splitting="whitespace", vocab_file=str(tmp_path / "vocab.txt"))
+from tests.factories import TINY, whitespace_tokenizer, write_lines
+from tests.pretraining.conftest import TEXTS, launch
 
 
 def make_trainer(
@@ -49,19 +30,10 @@ def make_trainer(
     args = ElmoPreTrainingArguments(output_dir=str(folder), **settings)
     set_seed(args.seed)
     config = ElmoConfig(**TINY, vocab_size=len(tokenizer.vocabulary), num_sampled=7, hidden_dropout=0.1)
-    data = {"batch_size": 2, "seed": 5, "shuffle_block": 3}
-    data |= {"rank": args.process_index, "world_size": args.world_size}
-    source = DatasetTexts(TEXTS)
-    dataset = (
-        PaddedTexts(source, tokenizer, max_words=6, sort_batches=2, **data)
-        if padded
-        else PackedWindows(source, tokenizer, window=5, **data)
-    )
-    model = ElmoForPreTraining(config)
+    kind, sizes = (PaddedTexts, {"max_words": 6, "sort_batches": 2}) if padded else (PackedWindows, {"window": 5})
+    data = {**sizes, "batch_size": 2, "rank": args.process_index, "world_size": args.world_size}
+    dataset, model = kind(DatasetTexts(TEXTS), tokenizer, seed=5, shuffle_block=3, **data), ElmoForPreTraining(config)
     return ElmoPreTrainer(model, args, dataset, DatasetTexts(TEXTS[:3]), tokenizer, callbacks=callbacks)
-
-
-# -- the recipe --------------------------------------------------------------------------------------------------------
 
 
 def test_the_learning_rate_warms_up_over_4_percent_and_falls_over_60(tokenizer, tmp_path):
@@ -101,14 +73,12 @@ def test_a_step_is_adagrad_on_the_loss_summed_over_a_window(tokenizer, tmp_path,
     assert trainer.state.num_input_tokens_seen == 2 * 5
 
 
-def test_adagrad_has_the_settings_that_are_given(tokenizer, tmp_path):
-    """The accumulator's first value, which the recipe sets, and those of `optim_args`; with rates of parts, too."""
-    how = {"optim": "adagrad", "adagrad_accumulator": 0.7, "optim_args": "eps=0.5,lr_decay=0.1"}
-    trainer = make_trainer(tokenizer, tmp_path / "out", **how)
+def test_adagrad_has_its_settings_with_rates_of_parts_too(tokenizer, tmp_path):
+    trainer = make_trainer(tokenizer, tmp_path / "out", optim="adagrad", optim_args="eps=0.5,lr_decay=0.1")
     rates = learning_rates(trainer.model, trainer.args, bilm=0.1)
     rated = ElmoPreTrainer(trainer.model, trainer.args, trainer.train_dataset, optimizer_cls_and_kwargs=rates)
     for defaults in (each.create_optimizer().defaults for each in (trainer, rated)):
-        assert [defaults[name] for name in ("initial_accumulator_value", "eps", "lr_decay")] == [0.7, 0.5, 0.1]
+        assert [defaults[name] for name in ("initial_accumulator_value", "eps", "lr_decay")] == [1.0, 0.5, 0.1]
 
 
 @pytest.mark.parametrize("instructions", [True, False])
@@ -121,23 +91,6 @@ def test_bf16_is_off_on_a_cpu_without_instructions_for_it(tokenizer, tmp_path, m
     assert trainer.model.lm_head.weight.dtype == torch.float32
 
 
-# -- the state ---------------------------------------------------------------------------------------------------------
-
-
-def states_seen(trainer: ElmoPreTrainer, monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
-    """For each step the forward LM's input, the state that the model was given, and the state that it gave back."""
-    seen, forward = [], ElmoForPreTraining.forward
-
-    def record(self, *args, **kwargs):
-        output = forward(self, *args, **{**kwargs, "use_cache": True})
-        seen.append((kwargs["input_ids"], kwargs.get("state"), output.state))
-        return output
-
-    monkeypatch.setattr(ElmoForPreTraining, "forward", record)
-    trainer.train()
-    return seen
-
-
 @pytest.mark.parametrize("begins_with", ["last", "nothing", "zeros", "settled"])
 def test_the_state_that_a_batch_begins_with(tokenizer, tmp_path, monkeypatch, begins_with):
     """Windows carry it, except where a sentence begins; padded texts have none; a settled start learns."""
@@ -146,7 +99,16 @@ def test_the_state_that_a_batch_begins_with(tokenizer, tmp_path, monkeypatch, be
     if begins_with == "settled":
         settle(trainer.model, ["The cat sat ."], tokenizer=tokenizer)
     starts = [part.detach().clone() for part in trainer.model.elmo.bilm.initial_state(1, trainer.model.lm_head.weight)]
-    seen, begun = states_seen(trainer, monkeypatch), 0
+    seen, begun, forward = [], 0, ElmoForPreTraining.forward
+
+    def record(self, *args, **kwargs):
+        """Appends what is read, the state that the model is given and the state that it gives back."""
+        output = forward(self, *args, **{**kwargs, "use_cache": True})
+        seen.append((kwargs["input_ids"], kwargs.get("state"), output.state))
+        return output
+
+    monkeypatch.setattr(ElmoForPreTraining, "forward", record)
+    trainer.train()
     assert seen[0][1] is None
     for (_, _, before), (characters, given, _) in pairwise(seen):
         if begins_with == "nothing":
@@ -160,9 +122,6 @@ def test_the_state_that_a_batch_begins_with(tokenizer, tmp_path, monkeypatch, be
             wanted = start.expand(-1, -1, int(begins.sum()), -1)
             torch.testing.assert_close(new[:, :, begins], wanted, atol=1e-7, rtol=0)
     assert (begun > 0) == (begins_with in ("zeros", "settled")), "the test would prove too little"
-
-
-# -- averaging and early stopping --------------------------------------------------------------------------------------
 
 
 def test_the_average_of_the_weights_is_evaluated_and_saved(tokenizer, tmp_path):
@@ -204,9 +163,6 @@ def test_what_is_refused(tokenizer, tmp_path):
         ElmoPreTrainer(trainer.model, trainer.args, PackedWindows(DatasetTexts(TEXTS), tokenizer, rank=1, world_size=3))
 
 
-# -- evaluation --------------------------------------------------------------------------------------------------------
-
-
 def test_evaluation_does_not_disturb_the_training(tokenizer, tmp_path):
     trainers = [
         make_trainer(tokenizer, tmp_path / how, max_steps=4, eval_strategy=how, eval_steps=2, save_strategy="no")
@@ -222,17 +178,15 @@ def test_evaluation_does_not_disturb_the_training(tokenizer, tmp_path):
     assert found[-1] == pytest.approx(expected.mean, rel=1e-5)
 
 
-# -- several processes -------------------------------------------------------------------------------------------------
-
 WORKER = """
 import os, sys
 from pathlib import Path
 import pytest
-from hf_elmo import ElmoTokenizer
+from tests.factories import whitespace_tokenizer
 from tests.pretraining.test_trainer import make_trainer, train_on_rows
 
 folder = Path(sys.argv[1])
-tokenizer = ElmoTokenizer(word_splitting="whitespace", vocab_file=str(folder / "vocab.txt"))
+tokenizer = whitespace_tokenizer(vocab_file=str(folder / "vocab.txt"))
 train_on_rows(tokenizer, folder, 2)
 with pytest.raises(ValueError, match="texts"):
     make_trainer(tokenizer, folder / "other", learning_rate=float(os.environ["RANK"])).train()
@@ -253,37 +207,30 @@ class TwoParts(PackedWindows):
 
 
 def train_on_rows(tokenizer: ElmoTokenizer, folder: Path, rows: int) -> Path:
-    """The file with the weights, the perplexity and whether rows of gradients were sent at each update."""
+    """The file with the weights and the perplexity after five updates."""
     trainer = make_trainer(tokenizer, folder / "out", max_steps=5, gradient_accumulation_steps=2, save_steps=5)
     processes = {"rank": trainer.args.process_index, "world_size": trainer.args.world_size}
     windows = TwoParts if trainer.args.world_size == 1 else PackedWindows
     trainer.train_dataset = windows(DatasetTexts(TEXTS), tokenizer, rows, 5, seed=5, shuffle_block=3, **processes)
     trainer.model.dropout.p = trainer.model.elmo.bilm.dropout.p = 0.0
-    sent_rows, mean_rows = [], trainer_module.mean_rows
-    trainer_module.mean_rows = lambda parameters: sent_rows.append(mean_rows(parameters))
     trainer.train()
-    trainer_module.mean_rows = mean_rows
     metrics, file = trainer.evaluate(), folder / f"{rows}.pt"
     if processes["rank"] == 0:
-        torch.save((trainer.model.state_dict(), metrics["eval_perplexity"], sent_rows), file)
+        torch.save((trainer.model.state_dict(), metrics["eval_perplexity"]), file)
     return file
 
 
 @pytest.mark.slow
 def test_two_processes_make_the_updates_of_one_with_twice_the_rows(tokenizer, tmp_path):
-    with (tmp_path / "vocab.txt").open("a", encoding="utf-8") as file:  # a step touches few of the words
+    with (tmp_path / "vocab.txt").open("a", encoding="utf-8") as file:  # a step sends the rows of few words
         file.writelines(f"word{number}\n" for number in range(200))
-    tokenizer = ElmoTokenizer(word_splitting="whitespace", vocab_file=str(tmp_path / "vocab.txt"))
-    one, perplexity_of_one, _ = torch.load(train_on_rows(tokenizer, tmp_path, 4))
-    launch(tmp_path, WORKER, 2, [str(tmp_path)])
-    two, perplexity_of_two, sent_rows = torch.load(tmp_path / "2.pt")
-    assert sent_rows == [True] * 5  # once an update
+    tokenizer = whitespace_tokenizer(vocab_file=str(tmp_path / "vocab.txt"))
+    one, perplexity_of_one = torch.load(train_on_rows(tokenizer, tmp_path, 4))
+    assert not launch(write_lines(tmp_path / "worker.py", WORKER.splitlines()), [str(tmp_path)])
+    two, perplexity_of_two = torch.load(tmp_path / "2.pt")
     for name, tensor in one.items():
         torch.testing.assert_close(two[name], tensor, rtol=1e-4, atol=1e-6, msg=lambda m, name=name: f"{name}: {m}")
     assert perplexity_of_two == pytest.approx(perplexity_of_one, rel=1e-4)
-
-
-# -- divergence --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
