@@ -53,5 +53,5 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
 
     def transform(self, texts: Iterable[str | list[str]]) -> np.ndarray:
         """The vectors of texts: `[texts, hidden_size]`, or with `layers="all"` `[texts, layers * hidden_size]`."""
-        vectors = Embedder(**self.get_params()).embed(texts).arrays()
+        vectors = Embedder(**self.get_params()).embed(texts).result()
         return vectors.reshape(len(vectors), -1)

@@ -45,7 +45,7 @@ class ElmoPipe:
         for docs in minibatch(stream, batch_size):
             sentences = [list(doc.sents) if len(doc) and doc.has_annotation("SENT_START") else [doc] for doc in docs]
             rows = [[token.text for token in sentence] for parts in sentences for sentence in parts]
-            vectors = iter(self.embedder.embed(rows).arrays())
+            vectors = iter(self.embedder.embed(rows).result())
             for doc, parts in zip(docs, sentences, strict=True):
                 doc.tensor = np.concatenate([next(vectors) for _ in parts])
                 doc.user_hooks["vector"] = lambda doc: doc.tensor.sum(axis=0) / max(1, len(doc))

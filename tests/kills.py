@@ -21,16 +21,14 @@ if not hasattr(os, "fork"):
     pytest.skip("no fork on this system", allow_module_level=True)
 
 FILE_EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink")
-# Runs that a test kills: few by default, hundreds by hand (ELMO_KILLS=300 pytest -m slow -k killed).
-KILLS = int(os.environ.get("ELMO_KILLS", "3"))
+KILLS = int(os.environ.get("ELMO_KILLS", "3"))  # runs that a test kills (by hand: ELMO_KILLS=300 pytest -k killed)
 # A server without threads forks the commands: they find everything imported.
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["hf_elmo.conversion", "hf_elmo.embedding.corpus", "hf_elmo.pretraining.recipe"])
 
 
 def _run(arguments: list[str], folder: Path, kill_at: int, counted: Path) -> None:
-    """Runs a command that kills itself before file operation number `kill_at` in `folder`; `counted` grows by a byte
-    with each."""
+    """Runs a command that kills itself before its `kill_at`-th file operation in `folder`; `counted` counts them."""
     from hf_elmo.cli import main
 
     # MKL's sums in one order, wherever the memory lies: the same numbers in each process.
@@ -40,9 +38,8 @@ def _run(arguments: list[str], folder: Path, kill_at: int, counted: Path) -> Non
     log = os.open(counted, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
     def hook(event: str, values: tuple[Any, ...]) -> None:
-        if event not in FILE_EVENTS or not str(values[0]).startswith(str(folder)):
-            return
-        if event != "open" or values[2] & (os.O_WRONLY | os.O_RDWR):
+        writes = event in FILE_EVENTS and (event != "open" or values[2] & (os.O_WRONLY | os.O_RDWR))
+        if writes and str(values[0]).startswith(str(folder)):
             os.write(log, b".")
             if os.fstat(log).st_size == kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -53,11 +50,9 @@ def _run(arguments: list[str], folder: Path, kill_at: int, counted: Path) -> Non
 
 def contents(path: Path) -> dict[str, bytes]:
     """The bytes of a result. Notes of a training hold times, and its intermediate checkpoints are no part of it."""
-    if path.is_file():
-        return {path.name: path.read_bytes()}
-    named = {str(file.relative_to(path)): file for file in sorted(path.rglob("*")) if file.is_file()}
-    skipped = ("checkpoint-", "trainer_state.json")
-    return {name: file.read_bytes() for name, file in named.items() if not name.startswith(skipped)}
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    named = {str(file.relative_to(path)): file.read_bytes() for file in files}
+    return {name: data for name, data in named.items() if not name.startswith(("checkpoint-", "trainer_state.json"))}
 
 
 def run_with_kills(arguments: list[str], folder: Path, whole_at_once: bool = True, name: str = "result") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from transformers.utils.logging import tqdm
 
-from ..embedding.corpus import embed
+from ..embedding.corpus import Sentences, embed
 from ..embedding.store import StoredRow, holds_vectors, read_vectors
 from ..extras import extra_needed
 from ..loading import ensure_loaded
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROWS_AT_ONCE = 1000  # sentences whose vectors are in memory together
-Sentences = list[tuple[int, list[str]]]  # each with its index in the corpus
-Place = tuple[int, list[str], int]  # index of a sentence, the sentence, index of a word in it
-# Sentences, whether their words are known, and a function (layer, places) that gives the vectors `[places, size]`.
-Chunk = tuple[Sentences, bool, Callable[..., np.ndarray]]
+Place = tuple[int, list[str], int]  # index of a sentence in the corpus, the sentence, index of a word in it
+# Sentences with their indices, and a function (layer, places) that gives the vectors `[places, size]`.
+Chunk = tuple[list[tuple[int, list[str]]], Callable[[int | str, list[Place]], np.ndarray]]
 # Okabe and Ito's colors, which color-blind people can tell apart, without yellow, which is too pale on white. Each
 # sentence also has a marker, so that sentences do not differ by color alone.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#888888")
@@ -95,9 +94,8 @@ def nearest_neighbors(
         sentence: the query sentence: text, which the tokenizer splits, or a list of words.
         word: the query word (its first occurrence in `sentence`), or its index in the sentence.
         corpus: sentences, each text or a list of words; or the path of a file of sentences, as `embed` reads it; or a
-            file of vectors for each word, as `embed` writes it (`.parquet`, `.safetensors`, `.npz`, `.hdf5`), which
-            are not computed again. Only Parquet holds the words: in another file of vectors all words are searched,
-            and the number of a word, from 0, stands for it. A file is read once and not kept in memory.
+            Parquet file of vectors for each word, as `embed` writes it, which are not computed again. A file is read
+            once and not kept in memory.
         tokenizer: splits and spells words; by default the tokenizer of the model's folder.
         top: number of neighbors for each layer.
         any_word: in layers 1 and up, search all words instead of only the query word (in upper or lower case). If
@@ -119,23 +117,31 @@ def nearest_neighbors(
     (words,) = split([sentence])
     position, *_ = positions_of(words, word)
     wanted = None if any_word else words[position].casefold()
-    is_path = isinstance(corpus, (str, os.PathLike))
-    if is_path and holds_vectors(corpus):
+    keys: Sequence[int | str] = range(model.config.num_hidden_layers + 1)
+    is_file = isinstance(corpus, (str, os.PathLike))
+    if is_file and holds_vectors(corpus):
         num_layers, stored = read_vectors(corpus)
-        keys, layers = ([layers], layers) if num_layers is None else (range(num_layers), "all")
+        keys = [layers] if num_layers is None else range(num_layers)
         chunks = _stored_chunks(stored, keys)
     else:
-        keys, layers = range(model.config.num_hidden_layers + 1), "all"
-        chunks = _text_chunks(RowSource(corpus) if is_path else corpus, split, model, tokenizer)
-    (query,) = embed(model, [words], tokenizer=tokenizer, layers=layers, progress=False)
+        texts = RowSource(corpus) if is_file else Sentences(corpus, name="corpus")
+        chunks = _text_chunks(texts, split, model, tokenizer)
+    (query,) = embed(model, [words], tokenizer=tokenizer, layers=keys[0] if len(keys) == 1 else "all", progress=False)
     queries = dict(zip(keys, query.reshape(len(keys), *query.shape[-2:])[:, position], strict=True))
     neighbors: dict[int | str, list[Neighbor]] = {key: [] for key in keys}
     known, seen = {words[position]}, {hash(tuple(words))}
-    for rows, has_words, vectors_of in chunks:
-        rows = [row for row in rows if not has_words or _is_new(row[1], seen)]
+    for rows, vectors_of in tqdm(chunks, desc="Neighbors", unit="000 rows", leave=False):
+        uses = [
+            (row, sentence, position)
+            for row, sentence in rows
+            if _is_new(hash(tuple(sentence)), seen)
+            for position in range(len(sentence))
+        ]
         for layer in keys:
-            is_static = layer == 0 and has_words
-            places = _first_uses(rows, known) if is_static else _uses(rows, wanted if has_words else None)
+            if layer == 0:
+                places = [use for use in uses if _is_new(use[1][use[2]], known)]
+            else:
+                places = [use for use in uses if wanted in (None, use[1][use[2]].casefold())]
             if places:
                 nearest = neighbors[layer] + _compare(queries[layer], vectors_of(layer, places), places, top)
                 neighbors[layer] = sorted(nearest, key=lambda neighbor: -neighbor.similarity)[:top]
@@ -149,7 +155,7 @@ def _text_chunks(
     speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
     layers_of: dict[int, np.ndarray] = {}
 
-    def vectors_of(layer: int, places: list[Place]) -> np.ndarray:
+    def vectors_of(layer: int | str, places: list[Place]) -> np.ndarray:
         if layer == 0:  # the character CNN's output twice
             characters = torch.from_numpy(speller.characters([words[position] for _, words, position in places]))
             with torch.inference_mode():
@@ -158,53 +164,32 @@ def _text_chunks(
         sentences = {row: words for row, words, _ in places}
         if layers_of.keys() != sentences.keys():
             layers_of.clear()
-            layers_of.update(zip(sentences, _all_layers(model, tokenizer, list(sentences.values())), strict=True))
+            arrays = embed(model, list(sentences.values()), tokenizer=tokenizer, layers="all", progress=False)
+            layers_of.update(zip(sentences, arrays, strict=True))
         return np.stack([layers_of[row][layer, position] for row, _, position in places])
 
     indexed = enumerate(texts)
-    with tqdm(desc="Neighbors", unit=" rows", leave=False) as progress:
-        while chunk := list(islice(indexed, ROWS_AT_ONCE)):
-            words = split([text for _, text in chunk])
-            yield [(index, own) for (index, _), own in zip(chunk, words, strict=True)], True, vectors_of
-            progress.update(len(chunk))
+    while chunk := list(islice(indexed, ROWS_AT_ONCE)):
+        rows, own_texts = zip(*chunk, strict=True)
+        yield list(zip(rows, split(list(own_texts)), strict=True)), vectors_of
 
 
 def _stored_chunks(chunks: Iterable[list[StoredRow]], keys: Sequence[int | str]) -> Iterator[Chunk]:
-    """The rows of a file of vectors. Where it has no words, their numbers stand for them."""
+    """The rows of a file of vectors."""
     for chunk in chunks:
         arrays = {row: array.reshape(len(keys), *array.shape[-2:]) for row, _, array in chunk}
 
         def vectors_of(layer: int | str, places: list[Place], arrays: dict[int, np.ndarray] = arrays) -> np.ndarray:
             return np.stack([arrays[row][keys.index(layer), position] for row, _, position in places])
 
-        has_words = all(words is not None for _, words, _ in chunk)
-        rows = [(row, words or list(map(str, range(array.shape[-2])))) for row, words, array in chunk]
-        yield rows, has_words, vectors_of
+        yield [(row, words) for row, words, _ in chunk], vectors_of
 
 
-def _is_new(words: list[str], seen: set[int]) -> bool:
-    """Whether a sentence has words and is not among those that were `seen`, to which it is then added."""
+def _is_new(item: Hashable, seen: set[Hashable]) -> bool:
+    """Whether an item is not among those that were seen, to which it is then added."""
     before = len(seen)
-    seen.update([hash(tuple(words))] if words else ())
+    seen.add(item)
     return len(seen) > before
-
-
-def _first_uses(rows: Sentences, known: set[str]) -> list[Place]:
-    """The first place of each word that is not known from earlier rows; afterwards these words are known, too."""
-    places = {words[position]: (row, words, position) for row, words, position in reversed(_uses(rows, None))}
-    new = [place for word, place in places.items() if word not in known]
-    known.update(places)
-    return new
-
-
-def _uses(rows: Sentences, wanted: str | None) -> list[Place]:
-    """The places of all words, or of the words that are `wanted` after case-folding."""
-    return [
-        (row, words, position)
-        for row, words in rows
-        for position, word in enumerate(words)
-        if wanted in (None, word.casefold())
-    ]
 
 
 def _compare(query: np.ndarray, vectors: np.ndarray, places: list[Place], top: int) -> list[Neighbor]:
@@ -263,7 +248,7 @@ def layer_similarities(
         raise ValueError(f"a comparison needs two or more sentences, got {len(split)}")
     words = [words] * len(split) if isinstance(words, str) else words
     places = [positions_of(own, word)[0] for own, word in zip(split, words, strict=True)]
-    unit = [_unit(layers) for layers in _all_layers(model, tokenizer, split)]
+    unit = [_unit(layers) for layers in embed(model, split, tokenizer=tokenizer, layers="all", progress=False)]
     vectors, sums = [own[:, place] for own, place in zip(unit, places, strict=True)], [own.sum(axis=1) for own in unit]
     of_words, of_sentences = (np.einsum("slv,tlv->lst", each, each) for each in (vectors, sums))
     pairs = (slice(None), *np.triu_indices(len(split), 1))
@@ -326,12 +311,10 @@ def word_plane(
     split = [words for words in tokenizer.split_into_words(sentences, pretokenized) if words]
     layer = model.config.num_hidden_layers if layer is None else layer
     places = [list(range(len(words))) if word is None else positions_of(words, word)[:1] for words in split]
-    if sum(map(len, places)) < 3:
-        raise ValueError(
-            f"a plane needs at least three vectors, but sentences give {sum(map(len, places))}: give more."
-        )
-    arrays = _all_layers(model, tokenizer, split)
-    vectors = np.concatenate([own[layer, place] for own, place in zip(arrays, places, strict=True)]).astype(np.float64)
+    if (number := sum(map(len, places))) < 3:
+        raise ValueError(f"a plane needs at least three vectors, but sentences give {number}: give more.")
+    arrays = embed(model, split, tokenizer=tokenizer, layers=layer, progress=False)
+    vectors = np.concatenate([own[place] for own, place in zip(arrays, places, strict=True)]).astype(np.float64)
     u, s, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
     points = u[:, :2] * s[:2]
     points *= np.sign(points[np.abs(points).argmax(axis=0), [0, 1]])
@@ -339,11 +322,6 @@ def word_plane(
     labels = split if word is None else [[_use(words, *place)] for words, place in zip(split, places, strict=True)]
     ends = np.cumsum([len(place) for place in places])[:-1]
     return WordPlane(split, labels, np.split(points, ends), (float(shares[0]), float(shares[1])), layer)
-
-
-def _all_layers(model: ElmoModel, tokenizer: ElmoTokenizer, sentences: list[list[str]]) -> list[np.ndarray]:
-    """The vectors of all layers, `[layers, words, 2P]`, of each sentence."""
-    return embed(model, sentences, tokenizer=tokenizer, layers="all", progress=False)
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

@@ -162,9 +162,8 @@ def neighbors(
 ) -> None:
     """
     Print the words of CORPUS whose vectors are nearest to the vector of WORD in SENTENCE: for layer 0 words of similar
-    spelling, for the layers above occurrences in the corpus, with their lines. CORPUS is a file of text, or the vectors
-    of its words that embed wrote: .parquet, or .safetensors, .npz or .hdf5, which hold no words, so words are shown as
-    numbers.
+    spelling, for the layers above occurrences in the corpus, with their lines. CORPUS is a file of text, or a .parquet
+    file of the vectors of its words that embed wrote.
     """
     from hf_elmo.analysis.similarity import nearest_neighbors
 

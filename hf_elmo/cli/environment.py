@@ -3,8 +3,7 @@
 import os
 import platform
 import sys
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from subprocess import SubprocessError
 
@@ -19,7 +18,9 @@ LIBRARIES += ("sentence-transformers", "tensorflow", "tensorflow-cpu")
 
 def describe_environment() -> str:
     """Text for a bug report: versions, devices, the C library and the settings."""
-    rows = {"Python": f"{sys.version.split()[0]}, {platform.platform()}", "libraries": _versions()}
+    versions = {one.name.replace("_", "-"): one.version for one in distributions()}
+    libraries = ", ".join(f"{name} {versions[name]}" for name in LIBRARIES if name in versions)
+    rows = {"Python": f"{sys.version.split()[0]}, {platform.platform()}", "libraries": libraries}
     rows["hf_elmo is in"] = str(Path(__file__).parents[1])
     named = [line for line in native.processor() if line.startswith(("model name", "CPU part"))]
     rows["processor"] = named[0].partition(":")[2].strip() if named else platform.processor() or platform.machine()
@@ -38,11 +39,3 @@ def describe_environment() -> str:
     rows["enabled backends"] = ", ".join(sorted(enabled())) or "none"
     width = max(map(len, rows))
     return "\n".join(f"{name:{width}}  {value}" for name, value in rows.items())
-
-
-def _versions() -> str:
-    versions = []
-    for name in LIBRARIES:
-        with suppress(PackageNotFoundError):
-            versions.append(f"{name} {version(name)}")
-    return ", ".join(versions)

@@ -19,8 +19,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
-from itertools import accumulate, islice
+from functools import cache, partial
+from itertools import accumulate
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
@@ -28,7 +28,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 import torch
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from .. import __version__
 from ..evaluation import evaluation_mode
@@ -38,18 +38,13 @@ from ..modeling_elmo import ElmoModel
 from ..spelling import require_tokenizer
 from ..text import NamedRow, Pair, Row, RowSource, check_pair, check_row
 from ..tokenization_elmo import ElmoTokenizer, require_list
-from .engine import BOUNDARIES, CorpusEncoder, EmbeddedRows, RowLayout, Window
-from .progress import progress_bar
+from .engine import BOUNDARIES, CorpusEncoder, EmbeddedRows
 from .store import ShardStore, export, require_free, require_writable
 
-# Large enough for full speed: on a CPU, the smaller the model's matrix products, the more tokens a batch needs.
-BATCH_TOKENS, BATCH_TOKENS_CPU = 16384, 4096
-BATCH_VALUES_CPU = 1 << 22  # numbers in a batch's word vectors: projection_size for each token
-WINDOW_BATCHES = 16  # sorting by length within this many batches leaves little padding
-SPLIT_ROWS, SPLIT_CHARACTERS = 512, 1 << 20  # limits of the text that is split into words at a time
 FIRST_WORDS = 1 << 15  # from the first rows with this many words, the number of words of the input is estimated
 LONG_RUN = 50  # a run of more batches than this first measures the speed of one
-OUTPUT_DTYPES = ("float32", "float16")  # NumPy, hdf5 and Parquet have no bfloat16
+LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
+LINE = "{desc}: {n_fmt} of {total_fmt} rows, {percentage:.0f}%, {elapsed} elapsed, {remaining} left"
 
 
 @dataclass(frozen=True)
@@ -99,8 +94,8 @@ def embed(
     Rows keep their order; a blank row has no words, and its pooled vector is zero. With `output`, memory use does not
     grow with the number of rows; of a long document, the words are in memory, but not the vectors.
 
-    With `output`, finished work is kept in the folder `OUTPUT.parts` until the end. An interrupted run that is started
-    again resumes from that folder, with the same result; the folder takes about as much disk space as the output.
+    With `output`, finished work is kept in the folder `OUTPUT.parts`, which takes about as much disk space, until the
+    end. An interrupted run that is started again resumes from that folder, with the same result.
 
     Args:
         model: an ELMo, or the name or folder of an ELMo; `None` for the model that ships with hf_elmo. A model with a
@@ -135,9 +130,9 @@ def embed(
         progress: show a progress bar; by default on a terminal only. `"lines"` prints a line every half a minute where
             there is no terminal. Where progress is shown, a run with `output` says before it starts how many rows and
             words there are, and about how much disk space and time they take.
-        workers: with `output`, the number of processes on this machine. They divide PyTorch's threads, and each embeds
-            a window at a time, with the same result; they share only the weights. If a worker is killed, the run ends,
-            and resumes when it is started again. (Workers are spawned: a script needs `if __name__ == "__main__":`.)
+        workers: with `output`, the number of processes on this machine. They share the weights, divide PyTorch's
+            threads, and each embeds a window at a time, with the same result. If one is killed, the run ends. (Workers
+            are spawned: a script needs `if __name__ == "__main__":`.)
 
     Returns:
         With `output`, an [`EmbeddedCorpus`]. Otherwise one array for each row, `[words, 2P]`, or with all layers
@@ -159,119 +154,129 @@ def embed(
         output = Path(output)
         require_free(output, inputs, overwrite)
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
-    with tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
-        rows = rows_of(inputs, reading, Path(folder), spool=output is not None)
-        survey = None if output is None else RowSurvey.of(rows)  # a malformed row raises here, before the work
-        model, tokenizer = prepare(model, tokenizer, dtype, device)
-        chosen = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "pretokenized": pretokenized}
-        job = Job.of(model, tokenizer, **chosen, batch_tokens=batch_tokens, window=window)
-        with evaluation_mode(model):
-            rows = list(rows) if output is None else rows
-            with progress_bar(len(rows) if output is None else survey.rows, "embedding", progress) as bar:
-                if output is None:
-                    return job.embedded(rows, job.encoder(bar)).arrays()
-                return _embed_to_file(job, rows, survey, output, overwrite, restart, workers, bar)
+    model, tokenizer = prepare(model, tokenizer, dtype, device)
+    options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "pretokenized": pretokenized}
+    encoder = CorpusEncoder(model, tokenizer, **options, batch_tokens=batch_tokens, window=window)
+    with evaluation_mode(model), tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
+        rows = rows_of(inputs, reading, Path(folder))
+        if output is not None:
+            return _embed_to_file(encoder, rows, output, overwrite, restart, progress, workers)
+        texts = list(rows)
+        with progress_bar(len(texts), progress) as bar:
+            encoder.advance = bar.update
+            return encoder.embed(texts).result()
 
 
 def _embed_to_file(
-    job: Job,
+    encoder: CorpusEncoder,
     rows: Iterable[Row],
-    survey: RowSurvey,
     output: Path,
     overwrite: bool,
     restart: bool,
+    progress: bool | str | None,
     workers: int,
-    bar: tqdm,
 ) -> EmbeddedCorpus:
-    require_writable(output, job.layout, survey.names, survey.rows)
+    survey = RowSurvey(rows)  # a malformed row raises here, before the work
+    require_writable(output, encoder.layout, survey.names, survey.rows)
     manifest = {
         "hf_elmo": __version__,
         "torch": torch.__version__,
-        "model": model_fingerprint(job.model),
-        "tokenizer": tokenizer_fingerprint(job.tokenizer),
-        "dtype": str(job.model.dtype),
-        "device": job.model.device.type,
-        **job.options,
+        "model": model_fingerprint(encoder.model),
+        "tokenizer": tokenizer_fingerprint(encoder.tokenizer),
+        "dtype": str(encoder.model.dtype),
+        "device": encoder.model.device.type,
+        **encoder.options,
         "rows": survey.rows,
         "rows_sha256": survey.sha256,
     }
     store = ShardStore(output.with_name(output.name + ".parts"), ".arrow")
-    with store.opened(manifest, restart=restart):
+    with store.opened(manifest, restart=restart), progress_bar(survey.rows, progress) as bar:
         require_free(output, None, overwrite)  # another run may have written it meanwhile
         if not bar.disable:
-            bar.write(size_of_run(job, survey, output), file=sys.stderr)
-        if (words := _fill(job, rows, survey, store, workers, bar)) is None:
+            bar.write(size_of_run(encoder, survey, output), file=sys.stderr)
+        encoder.advance = bar.update
+        words, read = 0, RowSurvey()
+        done, first = set(store.names()), 0
+        with _shard_writer(encoder, store, workers, bar) as write_shard:
+            for number, window in enumerate(encoder.windows(read.count(rows))):
+                name = f"{number:06d}"
+                if name + store.ending in done:
+                    bar.update(len(window))
+                else:
+                    write_shard(name, window, first)
+                first += len(window)
+                words += sum(map(len, window))
+        if read.sha256 != survey.sha256:
             store.remove(store.names())
             raise ValueError("the input changed during the run, so nothing was written: run it again")
-        store.become(output, lambda draft: export(store, job.layout, survey.rows, draft, rows))
-    return EmbeddedCorpus(output, survey.rows, words, job.layout.size)
+        store.become(output, lambda draft: export(store, encoder.layout, survey.rows, draft, rows))
+    return EmbeddedCorpus(output, survey.rows, words, encoder.layout.size)
 
 
-def size_of_run(job: Job, survey: RowSurvey, output: Path) -> str:
+class _Lines:
+    """A file for tqdm in which each state of the bar is a line of standard error."""
+
+    def write(self, text: str) -> None:
+        if text.strip():
+            print(text.strip(), file=sys.stderr, flush=True)
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+
+def progress_bar(rows: int, progress: bool | str | None) -> tqdm:
+    """A progress bar over rows, as `progress` of [`embed`] says."""
+    options = {"total": rows, "desc": "embedding", "unit": " rows", "miniters": 0}
+    if progress == "lines" and not sys.stderr.isatty():
+        return tqdm(**options, file=_Lines(), mininterval=LINE_SECONDS, delay=LINE_SECONDS, bar_format=LINE)
+    return tqdm(**options, disable=None if progress in (None, "lines") else not progress)
+
+
+def size_of_run(encoder: CorpusEncoder, survey: RowSurvey, output: Path) -> str:
     """A sentence on a run: its rows and words (estimated from the first rows), the size of its output, its time."""
-    first_rows = job.tokenizer.split_into_words(survey.first_rows, job.options["pretokenized"])
+    first_rows = encoder.tokenizer.split_into_words(survey.first_rows, encoder.options["pretokenized"])
     words_of_first = sum(map(len, first_rows))
     words = round(survey.words * words_of_first / max(1, sum(map(_num_words, survey.first_rows))))
-    layout = job.layout
+    layout = encoder.layout
     size_of_vector = math.prod(layout.shape(1)) * np.dtype(layout.dtype).itemsize
     size = size_of_vector * (survey.rows if layout.pooled else words)
-    folder = next(parent for parent in output.absolute().parents if parent.exists())
     text = f"{survey.rows:,} rows, about {words:,} words"
     if size > 1e7:
+        free = shutil.disk_usage(next(parent for parent in output.absolute().parents if parent.exists())).free
         text += f": {output.name} will take about {size / 1e9:,.2f} GB, and {output.name}.parts as much until the end "
-        text += f"({shutil.disk_usage(folder).free / 1e9:,.0f} GB are free)"
+        text += f"({free / 1e9:,.0f} GB are free)"
     ends = list(accumulate(len(row) + BOUNDARIES for row in first_rows))
-    batch = first_rows[: bisect_right(ends, job.options["batch_tokens"])]
-    if words > LONG_RUN * sum(map(len, batch)) > 0:
-        encoder = job.encoder(progress_bar(None, "", False))
+    batch = first_rows[: bisect_right(ends, encoder.budget)]
+    words_of_batch = sum(map(len, batch))
+    if words > LONG_RUN * words_of_batch > 0:
         for _ in range(2):  # the first time includes preparations
             start = time.perf_counter()
-            encoder.encode(batch, Window(layout, batch))
-        speed = sum(map(len, batch)) / (time.perf_counter() - start)
+            encoder.encode(EmbeddedRows(layout, batch))
+        speed = words_of_batch / (time.perf_counter() - start)
         text += f"; about {timedelta(seconds=round(words / speed))} h at {speed:,.0f} words/s"
     if size > 1e9 and not layout.pooled:
         text += f". Pooled, the output takes {size_of_vector * survey.rows / 1e9:,.2f} GB; float16 halves it"
     return text
 
 
-def _fill(job: Job, rows: Iterable[Row], survey: RowSurvey, store: ShardStore, workers: int, bar: tqdm) -> int | None:
-    """Embed the windows whose shards are missing.
-
-    Returns:
-        the number of words, or `None` if the rows differ from the rows that were surveyed.
-    """
-    done, first, words, read = set(store.names()), 0, 0, RowSurvey()
-    with _shard_writer(job, store, workers, bar) as write_shard:
-        for number, window_rows in enumerate(job.windows(read.count(rows))):
-            name = f"{number:06d}"
-            if name + store.ending in done:
-                bar.update(len(window_rows))
-            else:
-                write_shard(name, window_rows, first)
-            first += len(window_rows)
-            words += sum(map(len, window_rows))
-    return words if read == survey else None
-
-
 @contextmanager
 def _shard_writer(
-    job: Job, store: ShardStore, workers: int, bar: tqdm
-) -> Iterator[Callable[[str, list[list[str]], int], Any]]:
+    encoder: CorpusEncoder, store: ShardStore, workers: int, bar: tqdm
+) -> Iterator[Callable[[str, list[list[str]], int], object]]:
     """A function `(shard's name, its rows, number of the first row)` that embeds the rows and writes the shard. It
     works in this process or, if there are several workers, in the next free worker."""
     if workers == 1:
-        encoder = job.encoder(bar)
-        yield lambda name, rows, first: _write_shard(job, encoder, store, name, rows, first)
+        yield partial(_write_shard, encoder, store)
         return
     file, threads = Path(store.path, ".job.pt"), max(1, torch.get_num_threads() // workers)
-    torch.save(job, file)
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _job_of_worker, (file, threads))
+    torch.save((encoder.model, encoder.tokenizer, encoder.options), file)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _encoder_of_worker, (file, threads))
     pending: deque[Future[int]] = deque()
 
-    def write_shard(name: str, rows: list[list[str]], first: int) -> None:
+    def write_shard(*shard: Any) -> None:
         if len(pending) == 2 * workers:  # the rows of further windows would wait in memory
             bar.update(pending.popleft().result())
-        pending.append(pool.submit(_write_shard_in_worker, file, threads, store, name, rows, first))
+        pending.append(pool.submit(_write_shard_in_worker, file, threads, store, *shard))
 
     try:
         yield write_shard
@@ -282,13 +287,11 @@ def _shard_writer(
         file.unlink()
 
 
-def _write_shard(
-    job: Job, encoder: CorpusEncoder, store: ShardStore, name: str, rows: list[list[str]], first: int
-) -> int:
-    window = Window(job.layout, rows, first, store.path)
-    encoder.encode(rows, window)
-    store.write(name, window.table())
-    return len(rows)
+def _write_shard(encoder: CorpusEncoder, store: ShardStore, name: str, words: list[list[str]], first: int) -> int:
+    rows = EmbeddedRows(encoder.layout, words, first, store.path)
+    encoder.encode(rows)
+    store.write(name, rows.table())
+    return len(words)
 
 
 def _end_with_parent() -> None:
@@ -297,27 +300,17 @@ def _end_with_parent() -> None:
 
 
 @cache
-def _job_of_worker(file: Path, threads: int) -> tuple[Job, CorpusEncoder]:
-    """The job that the parent has saved, and its encoder. All workers share the weights, mapped into memory."""
+def _encoder_of_worker(file: Path, threads: int) -> CorpusEncoder:
+    """The encoder of a worker. All workers share the weights, mapped into memory from the file of the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, and the worker with it
     Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    job = torch.load(file, mmap=True, weights_only=False)
-    return job, job.encoder(progress_bar(None, "", False))
+    model, tokenizer, options = torch.load(file, mmap=True, weights_only=False)
+    return CorpusEncoder(model, tokenizer, **options)
 
 
 def _write_shard_in_worker(file: Path, threads: int, *arguments: Any) -> int:
-    return _write_shard(*_job_of_worker(file, threads), *arguments)
-
-
-def check_options(layers: str | int, num_hidden_layers: int, pooling: str, output_dtype: str) -> None:
-    """Raises ValueError for an unknown layer, pooling or dtype of the output."""
-    if layers not in ("mix", "sum", "all") and layers not in range(num_hidden_layers + 1):
-        raise ValueError(f"layers is {layers!r}, but must be 'mix', 'sum', 'all', or 0 to {num_hidden_layers}")
-    if pooling not in ("none", "mean", "max"):
-        raise ValueError(f"pooling is {pooling!r}, but must be 'none', 'mean' or 'max'")
-    if output_dtype not in OUTPUT_DTYPES:
-        raise ValueError(f"output_dtype is {output_dtype!r}, but must be one of {', '.join(OUTPUT_DTYPES)}")
+    return _write_shard(_encoder_of_worker(file, threads), *arguments)
 
 
 def require_positive(**numbers: int | None) -> None:
@@ -349,13 +342,7 @@ def prepare(
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences in memory as rows.
-
-    Args:
-        sentences: each a string or a list of words.
-        pairs: whether each sentence is a tuple of a text and its pair, which is another text or a whole number.
-        name: the name of the sentences in error messages.
-    """
+    """Sentences in memory as rows, or with `pairs` tuples of a text and its pair; errors call them `name`."""
 
     sentences: Iterable[Any]
     pairs: bool = False
@@ -368,13 +355,11 @@ class Sentences:
             yield check(sentence, f"{self.name}, row {row} (from 0)")
 
 
-def rows_of(
-    inputs: Any, reading: dict[str, Any], folder: Path, pairs: bool = False, spool: bool = True
-) -> RowSource | Sentences:
+def rows_of(inputs: Any, reading: dict[str, Any], folder: Path, pairs: bool = False) -> RowSource | Sentences:
     """The rows of a file, of standard input (`"-"`), or of sentences; `reading` has the options of [`RowSource`].
 
-    With `pairs`, each sentence is a tuple (text, pair). Standard input can be read only once, so it is copied into
-    `folder`. With `spool`, a generator is copied, too."""
+    With `pairs`, each sentence is a tuple (text, pair). Standard input and generators are copied into `folder`, because
+    they can be read only once."""
     if isinstance(inputs, (str, os.PathLike)):
         if str(inputs) != "-":
             return RowSource(inputs, **reading)
@@ -383,7 +368,7 @@ def rows_of(
             shutil.copyfileobj(sys.stdin.buffer, file)
         return RowSource(path, **{**reading, "file_format": reading["file_format"] or "text"})
     rows = Sentences(inputs, pairs)
-    if not (spool and iter(inputs) is inputs):
+    if not isinstance(inputs, Iterator):
         return rows
     path = folder / "inputs.jsonl"
     with open(path, "w", encoding="ascii") as file:
@@ -392,21 +377,14 @@ def rows_of(
 
 
 class RowSurvey:
-    """The numbers of rows and of words (at whitespace), the first rows, the SHA-256 of the contents of all rows, and
-    their names if they have any."""
+    """Counts rows: their number, that of their words (at whitespace), the first rows, the SHA-256 of all rows, and the
+    names of those that have one."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Iterable[Row | Pair] = ()) -> None:
         self.rows, self.words, self._digest = 0, 0, hashlib.sha256()
         self.first_rows: list[Row | Pair] = []
-        self.names: list[str] | None = None
-
-    @classmethod
-    def of(cls, rows: Iterable[Row | Pair]) -> RowSurvey:
-        """The survey of all rows."""
-        survey = cls()
-        for _ in survey.count(rows):
-            pass
-        return survey
+        self.names: list[str] = []
+        deque(self.count(rows), maxlen=0)
 
     def count(self, rows: Iterable[Row | Pair]) -> Iterator[Row | Pair]:
         """Yields the same rows, and adds each of them to the survey."""
@@ -418,7 +396,6 @@ class RowSurvey:
             self.rows += 1
             self.words += _num_words(row)
             if name is not None:
-                self.names = [] if self.names is None else self.names
                 self.names.append(name)
             yield row
 
@@ -427,86 +404,7 @@ class RowSurvey:
         """The digest of the rows counted so far."""
         return self._digest.hexdigest()
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RowSurvey) and (self.rows, self.sha256) == (other.rows, other.sha256)
-
 
 def _num_words(row: Row | Pair) -> int:
     """The number of words of a row, at whitespace."""
     return len(row.split() if isinstance(row, str) else row)
-
-
-@dataclass
-class Job:
-    """What to compute: the model, its tokenizer, and the options."""
-
-    model: ElmoModel
-    tokenizer: ElmoTokenizer
-    options: dict[str, Any]
-
-    @classmethod
-    def of(cls, model: ElmoModel, tokenizer: ElmoTokenizer, window: int | None = None, **options: Any) -> Job:
-        """A job with the options of [`embed`]: `layers`, `pooling`, `output_dtype`, `batch_tokens`, `pretokenized`."""
-        layers, pooling, output_dtype = (options[name] for name in ("layers", "pooling", "output_dtype"))
-        check_options(layers, model.config.num_hidden_layers, pooling, output_dtype)
-        on_cpu = max(BATCH_TOKENS_CPU, min(BATCH_TOKENS, BATCH_VALUES_CPU // model.config.projection_size))
-        batch_tokens = options["batch_tokens"] or (on_cpu if model.device.type == "cpu" else BATCH_TOKENS)
-        options |= {"batch_tokens": batch_tokens, "window": window or WINDOW_BATCHES * batch_tokens}
-        return cls(model, tokenizer, options)
-
-    @property
-    def layout(self) -> RowLayout:
-        """Shape and dtype of a row of the result."""
-        config, options = self.model.config, self.options
-        layers = config.num_hidden_layers + 1 if options["layers"] == "all" else None
-        return RowLayout(layers, config.hidden_size, options["pooling"] != "none", options["output_dtype"])
-
-    def encoder(self, bar: tqdm) -> CorpusEncoder:
-        """The encoder, which shows its progress on `bar`."""
-        words_done = 0
-
-        def advance(rows: int, words: float) -> None:
-            nonlocal words_done
-            words_done += words
-            elapsed = bar.format_dict["elapsed"]
-            bar.set_postfix_str(f"{words_done / elapsed:,.0f} words/s" if elapsed else "", refresh=False)
-            bar.update(rows)
-
-        chosen = (self.options[name] for name in ("layers", "pooling", "batch_tokens"))
-        return CorpusEncoder(self.model, self.tokenizer, *chosen, advance=advance)
-
-    def windows(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:
-        """The words of rows, one window at a time. Only the rows and the option `window` decide where a window ends."""
-        window, tokens = [], 0
-        rows = iter(rows)
-        while texts := _next_chunk(rows):
-            split = self.tokenizer.split_into_words(texts, self.options["pretokenized"])
-            for text, words in zip(texts, split, strict=True):
-                window.append(NamedRow(words, text.name) if isinstance(text, NamedRow) else words)
-                tokens += len(words) + BOUNDARIES
-                if tokens >= self.options["window"]:
-                    yield window
-                    window, tokens = [], 0
-        if window:
-            yield window
-
-    def embedded(self, rows: Iterable[Row], encoder: CorpusEncoder, first: int = 0) -> EmbeddedRows:
-        """The vectors of rows, in memory; messages count the rows from `first`."""
-        embedded = EmbeddedRows(self.layout)
-        for words in self.windows(rows):
-            window = Window(self.layout, words, first)
-            encoder.encode(words, window)
-            embedded.windows.append(window)
-            first += len(words)
-        return embedded
-
-
-def _next_chunk(rows: Iterator[Row]) -> list[Row]:
-    """The next rows: `SPLIT_ROWS`, or fewer if they are long."""
-    chunk, characters = [], 0
-    for row in islice(rows, SPLIT_ROWS):
-        chunk.append(row)
-        characters += len(row)  # of a list, the number of its words
-        if characters > SPLIT_CHARACTERS:
-            break
-    return chunk

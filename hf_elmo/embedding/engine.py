@@ -1,4 +1,4 @@
-"""The encoder of a corpus. It runs windows (consecutive rows) through the model, in batches of limited size."""
+"""The encoder of a corpus, which runs rows through the model in batches of limited size, and the rows' vectors."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import accumulate, chain
-from typing import Any
+from dataclasses import dataclass
+from itertools import accumulate, chain, islice
 
 import numpy as np
 import pyarrow
@@ -18,7 +17,7 @@ from transformers.utils import logging
 
 from ..modeling_elmo import ElmoModel, Packing, State
 from ..spelling import BEGIN, END, Speller, Token
-from ..text import NamedRow
+from ..text import NamedRow, Row
 from ..tokenization_elmo import ElmoTokenizer
 
 logger = logging.get_logger(f"transformers.{__name__}")
@@ -28,6 +27,12 @@ BOUNDARIES = 2  # <S> and </S> around each row
 # A time step of the LSTM takes about as long for one row as for many. If fewer than MIN_WHOLE_ROWS rows fit into a
 # batch, up to MAX_ROWS_IN_PIECES are encoded side by side in pieces, if these are twice as many rows or more.
 MIN_WHOLE_ROWS, MAX_ROWS_IN_PIECES = 8, 32
+# Large enough for full speed: on a CPU, the smaller the model's matrix products, the more tokens a batch needs.
+BATCH_TOKENS, BATCH_TOKENS_CPU = 16384, 4096
+BATCH_VALUES_CPU = 1 << 22  # numbers in a batch's word vectors: projection_size for each token
+WINDOW_BATCHES = 16  # sorting by length within this many batches leaves little padding
+SPLIT_ROWS = 64  # rows that are split into words at a time
+OUTPUT_DTYPES = ("float32", "float16")  # NumPy, hdf5 and Parquet have no bfloat16
 
 
 @dataclass(frozen=True)
@@ -57,30 +62,19 @@ class RowLayout:
         ends = list(accumulate(map(math.prod, shapes)))
         return [row.reshape(shape) for row, shape in zip(np.split(values, ends), shapes, strict=False)]
 
-    @property
-    def arrow_type(self) -> pyarrow.DataType:
-        """The type of a row: vectors of a fixed size, inside a list of the words, inside a list of the layers."""
-        vector = pyarrow.list_(pyarrow.from_numpy_dtype(self.dtype), self.size)
-        of_words = vector if self.pooled else pyarrow.list_(vector)
-        return of_words if self.layers is None else pyarrow.list_(of_words, self.layers)
 
-    @property
-    def schema(self) -> pyarrow.Schema:
-        """The schema of a table of rows with their vectors."""
-        words = pyarrow.list_(pyarrow.string())
-        return pyarrow.schema([("row", pyarrow.int64()), ("words", words), ("embedding", self.arrow_type)])
-
-
-def make_mapped_array(folder: str | os.PathLike, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """An array of zeros in a temporary file in `folder`, mapped into memory; OSError if the disk is full."""
+def make_array(shape: tuple[int, ...], dtype: str, folder: str | os.PathLike | None = None) -> np.ndarray:
+    """Zeros in memory, or in a temporary file in `folder` that is mapped into memory; OSError if the disk is full."""
+    if folder is None or math.prod(shape) == 0:
+        return np.zeros(shape, dtype)
     with tempfile.TemporaryFile(dir=os.fspath(folder)) as file:
         if hasattr(os, "posix_fallocate"):  # without it, a full disk would kill the process later, by SIGBUS
             os.posix_fallocate(file.fileno(), 0, math.prod(shape) * np.dtype(dtype).itemsize)
         return np.asarray(np.memmap(file, dtype, "w+", shape=shape))
 
 
-class Window:
-    """The vectors of consecutive rows, filled in any order; the pooled vectors of blank rows are zero.
+class EmbeddedRows:
+    """The words and the vectors of consecutive rows, filled in any order; the pooled vectors of blank rows are zero.
 
     Args:
         layout: the layout of the rows.
@@ -94,17 +88,14 @@ class Window:
     ) -> None:
         self.layout, self.words, self.first = layout, words, first
         size = sum(math.prod(layout.shape(len(row))) for row in words)
-        if folder is None or size == 0:
-            self.values = np.zeros(size, layout.dtype)
-        else:
-            self.values = make_mapped_array(folder, layout.dtype, (size,))
+        self.values = make_array((size,), layout.dtype, folder)
         self.arrays = layout.split(self.values, map(len, words))
 
     def put(self, row: int, values: Tensor, start: int = 0, direction: int | None = None) -> None:
         """Store the vectors of a row, or a part of them.
 
         Args:
-            row: the number of the row in the window.
+            row: the index of the row.
             values: `[layers, size]` if pooled, else `[layers, words of the part, size]`, on the CPU.
             start: the first word of the part.
             direction: the direction that computed `values`, if they are only its half of each vector.
@@ -114,55 +105,42 @@ class Window:
         values = values.reshape(len(values), -1, stored.shape[3])
         stored[:, start : start + values.shape[1], direction or 0] = values
 
-    def arrow(self) -> pyarrow.Array:
-        """The vectors as an Arrow array of the layout's type, in the same memory."""
-        layout = self.layout
-        array = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(self.values), layout.size)
-        if not layout.pooled:
-            lists = 1 if layout.layers is None else layout.layers
-            counts = chain.from_iterable([len(words)] * lists for words in self.words)
-            array = pyarrow.ListArray.from_arrays(np.array([0, *accumulate(counts)], np.int32), array)
-        if layout.layers is not None:
-            array = pyarrow.FixedSizeListArray.from_arrays(array, layout.layers)
-        return array
+    def result(self) -> list[np.ndarray] | np.ndarray:
+        """An array for each row; if pooled, one array whose first axis is the rows."""
+        return self.values.reshape(-1, *self.layout.shape(0)) if self.layout.pooled else self.arrays
 
     def table(self) -> pyarrow.Table:
-        """A table of the rows: their numbers, words and vectors, and their names (`id`) if they have names."""
-        schema, rows = self.layout.schema, range(self.first, self.first + len(self.words))
-        columns = {"row": rows, "words": self.words, "embedding": self.arrow()}
+        """A table of the rows: their numbers, words and vectors, and their names (`id`) if they have names. The vectors
+        are those in memory: vectors of a fixed size, inside a list of the words, inside a list of the layers."""
+        layout = self.layout
+        vectors = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(self.values), layout.size)
+        if not layout.pooled:
+            counts = chain.from_iterable([len(words)] * (layout.layers or 1) for words in self.words)
+            vectors = pyarrow.ListArray.from_arrays(np.array([0, *accumulate(counts)], np.int32), vectors)
+        if layout.layers is not None:
+            vectors = pyarrow.FixedSizeListArray.from_arrays(vectors, layout.layers)
+        columns = {
+            "row": pyarrow.array(range(self.first, self.first + len(self.words)), pyarrow.int64()),
+            "words": pyarrow.array(self.words, pyarrow.list_(pyarrow.string())),
+            "embedding": vectors,
+        }
         if any(isinstance(words, NamedRow) for words in self.words):
-            schema = schema.append(pyarrow.field("id", pyarrow.string()))
-            columns["id"] = [words.name for words in self.words]  # type: ignore[attr-defined]
-        return pyarrow.Table.from_pydict(columns, schema)
+            columns["id"] = pyarrow.array([words.name for words in self.words])  # type: ignore[attr-defined]
+        return pyarrow.table(columns)
 
 
-@dataclass
-class EmbeddedRows:
-    """Rows and their vectors in memory."""
-
-    layout: RowLayout
-    windows: list[Window] = field(default_factory=list)
-
-    @property
-    def words(self) -> list[list[str]]:
-        """The words of each row."""
-        return [words for window in self.windows for words in window.words]
-
-    def arrays(self) -> list[np.ndarray] | np.ndarray:
-        """An array for each row; if pooled, one array whose first axis is the rows."""
-        if not self.layout.pooled:
-            return [array for window in self.windows for array in window.arrays]
-        values = [window.values for window in self.windows] or [np.zeros(0, self.layout.dtype)]
-        return (values[0] if len(values) == 1 else np.concatenate(values)).reshape(-1, *self.layout.shape(0))
-
-    def arrow(self) -> pyarrow.Array:
-        """One Arrow value for each row, in the same memory if there is only one window."""
-        arrays = [window.arrow() for window in self.windows] or [pyarrow.array([], self.layout.arrow_type)]
-        return arrays[0] if len(arrays) == 1 else pyarrow.concat_arrays(arrays)
+def check_options(num_hidden_layers: int, layers: str | int, pooling: str, output_dtype: str) -> None:
+    """Raises ValueError for an unknown layer, pooling or dtype of the output."""
+    if layers not in ("mix", "sum", "all") and layers not in range(num_hidden_layers + 1):
+        raise ValueError(f"layers is {layers!r}, but must be 'mix', 'sum', 'all', or 0 to {num_hidden_layers}")
+    if pooling not in ("none", "mean", "max"):
+        raise ValueError(f"pooling is {pooling!r}, but must be 'none', 'mean' or 'max'")
+    if output_dtype not in OUTPUT_DTYPES:
+        raise ValueError(f"output_dtype is {output_dtype!r}, but must be one of {', '.join(OUTPUT_DTYPES)}")
 
 
 class CorpusEncoder:
-    """Encodes windows of rows, at most `budget` tokens (padding included) at a time.
+    """Encodes rows of text, at most `budget` tokens (padding included) at a time.
 
     A row longer than the budget is encoded in pieces. The two directions of a biLM are independent, so the forward one
     runs over the pieces from the left and the backward one from the right, each carrying its state from piece to piece:
@@ -171,46 +149,86 @@ class CorpusEncoder:
 
     Args:
         model: the model in evaluation mode, on the device and in the dtype to compute with.
-        tokenizer: makes the character ids of the words.
-        layers: `"mix"`, `"sum"`, `"all"` or the number of one layer.
-        pooling: `"none"`, `"mean"` or `"max"` over the words of a row.
-        budget: the most tokens in one batch; halved when memory runs out.
-        advance: called with the numbers of rows and of words finished since its last call, for a progress bar.
+        tokenizer: splits the rows, and makes the character ids of the words.
+        layers, pooling, output_dtype, batch_tokens, window, pretokenized: as in [`embed`]. The budget is `batch_tokens`
+            until memory runs out, which halves it.
     """
 
     def __init__(
         self,
         model: ElmoModel,
         tokenizer: ElmoTokenizer,
+        *,
         layers: str | int,
         pooling: str,
-        budget: int,
-        advance: Callable[[int, float], None],
+        output_dtype: str,
+        batch_tokens: int | None,
+        window: int | None = None,
+        pretokenized: bool,
     ) -> None:
-        self.model, self.layers, self.pooling = model, layers, pooling
-        self.budget, self.advance = budget, advance
-        self.num_layers = model.config.num_hidden_layers + 1 if layers == "all" else 1
+        config = model.config
+        check_options(config.num_hidden_layers, layers, pooling, output_dtype)
+        on_cpu = max(BATCH_TOKENS_CPU, min(BATCH_TOKENS, BATCH_VALUES_CPU // config.projection_size))
+        self.budget = batch_tokens or (on_cpu if model.device.type == "cpu" else BATCH_TOKENS)
+        self.options = {"layers": layers, "pooling": pooling, "output_dtype": output_dtype, "batch_tokens": self.budget}
+        self.options |= {"window": window or WINDOW_BATCHES * self.budget, "pretokenized": pretokenized}
+        self.model, self.tokenizer, self.layers, self.pooling = model, tokenizer, layers, pooling
+        num_layers = config.num_hidden_layers + 1 if layers == "all" else None
+        self.layout = RowLayout(num_layers, config.hidden_size, pooling != "none", output_dtype)
+        # The layer normalization of a mix is over all words of a row, so they must be encoded at once.
+        self.needs_whole_rows = layers == "mix" and config.scalar_mix_layer_norm
         self.speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
         self.warned = False
+        self.advance: Callable[[int], object] = lambda rows: None  # called with numbers of finished rows
 
-    def encode(self, rows: list[list[str]], window: Window) -> None:
-        """Fill `window` with the vectors of `rows`, each a list of words.
+    def windows(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:
+        """The words of rows, one window at a time. Only the rows and the option `window` decide where a window ends."""
+        window, tokens = [], 0
+        rows = iter(rows)
+        while texts := list(islice(rows, SPLIT_ROWS)):
+            split = self.tokenizer.split_into_words(texts, self.options["pretokenized"])
+            for text, words in zip(texts, split, strict=True):
+                window.append(NamedRow(words, text.name) if isinstance(text, NamedRow) else words)
+                tokens += len(words) + BOUNDARIES
+                if tokens >= self.options["window"]:
+                    yield window
+                    window, tokens = [], 0
+        if window:
+            yield window
+
+    def embed(self, texts: Iterable[Row], first: int = 0) -> EmbeddedRows:
+        """The vectors of rows, in memory; messages count the rows from `first`."""
+        windows = list(self.windows(texts))
+        rows = EmbeddedRows(self.layout, list(chain.from_iterable(windows)), first)
+        for window, end in zip(windows, accumulate(map(len, windows)), strict=True):
+            self.encode(rows, range(end - len(window), end))
+        return rows
+
+    def encode(self, rows: EmbeddedRows, indices: range | None = None) -> None:
+        """Fill in the vectors of rows, by default of all.
 
         Raises:
             MemoryError: not even one word fits into memory.
-            ValueError: a number is too large for the window's dtype, or a row is too long for a mix with layer norm.
+            ValueError: a number is too large for the layout's dtype, or a row is too long for a mix with layer norm.
         """
-        # Longest first, so that a budget that is too large fails at once. Blank rows keep the zeros of a new window.
-        pending = sorted((row for row, words in enumerate(rows) if words), key=lambda row: -len(rows[row]))
-        self.advance(len(rows) - len(pending), 0)
+        indices = range(len(rows.words)) if indices is None else indices
+        # Longest first, so that a budget that is too large fails at once. Blank rows keep their zeros.
+        pending = sorted((row for row in indices if rows.words[row]), key=lambda row: -len(rows.words[row]))
+        self.advance(len(indices) - len(pending))
         while pending:
-            encode, count, tokens = self._plan([len(rows[row]) + BOUNDARIES for row in pending])
-            group = pending[:count]
-            if self._fits(encode, group, rows, window):
+            encode, count, tokens = self._plan([len(rows.words[row]) + BOUNDARIES for row in pending])
+            group, fits = pending[:count], True
+            try:
+                encode(rows, group)
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                fits = False  # tried again below: the exception keeps tensors in memory until this block is left
+            if fits:
                 for row in group:
-                    self._check(window, row)
+                    self._check(rows, row)
                 del pending[:count]
-                self.advance(count, 0)
+                self.advance(count)
             else:
                 self._halve(tokens)
 
@@ -220,24 +238,10 @@ class CorpusEncoder:
         if whole < MIN_WHOLE_ROWS:
             long_rows = sum(length * MIN_WHOLE_ROWS > self.budget for length in lengths)
             together = min(long_rows, MAX_ROWS_IN_PIECES, self.budget)
-            if whole == 0 or (together >= 2 * whole and not self._needs_whole_rows):
+            if whole == 0 or (together >= 2 * whole and not self.needs_whole_rows):
                 return self._encode_long, together, together * (self.budget // together)
         count = min(len(lengths), whole)
         return self._encode_batch, count, count * lengths[0]
-
-    @property
-    def _needs_whole_rows(self) -> bool:
-        """Whether all words of a row must be encoded at once, because the layer normalization is over all of them."""
-        return self.layers == "mix" and self.model.config.scalar_mix_layer_norm
-
-    def _fits(self, encode: Callable[..., None], *arguments: Any) -> bool:
-        try:
-            encode(*arguments)
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            return False  # the caller retries: the exception keeps tensors in memory until this block is left
-        return True
 
     def _halve(self, tried: int) -> None:
         if tried <= 1:
@@ -250,28 +254,27 @@ class CorpusEncoder:
             torch.cuda.empty_cache()
         logger.warning("out of memory with %d tokens in a batch; continuing with %d", tried, self.budget)
 
-    def _encode_batch(self, group: list[int], rows: list[list[str]], window: Window) -> None:
-        words = [rows[row] for row in group]
+    @torch.inference_mode()
+    def _encode_batch(self, rows: EmbeddedRows, group: list[int]) -> None:
+        words = [rows.words[row] for row in group]
         lengths = [len(row) + BOUNDARIES for row in words]
-        with torch.inference_mode():
-            layers = self._chosen(self._whole_layers(words, lengths), lengths)
-            if self.pooling == "none":
-                layers = layers.cpu()
-            arrays = [layer[:, 1:-1] for layer in layers.split(lengths, dim=1)]
-            if self.pooling != "none":
-                pool = torch.amax if self.pooling == "max" else torch.mean  # [layers, words, 2P] -> [layers, 2P]
-                arrays = torch.stack([pool(array.float(), 1) for array in arrays]).cpu()
-            for row, array in zip(group, arrays, strict=True):
-                window.put(row, array)
-        self.advance(0, sum(map(len, words)))
+        layers = self._chosen(self._whole_layers(words, lengths), lengths)
+        if self.pooling == "none":
+            layers = layers.cpu()
+        arrays = [layer[:, 1:-1] for layer in layers.split(lengths, dim=1)]
+        if self.pooling != "none":
+            pool = torch.amax if self.pooling == "max" else torch.mean  # [layers, words, 2P] -> [layers, 2P]
+            arrays = torch.stack([pool(array.float(), 1) for array in arrays]).cpu()
+        for row, array in zip(group, arrays, strict=True):
+            rows.put(row, array)
 
-    def _check(self, window: Window, row: int) -> None:
+    def _check(self, rows: EmbeddedRows, row: int) -> None:
         """Raises ValueError for numbers too large for float16; warns once of other numbers that are not finite."""
-        low, high = torch.from_numpy(window.arrays[row]).aminmax()
+        low, high = torch.from_numpy(rows.arrays[row]).aminmax()
         if low.isfinite() and high.isfinite():
             return
-        name = f"row {window.first + row} (from 0)"
-        if window.layout.dtype == "float16" and (low.isinf() or high.isinf()):
+        name = f"row {rows.first + row} (from 0)"
+        if self.layout.dtype == "float16" and (low.isinf() or high.isinf()):
             raise ValueError(f"{name} has numbers over 65504, the largest of float16: use output_dtype='float32'")
         if not self.warned:
             self.warned = True
@@ -294,7 +297,7 @@ class CorpusEncoder:
 
     def _chosen(self, layers: Tensor, lengths: list[int]) -> Tensor:
         """The requested layers out of `[all layers, words, size]`, or their mix; `lengths` are the rows' lengths."""
-        if self._needs_whole_rows:
+        if self.needs_whole_rows:
             # One row at a time: the normalization is over all words that it gets, and no row may depend on other rows.
             return torch.cat([self.model.scalar_mix(row)[0] for row in layers.split(lengths, dim=1)])[None]
         if self.layers == "mix":
@@ -318,34 +321,33 @@ class CorpusEncoder:
         device = self.model.device
         return torch.from_numpy(ids).to(device), torch.tensor(indices, device=device)
 
-    def _encode_long(self, group: list[int], rows: list[list[str]], window: Window) -> None:
+    def _encode_long(self, rows: EmbeddedRows, group: list[int]) -> None:
         """Encode rows (longest first) in pieces, side by side."""
-        if self._needs_whole_rows:
+        words = [rows.words[row] for row in group]
+        if self.needs_whole_rows:
             raise ValueError(
-                f"a row of {len(rows[group[0]])} words is longer than batch_tokens={self.budget}, and a mix with layer "
+                f"a row of {len(words[0])} words is longer than batch_tokens={self.budget}, and a mix with layer "
                 "normalization needs all of its words at once; raise batch_tokens, or set layers='all'"
             )
-        words = [rows[row] for row in group]
         for direction in (FORWARD, BACKWARD):
             if self.pooling == "none":
                 for place, begin, values in self._pieces(words, direction):
-                    window.put(group[place], torch.from_numpy(values).transpose(0, 1), begin, direction)
+                    rows.put(group[place], torch.from_numpy(values).transpose(0, 1), begin, direction)
             else:
                 for row, values in zip(group, self._pool_pieces(words, direction), strict=True):
-                    window.put(row, torch.from_numpy(values), 0, direction)
+                    rows.put(row, torch.from_numpy(values), 0, direction)
 
     def _pool_pieces(self, words: list[list[str]], direction: int) -> np.ndarray:
         """The rows' means or maxima over words, `[rows, layers, P]`: only the half of this direction."""
-        shape = len(words), self.num_layers, self.model.config.projection_size
-        if self.pooling == "max":
-            largest = np.full(shape, -np.inf, np.float32)
-            for place, _, values in self._pieces(words, direction):
-                largest[place] = np.maximum(largest[place], values.max(axis=0))
-            return largest
-        total = np.zeros(shape, np.float64)  # float32 would lose digits over a long document
+        is_max = self.pooling == "max"
+        shape = len(words), self.layout.layers or 1, self.model.config.projection_size
+        pooled = np.full(shape, -np.inf if is_max else 0.0)  # in float32, sums would lose digits over a long document
         for place, _, values in self._pieces(words, direction):
-            total[place] += values.sum(axis=0, dtype=np.float64)
-        return total / np.array([len(row) for row in words])[:, None, None]
+            if is_max:
+                pooled[place] = np.maximum(pooled[place], values.max(axis=0))
+            else:
+                pooled[place] += values.sum(axis=0, dtype=np.float64)
+        return pooled if is_max else pooled / np.array([len(row) for row in words])[:, None, None]
 
     def _pieces(self, words: list[list[str]], direction: int) -> Iterator[tuple[int, int, np.ndarray]]:
         """Runs one direction over rows (longest first), side by side and piece by piece; the boundaries are left out.
@@ -368,24 +370,23 @@ class CorpusEncoder:
             for place, (begin, end) in enumerate(spans):
                 first, last = max(begin, 1), min(end, lengths[place] - 1)
                 if first < last:
-                    self.advance(0, (last - first) / 2)  # each direction counts for half of the words
                     yield place, first - 1, values[first_value + first - begin : first_value + last - begin]
                 first_value += end - begin
 
+    @torch.inference_mode()
     def _half_layers(
         self, words: list[list[str]], spans: list[tuple[int, int]], state: State | None, direction: int
     ) -> tuple[np.ndarray, State]:
         """One direction of the requested layers, `[words, layers, P]` float32 (rows concatenated); the last state."""
-        with torch.inference_mode():
-            ids, indices = self._distinct_words(words, spans)
-            vectors = self.model.char_encoder(ids)
-            packing = Packing.of_lengths([end - begin for begin, end in spans], vectors.device)
-            order = _row_by_row(packing)[direction]
-            inputs = _arrange(vectors, indices, order)
-            outputs, state = self.model.bilm.run_direction(direction, inputs, packing.batch_sizes, state)
-            layers = torch.stack([vectors[indices], *(output[order] for output in outputs)])
-            values = self._chosen(layers, [len(indices)]).transpose(0, 1)
-            return values.float().contiguous().cpu().numpy(), state
+        ids, indices = self._distinct_words(words, spans)
+        vectors = self.model.char_encoder(ids)
+        packing = Packing.of_lengths([end - begin for begin, end in spans], vectors.device)
+        order = _row_by_row(packing)[direction]
+        inputs = vectors.index_select(0, torch.empty_like(indices).index_copy_(0, order, indices))
+        outputs, state = self.model.bilm.run_direction(direction, inputs, packing.batch_sizes, state)
+        layers = torch.stack([vectors[indices], *(output[order] for output in outputs)])
+        values = self._chosen(layers, [len(indices)]).transpose(0, 1)
+        return values.float().contiguous().cpu().numpy(), state
 
 
 def _row_by_row(packing: Packing) -> Tensor:
@@ -394,13 +395,7 @@ def _row_by_row(packing: Packing) -> Tensor:
     return torch.stack((order, packing.reverse[order]))
 
 
-def _arrange(vectors: Tensor, indices: Tensor, places: Tensor) -> Tensor:
-    """A tensor `out` with `out[places] = vectors[indices]`, made in one pass over the vectors."""
-    return vectors.index_select(0, torch.empty_like(indices).index_copy_(0, places, indices))
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out, in Python or in one of PyTorch's allocators."""
     signs = ("out of memory", "can't allocate memory", "not enough memory")
-    is_runtime_error = isinstance(error, RuntimeError)
-    return isinstance(error, MemoryError) or (is_runtime_error and any(sign in str(error).lower() for sign in signs))
+    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in signs)

@@ -28,21 +28,20 @@ import pyarrow.parquet
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub.utils import WeakFileLock
-from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from ..extras import extra_needed
 from ..text import NamedRow, Row
-from .engine import RowLayout, make_mapped_array
+from .engine import EmbeddedRows, RowLayout, make_array
 
 MANIFEST, LOCK = ".manifest.json", ".lock"
 LOCK_SECONDS = 1.0  # how long a run waits for the lock of another run
 PARQUET_OPTIONS = {"use_dictionary": ["path", "words"], "write_statistics": ["row"]}
 ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # the most in a row group, which readers hold in memory
-POOLED = "{} has a vector for each row, but one for each word is needed: embed without pooling"
 ROWS_READ = 1000  # rows of a file of vectors that are in memory together
-StoredRow = tuple[int, list[str] | None, np.ndarray]  # a row's number, its words if the format has them, its vectors
-SENTENCES_CHARACTERS = 1 << 28  # HDF5 holds `sentence_to_index` up to this size, because it is made in memory
+StoredRow = tuple[int, list[str], np.ndarray]  # a row's number, its words, its vectors
+FORMATS = (".safetensors", ".npz", ".hdf5", ".h5", ".parquet")
+INDEXED_ROWS = 1_000_000  # HDF5 holds `sentence_to_index` up to this many rows, because it is made in memory
 SAFETENSORS_ROWS = 1_200_000  # more arrays would not fit into the header, which has at most 100 MB
 
 
@@ -57,11 +56,6 @@ class ShardStore:
     def __init__(self, folder: str | os.PathLike, ending: str) -> None:
         self.filesystem, self.path = url_to_fs(os.fspath(folder))
         self.ending = ending
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the folder is on this machine's file system."""
-        return isinstance(self.filesystem, LocalFileSystem)
 
     @contextmanager
     def opened(self, manifest: dict[str, Any], overwrite: bool = False, restart: bool = False) -> Iterator[None]:
@@ -78,7 +72,8 @@ class ShardStore:
             ValueError: the interrupted run had another manifest.
         """
         self.filesystem.makedirs(self.path, exist_ok=True)
-        with WeakFileLock(os.path.join(self.path, LOCK), timeout=LOCK_SECONDS) if self.is_local else nullcontext():
+        is_local = isinstance(self.filesystem, LocalFileSystem)
+        with WeakFileLock(os.path.join(self.path, LOCK), timeout=LOCK_SECONDS) if is_local else nullcontext():
             manifest = json.loads(json.dumps(manifest))
             before = self._read_manifest()
             finished = before is not None and before.pop("finished", None)
@@ -94,7 +89,7 @@ class ShardStore:
                 )
             self._write_manifest(manifest)
             yield
-        if self.is_local and os.path.isdir(self.path) and set(os.listdir(self.path)) <= {LOCK}:
+        if self._read_manifest() is None:  # the folder has become a file
             shutil.rmtree(self.path, ignore_errors=True)
 
     def names(self) -> list[str]:
@@ -104,8 +99,7 @@ class ShardStore:
 
     def write(self, name: str, content: pyarrow.Table | Iterable[str]) -> None:
         """Add a shard."""
-
-        def write(file: IO[bytes]) -> None:
+        with self._new_file(name + self.ending) as file:
             if self.ending == ".arrow":
                 with pyarrow.ipc.new_file(file, content.schema) as writer:
                     writer.write_table(content)
@@ -113,8 +107,6 @@ class ShardStore:
                 pyarrow.parquet.write_table(content, file, **PARQUET_OPTIONS)
             else:
                 file.writelines(line.encode() for line in content)
-
-        self._replace(name + self.ending, write)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files of the folder."""
@@ -126,17 +118,18 @@ class ShardStore:
         self._write_manifest({**self._read_manifest(), "finished": counts})
 
     def become(self, output: Path, write: Callable[[Path], None]) -> None:
-        """Write the result under another name, rename it to `output`, and remove the folder, the manifest last."""
+        """Write the result under another name, rename it to `output`, and remove the shards, and then the manifest."""
         draft = Path(self.path, f".result{output.suffix}")
         write(draft)
         os.replace(draft, output)
-        self.remove(self.names())
-        shutil.rmtree(self.path, ignore_errors=True)  # Windows keeps the lock, an open file, until `opened` ends
+        self.remove([*self.names(), MANIFEST])
 
-    def _replace(self, name: str, write: Callable[[IO[bytes]], None]) -> None:
+    @contextmanager
+    def _new_file(self, name: str) -> Iterator[IO[bytes]]:
+        """A file that gets its name, or replaces the file of this name, once it is complete."""
         draft = f"{self.path}/.{name}.{uuid.uuid4().hex}"
         with self.filesystem.open(draft, "wb") as file:
-            write(file)
+            yield file
         self.filesystem.mv(draft, f"{self.path}/{name}")
 
     def _read_manifest(self) -> dict[str, Any] | None:
@@ -144,7 +137,8 @@ class ShardStore:
         return json.loads(self.filesystem.cat_file(path)) if self.filesystem.exists(path) else None
 
     def _write_manifest(self, manifest: dict[str, Any]) -> None:
-        self._replace(MANIFEST, lambda file: file.write(json.dumps(manifest, indent=2).encode()))
+        with self._new_file(MANIFEST) as file:
+            file.write(json.dumps(manifest, indent=2).encode())
 
 
 def require_free(output: Path, inputs: Any, overwrite: bool) -> None:
@@ -160,19 +154,19 @@ def require_free(output: Path, inputs: Any, overwrite: bool) -> None:
 # -- results in one file -----------------------------------------------------------------------------------------------
 
 
-def require_writable(output: Path, layout: RowLayout, names: list[str] | None, rows: int) -> None:
+def require_writable(output: Path, layout: RowLayout, names: list[str], rows: int) -> None:
     """Raises ValueError, before the work, if the result could not be written or read; `names` are the rows' names."""
     if output.suffix.lower() not in FORMATS:
         raise ValueError(f"output {str(output)!r} must end in one of {', '.join(FORMATS)}")
-    for name, rows_of_name in Counter(names or ()).most_common(1):
+    for name, rows_of_name in Counter(names).most_common(1):
         if rows_of_name > 1:
             raise ValueError(f"{rows_of_name} sequences are named {name!r}, but each needs its own name: rename them")
     if output.suffix.lower() in (".hdf5", ".h5"):
         with extra_needed():
             import h5py  # noqa: F401, an error now instead of after the work
 
-        groups = {name[: slash.start()] for name in names or () for slash in re.finditer("/", name)}
-        if wrong := [name for name in names or () if name in groups or {"", "."}.intersection(name.split("/"))]:
+        groups = {name[: slash.start()] for name in names for slash in re.finditer("/", name)}
+        if wrong := [name for name in names if name in groups or {"", "."}.intersection(name.split("/"))]:
             raise ValueError(f"HDF5 cannot name an array {wrong[0]!r} ('/' separates groups): use .npz or .parquet")
     if output.suffix.lower() == ".safetensors" and rows > SAFETENSORS_ROWS and (names or not layout.pooled):
         raise ValueError(f"output {str(output)!r} cannot hold {rows:,} arrays: use .hdf5, .npz or .parquet")
@@ -180,14 +174,17 @@ def require_writable(output: Path, layout: RowLayout, names: list[str] | None, r
 
 def export(store: ShardStore, layout: RowLayout, num_rows: int, draft: Path, rows: Iterable[Row]) -> None:
     """Write the rows of a store into one file. The shards are mapped into memory instead of being read at once."""
-    tables = map(_mapped, (f"{store.path}/{name}" for name in store.names()))
-    write = FORMATS[draft.suffix.lower()]
-    if write is _write_parquet:
+    tables, suffix = map(_mapped, (f"{store.path}/{name}" for name in store.names())), draft.suffix.lower()
+    if suffix == ".parquet":
         _write_parquet(draft, tables, layout)
-    elif write is _write_hdf5:
-        _write_hdf5(draft, _arrays(tables, layout, num_rows, store.path), rows)
+        return
+    arrays = _arrays(tables, layout, num_rows, store.path)
+    if suffix == ".safetensors":
+        save_file(dict(arrays), draft)
+    elif suffix == ".npz":
+        _write_npz(draft, arrays)
     else:
-        write(draft, _arrays(tables, layout, num_rows, store.path))
+        _write_hdf5(draft, arrays, rows if num_rows <= INDEXED_ROWS else ())
 
 
 def _mapped(path: str) -> pyarrow.Table:
@@ -198,85 +195,56 @@ def _mapped(path: str) -> pyarrow.Table:
 def _arrays(tables: Iterator[pyarrow.Table], layout: RowLayout, rows: int, folder: str) -> Iterator[tuple[str, Any]]:
     """The names and arrays of a file: one array for each row, named by the row's number or name; or, if rows are pooled
     and have no names, one array `embeddings`."""
-    pooled = None
+    named, pooled = False, np.zeros((0, *layout.shape(0)), layout.dtype)
     for table in tables:
         values = table["embedding"].chunk(0)
         while not pyarrow.types.is_floating(values.type):
             values = values.values
         counts = pyarrow.compute.list_value_length(table["words"]).to_numpy()
         arrays = layout.split(values.to_numpy(), counts.tolist())
-        if "id" in table.column_names or not layout.pooled:
-            names = table["id" if "id" in table.column_names else "row"].to_pylist()
-            yield from zip(map(str, names), arrays, strict=True)
+        named = "id" in table.column_names
+        if named or not layout.pooled:
+            yield from zip(map(str, table["id" if named else "row"].to_pylist()), arrays, strict=True)
         else:
-            if pooled is None:
-                pooled = make_mapped_array(folder, layout.dtype, (rows, *layout.shape(0)))
+            pooled = pooled if len(pooled) else make_array((rows, *layout.shape(0)), layout.dtype, folder)
             first = table["row"][0].as_py()
             pooled[first : first + len(arrays)] = values.to_numpy().reshape(-1, *layout.shape(0))
-    if layout.pooled and (pooled is not None or rows == 0):
-        yield "embeddings", np.zeros((0, *layout.shape(0)), layout.dtype) if pooled is None else pooled
+    if layout.pooled and not named:
+        yield "embeddings", pooled
 
 
 def holds_vectors(path: str | os.PathLike) -> bool:
-    """Whether a file has the format of vectors that `embed` writes, instead of text."""
+    """Whether a file has the vectors that `embed` writes, instead of text; ValueError for a format without words."""
     suffix = Path(path).suffix.lower()
-    if suffix != ".parquet":
-        return suffix in FORMATS
-    return os.path.exists(path) and {"words", "embedding"} <= set(pyarrow.parquet.read_schema(path).names)
+    if suffix != ".parquet" and suffix in FORMATS:
+        raise ValueError(f"{path} has no words beside its vectors: embed to .parquet")
+    is_parquet = suffix == ".parquet" and os.path.exists(path)
+    return is_parquet and {"words", "embedding"} <= set(pyarrow.parquet.read_schema(path).names)
 
 
 def read_vectors(path: str | os.PathLike) -> tuple[int | None, Iterator[list[StoredRow]]]:
-    """The number of layers in a file of word vectors that `embed` wrote (`None` without an axis of layers), and its
-    rows, some at a time.
+    """The number of layers in a Parquet file of word vectors that `embed` wrote (`None` without an axis of layers), and
+    its rows, some at a time.
 
     Raises:
         ValueError: the file has one vector for each row (pooled).
     """
-    read = _read_parquet if Path(path).suffix.lower() == ".parquet" else _read_arrays
-    chunks = read(Path(path))
-    first = next(chunks, [])
-    shapes = [vectors.shape for _, _, vectors in first]
-    if any(len(shape) < 2 for shape in shapes):
-        raise ValueError(POOLED.format(path))
-    return shapes[0][0] if shapes and len(shapes[0]) == 3 else None, chain([first], chunks)
+    kind, layers = pyarrow.parquet.read_schema(path).field("embedding").type, None
+    if pyarrow.types.is_fixed_size_list(kind) and not pyarrow.types.is_floating(kind.value_type):
+        kind, layers = kind.value_type, kind.list_size
+    if pyarrow.types.is_fixed_size_list(kind):
+        raise ValueError(f"{path} has a vector for each row, but one for each word is needed: embed without pooling")
+    return layers, _read_rows(path, RowLayout(layers, kind.value_type.list_size, False, ""))
 
 
-def _read_parquet(path: Path) -> Iterator[list[StoredRow]]:
+def _read_rows(path: str | os.PathLike, layout: RowLayout) -> Iterator[list[StoredRow]]:
     with pyarrow.parquet.ParquetFile(path) as file:
         for batch in file.iter_batches(ROWS_READ, columns=["row", "words", "embedding"]):
             words, vectors = batch["words"].to_pylist(), batch["embedding"]
-            sizes = []
             while not pyarrow.types.is_floating(vectors.type):
-                is_fixed = pyarrow.types.is_fixed_size_list(vectors.type)
-                sizes.append(vectors.type.list_size if is_fixed else None)
                 vectors = vectors.flatten()
-            layers = sizes[0] if len(sizes) == 2 + (None in sizes) else None
-            layout = RowLayout(layers, sizes[-1], None not in sizes, "")
             arrays = layout.split(vectors.to_numpy(), map(len, words))
             yield list(zip(batch["row"].to_pylist(), words, arrays, strict=True))
-
-
-def _read_arrays(path: Path) -> Iterator[list[StoredRow]]:
-    """The arrays of the other formats, which hold no words; a row is numbered by its name or, in FASTA, its place."""
-    suffix = path.suffix.lower()
-    with _open_arrays(path) as file:
-        names = sorted(set(file.keys()) - {"sentence_to_index"}, key=lambda name: (len(name), name))
-        if names == ["embeddings"]:
-            raise ValueError(POOLED.format(path))
-        get = file.get_tensor if suffix == ".safetensors" else lambda name: file[name][()]
-        for start in range(0, len(names), ROWS_READ):
-            chunk = enumerate(names[start : start + ROWS_READ], start)
-            yield [(int(name) if name.isdecimal() else place, None, get(name)) for place, name in chunk]
-
-
-def _open_arrays(path: Path) -> Any:
-    if path.suffix.lower() == ".safetensors":
-        return safe_open(path, "numpy")
-    if path.suffix.lower() == ".npz":
-        return np.load(path)
-    with extra_needed():
-        import h5py
-    return h5py.File(path)
 
 
 def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
@@ -289,20 +257,15 @@ def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
 
 def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]], rows: Iterable[Row]) -> None:
     """Write a dataset for each array, as bilm-tf's `dump_bilm_embeddings` does, and AllenNLP's `sentence_to_index`:
-    JSON of the number of each sentence (of rows without names, up to `SENTENCES_CHARACTERS`)."""
+    JSON of the number of each of `rows` without a name."""
     with extra_needed():
         import h5py
 
-    index: dict[str, str] = {}
-    room = SENTENCES_CHARACTERS
-    for number, row in enumerate(rows):
-        sentence = row.strip() if isinstance(row, str) else " ".join(row)
-        room -= len(sentence)
-        if room < 0 or isinstance(row, NamedRow):
-            index = {}
-            break
-        index[sentence] = str(number)
-
+    index = {
+        row.strip() if isinstance(row, str) else " ".join(row): str(number)
+        for number, row in enumerate(rows)
+        if not isinstance(row, NamedRow)
+    }
     # The format of HDF5 1.8 (2008) and later; with the oldest format, memory grows with the number of datasets.
     with h5py.File(path, "w", libver=("v108", "v108")) as archive:
         for name, array in arrays:
@@ -313,17 +276,8 @@ def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]], rows: Iter
 
 def _write_parquet(path: Path, tables: Iterator[pyarrow.Table], layout: RowLayout) -> None:
     """Write the columns `row`, `words`, `embedding`, and `id` if rows have names."""
-    first = next(tables, layout.schema.empty_table())
+    first = next(tables, EmbeddedRows(layout, []).table())
     with pyarrow.parquet.ParquetWriter(path, first.schema, **PARQUET_OPTIONS) as writer:
         for table in chain([first], tables):
             rows = math.ceil(table.num_rows * ROW_GROUP_BYTES / max(table.nbytes, 1))
             writer.write_table(table, row_group_size=max(1, min(rows, ROW_GROUP_ROWS)))
-
-
-FORMATS: dict[str, Callable[..., None]] = {
-    ".safetensors": lambda path, arrays: save_file(dict(arrays), path),
-    ".npz": _write_npz,
-    ".hdf5": _write_hdf5,
-    ".h5": _write_hdf5,
-    ".parquet": _write_parquet,
-}

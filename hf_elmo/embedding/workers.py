@@ -24,16 +24,14 @@ from ..extras import extra_needed
 from ..loading import locate
 from ..text import Row, RowSource, find_files, pick_column
 from ..tokenization_elmo import require_list
-from .corpus import EmbeddedCorpus, Job, Sentences, check_options, prepare, require_positive
-from .engine import CorpusEncoder, EmbeddedRows
-from .progress import progress_bar
+from .corpus import EmbeddedCorpus, Sentences, prepare, require_positive
+from .engine import CorpusEncoder, EmbeddedRows, check_options
 from .store import ShardStore
 
 CHECKPOINT_FILES = (".json", ".safetensors", ".bin", ".txt")  # endings of the files that vectors depend on
 IMPORTED_BY = os.getpid()  # a process with another id is a fork of this process
 LOADED_AT_ONCE = 4  # the most models kept in a process that runs several embedders
 SHARD_CHARACTERS = 1 << 18  # a shard ends once it has this many, as all of its vectors are in memory
-SHARD_NAME = re.compile(r".+-[0-9a-f]{20}\.parquet")
 
 
 class Embedder:
@@ -84,13 +82,14 @@ class Embedder:
     ) -> None:
         require_positive(batch_tokens=batch_tokens, threads=threads)
         # A relative path may lead elsewhere in a worker.
-        self.model = os.path.abspath(model) if model is not None and os.path.isdir(model) else model
-        self.fingerprint = checkpoint_fingerprint(self.model)
-        config = ElmoConfig.from_pretrained(locate(self.model))
-        check_options(layers, config.num_hidden_layers, pooling, output_dtype)
-        self.layers, self.hidden_size = layers, config.hidden_size
-        self.pooling, self.dtype, self.output_dtype, self.device = pooling, dtype, output_dtype, device
-        self.batch_tokens, self.pretokenized, self.threads = batch_tokens, pretokenized, threads
+        model = os.path.abspath(model) if model is not None and os.path.isdir(model) else model
+        config = ElmoConfig.from_pretrained(locate(model))
+        check_options(config.num_hidden_layers, layers, pooling, output_dtype)
+        # All that the vectors depend on.
+        self.options = {"model": model, "fingerprint": checkpoint_fingerprint(model), "dtype": dtype, "device": device}
+        self.options |= {"threads": threads, "layers": layers, "pooling": pooling, "output_dtype": output_dtype}
+        self.options |= {"batch_tokens": batch_tokens, "pretokenized": pretokenized}
+        self.hidden_size = config.hidden_size
         self.text_column, self.column, self.words_column = text_column, column, words_column
 
     def __call__(self, batch: Any, rank: int | None = None) -> Any:
@@ -127,15 +126,15 @@ class Embedder:
             raise TypeError("batch is a single row: use batched=True in Datasets' map, or map_batches of Ray Data")
         rows = self.embed(texts, f"column {name!r}", rank)
         if is_arrow:
-            vectors = rows.arrow()
-        else:
-            vectors = [_nested(array) for array in rows.arrays()] if is_frame else rows.arrays()
-        columns = {self.column: vectors} | ({} if self.words_column is None else {self.words_column: rows.words})
-        if is_arrow:
-            for name, values in columns.items():
-                values = values if name == self.column else pyarrow.array(values, pyarrow.list_(pyarrow.string()))
-                batch = batch.append_column(name, [values] if isinstance(batch, pyarrow.Table) else values)
+            table = rows.table()
+            for name, source in ((self.column, "embedding"), (self.words_column, "words")):
+                if name is not None:
+                    values = table[source] if isinstance(batch, pyarrow.Table) else table[source].chunk(0)
+                    batch = batch.append_column(name, values)
             return batch
+        columns = {self.column: list(map(_nested, rows.result())) if is_frame else rows.result()}
+        if self.words_column is not None:
+            columns[self.words_column] = rows.words
         if is_frame:
             return batch.assign(**columns)
         # A batch of Datasets (LazyBatch) converts only the columns that are read or added.
@@ -143,10 +142,8 @@ class Embedder:
 
     def embed(self, texts: Iterable[Row], name: str = "texts", rank: int | None = None, first: int = 0) -> EmbeddedRows:
         """The vectors of texts, in memory, with the model of this process; errors count the texts from `first`."""
-        names = ("column", "words_column", "text_column")  # the only options that vectors do not depend on
-        options = tuple((name, value) for name, value in vars(self).items() if name not in names)
-        job, encoder = _loaded(os.getpid(), rank, options)
-        return job.embedded(Sentences(texts, name=name), encoder, first)
+        encoder = _loaded(os.getpid(), rank, tuple(self.options.items()))
+        return encoder.embed(Sentences(texts, name=name), first)
 
 
 def _nested(array: np.ndarray) -> Any:
@@ -168,22 +165,19 @@ def checkpoint_fingerprint(name: str | os.PathLike | None) -> str:
 
 
 @lru_cache(maxsize=LOADED_AT_ONCE)
-def _loaded(process: int, rank: int | None, options: tuple[tuple[str, Any], ...]) -> tuple[Job, CorpusEncoder]:
-    """The job and the encoder of an embedder in this process. A fork loads the model again, because it has neither
-    the threads nor the GPU of its parent."""
-    chosen = dict(options)
-    if checkpoint_fingerprint(chosen["model"]) != chosen["fingerprint"]:
-        raise ValueError(f"model {chosen['model']!r} has changed since the Embedder was made: restore its old files")
-    threads = chosen["threads"] or (1 if os.getpid() != IMPORTED_BY else None)
-    if threads is not None:
-        torch.set_num_threads(threads)
-    device = chosen["device"]
+def _loaded(process: int, rank: int | None, items: tuple[tuple[str, Any], ...]) -> CorpusEncoder:
+    """The encoder of an embedder in this process. A fork loads the model again, because it has neither the threads nor
+    the GPU of its parent."""
+    options = dict(items)
+    names = ("model", "fingerprint", "dtype", "device", "threads")
+    model, fingerprint, dtype, device, threads = (options.pop(name) for name in names)
+    if checkpoint_fingerprint(model) != fingerprint:
+        raise ValueError(f"model {model!r} has changed since the Embedder was made: restore its old files")
+    if threads is not None or process != IMPORTED_BY:
+        torch.set_num_threads(threads or 1)
     if device is None and rank is not None and torch.cuda.is_available():
         device = f"cuda:{rank % torch.cuda.device_count()}"
-    model, tokenizer = prepare(chosen["model"], None, chosen["dtype"], device)
-    names = ("layers", "pooling", "output_dtype", "batch_tokens", "pretokenized")
-    job = Job.of(model, tokenizer, **{name: chosen[name] for name in names})
-    return job, job.encoder(progress_bar(None, "", False))
+    return CorpusEncoder(*prepare(model, None, dtype, device), **options)
 
 
 def embed_on_ray(
@@ -233,11 +227,8 @@ def embed_on_ray(
 
     Raises:
         ImportError: Ray is not installed.
-        FileNotFoundError: the input or the model does not exist.
         FileExistsError: `output` has the result of a finished run, or other files.
-        TimeoutError: another run is writing `output`.
-        ValueError: unknown layer, option or ending; a malformed row; a number too large for an `output_dtype` of
-            float16; the interrupted run had other settings.
+        FileNotFoundError, TimeoutError, ValueError: as for [`embed`].
     """
     with extra_needed():
         import ray.data
@@ -250,14 +241,14 @@ def embed_on_ray(
     reading = {"file_format": input_format, "text_column": text_column, "encoding": encoding}
     if any(RowSource(file, **reading).resolved_format == "fasta" for file in files):
         raise ValueError("Ray's workers do not store the identifiers of FASTA files: use embed (--engine local)")
-    settings = {**{name: str(value) for name, value in vars(embedder).items()}, **reading, "shard_rows": shard_rows}
+    settings = {**{name: str(value) for name, value in embedder.options.items()}, **reading, "shard_rows": shard_rows}
     settings |= {"hf_elmo": __version__, "torch": torch.__version__, "inputs": os.fspath(inputs)}
     with store.opened(settings, overwrite, restart):
         ray.init(ignore_reinit_error=True)
         done = set(store.names())
 
         def read(file: dict[str, str]) -> Iterator[dict[str, Any]]:
-            for shard in cut_shards(file["path"], reading, shard_rows, json.dumps(settings)):
+            for shard in cut_shards(file["path"], reading, shard_rows):
                 yield {**shard, "rows": [] if shard["name"] + store.ending in done else shard["rows"]}
 
         items = ray.data.from_items([{"path": file} for file in files], override_num_blocks=len(files))
@@ -272,31 +263,30 @@ def embed_on_ray(
             **({"num_gpus": 1} if on_gpus else {"num_cpus": 1}),
         )
         counts = {report["name"] + store.ending: report for report in reports.iter_rows()}
-        store.remove(name for name in store.names() if SHARD_NAME.fullmatch(name) and name not in counts)
+        store.remove(name for name in store.names() if name.endswith(store.ending) and name not in counts)
         rows, words = (sum(report[column] for report in counts.values()) for column in ("rows", "words"))
         store.finish(shards=len(counts), rows=rows, words=words)
     return EmbeddedCorpus(Path(output), rows, words, embedder.hidden_size)
 
 
-def cut_shards(file: str, reading: dict[str, Any], shard_rows: int, settings: str) -> Iterator[dict[str, Any]]:
+def cut_shards(file: str, reading: dict[str, Any], shard_rows: int) -> Iterator[dict[str, Any]]:
     """
-    The shards of a file, each a dictionary: `name` (with a hash of all that the shard depends on), `path`, `first` (the
-    number of the first row) and `rows` (each as JSON). A file with the same rows always gives the same shards.
+    The shards of a file, each a dictionary: `name` (with a hash of its rows), `path`, `first` (the number of the first
+    row) and `rows` (each as JSON). A file with the same rows always gives the same shards.
 
     Args:
         file: the path or address.
         reading: the options of [`RowSource`].
         shard_rows: the most rows in a shard; a shard ends earlier once its rows have `SHARD_CHARACTERS` characters.
-        settings: what the vectors depend on besides the rows.
     """
     stem = re.sub(r"[^\w.-]", "_", PurePosixPath(file).name, flags=re.ASCII)[:64]
     first, rows, characters = 0, [], 0
     for row in chain(RowSource(file, **reading), [None]):
         if row is not None:
-            rows.append(json.dumps(row))
-            characters += len(row) if isinstance(row, str) else sum(map(len, row))
+            rows.append(json.dumps(row, ensure_ascii=False))
+            characters += len(rows[-1])
         if rows and (row is None or len(rows) == shard_rows or characters >= SHARD_CHARACTERS):
-            digest = hashlib.sha256("\n".join([settings, file, str(first), *rows]).encode()).hexdigest()
+            digest = hashlib.sha256("\n".join([file, *rows]).encode()).hexdigest()
             yield {"name": f"{stem}-{first:09d}-{digest[:20]}", "path": file, "first": first, "rows": rows}
             first, rows, characters = first + len(rows), [], 0
 
@@ -311,8 +301,7 @@ class ShardWorker:
         """Writes a shard that has rows. Returns the shard's name, and its numbers of rows and words."""
         if len(shard["rows"]):
             rows = map(json.loads, shard["rows"])
-            embedded = self.embedder.embed(rows, shard["path"], first=int(shard["first"]))
-            table = pyarrow.concat_tables(window.table() for window in embedded.windows)
+            table = self.embedder.embed(rows, shard["path"], first=int(shard["first"])).table()
             path = pyarrow.array([shard["path"]] * table.num_rows, pyarrow.string())
             self.store.write(shard["name"], table.add_column(0, "path", path))
         with self.store.filesystem.open(f"{self.store.path}/{shard['name']}{self.store.ending}") as file:

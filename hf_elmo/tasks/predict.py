@@ -109,7 +109,7 @@ def predict(
     disable = None if progress is None else not progress
     with evaluation_mode(model), torch.inference_mode(), TemporaryDirectory() as folder:
         if output is None:
-            rows = rows_of(inputs, reading, Path(folder), predictor.reads_pairs, spool=False)
+            rows = rows_of(inputs, reading, Path(folder), predictor.reads_pairs)
             with tqdm(unit=" rows", desc="predicting", disable=disable) as bar:
                 return [record for part in predictor.windows(predictor.checked(rows), bar) for record in part]
         require_free(Path(output), inputs, overwrite)
@@ -120,7 +120,7 @@ def predict(
 def _write(
     predictor: _Predictor, rows: Iterable[Row | Pair], path: Path, overwrite: bool, restart: bool, disable: bool | None
 ) -> Predicted:
-    survey, read, write_line = RowSurvey.of(predictor.checked(rows)), RowSurvey(), LINES[path.suffix.lower()]
+    survey, read, write_line = RowSurvey(predictor.checked(rows)), RowSurvey(), LINES[path.suffix.lower()]
     manifest = {
         "hf_elmo": __version__,
         "torch": torch.__version__,
@@ -143,7 +143,7 @@ def _write(
             deque(islice(rows, first), maxlen=0)  # read, but predicted by the interrupted run
             for index, records in enumerate(predictor.windows(rows, bar), start=done):
                 store.write(f"{index:06d}", list(map(write_line, records)))
-        if read != survey:
+        if read.sha256 != survey.sha256:
             store.remove(store.names())
             raise ValueError("the input changed during the run, so nothing was written: run it again")
 

@@ -9,6 +9,7 @@ import pytest
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer, perplexity
 from hf_elmo.analysis.scoring import next_words, previous_words, score, substitutes
 from hf_elmo_cli import main
+from tests.factories import save_checkpoint, write_lines
 from tests.language_models import TEXTS, sentence_logits, small_language_model, small_tokenizer
 
 
@@ -22,9 +23,6 @@ def model(tokenizer: ElmoTokenizer) -> ElmoForPreTraining:
     return small_language_model(tokenizer)
 
 
-# -- score -------------------------------------------------------------------------------------------------------------
-
-
 def test_scores_are_the_log_probabilities_of_the_words(model, tokenizer):
     results = score(model, TEXTS, tokenizer=tokenizer, words_per_batch=15)
     assert [result.words[1:-1] for result in results] == [text.split() for text in TEXTS]
@@ -35,9 +33,6 @@ def test_scores_are_the_log_probabilities_of_the_words(model, tokenizer):
         np.testing.assert_allclose(result.backward[:-1], backward[places, words[places - 1]].numpy(), rtol=1e-4)
         assert np.isnan(result.forward[0])
         assert np.isnan(result.backward[-1])
-
-
-# -- substitutes -------------------------------------------------------------------------------------------------------
 
 
 def test_substitutes_multiply_both_distributions(model, tokenizer):
@@ -53,38 +48,27 @@ def test_substitutes_multiply_both_distributions(model, tokenizer):
     for place, result in enumerate(results, start=1):
         tables = [forward[place - 1, 3:].log_softmax(-1), backward[place + 1, 3:].log_softmax(-1)]
         both = (tables[0] + tables[1]).log_softmax(-1)
-        for table, candidates in zip(
-            (both, *tables), (result.candidates, result.forward, result.backward), strict=True
-        ):
+        found = result.candidates, result.forward, result.backward
+        for table, candidates in zip((both, *tables), found, strict=True):
             values, numbers = table.topk(top)
             assert [word for word, _ in candidates] == [words[number + 3] for number in numbers]
             np.testing.assert_allclose([value for _, value in candidates], values.numpy(), rtol=1e-4)
 
 
-# -- next and previous words -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("text", ["the cat sat", "", "a"])
 def test_next_and_previous_words_have_the_probabilities_of_score(model, tokenizer, text):
-    words = text.split()
-    every = len(tokenizer.vocabulary) - 3
-    after, before = (ask(model, text, tokenizer=tokenizer, top=every) for ask in (next_words, previous_words))
-    for found in (after, before):
+    words, every = text.split(), len(tokenizer.vocabulary) - 3
+    for ask, backward in ((next_words, False), (previous_words, True)):
+        found = ask(model, text, tokenizer=tokenizer, top=every)
         assert sorted(word for word, _ in found) == sorted(tokenizer.vocabulary[3:])
-        values = [value for _, value in found]
-        assert values == sorted(values, reverse=True)
-        assert 0 < sum(map(math.exp, values)) < 1  # <S>, </S> and <UNK> have the rest
-    for word, value in after[:4]:
-        (scored,) = score(model, [[*words, word]], tokenizer=tokenizer)
-        assert value == pytest.approx(scored.forward[len(words) + 1], rel=1e-4)
-    for word, value in before[:4]:
-        (scored,) = score(model, [[word, *words]], tokenizer=tokenizer)
-        assert value == pytest.approx(scored.backward[1], rel=1e-4)
+        assert found == sorted(found, key=lambda pair: -pair[1])
+        for word, value in found[:4]:
+            (scored,) = score(model, [[word, *words] if backward else [*words, word]], tokenizer=tokenizer)
+            assert value == pytest.approx(scored.backward[1] if backward else scored.forward[-2], rel=1e-4)
 
 
 def test_next_words_of_a_folder_by_name_and_by_command(model, tokenizer, tmp_path, capsys):
-    model.save_pretrained(tmp_path / "lm")
-    tokenizer.save_pretrained(tmp_path / "lm")
+    save_checkpoint(tmp_path / "lm", model, tokenizer)
     command = ["next", "the cat it's", "--model", str(tmp_path / "lm"), "--top", "3", "--pretokenized"]
     for option, ask in (([], next_words), (["--before"], previous_words)):
         assert main([*command, *option]) == 0
@@ -94,8 +78,7 @@ def test_next_words_of_a_folder_by_name_and_by_command(model, tokenizer, tmp_pat
 
 
 def test_models_without_a_softmax_or_of_another_vocabulary_are_refused(model, tokenizer, tmp_path):
-    (tmp_path / "more.txt").write_text("\n".join([*tokenizer.vocabulary, "more"]) + "\n")
-    more = ElmoTokenizer(vocab_file=str(tmp_path / "more.txt"))
+    more = ElmoTokenizer(vocab_file=str(write_lines(tmp_path / "more.txt", [*tokenizer.vocabulary, "more"])))
     for ask in (score, substitutes, perplexity, next_words):
         with pytest.raises(TypeError, match="model"):
             ask(model.elmo, ["the", "cat"], tokenizer=tokenizer)

@@ -1,12 +1,12 @@
 """Nearest neighbors, similarities by layer and the plane, compared with the model's vectors and with scikit-learn."""
 
-from itertools import combinations
+from dataclasses import replace
+from itertools import chain, combinations
 
 import numpy as np
 import pytest
 import torch
 
-import hf_elmo
 from hf_elmo import ElmoTokenizer, embed, layer_similarities, word_plane
 from hf_elmo.analysis.similarity import Neighbor, nearest_neighbors
 from hf_elmo_cli import main
@@ -45,12 +45,15 @@ def cosines(model, tokenizer, layer: int) -> dict[tuple[int, int], float]:
 
 
 @pytest.mark.parametrize("any_word", [False, True], ids=["same word", "any word"])
-def test_occurrences_are_the_nearest_of_each_layer(model, tokenizer, any_word):
+def test_occurrences_are_the_nearest_of_each_layer_and_of_layer_0_other_words(model, tokenizer, any_word):
     found = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer, top=4, any_word=any_word)
     assert list(found) == [0, 1, 2]
-    for layer in (1, 2):
+    for layer in found:
         expected = cosines(model, tokenizer, layer)
-        if not any_word:
+        if layer == 0:
+            first = {CORPUS[row][place]: (row, place) for row, place in reversed(expected)}
+            expected = {key: expected[key] for word, key in first.items() if word != "bank"}
+        elif not any_word:
             expected = {key: value for key, value in expected.items() if CORPUS[key[0]][key[1]].lower() == "bank"}
         order = sorted(expected, key=lambda key: -expected[key])[:4]
         assert [(one.row, one.position) for one in found[layer]] == order
@@ -59,28 +62,20 @@ def test_occurrences_are_the_nearest_of_each_layer(model, tokenizer, any_word):
         np.testing.assert_allclose(values, [expected[key] for key in order], atol=1e-5)
 
 
-def test_static_neighbors_are_other_words_each_once(model, tokenizer):
-    found = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer, top=30)[0]
-    assert sorted(one.word for one in found) == sorted({w for row in CORPUS if row != QUERY for w in row} - {"bank"})
-    expected, values = cosines(model, tokenizer, 0), [one.similarity for one in found]
-    np.testing.assert_allclose(values, [expected[one.row, one.position] for one in found], atol=1e-5)
-    assert values == sorted(values, reverse=True)
-
-
 def test_texts_and_files_are_split_as_asked_for(model, tokenizer, tmp_path):
-    lm1b = ElmoTokenizer()
-    text = nearest_neighbors(model, "The old bank.", "bank", ["A bank, too.", "No bank!"], tokenizer=lm1b, top=2)
-    assert {tuple(one.sentence) for one in text[1]} == {("A", "bank", ",", "too", "."), ("No", "bank", "!")}
-    path = tmp_path / "corpus.txt"
-    path.write_text("A bank, too.\nNo bank!\nthis bank .\n", encoding="utf-8")
-    at_whitespace = nearest_neighbors(model, "The old bank .", "bank", path, tokenizer=lm1b, top=9, pretokenized=True)
-    assert [one.sentence for one in at_whitespace[2]] == [["this", "bank", "."]]
+    how, texts = {"tokenizer": ElmoTokenizer(), "top": 9}, ["A bank, too.", "No bank!", "this bank ."]
+    found = nearest_neighbors(model, "The old bank.", "bank", texts, **how)
+    assert sorted(len(one.sentence) for one in found[1]) == [3, 3, 5]
+    path = write_lines(tmp_path / "corpus.txt", texts)
+    found = nearest_neighbors(model, "The old bank .", "bank", path, pretokenized=True, **how)
+    assert [one.sentence for one in found[2]] == [["this", "bank", "."]]
 
 
 @pytest.mark.parametrize(
     ("ask", "named"),
     [
         *((lambda *given, word=word: nearest_neighbors(*given[:2], word, CORPUS), "word") for word in ("sea", 6, -1)),
+        (lambda model, query: nearest_neighbors(model, query, "bank", {"text": CORPUS}), "corpus"),
         (lambda model, query: layer_similarities(model, [query], "bank"), "two or more"),
         (lambda model, query: word_plane(model, ["a", "", "b"]), "sentences"),
     ],
@@ -88,14 +83,6 @@ def test_texts_and_files_are_split_as_asked_for(model, tokenizer, tmp_path):
 def test_what_cannot_be_compared_is_refused(model, ask, named):
     with pytest.raises(ValueError, match=named):
         ask(model, QUERY)
-
-
-def test_a_model_with_a_head_is_used_without_it(model, tokenizer):
-    config = hf_elmo.ElmoConfig(**{**model.config.to_diff_dict(), "vocab_size": 11})
-    head = hf_elmo.ElmoForPreTraining(config).eval()
-    head.elmo.load_state_dict(model.state_dict())
-    expected = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer)
-    assert nearest_neighbors(head, QUERY, "bank", CORPUS, tokenizer=tokenizer) == expected
 
 
 def test_context_is_cut_around_the_word():
@@ -111,28 +98,16 @@ def test_stored_vectors_have_the_same_neighbors(model, tokenizer, tmp_path, any_
     for layers, expected in (("all", wanted), (1, {1: wanted[1]})):
         embed(model, CORPUS, tmp_path / "v.parquet", tokenizer=tokenizer, layers=layers, overwrite=True)
         found = nearest_neighbors(model, QUERY, "bank", tmp_path / "v.parquet", layers=layers, **how)
-        assert places_of(found) == places_of(expected)
-        for one, other in zip(found[1], expected[1], strict=True):
-            assert one.similarity == pytest.approx(other.similarity, abs=1e-5)
+        assert list(found) == list(expected)
+        for one, other in zip(chain(*found.values()), chain(*expected.values()), strict=True):
+            assert one == replace(other, similarity=pytest.approx(other.similarity, abs=1e-5))
 
 
-@pytest.mark.parametrize("ending", [".safetensors", ".npz", ".hdf5"])
-def test_stored_vectors_without_words_are_all_searched(model, tokenizer, tmp_path, ending):
-    corpus = [f"w{number} bank" for number in range(12)]  # names of two digits
-    embed(model, corpus, tmp_path / f"v{ending}", tokenizer=tokenizer, layers="sum")
-    found = nearest_neighbors(model, QUERY, "bank", tmp_path / f"v{ending}", tokenizer=tokenizer, top=24, layers="sum")
-    vectors = embed(model, [QUERY, *corpus], tokenizer=tokenizer, layers="sum")
-    for one in found["sum"]:
-        cosine = torch.cosine_similarity(*map(torch.tensor, (vectors[0][2], vectors[1 + one.row][one.position])), dim=0)
-        assert one.similarity == pytest.approx(float(cosine), abs=1e-5)
-    assert len({(one.row, one.position) for one in found["sum"]}) == 24
-    embed(model, corpus, tmp_path / f"pooled{ending}", tokenizer=tokenizer, pooling="mean")
-    with pytest.raises(ValueError, match="pooling"):
-        nearest_neighbors(model, QUERY, "bank", tmp_path / f"pooled{ending}", tokenizer=tokenizer)
-
-
-def places_of(found: dict[int | str, list[Neighbor]]) -> dict[int | str, list[tuple[int, int]]]:
-    return {layer: [(one.row, one.position) for one in places] for layer, places in found.items()}
+@pytest.mark.parametrize(("ending", "pooling"), [(".npz", "none"), (".parquet", "mean")])
+def test_a_file_without_words_or_without_their_vectors_is_refused(model, tokenizer, tmp_path, ending, pooling):
+    embed(model, CORPUS, tmp_path / f"v{ending}", tokenizer=tokenizer, pooling=pooling)
+    with pytest.raises(ValueError, match="parquet" if ending == ".npz" else "pooling"):
+        nearest_neighbors(model, QUERY, "bank", tmp_path / f"v{ending}", tokenizer=tokenizer)
 
 
 def test_command_prints_neighbors_of_each_layer(model, tokenizer, tmp_path, capsys):
@@ -142,13 +117,9 @@ def test_command_prints_neighbors_of_each_layer(model, tokenizer, tmp_path, caps
     assert main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     found = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer, top=2)
-    assert lines[0].split()[:2] == ["layer", "0"]
-    assert len(lines) == 6
-    best = found[2][0]
-    assert lines[4].split(maxsplit=4) == ["layer", "2", f"{best.similarity:.3f}", f"{best.row + 1}:", best.in_context()]
-
-
-# -- similarities by layer, and the plane ------------------------------------------------------------------------------
+    static, best = found[0][0], found[2][0]
+    assert lines[0] == f"layer 0  {static.similarity:.3f}  {static.word}"
+    assert lines[4] == f"layer 2  {best.similarity:.3f}  {best.row + 1}: {best.in_context()}"
 
 
 def test_similarities_are_the_cosines(model, tokenizer):
@@ -174,12 +145,6 @@ def test_uses_of_one_word_are_compared_in_pairs(model, tokenizer):
     np.testing.assert_allclose(found.others, np.average([pair.others for pair in pairs], 0, weights), atol=1e-5)
 
 
-def test_a_word_alone_has_no_other_pairs(model, tokenizer):
-    found = layer_similarities(model, ["bank", "bank"], [0, 0], tokenizer=tokenizer)
-    np.testing.assert_allclose(found.layers, 1, atol=1e-6)
-    assert np.isnan(found.others).all()
-
-
 @pytest.mark.parametrize("layer", [None, 0])
 def test_the_plane_is_that_of_the_principal_components(model, tokenizer, layer):
     decomposition = pytest.importorskip("sklearn.decomposition")
@@ -198,13 +163,12 @@ def test_the_plane_is_that_of_the_principal_components(model, tokenizer, layer):
 
 def test_the_plane_of_one_word_has_a_point_for_each_sentence(model, tokenizer):
     found = word_plane(model, [QUERY, ["bank", "too"], ["a", "bank"]], "bank", tokenizer=tokenizer)
-    assert found.labels == [[f"{QUERY[1]} bank {QUERY[3]}"], ["bank too"], ["a bank"]]
+    assert found.labels == [["old bank of"], ["bank too"], ["a bank"]]
     assert [len(points) for points in found.points] == [1, 1, 1]
 
 
-def test_equal_words_lie_at_one_point_of_layer_0_and_a_constant_has_no_direction(model, tokenizer):
-    (points,) = word_plane(model, [["a", "b", "a"]], layer=0, tokenizer=tokenizer).points
-    np.testing.assert_allclose(points[0], points[2], atol=1e-6)
+def test_a_word_alone_has_no_other_pairs_and_equal_vectors_have_no_direction(model, tokenizer):
+    assert np.isnan(layer_similarities(model, ["bank", "bank"], [0, 0], tokenizer=tokenizer).others).all()
     constant = word_plane(model, [["a", "a", "a"]], layer=0, tokenizer=tokenizer)
     np.testing.assert_allclose(constant.points[0], 0, atol=1e-6)
     assert np.isfinite(constant.explained).all()

@@ -33,11 +33,11 @@ def stop_after(monkeypatch):
     def arrange(windows: int, error: BaseException = Stopped) -> list[int]:
         calls = []
 
-        def failing(self, rows, window):
-            calls.append(len(rows))
+        def failing(self, rows, indices=None):
+            calls.append(len(rows.words))
             if len(calls) > windows:
                 raise error
-            encode(self, rows, window)
+            encode(self, rows, indices)
 
         monkeypatch.setattr(CorpusEncoder, "encode", failing)
         return calls

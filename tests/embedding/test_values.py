@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer, embed
+from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer, embed
 
 from ..factories import small_config, small_model
 from .helpers import ROWS, close, expected, initial_model
@@ -12,7 +12,7 @@ from .helpers import ROWS, close, expected, initial_model
 
 @pytest.mark.parametrize(
     ("layers", "pooling"),
-    [("mix", "none"), ("sum", "none"), ("mix", "mean"), ("all", "max")],
+    [("mix", "none"), ("all", "none"), ("sum", "none"), ("mix", "mean"), ("all", "max")],
 )
 @pytest.mark.parametrize("batch_tokens", [None, 60, 11], ids=["one-batch", "batches", "pieces"])
 def test_vectors_are_those_of_one_pass_over_each_row(model, tokenizer, layers, pooling, batch_tokens):
@@ -21,22 +21,13 @@ def test_vectors_are_those_of_one_pass_over_each_row(model, tokenizer, layers, p
     close(found, [expected(model, tokenizer, row, layers, pooling) for row in ROWS], 2e-6 if layers == "sum" else 1e-6)
 
 
-def test_shapes_of_blank_rows_and_of_no_rows(model):
-    assert embed(model, []) == []
-    assert embed(model, [], pooling="mean").shape == (0, 22)
-    assert [array.shape for array in embed(model, ["", " "])] == [(0, 22), (0, 22)]
-    assert embed(model, ["", " "], layers="all")[0].shape == (4, 0, 22)
-    pooled = embed(model, ["", "a"], pooling="max", layers="all")
-    assert pooled.shape == (2, 4, 22)
-    assert not pooled[0].any()
-    assert pooled[1].any()
-
-
-def test_words_already_split_are_never_split_again(model, tokenizer):
+def test_words_already_split_are_never_split_again_and_no_rows_have_no_vectors(model, tokenizer):
     rows = [["New York", "isn't", "", "<S>"], []]
     found = embed(model, rows, tokenizer=tokenizer)
     assert found[0].shape == (4, 22)
     close(found, [expected(model, tokenizer, row) for row in rows])
+    assert embed(model, []) == []
+    assert embed(model, [], pooling="mean").shape == (0, 22)
 
 
 def test_boundaries_in_the_text_count_where_the_tokenizer_allows_them(model):
@@ -49,30 +40,20 @@ def test_boundaries_in_the_text_count_where_the_tokenizer_allows_them(model):
 
 
 def test_output_dtype_and_compute_dtype(model):
-    half = embed(model, ROWS, output_dtype="float16")
-    assert {array.dtype for array in half} == {np.dtype("float16")}
-    brain = embed(model, ROWS, dtype="bfloat16")
-    assert {array.dtype for array in brain} == {np.dtype("float32")}
+    exact, half, brain = (embed(model, ROWS, **how) for how in ({}, {"output_dtype": "float16"}, {"dtype": "bfloat16"}))
+    assert (half[0].dtype, brain[0].dtype) == (np.float16, np.float32)
     assert model.dtype == torch.float32  # the caller's model stays as it was
-    exact = embed(model, ROWS)
     close(half, exact, 5e-3)
     assert 0 < abs(brain[0] - exact[0]).max() < 0.2
 
 
-def test_a_model_in_training_gives_the_same_and_goes_on_training(tokenizer):
-    model = initial_model(hidden_dropout=0.5, freeze_bilm=False)
-    calm = embed(model, ROWS, tokenizer=tokenizer)
-    model.train()
-    modes = {name: module.training for name, module in model.named_modules()}
-    close(embed(model, ROWS, tokenizer=tokenizer), calm)
-    assert {name: module.training for name, module in model.named_modules()} == modes
-    assert modes["bilm.dropout"]
-
-
-def test_a_model_with_a_head_is_used_without_it(tokenizer):
+def test_a_model_with_a_head_in_training_is_used_without_either(tokenizer):
     torch.manual_seed(0)  # initial weights, as in initial_model
-    model = ElmoForSequenceClassification(small_config()).eval()
-    close(embed(model, ROWS), [expected(model.elmo, tokenizer, row) for row in ROWS])
+    model = ElmoForSequenceClassification(small_config(hidden_dropout=0.5, freeze_bilm=False)).eval()
+    wanted = [expected(model.elmo, tokenizer, row) for row in ROWS]
+    model.train()
+    close(embed(model, ROWS), wanted)
+    assert all(module.training for module in model.modules())
 
 
 def test_mix_with_layer_norm_is_that_of_each_row_alone(tokenizer):
@@ -98,18 +79,6 @@ def test_long_documents_side_by_side_equal_one_pass(tokenizer, batch_tokens):
     assert 0 < max(tokens) <= batch_tokens
 
 
-# -- numbers that are too large, or none -------------------------------------------------------------------------------
-
-
-def scaled(factor: float) -> ElmoModel:
-    """A model whose numbers are all about as large as the factor, in the words and between them."""
-    model = small_model(layer_weights=0)
-    with torch.no_grad():
-        model.char_encoder.projection.weight.mul_(factor)
-        model.char_encoder.projection.bias.zero_()
-    return model
-
-
 @pytest.mark.parametrize("batch_tokens", [None, 40], ids=["one-batch", "pieces"])
 def test_sums_and_means_of_half_precision_are_made_in_float32(model, tokenizer, batch_tokens):
     options = {"tokenizer": tokenizer, "dtype": "bfloat16", "batch_tokens": batch_tokens}
@@ -123,7 +92,7 @@ def test_sums_and_means_of_half_precision_are_made_in_float32(model, tokenizer, 
 def test_numbers_that_float16_has_not_are_refused(tokenizer, tmp_path, pooling, batch_tokens):
     options = {"tokenizer": tokenizer, "pooling": pooling, "batch_tokens": batch_tokens, "window": 50}
     rows = ["", *["a word"] * 20, "word " * 12, *["a word"] * 9]
-    model = scaled(1)
+    model = small_model(layer_weights=0)
     with torch.no_grad():
         model.char_encoder.embedding.weight[ord("#") + 1] *= 1e7
     close(embed(model, rows, output_dtype="float16", **options), embed(model, rows, **options), tolerance=0.05)
@@ -137,7 +106,7 @@ def test_numbers_that_float16_has_not_are_refused(tokenizer, tmp_path, pooling, 
     ("pooling", "batch_tokens", "output_dtype"), [("none", None, "float16"), ("max", 3, "float32")]
 )
 def test_vectors_that_are_not_finite_are_warned_of_once(tokenizer, caplog, pooling, batch_tokens, output_dtype):
-    model = scaled(1)
+    model = small_model(layer_weights=0)
     options = {"tokenizer": tokenizer, "pooling": pooling, "batch_tokens": batch_tokens, "output_dtype": output_dtype}
     embed(model, ROWS, **options)
     assert not caplog.records

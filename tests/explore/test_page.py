@@ -33,9 +33,8 @@ def test_what_is_on_the_page(folder: Path, language_model: Path, tmp_path: Path)
     with_softmax, without = make_page(Explorer(language_model)), make_page(Explorer(folder, tmp_path / "corpus.txt"))
     for page in (with_softmax, without):
         assert {"Similarity", "Neighbors", "Plane", "first sentence", "word of the second"} <= set(labels(page))
-        assert not page.analytics_enabled
-    assert ("Substitutes" in labels(with_softmax), "Substitutes" in labels(without)) == (True, False)
-    assert ("corpus, a sentence a line" in labels(with_softmax)) is not ("corpus, a sentence a line" in labels(without))
+    for label in ("Substitutes", "corpus, a sentence a line"):
+        assert (label in labels(with_softmax), label in labels(without)) == (True, False)
     layers = [part["props"]["choices"] for part in without.config["components"] if part["type"] == "radio"]
     assert layers == [[("layer 0 (characters)", 0), ("layer 1 (LSTM)", 1), ("layer 2 (LSTM)", 2)]]
 
@@ -53,8 +52,7 @@ def test_the_examples_fit_the_model_that_ships() -> None:
     assert not any("http" in sheet for sheet in launch_settings()["theme"]._stylesheets)  # nothing from elsewhere
     typed = {part["props"].get("value") for part in page.config["components"] if part["type"] == "textbox"}
     assert "He sat on the bank of the river ." in typed
-    found = explorer.substitutes("He sat on the bank of the river .", "bank")
-    assert all(table.count("<tr>") == 10 for table in found.split("<table>")[1:])
+    assert explorer.substitutes("He sat on the bank of the river .", "bank").count("<tr>") == 30
     split = explorer.reading["tokenizer"].split_into_words
     assert all(word in split([text])[0] for one in EXAMPLES for text, word in (one[:2], one[2:]))
     assert all(len(words) > 3 for words in split(CORPUS.splitlines()))
@@ -76,7 +74,5 @@ def test_it_is_served_until_ctrl_c(tmp_path: Path) -> None:
 
 def test_the_space_is_the_page_of_the_model_that_its_variable_names(folder: Path, monkeypatch) -> None:
     monkeypatch.setenv("ELMO_MODEL", str(folder))
-    page = runpy.run_path(str(SPACE / "app.py"))["page"]
-    assert {"Similarity", "Plane"} <= set(labels(page))
-    assert "Substitutes" not in labels(page)
+    assert "Substitutes" not in labels(runpy.run_path(str(SPACE / "app.py"))["page"])
     assert "\nsdk: gradio\napp_file: app.py\n" in (SPACE / "README.md").read_text(encoding="utf-8")

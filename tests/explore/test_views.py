@@ -54,7 +54,6 @@ def test_substitutes_are_those_of_the_function(language_model: Path) -> None:
 def test_similarities_and_plane_are_pictures(folder: Path) -> None:
     pytest.importorskip("matplotlib")
     explorer = Explorer(folder)
-    assert not explorer.has_softmax
     found = explorer.similarities("the bank", "bank", "a bank", " bank ")
     assert ">1.00<" in found
     assert found.count("<svg") == 2  # wide and narrow
