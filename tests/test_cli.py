@@ -138,7 +138,6 @@ MISSING = {
     "perplexity, model": ["perplexity", "text.txt", "--model", "/missing/model"],
     "convert, source": ["convert", "missing.json", "missing.hdf5", "out"],
     "predict, model": ["predict", "text.txt", "out.jsonl", "--model", "./missing"],
-    "env, model": ["env", "--model", "../missing/model"],
 }
 
 

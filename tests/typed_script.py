@@ -10,15 +10,6 @@ import hf_elmo
 from hf_elmo import ElmoForPreTraining, ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
 
 
-def vectors(folder: Path, texts: list[str]) -> torch.Tensor | None:
-    model = ElmoModel.from_pretrained(folder, layer_weights=1)
-    assert_type(model, ElmoModel)
-    tokenizer = ElmoTokenizer.from_pretrained(folder)
-    assert_type(tokenizer, ElmoTokenizer)
-    encoded: BatchEncoding = tokenizer(texts, padding=True, return_tensors="pt")
-    return model(**encoded).last_hidden_state
-
-
 def classifier(folder: Path) -> ElmoForSequenceClassification:
     return ElmoForSequenceClassification.from_pretrained(folder, num_labels=2)
 
@@ -26,9 +17,13 @@ def classifier(folder: Path) -> ElmoForSequenceClassification:
 model, tokenizer = hf_elmo.load_default()
 assert_type(model, ElmoModel)
 assert_type(tokenizer, ElmoTokenizer)
+assert_type(ElmoModel.from_pretrained(hf_elmo.path(), layer_weights=1), ElmoModel)
+encoded: BatchEncoding = tokenizer(["A bank."], padding=True, return_tensors="pt")
+assert_type(ElmoTokenizer.from_pretrained(hf_elmo.path()), ElmoTokenizer)
+vectors: torch.Tensor | None = model(**encoded).last_hidden_state
 language_model, _ = hf_elmo.load_default(language_model=True)
 assert_type(language_model, ElmoForPreTraining)
 assert_type(hf_elmo.embed(model, ["A river bank."])[0].ndim, int)  # NumPy 1 and 2 name the type of an array differently
 assert_type(hf_elmo.embed(model, ["A river bank."], pooling="mean").ndim, int)
-print(vectors(Path("elmo"), ["A bank."]), classifier(Path("elmo")), hf_elmo.__version__)
+print(vectors, classifier(Path("elmo")), hf_elmo.__version__)
 print(hf_elmo.nothing)  # type: ignore[attr-defined]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -185,7 +186,7 @@ def _stored_chunks(chunks: Iterable[list[StoredRow]], keys: Sequence[int | str])
         yield [(row, words) for row, words, _ in chunk], vectors_of
 
 
-def _is_new(item: Hashable, seen: set[Hashable]) -> bool:
+def _is_new(item: Any, seen: set[Any]) -> bool:
     """Whether an item is not among those that were seen, to which it is then added."""
     before = len(seen)
     seen.add(item)
@@ -377,8 +378,8 @@ def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
     counts = Counter(label.casefold() for label in labels)
     for index, (sentence, points) in enumerate(zip(plane.sentences, plane.points, strict=True)):
         color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
-        label, most = f"{index + 1}: {' '.join(sentence)}", int(9 * axes.figure.get_size_inches()[0]) - 10
-        label = label if len(label) <= most else f"{label[:most]} ..."
+        most = int(9 * axes.figure.get_size_inches()[0]) - 10
+        label = shorten(f"{index + 1}: {' '.join(sentence)}", most, placeholder=" ...")
         axes.scatter(*points.T, s=36, c=color, marker=marker, label=label)
     shares = [f"component {n} ({share:.0%} of the variance)" for n, share in enumerate(plane.explained, start=1)]
     axes.set(**dict(zip(("xlabel", "ylabel"), shares, strict=True)), aspect="equal", adjustable="datalim")

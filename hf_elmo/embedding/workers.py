@@ -245,18 +245,12 @@ def embed_on_ray(
     settings |= {"hf_elmo": __version__, "torch": torch.__version__, "inputs": os.fspath(inputs)}
     with store.opened(settings, overwrite, restart):
         ray.init(ignore_reinit_error=True)
-        done = set(store.names())
-
-        def read(file: dict[str, str]) -> Iterator[dict[str, Any]]:
-            for shard in cut_shards(file["path"], reading, shard_rows):
-                yield {**shard, "rows": [] if shard["name"] + store.ending in done else shard["rows"]}
-
         items = ray.data.from_items([{"path": file} for file in files], override_num_blocks=len(files))
         items.context.target_max_block_size = 1  # bytes: each shard is a block, and Ray hands out one at a time
         resources = ray.cluster_resources()
         on_gpus = torch.device(device or "cuda").type == "cuda" and resources.get("GPU", 0) >= 1
         # Reading asks for no core: it would wait for one forever, because the workers may hold all cores.
-        reports = items.flat_map(read, num_cpus=0).map(
+        reports = items.flat_map(lambda file: cut_shards(file["path"], reading, shard_rows), num_cpus=0).map(
             ShardWorker,
             fn_constructor_args=(embedder, store),
             compute=ray.data.ActorPoolStrategy(size=workers or int(resources["GPU" if on_gpus else "CPU"])),
@@ -292,19 +286,20 @@ def cut_shards(file: str, reading: dict[str, Any], shard_rows: int) -> Iterator[
 
 
 class ShardWorker:
-    """Embeds shards in a process of Ray, and writes them. A shard that comes without rows was written earlier."""
+    """Embeds shards in a process of Ray, and writes those that were not written earlier."""
 
     def __init__(self, embedder: Embedder, store: ShardStore) -> None:
         self.embedder, self.store = embedder, store
 
     def __call__(self, shard: dict[str, Any]) -> dict[str, Any]:
-        """Writes a shard that has rows. Returns the shard's name, and its numbers of rows and words."""
-        if len(shard["rows"]):
+        """Writes a shard. Returns its name, and its numbers of rows and words."""
+        path, filesystem = f"{self.store.path}/{shard['name']}{self.store.ending}", self.store.filesystem
+        if not filesystem.exists(path):
             rows = map(json.loads, shard["rows"])
             table = self.embedder.embed(rows, shard["path"], first=int(shard["first"])).table()
-            path = pyarrow.array([shard["path"]] * table.num_rows, pyarrow.string())
-            self.store.write(shard["name"], table.add_column(0, "path", path))
-        with self.store.filesystem.open(f"{self.store.path}/{shard['name']}{self.store.ending}") as file:
+            paths = pyarrow.array([shard["path"]] * table.num_rows, pyarrow.string())
+            self.store.write(shard["name"], table.add_column(0, "path", paths))
+        with filesystem.open(path) as file:
             words = pyarrow.parquet.read_table(file, columns=["words"])["words"]
         lengths = pyarrow.compute.list_value_length(words)
         return {"name": shard["name"], "rows": len(words), "words": pyarrow.compute.sum(lengths).as_py()}

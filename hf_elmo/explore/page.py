@@ -121,15 +121,7 @@ def explore(
     port: int | None = None,
     browser: bool = False,
 ) -> None:
-    """
-    Serves the page until Ctrl-C.
-
-    Args:
-        name, corpus, pretokenized: as for [`Explorer`].
-        host: the address to listen at; by default only this machine can see the page.
-        port: the port; by default 7860, or the next free port.
-        browser: whether to open the page in the browser.
-    """
+    """Serves the page until Ctrl-C; the arguments are those of `hf-elmo explore`."""
     page = make_page(Explorer(name, corpus, pretokenized))
     settings = {"server_name": host, "server_port": port, "inbrowser": browser, "share": False, "ssr_mode": False}
     _, url, _ = page.launch(**settings, quiet=True, prevent_thread_lock=True, **launch_settings())

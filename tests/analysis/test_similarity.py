@@ -62,13 +62,12 @@ def test_occurrences_are_the_nearest_of_each_layer_and_of_layer_0_other_words(mo
         np.testing.assert_allclose(values, [expected[key] for key in order], atol=1e-5)
 
 
-def test_texts_and_files_are_split_as_asked_for(model, tokenizer, tmp_path):
+def test_texts_and_files_are_split_as_asked_for(model, tmp_path):
     how, texts = {"tokenizer": ElmoTokenizer(), "top": 9}, ["A bank, too.", "No bank!", "this bank ."]
-    found = nearest_neighbors(model, "The old bank.", "bank", texts, **how)
-    assert sorted(len(one.sentence) for one in found[1]) == [3, 3, 5]
     path = write_lines(tmp_path / "corpus.txt", texts)
-    found = nearest_neighbors(model, "The old bank .", "bank", path, pretokenized=True, **how)
-    assert [one.sentence for one in found[2]] == [["this", "bank", "."]]
+    for corpus, pretokenized, lengths in ((texts, False, [3, 3, 5]), (path, True, [3])):
+        found = nearest_neighbors(model, "The old bank .", "bank", corpus, pretokenized=pretokenized, **how)
+        assert sorted(len(one.sentence) for one in found[1]) == lengths
 
 
 @pytest.mark.parametrize(

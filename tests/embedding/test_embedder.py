@@ -4,6 +4,7 @@ import multiprocessing
 import pickle
 import shutil
 import sys
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pyarrow
@@ -54,17 +55,11 @@ def test_each_kind_of_batch_gets_the_vectors_of_embed(checkpoint, make, layers, 
 
 
 @pytest.mark.parametrize("make", [list, tuple, np.array, pandas.Series], ids=lambda value: value.__name__)
-def test_a_list_of_texts_gets_columns(checkpoint, make):
-    found = Embedder(checkpoint, words_column="words")(make(ROWS))
+def test_lists_of_texts_get_columns_and_an_iterator_gives_an_iterator(checkpoint, make):
+    """As `mapInPandas` of Spark calls it."""
+    (found,) = Embedder(checkpoint, words_column="words")(iter([make(ROWS)]))
     assert (list(found["text"]), found["words"]) == (ROWS, WORDS)
     assert nested(found["embedding"]) == nested(embed(checkpoint, ROWS))
-
-
-def test_an_iterator_of_batches_gives_an_iterator(checkpoint):
-    """As `mapInPandas` of Spark calls it."""
-    batches = (pandas.DataFrame({"text": ROWS[start : start + 3]}) for start in (0, 3))
-    first, second = Embedder(checkpoint, words_column="words")(batches)
-    assert nested(first["words"]) + nested(second["words"]) == WORDS[:6]
 
 
 def test_batches_without_rows(checkpoint):
@@ -119,23 +114,18 @@ def test_a_checkpoint_that_changed_is_refused_and_embedded_again_by_datasets(che
         (folder / name).write_bytes(data)
 
 
-def threads_after(embedder: Embedder, queue: multiprocessing.Queue) -> None:
-    queue.put((embedder(["a b"])["embedding"][0], torch.get_num_threads()))
+def threads_after(embedder: Embedder) -> tuple[np.ndarray, int]:
+    return embedder(["a b"])["embedding"][0], torch.get_num_threads()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
 def test_a_forked_worker_takes_one_thread_and_others_as_many_as_given(checkpoint, threads):
     threads(2)
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    child = context.Process(target=threads_after, args=(Embedder(checkpoint), queue))
-    child.start()
-    vectors, number = queue.get(timeout=60)
-    child.join()
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        vectors, number = pool.submit(threads_after, Embedder(checkpoint)).result(60)
     assert number == 1
     np.testing.assert_array_equal(vectors, embed(checkpoint, ["a b"])[0])
-    Embedder(checkpoint, threads=3)(["a b"])
-    assert torch.get_num_threads() == 3
+    assert threads_after(Embedder(checkpoint, threads=3))[1] == 3
 
 
 def test_datasets_map(checkpoint):

@@ -14,7 +14,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from hf_elmo import ElmoTokenizer, cli, embed
-from hf_elmo.embedding import EmbeddedCorpus, corpus
+from hf_elmo.embedding import corpus
+from hf_elmo.embedding.corpus import EmbeddedCorpus
 from hf_elmo.embedding.engine import CorpusEncoder
 
 from ..factories import write_lines
@@ -27,16 +28,11 @@ def arrays_of(path) -> dict[str, np.ndarray]:
     """The arrays of a file by their names, read with the library that the format belongs to."""
     if path.suffix == ".safetensors":
         return load_file(path)
-    if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    if path.suffix in (".hdf5", ".h5"):
-        with h5py.File(path) as file:
-            return {name: file[name][()] for name in file if name != "sentence_to_index"}
-    return {
-        row.get("id", str(row["row"])): np.array(row["embedding"], np.float32)
-        for row in pyarrow.parquet.read_table(path).to_pylist()
-    }
+    if path.suffix == ".parquet":
+        rows = pyarrow.parquet.read_table(path).to_pylist()
+        return {row.get("id", str(row["row"])): np.array(row["embedding"], np.float32) for row in rows}
+    with np.load(path) if path.suffix == ".npz" else h5py.File(path) as file:
+        return {name: file[name][()] for name in file if name != "sentence_to_index"}
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
