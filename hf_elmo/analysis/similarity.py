@@ -131,7 +131,7 @@ def nearest_neighbors(
     queries = dict(zip(keys, query.reshape(len(keys), *query.shape[-2:])[:, position], strict=True))
     neighbors: dict[int | str, list[Neighbor]] = {key: [] for key in keys}
     known, seen = {words[position]}, {hash(tuple(words))}
-    for rows, vectors_of in tqdm(chunks, desc="Neighbors", unit="000 rows", leave=False):
+    for rows, vectors_of in tqdm(chunks, desc="Neighbors", unit=" thousand rows", leave=False):
         uses = [
             (row, sentence, position)
             for row, sentence in rows
