@@ -494,11 +494,9 @@ def _maximum(x: Tensor) -> Tensor:
 
 
 class ElmoLSTMLayer(nn.Module):
-    """The parameters of one direction of one layer, an LSTM with a projection (Sak et al. 2014).
-
-    [`ElmoBiLM`] calls the layers of both directions to get their parameters, and runs both directions together.
-    Because the layers are called, hooks, adapters and parametrizations take effect.
-    """
+    """The parameters of one direction of one layer, an LSTM with a projection (Sak et al. 2014). [`ElmoBiLM`] calls the
+    layers of both directions to get their parameters, so that hooks, adapters and parametrizations take effect, and
+    runs both directions together."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -514,10 +512,8 @@ class ElmoLSTMLayer(nn.Module):
 
 
 class ElmoRecurrence(GradientCheckpointingLayer):
-    """[`bilstm_layer`] with `cell_clip` and `proj_clip`; gradient checkpointing recomputes it in the backward pass.
-
-    The state is passed as two separate tensors, because a reentrant checkpoint computes no gradient for nested tensors.
-    """
+    """[`bilstm_layer`] with `cell_clip` and `proj_clip`; gradient checkpointing recomputes it in the backward pass. (A
+    reentrant checkpoint computes no gradient for nested tensors, so the state is two arguments.)"""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -550,17 +546,9 @@ class ElmoBiLM(nn.Module):
 
     @torch.compiler.disable  # as in bilstm_layer: a graph would be valid for one list of batch sizes
     def forward(self, words: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
-        """Runs both directions over a batch; they may read different words.
-
-        Args:
-            words: `[2, packed, P]`, the word vectors of the forward and of the backward direction, each in its own
-                reading order.
-            packing: where the words are in the batch, the same for both directions.
-            state: as in [`ElmoModelOutput`]; by default [`initial_state`].
-
-        Returns:
-            the output of each layer `[2, packed, P]`, and the state after each row's last word; a row without words
-            keeps its state.
+        """Runs both directions over word vectors `[2, packed, P]`, each direction's in its own reading order (they may
+        be of different words), from a state as in [`ElmoModelOutput`], by default [`initial_state`]. Returns the output
+        of each layer `[2, packed, P]`, and the state after each row's last word; a row without words keeps its state.
 
         Raises:
             ValueError: `state` has the wrong shapes for this batch.
@@ -887,19 +875,10 @@ class ElmoModel(ElmoPreTrainedModel):
     def read(
         self, words: Tensor, packing: Packing, state: State | None = None, numbers: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
-        """Computes the packed layers of the biLM from words.
-
-        Args:
-            words: character ids `[n, characters]`, or word vectors `[n, P]`.
-            packing: where the words are in the batch.
-            state: as in `forward`.
-            numbers: `[2, packed]`, the indices in `words` of the words that the forward and the backward direction
-                read, in reading order. By default, `words` are in packed order, and both directions read all of them.
-
-        Returns:
-            `num_hidden_layers + 1` layers, each `[2, packed, P]`, each direction in its reading order (layer 0 is the
-            words' vectors); and the state.
-        """
+        """The biLM's `num_hidden_layers + 1` layers, each `[2, packed, P]`, each direction in its reading order, and
+        the state, from `words`: character ids `[n, characters]` or word vectors `[n, P]`. `numbers [2, packed]` are the
+        indices in `words` of the words that the forward and the backward direction read, in reading order. By default,
+        `words` are in packed order, and both directions read all of them."""
         dtype = self.char_encoder.embedding.weight.dtype
         vectors = words.to(dtype) if words.is_floating_point() else self.char_encoder(words.long())
         if numbers is None:
