@@ -115,17 +115,10 @@ def read_both_ways(
     cell_clip: float | None = None,
     proj_clip: float | None = None,
 ) -> tuple[Tensor, State]:
-    """[`hf_elmo.modeling_elmo.bilstm_layer`] of a forward and a backward LSTM as one `scan` over padded words. Padding
-    may be at any position, because it leaves the state unchanged.
+    """[`hf_elmo.modeling_elmo.bilstm_layer`] of a forward and a backward LSTM as one `scan` over padded words.
 
-    Args:
-        inputs: `[2, rows, words, input]`; the second half has the words in reverse order.
-        mask: `[rows, words]`, true for words, in text order.
-        state, weights, cell_clip, proj_clip: as in `bilstm_layer`.
-
-    Returns:
-        outputs `[2, rows, words, P]` in the order of `inputs`, zero at padding; the state after each row's last word.
-    """
+    `inputs` are `[2, rows, words, input]`, the second half in reverse order; `mask` is `[rows, words]`, true for words,
+    in text order. Padding may be at any position: it leaves the state unchanged, and its outputs are zero."""
     from torch._higher_order_ops.scan import scan  # a private API: imported for exports only
 
     _, rows, words, size = inputs.shape
