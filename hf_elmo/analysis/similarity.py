@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
@@ -90,8 +89,7 @@ def nearest_neighbors(
     neighbor is a word in its sentence. Repeated sentences count once, and the query sentence is excluded.
 
     Args:
-        model: an [`ElmoModel`] or a model with a head, which stays on its device; or the name or folder of a model; or
-            `None` for the model that ships with the package.
+        model: a model, which stays on its device, or the name or folder of one; `None` for the model that ships.
         sentence: the query sentence: text, which the tokenizer splits, or a list of words.
         word: the query word (its first occurrence in `sentence`), or its index in the sentence.
         corpus: sentences, each text or a list of words; or the path of a file of sentences, as `embed` reads it; or a
@@ -99,8 +97,8 @@ def nearest_neighbors(
             once and not kept in memory.
         tokenizer: splits and spells words; by default the tokenizer of the model's folder.
         top: number of neighbors for each layer.
-        any_word: in layers 1 and up, search all words instead of only the query word (in upper or lower case). If
-            true, every sentence is embedded, otherwise only sentences that contain the query word.
+        any_word: in layers 1 and up, search all words of all sentences, not only the query word (in upper or lower
+            case), for which only the sentences that contain it are embedded.
         pretokenized: whether texts are tokenized already, so that whitespace separates their words.
         layers: the layers that a file of vectors holds, as given to `embed`; a file of all layers is recognized.
 
@@ -109,13 +107,11 @@ def nearest_neighbors(
         one layer or a mix, the only key is `layers`.
 
     Raises:
-        ValueError: the word is not in the sentence, or a file of vectors has vectors of rows (pooled) or of another
-            size.
+        ValueError: the word is not in the sentence, or a file has vectors of rows (pooled), no words, or another size.
     """
     model, tokenizer = ensure_loaded(model, tokenizer)
     model = model.base_model
-    split = partial(tokenizer.split_into_words, pretokenized=pretokenized)
-    (words,) = split([sentence])
+    (words,) = tokenizer.split_into_words([sentence], pretokenized)
     position, *_ = positions_of(words, word)
     wanted = None if any_word else words[position].casefold()
     keys: Sequence[int | str] = range(model.config.num_hidden_layers + 1)
@@ -126,31 +122,24 @@ def nearest_neighbors(
         chunks = _stored_chunks(stored, keys)
     else:
         texts = RowSource(corpus) if is_file else Sentences(corpus, name="corpus")
-        chunks = _text_chunks(texts, split, model, tokenizer)
+        chunks = _text_chunks(texts, model, tokenizer, pretokenized)
     (query,) = embed(model, [words], tokenizer=tokenizer, layers=keys[0] if len(keys) == 1 else "all", progress=False)
     queries = dict(zip(keys, query.reshape(len(keys), *query.shape[-2:])[:, position], strict=True))
     neighbors: dict[int | str, list[Neighbor]] = {key: [] for key in keys}
     known, seen = {words[position]}, {hash(tuple(words))}
     for rows, vectors_of in tqdm(chunks, desc="Neighbors", unit=" thousand rows", leave=False):
-        uses = [
-            (row, sentence, position)
-            for row, sentence in rows
-            if _is_new(hash(tuple(sentence)), seen)
-            for position in range(len(sentence))
-        ]
+        uses = [(row, own, place) for row, own in rows if _is_new(hash(tuple(own)), seen) for place in range(len(own))]
+        first_uses = [use for use in uses if _is_new(use[1][use[2]], known)]
+        wanted_uses = [use for use in uses if wanted in (None, use[1][use[2]].casefold())]
         for layer in keys:
-            if layer == 0:
-                places = [use for use in uses if _is_new(use[1][use[2]], known)]
-            else:
-                places = [use for use in uses if wanted in (None, use[1][use[2]].casefold())]
-            if places:
+            if places := first_uses if layer == 0 else wanted_uses:
                 nearest = neighbors[layer] + _compare(queries[layer], vectors_of(layer, places), places, top)
                 neighbors[layer] = sorted(nearest, key=lambda neighbor: -neighbor.similarity)[:top]
     return neighbors
 
 
 def _text_chunks(
-    texts: Iterable[Row], split: Callable[..., list[list[str]]], model: ElmoModel, tokenizer: ElmoTokenizer
+    texts: Iterable[Row], model: ElmoModel, tokenizer: ElmoTokenizer, pretokenized: bool
 ) -> Iterator[Chunk]:
     """Sentences, `ROWS_AT_ONCE` at a time; only the vectors that are asked for are computed."""
     speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
@@ -171,8 +160,8 @@ def _text_chunks(
 
     indexed = enumerate(texts)
     while chunk := list(islice(indexed, ROWS_AT_ONCE)):
-        rows, own_texts = zip(*chunk, strict=True)
-        yield list(zip(rows, split(list(own_texts)), strict=True)), vectors_of
+        split = tokenizer.split_into_words([text for _, text in chunk], pretokenized)
+        yield [(row, words) for (row, _), words in zip(chunk, split, strict=True)], vectors_of
 
 
 def _stored_chunks(chunks: Iterable[list[StoredRow]], keys: Sequence[int | str]) -> Iterator[Chunk]:
