@@ -116,7 +116,7 @@ def test_an_existing_output_is_kept_unless_asked_and_the_input_always(tmp_path, 
         ({"output": "out.npz", "workers": 0}, ValueError, "workers is 0"),
         ({"inputs": "The cat sat."}, FileNotFoundError, "The cat sat.*pass a list"),
         ({"inputs": ["a", 3], "output": "out.npz"}, TypeError, "inputs, row 1"),
-        ({"tokenizer": ElmoTokenizer(max_word_length=9)}, ValueError, "9 characters"),
+        ({"tokenizer": ElmoTokenizer(max_word_length=9)}, ValueError, "max_word_length"),
     ],
     ids=str,
 )
