@@ -172,7 +172,7 @@ def resolve(
     genres: Sequence[int] | None = None,
     device: str | torch.device | None = None,
 ) -> list[Resolved]:
-    r"""
+    """
     The clusters of mentions in documents. The model reads one document at a time.
 
     Args:
@@ -187,14 +187,7 @@ def resolve(
 
     Raises:
         ValueError: `speakers` or `genres` have another length than `documents`, or the scores are NaN.
-
-    Example:
-
-    ```python
-    >>> text = "Ann saw a dog .\nShe called it ."
-    >>> [[text[start:end] for start, end in cluster] for cluster in resolve(model, [text])[0].characters]
-    [['Ann', 'She'], ['a dog', 'it']]
-    ```"""
+    """
     require_list(documents, "documents")
     speakers = [None] * len(documents) if speakers is None else speakers
     genres = [None] * len(documents) if genres is None else genres

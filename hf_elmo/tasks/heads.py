@@ -24,6 +24,10 @@ from ..tokenization_elmo import ElmoTokenizer
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# The part of a model with a learning rate of its own, by the name of a module.
+PARTS = {"scalar_mix": "mix", "output_mix": "mix", "char_encoder": "bilm", "bilm": "bilm"}
+PARTS["word_vectors"] = "word_vectors"
+
 
 def load_head(
     model: ElmoTaskModel | str | os.PathLike,
@@ -140,7 +144,7 @@ def learning_rates(
     groups: dict[tuple[str, bool], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            part = _part_of(name)
+            part = next((PARTS[module] for module in name.split(".") if module in PARTS), "head")
             rate = arguments.learning_rate if rates.get(part) is None else rates[part]
             decays = part != "mix" and parameter.dim() > 1
             group = {"params": [], "lr": rate, "weight_decay": arguments.weight_decay if decays else 0.0}
@@ -148,16 +152,6 @@ def learning_rates(
     optimizer, options = Trainer.get_optimizer_cls_and_kwargs(arguments, model)
     options = getattr(arguments, "adagrad_settings", {}) | options  # of ElmoPreTrainingArguments
     return optimizer, {**options, "params": list(groups.values())}
-
-
-def _part_of(name: str) -> str:
-    """The part of a model that a parameter belongs to."""
-    modules = set(name.split("."))
-    if modules & {"scalar_mix", "output_mix"}:
-        return "mix"
-    if modules & {"char_encoder", "bilm"}:
-        return "bilm"
-    return "word_vectors" if "word_vectors" in modules else "head"
 
 
 def layer_weights(model: nn.Module) -> dict[str, tuple[list[float], float]]:

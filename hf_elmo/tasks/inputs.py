@@ -52,8 +52,7 @@ def store_layers(
 
     Args:
         model: a model with a head whose biLM is frozen.
-        dataset: a `datasets.Dataset` or `DatasetDict` with the `input_ids` of the tokenizer, not padded: the collator
-            pads.
+        dataset: a `datasets.Dataset` or `DatasetDict` with the `input_ids` of the tokenizer, not padded.
         dtype: `"float16"`, `"bfloat16"` or `"float32"`: 2 or 4 bytes for each of the `(num_hidden_layers + 1) * 2P`
             values of a word.
         folder: the folder of the Arrow files; by default the cache of `datasets`, or, if `dataset` is in memory, memory
@@ -158,7 +157,7 @@ def pad_rows(
     **padding_of: int,
 ) -> BatchEncoding:
     """Pads rows as `tokenizer.pad` does, also rows of [`store_layers`], where `bilm_layers` replaces `input_ids`. The
-    columns in `PADDING` and `padding_of` have a value for each position; if not, a ValueError names the row."""
+    columns in `PADDING` and `padding_of` have a value for each position; otherwise a ValueError is raised."""
     padding_of = {**PADDING, **padding_of}
     column = next(name for name in ("input_ids", "bilm_layers", "word_vector_ids") if name in rows[0])
     lengths = [len(row[column]) for row in rows]
@@ -196,7 +195,6 @@ def read_word_vectors(
     break, which no tokenizer can hold, are left out.
 
     Args:
-        path: the file.
         words: keep only the vectors of these words, as they are spelled and in lower case; all by default.
         limit: read only the first `limit` vectors, usually those of the most frequent words; all by default.
 

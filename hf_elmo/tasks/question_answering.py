@@ -45,7 +45,6 @@ def encode_questions(
 
     Args:
         tokenizer: the model's.
-        questions: the questions.
         passages: the passage of each question.
         answers: the answers to each question, as in SQuAD: `{"text": [...], "answer_start": [...]}`, with the start in
             characters. The label consists of all words that overlap the first answer.
@@ -263,13 +262,7 @@ def answer(
 
     Raises:
         ValueError: the scores are NaN, the model has another head, or the tokenizer belongs to another model.
-
-    Example:
-
-    ```python
-    >>> answer(model, "Where did he sit?", "He sat on the river bank, as he did each day.")["answer"]
-    'on the river bank'
-    ```"""
+    """
     questions = [question] if isinstance(question, str) else list(question)
     passages = list(map(drop_surrogates, [passage] * len(questions) if isinstance(passage, str) else passage))
     model, tokenizer = load_head(model, tokenizer, device, ElmoForQuestionAnswering)

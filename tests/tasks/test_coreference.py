@@ -147,8 +147,6 @@ def test_what_cannot_be_resolved(tokenizer: ElmoTokenizer) -> None:
         resolve(model, ["Ann saw a dog .\nShe called it ."], tokenizer=tokenizer)
 
 
-# -- scores ------------------------------------------------------------------------------------------------------------
-
 # The cases of the reference scorer (Pradhan et al. 2014; test/CorefMetricTestConfig.pm and test/TestCases.README): key
 # and response, a letter for a mention and a capital for one that overlaps; recall and precision of MUC, B-cubed, CEAF.
 KEY = "a bc def"
@@ -162,7 +160,6 @@ CASES = {
     "A5": (KEY, "a bcxB dy z", (1 / 3, 1 / 4), (5 / 9, 2.5 / 8), (A5 / 3, A5 / 4)),
     "A6": (KEY, "a bcx dy Bz", (1 / 3, 1 / 4), (5 / 9, (1 + 4 / 3 + 1 / 2) / 8), (2.2 / 3, 2.2 / 4)),
     "A7": (KEY, "a bcxb dy z", *A4),  # b is there twice, and counts once
-    "A9": (KEY, "a bcx dy bbbbbbbbbbz", *A4),
     "A10": (KEY, "a b c d e f", (0, 0), (3 / 6, 1)),
     "A11": (KEY, "abcdef", (1, 3 / 5), (1, (1 / 6 + 2 * 2 / 6 + 3 * 3 / 6) / 6)),
     "A12": (KEY, "a x y c d e z", (0, 0), ((1 + 1 / 2 + 2 / 3) / 6, 4 / 7)),
@@ -170,11 +167,9 @@ CASES = {
     "D1": ("12345 67 89ABC", "12345 6789ABC", (1, 9 / 10), (1, 16 / 21)),
     "E1": ("12345 67 89ABC", "1234589ABC 67", (1, 9 / 10), (1, 7 / 12)),
     "F1": ("ABCD", "AB CD", (2 / 3, 1)),
-    "G1": ("AB CD", "ABCD", (1, 2 / 3)),
     "J1": ("ABC", "AC", (1 / 2, 1)),
     "K1": ("BCDEGHJ", "ABC DEF GHI", (3 / 6, 3 / 6)),
     "L1": ("ABC DEFG", "AB CD FGH", (2 / 5, 2 / 4)),
-    "M5": ("abcdef", "a b c x y z", (0, 0)),
     "N1": ("a b c d e f", "a b c d e f", (0, 0), (1, 1), (1, 1)),
     "N4": ("a b c d e f", "a b c x y z", (0, 0)),
     "nothing found": ("ab", "", (0, 0), (0, 0), (0, 0)),

@@ -44,9 +44,6 @@ def words() -> ElmoTokenizer:
     return ElmoTokenizer()
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------
-
-
 def test_a_row_for_each_question(words: ElmoTokenizer) -> None:
     words.words = ["the", "cat"]
     columns = encode_questions(words, QUESTIONS, PASSAGES, ANSWERS, allow_no_answer=True)
@@ -121,9 +118,6 @@ def test_a_string_is_no_list(words: ElmoTokenizer) -> None:
             encode_questions(words, *given)
 
 
-# -- the best span -----------------------------------------------------------------------------------------------------
-
-
 def best_by_loops(model, tokenizer, question: str, passage: str, longest: int, **given) -> dict[tuple[int, int], float]:
     """The scores of all spans by their characters, of no answer at (0, 0): each piece by itself."""
     how = {"truncation": "only_second", "return_overflowing_tokens": True, "return_offsets_mapping": True}
@@ -176,9 +170,6 @@ def test_one_question_and_several(words: ElmoTokenizer, tmp_path: Path) -> None:
     torch.nn.init.constant_(model.elmo.scalar_mix.gamma, torch.nan)
     with pytest.raises(ValueError, match="NaN"):
         answer(model, "Who?", "He.", tokenizer=words)
-
-
-# -- metrics -----------------------------------------------------------------------------------------------------------
 
 
 def prediction(columns: dict, spans: list[tuple[int, int] | None]) -> EvalPrediction:
