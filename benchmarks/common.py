@@ -1,7 +1,7 @@
 """What the commands share: the sentences of WikiText-2's test part, the machine's name, tables in Markdown."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,14 @@ def shared_folder() -> Path:
     return Path(os.environ.get("ELMO_SHARED", ROOT / ".." / "shared")).resolve()
 
 
-def cut_sentences(lines: Iterable[str]) -> list[str]:
-    """The sentences of tokenized paragraphs, split after each " . "; headings (`= Title =`) are skipped."""
+def read_sentences(shared: Path) -> list[str]:
+    """The sentences of WikiText-2's test part, split after each " . "; headings (`= Title =`) are skipped."""
     sentences: list[str] = []
-    for paragraph in map(str.strip, lines):
+    for paragraph in map(str.strip, (shared / WIKITEXT).read_text(encoding="utf-8").splitlines()):
         if paragraph and not paragraph.startswith("="):
             pieces = f"{paragraph} ".replace(" . ", " .\n").splitlines()
             sentences += [piece.strip() for piece in pieces if piece.strip()]
     return sentences
-
-
-def read_sentences(shared: Path) -> list[str]:
-    """The sentences of WikiText-2's test part."""
-    return cut_sentences((shared / WIKITEXT).read_text(encoding="utf-8").splitlines())
 
 
 def describe_machine() -> str:

@@ -46,21 +46,6 @@ def read_sentences(path: Path) -> list[list[str]]:
     return [line.split() for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
 
 
-def write_wikitext(shared: Path, number: int, path: Path) -> Path:
-    """The first sentences of WikiText-2's test part; its paragraphs are cut after each " . "."""
-    return _write(read_wikitext(shared)[:number], path)
-
-
-def write_hostile(path: Path) -> Path:
-    """The page of hostile Unicode."""
-    return _write(HOSTILE, path)
-
-
-def _write(lines: list[str], path: Path) -> Path:
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
 def allennlp_layers(
     python: str, shared: Path, files: Path, text: Path, batch_size: int, carried: bool
 ) -> list[np.ndarray]:
@@ -136,10 +121,10 @@ def main() -> int:
     worst = 0.0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        texts = {
-            "WikiText-2": write_wikitext(options.shared, options.sentences, folder / "wikitext.txt"),
-            "hostile Unicode": write_hostile(folder / "hostile.txt"),
-        }
+        lines = {"WikiText-2": read_wikitext(options.shared)[: options.sentences], "hostile Unicode": HOSTILE}
+        texts = {name: folder / f"{name}.txt" for name in lines}
+        for name, path in texts.items():
+            path.write_text("\n".join(lines[name]) + "\n", encoding="utf-8")
         for size in options.sizes:
             rows = compare(options.allennlp_python, options.shared, size, texts, folder, options.batch_size)
             for row in rows:
