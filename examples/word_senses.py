@@ -14,8 +14,8 @@ import gzip
 import html
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.dummy import DummyClassifier
@@ -33,8 +33,7 @@ _INSTANCE = re.compile(r"<instance.*?senseid=\"([^\"]+)\".*?<context>(.*?)</cont
 _WORD = re.compile(r"(<head>\s*)?<wf pos=(?:\"[^\"]*\"|'[^']*')>(.*?)</wf>")
 
 
-@dataclass(frozen=True)
-class Occurrence:
+class Occurrence(NamedTuple):
     """A word in a sentence, and its sense."""
 
     words: list[str]
@@ -68,18 +67,13 @@ def accuracies(vectors: np.ndarray, occurrences: Sequence[Occurrence]) -> dict[s
     """Accuracies of the most frequent sense, of each layer, and of means of layers."""
     senses = np.array([one.sense for one in occurrences])
     _, sentence = np.unique([" ".join(one.words) for one in occurrences], return_inverse=True)
-    folds = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=0)
-    frequent = cross_val_predict(
-        DummyClassifier(strategy="most_frequent"), vectors[0], senses, groups=sentence, cv=folds
-    )
+    folds = list(StratifiedGroupKFold(FOLDS, shuffle=True, random_state=0).split(senses, senses, groups=sentence))
+    frequent = cross_val_predict(DummyClassifier(strategy="most_frequent"), vectors[0], senses, cv=folds)
     results = {"most frequent": (frequent == senses).mean()}
     inputs = {f"layer {number}": layer for number, layer in enumerate(vectors)}
     inputs |= {"mean of 1 up": vectors[1:].mean(0), "mean of all": vectors.mean(0)}
     for name, x in inputs.items():
-        right = [
-            of_nearest(x[train], senses[train], x[test], senses[test])
-            for train, test in folds.split(x, senses, groups=sentence)
-        ]
+        right = [of_nearest(x[train], senses[train], x[test], senses[test]) for train, test in folds]
         results[name] = np.concatenate(right).mean()
     return results
 
@@ -96,9 +90,7 @@ def of_nearest(known: np.ndarray, their_senses: np.ndarray, vectors: np.ndarray,
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "files", type=Path, nargs="+", help="Senseval files, one word each: line.pos.gz, interest.pos.gz"
-    )
+    parser.add_argument("files", type=Path, nargs="+", help="Senseval files, a word each: line.pos, interest.pos.gz")
     parser.add_argument("--model", help="folder or Hub name of an ELMo [the one that ships with hf_elmo]")
     args = parser.parse_args(arguments)
     model, tokenizer = hf_elmo.load_model(args.model, dtype="float32")

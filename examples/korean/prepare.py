@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from examples.data import tabs
-from examples.own_language.prepare import describe
+from examples.own_language.prepare import write
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.tokenization_elmo import CharacterVocabulary
 
@@ -29,16 +29,6 @@ def read(data: Path, part: str) -> list[tuple[str, int]]:
     return [(unicodedata.normalize("NFC", row["review"]), int(row["rating"])) for row in rows if row["split"] == part]
 
 
-def start(folder: Path, characters: Sequence[str]) -> None:
-    """A biLM before its training that reads `characters`, with its tokenizer."""
-    folder.mkdir(parents=True, exist_ok=True)
-    vocabulary, file = CharacterVocabulary(characters), folder / "character_vocab.json"
-    vocabulary.save(file)
-    config = ElmoConfig(char_units="unicode", char_vocab_size=vocabulary.size, **SIZES, **SYLLABLES)
-    ElmoModel(config).save_pretrained(folder)
-    ElmoTokenizer(max_word_length=config.max_word_length, character_vocab_file=str(file)).save_pretrained(folder)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Writes the files, prints their counts."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -51,10 +41,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         texts = [text for text in dict.fromkeys(text for text, _ in read(args.data, part)) if text not in seen]
         seen.update(texts)
         split = tokenizer.split_into_words(texts)
-        (args.out / f"{name}.txt").write_text("".join(f"{' '.join(words)}\n" for words in split), encoding="utf-8")
-        print(describe(f"{name}.txt", split, tokenizer.max_word_length - 2), flush=True)
+        write(args.out / f"{name}.txt", split, tokenizer)
     counts = Counter(character for words in split for word in words for character in word)
-    start(args.out / "start", [character for character, count in counts.most_common() if count >= MIN_COUNT])
+    vocabulary = CharacterVocabulary([character for character, count in counts.most_common() if count >= MIN_COUNT])
+    config = ElmoConfig(char_units="unicode", char_vocab_size=vocabulary.size, **SIZES, **SYLLABLES)
+    start, file = args.out / "start", args.out / "start" / "character_vocab.json"
+    ElmoModel(config).save_pretrained(start)
+    vocabulary.save(file)
+    ElmoTokenizer(max_word_length=config.max_word_length, character_vocab_file=str(file)).save_pretrained(start)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import argparse
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from hf_elmo import ElmoTokenizer
 from hf_elmo.extras import extra_needed
@@ -25,16 +24,12 @@ def paragraphs(files: Iterable[str | Path]) -> list[str]:
     return list(dict.fromkeys(filter(None, lines)))
 
 
-def sentences(lines: Sequence[str], tokenizer: ElmoTokenizer, splitter: Any) -> list[list[str]]:
-    """The words of each sentence."""
-    return tokenizer.split_into_words([sentence for line in lines for sentence in splitter.tokenize(line)])
-
-
-def describe(name: str, split: Sequence[Sequence[str]], longest: int) -> str:
-    """The counts of one part of the text; a word is cut where its bytes are more than `longest`."""
-    words = [word for sentence in split for word in sentence]
+def write(path: Path, split: Sequence[Sequence[str]], tokenizer: ElmoTokenizer) -> None:
+    """Writes a sentence a line; prints the counts, also of words that are cut because they have too many bytes."""
+    path.write_text("".join(f"{' '.join(words)}\n" for words in split), encoding="utf-8")
+    words, longest = [word for sentence in split for word in sentence], tokenizer.max_word_length - 2
     cut = sum(len(word.encode()) > longest for word in words)
-    return f"{name}: {len(split):,} sentences, {len(words):,} words, {cut:,} longer than {longest} bytes"
+    print(f"{path.name}: {len(split):,} sentences, {len(words):,} words, {cut:,} longer than {longest} bytes")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -57,9 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "heldout.txt": lines[every - 1 :: every],
     }
     for name, part in parts.items():
-        split = sentences(part, tokenizer, splitter)
-        (options.out / name).write_text("".join(f"{' '.join(words)}\n" for words in split), encoding="utf-8")
-        print(describe(name, split, tokenizer.max_word_length - 2))
+        split = tokenizer.split_into_words([sentence for line in part for sentence in splitter.tokenize(line)])
+        write(options.out / name, split, tokenizer)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,14 @@
-"""Repairs of a text before a language model reads it, rules for what is left out of it, and duplicates.
+"""Repairs of a text, rules for what is left out of it, and duplicates.
 
-A text is a list of paragraphs. `repaired` changes a paragraph; the first of `RULES` that holds is the reason to leave
-the paragraph out; `SENTENCE_RULES` are the rules for one sentence of a paragraph; `running_headers` and
-`is_another_language_altogether` read a whole document. `Duplicates` and `Overlap` remember what was read. The results
-are deterministic: words are hashed by BLAKE2.
+A text is a list of paragraphs. The first of `RULES` that holds is the reason to leave a repaired paragraph out;
+`SENTENCE_RULES` are the rules for one sentence of a paragraph. Hashes are the same in every process.
 """
 
 import hashlib
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -22,18 +20,15 @@ _MOJIBAKE = re.compile("[\u00c2\u00c3\u00e2][\u0080-\u00bf\u0152-\u0178\u2018-\u
 _CONTROL = re.compile("[\u0080-\u009f]")
 
 
-def _byte(character: str) -> bytes:
-    """The byte of a character in Windows-1252; the five bytes that Windows-1252 lacks stand for themselves."""
-    return character.encode("latin-1" if _CONTROL.match(character) else "cp1252")
-
-
 def undamaged(text: str) -> str:
     """The text without invisible characters. UTF-8 that was read as Windows-1252 (`â€™`) is decoded, even if the second
     byte of an `à` became a blank or the third of a `”` was lost; so is Windows-1252 that was read as Latin-1."""
 
     def decoded(match: re.Match) -> str:
+        # The five bytes that Windows-1252 lacks stand for themselves.
+        encodings = ((one, "latin-1" if _CONTROL.match(one) else "cp1252") for one in match.group())
         try:
-            return b"".join(map(_byte, match.group())).decode("utf-8")
+            return b"".join(one.encode(encoding) for one, encoding in encodings).decode("utf-8")
         except UnicodeError:
             return match.group()
 
@@ -42,38 +37,30 @@ def undamaged(text: str) -> str:
     return _INVISIBLE.sub("", text)
 
 
-def replacements(name: str, flags: re.RegexFlag = re.NOFLAG) -> list[tuple[re.Pattern, str]]:
-    """The patterns of a table of patterns.toml, and what replaces each."""
-    return [(re.compile("".join(row["pattern"]), flags), row["by"]) for row in _TABLES[name]]
+def replace(text: str, table: str) -> str:
+    """The text after the replacements of a table of patterns.toml."""
+    for pattern, replacement in _REPLACEMENTS[table]:
+        text = pattern.sub(replacement, text)
+    return text
 
 
-_REMOVED, _REPAIRED = replacements("removed"), replacements("repaired")
 _PATTERNS = {name: re.compile("".join(row)) for name, row in _TABLES.items() if isinstance(row[0], str)}
-
-
-def one_line(text: str) -> str:
-    """The text on one line, with single blanks."""
-    return " ".join(text.split())
+_REPLACEMENTS = {
+    name: [(re.compile("".join(row["pattern"])), row["by"]) for row in _TABLES[name]]
+    for name in ("removed", "repaired", "books")
+}
 
 
 def repaired(text: str) -> str:
     """A paragraph after all repairs."""
-    text = undamaged(text)
-    for pattern, replacement in _REMOVED:
-        text = pattern.sub(replacement, text)
-    text = one_line(text)
-    for pattern, replacement in _REPAIRED:
-        text = pattern.sub(replacement, text)
-    return text
+    return replace(" ".join(replace(undamaged(text), "removed").split()), "repaired")
 
 
 def is_boilerplate(text: str) -> bool:
     """Text that a publisher or a web site has on many pages: rights, subscriptions, captions, addresses, contributors,
     resources elsewhere."""
-    if _PATTERNS["resources"].match(text):
-        return True
-    found = _PATTERNS["boilerplate"].search(text) or _PATTERNS["contributor"].fullmatch(text)
-    return len(text.split()) < 40 and bool(found)
+    short = _PATTERNS["boilerplate"].search(text) or _PATTERNS["contributor"].fullmatch(text)
+    return bool(_PATTERNS["resources"].match(text) or (short and len(text.split()) < 40))
 
 
 def is_reference(text: str) -> bool:
@@ -99,8 +86,7 @@ def is_table(text: str) -> bool:
 
 def is_code(text: str) -> bool:
     """A line of a program or of a command: one mark of code in eight words, and at least two."""
-    found = len(_PATTERNS["code"].findall(text))
-    return found >= 2 and found * 8 >= len(text.split())
+    return len(_PATTERNS["code"].findall(text)) >= max(2, len(text.split()) / 8)
 
 
 _ENGLISH_WORDS, _OTHER_WORDS = (frozenset("".join(_TABLES[name]).split()) for name in ("english", "others"))
@@ -115,11 +101,6 @@ def is_another_language(text: str) -> bool:
             return True
     english, other = (sum(word in known for word in words) for known in (_ENGLISH_WORDS, _OTHER_WORDS))
     return len(words) >= 4 and other >= 2 and other > english and other * 8 >= len(words)
-
-
-def is_in_capitals(text: str) -> bool:
-    """More capitals than small letters: titles and signs."""
-    return sum(map(str.isupper, text)) > sum(map(str.islower, text))
 
 
 def is_list(text: str) -> bool:
@@ -144,61 +125,52 @@ def is_fragment(text: str) -> bool:
     return not _PATTERNS["end"].search(text)
 
 
-Rules = tuple[tuple[str, Callable[[str], object]], ...]
-RULES: Rules = (
-    ("page header", _PATTERNS["page_header"].fullmatch),
-    ("damaged", _PATTERNS["damaged"].search),
-    ("boilerplate", is_boilerplate),
-    ("reference", is_reference),
-    ("another language", is_another_language),
-    ("code", is_code),
-    ("table", is_table),
-    ("capitals", is_in_capitals),
-    ("list", is_list),
-    ("fragment", is_fragment),
-)
+Rules = Mapping[str, Callable[[str], object]]
+RULES: Rules = {
+    "page header": _PATTERNS["page_header"].fullmatch,
+    "damaged": _PATTERNS["damaged"].search,
+    "boilerplate": is_boilerplate,
+    "reference": is_reference,
+    "another language": is_another_language,
+    "code": is_code,
+    "table": is_table,
+    "capitals": lambda text: sum(map(str.isupper, text)) > sum(map(str.islower, text)),  # titles and signs
+    "list": is_list,
+    "fragment": is_fragment,
+}
 
 
 def is_title(text: str) -> bool:
     """A heading of a text of today, among the fragments: 2 to 14 words, no final punctuation, a capital first."""
-    words = text.split()
-    return (
-        2 <= len(words) <= 14
-        and text[0].isupper()
-        and not _PATTERNS["end"].search(text)
-        and bool(re.fullmatch(r"[A-Za-z0-9À-ÿ ,;:'’&()/\-–—“”\".]+", text))
-        and sum(map(str.isdigit, text)) <= 4
-    )
+    if not 2 <= len(text.split()) <= 14 or _PATTERNS["end"].search(text) or sum(map(str.isdigit, text)) > 4:
+        return False
+    return text[0].isupper() and bool(_PATTERNS["title"].fullmatch(text))
 
 
 # A gap is where a formula or the name of a figure was taken out: `as illustrated in .`
-SENTENCE_RULES: Rules = (
-    ("boilerplate", is_boilerplate),
-    ("reference", is_reference),
-    ("gap", _PATTERNS["gap"].search),
-    ("long word", re.compile(r"\S{51}").search),  # an address, or words without blanks: too long for any model
-)
+SENTENCE_RULES: Rules = {
+    "boilerplate": is_boilerplate,
+    "reference": is_reference,
+    "gap": _PATTERNS["gap"].search,
+    "long word": re.compile(r"\S{51}").search,  # an address, or words without blanks: too long for any model
+}
 
 
 def reason(text: str, rules: Rules = RULES) -> str | None:
     """The name of the first rule that leaves a repaired paragraph (or by `SENTENCE_RULES` a sentence) out, or None."""
-    return next((name for name, holds in rules if holds(text)), None)
+    return next((name for name, holds in rules.items() if holds(text)), None)
 
 
-def running_headers(paragraphs: Sequence[str], times: int = 3) -> set[str]:
-    """The lines of at most ten words, without an end, that a document repeats: headers and footers of pages."""
+def running_headers(paragraphs: Sequence[str]) -> set[str]:
+    """The lines of at most ten words, without an end, that a document has three times: headers and footers of pages."""
     short = Counter(text for text in paragraphs if len(text.split()) <= 10 and not _PATTERNS["whole"].search(text))
-    return {text for text, count in short.items() if count >= times}
+    return {text for text, count in short.items() if count >= 3}
 
 
 def is_another_language_altogether(paragraphs: Sequence[str]) -> bool:
     """More than half of the words of a document are in paragraphs of another language."""
     words = [(len(text.split()), is_another_language(text)) for text in paragraphs]
     return 2 * sum(count for count, other in words if other) > sum(count for count, _ in words)
-
-
-_word_hash = cache(lambda word: text_hash(word))
-_MULTIPLIERS = np.array([pow(0x9E3779B97F4A7C15, power, 2**64) for power in range(1, 32)], dtype=np.uint64)
 
 
 def plain_words(text: str) -> list[str]:
@@ -211,13 +183,16 @@ def text_hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
+_word_hash = cache(text_hash)
+
+
 def run_hashes(words: Sequence[str], length: int) -> np.ndarray:
     """A hash of each run of `length` words, `[max(words - length + 1, 0)]` uint64."""
     hashes = np.fromiter(map(_word_hash, words), np.uint64, len(words))
     count = max(len(words) - length + 1, 0)
     total = np.zeros(count, np.uint64)
     for offset in range(length):
-        total += hashes[offset : offset + count] * _MULTIPLIERS[offset]
+        total += hashes[offset : offset + count] * np.uint64(pow(0x9E3779B97F4A7C15, offset + 1, 2**64))
     return total ^ (total >> np.uint64(29))
 
 
@@ -225,61 +200,33 @@ class Duplicates:
     """
     The paragraphs that were read before.
 
-    A paragraph of six or more words is a duplicate if its words were read in the same order; one of 20 or more words is
-    a near duplicate if 60 % of its runs of eight words were read. One run in four, chosen by its hash, is remembered; a
-    paragraph with fewer than three of the chosen runs counts as new.
+    A paragraph is a duplicate if its words were read in the same order; one of 20 or more words also if 60 % of its
+    runs of eight words were read. One run in four, chosen by its hash, is remembered; a paragraph with fewer than three
+    of the chosen runs counts as new.
     """
 
-    SHORTEST, SHORTEST_NEAR, RUN, SHARE, FEWEST, ONE_IN = 6, 20, 8, 0.6, 3, 4
-
     def __init__(self) -> None:
         self._whole: set[int] = set()
         self._runs: set[int] = set()
 
-    def reason(self, text: str, shortest: int = SHORTEST) -> str | None:
-        """ "duplicate", "near duplicate", or None; a new paragraph is remembered."""
+    def has(self, text: str, shortest: int = 6) -> bool:
+        """Whether a paragraph of `shortest` words or more is a duplicate; a new one is remembered."""
         words = plain_words(text)
         if len(words) < shortest:
-            return None
-        whole = text_hash(" ".join(words))
-        if whole in self._whole:
-            return "duplicate"
-        runs: list[int] = []
-        if len(words) >= self.SHORTEST_NEAR:
-            hashes = run_hashes(words, self.RUN)
-            runs = hashes[hashes % np.uint64(self.ONE_IN) == 0].tolist()
-            if len(runs) >= self.FEWEST and sum(run in self._runs for run in runs) >= self.SHARE * len(runs):
-                return "near duplicate"
+            return False
+        whole, hashes = text_hash(" ".join(words)), run_hashes(words if len(words) >= 20 else [], 8)
+        runs = hashes[hashes % np.uint64(4) == 0].tolist()
+        near = len(runs) >= 3 and sum(run in self._runs for run in runs) >= 0.6 * len(runs)
+        if whole in self._whole or near:
+            return True
         self._whole.add(whole)
         self._runs.update(runs)
-        return None
+        return False
 
 
-class Overlap:
-    """Texts that a model is tested on. A text that shares with them a run of 13 words, or a whole sentence of eight or
-    more words, is not trained on."""
-
-    RUN, SHORTEST = 13, 8
-
-    def __init__(self) -> None:
-        self._runs: set[int] = set()
-        self._whole: set[int] = set()
-
-    def add(self, sentences: Iterable[str]) -> None:
-        """Remembers the sentences of a text; runs may cross their ends."""
-        text: list[str] = []
-        for sentence in sentences:
-            words = plain_words(sentence)
-            if len(words) >= self.SHORTEST:
-                self._whole.add(text_hash(" ".join(words)))
-            text += words
-        self._runs.update(run_hashes(text, self.RUN).tolist())
-
-    def shares(self, sentences: Sequence[str]) -> bool:
-        """Whether a paragraph, given as its sentences, shares a sentence or a run of words with the added texts."""
-        split = [plain_words(sentence) for sentence in sentences]
-        whole = (text_hash(" ".join(words)) for words in split if len(words) >= self.SHORTEST)
-        if any(one in self._whole for one in whole):
-            return True
-        runs = run_hashes([word for words in split for word in words], self.RUN)
-        return any(run in self._runs for run in runs.tolist())
+def shared_parts(sentences: Sequence[str]) -> set[str | int]:
+    """What no text to train on may share with a text that a model is tested on: sentences of eight or more words, and
+    hashes of runs of 13 words, which may cross the ends of sentences."""
+    split = [plain_words(sentence) for sentence in sentences]
+    whole = {" ".join(words) for words in split if len(words) >= 8}
+    return whole | set(run_hashes([word for words in split for word in words], 13).tolist())

@@ -9,7 +9,6 @@ sizes. Needs nltk (its code only, no downloaded data). The same text gives the s
 """
 
 import argparse
-import gzip
 import hashlib
 import re
 import tomllib
@@ -22,7 +21,6 @@ from pathlib import Path
 import numpy as np
 
 from examples.word_senses import read_senseval
-from hf_elmo import ElmoTokenizer
 from hf_elmo.pretraining.vocabulary import build_vocabulary
 
 from . import books, cleaning
@@ -41,21 +39,10 @@ FEWEST_WORDS = 4  # of a single sentence that lost its final point
 Document = tuple[str, list[str]]  # name, paragraphs
 
 
-def _read_gzip(path: Path) -> str:
-    return gzip.decompress(path.read_bytes()).decode("utf-8").replace("\r", "")
-
-
-def public_domain(folder: Path) -> Iterator[Document]:
-    """The books of the first recipe, cut into paragraphs as in that recipe."""
-    normalize = ElmoTokenizer().backend_tokenizer.normalizer.normalize_str
-    for name, text in books.documents(folder):
-        yield name, list(books.paragraphs(normalize(text)))
-
-
 def texts(folder: Path) -> Iterator[Document]:
     """Documents of one paragraph per line, with blank lines between the documents; their names are their numbers."""
     for path in sorted(folder.glob("*.txt.gz")):
-        lines = (line.strip() for line in _read_gzip(path).split("\n"))
+        lines = (line.strip() for line in books.read_text(path).split("\n"))
         for number, (_, document) in enumerate(item for item in groupby(lines, bool) if item[0]):
             yield str(number), list(document)
 
@@ -66,12 +53,7 @@ def single_sentences(folder: Path) -> Iterator[Document]:
     yield from ((str(start // SINGLES), lines[start : start + SINGLES]) for start in range(0, len(lines), SINGLES))
 
 
-def one_in_three(folder: Path) -> Iterator[Document]:
-    """Every third document."""
-    return islice(texts(folder), 0, None, 3)
-
-
-READERS = {reader.__name__: reader for reader in (texts, single_sentences, one_in_three, public_domain)}
+READERS = {"texts": texts, "single_sentences": single_sentences, "public_domain": books.documents}
 
 
 @dataclass(frozen=True)
@@ -79,18 +61,18 @@ class Source:
     """A folder of text; sources.toml describes the fields."""
 
     path: str
-    read: str
-    modern: bool
-    last: float
+    what: str
+    license: str
+    reason: str
+    credit: str
+    read: str = "texts"
+    modern: bool = True
+    every: int = 1
+    last: float = 1
 
-    @property
-    def single(self) -> bool:
-        """Whether its lines are single sentences."""
-        return self.read == single_sentences.__name__
 
-
-_TABLE = tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8"))["sources"]
-SOURCES = [Source(row["path"], row.get("read", "texts"), row.get("modern", True), row.get("last", 1)) for row in _TABLE]
+_TABLES = tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8"))
+SOURCES = [Source(**row) for row in _TABLES["sources"]]
 
 
 @dataclass
@@ -98,72 +80,57 @@ class Paragraph:
     """Sentences, or a title; the words of each are separated by one blank."""
 
     sentences: list[str]
-    title: bool = False
+    title: bool
 
 
-class Reader:
-    """Cleans documents."""
+Paragraphs = list[tuple[Paragraph, Source]]
+
+
+class Cleaner:
+    """Cleans documents, and leaves out paragraphs that it has seen in an earlier one."""
 
     def __init__(self) -> None:
-        self.tokenizer = ElmoTokenizer()
-        self.duplicates = cleaning.Duplicates()
-        self.tested = cleaning.Overlap()
-        self._splitter = books.sentence_splitter(f"{books.ABBREVIATIONS} {MORE_ABBREVIATIONS}")
+        self._duplicates = cleaning.Duplicates()
+        self._splitter = books.Splitter(f"{books.ABBREVIATIONS} {MORE_ABBREVIATIONS}")
 
-    def clean(self, source: Source, document: Sequence[str], train: bool = True) -> list[Paragraph]:
-        """The paragraphs of a document that are kept, tokenized. A paragraph that overlaps with the tests is kept only
-        in a document that is held out (`train=False`)."""
-        normalize = self.tokenizer.backend_tokenizer.normalizer.normalize_str
-        whole = (cleaning.one_line(normalize(cleaning.repaired(text))) for text in document)
-        texts = [piece for text in whole for piece in self._pieces(text)]
-        foreign = cleaning.is_another_language_altogether(texts)
-        headers = set() if source.single else cleaning.running_headers(texts)
-        kept: list[Paragraph] = []
-        for text in filter(None, texts):
+    def clean(self, source: Source, document: Sequence[str], tested: frozenset = frozenset()) -> list[Paragraph]:
+        """The paragraphs of a document that are kept, tokenized. None has one of the `cleaning.shared_parts` in
+        `tested`."""
+        whole = (" ".join(books.normalize(cleaning.repaired(text)).split()) for text in document)
+        texts = [piece for text in whole for piece in self._pieces(text) if piece]
+        if cleaning.is_another_language_altogether(texts):
+            return []
+        single = source.read == "single_sentences"
+        headers = set() if single else cleaning.running_headers(texts)
+        kept = []
+        for text in texts:
             rule, title = cleaning.reason(text), False
-            if foreign:
-                rule = "another language"
-            elif text in headers:
-                rule = "page header"
-            elif rule == "fragment" and source.single and len(text.split()) >= FEWEST_WORDS:
+            if rule == "fragment" and single and len(text.split()) >= FEWEST_WORDS:
                 rule = None
-            elif rule == "fragment" and source.modern and not source.single and cleaning.is_title(text):
+            elif rule == "fragment" and source.modern and not single and cleaning.is_title(text):
                 rule, title = None, True
-            sentences = [text] if title else books.split_sentences(text, self._splitter)
-            rule = rule or self.duplicates.reason(text, shortest=1 if title or source.single else 6)
-            if rule is None and train and self.tested.shares(sentences):
-                rule = "tested on"
-            if not rule:
-                if not title:
-                    sentences = [one for one in sentences if not cleaning.reason(one, cleaning.SENTENCE_RULES)]
+            if rule or text in headers or self._duplicates.has(text, 1 if title or single else 6):
+                continue
+            sentences = [text] if title else self._splitter.split(text)
+            if not tested.isdisjoint(cleaning.shared_parts(sentences)):
+                continue
+            if not title:
+                sentences = [one for one in sentences if not cleaning.reason(one, cleaning.SENTENCE_RULES)]
+            if sentences := books.tokenized(sentences):
                 kept.append(Paragraph(sentences, title))
-        return self._tokenized(kept)
+        return kept
 
     def _pieces(self, text: str) -> Iterator[str]:
         """A paragraph, or, if it has more than `LONGEST` words (a book without blank lines), its sentences in pieces of
         about `LONGEST` words."""
-        if len(text.split()) <= LONGEST:
-            yield text
-            return
         piece: list[str] = []
-        length = 0
-        for sentence in books.split_sentences(text, self._splitter):
+        for sentence in self._splitter.split(text) if len(text.split()) > LONGEST else [text]:
             piece.append(sentence)
-            length += len(sentence.split())
-            if length >= LONGEST:
+            if sum(len(one.split()) for one in piece) >= LONGEST:
                 yield " ".join(piece)
-                piece, length = [], 0
+                piece = []
         if piece:
             yield " ".join(piece)
-
-    def _tokenized(self, paragraphs: Sequence[Paragraph]) -> list[Paragraph]:
-        """The tokenized paragraphs, without sentences that have no words, and without paragraphs of no sentences."""
-        flat = [sentence for paragraph in paragraphs for sentence in paragraph.sentences]
-        encodings = iter(self.tokenizer.backend_tokenizer.encode_batch(flat, add_special_tokens=False))
-        for paragraph in paragraphs:
-            tokens = [next(encodings).tokens for _ in paragraph.sentences]
-            paragraph.sentences = [" ".join(words) for words in tokens if any(word[0].isalnum() for word in words)]
-        return [paragraph for paragraph in paragraphs if paragraph.sentences]
 
 
 def draw(*keys: object) -> float:
@@ -175,7 +142,7 @@ def draw(*keys: object) -> float:
 def part_of(source: Source, name: str) -> str:
     """Where a document goes: "train", "dev", "heldout" (whole books), or "heldout_modern"."""
     if not source.modern:
-        return "heldout" if name in books.HELD_OUT else "dev" if name in books.DEV else "train"
+        return books.PARTS.get(name, "train")
     place = draw(source.path, name)
     if place < HELD_OUT_MODERN:
         return "heldout_modern"
@@ -189,7 +156,7 @@ def in_notation(line: str, known: set[str], title: bool) -> str:
     """Tokens in the notation of tokenized corpora: `1 @,@ 500`, `long @-@ term`, `<unk>` for words not in `known`, one,
     two or three signs of equality on each side of a title."""
     marks = ["="] * (1 + int(3 * draw("level", line))) if title else []
-    words = _INSIDE.sub(lambda match: f" @{match.group()}@ ", line).split()
+    words = _INSIDE.sub(r" @\g<0>@ ", line).split()
     words = [word if word in known or not word[0].isalpha() else "<unk>" for word in words]
     return " ".join([*marks, *words, *marks])
 
@@ -201,67 +168,61 @@ def lines_of(paragraph: Paragraph, reading: int = 0) -> list[str]:
     return [" ".join(paragraph.sentences)] if whole else paragraph.sentences
 
 
-def pass_lines(paragraph: Paragraph, source: Source, known: set[str], last: bool = False) -> Iterator[str]:
-    """The lines of a paragraph in a pass, or (`last`) in the pass of the last run, which has other readings. A part of
-    the text of today is in the notation of tokenized corpora."""
-    first, times, notation = 0, READINGS[source.modern], NOTATION[paragraph.title]
-    if last:
-        first, notation = max(READINGS.values()), LAST_NOTATION[paragraph.title]
-        times = int(source.last) + (draw("last", *paragraph.sentences) < source.last % 1)
-    for reading in range(first, first + times):
-        lines = lines_of(paragraph, reading)
-        if source.modern and draw("notation", reading, *paragraph.sentences) < notation:
-            lines = [in_notation(line, known, paragraph.title) for line in lines]
-        yield from lines
+def pass_lines(paragraphs: Paragraphs, known: set[str], last: bool = False) -> Iterator[str]:
+    """The lines of a pass, or (`last`) of the pass of the last run, which has other readings. A part of the text of
+    today is in the notation of tokenized corpora."""
+    for paragraph, source in paragraphs:
+        first, times, notation = 0, READINGS[source.modern], NOTATION[paragraph.title]
+        if last:
+            first, notation = max(READINGS.values()), LAST_NOTATION[paragraph.title]
+            times = int(source.last) + (draw("last", *paragraph.sentences) < source.last % 1)
+        for reading in range(first, first + times):
+            lines = lines_of(paragraph, reading)
+            if source.modern and draw("notation", reading, *paragraph.sentences) < notation:
+                lines = [in_notation(line, known, paragraph.title) for line in lines]
+            yield from lines
 
 
-def shuffled(lines: Sequence[str], seed: int) -> list[str]:
-    """The lines in an order that depends on their number and the seed alone."""
-    return [lines[place] for place in np.random.default_rng(seed).permutation(len(lines))]
+def wikitext(data: Path, part: str) -> list[str]:
+    """The sentences of a part of WikiText-2."""
+    return list(books.wikitext_sentences(books.read_text(data / "lm" / "other" / "wikitext-2" / f"{part}.txt")))
 
 
 def tested_sentences(data: Path) -> Iterator[Sequence[str]]:
     """The texts that the card's table is measured on, each as its sentences."""
-    for part in ("valid", "test"):
-        text = (data / "lm" / "other" / "wikitext-2" / f"{part}.txt").read_text(encoding="utf-8")
-        yield [" ".join(words) for words in books.wikitext_sentences(text)]
-    yield _read_gzip(data / "lm" / "other" / "brown.txt.gz").split("\n")
+    yield from (wikitext(data, part) for part in ("valid", "test"))
+    yield books.read_text(data / "lm" / "other" / "brown.txt.gz").split("\n")
     for word in ("line", "interest"):
         yield [" ".join(one.words) for one in read_senseval(data / "wsd" / "senseval" / f"{word}.pos.gz")]
 
 
-def read(data: Path, reader: Reader) -> tuple[dict[str, list[str]], dict[Source, list[Paragraph]]]:
-    """All sources: the lines of the parts that are held out, and for each source the paragraphs to train on, without
-    paragraphs that overlap with the held-out parts or the tests."""
+def read(data: Path) -> tuple[dict[str, list[str]], Paragraphs]:
+    """All sources: the lines of the parts that are held out, and the paragraphs to train on, without those that overlap
+    with the held-out parts or the tests."""
     parts: dict[str, list[str]] = {"heldout": [], "heldout_modern": [], "dev": []}
-    later: list[tuple[Source, list[str]]] = []
+    later, cleaner, splitter = [], Cleaner(), books.Splitter()
     for source in SOURCES:
-        for name, document in READERS[source.read](data / "lm" / source.path):
+        documents = READERS[source.read](data / "lm" / source.path)
+        for name, document in islice(documents, 0, None, source.every):
             part = part_of(source, name)
             if part == "train":
                 later.append((source, document))
             elif source.modern:
-                parts[part] += [line for one in reader.clean(source, document, train=False) for line in lines_of(one)]
-    for name, text in books.documents(data / "lm" / "public_domain"):  # exactly as in the first recipe
-        if name in books.HELD_OUT + books.DEV:
-            lines = [" ".join(words) for words in books.sentences(text, reader.tokenizer)]
-            parts["heldout" if name in books.HELD_OUT else "dev"] += lines
-    for sentences in (*parts.values(), *tested_sentences(data)):
-        reader.tested.add(sentences)
-    train: dict[Source, list[Paragraph]] = {source: [] for source in SOURCES}
-    for source, document in later:
-        train[source] += reader.clean(source, document)
-    return parts, train
+                parts[part] += [line for one in cleaner.clean(source, document) for line in lines_of(one)]
+            else:  # held-out books stay as they are
+                parts[part] += books.tokenized([one for text in document for one in splitter.split(text)])
+    texts = (*parts.values(), *tested_sentences(data))
+    tested = frozenset(part for sentences in texts for part in cleaning.shared_parts(sentences))
+    return parts, [(one, source) for source, document in later for one in cleaner.clean(source, document, tested)]
 
 
-def frequent_words(train: dict[Source, list[Paragraph]], size: int = KNOWN_WORDS) -> set[str]:
+def frequent_words(paragraphs: Paragraphs) -> set[str]:
     """The most frequent words of a pass, without hyphens and points of numbers; on a tie, the word that came first."""
     counts: Counter[str] = Counter()
-    for source, paragraphs in train.items():
-        for line in (line for paragraph in paragraphs for line in paragraph.sentences):
-            for word in _INSIDE.sub(r" \g<0> ", line).split():
-                counts[word] += READINGS[source.modern]
-    return {word for word, _ in counts.most_common(size)}
+    for paragraph, source in paragraphs:
+        for word in _INSIDE.sub(r" \g<0> ", " ".join(paragraph.sentences)).split():
+            counts[word] += READINGS[source.modern]
+    return {word for word, _ in counts.most_common(KNOWN_WORDS)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -274,14 +235,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     args = parser.parse_args(arguments)
     args.output.mkdir(parents=True, exist_ok=True)
-    held_out, training = read(args.data, Reader())
-    wikitext = (args.data / "lm" / "other" / "wikitext-2" / "test.txt").read_text(encoding="utf-8")
-    held_out["wikitext"] = [" ".join(words) for words in books.wikitext_sentences(wikitext)]
-    known = frequent_words(training)
-    paragraphs = [(one, source) for source, found in training.items() for one in found]
-    train = [line for one, source in paragraphs for line in pass_lines(one, source, known)]
-    last = [line for one, source in paragraphs for line in pass_lines(one, source, known, last=True)]
-    parts = {"train": shuffled(train, seed=1), "last": shuffled(last, seed=2), **held_out}
+    parts, paragraphs = read(args.data)
+    parts["wikitext"] = wikitext(args.data, "test")
+    known = frequent_words(paragraphs)
+    for seed, part in enumerate(("train", "last"), start=1):
+        lines = list(pass_lines(paragraphs, known, last=part == "last"))
+        parts[part] = [lines[place] for place in np.random.default_rng(seed).permutation(len(lines))]
     vocabulary = build_vocabulary((line.split() for line in parts["train"]), size=args.vocab_size)
     vocabulary.save(args.output / "vocab.txt")
     for part, found in parts.items():
