@@ -1,4 +1,8 @@
-"""Shared by the comparisons with and without ELMo: options, the rows of a table, training, the report over seeds."""
+"""Shared by the comparisons with and without ELMo: options, the rows of a table, training, the report over seeds.
+
+The rows of a table are the same network, trained in the same way: by default one reads GloVe's vectors alone, which
+ignore capitals, the other reads them and ELMo. The biLM is frozen unless noted, and its layers are computed once.
+"""
 
 import argparse
 import sys
@@ -16,7 +20,7 @@ import numpy as np
 import torch
 from datasets import Dataset, disable_progress_bars
 from scipy import stats
-from transformers import AutoTokenizer, EarlyStoppingCallback, EvalPrediction, Trainer, TrainingArguments, set_seed
+from transformers import AutoTokenizer, EarlyStoppingCallback, Trainer, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging
 
@@ -46,27 +50,27 @@ Results = dict[str, list[Run]]  # the runs of each row, one for each seed
 
 @dataclass(frozen=True)
 class Variant:
-    """One row of a comparison: its fields of the configuration, learning rates of parts of the model, the initial scale
-    gamma of its mixes, and whether its last model is saved."""
+    """One row of a comparison: its fields of the configuration, learning rates of parts of the model, and the initial
+    scale gamma of its mixes."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     gamma: float = 1.0
-    saved: bool = False
 
 
-ALONE, ELMO = Variant({"use_elmo": False}), Variant(rates={"mix": 1e-2}, saved=True)
+ALONE, ELMO = Variant({"use_elmo": False}), Variant(rates={"mix": 1e-2})
 CHARACTERS = Variant({"layer_weights": 0})  # layer 0 reads the characters of a word, without context
 BILM_TRAINED = Variant({"freeze_bilm": False}, {"mix": 1e-2, "bilm": 5e-4})
 GLOVE_ROWS = {"GloVe": ALONE, "GloVe + ELMo": ELMO}
+DROPOUT = {"encoder_dropout": 0.3, "classifier_dropout": 0.3}  # of several heads
 
 
-def options(description: str, out: str, train: int | None = None) -> argparse.ArgumentParser:
+def options(description: str, train: int | None = None) -> argparse.ArgumentParser:
     """The options of all comparisons; `train` is the default number of rows that train, where that is an option."""
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="read files of this folder [download the data]")
     parser.add_argument("--model", type=locate, default=NAME, help=f"folder or name of an ELMo [{NAME}]")
-    parser.add_argument("--out", type=Path, default=Path(out), help=f"folder for checkpoints [{out}]")
+    parser.add_argument("--out", type=Path, default=Path("outputs/layers"), help="folder for layers [outputs/layers]")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each row [5]")
     parser.add_argument("--quick", action="store_true", help="two seeds and little data, to try the script")
     if train:
@@ -85,16 +89,22 @@ def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> 
     return args
 
 
+def hold_out(train: Sequence) -> dict[str, list]:
+    """The rows that train, and every tenth of them as `dev`."""
+    return {"train": [row for number, row in enumerate(train) if number % 10], "dev": list(train[::10])}
+
+
 def sizes(parts: Mapping[str, Sequence]) -> str:
     """The number of rows of each part: `2,000 train, 400 dev, 1,287 test`."""
     return ", ".join(f"{len(rows):,} {part}" for part, rows in parts.items())
 
 
-def with_glove(args: Namespace, words: Iterable[str]) -> tuple[hf_elmo.ElmoTokenizer, np.ndarray]:
-    """The tokenizer of `--model` with those of `words` that are among GloVe's 60,000 most frequent ones, and their
+def with_glove(args: Namespace, texts: Iterable[str | list[str]]) -> tuple[hf_elmo.ElmoTokenizer, np.ndarray]:
+    """The tokenizer of `--model` with the words of texts that are among GloVe's 60,000 most frequent ones, and their
     vectors."""
     tokenizer = AutoTokenizer.from_pretrained(args.model)
-    tokenizer.words, vectors = hf_elmo.read_word_vectors(glove(args.data), set(words), limit=60_000)
+    words = hf_elmo.count_words(tokenizer, list(texts))
+    tokenizer.words, vectors = hf_elmo.read_word_vectors(glove(args.data), words, limit=60_000)
     return tokenizer, vectors
 
 
@@ -105,7 +115,6 @@ def rows_of_table(
     vectors: np.ndarray | None,
     encoded: Mapping[str, Dataset],
     args: Namespace,
-    saved: Path,
     *,
     variants: Mapping[str, Variant] = GLOVE_ROWS,
     **training: Any,
@@ -114,14 +123,10 @@ def rows_of_table(
     For each variant of a head a function of the seed, which trains and tests it.
 
     Args:
-        auto_class: the class by whose `from_pretrained` the head is made.
         fields: fields of the configuration, shared by all variants.
         tokenizer: with the words of the word vectors, if there are any.
         vectors: pretrained word vectors, which are trained further; `None` for vectors that are learned.
-        encoded: rows of train, dev and test with labels. The layers of the frozen biLM are computed here, once for all
-            variants and seeds, unless the rows contain them.
-        args: the options of all comparisons.
-        saved: folder for the last model of the variant with `saved`.
+        encoded: rows of train, dev and test with labels.
         training: arguments of [`fine_tune`].
     """
     if args.quick:
@@ -129,11 +134,7 @@ def rows_of_table(
     words = {"word_vectors_size": 50 if vectors is None else vectors.shape[1]}
     words = {} if tokenizer.words is None else words | {"word_vectors_vocab_size": len(tokenizer.words) + 3}
     make = partial(auto_class.from_pretrained, args.model, dtype="float32", **fields, **words)
-    folder = args.out / "layers"
-    stored = {
-        part: rows if "bilm_layers" in rows.column_names else hf_elmo.store_layers(make(), rows, folder=folder)
-        for part, rows in encoded.items()
-    }
+    stored = {part: hf_elmo.store_layers(make(), rows, folder=args.out) for part, rows in encoded.items()}
     alone = {part: rows.remove_columns("bilm_layers") for part, rows in stored.items()}
 
     def run(variant: Variant, seed: int) -> Run:
@@ -144,38 +145,27 @@ def rows_of_table(
         if vectors is not None:
             model.set_word_vectors(vectors)
         data = alone if not model.config.use_elmo else stored if model.config.freeze_bilm else encoded
-        result = fine_tune(model, data, tokenizer, seed, rates=variant.rates, **training)
-        if variant.saved:
-            model.save_pretrained(saved)
-            tokenizer.save_pretrained(saved)
-        return result
+        return fine_tune(model, data, tokenizer, seed, rates=variant.rates, **training)
 
     return {name: partial(run, variant) for name, variant in variants.items()}
 
 
 def fine_tune(
     model: ElmoTaskModel,
-    parts: Mapping[str, Any],
+    parts: Mapping[str, Dataset],
     tokenizer: hf_elmo.ElmoTokenizer,
     seed: int,
     *,
-    metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
+    rates: Mapping[str, float],
+    metrics: Callable | None = None,
     best: str = "accuracy",
     collator: type = hf_elmo.LayersCollator,
-    rates: Mapping[str, float] | None = None,
-    further_metrics: Callable[[ElmoTaskModel], Mapping[str, float]] | None = None,
+    further_metrics: Callable[[ElmoTaskModel], Mapping[str, float]] = lambda model: {},
     **settings: Any,
 ) -> Run:
-    """
-    Train `model` on `parts["train"]`, keep the epoch that is best on `parts["dev"]` (without that part the last one),
-    and test once on `parts["test"]`, and on any further part, by whose name its metrics begin.
-
-    Args:
-        best: the metric of `metrics` by which the epoch is chosen; after three epochs without improvement it stops.
-        rates: learning rates of parts of the model, as for [`hf_elmo.learning_rates`].
-        further_metrics: a function of the trained model.
-        settings: of `TrainingArguments`.
-    """
+    """Trains `model` on `parts["train"]`, keeps the epoch whose metric `best` is best on `parts["dev"]` (without that
+    part the last one; after three epochs without improvement it stops), and tests once on `parts["test"]`. `rates` are
+    those of [`hf_elmo.learning_rates`], `settings` those of `TrainingArguments`."""
     choice = {"eval_strategy": "epoch", "save_strategy": "best", "load_best_model_at_end": True}
     with TemporaryDirectory() as folder:
         arguments = TrainingArguments(
@@ -199,16 +189,14 @@ def fine_tune(
             parts.get("dev"),
             compute_metrics=metrics or hf_elmo.classification_metrics(),
             callbacks=[EarlyStoppingCallback(3)] if "dev" in parts else None,
-            optimizer_cls_and_kwargs=hf_elmo.learning_rates(model, arguments, **(rates or {})),
+            optimizer_cls_and_kwargs=hf_elmo.learning_rates(model, arguments, **rates),
         )
         trainer.remove_callback(PrinterCallback)
         start = time.perf_counter()
         trainer.train()
         seconds = time.perf_counter() - start
-    scores = dict(further_metrics(model)) if further_metrics else {}
-    for name in parts.keys() - {"train", "dev"}:
-        measured = trainer.predict(parts[name], metric_key_prefix=name).metrics
-        scores |= {key.removeprefix("test_"): value for key, value in measured.items()}
+    scores = trainer.predict(parts["test"]).metrics
+    scores = {key.removeprefix("test_"): value for key, value in scores.items()} | further_metrics(model)
     return Run(scores, seconds, sum(p.numel() for p in model.parameters() if p.requires_grad))
 
 
@@ -249,7 +237,7 @@ def compare(
             scores = "  ".join(f"{label} {results[name][-1].metrics[key]:.4f}" for key, label in metrics.items())
             print(f"seed {seed}  {name}  {scores}", file=sys.stderr, flush=True)
     print(table(results, metrics), end="\n\n")
-    for without, with_ in combinations(results, 2) if pairs is None else pairs:
+    for without, with_ in pairs or combinations(results, 2):
         print(f"- {gain(results, without, with_, next(iter(metrics)))}")
     print(flush=True)
     return results

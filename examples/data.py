@@ -27,13 +27,14 @@ PARQUET = "refs/convert/parquet"  # the Hub's own conversion of a data set that 
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 NLI_CLASSES = ("entailment", "neutral", "contradiction")
 PARTS = {"train": "train", "dev": "validation", "test": "test"}  # ours, and their names on the Hub
-# Files of taggers' data, and their columns of the words and of the tags.
+# Files of taggers' data, and their columns of the words and of the tags; what the Hub has, and its column of the tags.
 WNUT = ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated")
 TAGGED = {
     "chunking": (["chunking/conll2000/train.txt.gz", "chunking/conll2000/test.txt"], (0, 2)),
     "uner_ewt": ([f"ner/uner_ewt/en_ewt-ud-{part}.iob2.gz" for part in ("train.mapped", "dev", "test")], (1, 2)),
     "wnut17": ([f"ner/wnut17/{part}.gz" for part in WNUT], (0, 1)),
 }
+TAGGED_ON_HUB = {"chunking": ("eriktks/conll2000", "chunk_tags"), "wnut17": ("leondz/wnut_17", "ner_tags")}
 
 Texts = list[tuple[str, int]]  # texts and labels
 Sentences = list[tuple[list[str], list[str]]]  # the words of each, and their tags
@@ -85,10 +86,8 @@ def ag_news(folder: Path | None) -> dict[str, list[tuple[str, str, int]]]:
     with opened(folder / "ag_news" / "test.csv") as file:
         test = [(title, text, int(label) - 1) for label, title, text in csv.reader(file)]
     with opened(folder / "ag_news" / "train_subset.csv.gz") as file:
-        train = [
-            (*((row["text"], "") if row["has_title"] == "1" else ("", row["text"])), int(row["class"]) - 1)
-            for row in csv.DictReader(file)
-        ]
+        rows = [(row["text"], row["has_title"] == "1", int(row["class"]) - 1) for row in csv.DictReader(file)]
+    train = [(text, "", label) if titled else ("", text, label) for text, titled, label in rows]
     return {"train": train, "test": test}
 
 
@@ -96,13 +95,12 @@ def trec(folder: Path | None) -> dict[str, Texts]:
     """Train and test: questions, and the places of their classes in `TREC_CLASSES`."""
     if folder is None:
         parts = hub("CogComp/trec", revision="65752bf53af25bc935a0dce92fb5b6c930728450")  # converted to Parquet
-        names = parts["train"].features["coarse_label"].names
-        rows = {part: [(names[row["coarse_label"]], row["text"]) for row in parts[part]] for part in parts}
+        name = parts["train"].features["coarse_label"].int2str
+        rows = {part: [(name(row["coarse_label"]), row["text"]) for row in parts[part]] for part in parts}
     else:
-        rows = {}
-        for part in ("train", "test"):
-            lines = (folder / "trec" / f"{part}.txt").read_text(encoding="latin-1").splitlines()
-            rows[part] = [(line.partition(":")[0], line.partition(" ")[2]) for line in lines]
+        files = {part: (folder / "trec" / f"{part}.txt").read_text("latin-1") for part in ("train", "test")}
+        lines = {part: [line.partition(" ") for line in text.splitlines()] for part, text in files.items()}
+        rows = {part: [(label.partition(":")[0], text) for label, _, text in lines[part]] for part in lines}
     return {part: [(text, TREC_CLASSES.index(name)) for name, text in rows[part]] for part in rows}
 
 
@@ -121,27 +119,20 @@ def snli(folder: Path | None) -> dict[str, list[tuple[str, str, int]]]:
     if folder is None:
         labels, pairs = [0, 1, 2], hub("stanfordnlp/snli")  # -1: no label
     else:
-        labels, pairs = (
-            list(NLI_CLASSES),
-            {part: tabs(folder / "snli" / f"snli_{part}.tsv") for part in ("dev", "test")},
-        )
-    return {
-        part: [(x["premise"], x["hypothesis"], labels.index(x["label"])) for x in pairs[part] if x["label"] in labels]
-        for part in ("dev", "test")
-    }
+        labels = list(NLI_CLASSES)
+        pairs = {part: tabs(folder / "snli" / f"snli_{part}.tsv") for part in ("dev", "test")}
+    rows = {part: [row for row in pairs[part] if row["label"] in labels] for part in ("dev", "test")}
+    return {part: [(x["premise"], x["hypothesis"], labels.index(x["label"])) for x in rows[part]] for part in rows}
 
 
 def tagged(name: str, folder: Path | None) -> dict[str, Sentences]:
     """Train, dev and test of one of `TAGGED`; dev of the chunks is the last tenth of train. The file of names in web
     text that trains is an early version, with 17 names fewer."""
-    if folder is None and name != "uner_ewt":
-        chunks = ("eriktks/conll2000", "chunk_tags")
-        repository, column = chunks if name == "chunking" else ("leondz/wnut_17", "ner_tags")
+    if folder is None and name in TAGGED_ON_HUB:
+        repository, column = TAGGED_ON_HUB[name]
         parts = hub(repository, revision=PARQUET).values()
-        tags = next(iter(parts)).features[column].feature.names
-        rows = [
-            [(row["tokens"], [tags[tag] for tag in row[column]]) for row in part if row["tokens"]] for part in parts
-        ]
+        names = next(iter(parts)).features[column].feature
+        rows = [[(row["tokens"], names.int2str(row[column])) for row in part if row["tokens"]] for part in parts]
     else:
         paths, columns = TAGGED[name]
         files = [folder / path for path in paths] if folder else [downloaded(UNER.format(part)) for part in PARTS]
@@ -158,19 +149,17 @@ def squad(folder: Path | None) -> dict[str, list[dict[str, Any]]]:
     if folder is None:
         parts = hub("rajpurkar/squad")
         return {"train": list(parts["train"]), "test": list(parts["dev"])}
-    rows: dict[str, list] = {"train": [], "test": []}
-    for part, name in (
-        ("train", "squad_v1.1/squad_train_du_test_part.json.gz"),
-        ("train", "squadshifts/new_wiki_v1.0.json.gz"),
-        ("test", "squad_v1.1/squad_dev_part1.json.gz"),
-    ):
-        with opened(folder / "squad" / name) as file:
-            passages = [passage for article in json.load(file)["data"] for passage in article["paragraphs"]]
-        for passage in passages:
+
+    def questions(name: str) -> Iterator[dict[str, Any]]:
+        with opened(folder / "squad" / f"{name}.json.gz") as file:
+            articles = json.load(file)["data"]
+        for passage in (passage for article in articles for passage in article["paragraphs"]):
             for asked in passage["qas"]:
                 answers = {key: [one[key] for one in asked["answers"]] for key in ("text", "answer_start")}
-                rows[part].append({**asked, "context": passage["context"], "answers": answers})
-    return rows
+                yield {**asked, "context": passage["context"], "answers": answers}
+
+    train = [*questions("squad_v1.1/squad_train_du_test_part"), *questions("squadshifts/new_wiki_v1.0")]
+    return {"train": train, "test": list(questions("squad_v1.1/squad_dev_part1"))}
 
 
 def nsmc(folder: Path | None) -> dict[str, list[str]]:
@@ -185,11 +174,8 @@ def nsmc(folder: Path | None) -> dict[str, list[str]]:
 def propbank(folder: Path | None, part: str) -> Iterator[tuple[list[str], list[tuple[str, ...]]]]:
     """A part of PropBank's annotation of the English Web Treebank: the words of each sentence, and for each of its
     predicates a column of roles in brackets, such as `(ARG0*`, `*`, `*)`."""
-    if folder is None:
-        blocks = _with_words(part)
-    else:
-        with opened(folder / "srl" / "propbank_ewt" / f"{part}.gold_conll.gz") as file:
-            blocks = _blocks(file.read())
+    file = f"srl/propbank_ewt/{part}.gold_conll.gz"
+    blocks = _blocks(gzip.decompress((folder / file).read_bytes()).decode()) if folder else _with_words(part)
     for rows in blocks:
         words, *columns = zip(*(row[3:4] + row[8:] for row in rows), strict=True)
         yield list(words), columns
@@ -223,10 +209,8 @@ def litbank(folder: Path | None) -> dict[str, list[dict[str, list]]]:
         return {part: [_clustered(row) for row in rows] for part, rows in parts.items()}
     rows = hf_elmo.read_conll2012(folder / "coref" / "litbank" / "litbank_all.conll.gz")
     documents = {row["document"]: row for row in rows}
-    lists = {}
     with tarfile.open(folder / "coref" / "litbank" / "tenfold_splits.tar.gz") as folds:
-        for part in PARTS:
-            lists[part] = folds.extractfile(f"litbank_tenfold_splits/0/{part}.ids").read().decode()
+        lists = {part: folds.extractfile(f"litbank_tenfold_splits/0/{part}.ids").read().decode() for part in PARTS}
     return {part: [documents[Path(line).stem] for line in text.split()] for part, text in lists.items()}
 
 

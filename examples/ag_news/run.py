@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from examples.classifier import PAIRS, Parts, in_parts, rows
-from examples.comparison import ACCURACY, compare, options, parsed, sizes
+from examples.classifier import PAIRS, Parts, rows
+from examples.comparison import ACCURACY, compare, hold_out, options, parsed, sizes
 from examples.data import ag_news
 
 TEXTS = ("titles", "whole")
@@ -32,7 +32,8 @@ def read(data: Path | None, whole: bool, quick: bool) -> Parts:
         train = others[:: max(1, len(others) // WHOLE_TEXTS)][:WHOLE_TEXTS]
     if quick:
         train, test = train[:300], test[:100]
-    return in_parts(*([(plain(text), label) for text, label in part] for part in (train, test)))
+    train, test = ([(plain(text), label) for text, label in part] for part in (train, test))
+    return {**hold_out(train), "test": test}
 
 
 def plain(text: str) -> str:
@@ -55,7 +56,7 @@ def unlabeled(data: Path | None) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the tables and the gains."""
-    parser = options(__doc__, "outputs/ag_news")
+    parser = options(__doc__)
     parser.add_argument("--texts", nargs="+", choices=TEXTS, default=TEXTS[:1], help="which tables to print [titles]")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write texts without labels, and nothing else")
     args = parsed(parser, arguments)
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in args.texts:
         parts = read(args.data, name == "whole", args.quick)
         print(f"{name}: {sizes(parts)}\n", flush=True)
-        compare(rows(parts, CLASSES, args, args.out / name), ACCURACY, args, PAIRS)
+        compare(rows(parts, CLASSES, args), ACCURACY, args, PAIRS)
 
 
 if __name__ == "__main__":

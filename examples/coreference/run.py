@@ -2,29 +2,25 @@
 
     python -m examples.coreference.run
 
-LitBank's first fold: the first sentences of passages of 100 novels. The rows are the same coreference model, trained in
-the same way: one on GloVe's vectors alone, one on these and ELMo, of a frozen biLM whose layers are computed once. Each
-is also tested on GAP, whose pronouns are as often a woman's as a man's.
+LitBank's first fold: the first sentences of passages of 100 novels. Each row is also tested on GAP, whose pronouns are
+as often a woman's as a man's.
 """
 
 import re
-from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from datasets import Dataset
-from transformers import AutoTokenizer
 
 import hf_elmo
-from examples.comparison import Rows, compare, gain, options, parsed, rows_of_table, sizes, with_glove
+from examples.comparison import DROPOUT, compare, gain, options, parsed, rows_of_table, sizes, with_glove
 from examples.data import gap, litbank
 
 HEAD = {
     "encoder_type": "bilstm",
     "encoder_hidden_size": 64,
-    "encoder_dropout": 0.3,
-    "classifier_dropout": 0.3,
+    **DROPOUT,
     "coreference_max_width": 10,
     "coreference_spans_per_word": 0.25,
     "coreference_max_antecedents": 30,
@@ -60,12 +56,6 @@ def in_lines(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "Text": re.sub(r"(?<=[.!?]) (?=[\"'(]?[A-Z])", "\n", row["Text"])}
 
 
-def encode(tokenizer: hf_elmo.ElmoTokenizer, documents: Sequence[Document]) -> Dataset:
-    """A row for each document."""
-    rows = [hf_elmo.encode_document(tokenizer, document["sentences"], document["clusters"]) for document in documents]
-    return Dataset.from_list(rows)
-
-
 def scores_on_gap(
     rows: Sequence[dict], tokenizer: hf_elmo.ElmoTokenizer, model: hf_elmo.ElmoForCoreferenceResolution
 ) -> dict[str, float]:
@@ -75,27 +65,24 @@ def scores_on_gap(
     return {f"gap_{name}": value for name, value in scores.items()}
 
 
-def rows_of_litbank(parts: dict[str, list[Document]], texts: list[dict], args: Namespace) -> Rows:
-    """For each row of the table a function of the seed."""
-    sentences = [sentence for part in parts.values() for document in part for sentence in document["sentences"]]
-    sentences += AutoTokenizer.from_pretrained(args.model).split_into_words([row["Text"] for row in texts])
-    tokenizer, vectors = with_glove(args, (word for sentence in sentences for word in sentence))
-    encoded = {part: encode(tokenizer, documents) for part, documents in parts.items()}
-    how = {"metrics": hf_elmo.coreference_metrics(), "best": "conll_f1", "collator": hf_elmo.CoreferenceCollator}
-    how |= {"further_metrics": partial(scores_on_gap, texts, tokenizer), **SETTINGS}
-    model, saved = hf_elmo.ElmoForCoreferenceResolution, args.out / "model"
-    return rows_of_table(model, HEAD, tokenizer, vectors, encoded, args, saved, **how)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
-    args = parsed(options(__doc__, "outputs/coreference", train=80), arguments)
+    args = parsed(options(__doc__, train=80), arguments)
     limits = {"train": 20, "dev": TESTED, "test": TESTED}
     parts = {part: [begin(one, limits[part]) for one in whole] for part, whole in litbank(args.data).items()}
     parts["train"] = parts["train"][: 8 if args.quick else args.train]
     texts = [in_lines(row) for row in gap(args.data)[: 5 if args.quick else 300]]
     print(f"**LitBank** ({sizes(parts)} documents), **GAP** ({len(texts)} texts)\n", flush=True)
-    results = compare(rows_of_litbank(parts, texts, args), METRICS, args)
+    sentences = [sentence for part in parts.values() for document in part for sentence in document["sentences"]]
+    tokenizer, vectors = with_glove(args, [*sentences, *(row["Text"] for row in texts)])
+    encoded = {}
+    for part, documents in parts.items():
+        rows = [hf_elmo.encode_document(tokenizer, one["sentences"], one["clusters"]) for one in documents]
+        encoded[part] = Dataset.from_list(rows)
+    how = {"metrics": hf_elmo.coreference_metrics(), "best": "conll_f1", "collator": hf_elmo.CoreferenceCollator}
+    how |= {"further_metrics": partial(scores_on_gap, texts, tokenizer), **SETTINGS}
+    rows = rows_of_table(hf_elmo.ElmoForCoreferenceResolution, HEAD, tokenizer, vectors, encoded, args, **how)
+    results = compare(rows, METRICS, args)
     print(f"- GAP: {gain(results, *results, 'gap_f1')}")
 
 

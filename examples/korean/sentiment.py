@@ -8,19 +8,17 @@ syllables is dropped, doubled or swapped with the next character; what trains st
 
 from argparse import Namespace
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import chain
 from random import Random
-from typing import Any
 
-import numpy as np
-from datasets import Dataset
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from examples.classifier import BAG, bag_of_words, dataset, with_layers
-from examples.comparison import Rows, compare, options, parsed
+from examples.classifier import BAG, bag_of_words
+from examples.comparison import Rows, Run, compare, options, parsed
 from examples.korean.prepare import read
+from hf_elmo import ElmoVectorizer
 
 NOISE = (0, 5, 10, 20, 30)  # percent of the syllables
 METRICS = {f"{share}_accuracy".removeprefix("0_"): f"{share} % noise" for share in NOISE}
@@ -54,40 +52,27 @@ def noised(text: str, percent: int, random: Random) -> str:
     return "".join(characters)
 
 
-def pooled(row: dict[str, Any]) -> dict[str, Any]:
-    """The mean over its words of each of a review's layers, one after the other."""
-    words = np.asarray(row["special_tokens_mask"]) == 0
-    return {"mean": np.asarray(row["bilm_layers"], dtype=np.float32)[words].mean(0).reshape(-1)}
-
-
 def rows(size: int, args: Namespace) -> Rows:
     """The rows of a table, logistic regression each: functions of the seed, which also draws the reviews that train."""
     train, test = (read(args.data, part) for part in ("train", "test"))
-    clean = labeled(test, 0)[: 100 if args.quick else TEST]
-    tests = {"test": clean} | {
-        str(share): [(noised(text, share, Random(number)), label) for number, (text, label) in enumerate(clean)]
-        for share in NOISE[1:]
-    }
+    tests = {"test": labeled(test, 0)[: 100 if args.quick else TEST]}
+    for share in NOISE[1:]:
+        noisy = (noised(text, share, Random(number)) for number, (text, _) in enumerate(tests["test"]))
+        tests[str(share)] = [(text, label) for text, (_, label) in zip(noisy, tests["test"], strict=True)]
 
-    def with_means(parts: dict[str, list]) -> dict[str, Dataset]:
-        stored = with_layers({name: dataset(part) for name, part in parts.items()}, args)
-        return {name: part.map(pooled, remove_columns="bilm_layers") for name, part in stored.items()}
-
-    tested, means = with_means(tests), ((StandardScaler(),), (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), "mean")
-
-    @lru_cache(maxsize=1)
-    def parts(seed: int) -> dict[str, Dataset]:
+    def run(seed: int, *how: Sequence) -> Run:
         drawn = labeled(train, seed)[: size + DEV]
         held_out = len(drawn) - min(DEV, len(drawn) // 2)
-        return with_means({"train": drawn[:held_out], "dev": drawn[held_out:]}) | tested
+        return bag_of_words({"train": drawn[:held_out], "dev": drawn[held_out:], **tests}, seed, *how)
 
-    kinds = {BAG: (), CHARACTERS: (N_GRAMS, (1, 3, 10)), ELMO_MEAN: means}
-    return {name: lambda seed, how=how: bag_of_words(parts(seed), seed, *how) for name, how in kinds.items()}
+    elmo = make_pipeline(ElmoVectorizer(args.model, layers="all"), StandardScaler())
+    kinds = {BAG: (), CHARACTERS: (N_GRAMS, (1, 3, 10)), ELMO_MEAN: ([elmo], (1e-4, 3e-4, 1e-3, 3e-3, 1e-2))}
+    return {name: lambda seed, how=how: run(seed, *how) for name, how in kinds.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table for each number of reviews."""
-    parser = options(__doc__, "outputs/korean_sentiment")
+    parser = options(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000], help="reviews that train [1000 10000]")
     args = parsed(parser, arguments)
     for size in args.sizes:

@@ -3,17 +3,16 @@
     python -m examples.question_answering.run
 
 `--train` questions train, spread evenly over SQuAD's train part; those on every tenth passage choose the epoch.
-1,000 questions of SQuAD's dev part test, each against all its answers. Both rows have the same network (Clark and
-Gardner 2018), trained in the same way: one row with GloVe's vectors alone, the other with GloVe's vectors and ELMo, at
-the input and beside the contextual layer's output. The biLM is frozen, and its layers are computed once.
+1,000 questions of SQuAD's dev part test, each against all its answers. The network is that of Clark and Gardner (2018),
+with ELMo at the input and beside the contextual layer's output.
 """
 
 from collections.abc import Sequence
-from itertools import count, islice
+from itertools import islice
 from typing import Any
 
 from datasets import Dataset
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+from transformers import AutoModelForQuestionAnswering
 
 import hf_elmo
 from examples.comparison import compare, options, parsed, rows_of_table, sizes, with_glove
@@ -46,31 +45,24 @@ def parts_of(train: Questions, test: Questions) -> dict[str, Questions]:
     return {"train": [one for one in train if one["context"] not in held_out], "dev": dev, "test": test}
 
 
-def encode(parts: dict[str, Questions], tokenizer: hf_elmo.ElmoTokenizer) -> dict[str, Dataset]:
-    """The rows of each part; questions are numbered over all parts. Each row of "train" contains its answer."""
-    encoded, numbers = {}, count()
-    for part, questions in parts.items():
-        columns = [[question[name] for question in questions] for name in ("question", "context", "answers")]
-        how = {"max_length": 256, "stride": 64, "numbers": list(islice(numbers, len(questions)))}
-        rows = hf_elmo.encode_questions(tokenizer, *columns, labeled_only=part == "train", **how)
-        encoded[part] = Dataset.from_dict(rows)
-    return encoded
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table."""
-    args = parsed(options(__doc__, "outputs/question_answering", train=2000), arguments)
+    args = parsed(options(__doc__, train=2000), arguments)
     read, (train, test) = squad(args.data), (120, 40) if args.quick else (args.train, TESTED)
     parts = parts_of(spread(read["train"], train), spread(read["test"], test))
     print(f"{sizes(parts)} questions\n", flush=True)
     every = [question for questions in parts.values() for question in questions]
-    texts = {text for question in every for text in (question["question"], question["context"])}
-    tokenizer, vectors = with_glove(args, hf_elmo.count_words(AutoTokenizer.from_pretrained(args.model), sorted(texts)))
+    tokenizer, vectors = with_glove(args, {question[name] for question in every for name in ("question", "context")})
     contexts, answers = ([one[name] for one in every] for name in ("context", "answers"))
     how = {"metrics": hf_elmo.squad_metrics(tokenizer, contexts, answers), "best": "f1", **SETTINGS}
     how["label_names"] = ["start_positions", "end_positions", "piece"]
-    model, saved = AutoModelForQuestionAnswering, args.out / "model"
-    rows = rows_of_table(model, HEAD, tokenizer, vectors, encode(parts, tokenizer), args, saved, **how)
+    encoded, numbers = {}, iter(range(len(every)))
+    for part, questions in parts.items():
+        columns = [[question[name] for question in questions] for name in ("question", "context", "answers")]
+        pieces = {"max_length": 256, "stride": 64, "numbers": list(islice(numbers, len(questions)))}
+        rows = hf_elmo.encode_questions(tokenizer, *columns, labeled_only=part == "train", **pieces)
+        encoded[part] = Dataset.from_dict(rows)
+    rows = rows_of_table(AutoModelForQuestionAnswering, HEAD, tokenizer, vectors, encoded, args, **how)
     compare(rows, {"f1": "F1", "exact_match": "exact match"}, args)
 
 

@@ -3,8 +3,7 @@
     python -m examples.semantic_roles.run
 
 A smaller tagger of He et al. (2017): layers that are in turn forward and backward, with highways and recurrent dropout,
-read the word vectors, each with a mark of the predicate; the result is the most probable tags that IOB2 allows. One row
-reads GloVe's vectors alone, the other also reads ELMo, from a frozen biLM whose layers are computed once.
+read the word vectors, each with a mark of the predicate; the result is the most probable tags that IOB2 allows.
 """
 
 import re
@@ -13,10 +12,9 @@ from itertools import islice
 from pathlib import Path
 
 from datasets import Dataset
-from transformers import AutoModelForTokenClassification
 
 import hf_elmo
-from examples.comparison import F1, compare, options, parsed, rows_of_table, sizes, with_glove
+from examples.comparison import F1, compare, options, parsed, sizes
 from examples.data import Sentences, propbank
 from examples.tagging import run as tagging
 
@@ -60,17 +58,10 @@ def encode(tokenizer: hf_elmo.ElmoTokenizer, sentences: Sentences, label2id: dic
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
-    args = parsed(options(__doc__, "outputs/semantic_roles", train=1000), arguments)
+    args = parsed(options(__doc__, train=1000), arguments)
     parts = read(args.data, args.train, args.quick)
     print(f"({sizes(parts)} predicates)\n", flush=True)
-    sentences = [sentence for part in parts.values() for sentence in part]
-    tags = sorted({tag for _, tags in sentences for tag in tags})
-    fields = {**HEAD, "id2label": dict(enumerate(tags)), "label2id": {tag: i for i, tag in enumerate(tags)}}
-    tokenizer, vectors = with_glove(args, (word for words, _ in sentences for word in words))
-    encoded = {name: encode(tokenizer, part, fields["label2id"]) for name, part in parts.items()}
-    how = {"metrics": hf_elmo.role_metrics(fields["id2label"]), "best": "f1", "collator": hf_elmo.TaggingCollator}
-    model, saved = AutoModelForTokenClassification, args.out / "model"
-    compare(rows_of_table(model, fields, tokenizer, vectors, encoded, args, saved, **how, **SETTINGS), F1, args)
+    compare(tagging.rows_of_tagger(parts, args, HEAD, hf_elmo.role_metrics, encode, **SETTINGS), F1, args)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from functools import partial
 
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from examples.classifier import BAG, HEAD, bag_of_words, dataset
-from examples.comparison import ACCURACY, BILM_TRAINED, ELMO, Rows, Variant, compare, options, parsed, rows_of_table
+from examples.classifier import BAG, HEAD, bag_of_words, encode
+from examples.comparison import ACCURACY, BILM_TRAINED, ELMO, Variant, compare, hold_out, options, parsed, rows_of_table
 from examples.data import sms_spam
 
 TRAIN = 4457
@@ -38,7 +38,7 @@ IMPROVED_SETTINGS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table."""
-    args = parsed(options(__doc__, "outputs/sms_spam"), arguments)
+    args = parsed(options(__doc__), arguments)
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     messages = sms_spam(args.data)
     train, test = messages[:TRAIN], messages[TRAIN:]
@@ -47,13 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     known = {text for text, _ in train}
     repeated = sum(text in known for text, _ in test)
     print(f"{len(train):,} train, {len(test):,} test, {repeated} of which are also among the training messages\n")
-    split = {"train": [one for i, one in enumerate(train) if i % 10], "dev": train[::10], "test": test, "all": train}
-    parts = {name: dataset(part).map(lambda row: tokenizer(row["text"])) for name, part in split.items()}
-    whole = {"train": parts.pop("all"), "test": parts["test"]}
-    rows: Rows = {BAG: partial(bag_of_words, parts)}
+    whole, parts = {"train": train, "test": test}, {**hold_out(train), "test": test}
+    rows = {BAG: partial(bag_of_words, parts)}
     for fields, read, settings in ((TEXTBOOK, whole, TEXTBOOK_SETTINGS), (IMPROVED, parts, IMPROVED_SETTINGS)):
-        model, saved = AutoModelForSequenceClassification, args.out / "model"
-        rows |= rows_of_table(model, fields, tokenizer, None, read, args, saved, **settings)
+        encoded = encode(read, tokenizer)
+        rows |= rows_of_table(AutoModelForSequenceClassification, fields, tokenizer, None, encoded, args, **settings)
     compare(rows, ACCURACY, args)
 
 

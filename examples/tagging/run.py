@@ -2,14 +2,13 @@
 
     python -m examples.tagging.run
 
-All rows of a data set have the same tagger, trained in the same way. One row reads GloVe's vectors alone, which ignore
-capitals. Another row also reads ELMo, from a frozen biLM whose layers are computed once. In `uner_ewt`, one row reads
-the biLM's layer 0, which sees only a word's characters, in place of ELMo. `--unfrozen` adds a row that also trains the
-biLM, which takes five times as long as the first two rows together.
+In `uner_ewt`, one row reads the biLM's layer 0, which sees only a word's characters, in place of ELMo. `--unfrozen`
+adds a row that also trains the biLM, which takes five times as long as the first two rows together.
 """
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from datasets import Dataset
 from transformers import AutoModelForTokenClassification
@@ -18,23 +17,10 @@ import hf_elmo
 from examples import comparison
 from examples.data import TAGGED, Sentences, tagged
 
-HEAD = {
-    "encoder_type": "bilstm",
-    "encoder_hidden_size": 100,
-    "encoder_dropout": 0.3,
-    "classifier_dropout": 0.3,
-    "tagging_crf": True,
-    "tagging_scheme": "IOB2",
-}
+HEAD = {"encoder_type": "bilstm", "encoder_hidden_size": 100, "tagging_crf": True, "tagging_scheme": "IOB2"}
+HEAD |= comparison.DROPOUT
 SETTINGS = {"num_train_epochs": 5, "per_device_train_batch_size": 16, "learning_rate": 3e-3, "max_grad_norm": 5.0}
 CHARACTERS_IN = "uner_ewt"  # the only table with a row of layer 0, to save time
-
-
-def read(name: str, args: Namespace) -> dict[str, Sentences]:
-    """Train (its first sentences), dev and test."""
-    limits = (300, 100, 100) if args.quick else (args.train, 400, None)
-    parts = tagged(name, args.data)
-    return {part: rows[:limit] for (part, rows), limit in zip(parts.items(), limits, strict=True)}
 
 
 def encode(tokenizer: hf_elmo.ElmoTokenizer, sentences: Sentences, label2id: dict[str, int]) -> Dataset:
@@ -45,35 +31,42 @@ def encode(tokenizer: hf_elmo.ElmoTokenizer, sentences: Sentences, label2id: dic
     return Dataset.from_dict({**encoded, "labels": labels})
 
 
-def rows_of_task(name: str, parts: dict[str, Sentences], args: Namespace, unfrozen: bool = False) -> comparison.Rows:
+def rows_of_tagger(
+    parts: dict[str, Sentences],
+    args: Namespace,
+    head: dict[str, Any] = HEAD,
+    metrics: Callable = hf_elmo.span_metrics,
+    encode: Callable = encode,
+    **how: Any,
+) -> comparison.Rows:
     """For each row of a data set's table, a function of the seed that trains and tests it."""
     sentences = [sentence for part in parts.values() for sentence in part]
     tags = sorted({tag for _, tags in sentences for tag in tags})
-    fields = {**HEAD, "id2label": dict(enumerate(tags)), "label2id": {tag: i for i, tag in enumerate(tags)}}
-    tokenizer, vectors = comparison.with_glove(args, (word for words, _ in sentences for word in words))
-    variants = {"GloVe": comparison.ALONE}
-    if name == CHARACTERS_IN:
-        variants["GloVe + characters"] = comparison.CHARACTERS
-    variants["GloVe + ELMo"] = comparison.ELMO
-    if unfrozen:
-        variants["GloVe + ELMo, biLM trained"] = comparison.BILM_TRAINED
+    fields = {**head, "id2label": dict(enumerate(tags)), "label2id": {tag: i for i, tag in enumerate(tags)}}
+    tokenizer, vectors = comparison.with_glove(args, (words for words, _ in sentences))
     encoded = {part: encode(tokenizer, sentences, fields["label2id"]) for part, sentences in parts.items()}
-    how = {"variants": variants, "metrics": hf_elmo.span_metrics(fields["id2label"]), "best": "f1", **SETTINGS}
-    how["collator"] = hf_elmo.TaggingCollator
+    how |= {"metrics": metrics(fields["id2label"]), "best": "f1", "collator": hf_elmo.TaggingCollator}
     model = AutoModelForTokenClassification
-    return comparison.rows_of_table(model, fields, tokenizer, vectors, encoded, args, args.out / name, **how)
+    return comparison.rows_of_table(model, fields, tokenizer, vectors, encoded, args, **how)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table for each data set."""
-    parser = comparison.options(__doc__, "outputs/tagging", train=2000)
+    parser = comparison.options(__doc__, train=2000)
     parser.add_argument("--tasks", nargs="+", choices=TAGGED, default=list(TAGGED), help="data sets [all]")
     parser.add_argument("--unfrozen", action="store_true", help="add a row that also trains the biLM")
     args = comparison.parsed(parser, arguments)
     for name in args.tasks:
-        parts = read(name, args)
+        limits = (300, 100, 100) if args.quick else (args.train, 400, None)
+        parts = tagged(name, args.data).items()
+        parts = {part: rows[:limit] for (part, rows), limit in zip(parts, limits, strict=True)}
         print(f"**{name}** ({comparison.sizes(parts)} sentences)\n", flush=True)
-        comparison.compare(rows_of_task(name, parts, args, args.unfrozen), comparison.F1, args)
+        variants = dict(comparison.GLOVE_ROWS)
+        if name == CHARACTERS_IN:
+            variants = {"GloVe": variants["GloVe"], "GloVe + characters": comparison.CHARACTERS, **variants}
+        if args.unfrozen:
+            variants["GloVe + ELMo, biLM trained"] = comparison.BILM_TRAINED
+        comparison.compare(rows_of_tagger(parts, args, variants=variants, **SETTINGS), comparison.F1, args)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import datasets
-import numpy as np
 import pytest
 from transformers.utils import logging
 
 from examples import data
+from tests.factories import save_checkpoint
 from tests.language_models import small_language_model, small_tokenizer
 
 WORDS = ["(", ".", "anna", "met", "bob", "in", "rome", "he", "sang", "well", "team", "wins", "what", "who"]
+DOWNLOADS = {"GLOVE": "glove.zip", "UNER": "{}.iob2", "PROPBANK": "propbank.tgz", "EWT": "{}.conllu", "NSMC": "{}.txt"}
 
 
 def write(path: Path, text: str) -> None:
@@ -24,40 +25,27 @@ def write(path: Path, text: str) -> None:
 
 @pytest.fixture(autouse=True)
 def progress_bars() -> Iterator[None]:
-    """Scripts turn progress bars off: restores them after each test."""
-    bar, bars = logging.is_progress_bar_enabled(), datasets.are_progress_bars_disabled()
+    """Scripts turn progress bars off: turns them on again after each test."""
     yield
-    (logging.enable_progress_bar if bar else logging.disable_progress_bar)()
-    (datasets.disable_progress_bars if bars else datasets.enable_progress_bars)()
+    logging.enable_progress_bar()
+    datasets.enable_progress_bars()
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
     """A saved random model with its language models."""
     tokenizer = small_tokenizer(tmp_path)
-    small_language_model(tokenizer).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return str(tmp_path / "model")
+    return str(save_checkpoint(tmp_path / "model", small_language_model(tokenizer), tokenizer))
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder stands for the Hub: there `load_dataset` finds data sets by their names, before it asks the
-    Hub. Downloads are files in it, of which the word vectors exist."""
-    vectors = np.random.default_rng(4).normal(size=(len(WORDS), 50)).round(3).tolist()
-    text = "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in zip(WORDS, vectors, strict=True))
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working folder stands for the Hub, where `load_dataset` finds data sets by name, and has the downloads."""
+    lines = (f"{word} {f'{number / 10} ' * 49}1\n" for number, word in enumerate(WORDS))
     with zipfile.ZipFile(tmp_path / "glove.zip", "w") as archive:
-        archive.writestr("glove.6B.50d.txt", text)
+        archive.writestr("glove.6B.50d.txt", "".join(lines))
     monkeypatch.chdir(tmp_path)
-    files = {
-        "GLOVE": "glove.zip",
-        "UNER": "{}.iob2",
-        "PROPBANK": "propbank.tar.gz",
-        "EWT": "{}.conllu",
-        "NSMC": "{}.txt",
-    }
-    for name, path in files.items():
+    for name, path in DOWNLOADS.items():
         monkeypatch.setattr(data, name, str(tmp_path / path))
     for name in ("HF_DATASETS_CACHE", "DOWNLOADED_DATASETS_PATH", "EXTRACTED_DATASETS_PATH"):
         monkeypatch.setattr(datasets.config, name, tmp_path / "cache")
-    return tmp_path
