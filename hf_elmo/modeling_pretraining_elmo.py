@@ -119,6 +119,8 @@ class _SampledSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_total, _):
+        if torch.is_grad_enabled():  # create_graph=True: without this error, the gradient would be a constant
+            raise RuntimeError("The sampled softmax has no second derivative: call backward without create_graph.")
         hidden, weight, bias, targets, ids, grad_hidden, grad_true, grad_keys = ctx.saved_tensors
         grad_true, grad_keys = grad_true * grad_total, grad_keys * grad_total
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)

@@ -82,6 +82,8 @@ def test_sampled_loss_and_gradients_are_tensorflows(problem: tuple[torch.Tensor,
     torch.testing.assert_close(total, sum(expected).float(), rtol=1e-5, atol=0)
     wanted = tuple(gradient.float() for gradient in torch.autograd.grad(sum(expected) * 0.37, exact))
     torch.testing.assert_close(gradients(problem, total * 0.37), wanted, rtol=1e-4, atol=1e-5)
+    with pytest.raises(RuntimeError, match="second derivative"):  # a penalty on gradients would add nothing in silence
+        torch.autograd.grad(sampled_softmax_nll(*problem, sampled)[0], problem[0], create_graph=True)
 
 
 def test_sampled_loss_under_autocast_is_close(problem: tuple[torch.Tensor, ...], sampled: SampledWords) -> None:
