@@ -23,12 +23,17 @@ from hf_elmo import (
 from hf_elmo.tokenization_elmo import CharacterVocabulary
 from tests.factories import save_checkpoint, small_model
 
+# Words are letters and an id: of unicode characters, 12 at most, as many as the longest text has positions.
+VOCABULARY = CharacterVocabulary(list("abcdef"), ["a", "bc"])
+LETTERS = {"char_units": "unicode", "max_word_length": 12, "word_embedding_size": 3}
+LETTERS |= {"char_vocab_size": VOCABULARY.size, "word_vocab_size": VOCABULARY.word_size}
 HEADS = {
+    "letters": (ElmoForSequenceClassification, LETTERS),
     "classifier": (ElmoForSequenceClassification, {"encoder_type": "bilstm", "encoder_hidden_size": 7}),
     "pairs": (ElmoForSequenceClassification, {"classifier_text_pairs": True}),
     "tagger": (ElmoForTokenClassification, {"tagging_crf": True, "word_vectors_vocab_size": 5, "word_vectors_size": 4}),
 }
-TEXTS = ["a b c d e", "f", "g h", "i j k", "l m", "n o p q", "r", "", "y z a", "b c"]
+TEXTS = ["a b c d e", "f", "g h", "i j k", "l m", "n o p q", "r", "", "y z a", "b c", "a bc d e f a b c d e"]
 
 
 def make(head: str, **changes: object) -> torch.nn.Module:
@@ -51,8 +56,10 @@ def head() -> str:
 
 @pytest.fixture
 def tokenizer(tokenizer: ElmoTokenizer, head: str) -> ElmoTokenizer:
-    if head == "tagger":
-        tokenizer.words = ["a", "b"]
+    if head == "letters":
+        tokenizer = ElmoTokenizer("whitespace", 12)
+        tokenizer.character_vocab = VOCABULARY
+    tokenizer.words = ["a", "b"] if head == "tagger" else None
     return tokenizer
 
 
@@ -103,14 +110,11 @@ def test_what_is_stored(tokenizer: ElmoTokenizer, head: str) -> None:
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize(
-    ("dtype", "expected"),
-    [(np.float32, torch.float32), (np.uint16, torch.bfloat16), (np.int64, torch.bfloat16)],
-    ids=["float32", "bits of bfloat16", "widened bits"],
-)
-def test_rows_of_layers_are_padded(tokenizer: ElmoTokenizer, side: str, dtype: type, expected: torch.dtype) -> None:
+@pytest.mark.parametrize("dtype", [np.float32, np.uint16, np.int64])
+def test_rows_of_layers_are_padded(tokenizer: ElmoTokenizer, side: str, dtype: type) -> None:
+    """Also the bits of bfloat16 values, and the same in a wider type."""
     tokenizer.padding_side = side
-    one = 1.0 if expected == torch.float32 else 0x3F80  # 1.0 in bfloat16
+    one, expected = (1.0, torch.float32) if dtype == np.float32 else (0x3F80, torch.bfloat16)
     rows = [{"bilm_layers": np.full((n, 3, 4), one, dtype), "word_vector_ids": [5] * n, "label": n} for n in (2, 5)]
     batch = LayersCollator(tokenizer, pad_to_multiple_of=4)(rows)
     mask = [1, 1, 0, 0, 0, 0, 0, 0] if side == "right" else [0, 0, 0, 0, 0, 0, 1, 1]
@@ -179,21 +183,6 @@ def test_parts_of_a_data_set_and_collators_of_transformers(tokenizer: ElmoTokeni
     with pytest.raises(ValueError, match="TaggingCollator"):
         collator(tokenizer)(list(parts["train"]))
 
-
-def test_words_with_an_id_after_their_characters() -> None:
-    """The second text has as many positions as a row has characters."""
-    vocabulary, tokenizer = CharacterVocabulary(list("abcdef"), ["a", "bc"]), ElmoTokenizer("whitespace", 12)
-    tokenizer.character_vocab = vocabulary
-    sizes = {"char_vocab_size": vocabulary.size, "word_vocab_size": vocabulary.word_size}
-    model = make("classifier", char_units="unicode", max_word_length=12, word_embedding_size=3, **sizes)
-    encoded, collate = tokenizer(["a bc d", " ".join("abcdefabcd")]), LayersCollator(tokenizer)
-    stored = store_layers(model, datasets.Dataset.from_dict({"input_ids": encoded["input_ids"]}), "float32")
-    expected = model(**tokenizer.pad(encoded, return_tensors="pt")).logits
-    found = model(**collate(list(stored.remove_columns("length")))).logits
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
-
-
-# -- word vectors ------------------------------------------------------------------------------------------------------
 
 WORDS = ["the", "naïve", "a\u2028b", "Rain"]
 VECTORS = np.array([[1, 2.5, -3e-2], [0, 0, 1], [4, 5, 6], [7, 8, 9]], dtype=np.float32)
