@@ -20,7 +20,6 @@ from hf_elmo.model_cards import make_card
 from .allennlp_files import write_files
 from .factories import TINY
 from .manylangs_files import make_settings, write_model
-from .test_remote_code import ALONE
 
 LANGUAGE = {"portuguese": "pt", "seqvec": None}  # not English
 OF_EACH = {"library_name": "transformers", "pipeline_tag": "feature-extraction"}
@@ -78,10 +77,11 @@ def test_the_card_of_a_head_names_the_task_and_the_class(task: str) -> None:
     assert f'model = AutoModel{head}.from_pretrained("elmo-test"' in card.text
 
 
-RUN = f"""{ALONE}
-import json
+RUN = """
+import json, sys
+sys.modules["hf_elmo"] = None
 for code in json.loads(sys.argv[1]):
-    names = {{}}
+    names = {}
     exec(code, names)
     outputs = names["outputs"]
     assert type(names["model"]).__module__.startswith("transformers_modules.")
