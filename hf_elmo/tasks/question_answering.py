@@ -182,7 +182,8 @@ def squad_metrics(
                     f"piece: the rows of question {number} are not all pieces of its passage. Rows are missing, or "
                     "several questions have this number: pass numbers to encode_questions."
                 )
-        scores = _span_scores(*prediction.predictions[:2], pieces, offsets, max_answer_words)
+        start, end, *_ = prediction.predictions
+        scores = _span_scores(start, end, pieces, offsets, max_answer_words)
         predicted, truth = [], []
         for number, (spans, no_answer) in scores.items():
             best = _best(spans, no_answer if allow_no_answer else -np.inf, passages[number], offsets[number])
