@@ -7,16 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-ENCODER = {"name": "elmo", "projection_dim": 7, "cell_clip": 0.9, "proj_clip": 0.6, "dim": 11, "n_layers": 2}
-EMBEDDER = {
-    "name": "cnn",
-    "activation": "relu",
-    "filters": [[1, 4], [2, 5], [3, 8]],
-    "n_highway": 2,
-    "word_dim": 6,
-    "char_dim": 3,
-    "max_characters_per_token": 50,
-}
+from .allennlp_files import CHAR_CNN, LSTM
+
+ENCODER = LSTM | {"name": "elmo", "cell_clip": 0.9, "proj_clip": 0.6}
+EMBEDDER = CHAR_CNN | {"name": "cnn", "word_dim": 6, "char_dim": 3}
 
 
 def make_settings(encoder: dict[str, Any] | None = None, embedder: dict[str, Any] | None = None) -> dict[str, Any]:

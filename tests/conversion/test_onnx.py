@@ -17,15 +17,6 @@ from hf_elmo_cli import main
 from tests.factories import save_checkpoint, small_model, write_lines
 from tests.heads import VECTORS, batch_of, make, without_labels
 
-WITHOUT_PROJECTIONS = {
-    "cell_size": 11,
-    "char_filters": [[1, 4], [3, 7]],
-    "use_skip_connections": False,
-    "cell_clip": None,
-    "proj_clip": None,
-    "num_hidden_layers": 3,
-}
-
 
 def batches(name: str, words: bool = False) -> list[dict[str, Tensor]]:
     """Four texts and one, padded on either side."""
@@ -73,8 +64,9 @@ def test_a_model_and_its_layers(model, tmp_path):
 
 @pytest.mark.slow
 def test_the_bilm_of_a_language_model_in_half_precision_with_two_mixes_and_vectors_of_words(tmp_path):
-    changes = WITHOUT_PROJECTIONS | {"word_vocab_size": 31, "word_embedding_size": 3, "char_projection": True}
-    model = small_model(ElmoForPreTraining, **changes, vocab_size=31, num_scalar_mixes=2)
+    sizes = {"cell_size": 11, "char_filters": [[1, 4], [3, 7]], "num_hidden_layers": 3, "use_skip_connections": False}
+    words = {"word_vocab_size": 31, "word_embedding_size": 3, "vocab_size": 31, "num_scalar_mixes": 2}
+    model = small_model(ElmoForPreTraining, **sizes, **words, cell_clip=None, proj_clip=None)
     torch.nn.init.normal_(model.elmo.scalar_mix.scalars)
     file = export_onnx(model.bfloat16(), tmp_path / "elmo.onnx")
     inputs = [

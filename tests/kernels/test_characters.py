@@ -253,13 +253,10 @@ def test_changed_modules_are_called(encoder, ran, change: Callable, trained: boo
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 def test_hooks_of_gradients_are_called(encoder, ran) -> None:
     calls = []
-    hook = encoder.highways[0].carry.register_full_backward_hook(lambda *_: calls.append(1))
+    encoder.highways[0].carry.register_full_backward_hook(lambda *_: calls.append(1))
     gradients(encoder, spelled())
     assert calls
     assert not ran
-    hook.remove()
-    gradients(encoder, spelled())
-    assert ran
 
 
 @torch.no_grad()
