@@ -30,9 +30,6 @@ def batch(tokenizer: ElmoTokenizer) -> dict[str, torch.Tensor]:
     return {**inputs, "labels": neighbor_labels(words, inputs["attention_mask"])}
 
 
-# -- nothing sees the word it predicts ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("padding_side", "place"), [("right", 1), ("left", 4), ("right", 7)])
 def test_a_word_does_not_move_its_own_prediction(model, tokenizer, padding_side, place):
     inputs = encode(tokenizer, padding_side)
@@ -66,9 +63,6 @@ def test_a_window_of_one_word_does_not_see_the_next(model, tokenizer):
     assert torch.equal(before.forward_logits, after.forward_logits)
     assert torch.equal(before.backward_logits[:, :3], after.backward_logits[:, :3])
     assert not torch.equal(before.backward_logits[:, 3], after.backward_logits[:, 3])
-
-
-# -- losses ------------------------------------------------------------------------------------------------------------
 
 
 def test_loss_is_the_mean_of_both_directions_in_nats(model, batch):

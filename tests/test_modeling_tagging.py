@@ -50,9 +50,6 @@ def test_constrained_tags_follow_the_scheme(batch: dict) -> None:
     assert not torch.equal(free(**batch).tags, tags)
 
 
-# -- labels ------------------------------------------------------------------------------------------------------------
-
-
 def test_labels_at_other_positions_than_words(batch: dict) -> None:
     with pytest.raises(ValueError, match="labels"):
         make("tagger")(**{**batch, "labels": batch["labels"].roll(-1, dims=1)})
@@ -86,9 +83,6 @@ def test_labels_of_another_scheme(tokenizer: ElmoTokenizer, scheme: str, crf: bo
             loss([*right[:3], other])
         assert loss([*right[:2], None, other]).isfinite()  # the label before it is not known
         assert loss([other, *right[2:3] * 3]).isfinite()  # a text that is cut
-
-
-# -- semantic roles ----------------------------------------------------------------------------------------------------
 
 
 def plain_highway(layer: ElmoHighwayLSTM, words: Tensor) -> Tensor:

@@ -42,9 +42,6 @@ def gradients(problem: tuple[torch.Tensor, ...], loss: torch.Tensor) -> tuple[to
     return torch.autograd.grad(loss, problem[:3])
 
 
-# -- the sampler -------------------------------------------------------------------------------------------------------
-
-
 def test_sample_is_that_of_drawing_one_by_one_and_throwing_repetitions_away() -> None:
     vocab_size, num_sampled = 97, 13
     sampled = sample_words(num_sampled, vocab_size, generator=torch.Generator().manual_seed(5))
@@ -63,9 +60,6 @@ def test_expected_counts_are_tensorflows() -> None:
     sampled = sampled._replace(num_tries=20)  # no draw was a repetition
     expected = [math.log(20 * tensorflow_probability(word, 400)) for word in words.tolist()]
     torch.testing.assert_close(sampled.log_expected_count(words), torch.tensor(expected))
-
-
-# -- the sampled softmax -----------------------------------------------------------------------------------------------
 
 
 def test_sampled_loss_and_gradients_are_tensorflows(problem: tuple[torch.Tensor, ...], sampled: SampledWords) -> None:
@@ -115,9 +109,6 @@ def test_a_words_offset_is_not_rounded_to_bfloat16() -> None:
     bias[60] = sampled.log_expected_count(torch.tensor([60]))
     found, exact = (sampled_softmax_nll(x, weight.float(), bias, targets, sampled)[1] for x in (hidden, hidden.float()))
     assert abs((found - exact).mean()) < 3e-3
-
-
-# -- the full softmax --------------------------------------------------------------------------------------------------
 
 
 def test_full_softmax_in_blocks_is_cross_entropy(problem: tuple[torch.Tensor, ...]) -> None:
