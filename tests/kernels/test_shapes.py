@@ -41,7 +41,8 @@ def test_layers(batch_sizes: list[int], trained: bool, data: st.DataObject) -> N
     name = data.draw(st.sampled_from(["batch_sizes", *tensors]))
     if name == "batch_sizes":
         changed = data.draw(st.lists(st.integers(-1, 9), max_size=4))
-        assume(changed != batch_sizes)
+        falls = changed == sorted(changed, reverse=True) and all(size > 0 for size in changed)
+        assume(not falls or changed[:1] != batch_sizes[:1] or sum(changed) != sum(batch_sizes))  # other sentences
         batch_sizes = changed
     else:
         tensors[name] = reshape(data, tensors[name])
