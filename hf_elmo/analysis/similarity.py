@@ -127,7 +127,7 @@ def nearest_neighbors(
     queries = dict(zip(keys, query.reshape(len(keys), *query.shape[-2:])[:, position], strict=True))
     neighbors: dict[int | str, list[Neighbor]] = {key: [] for key in keys}
     known, seen = {words[position]}, {hash(tuple(words))}
-    for rows, vectors_of in tqdm(chunks, desc="Neighbors", unit=" thousand rows", leave=False):
+    for rows, vectors_of in tqdm(chunks, "Neighbors", unit=" thousand rows", leave=False, disable=None):
         uses = [(row, own, place) for row, own in rows if _is_new(hash(tuple(own)), seen) for place in range(len(own))]
         first_uses = [use for use in uses if _is_new(use[1][use[2]], known)]
         wanted_uses = [use for use in uses if wanted in (None, use[1][use[2]].casefold())]
