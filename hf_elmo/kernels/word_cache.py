@@ -165,9 +165,8 @@ def _highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:
 def row_product(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
     """`x [rows, in] -> x @ weight.T + bias` in float32. A row's result has the same bits alone and among other rows."""
     columns, depth = weight.shape
-    blocks_of_columns = -(-columns // PRODUCT_COLUMNS)
-    blocks = native.lay_out(weight, blocks_of_columns, PRODUCT_COLUMNS // LANES, PRODUCT_COLUMNS, LANES)
-    biases = nn.functional.pad(bias, (0, blocks_of_columns * PRODUCT_COLUMNS - columns)).contiguous()
+    biases = nn.functional.pad(bias, (0, -columns % PRODUCT_COLUMNS)).contiguous()
+    blocks = native.lay_out(weight, len(biases) // LANES, 1, LANES, LANES)
 
     def product(x: Tensor) -> Tensor:
         x, sums = x.contiguous(), x.new_empty(len(x), columns)

@@ -13,7 +13,7 @@
 /* Sizes of blocks of weights and tables. native.py has the same numbers; a test compares them. */
 enum { LANES = 16 }; /* numbers side by side */
 enum { FUSED_ROWS = 16, FUSED_COLUMNS = 4 * LANES, FUSED_DEPTH = 32 }; /* of a product in layer.c */
-enum { PRODUCT_COLUMNS = 4 * LANES }; /* of a block of weights in product.c */
+enum { PRODUCT_COLUMNS = 4 * LANES }; /* of a task in product.c */
 
 typedef int64_t i64;
 typedef float f32;
@@ -61,7 +61,8 @@ struct layout {
   i64 rows, depth, blocks, groups, block_step, group_step, threads;
 };
 
-/* sums [rows][columns] = bias [blocks * PRODUCT_COLUMNS] + x [rows][depth] * weights [blocks][depth][PRODUCT_COLUMNS] */
+/* sums [rows][columns] = bias + x [rows][depth] * weights [.. / LANES][depth][LANES], where bias and weights have zeros until
+   PRODUCT_COLUMNS divides the number of their columns */
 struct product {
   const float *x, *weights, *bias;
   float *sums;

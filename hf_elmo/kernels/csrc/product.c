@@ -1,8 +1,9 @@
 /* float32 products of rows with a weight, and the highway layer. The result of a row does not depend on the number of
  * rows or on their addresses. Libraries choose their loops by both, so that their rounding differs.
  *
- * Weights are in blocks of COLUMNS: [block][k][COLUMNS]. A block stays in the L2 cache for all rows. Each CHUNK of
- * products is summed separately before it is added to the total, so that long sums are as exact as a library's.
+ * Weights are in blocks of LANES columns, [block][depth][LANES], so that the loop reads consecutive addresses. Each CHUNK of
+ * products is summed separately before it is added to the total, so that long sums are as exact as a library's, and so that
+ * its weights stay in the L1 cache for all rows of a group.
  */
 #include "elmo.h"
 #include "threads.h"
@@ -10,49 +11,48 @@
 enum { COLUMNS = PRODUCT_COLUMNS, CHUNK = 128, GROUP = 96 };
 enum { ROWS = 6, WIDTH = VECTOR == 16 ? 4 : 2 }; /* the sums of this many rows and vectors fit into the registers */
 
-/* sums [rows][columns] = bias + x [rows][depth] * weights [depth][COLUMNS], for at most WIDTH * VECTOR columns */
-INLINE void some_columns(const struct product *p, const float *x, const float *weights, const float *bias, float *sums,
-                         i64 columns, const int rows) {
-  vector total[ROWS][WIDTH];
+/* Adds x [rows][CHUNK] * weights [count][LANES] to sums [rows][COLUMNS], for WIDTH vectors of columns: of LANES of them, or
+   of more with weights `next` numbers further on. */
+INLINE void some_columns(const float *x, const float *weights, i64 next, float *sums, i64 count, const int rows) {
+  vector sum[ROWS][WIDTH];
   for (int r = 0; r < rows; r++)
-    for (int v = 0; v < WIDTH; v++) total[r][v] = ((const vector *)bias)[v];
-  for (i64 first = 0; first < p->depth; first += CHUNK) {
-    i64 end = p->depth - first < CHUNK ? p->depth : first + CHUNK;
-    vector sum[ROWS][WIDTH];
+    for (int v = 0; v < WIDTH; v++) sum[r][v] = (vector){0};
+  for (i64 k = 0; k < count; k++)
     for (int r = 0; r < rows; r++)
-      for (int v = 0; v < WIDTH; v++) sum[r][v] = (vector){0};
-    for (i64 k = first; k < end; k++) {
-      const vector *weight = (const vector *)(weights + k * COLUMNS);
-      for (int r = 0; r < rows; r++)
-        for (int v = 0; v < WIDTH; v++) sum[r][v] += x[r * p->depth + k] * weight[v];
-    }
-    for (int r = 0; r < rows; r++)
-      for (int v = 0; v < WIDTH; v++) total[r][v] += sum[r][v];
-  }
-  for (int r = 0; r < rows; r++) memcpy(sums + r * p->columns, total[r], 4 * columns);
+      for (int v = 0; v < WIDTH; v++)
+        sum[r][v] += x[r * CHUNK + k] * ((const vector *)(weights + v / VECTORS * next + k * LANES))[v % VECTORS];
+  for (int r = 0; r < rows; r++)
+    for (int v = 0; v < WIDTH; v++) ((vector *)(sums + r * COLUMNS))[v] += sum[r][v];
 }
 
 static void one_block(const void *data, i64 n, i64 thread) {
   const struct product *p = data;
-  i64 blocks = (p->columns + COLUMNS - 1) / COLUMNS, first = n / blocks * GROUP, begin = n % blocks * COLUMNS, count;
-  i64 last = p->rows - first < GROUP ? p->rows : first + GROUP;
-  i64 end = p->columns - begin < COLUMNS ? p->columns : begin + COLUMNS;
+  i64 blocks = (p->columns + COLUMNS - 1) / COLUMNS, begin = n / blocks * GROUP, column = n % blocks * COLUMNS, now;
+  i64 rows = p->rows - begin < GROUP ? p->rows - begin : GROUP;
+  i64 columns = p->columns - column < COLUMNS ? p->columns - column : COLUMNS;
+  float sums[GROUP * COLUMNS], x[GROUP * CHUNK];
   (void)thread;
-  for (i64 row = first; row < last; row += count) {
-    count = last - row < ROWS ? 1 : ROWS;
-    for (i64 column = begin; column < end; column += WIDTH * VECTOR) {
-      const float *x = p->x + row * p->depth, *weights = p->weights + begin * p->depth + column - begin;
-      float *sums = p->sums + row * p->columns + column;
-      i64 columns = end - column < WIDTH * VECTOR ? end - column : WIDTH * VECTOR;
-      if (count == ROWS)
-        some_columns(p, x, weights, p->bias + column, sums, columns, ROWS);
-      else
-        some_columns(p, x, weights, p->bias + column, sums, columns, 1);
+  for (i64 row = 0; row < rows; row++) memcpy(sums + row * COLUMNS, p->bias + column, 4 * COLUMNS);
+  for (i64 first = 0; first < p->depth; first += CHUNK) {
+    i64 count = p->depth - first < CHUNK ? p->depth - first : CHUNK;
+    for (i64 row = 0; row < rows; row++)
+      memcpy(x + row * CHUNK, p->x + (begin + row) * p->depth + first, 4 * (size_t)count);
+    for (i64 k = 0; k < columns; k += WIDTH * VECTOR) {
+      const float *weights = p->weights + (column + k) / LANES * LANES * p->depth + first * LANES + k % LANES;
+      for (i64 row = 0; row < rows; row += now) {
+        now = rows - row < ROWS ? 1 : ROWS;
+        if (now == ROWS)
+          some_columns(x + row * CHUNK, weights, LANES * p->depth, sums + row * COLUMNS + k, count, ROWS);
+        else
+          some_columns(x + row * CHUNK, weights, LANES * p->depth, sums + row * COLUMNS + k, count, 1);
+      }
     }
   }
+  for (i64 row = 0; row < rows; row++)
+    memcpy(p->sums + (begin + row) * p->columns + column, sums + row * COLUMNS, 4 * (size_t)columns);
 }
 
-/* GROUP rows at a time: these rows stay in the L2 cache for all blocks. */
+/* GROUP rows and COLUMNS columns at a time. */
 void product(const struct product *p) {
   i64 blocks = (p->columns + COLUMNS - 1) / COLUMNS, groups = (p->rows + GROUP - 1) / GROUP;
   share_in_order(one_block, p, groups * blocks, p->threads);
