@@ -23,10 +23,6 @@ from .tensors import LstmCall, LstmWeights, State, get_cached, last_words, why_n
 # The most rows in a group, whose weights are read once: the operands of more rows do not stay in the cache.
 GROUP_ROWS = {"f32": 128, "half": 128, "bf16": 512, "bf16_tiles": 512, "split_tiles": 512}
 WORDS_AT_ONCE = 256  # of few rows: the input half of the gates is computed for about this many words together
-# "small-batch" is for one row for each so many numbers of an input, and "fused" for more rows. Only "fused" reads the
-# input's weights in each step, which have as many columns as an input has numbers; each row costs "small-batch" a write
-# and a read of its gates. Faster products leave less time to read weights. (benchmarks/choice.py; tiles: a guess.)
-NUMBERS_FOR_A_ROW = {"f32": 32, "half": 48, "bf16": 64, "bf16_tiles": 64, "split_tiles": 64}
 
 
 def why_not_fused_tiles(call: LstmCall) -> str | None:
@@ -68,7 +64,9 @@ def _why_not(how: str, kind: str | None, call: LstmCall) -> str | None:
         not_many = f"threads of the kernels: {native.NO_THREADS}"
     elif kind == "half" and rows * width >= 1 << 16 and not why_not_packed(call.inputs):
         not_many = "for so many rows, oneDNN's copy of the weights in float32 is faster"
-    most = FUSED_ROWS if not_many else max(1, width // NUMBERS_FOR_A_ROW[kind])
+    # Only "fused" reads the input's weights in each step; each row costs "small-batch" a write and a read of its gates.
+    # So "small-batch" is for more rows the more bytes these weights have. (benchmarks/choice.py; tiles: a guess.)
+    most = FUSED_ROWS if not_many else max(1, width // (32 if kind == "f32" else 64))
     if how == "few" and rows > most:
         return f"a batch of more than {most} rows"
     if how == "many" and (not_many or rows <= most):
@@ -170,10 +168,10 @@ def _lay_out(kind: str, weight: Tensor, blocks: int, block_step: int, group_step
     """`weight [rows, K]` in the blocks of `csrc/layer.c`; a pair of bfloat16 numbers is laid out as one number."""
 
     def laid_out(weight: Tensor) -> Tensor:
-        return native.lay_out(weight.contiguous().view(torch.float32), blocks, 4, block_step, group_step)
+        length = FUSED_DEPTH * weight.itemsize // 4
+        return native.lay_out(weight.contiguous().view(torch.float32), length, blocks, 4, block_step, group_step)
 
     if (dtype := LAYOUTS[kind]) is not None:
         return laid_out(weight.to(dtype))
     weight, rounded = weight.float(), weight.bfloat16()
-    parts = [laid_out(part).unflatten(1, (-1, FUSED_DEPTH // 2)) for part in (rounded, (weight - rounded).bfloat16())]
-    return torch.stack(parts, dim=2)
+    return torch.stack([laid_out(part) for part in (rounded, (weight - rounded).bfloat16())], dim=2)

@@ -15,8 +15,9 @@
  * AMX tiles. In split_tiles, each float32 number is the sum of two bfloat16 numbers (the smallest of their four products
  * is left out; an infinite input turns its row into NaN).
  *
- * Weights are in blocks of COLUMNS columns, [block][depth][4][LANES], where depth is that of the word and the hidden state
- * side by side. In bfloat16 two rows of a block alternate, as the instructions need them: [block][depth / 2][4][LANES][2].
+ * Weights are in blocks of COLUMNS columns, [block][depth / DEPTH][4][DEPTH][LANES], where depth is that of the word and the
+ * hidden state side by side: a loop over the columns whose sums fit into the registers reads consecutive addresses. In
+ * bfloat16 two rows alternate, as the instructions need them: [block][depth / DEPTH][4][DEPTH / 2][LANES][2].
  */
 #include "elmo.h"
 #include "threads.h"

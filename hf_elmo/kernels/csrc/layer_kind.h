@@ -31,10 +31,9 @@ INLINE void JOIN(compute, KIND)(const struct JOIN(cells, KIND) *x, i64 row, i64 
    next weights is prefetched. */
 #ifdef TILES
 
-/* Adds the numbers in tile 4, and their rests in tile 5, times the weights of a gate or (REST) times the weights' rests. The
-   gates of a row of weights are side by side. */
+/* Adds the numbers in tile 4, and their rests in tile 5, times the weights of a gate or (REST) times the weights' rests. */
 #define ADD_GATE(GATE, TILE, REST) \
-  _tile_loadd(TILE, weights + (REST) * COLUMNS * DEPTH + (GATE) * 2 * LANES, 4 * COLUMNS); \
+  _tile_loadd(TILE, weights + ((REST) * COLUMNS + (GATE) * LANES) * DEPTH, 4 * LANES); \
   _tile_dpbf16ps(GATE, 4, TILE); \
   if (PARTS == 2 && !(REST)) _tile_dpbf16ps(GATE, 5, TILE); \
   if (!(REST)) fetch(weights + AT_ONCE * PARTS * COLUMNS * DEPTH, lines[GATE], lines[(GATE) + 1])
@@ -71,7 +70,7 @@ INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT 
 
 /* Number k of row r of x is x[r * row_step + k / DEPTH * block_step + k % DEPTH]. As many of the four gates are computed at
    once as the registers hold sums of. Of each DEPTH rows of the weights from `ahead` on, cache lines `line` to `end` are
-   prefetched. */
+   prefetched. One or two rows need weights faster than that: each of their steps prefetches those of DEPTH rows later. */
 INLINE void JOIN(some_rows, KIND)(float *sums, const OPERAND *x, i64 row_step, i64 block_step, const WEIGHT *weights,
                                   const float *bias, i64 bias_step, i64 depth, const WEIGHT *ahead, i64 line, i64 end,
                                   const int rows) {
@@ -82,15 +81,19 @@ INLINE void JOIN(some_rows, KIND)(float *sums, const OPERAND *x, i64 row_step, i
       for (int v = 0; v < gates * VECTORS; v++)
         sum[r][v] = *(const vector *)((bias ? bias + (g + v / VECTORS) * bias_step : sums + r * COLUMNS + g * LANES) +
                                       (bias ? v % VECTORS : v) * VECTOR);
-    const WEIGHT *row = weights + g * LANES * PAIR;
-    for (i64 block = 0; block < depth / DEPTH; block++)
-      for (i64 k = 0; k < DEPTH; k += PAIR, row += PAIR * COLUMNS) {
-        i64 next = line + (g / gates * DEPTH + k) / PAIR;
-        if (next < end) fetch(ahead + block * DEPTH * COLUMNS, next, next + 1);
+    for (i64 block = 0; block < depth / DEPTH; block++) {
+      const WEIGHT *row = weights + (block * COLUMNS + g * LANES) * DEPTH;
+      for (i64 k = 0; k < DEPTH; k += PAIR, row += PAIR * LANES) {
+        i64 step = (g / gates * DEPTH + k) / PAIR;
+        if (rows > 2 && line + step < end) fetch(ahead + block * DEPTH * COLUMNS, line + step, line + step + 1);
+        if (rows <= 2 && (end || block + 1 < depth / DEPTH))
+          fetch(weights + (block + 1) * DEPTH * COLUMNS, gates * step, gates * (step + 1));
         for (int r = 0; r < rows; r++)
           for (int v = 0; v < gates * VECTORS; v++)
-            ADD_PRODUCT(sum[r][v], x + r * row_step + block * block_step + k, row + v * VECTOR * PAIR);
+            ADD_PRODUCT(sum[r][v], x + r * row_step + block * block_step + k,
+                        row + (v / VECTORS * LANES * DEPTH + v % VECTORS * VECTOR * PAIR));
       }
+    }
     for (int r = 0; r < rows; r++) memcpy(sums + r * COLUMNS + g * LANES, sum[r], 4 * gates * LANES);
   }
 }
@@ -261,9 +264,9 @@ static void JOIN(input_half, KIND)(const struct layer *x, i64 d, const TYPE *inp
                       x->input, NULL, NULL, 0);
 }
 
-/* sums [rows][COLUMNS] += x [rows][depth] * weights [depth][4][LANES], a few DEPTH rows of weights at a time. */
+/* sums [rows][COLUMNS] += x [rows][depth] * weights [depth][...], a few DEPTH rows of weights at a time. */
 INLINE void JOIN(add_few, KIND)(float *sums, const float *x, const WEIGHT *weights, i64 depth, i64 rows) {
-  const i64 most = rows == 1 ? depth : 2 * DEPTH, lines = COLUMNS * DEPTH * (i64)sizeof(WEIGHT) / 64;
+  const i64 most = rows == 1 ? depth : 2 * PAIR * DEPTH, lines = COLUMNS * DEPTH * (i64)sizeof(WEIGHT) / 64;
   for (i64 k = 0, count; k < depth; k += count, weights += count * COLUMNS) {
     count = depth - k < most ? depth - k : most;
     JOIN(all_rows, FEW)(sums, x + k, depth, DEPTH, weights, NULL, 0, count, weights + count * COLUMNS, 0,

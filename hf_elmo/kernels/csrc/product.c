@@ -85,11 +85,12 @@ static void lay_out_piece(const void *data, i64 n, i64 thread) {
   (void)thread;
   for (i64 first = begin; first < end; first += LINE) {
     i64 count = end - first < LINE ? end - first : LINE;
-    float *target = x->laid_out + (block * x->depth + first) * columns;
+    float *target = x->laid_out + (block * x->depth + first / x->length * x->length) * columns + first % x->length * LANES;
     for (i64 column = 0; column < columns; column++) {
-      i64 row = block * x->block_step + column / LANES * x->group_step + column % LANES;
+      i64 group = column / LANES, row = block * x->block_step + group * x->group_step + column % LANES;
       const float *source = x->weight + row * x->depth + first;
-      for (i64 k = 0; k < count; k++) target[k * columns + column] = row < x->rows ? source[k] : 0.f;
+      for (i64 k = 0; k < count; k++)
+        target[(group * x->length + k) * LANES + column % LANES] = row < x->rows ? source[k] : 0.f;
     }
   }
 }
