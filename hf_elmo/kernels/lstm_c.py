@@ -168,10 +168,9 @@ def _lay_out(kind: str, weight: Tensor, blocks: int, block_step: int, group_step
     """`weight [rows, K]` in the blocks of `csrc/layer.c`; a pair of bfloat16 numbers is laid out as one number."""
 
     def laid_out(weight: Tensor) -> Tensor:
-        length = FUSED_DEPTH * weight.itemsize // 4
-        return native.lay_out(weight.contiguous().view(torch.float32), length, blocks, 4, block_step, group_step)
+        return native.lay_out(weight.contiguous().view(torch.float32), blocks, 4, block_step, group_step)
 
     if (dtype := LAYOUTS[kind]) is not None:
         return laid_out(weight.to(dtype))
     weight, rounded = weight.float(), weight.bfloat16()
-    return torch.stack([laid_out(part) for part in (rounded, (weight - rounded).bfloat16())], dim=2)
+    return torch.stack([laid_out(part) for part in (rounded, (weight - rounded).bfloat16())], dim=1)

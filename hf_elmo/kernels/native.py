@@ -66,7 +66,7 @@ STRUCTS = {
         "scratch_bytes steps directions rows group input size cells threads",
         "cell_clip proj_clip",
     ),
-    "layout": _struct("weight laid_out", "rows depth blocks groups length block_step group_step threads"),
+    "layout": _struct("weight laid_out", "rows depth blocks groups block_step group_step threads"),
     "product": _struct("x weights bias sums", "rows depth columns threads"),
     "highway": _struct("x carry transform", "rows columns threads"),
     "characters": _struct(
@@ -114,16 +114,16 @@ def threads_for(work: int, work_per_thread: int) -> int:
     return max(1, min(torch.get_num_threads(), work // work_per_thread))
 
 
-def lay_out(weight: Tensor, length: int, blocks: int, groups: int, block_step: int, group_step: int) -> Tensor:
-    """Copy `weight [rows, depth]`, float32, to the layout `[blocks, depth / length, groups, length, LANES]`.
+def lay_out(weight: Tensor, blocks: int, groups: int, block_step: int, group_step: int) -> Tensor:
+    """Copy `weight [rows, depth]`, float32, to the layout `[blocks, groups, depth, LANES]` of products in C.
 
     Group `g` of block `b` holds the `LANES` rows from `b * block_step + g * group_step` on, with zeros for rows after
     the last row of `weight`. This is several times as fast as PyTorch's copy of a permuted tensor.
     """
     weight = weight.detach().contiguous()
     rows, depth = weight.shape
-    laid_out = weight.new_empty(blocks, depth // length, groups, length, LANES)
-    sizes = {"rows": rows, "depth": depth, "blocks": blocks, "groups": groups, "length": length}
+    laid_out = weight.new_empty(blocks, groups, depth, LANES)
+    sizes = {"rows": rows, "depth": depth, "blocks": blocks, "groups": groups}
     steps = {"block_step": block_step, "group_step": group_step, "threads": threads_for(laid_out.numel(), 1 << 18)}
     run("layout", weight=weight, laid_out=laid_out, **sizes, **steps)
     return laid_out

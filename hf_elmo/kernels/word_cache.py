@@ -166,7 +166,7 @@ def row_product(weight: Tensor, bias: Tensor) -> Callable[[Tensor], Tensor]:
     """`x [rows, in] -> x @ weight.T + bias` in float32. A row's result has the same bits alone and among other rows."""
     columns, depth = weight.shape
     biases = nn.functional.pad(bias, (0, -columns % PRODUCT_COLUMNS)).contiguous()
-    blocks = native.lay_out(weight, depth, len(biases) // LANES, 1, LANES, 0)
+    blocks = native.lay_out(weight, len(biases) // LANES, 1, LANES, 0)
 
     def product(x: Tensor) -> Tensor:
         x, sums = x.contiguous(), x.new_empty(len(x), columns)

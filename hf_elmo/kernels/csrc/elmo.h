@@ -53,16 +53,16 @@ struct layer {
   float cell_clip, proj_clip;
 };
 
-/* laid_out [blocks][depth / length][groups][length][LANES], from weight [rows][depth]. Group g of block b begins with row
+/* laid_out [blocks][groups][depth][LANES], from weight [rows][depth]. Group g of block b begins with row
    b * block_step + g * group_step; rows beyond the end of the matrix are 0. */
 struct layout {
   const float *weight;
   float *laid_out;
-  i64 rows, depth, blocks, groups, length, block_step, group_step, threads;
+  i64 rows, depth, blocks, groups, block_step, group_step, threads;
 };
 
-/* sums [rows][columns] = bias + x [rows][depth] * weights [.. / LANES][depth][LANES], where bias and weights have zeros until
-   PRODUCT_COLUMNS divides the number of their columns */
+/* sums [rows][columns] = bias + x [rows][depth] * weights [.. / LANES][depth][LANES]. Zeros follow the columns of bias and
+   weights until PRODUCT_COLUMNS divides their number. */
 struct product {
   const float *x, *weights, *bias;
   float *sums;

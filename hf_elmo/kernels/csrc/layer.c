@@ -15,9 +15,9 @@
  * AMX tiles. In split_tiles, each float32 number is the sum of two bfloat16 numbers (the smallest of their four products
  * is left out; an infinite input turns its row into NaN).
  *
- * Weights are in blocks of COLUMNS columns, [block][depth / DEPTH][4][DEPTH][LANES], where depth is that of the word and the
- * hidden state side by side: a loop over the columns whose sums fit into the registers reads consecutive addresses. In
- * bfloat16 two rows alternate, as the instructions need them: [block][depth / DEPTH][4][DEPTH / 2][LANES][2].
+ * Weights are in blocks of COLUMNS columns, [block][PARTS][4][depth][LANES], where depth is that of the word and the hidden
+ * state side by side, so that loops read consecutive addresses. In bfloat16 two rows alternate, as the instructions need
+ * them: [block][PARTS][4][depth / 2][LANES][2].
  */
 #include "elmo.h"
 #include "threads.h"
@@ -146,6 +146,7 @@ INLINE struct range share(i64 total, i64 part, i64 parts) {
    whose product computes few rows; and ADD_PRODUCT, which adds products of PAIR operands and PAIR rows of weights. */
 #define PARTS ((i64)(sizeof(TYPE) / sizeof(OPERAND))) /* 2 if a number is rounded to bfloat16, and the rest of it kept */
 #define PAIR ((i64)(4 / sizeof(WEIGHT)))              /* rows of weights that alternate */
+#define LINES (DEPTH / PAIR) /* cache lines of DEPTH rows of a gate's weights */
 #define AT_ONCE (4 * PAIR)        /* AT_ONCE * DEPTH rows of weights stay in the L1 cache while they multiply all rows */
 #define EXACT (sizeof(TYPE) == 4) /* whether exponentials and quotients have float32's precision */
 

@@ -26,31 +26,31 @@ INLINE void JOIN(compute, KIND)(const struct JOIN(cells, KIND) *x, i64 row, i64 
                     next_cells(x->gates + row * COLUMNS, x->cells + row * LANES, x->clip, EXACT));
 }
 
-/* multiply: sums [ROWS][COLUMNS] = bias + tile [depth][PARTS][ROWS][DEPTH] * weights [depth][...]. If bias is NULL, the
-   product is added to sums. Meanwhile, the waiting cells are computed, and part number `part` of `parts` parts of the
-   next weights is prefetched. */
+/* multiply: sums [ROWS][COLUMNS] = bias + tile [depth][PARTS][ROWS][DEPTH] * weights [PARTS][4][depth * DEPTH][LANES], whose
+   gates are `gate_step` numbers apart. If bias is NULL, the product is added to sums. Meanwhile, the waiting cells are
+   computed, and part number `part` of `parts` parts of the weights that are `ahead` numbers further on is prefetched. */
 #ifdef TILES
 
 /* Adds the numbers in tile 4, and their rests in tile 5, times the weights of a gate or (REST) times the weights' rests. */
 #define ADD_GATE(GATE, TILE, REST) \
-  _tile_loadd(TILE, weights + ((REST) * COLUMNS + (GATE) * LANES) * DEPTH, 4 * LANES); \
+  _tile_loadd(TILE, weights + (4 * (REST) + (GATE)) * gate_step, 4 * LANES); \
   _tile_dpbf16ps(GATE, 4, TILE); \
   if (PARTS == 2 && !(REST)) _tile_dpbf16ps(GATE, 5, TILE); \
-  if (!(REST)) fetch(weights + AT_ONCE * PARTS * COLUMNS * DEPTH, lines[GATE], lines[(GATE) + 1])
+  fetch(weights + (4 * (REST) + (GATE)) * gate_step + ahead, line, end)
 
-INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT *weights, const float *bias,
-                                 i64 bias_step, i64 rows, i64 depth, const struct JOIN(cells, KIND) *cells,
-                                 i64 part, i64 parts) {
+INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT *weights, i64 gate_step,
+                                 const float *bias, i64 bias_step, i64 rows, i64 depth, i64 ahead,
+                                 const struct JOIN(cells, KIND) *cells, i64 part, i64 parts) {
   const float *from = bias ? bias : sums;
-  i64 column = bias ? bias_step : LANES, next = bias ? 0 : 4 * COLUMNS, lines[5];
+  i64 column = bias ? bias_step : LANES, next = bias ? 0 : 4 * COLUMNS, line = LINES * part / parts;
+  const i64 end = LINES * (part + 1) / parts;
   (void)rows;
-  for (i64 k = 0; k < 5; k++) lines[k] = PARTS * COLUMNS * (4 * part + k) / (4 * parts);
   __asm__ volatile("" ::: "memory"); /* compilers do not know what tile loads read */
   _tile_loadd(0, from, next);
   _tile_loadd(1, from + column, next);
   _tile_loadd(2, from + 2 * column, next);
   _tile_loadd(3, from + 3 * column, next);
-  for (i64 k = 0; k < depth; k++, tile += PARTS * ROWS * DEPTH, weights += PARTS * COLUMNS * DEPTH) {
+  for (i64 k = 0; k < depth; k++, tile += PARTS * ROWS * DEPTH, weights += DEPTH * LANES) {
     _tile_loadd(4, tile, 64);
     if (PARTS == 2) _tile_loadd(5, tile + ROWS * DEPTH, 64);
     ADD_GATE(0, 6, 0); ADD_GATE(1, 7, 0); ADD_GATE(2, 6, 0); ADD_GATE(3, 7, 0);
@@ -69,10 +69,10 @@ INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT 
 #else
 
 /* Number k of row r of x is x[r * row_step + k / DEPTH * block_step + k % DEPTH]. As many of the four gates are computed at
-   once as the registers hold sums of. Of each DEPTH rows of the weights from `ahead` on, cache lines `line` to `end` are
-   prefetched. One or two rows need weights faster than that: each of their steps prefetches those of DEPTH rows later. */
+   once as the registers hold sums of. Of each DEPTH rows of the weights `ahead`, cache lines `line` to `end` of each gate are
+   prefetched. */
 INLINE void JOIN(some_rows, KIND)(float *sums, const OPERAND *x, i64 row_step, i64 block_step, const WEIGHT *weights,
-                                  const float *bias, i64 bias_step, i64 depth, const WEIGHT *ahead, i64 line, i64 end,
+                                  i64 gate_step, const float *bias, i64 bias_step, i64 depth, i64 ahead, i64 line, i64 end,
                                   const int rows) {
   const int gates = VECTOR == 16 || rows == 1 ? 4 : rows == 2 ? 2 : 1;
   for (int g = 0; g < 4; g += gates) {
@@ -81,29 +81,27 @@ INLINE void JOIN(some_rows, KIND)(float *sums, const OPERAND *x, i64 row_step, i
       for (int v = 0; v < gates * VECTORS; v++)
         sum[r][v] = *(const vector *)((bias ? bias + (g + v / VECTORS) * bias_step : sums + r * COLUMNS + g * LANES) +
                                       (bias ? v % VECTORS : v) * VECTOR);
-    for (i64 block = 0; block < depth / DEPTH; block++) {
-      const WEIGHT *row = weights + (block * COLUMNS + g * LANES) * DEPTH;
+    const WEIGHT *row = weights + g * gate_step;
+    for (i64 block = 0; block < depth / DEPTH; block++)
       for (i64 k = 0; k < DEPTH; k += PAIR, row += PAIR * LANES) {
-        i64 step = (g / gates * DEPTH + k) / PAIR;
-        if (rows > 2 && line + step < end) fetch(ahead + block * DEPTH * COLUMNS, line + step, line + step + 1);
-        if (rows <= 2 && (end || block + 1 < depth / DEPTH))
-          fetch(weights + (block + 1) * DEPTH * COLUMNS, gates * step, gates * (step + 1));
+        if (k / PAIR >= line && k / PAIR < end)
+          for (int gate = 0; gate < gates; gate++) fetch(row + gate * gate_step + ahead, 0, 1);
         for (int r = 0; r < rows; r++)
           for (int v = 0; v < gates * VECTORS; v++)
             ADD_PRODUCT(sum[r][v], x + r * row_step + block * block_step + k,
-                        row + (v / VECTORS * LANES * DEPTH + v % VECTORS * VECTOR * PAIR));
+                        row + v / VECTORS * gate_step + v % VECTORS * VECTOR * PAIR);
       }
-    }
     for (int r = 0; r < rows; r++) memcpy(sums + r * COLUMNS + g * LANES, sum[r], 4 * gates * LANES);
   }
 }
 
 /* The same for any number of rows, in parts of up to six rows, whose sums fit into the registers. */
 static __attribute__((noinline)) void JOIN(all_rows, KIND)(float *sums, const OPERAND *x, i64 row_step, i64 block_step,
-                                                           const WEIGHT *weights, const float *bias, i64 bias_step,
-                                                           i64 depth, const WEIGHT *ahead, i64 line, i64 end, i64 rows) {
+                                                           const WEIGHT *weights, i64 gate_step, const float *bias,
+                                                           i64 bias_step, i64 depth, i64 ahead, i64 line,
+                                                           i64 end, i64 rows) {
 #define SOME_ROWS(COUNT) \
-  JOIN(some_rows, KIND)(sums, x, row_step, block_step, weights, bias, bias_step, depth, ahead, line, end, COUNT)
+  JOIN(some_rows, KIND)(sums, x, row_step, block_step, weights, gate_step, bias, bias_step, depth, ahead, line, end, COUNT)
   for (i64 parts = (rows + 5) / 6, now; parts; parts--) {
     now = (rows + parts - 1) / parts;
     switch (now) {
@@ -119,13 +117,11 @@ static __attribute__((noinline)) void JOIN(all_rows, KIND)(float *sums, const OP
 #undef SOME_ROWS
 }
 
-static inline void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT *weights, const float *bias,
-                                        i64 bias_step, i64 rows, i64 depth, const struct JOIN(cells, KIND) *cells,
-                                        i64 part, i64 parts) {
-  i64 lines = COLUMNS * DEPTH * (i64)sizeof(WEIGHT) / 64;
-  JOIN(all_rows, KIND)(sums, tile, DEPTH, ROWS * DEPTH, weights, bias, bias_step, depth * DEPTH,
-                       weights + AT_ONCE * COLUMNS * DEPTH, lines * part / parts, lines * (part + 1) / parts,
-                       rows < ROWS ? rows : ROWS);
+static inline void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT *weights, i64 gate_step,
+                                        const float *bias, i64 bias_step, i64 rows, i64 depth, i64 ahead,
+                                        const struct JOIN(cells, KIND) *cells, i64 part, i64 parts) {
+  JOIN(all_rows, KIND)(sums, tile, DEPTH, ROWS * DEPTH, weights, gate_step, bias, bias_step, depth * DEPTH, ahead,
+                       LINES * part / parts, LINES * (part + 1) / parts, rows < ROWS ? rows : ROWS);
   JOIN(compute, KIND)(cells, 0, ROWS); /* cells and products use the same units: mixing gains nothing */
 }
 
@@ -134,19 +130,20 @@ static inline void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const 
 /* sums [rows][COLUMNS] = bias + operands * weights, AT_ONCE * DEPTH columns of operands at a time. While the last of
    these columns are multiplied for 16 rows, the cells of `waiting` (the 16 rows before) are computed; `waiting` is then
    set to the rows just multiplied. If `waiting` is NULL, no cells are computed. */
-static void JOIN(block, KIND)(float *sums, const OPERAND *tiles, const WEIGHT *weights, const float *bias,
-                              i64 bias_step, i64 rows, i64 depth, struct JOIN(cells, KIND) *waiting, float *cells,
-                              i64 column) {
+static void JOIN(block, KIND)(float *sums, const OPERAND *tiles, const WEIGHT *weights, i64 gate_step,
+                              const float *bias, i64 bias_step, i64 rows, i64 depth, struct JOIN(cells, KIND) *waiting,
+                              float *cells, i64 column) {
   static const struct JOIN(cells, KIND) none;
   i64 steps = depth / DEPTH, chunks = (steps + AT_ONCE - 1) / AT_ONCE, size = PARTS * DEPTH;
   for (i64 chunk = 0; chunk < chunks; chunk++) {
     i64 first = chunk * AT_ONCE, count = steps - first < AT_ONCE ? steps - first : AT_ONCE;
-    int ends = waiting && chunk == chunks - 1;
+    int last = chunk == chunks - 1, ends = waiting && last;
+    i64 next = last ? 4 * PARTS * gate_step - first * DEPTH * LANES : AT_ONCE * DEPTH * LANES; /* block or chunk */
     for (i64 row = 0; row < rows; row += ROWS) {
       float *own = sums + row * COLUMNS;
-      JOIN(multiply, KIND)(own, tiles + (row * steps + first * ROWS) * size, weights + first * COLUMNS * size,
-                           chunk ? NULL : bias, bias_step, rows - row, count, ends ? waiting : &none, row / ROWS,
-                           (rows + ROWS - 1) / ROWS);
+      JOIN(multiply, KIND)(own, tiles + (row * steps + first * ROWS) * size, weights + first * DEPTH * LANES,
+                           gate_step, chunk ? NULL : bias, bias_step, rows - row, count, next, ends ? waiting : &none,
+                           row / ROWS, (rows + ROWS - 1) / ROWS);
       if (ends) {
         waiting->gates = own, waiting->cells = cells + row * LANES, waiting->row = row, waiting->column = column;
         waiting->rows = rows - row < ROWS ? rows - row : ROWS;
@@ -174,8 +171,8 @@ static void JOIN(step, KIND)(const struct layer *x, i64 d, i64 now, const struct
   struct JOIN(cells, KIND) waiting = {.outputs = group->cell_outputs, .depth = x->cells, .clip = x->cell_clip};
   for (i64 k = 0; k < x->cells; k += LANES) {
     float *gates = group->sums + k / LANES % 2 * group->all_rows * COLUMNS; /* the other block's cells may wait */
-    JOIN(block, KIND)(gates, group->both, weights + 4 * k * group->depth * PARTS, x->biases[d] + k, x->cells, now,
-                      group->depth, &waiting, group->cell + k * group->all_rows, k);
+    JOIN(block, KIND)(gates, group->both, weights + 4 * k * group->depth * PARTS, LANES * group->depth,
+                      x->biases[d] + k, x->cells, now, group->depth, &waiting, group->cell + k * group->all_rows, k);
   }
   JOIN(compute, KIND)(&waiting, 0, ROWS);
 }
@@ -186,8 +183,8 @@ static void JOIN(project, KIND)(const struct layer *x, i64 d, i64 now, TYPE *out
   static const float no_bias[LANES];
   const WEIGHT *weight_hr = x->weight_hr[d];
   for (i64 k = 0; k < x->size; k += COLUMNS) {
-    JOIN(block, KIND)(group->sums, group->cell_outputs, weight_hr + k * x->cells * PARTS, no_bias, 0, now, x->cells,
-                      NULL, NULL, 0);
+    JOIN(block, KIND)(group->sums, group->cell_outputs, weight_hr + k * x->cells * PARTS, LANES * x->cells, no_bias, 0,
+                      now, x->cells, NULL, NULL, 0);
     for (i64 row = 0; row < now; row++)
       for (i64 n = 0; n < COLUMNS; n += LANES) {
         lanes h = clip_lanes(load_f32(group->sums + row * COLUMNS + n), x->proj_clip);
@@ -260,23 +257,23 @@ static void JOIN(input_half, KIND)(const struct layer *x, i64 d, const TYPE *inp
       JOIN(put, KIND)(operands, x->input, word, k, JOIN(load, TYPE)(inputs + word * x->input + k));
   for (i64 block = blocks.begin; block < blocks.end; block++)
     JOIN(block, KIND)(gates + (block - blocks.begin) * x->group * COLUMNS, operands,
-                      weights + block * (x->input + x->size) * COLUMNS, x->biases[d] + block * LANES, x->cells, words,
-                      x->input, NULL, NULL, 0);
+                      weights + block * (x->input + x->size) * COLUMNS, LANES * (x->input + x->size),
+                      x->biases[d] + block * LANES, x->cells, words, x->input, NULL, NULL, 0);
 }
 
-/* sums [rows][COLUMNS] += x [rows][depth] * weights [depth][...], a few DEPTH rows of weights at a time. */
-INLINE void JOIN(add_few, KIND)(float *sums, const float *x, const WEIGHT *weights, i64 depth, i64 rows) {
-  const i64 most = rows == 1 ? depth : 2 * PAIR * DEPTH, lines = COLUMNS * DEPTH * (i64)sizeof(WEIGHT) / 64;
-  for (i64 k = 0, count; k < depth; k += count, weights += count * COLUMNS) {
+/* sums [rows][COLUMNS] += x [rows][depth] * weights [4][depth][LANES], a few DEPTH rows of weights at a time. */
+INLINE void JOIN(add_few, KIND)(float *sums, const float *x, const WEIGHT *weights, i64 gate_step, i64 depth, i64 rows) {
+  const i64 most = rows == 1 ? depth : 2 * PAIR * DEPTH;
+  for (i64 k = 0, count; k < depth; k += count, weights += count * LANES) {
     count = depth - k < most ? depth - k : most;
-    JOIN(all_rows, FEW)(sums, x + k, depth, DEPTH, weights, NULL, 0, count, weights + count * COLUMNS, 0,
-                        k + count == depth ? 0 : lines, rows);
+    JOIN(all_rows, FEW)(sums, x + k, depth, DEPTH, weights, gate_step, NULL, 0, count, count * LANES, 0,
+                        k + count == depth ? 0 : LINES, rows);
   }
 }
 
 /* Runs one of `parts` parts of a direction, for all steps. The parts wait for each other twice in a step. */
 static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 parts, char *scratch) {
-  const WEIGHT *weight_hh = (const WEIGHT *)x->weights[d] + x->input * COLUMNS, *weight_hr = x->weight_hr[d];
+  const WEIGHT *weight_hh = (const WEIGHT *)x->weights[d] + x->input * LANES, *weight_hr = x->weight_hr[d];
   const TYPE *inputs = x->inputs[d];
   TYPE *outputs = x->outputs[d];
   i64 cells = x->cells, size = x->size, words = 0, first = 0;
@@ -300,7 +297,8 @@ static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 par
       i64 own = t % 2 ? of_cells.end - of_cells.begin - 1 - n : n; /* weights read last are in the cache */
       i64 block = of_cells.begin + own, k = block * LANES;
       float *sum = gates + (own * x->group + first) * COLUMNS;
-      JOIN(add_few, KIND)(sum, hidden, weight_hh + block * (x->input + size) * COLUMNS, size, rows);
+      JOIN(add_few, KIND)(sum, hidden, weight_hh + block * (x->input + size) * COLUMNS, LANES * (x->input + size), size,
+                          rows);
       for (i64 b = 0; b < rows; b++)
         store_f32(cell_outputs + b * cells + k,
                   next_cells(sum + b * COLUMNS, cell + b * cells + k, x->cell_clip, EXACT));
@@ -311,7 +309,7 @@ static void JOIN(few_rows, KIND)(const struct layer *x, i64 d, i64 part, i64 par
       for (i64 b = 0; b < rows; b += ROWS) {
         i64 count = rows - b < ROWS ? rows - b : ROWS;
         memset(sums, 0, sizeof sums);
-        JOIN(add_few, KIND)(sums, cell_outputs + b * cells, weight_hr + p * cells, cells, count);
+        JOIN(add_few, KIND)(sums, cell_outputs + b * cells, weight_hr + p * cells, LANES * cells, cells, count);
         for (i64 k = 0; k < count * COLUMNS; k += LANES) {
           i64 place = (b + k / COLUMNS) * size + p + k % COLUMNS;
           JOIN(store, TYPE)(outputs + place, clip_lanes(load_f32(sums + k), x->proj_clip));

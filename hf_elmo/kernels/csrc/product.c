@@ -1,9 +1,9 @@
 /* float32 products of rows with a weight, and the highway layer. The result of a row does not depend on the number of
  * rows or on their addresses. Libraries choose their loops by both, so that their rounding differs.
  *
- * Weights are in blocks of LANES columns, [block][depth][LANES], so that the loop reads consecutive addresses. Each CHUNK of
- * products is summed separately before it is added to the total, so that long sums are as exact as a library's, and so that
- * its weights stay in the L1 cache for all rows of a group.
+ * Weights are in blocks of LANES columns, [block][depth][LANES], so that loops read consecutive addresses. Each CHUNK of
+ * products is summed separately before it is added to the total: its weights stay in the L1 cache for all rows of a group,
+ * and long sums are as exact as a library's.
  */
 #include "elmo.h"
 #include "threads.h"
@@ -11,8 +11,8 @@
 enum { COLUMNS = PRODUCT_COLUMNS, CHUNK = 128, GROUP = 96 };
 enum { ROWS = 6, WIDTH = VECTOR == 16 ? 4 : 2 }; /* the sums of this many rows and vectors fit into the registers */
 
-/* Adds x [rows][CHUNK] * weights [count][LANES] to sums [rows][COLUMNS], for WIDTH vectors of columns: of LANES of them, or
-   of more with weights `next` numbers further on. */
+/* Adds x [rows][CHUNK] * weights [count][LANES] to sums [rows][COLUMNS], for WIDTH vectors of columns; the weights of the
+   next LANES columns are `next` numbers further on. */
 INLINE void some_columns(const float *x, const float *weights, i64 next, float *sums, i64 count, const int rows) {
   vector sum[ROWS][WIDTH];
   for (int r = 0; r < rows; r++)
@@ -85,12 +85,12 @@ static void lay_out_piece(const void *data, i64 n, i64 thread) {
   (void)thread;
   for (i64 first = begin; first < end; first += LINE) {
     i64 count = end - first < LINE ? end - first : LINE;
-    float *target = x->laid_out + (block * x->depth + first / x->length * x->length) * columns + first % x->length * LANES;
+    float *target = x->laid_out + block * x->depth * columns + first * LANES;
     for (i64 column = 0; column < columns; column++) {
       i64 group = column / LANES, row = block * x->block_step + group * x->group_step + column % LANES;
       const float *source = x->weight + row * x->depth + first;
       for (i64 k = 0; k < count; k++)
-        target[(group * x->length + k) * LANES + column % LANES] = row < x->rows ? source[k] : 0.f;
+        target[(group * x->depth + k) * LANES + column % LANES] = row < x->rows ? source[k] : 0.f;
     }
   }
 }
