@@ -61,8 +61,7 @@ struct layout {
   i64 rows, depth, blocks, groups, block_step, group_step, threads;
 };
 
-/* sums [rows][columns] = bias + x [rows][depth] * weights [.. / LANES][depth][LANES]. Zeros follow the columns of bias and
-   weights until PRODUCT_COLUMNS divides their number. */
+/* sums [rows][columns] = bias + x [rows][depth] * weights [..][depth][LANES]; PRODUCT_COLUMNS divides their columns */
 struct product {
   const float *x, *weights, *bias;
   float *sums;

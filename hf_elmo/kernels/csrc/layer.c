@@ -15,9 +15,8 @@
  * AMX tiles. In split_tiles, each float32 number is the sum of two bfloat16 numbers (the smallest of their four products
  * is left out; an infinite input turns its row into NaN).
  *
- * Weights are in blocks of COLUMNS columns, [block][PARTS][4][depth][LANES], where depth is that of the word and the hidden
- * state side by side, so that loops read consecutive addresses. In bfloat16 two rows alternate, as the instructions need
- * them: [block][PARTS][4][depth / 2][LANES][2].
+ * Weights are in blocks of COLUMNS columns, [block][PARTS][4][depth][LANES], where depth is that of word and hidden state
+ * side by side. In bfloat16 two rows alternate, as the instructions need them: [block][PARTS][4][depth / 2][LANES][2].
  */
 #include "elmo.h"
 #include "threads.h"
