@@ -66,7 +66,7 @@ def _why_not(how: str, kind: str | None, call: LstmCall) -> str | None:
         not_many = "for so many rows, oneDNN's copy of the weights in float32 is faster"
     # Only "fused" reads the input's weights in each step; each row costs "small-batch" a write and a read of its gates.
     # So "small-batch" is for more rows the more bytes these weights have. (NOTES.md; "bf16" and tiles: a guess.)
-    most = FUSED_ROWS if not_many else {"f32": min(12, width // 32), "half": 3}.get(kind, width // 64)
+    most = FUSED_ROWS if not_many else {"f32": min(12, width // 32), "half": 3}.get(kind, max(1, width // 64))
     if how == "few" and rows > most:
         return f"a batch of more than {most} rows"
     if how == "many" and (not_many or rows <= most):
