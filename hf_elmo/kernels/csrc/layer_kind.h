@@ -69,8 +69,8 @@ INLINE void JOIN(multiply, KIND)(float *sums, const OPERAND *tile, const WEIGHT 
 #else
 
 /* Number k of row r of x is x[r * row_step + k / DEPTH * block_step + k % DEPTH]. As many of the four gates are computed at
-   once as the registers hold sums of. Of each DEPTH rows of the weights `ahead`, cache lines `line` to `end` of each gate are
-   prefetched. */
+   once as the registers hold sums of. Of each DEPTH rows of the weights that are `ahead` numbers further on, cache lines
+   `line` to `end` of each gate are prefetched. */
 INLINE void JOIN(some_rows, KIND)(float *sums, const OPERAND *x, i64 row_step, i64 block_step, const WEIGHT *weights,
                                   i64 gate_step, const float *bias, i64 bias_step, i64 depth, i64 ahead, i64 line, i64 end,
                                   const int rows) {
@@ -138,11 +138,11 @@ static void JOIN(block, KIND)(float *sums, const OPERAND *tiles, const WEIGHT *w
   for (i64 chunk = 0; chunk < chunks; chunk++) {
     i64 first = chunk * AT_ONCE, count = steps - first < AT_ONCE ? steps - first : AT_ONCE;
     int last = chunk == chunks - 1, ends = waiting && last;
-    i64 next = last ? 4 * PARTS * gate_step - first * DEPTH * LANES : AT_ONCE * DEPTH * LANES; /* block or chunk */
+    i64 ahead = last ? 4 * PARTS * gate_step - first * DEPTH * LANES : AT_ONCE * DEPTH * LANES; /* block, or chunk */
     for (i64 row = 0; row < rows; row += ROWS) {
       float *own = sums + row * COLUMNS;
       JOIN(multiply, KIND)(own, tiles + (row * steps + first * ROWS) * size, weights + first * DEPTH * LANES,
-                           gate_step, chunk ? NULL : bias, bias_step, rows - row, count, next, ends ? waiting : &none,
+                           gate_step, chunk ? NULL : bias, bias_step, rows - row, count, ahead, ends ? waiting : &none,
                            row / ROWS, (rows + ROWS - 1) / ROWS);
       if (ends) {
         waiting->gates = own, waiting->cells = cells + row * LANES, waiting->row = row, waiting->column = column;
