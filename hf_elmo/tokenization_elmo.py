@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -164,12 +164,18 @@ WORD_SPLITTINGS = ("lm1b", "whitespace", "characters")
 
 def _splitter(word_splitting: str) -> tuple[pre_tokenizers.PreTokenizer, normalizers.Normalizer | None]:
     """The parts of the backend that split a text into words: pre-tokenizer and normalizer."""
+    if word_splitting == "whitespace":
+        return pre_tokenizers.WhitespaceSplit(), None
+    pattern = {"lm1b": LM1B_PATTERN, "characters": r"\S"}[word_splitting]
     quotes = normalizers.Sequence([normalizers.Replace(*pair) for pair in LM1B_QUOTES])
-    return {
-        "lm1b": (pre_tokenizers.Split(Regex(LM1B_PATTERN), "removed", invert=True), quotes),
-        "whitespace": (pre_tokenizers.WhitespaceSplit(), None),
-        "characters": (pre_tokenizers.Split(Regex(r"\S"), "removed", invert=True), None),
-    }[word_splitting]
+    words = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+    return words, quotes if word_splitting == "lm1b" else None
+
+
+@cache  # a regular expression takes a millisecond to compile
+def _splitter_state(word_splitting: str) -> tuple[bytes | None, bytes | None]:
+    pre_tokenizer, normalizer = _splitter(word_splitting)
+    return _state(pre_tokenizer), _state(normalizer)
 
 
 def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
@@ -178,12 +184,13 @@ def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Token
     # No text contains the only piece, "": no word is cut.
     backend = loaded or Tokenizer(models.Unigram([("", 0.0)], unk_id=0))
     state = _state(backend.pre_tokenizer), _state(backend.normalizer)
-    known = [tuple(map(_state, _splitter(name))) for name in WORD_SPLITTINGS]
-    pre_tokenizer, normalizer = _splitter(word_splitting)
-    if loaded is None or state[0] in [splits for splits, _ in known]:
-        backend.pre_tokenizer = pre_tokenizer
-    if loaded is None or state in known:
-        backend.normalizer = normalizer
+    known = list(map(_splitter_state, WORD_SPLITTINGS))
+    if state != _splitter_state(word_splitting):
+        pre_tokenizer, normalizer = _splitter(word_splitting)
+        if loaded is None or state[0] in [splits for splits, _ in known]:
+            backend.pre_tokenizer = pre_tokenizer
+        if loaded is None or state in known:
+            backend.normalizer = normalizer
     return backend
 
 
@@ -410,8 +417,10 @@ class ElmoTokenizer(TokenizersBackend):
             pair=f"{bos} $A {eos} {bos}:1 $B:1 {eos}:1",
             special_tokens=[(token, self._tokenizer.token_to_id(token)) for token in (bos, eos)],
         )
+        splitter, normalizer = self._tokenizer.pre_tokenizer, self._tokenizer.normalizer
+        self._tokenizer.pre_tokenizer = self._tokenizer.normalizer = None  # not copied: that compiles the pattern again
         self._pretokenized_backend = copy.deepcopy(self._tokenizer)
-        self._pretokenized_backend.normalizer = self._pretokenized_backend.pre_tokenizer = None
+        self._tokenizer.pre_tokenizer, self._tokenizer.normalizer = splitter, normalizer
 
     @property
     def word_splitting(self) -> str:

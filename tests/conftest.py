@@ -1,25 +1,22 @@
-"""What all tests share: small models, and the data that lies beside the project."""
+"""What all tests share: small models, and the data that lies beside the project.
 
-import gc
+torch and transformers are imported by fixtures: the controller of pytest-xdist, which runs no test, reads this file.
+"""
+
 import importlib
 import os
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
-from typing import NoReturn
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
-import torch
-from transformers.utils import logging
 
-from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
-from tests.factories import SENTENCES, TINY, random_model
+if TYPE_CHECKING:
+    import torch
 
-# Models this small are slower on several threads, and tests run side by side.
-torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
-
-logging.enable_propagation()  # caplog of pytest before 9 sees nothing else
+    from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,21 +25,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("peer")
 
 
-def pytest_collection_finish() -> None:
-    """Freezes all imported objects: otherwise the garbage collection of each training walks through them for 0.4 s."""
-    gc.collect()
-    gc.freeze()
-
-
-def pytest_sessionfinish() -> None:
-    gc.unfreeze()
-
-
 @pytest.fixture(autouse=True, scope="session")
-def no_waiting_for_the_disk() -> Iterator[None]:
-    """Tests do not wait until files reach the disk (a checkpoint 25 times): only a loss of power could show that."""
+def settings_of_all_tests() -> Iterator[None]:
+    """Tests do not wait until files reach the disk (a checkpoint 25 times): only a loss of power could show that. Nor
+    does each training collect the garbage of all that was imported, which takes 0.2 s."""
+    import torch
+    from accelerate.utils import memory
+    from transformers.utils import logging
+
+    # Models this small are slower on several threads, and tests run side by side.
+    torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
+    logging.enable_propagation()  # caplog of pytest before 9 sees nothing else
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # fstat also refuses a file that is not open
+        patch.setattr(memory, "gc", SimpleNamespace(collect=lambda: 0))
         yield
 
 
@@ -98,35 +94,47 @@ tensorflow, spacy = peer_module("tensorflow"), peer_module("spacy")
 @pytest.fixture(autouse=True)
 def verbosity() -> Iterator[None]:
     """Restores the level of transformers' logging after each test: scripts, and tests of messages, set it."""
+    from transformers.utils import logging
+
     before = logging.get_verbosity()
     yield
     logging.set_verbosity(before)
 
 
 @pytest.fixture
-def config() -> ElmoConfig:
-    return ElmoConfig(**TINY)
+def config() -> "ElmoConfig":
+    from tests.factories import small_config
+
+    return small_config()
 
 
 @pytest.fixture
-def tokenizer() -> ElmoTokenizer:
-    return ElmoTokenizer(word_splitting="whitespace")
+def tokenizer() -> "ElmoTokenizer":
+    from tests.factories import whitespace_tokenizer
+
+    return whitespace_tokenizer()
 
 
 @pytest.fixture
-def inputs(tokenizer: ElmoTokenizer) -> dict[str, torch.Tensor]:
+def inputs(tokenizer: "ElmoTokenizer") -> "dict[str, torch.Tensor]":
     """Four sentences, padded on the right."""
+    from tests.factories import SENTENCES
+
     return dict(tokenizer(SENTENCES, padding=True, return_tensors="pt"))
 
 
 @pytest.fixture
-def model(config: ElmoConfig) -> ElmoModel:
+def model(config: "ElmoConfig") -> "ElmoModel":
+    from tests.factories import random_model
+
     return random_model(config)
 
 
 @pytest.fixture
 def threads():
     """A function that sets the number of threads until the test ends."""
+    import torch
+
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)

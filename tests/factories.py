@@ -21,7 +21,7 @@ SENTENCES = [
     "The cat sat on the mat .",
     "A",
     "Ünïcödé wörds 日本語 and 😀 , too",
-    "It didn 't rain in Spain ; the plain stayed dry for eleven more days than anybody thought .",
+    "It didn 't rain in Spain ; the plain stayed dry .",
 ]
 
 

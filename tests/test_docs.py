@@ -24,11 +24,10 @@ from .manylangs_files import make_settings, write_model
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 FENCE = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\n```\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 OPTIONAL = ("matplotlib", "onnxruntime", "ray", "sentence_transformers", "sklearn", "spacy", "torchao")
-# Trainings and exports of more than about five seconds, of what tests/tasks and tests/conversion show in small.
-SLOW = {f"docs/guides/{page}.md" for page in ("answer", "coreference", "onnx", "roles")}
+# Trainings and exports of more than about two seconds, of what tests/tasks, tests/pretraining and others show in small.
+SLOW = {"adapt", "answer", "classify", "coreference", "onnx", "own_language", "roles", "tag"}
 TIMES = re.compile(r"^\{'train_runtime.*\n", re.MULTILINE)  # Trainer prints them
 
 
@@ -53,22 +52,34 @@ def printed_by(kind: str, code: str, names: dict) -> str:
     return TIMES.sub("", output.getvalue())
 
 
+@pytest.fixture(scope="module")
+def small_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In place of published models: a file to convert, and a folder `seqvec`."""
+    folder = tmp_path_factory.mktemp("models")
+    source = write_model(folder / "source", make_settings(encoder={"projection_dim": 512}), [["praça", "."]])
+    shutil.make_archive(str(folder / "168"), "zip", source)
+    ElmoModel(ElmoConfig(**TINY)).save_pretrained(folder / "seqvec")
+    ElmoTokenizer(word_splitting="characters").save_pretrained(folder / "seqvec")
+    return folder
+
+
 @pytest.fixture
-def page_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a page runs, with small models in place of published ones: a file to convert, and a folder `seqvec`."""
-    settings = make_settings(encoder={"projection_dim": 512})
-    source = write_model(tmp_path / "source", settings, [["praça", "."]])
-    shutil.make_archive(str(tmp_path / "168"), "zip", source)
-    ElmoModel(ElmoConfig(**TINY)).save_pretrained(tmp_path / "seqvec")
-    ElmoTokenizer(word_splitting="characters").save_pretrained(tmp_path / "seqvec")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def page_folder(small_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a page runs."""
+    monkeypatch.chdir(shutil.copytree(small_models, tmp_path / "page"))
+
+
+PARAMETERS = [
+    pytest.param(page, marks=[pytest.mark.slow] * (page.stem in SLOW), id=str(page.relative_to(ROOT)))
+    for page in PAGES
+    if FENCE.search(page.read_text(encoding="utf-8"))
+]
 
 
 @pytest.mark.usefixtures("page_folder")
-@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW)) for page in NAMES])
-def test_what_a_block_prints_stands_below_it(page: str) -> None:
-    blocks = list(steps((ROOT / page).read_text(encoding="utf-8")))
+@pytest.mark.parametrize("page", PARAMETERS)
+def test_what_a_block_prints_stands_below_it(page: Path) -> None:
+    blocks = list(steps(page.read_text(encoding="utf-8")))
     for library in OPTIONAL:
         if any(re.search(rf"\b{library}\b", code) for _, code, _ in blocks):
             pytest.importorskip(library)

@@ -1,6 +1,7 @@
 """What all heads have in common: inputs, word vectors, stored layers, batches, losses, checkpoints, dtypes."""
 
 import inspect
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -78,8 +79,7 @@ def test_a_missing_input(tokenizer: ElmoTokenizer, head: str, changes: dict, giv
         model(**{name: batch[name] for name in given})
 
 
-@every_head
-@pytest.mark.parametrize("words", [False, True], ids=["ELMo alone", "word vectors"])
+@pytest.mark.parametrize(("head", "words"), [*((head, True) for head in HEADS), ("crf", False)])
 def test_replicas_of_data_parallel(tokenizer: ElmoTokenizer, head: str, words: bool) -> None:
     """The modules of a replica have tensors in place of parameters: they have no parameters, no dtype, no device."""
     model, batch = make(head, **(VECTORS if words else {})), batch_of(tokenizer, head, words=words)
@@ -157,8 +157,9 @@ def test_texts_without_words(tokenizer: ElmoTokenizer, head: str) -> None:
         assert all(value.isfinite().all() for value in tensors_of(model(**inputs)).values())
 
 
-@every_head
-@pytest.mark.parametrize(("side", "words"), [("left", True), ("right", False)], ids=["word vectors", "ELMo alone"])
+@pytest.mark.parametrize(
+    ("head", "side", "words"), [*((head, "left", True) for head in HEADS), ("crf", "right", False)]
+)
 def test_stored_layers_give_what_input_ids_give(tokenizer: ElmoTokenizer, head: str, side: str, words: bool) -> None:
     model = make(head, **(VECTORS if words else {}), **NO_DROPOUT, scalar_mix_l2=0.1).double()
     batch = batch_of(tokenizer, head, side, words=words)
@@ -274,8 +275,10 @@ def test_fixed_mixes_over_a_checkpoint_with_learned_ones(tmp_path: Path, inputs:
     torch.testing.assert_close(features.output_mix, features.vectors)
 
 
-@pytest.mark.parametrize("head", MODELS)
-@pytest.mark.parametrize("how", ["autocast", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("head", "how"),
+    [*product(MODELS, ["autocast", "bfloat16"]), *product(["no head", "crf", "no answer", "resolver"], ["float16"])],
+)
 def test_half_precision(tokenizer: ElmoTokenizer, head: str, how: str) -> None:
     """Scores differ by the rounding of the layers; the loss is computed in float32; gradients are finite."""
     model, batch = make(head, **VECTORS, **NO_DROPOUT), batch_of(tokenizer, head, words=True)

@@ -35,10 +35,9 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(("layers", "pooling"), [("mix", "none"), ("all", "max")])
+@pytest.mark.parametrize("options", [{"batch_tokens": 5}, {"layers": "all", "pooling": "max"}])  # windows of 80 tokens
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
-def test_each_kind_of_batch_gets_the_vectors_of_embed(checkpoint, make, layers, pooling):
-    options = {"layers": layers, "pooling": pooling, "batch_tokens": 5}  # windows of 80 tokens
+def test_each_kind_of_batch_gets_the_vectors_of_embed(checkpoint, make, options):
     batch = make({"id": list(range(len(ROWS))), "text": ROWS})
     found = Embedder(checkpoint, **options, words_column="words")(batch)
     assert type(found) is type(batch)
@@ -50,8 +49,8 @@ def test_each_kind_of_batch_gets_the_vectors_of_embed(checkpoint, make, layers, 
         assert list(found.index) == list(batch.index)
     elif not isinstance(batch, dict):
         vector = pyarrow.list_(pyarrow.float32(), 22)
-        words = vector if pooling != "none" else pyarrow.list_(vector)
-        assert found.schema.field("embedding").type == (pyarrow.list_(words, 4) if layers == "all" else words)
+        expected = pyarrow.list_(vector, 4) if "pooling" in options else pyarrow.list_(vector)
+        assert found.schema.field("embedding").type == expected
 
 
 @pytest.mark.parametrize("make", [list, tuple, np.array, pandas.Series], ids=lambda value: value.__name__)

@@ -9,12 +9,14 @@ from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer, embed
 from ..factories import small_config, small_model
 from .helpers import ROWS, close, expected, initial_model
 
+WAYS = [("mix", "none"), ("all", "none"), ("sum", "none"), ("mix", "mean"), ("all", "max")]
+WHOLE = [("mix", "none", None), ("all", "mean", None), ("mix", "none", 60)]  # one batch, and several
+
 
 @pytest.mark.parametrize(
-    ("layers", "pooling"),
-    [("mix", "none"), ("all", "none"), ("sum", "none"), ("mix", "mean"), ("all", "max")],
+    ("layers", "pooling", "batch_tokens"),  # of 11: pieces of rows; of 1: words
+    [*WHOLE, *((*way, 11) for way in WAYS), ("mix", "none", 1), ("all", "max", 1)],
 )
-@pytest.mark.parametrize("batch_tokens", [None, 60, 11, 1], ids=["one-batch", "batches", "pieces", "words"])
 def test_vectors_are_those_of_one_pass_over_each_row(model, tokenizer, layers, pooling, batch_tokens):
     found = embed(model, ROWS, tokenizer=tokenizer, layers=layers, pooling=pooling, batch_tokens=batch_tokens)
     assert isinstance(found, list if pooling == "none" else np.ndarray)

@@ -30,7 +30,7 @@ def reshape(data: st.DataObject, tensor: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("trained", [True, False], ids=["trained", "inference"])
 @pytest.mark.parametrize("batch_sizes", CALLS.values(), ids=CALLS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_layers(batch_sizes: list[int], trained: bool, data: st.DataObject) -> None:
     """One argument, or one weight of one direction."""
@@ -56,7 +56,7 @@ PARAMETERS = dict(ENCODER.named_parameters())
 
 
 @pytest.mark.parametrize("trained", [True, False], ids=["trained", "inference"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_characters(trained: bool, data: st.DataObject) -> None:
     """One parameter, or words of another length: an error, or the vectors of plain PyTorch, which broadcasts biases."""
