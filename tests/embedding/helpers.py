@@ -7,7 +7,7 @@ from hf_elmo import ElmoModel
 
 from ..factories import SENTENCES, small_config
 
-ROWS = [SENTENCES[0], "", "Don't panic!", *SENTENCES[1:], "   ", "Don't panic!", "word " * 41 + "end"]
+ROWS = [SENTENCES[0], "", "Don't panic!", *SENTENCES[1:], "   ", "Don't panic!", "word " * 17 + "end"]
 
 
 class Stopped(Exception):

@@ -120,7 +120,7 @@ def test_a_second_run_of_the_same_output_is_refused(tmp_path, model):
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), 20),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), 18),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9."), 3),
     ],
     ids=["cuda", "cpu"],
