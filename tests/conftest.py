@@ -3,6 +3,7 @@
 torch and transformers are imported by fixtures: the controller of pytest-xdist, which runs no test, reads this file.
 """
 
+import gc
 import importlib
 import os
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def settings_of_all_tests() -> Iterator[None]:
     """Tests do not wait until files reach the disk (a checkpoint 25 times): only a loss of power could show that. Nor
-    does each training collect the garbage of all that was imported, which takes 0.2 s."""
+    does each training collect the garbage, which takes 0.2 s; what was imported is none."""
     import torch
     from accelerate.utils import memory
     from transformers.utils import logging
@@ -36,6 +37,7 @@ def settings_of_all_tests() -> Iterator[None]:
     # Models this small are slower on several threads, and tests run side by side.
     torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
     logging.enable_propagation()  # caplog of pytest before 9 sees nothing else
+    gc.freeze()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # fstat also refuses a file that is not open
         patch.setattr(memory, "gc", SimpleNamespace(collect=lambda: 0))

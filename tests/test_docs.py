@@ -26,8 +26,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 FENCE = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\n```\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 OPTIONAL = ("matplotlib", "onnxruntime", "ray", "sentence_transformers", "sklearn", "spacy", "torchao")
-# Trainings and exports of more than about two seconds, of what tests/tasks, tests/pretraining and others show in small.
-SLOW = {"adapt", "answer", "classify", "coreference", "onnx", "own_language", "roles", "tag"}
+# Trainings, exports and pictures of about two seconds or more, of what other tests show in small.
+SLOW = {"adapt", "answer", "classify", "coreference", "onnx", "own_language", "roles", "tag", "vectors"}
 TIMES = re.compile(r"^\{'train_runtime.*\n", re.MULTILINE)  # Trainer prints them
 
 

@@ -102,38 +102,32 @@ def run_without_package(folder: Path, checkpoints: dict[str, str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Checkpoints, and what a process without hf_elmo made of them."""
-    folder = tmp_path_factory.mktemp("checkpoints")
+def test_checkpoints_without_the_package(tmp_path: Path) -> None:
+    """The numbers are the same, and each checkpoint holds the listed files and no others, also when saved again."""
     for auto, (name, changes) in MODELS.items():
         tokenizer = ElmoTokenizer()
         tokenizer.words = heads.WORDS if changes is heads.VECTORS else None
-        save_checkpoint(folder / auto, heads.make(name, **changes), tokenizer)
+        save_checkpoint(tmp_path / auto, heads.make(name, **changes), tokenizer)
     # The character vocabulary is one of the files that the tokenizer asks for in the Hub's cache.
-    source = write_model(folder / "source", make_settings(), [text.split() for text in TEXTS])
-    add_remote_code(convert(source, folder / "characters"), "ElmoForTokenClassification")
-    assert hub.FILES["ElmoForTokenClassification"] <= {file.name for file in (folder / "characters").iterdir()}
-    run_without_package(folder, {auto: auto for auto in MODELS} | {"characters": "AutoModel"})
-    return folder
+    source = write_model(tmp_path / "source", make_settings(), [text.split() for text in TEXTS])
+    add_remote_code(convert(source, tmp_path / "characters"), "ElmoForTokenClassification")
+    assert hub.FILES["ElmoForTokenClassification"] <= {file.name for file in (tmp_path / "characters").iterdir()}
+    run_without_package(tmp_path, {auto: auto for auto in MODELS} | {"characters": "AutoModel"})
+    for name in [*MODELS, "characters"]:
+        model_class = heads.MODELS[MODELS.get(name, ("no head",))[0]][0]
+        model, tokenizer = model_class.from_pretrained(tmp_path / name), ElmoTokenizer.from_pretrained(tmp_path / name)
+        with torch.no_grad(), kernels.use("off"):
+            expected = model(**tokenizer(TEXTS, padding=True, return_tensors="pt"))
+        with np.load(tmp_path / f"{name}-saved" / "outputs.npz") as found:
+            assert len(found.files) > 0
+            for output in found.files:
+                np.testing.assert_allclose(found[output], expected[output], atol=1e-5, err_msg=name)
+        if name in MODELS:
+            assert_the_same_files(tmp_path / name, tmp_path / f"{name}-saved", model_class.__name__)
 
 
-@pytest.mark.parametrize("name", [*MODELS, "characters"])
-def test_the_same_numbers_without_the_package(folder: Path, name: str) -> None:
-    model = heads.MODELS[MODELS.get(name, ("no head",))[0]][0].from_pretrained(folder / name)
-    tokenizer = ElmoTokenizer.from_pretrained(folder / name)
-    with torch.no_grad(), kernels.use("off"):
-        expected = model(**tokenizer(TEXTS, padding=True, return_tensors="pt"))
-    with np.load(folder / f"{name}-saved" / "outputs.npz") as found:
-        assert len(found.files) > 0
-        for name in found.files:
-            np.testing.assert_allclose(found[name], expected[name], atol=1e-5)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_a_checkpoint_holds_the_listed_files_and_no_others(folder: Path, name: str) -> None:
-    class_name = heads.MODELS[MODELS[name][0]][0].__name__
-    first, second = ({file.name: file.read_bytes() for file in (folder / n).iterdir()} for n in (name, f"{name}-saved"))
+def assert_the_same_files(checkpoint: Path, saved_again: Path, class_name: str) -> None:
+    first, second = ({file.name: file.read_bytes() for file in each.iterdir()} for each in (checkpoint, saved_again))
     code = {*hub.FILES[class_name], *hub.FILES["ElmoTokenizer"]}
     assert {file for file in first if file.endswith(".py")} == code
     assert first.keys() == second.keys() - {"outputs.npz"}

@@ -19,7 +19,7 @@ def messages(number: int) -> tuple[list[str], list[int]]:
     """Texts that a reader of characters can tell apart: prizes are shouted, with digits."""
     rng, texts = np.random.default_rng(5), []
     for i in range(number):
-        text = " ".join(rng.choice(["see", "you", "at", "home", "ok", "call", "me"], size=rng.integers(2, 7)))
+        text = " ".join(rng.choice(["see", "you", "at", "home", "ok", "call", "me"], size=rng.integers(1, 4)))
         texts.append(f"{text} {text.upper()} {rng.integers(10_000, 99_999)} !" if i % 2 else text)
     return texts, [i % 2 for i in range(number)]
 

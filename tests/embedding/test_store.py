@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hf_elmo import embed
-from hf_elmo.embedding import corpus
+from hf_elmo.embedding import corpus, store
 from hf_elmo.embedding.store import ShardStore
 
 from ..factories import whitespace_tokenizer, write_lines
@@ -112,7 +112,8 @@ def test_a_run_of_several_processes_resumes_when_one_is_killed(tmp_path, model):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alone.parquet", "together.parquet"]
 
 
-def test_a_second_run_of_the_same_output_is_refused(tmp_path, model):
+def test_a_second_run_of_the_same_output_is_refused(tmp_path, model, monkeypatch):
+    monkeypatch.setattr(store, "LOCK_SECONDS", 0.01)
     with ShardStore(tmp_path / "out.npz.parts", ".arrow").opened({}), pytest.raises(TimeoutError):
         embed(model, ["another"], tmp_path / "out.npz")
 
