@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+gc.disable()  # until the tests are collected: a fifth of the time that imports take
+
 if TYPE_CHECKING:
     import torch
 
@@ -38,6 +40,7 @@ def settings_of_all_tests() -> Iterator[None]:
     torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
     logging.enable_propagation()  # caplog of pytest before 9 sees nothing else
     gc.freeze()
+    gc.enable()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # fstat also refuses a file that is not open
         patch.setattr(memory, "gc", SimpleNamespace(collect=lambda: 0))

@@ -26,8 +26,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 FENCE = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\n```\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 OPTIONAL = ("matplotlib", "onnxruntime", "ray", "sentence_transformers", "sklearn", "spacy", "torchao")
-# Trainings, exports and pictures of about two seconds or more, of what other tests show in small.
-SLOW = {"adapt", "answer", "classify", "coreference", "onnx", "own_language", "roles", "tag", "vectors"}
+# Pages that take about two seconds or more: trainings, exports and pictures, which other tests have in small.
+SLOW = re.compile("adapt|allennlp|answer|classify|coreference|corpus|onnx|own_language|roles|tag|tools|vectors")
 TIMES = re.compile(r"^\{'train_runtime.*\n", re.MULTILINE)  # Trainer prints them
 
 
@@ -70,7 +70,7 @@ def page_folder(small_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 PARAMETERS = [
-    pytest.param(page, marks=[pytest.mark.slow] * (page.stem in SLOW), id=str(page.relative_to(ROOT)))
+    pytest.param(page, marks=[pytest.mark.slow] * bool(SLOW.fullmatch(page.stem)), id=str(page.relative_to(ROOT)))
     for page in PAGES
     if FENCE.search(page.read_text(encoding="utf-8"))
 ]
