@@ -19,7 +19,7 @@ gc.disable()  # until the tests are collected: a fifth of the time that imports 
 if TYPE_CHECKING:
     import torch
 
-    from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+    from hf_elmo import ElmoModel, ElmoTokenizer
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -107,13 +107,6 @@ def verbosity() -> Iterator[None]:
 
 
 @pytest.fixture
-def config() -> "ElmoConfig":
-    from tests.factories import small_config
-
-    return small_config()
-
-
-@pytest.fixture
 def tokenizer() -> "ElmoTokenizer":
     from tests.factories import whitespace_tokenizer
 
@@ -129,10 +122,10 @@ def inputs(tokenizer: "ElmoTokenizer") -> "dict[str, torch.Tensor]":
 
 
 @pytest.fixture
-def model(config: "ElmoConfig") -> "ElmoModel":
-    from tests.factories import random_model
+def model() -> "ElmoModel":
+    from tests.factories import small_model
 
-    return random_model(config)
+    return small_model()
 
 
 @pytest.fixture

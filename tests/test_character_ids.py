@@ -47,12 +47,12 @@ def test_a_word_comes_back_from_its_characters(word: str) -> None:
     assert character_ids_to_word(cut) == "x" + "é" * 23 + "\N{REPLACEMENT CHARACTER}"
 
 
-def test_sentence_boundaries_are_words_of_one_character(tokenizer: ElmoTokenizer, config: ElmoConfig) -> None:
+def test_sentence_boundaries_are_words_of_one_character(tokenizer: ElmoTokenizer) -> None:
     begin, end = tokenizer("")["input_ids"]
     assert begin == boundary_ids(BEGIN_SENTENCE) == [259, 257, 260] + [261] * 47
     assert end == boundary_ids(END_SENTENCE) == [259, 258, 260] + [261] * 47
     ids = [tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id]
-    assert ids == [config.pad_token_id, config.bos_token_id, config.eos_token_id] == [0, 257, 258]
+    assert ids == [ElmoConfig().pad_token_id, ElmoConfig().bos_token_id, ElmoConfig().eos_token_id] == [0, 257, 258]
     assert tokenizer.all_special_ids == ids
 
 

@@ -63,12 +63,6 @@ def small_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def page_folder(small_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a page runs."""
-    monkeypatch.chdir(shutil.copytree(small_models, tmp_path / "page"))
-
-
 PARAMETERS = [
     pytest.param(page, marks=[pytest.mark.slow] * bool(SLOW.fullmatch(page.stem)), id=str(page.relative_to(ROOT)))
     for page in PAGES
@@ -76,9 +70,9 @@ PARAMETERS = [
 ]
 
 
-@pytest.mark.usefixtures("page_folder")
 @pytest.mark.parametrize("page", PARAMETERS)
-def test_what_a_block_prints_stands_below_it(page: Path) -> None:
+def test_what_a_block_prints_stands_below_it(page: Path, small_models: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(shutil.copytree(small_models, tmp_path / "page"))
     blocks = list(steps(page.read_text(encoding="utf-8")))
     for library in OPTIONAL:
         if any(re.search(rf"\b{library}\b", code) for _, code, _ in blocks):
