@@ -150,7 +150,8 @@ def read_archive(folder: Path, options: str | Path | None = None, use: str | Non
     if not uses:
         raise ValueError(f"{weights} has no ELMo {use}; its ELMos are {names}.")
     bilm, parts = uses[0].bilm, list(_parts(settings.get("model")))
-    if any(_differ(one.bilm, bilm) for one in uses):
+    same = (one.bilm.keys() == bilm.keys() and all(np.array_equal(one.bilm[n], bilm[n]) for n in bilm) for one in uses)
+    if not all(same):
         raise ValueError(f"{weights} has several different ELMos: {names}. Choose one with use=NAME (--use NAME).")
     content, files = _options(folder, parts, bilm, options)
     config = config_from_options(
@@ -193,10 +194,6 @@ def _uses(state: Mapping[str, np.ndarray]) -> Iterator[Use]:
             scalars = np.concatenate([mix[f"{number}.scalar_parameters.{layer}"] for layer in range(layers)])
             mixes.append((scalars, mix[f"{number}.gamma"]))
         yield Use(prefix, bilm, mixes)
-
-
-def _differ(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
-    return one.keys() != other.keys() or not all(np.array_equal(one[name], other[name]) for name in one)
 
 
 def _projection(state: Mapping[str, np.ndarray], use: Use, size: int) -> dict[str, list[int]]:

@@ -173,9 +173,8 @@ def _splitter(word_splitting: str) -> tuple[pre_tokenizers.PreTokenizer, normali
 
 
 @cache  # a regular expression takes a millisecond to compile
-def _splitter_state(word_splitting: str) -> tuple[bytes | None, bytes | None]:
-    pre_tokenizer, normalizer = _splitter(word_splitting)
-    return _state(pre_tokenizer), _state(normalizer)
+def _known_states() -> dict[str, list[bytes | None]]:
+    return {name: [part and part.__getstate__() for part in _splitter(name)] for name in WORD_SPLITTINGS}
 
 
 def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Tokenizer:
@@ -183,19 +182,15 @@ def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Token
     Of a backend loaded from a checkpoint, a user's own pre-tokenizer and normalizer are kept."""
     # No text contains the only piece, "": no word is cut.
     backend = loaded or Tokenizer(models.Unigram([("", 0.0)], unk_id=0))
-    state = _state(backend.pre_tokenizer), _state(backend.normalizer)
-    known = list(map(_splitter_state, WORD_SPLITTINGS))
-    if state != _splitter_state(word_splitting):
+    state = [part and part.__getstate__() for part in (backend.pre_tokenizer, backend.normalizer)]
+    known = list(_known_states().values())
+    if state != _known_states()[word_splitting]:
         pre_tokenizer, normalizer = _splitter(word_splitting)
         if loaded is None or state[0] in [splits for splits, _ in known]:
             backend.pre_tokenizer = pre_tokenizer
         if loaded is None or state in known:
             backend.normalizer = normalizer
     return backend
-
-
-def _state(part: Any) -> bytes | None:
-    return part and part.__getstate__()
 
 
 # Held while a call sets the backend's truncation and padding and encodes, so that threads can share a tokenizer.

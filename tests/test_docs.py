@@ -1,8 +1,7 @@
 """README.md and the pages of docs/ as their readers run them: what a block prints stands below it.
 
 The blocks of a page run one after another, in one folder and with one set of names. Python code is followed by a fence
-of what it prints, by none if it prints nothing. A fence `console` holds commands after `$`, each followed by what it
-prints.
+of what it prints, by none if it prints nothing. A fence `console` holds commands after `$`, and what each prints.
 """
 
 import contextlib

@@ -55,8 +55,8 @@ class Perplexity:
         forward, backward, words, sentences, unknown = totals
         if words == 0:
             raise ValueError("texts has no words: perplexity is a mean over words.")
-        losses = forward / words, backward / words, (forward + backward) / words / 2
-        forward, backward, mean = map(_exp, losses)
+        losses = torch.tensor([forward, backward, (forward + backward) / 2], dtype=torch.float64) / words
+        forward, backward, mean = losses.exp().tolist()  # a diverged model may get to infinity
         return cls(forward, backward, mean, int(words), int(sentences), float(unknown / words))
 
     def __str__(self) -> str:
@@ -64,10 +64,6 @@ class Perplexity:
             f"forward {self.forward:.2f}, backward {self.backward:.2f}, mean {self.mean:.2f} "
             f"(loss {math.log(self.mean):.4f} nats a word, {self.words:,} words, {self.unknown:.1%} unknown)"
         )
-
-
-def _exp(loss: float) -> float:
-    return math.exp(loss) if loss < 709 else math.inf  # exp(710) overflows; a diverged model may get there
 
 
 def perplexity(

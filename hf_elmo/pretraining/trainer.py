@@ -179,7 +179,9 @@ class ElmoPreTrainer(Trainer):
             raise ValueError("train_dataset must have rank=args.process_index and world_size=args.world_size.")
         if args.n_gpu > 1:
             raise ValueError(f"one process sees {args.n_gpu} GPUs: start one process per GPU, with torchrun.")
-        train_dataset.endless |= not _needs_length(args)
+        strategies = args.save_strategy, args.eval_strategy, args.logging_strategy
+        in_epochs = args.max_steps < 1 or args.gradient_accumulation_steps > 1 or IntervalStrategy.EPOCH in strategies
+        train_dataset.endless |= not in_epochs  # in epochs, the number of batches in the text matters
         # The softmax's gradients are exchanged by mean_rows, the others by DistributedDataParallel.
         softmax = dict(model.lm_head.named_parameters(prefix="lm_head")) if args.world_size > 1 else {}
         self._softmax = [parameter for parameter in softmax.values() if parameter.requires_grad]
@@ -419,12 +421,6 @@ def last_whole_checkpoint(folder: str | Path) -> Path | None:
             json.loads((steps[step] / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
             return steps[step]
     return None
-
-
-def _needs_length(args: ElmoPreTrainingArguments) -> bool:
-    """Whether the training depends on the number of batches in its text."""
-    strategies = args.save_strategy, args.eval_strategy, args.logging_strategy
-    return args.max_steps < 1 or args.gradient_accumulation_steps > 1 or IntervalStrategy.EPOCH in strategies
 
 
 def mean_rows(parameters: Sequence[nn.Parameter]) -> None:
