@@ -25,8 +25,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 FENCE = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\n```\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 OPTIONAL = ("matplotlib", "onnxruntime", "ray", "sentence_transformers", "sklearn", "spacy", "torchao")
-# Pages that take about two seconds or more: trainings, exports and pictures, which other tests have in small.
-SLOW = re.compile("adapt|allennlp|answer|classify|coreference|corpus|onnx|own_language|roles|tag|tools|vectors")
+SLOW = ("guides", "from")  # folders of pages with trainings, exports and pictures, which other tests have in small
 TIMES = re.compile(r"^\{'train_runtime.*\n", re.MULTILINE)  # Trainer prints them
 
 
@@ -63,7 +62,7 @@ def small_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 PARAMETERS = [
-    pytest.param(page, marks=[pytest.mark.slow] * bool(SLOW.fullmatch(page.stem)), id=str(page.relative_to(ROOT)))
+    pytest.param(page, marks=[pytest.mark.slow] * (page.parent.name in SLOW), id=str(page.relative_to(ROOT)))
     for page in PAGES
     if FENCE.search(page.read_text(encoding="utf-8"))
 ]

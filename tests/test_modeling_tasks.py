@@ -1,7 +1,6 @@
 """What all heads have in common: inputs, word vectors, stored layers, batches, losses, checkpoints, dtypes."""
 
 import inspect
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from hf_elmo import (
 from hf_elmo.modeling_tasks_elmo import ElmoInputs
 from tests.factories import SENTENCES, small_model
 from tests.heads import (
+    DIFFERENT,
     HEADS,
     MODELS,
     NO_DROPOUT,
@@ -36,7 +36,7 @@ from tests.heads import (
 )
 
 every_head = pytest.mark.parametrize("head", HEADS)
-EACH_BY_ITSELF = [*(head for head in HEADS if head != "layer norm"), "language models"]
+EACH_BY_ITSELF = [*DIFFERENT, "language models"]
 
 
 @every_head
@@ -77,7 +77,7 @@ def test_a_missing_input(tokenizer: ElmoTokenizer, head: str, changes: dict, giv
         model(**{name: batch[name] for name in given})
 
 
-@pytest.mark.parametrize(("head", "words"), [*((head, True) for head in HEADS), ("crf", False)])
+@pytest.mark.parametrize(("head", "words"), [*((head, True) for head in DIFFERENT), ("crf", False)])
 def test_replicas_of_data_parallel(tokenizer: ElmoTokenizer, head: str, words: bool) -> None:
     """The modules of a replica have tensors in place of parameters: they have no parameters, no dtype, no device."""
     model, batch = make(head, **(VECTORS if words else {})), batch_of(tokenizer, head, words=words)
@@ -97,9 +97,8 @@ def test_replicas_of_data_parallel(tokenizer: ElmoTokenizer, head: str, words: b
         assert_same_outputs(replicas[model](**inputs), model(**inputs))
 
 
-@pytest.mark.parametrize(
-    ("head", "side"), [*((head, "left") for head in EACH_BY_ITSELF), *product(["esim", "crf", "answers"], ["right"])]
-)
+@pytest.mark.parametrize("head", EACH_BY_ITSELF)
+@pytest.mark.parametrize("side", ["left", "right"])
 def test_a_row_alone_or_in_a_batch(tokenizer: ElmoTokenizer, head: str, side: str) -> None:
     model = make(head).double()
     batch = batch_of(tokenizer, head, side)
@@ -131,7 +130,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(tokenizer: ElmoTokenizer, head: st
     torch.testing.assert_close(sum(losses) - without_penalty, torch.tensor(penalty), atol=1e-5, rtol=1e-5)
 
 
-@every_head
+@pytest.mark.parametrize("head", DIFFERENT)
 @pytest.mark.parametrize("items", [None, 0])
 def test_steps_without_any_label_have_a_finite_loss(tokenizer: ElmoTokenizer, head: str, items: int | None) -> None:
     """0 / 0 would turn all weights into NaN."""
@@ -157,7 +156,7 @@ def test_texts_without_words(tokenizer: ElmoTokenizer, head: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "side", "words"), [*((head, "left", True) for head in HEADS), ("crf", "right", False)]
+    ("head", "side", "words"), [*((head, "left", True) for head in DIFFERENT), ("crf", "right", False)]
 )
 def test_stored_layers_give_what_input_ids_give(tokenizer: ElmoTokenizer, head: str, side: str, words: bool) -> None:
     model = make(head, **(VECTORS if words else {}), **NO_DROPOUT, scalar_mix_l2=0.1).double()
@@ -219,7 +218,7 @@ def test_word_vectors_are_concatenated_to_elmo(tokenizer: ElmoTokenizer) -> None
     assert not model.task_features(ElmoInputs(**inputs)).vectors[ids == 1][:, :6].any()
 
 
-@every_head
+@pytest.mark.parametrize("head", DIFFERENT)
 def test_elmo_can_be_switched_off(tokenizer: ElmoTokenizer, head: str) -> None:
     model, batch = make(head, **VECTORS, use_elmo=False, **NO_DROPOUT), batch_of(tokenizer, head, "left", words=True)
     assert not [name for name, _ in model.named_parameters() if "bilm" in name or "char" in name or "mix" in name]
@@ -274,10 +273,8 @@ def test_fixed_mixes_over_a_checkpoint_with_learned_ones(tmp_path: Path, inputs:
     torch.testing.assert_close(features.output_mix, features.vectors)
 
 
-@pytest.mark.parametrize(
-    ("head", "how"),
-    [*product(MODELS, ["autocast", "bfloat16"]), *product(["no head", "crf", "no answer", "resolver"], ["float16"])],
-)
+@pytest.mark.parametrize("head", ["no head", *EACH_BY_ITSELF])
+@pytest.mark.parametrize("how", ["autocast", "bfloat16", "float16"])
 def test_half_precision(tokenizer: ElmoTokenizer, head: str, how: str) -> None:
     """Scores differ by the rounding of the layers; the loss is computed in float32; gradients are finite."""
     model, batch = make(head, **VECTORS, **NO_DROPOUT), batch_of(tokenizer, head, words=True)

@@ -102,6 +102,7 @@ def run_without_package(folder: Path, checkpoints: dict[str, str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_checkpoints_without_the_package(tmp_path: Path) -> None:
     """The numbers are the same, and each checkpoint holds the listed files and no others, also when saved again."""
     for auto, (name, changes) in MODELS.items():
