@@ -160,6 +160,7 @@ def test_a_missing_h5py_is_said_before_the_work(tmp_path, model, monkeypatch, st
         embed(model, ROWS, tmp_path / "out.hdf5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_memory_does_not_grow_with_the_vectors(tmp_path, ending, monkeypatch):
     """For each row of one word, a format may keep less than half of the bytes of its vector in memory."""

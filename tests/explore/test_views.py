@@ -51,6 +51,7 @@ def test_substitutes_are_those_of_the_function(language_model: Path) -> None:
         explorer.substitutes("the old bank", "sea")
 
 
+@pytest.mark.slow
 def test_similarities_and_plane_are_pictures(folder: Path) -> None:
     pytest.importorskip("matplotlib")
     explorer = Explorer(folder)

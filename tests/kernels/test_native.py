@@ -136,6 +136,7 @@ def test_without_a_library_one_warning_says_why_and_pytorch_computes(
     assert message in next(line for line in describe_environment().splitlines() if line.startswith("kernels in C"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["no folder can be made", "nothing can be loaded from it"])
 def test_a_cache_that_cannot_be_used_is_as_no_cache(home: Path, tmp_path: Path, monkeypatch, warnings, fault) -> None:
     if fault == "no folder can be made":
