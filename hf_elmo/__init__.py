@@ -32,12 +32,9 @@ class _Imported(type):
         return isinstance(instance, __getattr__(cls.__name__))
 
 
-def _on_use(name: str) -> type:
-    return _Imported(name, (), {"config_class": ElmoConfig, "__module__": __name__})
-
-
 transformers.AutoConfig.register("elmo", ElmoConfig)
 transformers.AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer)
 if is_torch_available():  # without PyTorch, only the tokenizer is used (with ONNX Runtime)
     for _head in ("", "ForPreTraining", "ForQuestionAnswering", "ForSequenceClassification", "ForTokenClassification"):
-        getattr(transformers, f"AutoModel{_head}").register(ElmoConfig, _on_use(f"Elmo{_head or 'Model'}"))
+        _class = _Imported(f"Elmo{_head or 'Model'}", (), {"config_class": ElmoConfig, "__module__": __name__})
+        getattr(transformers, f"AutoModel{_head}").register(ElmoConfig, _class)
