@@ -30,8 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def settings_of_all_tests() -> Iterator[None]:
-    """Tests do not wait until files reach the disk (a checkpoint 25 times): only a loss of power could show that. Nor
-    does each training collect the garbage, which takes 0.2 s; what was imported is none."""
+    """Tests do not wait until files reach the disk (a checkpoint 25 times): only a loss of power could show that.
+    Trainings do not collect garbage, which takes 0.2 s each time."""
     import torch
     from accelerate.utils import memory
     from transformers.utils import logging

@@ -66,7 +66,7 @@ HEADS = {
     "resolver 2018": (ElmoForCoreferenceResolution, {**RESOLVER, **BILSTM, **FEATURES, "coreference_refinements": 2}),
 }
 MODELS = {"no head": (ElmoModel, {}), "language models": (ElmoForPreTraining, {"vocab_size": 31}), **HEADS}
-DIFFERENT = ["pooled", "biattentive", "esim", "crf", "roles", "no answer", "resolver 2018"]  # networks
+NETWORKS = ["pooled", "biattentive", "esim", "crf", "roles", "no answer", "resolver 2018"]  # a head of each network
 NO_DROPOUT = {"encoder_dropout": 0.0, "classifier_dropout": 0.0}
 
 

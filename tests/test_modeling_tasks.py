@@ -19,9 +19,9 @@ from hf_elmo import (
 from hf_elmo.modeling_tasks_elmo import ElmoInputs
 from tests.factories import SENTENCES, small_model
 from tests.heads import (
-    DIFFERENT,
     HEADS,
     MODELS,
+    NETWORKS,
     NO_DROPOUT,
     SECOND,
     VECTORS,
@@ -36,7 +36,7 @@ from tests.heads import (
 )
 
 every_head = pytest.mark.parametrize("head", HEADS)
-EACH_BY_ITSELF = [*DIFFERENT, "language models"]
+EACH_BY_ITSELF = [*NETWORKS, "language models"]
 
 
 @every_head
@@ -77,7 +77,7 @@ def test_a_missing_input(tokenizer: ElmoTokenizer, head: str, changes: dict, giv
         model(**{name: batch[name] for name in given})
 
 
-@pytest.mark.parametrize(("head", "words"), [*((head, True) for head in DIFFERENT), ("crf", False)])
+@pytest.mark.parametrize(("head", "words"), [*((head, True) for head in NETWORKS), ("crf", False)])
 def test_replicas_of_data_parallel(tokenizer: ElmoTokenizer, head: str, words: bool) -> None:
     """The modules of a replica have tensors in place of parameters: they have no parameters, no dtype, no device."""
     model, batch = make(head, **(VECTORS if words else {})), batch_of(tokenizer, head, words=words)
@@ -130,7 +130,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(tokenizer: ElmoTokenizer, head: st
     torch.testing.assert_close(sum(losses) - without_penalty, torch.tensor(penalty), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("head", DIFFERENT)
+@pytest.mark.parametrize("head", NETWORKS)
 @pytest.mark.parametrize("items", [None, 0])
 def test_steps_without_any_label_have_a_finite_loss(tokenizer: ElmoTokenizer, head: str, items: int | None) -> None:
     """0 / 0 would turn all weights into NaN."""
@@ -156,7 +156,7 @@ def test_texts_without_words(tokenizer: ElmoTokenizer, head: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "side", "words"), [*((head, "left", True) for head in DIFFERENT), ("crf", "right", False)]
+    ("head", "side", "words"), [*((head, "left", True) for head in NETWORKS), ("crf", "right", False)]
 )
 def test_stored_layers_give_what_input_ids_give(tokenizer: ElmoTokenizer, head: str, side: str, words: bool) -> None:
     model = make(head, **(VECTORS if words else {}), **NO_DROPOUT, scalar_mix_l2=0.1).double()
@@ -218,7 +218,7 @@ def test_word_vectors_are_concatenated_to_elmo(tokenizer: ElmoTokenizer) -> None
     assert not model.task_features(ElmoInputs(**inputs)).vectors[ids == 1][:, :6].any()
 
 
-@pytest.mark.parametrize("head", DIFFERENT)
+@pytest.mark.parametrize("head", NETWORKS)
 def test_elmo_can_be_switched_off(tokenizer: ElmoTokenizer, head: str) -> None:
     model, batch = make(head, **VECTORS, use_elmo=False, **NO_DROPOUT), batch_of(tokenizer, head, "left", words=True)
     assert not [name for name, _ in model.named_parameters() if "bilm" in name or "char" in name or "mix" in name]

@@ -180,8 +180,9 @@ class ElmoPreTrainer(Trainer):
         if args.n_gpu > 1:
             raise ValueError(f"one process sees {args.n_gpu} GPUs: start one process per GPU, with torchrun.")
         strategies = args.save_strategy, args.eval_strategy, args.logging_strategy
-        in_epochs = args.max_steps < 1 or args.gradient_accumulation_steps > 1 or IntervalStrategy.EPOCH in strategies
-        train_dataset.endless |= not in_epochs  # in epochs, the number of batches in the text matters
+        # Whether the training depends on the number of batches in its text.
+        counted = args.max_steps < 1 or args.gradient_accumulation_steps > 1 or IntervalStrategy.EPOCH in strategies
+        train_dataset.endless |= not counted
         # The softmax's gradients are exchanged by mean_rows, the others by DistributedDataParallel.
         softmax = dict(model.lm_head.named_parameters(prefix="lm_head")) if args.world_size > 1 else {}
         self._softmax = [parameter for parameter in softmax.values() if parameter.requires_grad]
