@@ -14,6 +14,7 @@ from .embedding.corpus import embed as embed
 from .embedding.workers import Embedder as Embedder
 from .embedding.workers import embed_on_ray as embed_on_ray
 from .hub import push as push
+from .integrations.sklearn import ElmoVectorizer as ElmoVectorizer
 from .loading import load_default as load_default
 from .loading import load_model as load_model
 from .loading import path as path
@@ -30,7 +31,6 @@ from .pretraining.perplexity import perplexity as perplexity
 from .pretraining.perplexity import settle as settle
 from .pretraining.recipe import pretrain as pretrain
 from .pretraining.vocabulary import Vocabulary as Vocabulary
-from .sklearn import ElmoVectorizer as ElmoVectorizer
 from .tasks.coreference import CoreferenceCollator as CoreferenceCollator
 from .tasks.coreference import coreference_metrics as coreference_metrics
 from .tasks.coreference import encode_document as encode_document

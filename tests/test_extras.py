@@ -26,7 +26,7 @@ CALLS = {
     "onnx": ("onnx", lambda folder: export_onnx(None, folder / "out.onnx")),
     "tensorflow": ("tensorflow", lambda folder: convert(tensorflow_checkpoint(folder), folder / "out")),
     "datasets": ("train", lambda folder: hf_elmo.read_conll(folder / "file")),
-    "sklearn": ("train", lambda folder: importlib.import_module("hf_elmo.sklearn")),
+    "sklearn": ("train", lambda folder: importlib.import_module("hf_elmo.integrations.sklearn")),
     "accelerate": ("train", lambda folder: importlib.import_module("hf_elmo.pretraining.trainer")),
     "matplotlib": ("plot", lambda folder: hf_elmo.plot_layer_weights(hf_elmo.load_default()[0])),
     "gradio": ("explore", lambda folder: importlib.import_module("hf_elmo.explore.page")),
@@ -39,7 +39,7 @@ def test_the_extra_of_a_missing_library_is_named(module: str, tmp_path: Path, mo
     extra, call = CALLS[module]
     for name in [module, *(name for name in sys.modules if name.startswith(f"{module}."))]:
         monkeypatch.setitem(sys.modules, name, None)
-    for name in ("sklearn", "explore.page", "pretraining.trainer"):  # they import the library when they are imported
+    for name in ("integrations.sklearn", "explore.page", "pretraining.trainer"):  # importing these imports the library
         monkeypatch.delitem(sys.modules, f"hf_elmo.{name}", raising=False)
     with pytest.raises(ModuleNotFoundError) as raised:
         call(tmp_path)

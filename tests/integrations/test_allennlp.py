@@ -10,15 +10,14 @@ import torch
 from torch import nn
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo import allennlp as names
 from hf_elmo.allennlp import Elmo, ElmoEmbedder, ScalarMix, batch_to_ids
 from hf_elmo.conversion import load
 
-from . import parity
-from .allennlp_files import make_arrays, make_options, write_files
-from .conversion.test_allennlp_archive import state_of
-from .factories import write_lines
-from .reference import NumpyELMo
+from .. import parity
+from ..allennlp_files import make_arrays, make_options, write_files
+from ..conversion.test_allennlp_archive import state_of
+from ..factories import write_lines
+from ..reference import NumpyELMo
 
 FIRST = [["A", "small", "test", "."], ["Another", "one"], ["日本語"]]
 SECOND = [["Two", "words"], ["And", "three", "more"]]
@@ -123,7 +122,7 @@ def test_files(files: Files, tmp_path: Path) -> None:
 
 def test_addresses_of_published_models(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(names, "download", lambda name: asked.append(name) or files)
+    monkeypatch.setattr("hf_elmo.integrations.allennlp.download", lambda name: asked.append(name) or files)
     ElmoEmbedder()
     base = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/contributed/pt/elmo_pt"
     Elmo(f"{base}_options.json", f"{base}_weights.hdf5", 1)
