@@ -9,6 +9,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from jinja2 import StrictUndefined, Template
 
 _FOLDER = files(__name__)
+_TEMPLATE = Template(_FOLDER.joinpath("template.md").read_text(encoding="utf-8"))
 EXAMPLES = ("A sentence .", "And another .")
 QUESTIONS = ("Of what kind ?", "And the second ?")
 # The Hub's task and the Auto class of each head.
@@ -62,8 +63,7 @@ def make_card(name: str, about: ModelCard | None = None, **fields: Any) -> Model
     if architecture == "ElmoForQuestionAnswering":
         fields["texts"] = f"{json.dumps(QUESTIONS)}, {fields['texts']}"
     fields["parity"] = PARITY.get(fields.get("source_format", ""), OTHER_PARITY)
-    template = _FOLDER.joinpath("template.md").read_text(encoding="utf-8")
-    return ModelCard.from_template(ModelCardData(**metadata), template_str=template, name=name, **fields)
+    return ModelCard(_TEMPLATE.render(card_data=ModelCardData(**metadata).to_yaml(), name=name, **fields))
 
 
 def _parts(text: str) -> dict[str, str]:

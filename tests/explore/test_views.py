@@ -67,6 +67,7 @@ def test_similarities_and_plane_are_pictures(folder: Path) -> None:
     assert (uses.count(">bank<"), uses.count(">old bank<"), uses.count("<svg")) == (0, 2, 4)
 
 
+@pytest.mark.slow
 def test_any_word_is_drawn_as_it_is() -> None:
     pytest.importorskip("matplotlib")
     words = ["<script>", '"&"', "$x$ $\\frac$", "서울", "_under", "مدينة"]
