@@ -34,11 +34,9 @@ def settings_of_all_tests() -> Iterator[None]:
     Trainings do not collect garbage, which takes 0.2 s each time."""
     import torch
     from accelerate.utils import memory
-    from transformers.utils import logging
 
     # Models this small are slower on several threads, and tests run side by side.
     torch.set_num_threads(int(os.environ.get("ELMO_TEST_THREADS", "1")))
-    logging.enable_propagation()  # caplog of pytest before 9 sees nothing else
     gc.freeze()
     gc.enable()
     with pytest.MonkeyPatch.context() as patch:
