@@ -35,7 +35,6 @@ Chunk = tuple[list[tuple[int, list[str]]], Callable[[int | str, list[Place]], np
 # sentence also has a marker, so that sentences do not differ by color alone.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#888888")
 MARKERS = ("o", "s", "^", "D", "v", "P")
-LABEL_OFFSETS = [(x, y) for gap in (5, 14, 24) for x, y in ((gap, -3), (gap, gap), (gap, -gap - 6), (-gap, gap))]
 
 
 @dataclass(frozen=True)
@@ -362,45 +361,25 @@ def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
         plane: the result to draw.
         axes: where to draw; by default the axes of a new figure (`axes.figure`).
     """
+    with extra_needed():
+        from adjustText import adjust_text
+
     axes = axes or new_axes(9.5, 6 + 0.22 * len(plane.sentences))
-    labels = [label for own in plane.labels for label in own]
-    counts = Counter(label.casefold() for label in labels)
-    for index, (sentence, points) in enumerate(zip(plane.sentences, plane.points, strict=True)):
+    counts, texts = Counter(label.casefold() for own in plane.labels for label in own), []
+    for index, (sentence, labels, points) in enumerate(zip(plane.sentences, plane.labels, plane.points, strict=True)):
         color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
         most = int(9 * axes.figure.get_size_inches()[0]) - 10
-        label = shorten(f"{index + 1}: {' '.join(sentence)}", most, placeholder=" ...")
-        axes.scatter(*points.T, s=36, c=color, marker=marker, label=label)
+        legend = shorten(f"{index + 1}: {' '.join(sentence)}", most, placeholder=" ...")
+        axes.scatter(*points.T, s=36, c=color, marker=marker, label=legend)
+        for label, point in zip(labels, points, strict=True):
+            weight = "bold" if counts[label.casefold()] > 1 else "normal"
+            texts.append(axes.text(point[0], point[1], label, fontweight=weight, in_layout=False))
     shares = [f"component {n} ({share:.0%} of the variance)" for n, share in enumerate(plane.explained, start=1)]
     axes.set(**dict(zip(("xlabel", "ylabel"), shares, strict=True)), aspect="equal", adjustable="datalim")
     axes.margins(0.15)
-    legend_above(axes)
-    axes.figure.draw_without_rendering()  # sets the positions of the points on the paper
-    points = np.concatenate(plane.points)
-    on_paper = axes.transData.transform(points) * 72 / axes.figure.dpi
-    middle = on_paper[:, 0].min() / 2 + on_paper[:, 0].max() / 2
-    for label, point, (x, y), place in zip(labels, points, _label_offsets(on_paper), on_paper[:, 0], strict=True):
-        side = {"ha": "right", "xytext": (-x, y)} if place > middle else {"xytext": (x, y)}  # towards the middle
-        text = axes.annotate(label, point, textcoords="offset points", **side)
-        text.set_fontweight("bold" if counts[label.casefold()] > 1 else "normal")
-        text.set_in_layout(False)  # the layout would shrink the axes to make room for a label outside of them
-    for margin in (0.15, 0.3, 0.6, 1.0, 1.5):  # until all labels are inside of the frame
-        axes.margins(margin)
-        axes.figure.draw_without_rendering()
-        corners = np.array([text.get_window_extent().get_points() for text in axes.texts])
-        if (corners.min(axis=(0, 1)) >= axes.bbox.min).all() and (corners.max(axis=(0, 1)) <= axes.bbox.max).all():
-            break
+    legend_above(axes).figure.draw_without_rendering()  # the labels are placed in the final layout
+    adjust_text(texts, ax=axes, iter_lim=100, arrowprops={"arrowstyle": "-", "color": "gray"})
     return axes
-
-
-def _label_offsets(points: np.ndarray) -> list[tuple[int, int]]:
-    """For each label, the first of `LABEL_OFFSETS` that is 12 points away from points and labels, or the farthest."""
-    labels, offsets = np.empty((0, 2)), []
-    for index, point in enumerate(points):
-        near = np.concatenate((np.delete(points, index, axis=0), labels))
-        distances = [min(np.abs(point + offset - near).max(axis=1).min(), 12) for offset in LABEL_OFFSETS]
-        offsets.append(LABEL_OFFSETS[int(np.argmax(distances))])
-        labels = np.concatenate((labels, [point + offsets[-1], point + offsets[-1] + (20, 0)]))
-    return offsets
 
 
 def new_axes(width: float, height: float) -> Axes:
