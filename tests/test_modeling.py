@@ -79,7 +79,7 @@ def test_the_first_weights_of_a_new_model() -> None:
         assert 0.9 * square**0.5 < weight.abs().max() <= square**0.5
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "no head"])
+@pytest.mark.parametrize("name", ["language models", *heads.NETWORKS])
 def test_a_bilm_gets_a_head_and_loses_it(tmp_path: Path, name: str) -> None:
     bilm, (model_class, fields) = make("no head"), MODELS[name]
     bilm.save_pretrained(tmp_path / "bilm")

@@ -20,7 +20,6 @@ from hf_elmo.modeling_tasks_elmo import ElmoInputs
 from tests.factories import SENTENCES, small_model
 from tests.heads import (
     HEADS,
-    MODELS,
     NETWORKS,
     NO_DROPOUT,
     SECOND,
@@ -35,11 +34,10 @@ from tests.heads import (
     without_labels,
 )
 
-every_head = pytest.mark.parametrize("head", HEADS)
 EACH_BY_ITSELF = [*NETWORKS, "language models"]
 
 
-@every_head
+@pytest.mark.parametrize("head", NETWORKS)
 def test_the_signature_shows_all_arguments(tokenizer: ElmoTokenizer, head: str) -> None:
     """Trainer drops the columns of a data set that are not in it."""
     model, batch = make(head), batch_of(tokenizer, head)
@@ -143,7 +141,7 @@ def test_steps_without_any_label_have_a_finite_loss(tokenizer: ElmoTokenizer, he
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
-@every_head
+@pytest.mark.parametrize("head", HEADS)
 def test_texts_without_words(tokenizer: ElmoTokenizer, head: str) -> None:
     model = make(head)
     for texts in (["", "a word"], ["", ""]):
@@ -252,7 +250,7 @@ def test_new_word_vectors_on_a_bilm(tmp_path: Path, caplog) -> None:
         assert "UNEXPECTED" not in caplog.text
 
 
-@pytest.mark.parametrize("head", MODELS)
+@pytest.mark.parametrize("head", ["no head", *EACH_BY_ITSELF])
 def test_a_checkpoint_and_its_auto_class(tmp_path: Path, tokenizer: ElmoTokenizer, head: str) -> None:
     model, batch = make(head, **VECTORS), batch_of(tokenizer, head, words=True)
     model.save_pretrained(tmp_path)

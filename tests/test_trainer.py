@@ -52,13 +52,13 @@ def test_a_classifier_learns_and_is_saved(tmp_path: Path, tokenizer: ElmoTokeniz
     before = {name: parameter.clone() for name, parameter in model.elmo.bilm.named_parameters()}
     how = {"learning_rate": 0.3} if frozen else {"bf16": True, "gradient_checkpointing": True}
     trainer, predicted = train(
-        model, tokenizer, 96, 0.6 if frozen else 0.9, max_steps=30, include_num_input_tokens_seen="non_padding", **how
+        model, tokenizer, 96, 0.6 if frozen else 0.9, max_steps=18, include_num_input_tokens_seen="non_padding", **how
     )
     unchanged = [torch.equal(before[name], parameter) for name, parameter in model.elmo.bilm.named_parameters()]
     assert all(unchanged) if frozen else not any(unchanged)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    words = sum(sum(row["attention_mask"]) for row in trainer.train_dataset)  # five epochs
-    assert trainer.state.num_input_tokens_seen == 5 * words
+    words = sum(sum(row["attention_mask"]) for row in trainer.train_dataset)  # three epochs
+    assert trainer.state.num_input_tokens_seen == 3 * words
     trainer.save_model(tmp_path / "saved")
     loaded, saved = (
         auto.from_pretrained(tmp_path / "saved") for auto in (AutoModelForSequenceClassification, AutoTokenizer)

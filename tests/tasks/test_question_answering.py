@@ -141,7 +141,7 @@ def test_answers_are_the_best_spans_over_pieces(words, no_answer: bool, max_leng
     model, empty = make(allow_no_answer=no_answer), 0
     passages = [" ".join([PASSAGES[0], PASSAGES[1]] * 2), PASSAGES[1], PASSAGES[2]]
     given = {"max_length": max_length, "stride": stride}
-    for shift in (-4.0, 0.0, 4.0) if no_answer else (0.0,):
+    for shift in (-4.0, 4.0) if no_answer else (0.0,):
         if no_answer:
             model.span.no_answer.bias.data.fill_(shift)
         found = answer(model, QUESTIONS, passages, tokenizer=words, max_answer_words=4, batch_tokens=30, **given)
@@ -153,7 +153,7 @@ def test_answers_are_the_best_spans_over_pieces(words, no_answer: bool, max_leng
             chances = {"score": approx(np.exp(score - total)), "no_answer_probability": approx(nothing)}
             assert record == {"start": start, "end": end, "answer": passage[start:end], **chances}
             empty += record["answer"] == ""
-    assert 0 < empty < 9 if no_answer else empty == 0
+    assert 0 < empty < 6 if no_answer else empty == 0
 
 
 def test_one_question_and_several(words: ElmoTokenizer, tmp_path: Path) -> None:
