@@ -35,7 +35,7 @@ def test_a_plane_has_all_words_axes_and_sentences(axes) -> None:
     points = [np.array([[1.0, 2], [3, 4], [5, 6]]), np.array([[2.0, 2], [-3, 1]])]
     plot_word_plane(WordPlane(sentences, sentences, points, (0.625, 0.25), 1), axes=axes)
     assert texts(axes.texts) == ["a", "bank", "here", "the", "Bank"]
-    inside = axes.bbox.padded(1)  # a label may touch the frame
+    inside = axes.bbox.padded(1e-6)  # a label may touch the frame
     assert all(inside.count_contains(text.get_window_extent().corners()) == 4 for text in axes.texts)
     assert texts(axes.get_legend().get_texts()) == ["1: a bank here", "2: the Bank"]
     assert axes.get_xlabel() == "component 1 (62% of the variance)"
