@@ -86,7 +86,7 @@ class _ElmoBiLm(nn.Module):
         output = self.model(ids, mask, state=state, output_hidden_states=True, use_cache=self.stateful)
         if self.stateful:  # rows that this batch lacks keep their state
             both = zip(output.state, self.state or output.state, strict=True)
-            self.state = tuple(torch.cat((new.detach(), old[:, :, rows:]), dim=2) for new, old in both)
+            self.state = tuple(torch.cat((new, old[:, :, rows:]), dim=2).detach() for new, old in both)
         return {"activations": list(output.hidden_states), "mask": mask.long()}
 
     def reset_states(self) -> None:
