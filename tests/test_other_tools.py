@@ -34,6 +34,11 @@ def test_spacy(spacy: ModuleType, folder: Path, tmp_path: Path) -> None:
     bank, bank_of_river = first[1], other[2]
     assert bank.similarity(bank) == pytest.approx(1)
     assert bank.similarity(bank_of_river) < 0.999  # spaCy's own is 1 for equal words
+    spaces = nlp("\n The  bank\tfailed .\n\nIt closed. ")
+    assert [not token.vector.any() for token in spaces] == [token.is_space for token in spaces]
+    np.testing.assert_allclose([token.vector for token in spaces if not token.is_space], vectors, atol=1e-6)
+    np.testing.assert_allclose(spaces[1:5].vector, vectors[:2].mean(axis=0), atol=1e-6)
+    assert not nlp(" \n ").vector.any()
     nlp.to_disk(tmp_path / "pipeline")
     (folder / "model.safetensors").unlink()  # it is in the pipeline
     np.testing.assert_array_equal(spacy.load(tmp_path / "pipeline")(TEXTS[0]).tensor, first.tensor)

@@ -14,6 +14,12 @@ from ..embedding.workers import Embedder
 from ..loading import load_model
 
 
+def mean(words: Doc | Span) -> np.ndarray:
+    """The mean of the rows of the tokens that are words: spaCy has tokens of whitespace, too."""
+    rows = words.doc.tensor[[token.i for token in words if not token.is_space]]
+    return rows.sum(axis=0) / max(1, len(rows))
+
+
 def cosine(one: Doc | Span | Token, other: Doc | Span | Token) -> float:
     """The cosine of the vectors of two objects; 0 if a vector is zero."""
     return float(one.vector @ other.vector / (np.linalg.norm(one.vector) * np.linalg.norm(other.vector) or 1))
@@ -21,9 +27,10 @@ def cosine(one: Doc | Span | Token, other: Doc | Span | Token) -> float:
 
 class ElmoPipe:
     """
-    Puts ELMo's scalar mix, `[tokens, hidden_size]`, into `doc.tensor`. The `vector` of a token is its row, the
-    `vector` of a span or document is the mean of its rows, and `similarity` is the cosine. If an earlier component has
-    set sentence boundaries, each sentence is embedded separately. The model is saved with the pipeline.
+    Puts ELMo's scalar mix, `[tokens, hidden_size]`, into `doc.tensor`; the row of a token of whitespace, which is no
+    word, is zero. The `vector` of a token is its row, the `vector` of a span or document is the mean of the rows of its
+    words, and `similarity` is the cosine. If an earlier component has set sentence boundaries, each sentence is
+    embedded separately. The model is saved with the pipeline.
 
     Args:
         model: folder or Hub name of an ELMo; `None` for the model that ships. The first document loads it.
@@ -44,12 +51,14 @@ class ElmoPipe:
         """The documents with their vectors, computed for `batch_size` documents at a time."""
         for docs in minibatch(stream, batch_size):
             sentences = [list(doc.sents) if len(doc) and doc.has_annotation("SENT_START") else [doc] for doc in docs]
-            rows = [[token.text for token in sentence] for parts in sentences for sentence in parts]
+            rows = [[x.text for x in sentence if not x.is_space] for parts in sentences for sentence in parts]
             vectors = iter(self.embedder.embed(rows).result())
             for doc, parts in zip(docs, sentences, strict=True):
-                doc.tensor = np.concatenate([next(vectors) for _ in parts])
-                doc.user_hooks["vector"] = lambda doc: doc.tensor.sum(axis=0) / max(1, len(doc))
+                found = np.concatenate([next(vectors) for _ in parts])
+                doc.tensor = np.zeros((len(doc), found.shape[1]), found.dtype)
+                doc.tensor[[token.i for token in doc if not token.is_space]] = found
                 doc.user_token_hooks["vector"] = lambda token: token.doc.tensor[token.i]
+                doc.user_hooks["vector"] = doc.user_span_hooks["vector"] = mean
                 for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
                     hooks.update(has_vector=lambda _: True, similarity=cosine)  # spaCy's own is 1 for equal words
                 yield doc
