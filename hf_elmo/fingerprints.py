@@ -2,21 +2,41 @@
 
 import hashlib
 import json
+from dataclasses import fields
 
 import torch
+from transformers import PreTrainedConfig
 
+from .configuration_elmo import ElmoTaskFields
 from .modeling_elmo import ElmoPreTrainedModel
 from .tokenization_elmo import ElmoTokenizer
 
+# Fields that no output of a model in evaluation mode depends on.
+NOT_COMPUTED = {"hidden_dropout", "freeze_bilm", "vocab_size", "num_sampled"}
 
-def model_fingerprint(model: ElmoPreTrainedModel) -> str:
-    """SHA-256 of a model's configuration and weights."""
-    digest = hashlib.sha256(model.config.to_json_string(use_diff=False).encode())
+
+def model_fingerprint(model: ElmoPreTrainedModel, dtype: torch.dtype | None = None) -> str:
+    """SHA-256 of a model's weights and of the fields of its configuration that its outputs depend on.
+
+    Of a model without a head, those are the fields of the biLM, so it has the same fingerprint wherever it was loaded
+    from, with or without a head. With `dtype`, the fingerprint is that of the model in this dtype.
+    """
+    config, default = model.config, type(model.config)()
+    names = {field.name for field in fields(config)} - {field.name for field in fields(PreTrainedConfig)} - NOT_COMPUTED
+    if model.base_model is model:
+        names -= {field.name for field in fields(ElmoTaskFields)}
+    else:
+        names |= {"id2label", "problem_type"}
+    values = {name: getattr(config, name) for name in sorted(names)}
+    # Fields with their defaults are left out: a version with another field gives the same fingerprint.
+    values = {name: value for name, value in values.items() if value != getattr(default, name)}
+    digest = hashlib.sha256(json.dumps(values).encode())
     for name, tensor in model.state_dict().items():
         digest.update(name.encode())
         if not isinstance(tensor, torch.Tensor) or hasattr(tensor, "__tensor_flatten__"):  # quantized
             digest.update(repr(tensor).encode())
         else:
+            tensor = tensor.to(dtype) if tensor.is_floating_point() else tensor
             digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
 

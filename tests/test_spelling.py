@@ -1,12 +1,14 @@
 """Character ids of tokens, distinct ones once; and fingerprints, by which stored vectors know their model."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoForTokenClassification, ElmoModel, ElmoTokenizer
 from hf_elmo.fingerprints import model_fingerprint, tokenizer_fingerprint
 from hf_elmo.spelling import BEGIN, END, PADDING, Speller
-from tests.factories import whitespace_tokenizer
+from tests.factories import save_checkpoint, whitespace_tokenizer
 
 TOKENS = [BEGIN, "the", "cat", "", "the", "<pad>", "<S>", "</S>", END, PADDING, BEGIN, "naïve", "cat", END]
 
@@ -25,14 +27,20 @@ def test_each_distinct_token_is_spelled_once_as_the_tokenizer_does(length: int, 
     assert ids[rows].tolist() == expected
 
 
-def test_fingerprints_change_with_what_decides_a_vector(model: ElmoModel) -> None:
-    found = [model_fingerprint(model), model_fingerprint(model)]
+def test_fingerprints_change_with_what_decides_a_vector(model: ElmoModel, tmp_path: Path) -> None:
+    before = model_fingerprint(model)
+    save_checkpoint(tmp_path / "elmo", model)
+    tagger = ElmoForTokenClassification.from_pretrained(tmp_path / "elmo", hidden_dropout=0.5, num_labels=3)
+    tagger.config.transformers_version, tagger.config.id2label = "5.0.0", {0: "A", 1: "B", 2: "C"}
+    assert model_fingerprint(tagger.elmo) == before  # neither paths, versions nor heads decide one
+    assert model_fingerprint(tagger) != before
+    half = ElmoModel.from_pretrained(tmp_path / "elmo", dtype="bfloat16")
+    assert model_fingerprint(half) == model_fingerprint(model, torch.bfloat16) != before
     model.config.cell_clip += 1
-    found.append(model_fingerprint(model))
+    found = [before, model_fingerprint(model)]
     with torch.no_grad():
         model.bilm.forward_layers[0].bias[0] += 1
     found.append(model_fingerprint(model))
-    assert found[0] == found[1]
     assert len(set(found)) == 3
     tokenizer = whitespace_tokenizer()
     before = tokenizer_fingerprint(tokenizer)

@@ -178,14 +178,19 @@ def _embed_to_file(
 ) -> EmbeddedCorpus:
     survey = RowSurvey(rows)  # a malformed row raises here, before the work
     require_writable(output, encoder.layout, survey.names, survey.rows)
-    manifest = {
+    about = {
         "hf_elmo": __version__,
-        "torch": torch.__version__,
         "model": model_fingerprint(encoder.model),
         "tokenizer": tokenizer_fingerprint(encoder.tokenizer),
-        "dtype": str(encoder.model.dtype),
-        "device": encoder.model.device.type,
+        "dtype": str(encoder.model.dtype).removeprefix("torch."),
+        "layers": encoder.layers,
+        "pooling": encoder.pooling,
+    }
+    manifest = {
+        **about,
         **encoder.options,
+        "torch": torch.__version__,
+        "device": encoder.model.device.type,
         "rows": survey.rows,
         "rows_sha256": survey.sha256,
     }
@@ -209,7 +214,7 @@ def _embed_to_file(
         if read.sha256 != survey.sha256:
             store.remove(store.names())
             raise ValueError("the input changed during the run, so nothing was written: run it again")
-        store.become(output, lambda draft: export(store, encoder.layout, survey.rows, draft, rows))
+        store.become(output, lambda draft: export(store, encoder.layout, survey.rows, draft, rows, about))
     return EmbeddedCorpus(output, survey.rows, words, encoder.layout.size)
 
 

@@ -28,12 +28,14 @@ import pyarrow.parquet
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub.utils import WeakFileLock
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from ..extras import extra_needed
 from ..text import NamedRow, Row
 from .engine import EmbeddedRows, RowLayout, make_array
 
+METADATA = "hf_elmo"  # the key of what a file of vectors says about itself, JSON
 MANIFEST, LOCK = ".manifest.json", ".lock"
 LOCK_SECONDS = 1.0  # how long a run waits for the lock of another run
 PARQUET_OPTIONS = {"use_dictionary": ["path", "words"], "write_statistics": ["row"]}
@@ -172,19 +174,22 @@ def require_writable(output: Path, layout: RowLayout, names: list[str], rows: in
         raise ValueError(f"output {str(output)!r} cannot hold {rows:,} arrays: use .hdf5, .npz or .parquet")
 
 
-def export(store: ShardStore, layout: RowLayout, num_rows: int, draft: Path, rows: Iterable[Row]) -> None:
+def export(
+    store: ShardStore, layout: RowLayout, num_rows: int, draft: Path, rows: Iterable[Row], metadata: dict[str, Any]
+) -> None:
     """Write the rows of a store into one file. The shards are mapped into memory instead of being read at once."""
+    text = json.dumps(metadata)
     tables, suffix = map(_mapped, (f"{store.path}/{name}" for name in store.names())), draft.suffix.lower()
     if suffix == ".parquet":
-        _write_parquet(draft, tables, layout)
+        _write_parquet(draft, tables, layout, text)
         return
     arrays = _arrays(tables, layout, num_rows, store.path)
     if suffix == ".safetensors":
-        save_file(dict(arrays), draft)
+        save_file(dict(arrays), draft, {METADATA: text})
     elif suffix == ".npz":
-        _write_npz(draft, arrays)
+        _write_npz(draft, arrays, text)
     else:
-        _write_hdf5(draft, arrays, rows if num_rows <= INDEXED_ROWS else ())
+        _write_hdf5(draft, arrays, rows if num_rows <= INDEXED_ROWS else (), text)
 
 
 def _mapped(path: str) -> pyarrow.Table:
@@ -211,6 +216,27 @@ def _arrays(tables: Iterator[pyarrow.Table], layout: RowLayout, rows: int, folde
             pooled[first : first + len(arrays)] = values.to_numpy().reshape(-1, *layout.shape(0))
     if layout.pooled and not named:
         yield "embeddings", pooled
+
+
+def read_metadata(path: str | os.PathLike) -> dict[str, Any]:
+    """What a file of vectors says about itself: the version of `hf_elmo`, the fingerprints of `model` and `tokenizer`,
+    the `dtype` that they were computed in, `layers` and `pooling`. Empty for a file that `embed` did not write."""
+    suffix = Path(path).suffix.lower()
+    if suffix == ".parquet":
+        text = (pyarrow.parquet.read_schema(path).metadata or {}).get(METADATA.encode())
+    elif suffix == ".npz":
+        with zipfile.ZipFile(path) as archive:
+            text = archive.comment
+    elif suffix == ".safetensors":
+        with safe_open(path, "numpy") as file:
+            text = (file.metadata() or {}).get(METADATA)
+    else:
+        with extra_needed():
+            import h5py
+
+        with h5py.File(path) as file:
+            text = file.attrs.get(METADATA)
+    return json.loads(text or "{}")
 
 
 def holds_vectors(path: str | os.PathLike) -> bool:
@@ -247,15 +273,16 @@ def _read_rows(path: str | os.PathLike, layout: RowLayout) -> Iterator[list[Stor
             yield list(zip(batch["row"].to_pylist(), words, arrays, strict=True))
 
 
-def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
+def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]], metadata: str) -> None:
     """Write the arrays as `numpy.savez` does, one at a time."""
     with zipfile.ZipFile(path, "w") as archive:
+        archive.comment = metadata.encode()
         for name, array in arrays:
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array)
 
 
-def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]], rows: Iterable[Row]) -> None:
+def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]], rows: Iterable[Row], metadata: str) -> None:
     """Write a dataset for each array, as bilm-tf's `dump_bilm_embeddings` does, and AllenNLP's `sentence_to_index`:
     JSON of the number of each of `rows` without a name."""
     with extra_needed():
@@ -268,16 +295,19 @@ def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]], rows: Iter
     }
     # The format of HDF5 1.8 (2008) and later; with the oldest format, memory grows with the number of datasets.
     with h5py.File(path, "w", libver=("v108", "v108")) as archive:
+        archive.attrs[METADATA] = metadata
         for name, array in arrays:
             archive.create_dataset(name, data=array)
         if index:
             archive.create_dataset("sentence_to_index", data=[json.dumps(index)])
 
 
-def _write_parquet(path: Path, tables: Iterator[pyarrow.Table], layout: RowLayout) -> None:
+def _write_parquet(path: Path, tables: Iterator[pyarrow.Table], layout: RowLayout, metadata: str) -> None:
     """Write the columns `row`, `words`, `embedding`, and `id` if rows have names."""
     first = next(tables, EmbeddedRows(layout, []).table())
-    with pyarrow.parquet.ParquetWriter(path, first.schema, **PARQUET_OPTIONS) as writer:
+    with pyarrow.parquet.ParquetWriter(
+        path, first.schema.with_metadata({METADATA: metadata}), **PARQUET_OPTIONS
+    ) as writer:
         for table in chain([first], tables):
             rows = math.ceil(table.num_rows * ROW_GROUP_BYTES / max(table.nbytes, 1))
             writer.write_table(table, row_group_size=max(1, min(rows, ROW_GROUP_ROWS)))

@@ -13,10 +13,13 @@ import pyarrow.parquet
 import pytest
 from safetensors.numpy import load_file
 
+import hf_elmo
 from hf_elmo import ElmoTokenizer, cli, embed
 from hf_elmo.embedding import corpus
 from hf_elmo.embedding.corpus import EmbeddedCorpus
 from hf_elmo.embedding.engine import CorpusEncoder
+from hf_elmo.embedding.store import read_metadata
+from hf_elmo.fingerprints import model_fingerprint, tokenizer_fingerprint
 
 from ..factories import write_lines
 from .helpers import ROWS, close, initial_model, read
@@ -44,6 +47,9 @@ def test_every_format_holds_the_vectors(tmp_path, model, ending, output_dtype, l
     expected, found = embed(model, ROWS, **options), arrays_of(path)
     assert written == EmbeddedCorpus(path, len(ROWS), sum(map(len, embed(model, ROWS))), 22)
     assert list(path.parent.iterdir()) == [path]
+    about = {"hf_elmo": hf_elmo.__version__, "model": model_fingerprint(model), "layers": layers, "pooling": pooling}
+    about |= {"tokenizer": tokenizer_fingerprint(ElmoTokenizer()), "dtype": "float32"}
+    assert read_metadata(path) == about
     if ending == ".parquet":
         vector, schema = pyarrow.list_(pyarrow.from_numpy_dtype(output_dtype), 22), pyarrow.parquet.read_schema(path)
         assert schema.names == ["row", "words", "embedding"]
