@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from common import ROOT, describe_machine, markdown_table, read_sentences, shared_folder
+from hf_elmo.checkpoints.loading import FOLDER
 from hf_elmo.conversion import convert
-from hf_elmo.loading import FOLDER
 
 Row = dict[str, Any]
 WORKERS = ROOT / "benchmarks" / "workers"

@@ -1,6 +1,6 @@
 """Published ELMo formats, converted to checkpoints of this package and back, and export to ONNX."""
 
-from hf_elmo.hub import add_remote_code
+from hf_elmo.checkpoints.hub import add_remote_code
 
 from .allennlp import export, load
 from .convert import convert

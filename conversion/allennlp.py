@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from transformers import PreTrainedModel
 
+from hf_elmo.checkpoints.loading import locate
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.extras import extra_needed
-from hf_elmo.loading import locate
 from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.utils.extras import extra_needed
 
 from .checkpoint import SCALAR_MIX, Source, model_of, new_path
 from .files import find_files, read_json

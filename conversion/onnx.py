@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedModel
 
 import hf_elmo
-from hf_elmo.extras import extra_needed
-from hf_elmo.loading import locate
+from hf_elmo.checkpoints.loading import locate
+from hf_elmo.utils.extras import extra_needed
 
 from .checkpoint import new_path, require_absent
 from .exportable import exportable

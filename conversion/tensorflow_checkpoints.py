@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.extras import extra_needed
 from hf_elmo.pretraining.vocabulary import Vocabulary
+from hf_elmo.utils.extras import extra_needed
 
 from .allennlp import options_from_config, read_bilm, read_options
 from .checkpoint import SCALAR_MIX, Source

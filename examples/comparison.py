@@ -26,7 +26,7 @@ from transformers.utils import logging
 
 import hf_elmo
 from examples.data import glove
-from hf_elmo.loading import NAME, locate
+from hf_elmo.checkpoints.loading import NAME, locate
 from hf_elmo.modeling_elmo import ElmoScalarMix
 from hf_elmo.modeling_tasks_elmo import ElmoTaskModel
 

@@ -11,7 +11,8 @@ import pytest
 from huggingface_hub import ModelCard, get_session, set_client_factory
 from huggingface_hub.utils._http import default_client_factory
 
-from hf_elmo import ElmoForTokenClassification, ElmoTokenizer, hub, push
+from hf_elmo import ElmoForTokenClassification, ElmoTokenizer, push
+from hf_elmo.checkpoints import hub
 from hf_elmo.conversion import convert
 from hf_elmo.modeling_elmo import SENTENCE_TRANSFORMERS
 

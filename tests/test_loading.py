@@ -9,7 +9,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import hf_elmo
-from hf_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer, loading
+from hf_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from hf_elmo.checkpoints import loading
 
 from .factories import save_checkpoint, small_model
 

@@ -12,7 +12,8 @@ from huggingface_hub import ModelCard
 from transformers import AutoTokenizer
 from transformers.pipelines import SUPPORTED_TASKS
 
-from hf_elmo import ElmoConfig, loading
+from hf_elmo import ElmoConfig
+from hf_elmo.checkpoints import loading
 from hf_elmo.conversion import all_names, convert
 from hf_elmo.conversion.published import page
 from hf_elmo.model_cards import make_card

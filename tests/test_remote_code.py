@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from hf_elmo import ElmoModel, ElmoTokenizer, hub, kernels
+from hf_elmo import ElmoModel, ElmoTokenizer, kernels
+from hf_elmo.checkpoints import hub
+from hf_elmo.checkpoints.hub import add_remote_code
 from hf_elmo.conversion import convert
-from hf_elmo.hub import add_remote_code
 
 from . import heads
 from .factories import save_checkpoint, small_config

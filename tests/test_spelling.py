@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from hf_elmo import ElmoForTokenClassification, ElmoModel, ElmoTokenizer
-from hf_elmo.fingerprints import model_fingerprint, tokenizer_fingerprint
-from hf_elmo.spelling import BEGIN, END, PADDING, Speller
+from hf_elmo.checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
+from hf_elmo.utils.spelling import BEGIN, END, PADDING, Speller
 from tests.factories import save_checkpoint, whitespace_tokenizer
 
 TOKENS = [BEGIN, "the", "cat", "", "the", "<pad>", "<S>", "</S>", END, PADDING, BEGIN, "naïve", "cat", END]

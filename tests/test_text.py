@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from hf_elmo.embedding.corpus import Sentences
-from hf_elmo.text import RowSource, check_row, find_files, read_lines
+from hf_elmo.utils.text import RowSource, check_row, find_files, read_lines
 from tests.factories import write_lines
 
 ROWS = ["The cat sat .", "", 'Said "no", twice', "Ünïcödé 日本語 😀", "NA", "last , row"]

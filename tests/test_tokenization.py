@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, BatchEncoding
 
 from hf_elmo import ElmoModel, ElmoTokenizer
-from hf_elmo.hub import FILES as CODE
+from hf_elmo.checkpoints.hub import FILES as CODE
 from hf_elmo.tokenization_elmo import CharacterVocabulary, words_to_character_ids
 from tests.factories import SENTENCES, whitespace_tokenizer, write_lines
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
 
-from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer, loading
+from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer
+from hf_elmo.checkpoints import loading
 from tests.factories import small_config
 
 SETTINGS = {"per_device_train_batch_size": 16, "learning_rate": 0.03, "seed": 3, "save_strategy": "no"}

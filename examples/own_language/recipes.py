@@ -21,7 +21,7 @@ import hf_elmo
 from examples.korean import prepare as korean
 from examples.own_language import prepare
 from hf_elmo.pretraining.vocabulary import build_vocabulary
-from hf_elmo.text import read_lines
+from hf_elmo.utils.text import read_lines
 
 SIZES = {"hidden_size": 512, "cell_size": 768, "num_highway_layers": 1}
 SIZES |= {"char_filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256]]}

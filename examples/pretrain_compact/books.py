@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.extras import extra_needed
+from hf_elmo.utils.extras import extra_needed
 
 with extra_needed():
     from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..evaluation import evaluation_mode
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..pretraining.data import WordEncoder
 from ..pretraining.perplexity import open_language_model, sentence_batches, sentence_inputs
 from ..pretraining.vocabulary import Vocabulary
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.evaluation import evaluation_mode
 
 Candidates = list[tuple[str, float]]  # words and their log-probabilities (nats), the most probable first
 

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from transformers.utils.logging import tqdm
 
+from ..checkpoints.loading import ensure_loaded
 from ..embedding.corpus import Sentences, embed
 from ..embedding.store import StoredRow, holds_vectors, read_vectors
-from ..extras import extra_needed
-from ..loading import ensure_loaded
 from ..modeling_elmo import ElmoModel
-from ..spelling import Speller
-from ..text import Row, RowSource
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.extras import extra_needed
+from ..utils.spelling import Speller
+from ..utils.text import Row, RowSource
 from .scoring import positions_of
 
 if TYPE_CHECKING:

@@ -107,7 +107,7 @@ def push(
     (optimizer, checkpoints, arguments) are not uploaded. A token with write access is needed: log in with hf auth
     login, or set HF_TOKEN.
     """
-    from hf_elmo.hub import push as push_checkpoint
+    from hf_elmo.checkpoints.hub import push as push_checkpoint
 
     upload = push_checkpoint(out, repository, private=private, revision=revision, dry_run=dry_run)
     for name, size in upload.files.items():

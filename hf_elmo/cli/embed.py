@@ -253,9 +253,9 @@ def env(
     Print versions, devices, instruction sets, the C compiler and the folder of compiled kernels; then for each
     operation of MODEL, the backend that it uses, and why it does not use a faster one.
     """
+    from hf_elmo.checkpoints.loading import load_model
     from hf_elmo.cli.environment import describe_environment
     from hf_elmo.kernels import describe
-    from hf_elmo.loading import load_model
 
     print(describe_environment())
     loaded, _ = load_model(model, dtype=dtype)

@@ -31,13 +31,13 @@ import torch
 from tqdm.auto import tqdm
 
 from .. import __version__
-from ..evaluation import evaluation_mode
-from ..fingerprints import model_fingerprint, tokenizer_fingerprint
-from ..loading import load_weights, tokenizer_of
+from ..checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
+from ..checkpoints.loading import load_weights, tokenizer_of
 from ..modeling_elmo import ElmoModel
-from ..spelling import require_tokenizer
-from ..text import NamedRow, Pair, Row, RowSource, check_pair, check_row
 from ..tokenization_elmo import ElmoTokenizer, require_list
+from ..utils.evaluation import evaluation_mode
+from ..utils.spelling import require_tokenizer
+from ..utils.text import NamedRow, Pair, Row, RowSource, check_pair, check_row
 from .engine import BOUNDARIES, CorpusEncoder, EmbeddedRows
 from .store import ShardStore, export, require_free, require_writable
 

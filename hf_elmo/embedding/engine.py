@@ -16,9 +16,9 @@ from torch import Tensor
 from transformers.utils import logging
 
 from ..modeling_elmo import ElmoModel, Packing, State
-from ..spelling import BEGIN, END, Speller, Token
-from ..text import NamedRow, Row
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.spelling import BEGIN, END, Speller, Token
+from ..utils.text import NamedRow, Row
 
 logger = logging.get_logger(f"transformers.{__name__}")
 

@@ -31,8 +31,8 @@ from huggingface_hub.utils import WeakFileLock
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from ..extras import extra_needed
-from ..text import NamedRow, Row
+from ..utils.extras import extra_needed
+from ..utils.text import NamedRow, Row
 from .engine import EmbeddedRows, RowLayout, make_array
 
 METADATA = "hf_elmo"  # the key of what a file of vectors says about itself, JSON

@@ -19,11 +19,11 @@ import pyarrow.parquet
 import torch
 
 from .. import __version__
+from ..checkpoints.loading import locate
 from ..configuration_elmo import ElmoConfig
-from ..extras import extra_needed
-from ..loading import locate
-from ..text import Row, RowSource, find_files, pick_column
 from ..tokenization_elmo import require_list
+from ..utils.extras import extra_needed
+from ..utils.text import Row, RowSource, find_files, pick_column
 from .corpus import EmbeddedCorpus, Sentences, prepare, require_positive
 from .engine import CorpusEncoder, EmbeddedRows, check_options
 from .store import ShardStore

@@ -21,9 +21,9 @@ from ..analysis.similarity import (
     plot_word_plane,
     word_plane,
 )
+from ..checkpoints.loading import NAME, load_model, locate
 from ..configuration_elmo import ElmoConfig
-from ..extras import extra_needed
-from ..loading import NAME, load_model, locate
+from ..utils.extras import extra_needed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ from functools import wraps
 from html import escape
 from typing import Any
 
-from ..extras import extra_needed
+from ..utils.extras import extra_needed
 from . import Explorer, card
 
 with extra_needed():

@@ -20,9 +20,9 @@ from ..conversion.allennlp import read_weights
 from ..conversion.allennlp_archive import CHARACTERS, bilm_arrays
 from ..conversion.checkpoint import model_of
 from ..conversion.published import ALLENNLP, PUBLISHED, download
-from ..extras import extra_needed
 from ..modeling_elmo import ElmoModel, State, normalize, weighted_sum
 from ..tokenization_elmo import ElmoTokenizer, require_list, words_to_character_ids
+from ..utils.extras import extra_needed
 
 DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = (ALLENNLP[0] + path for path in PUBLISHED["original"].files)
 EMPTY = (3, 0, 1024)  # the shape that AllenNLP returns for a sentence without words

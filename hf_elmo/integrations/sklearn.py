@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..embedding.workers import Embedder
-from ..extras import extra_needed
+from ..utils.extras import extra_needed
 
 with extra_needed():
     from sklearn.base import BaseEstimator, TransformerMixin

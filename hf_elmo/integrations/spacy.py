@@ -10,8 +10,8 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span, Token
 from spacy.util import minibatch
 
+from ..checkpoints.loading import load_model
 from ..embedding.workers import Embedder
-from ..loading import load_model
 
 
 def mean(words: Doc | Span) -> np.ndarray:

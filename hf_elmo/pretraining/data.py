@@ -13,10 +13,10 @@ from torch import Tensor, distributed
 from torch.utils.data import IterableDataset
 from transformers.utils.logging import tqdm
 
-from ..fingerprints import tokenizer_fingerprint
-from ..spelling import BEGIN, END, PADDING, Speller, Token
-from ..text import Words
+from ..checkpoints.fingerprints import tokenizer_fingerprint
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.spelling import BEGIN, END, PADDING, Speller, Token
+from ..utils.text import Words
 from .texts import DatasetTexts, Text, TextFiles
 from .vocabulary import Vocabulary
 

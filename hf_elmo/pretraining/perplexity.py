@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from transformers.utils.logging import tqdm
 
-from ..evaluation import evaluation_mode
-from ..loading import ensure_loaded
+from ..checkpoints.loading import ensure_loaded
 from ..modeling_elmo import ElmoPreTrainedModel
 from ..modeling_pretraining_elmo import ElmoForPreTraining, neighbor_labels
-from ..spelling import BEGIN, END, PADDING
-from ..text import Words
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.evaluation import evaluation_mode
+from ..utils.spelling import BEGIN, END, PADDING
+from ..utils.text import Words
 from .data import WordEncoder, carried_windows
 from .texts import DatasetTexts, TextFiles, open_texts
 from .vocabulary import Vocabulary

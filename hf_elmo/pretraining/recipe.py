@@ -11,11 +11,11 @@ from transformers import EarlyStoppingCallback, TrainerCallback, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
 
+from ..checkpoints.loading import load_tokenizer, locate
 from ..configuration_elmo import ElmoConfig
-from ..loading import load_tokenizer, locate
 from ..modeling_pretraining_elmo import ElmoForPreTraining
-from ..spelling import require_tokenizer
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.spelling import require_tokenizer
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity
 from .texts import DatasetTexts, TextFiles, open_texts, require_apart

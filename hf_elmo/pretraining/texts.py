@@ -15,8 +15,8 @@ from typing import Any, Self
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from ..text import RowSource, Words, check_row, find_files, read_lines
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.text import RowSource, Words, check_row, find_files, read_lines
 
 Text = list[Words]  # what a language model reads at a time: one sentence, or the sentences of a document
 

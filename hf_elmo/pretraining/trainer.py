@@ -23,11 +23,11 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, Inter
 from transformers.utils import logging
 
 from ..configuration_elmo import ElmoConfig
-from ..evaluation import evaluation_mode
-from ..extras import extra_needed
 from ..modeling_elmo import State, is_multiplied
 from ..modeling_pretraining_elmo import ElmoForPreTraining
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.evaluation import evaluation_mode
+from ..utils.extras import extra_needed
 from .data import PackedWindows, PaddedTexts, WordEncoder
 from .perplexity import Perplexity, nll_totals
 from .texts import DatasetTexts, TextFiles

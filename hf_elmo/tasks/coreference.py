@@ -14,11 +14,11 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, EvalPrediction
 
 from ..configuration_elmo import IGNORE_INDEX
-from ..evaluation import evaluation_mode
-from ..extras import extra_needed
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
-from ..text import read_columns
 from ..tokenization_elmo import ElmoTokenizer, drop_surrogates, require_list
+from ..utils.evaluation import evaluation_mode
+from ..utils.extras import extra_needed
+from ..utils.text import read_columns
 from .heads import load_head, precision_recall_f1, ratio, require_no_nan
 from .inputs import pad_rows
 

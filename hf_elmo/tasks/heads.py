@@ -13,13 +13,13 @@ from transformers import AutoConfig, EvalPrediction, TrainingArguments
 import hf_elmo
 
 from ..analysis.similarity import legend_above, new_axes
+from ..checkpoints.loading import locate, no_loading_bar, tokenizer_of
 from ..configuration_elmo import FIRST_VECTOR_ID
-from ..extras import extra_needed
-from ..loading import locate, no_loading_bar, tokenizer_of
 from ..modeling_elmo import ElmoPreTrainedModel, ElmoScalarMix
 from ..modeling_tasks_elmo import ElmoTaskModel
-from ..spelling import require_tokenizer
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.extras import extra_needed
+from ..utils.spelling import require_tokenizer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

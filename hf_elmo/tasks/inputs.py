@@ -18,11 +18,11 @@ from transformers import BatchEncoding, DataCollatorWithPadding
 
 from .. import __version__
 from ..configuration_elmo import FIRST_VECTOR_ID
-from ..evaluation import evaluation_mode
-from ..extras import extra_needed
 from ..modeling_tasks_elmo import ElmoTaskModel
-from ..text import read_lines
 from ..tokenization_elmo import ElmoTokenizer, require_list
+from ..utils.evaluation import evaluation_mode
+from ..utils.extras import extra_needed
+from ..utils.text import read_lines
 from .heads import in_batches, load_head
 
 if TYPE_CHECKING:

@@ -19,15 +19,15 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from .. import __version__
+from ..checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
 from ..embedding.corpus import RowSurvey, rows_of
 from ..embedding.store import ShardStore, require_free
-from ..evaluation import evaluation_mode
-from ..fingerprints import model_fingerprint, tokenizer_fingerprint
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..modeling_elmo import compact, words_mask
 from ..modeling_tasks_elmo import ElmoForQuestionAnswering, ElmoForTokenClassification, ElmoTaskModel
-from ..text import Pair, Row
 from ..tokenization_elmo import ElmoTokenizer
+from ..utils.evaluation import evaluation_mode
+from ..utils.text import Pair, Row
 from .coreference import resolve
 from .heads import in_batches, load_head, require_no_nan, tokens_of_batch
 from .question_answering import answer

@@ -12,10 +12,10 @@ import torch
 from transformers import EvalPrediction
 
 from ..configuration_elmo import IGNORE_INDEX
-from ..evaluation import evaluation_mode
-from ..extras import extra_needed
 from ..modeling_tasks_elmo import ElmoForQuestionAnswering
 from ..tokenization_elmo import ElmoTokenizer, drop_surrogates, require_list
+from ..utils.evaluation import evaluation_mode
+from ..utils.extras import extra_needed
 from .heads import in_batches, load_head, require_no_nan, tokens_of_batch
 
 MAX_LENGTH, STRIDE = 384, 128  # positions of a row, and words that a piece of a passage shares with the next

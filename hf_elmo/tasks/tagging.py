@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers import BatchEncoding, DataCollatorForTokenClassification, EvalPrediction
 
-from ..extras import extra_needed
-from ..text import read_columns
+from ..utils.extras import extra_needed
+from ..utils.text import read_columns
 from .heads import precision_recall_f1, ratio
 from .inputs import pad_rows
 

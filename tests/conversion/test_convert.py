@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
+from hf_elmo.checkpoints.hub import FILES
 from hf_elmo.conversion import all_names, convert, export, load
 from hf_elmo.conversion.published import PUBLISHED
-from hf_elmo.hub import FILES
 from hf_elmo.modeling_elmo import SENTENCE_TRANSFORMERS
 from hf_elmo_cli import main
 

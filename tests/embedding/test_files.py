@@ -15,11 +15,11 @@ from safetensors.numpy import load_file
 
 import hf_elmo
 from hf_elmo import ElmoTokenizer, cli, embed
+from hf_elmo.checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
 from hf_elmo.embedding import corpus
 from hf_elmo.embedding.corpus import EmbeddedCorpus
 from hf_elmo.embedding.engine import CorpusEncoder
 from hf_elmo.embedding.store import read_metadata
-from hf_elmo.fingerprints import model_fingerprint, tokenizer_fingerprint
 
 from ..factories import write_lines
 from .helpers import ROWS, close, initial_model, read

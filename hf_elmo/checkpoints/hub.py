@@ -14,11 +14,11 @@ from huggingface_hub import HfApi, ModelCard
 from huggingface_hub.utils import filter_repo_objects
 from transformers.dynamic_module_utils import get_relative_import_files
 
-from .configuration_elmo import VERSION, ElmoConfig
+from ..configuration_elmo import VERSION, ElmoConfig
+from ..model_cards import make_card
+from ..modeling_tasks_elmo import ElmoForTokenClassification
+from ..utils.spelling import require_tokenizer
 from .loading import load_tokenizer, locate
-from .model_cards import make_card
-from .modeling_tasks_elmo import ElmoForTokenClassification
-from .spelling import require_tokenizer
 
 WEIGHTS = ["model*.safetensors", "model.safetensors.index.json"]
 TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "character_vocab.json", "words.txt", "vocab.txt"]
@@ -26,7 +26,8 @@ OTHERS = ["config.json", "*_elmo.py", "softmax_vocab.txt", "conversion.json", "R
 OTHERS += ["modules.json", "sentence_bert_config.json"]
 PATTERNS = WEIGHTS + TOKENIZER + OTHERS  # an optimizer's state, training arguments and other files are left out
 
-MODULES = [import_module(f".{file.stem}", __package__) for file in sorted(Path(__file__).parent.glob("*_elmo.py"))]
+CODE = Path(__file__).parents[1]
+MODULES = [import_module(f"hf_elmo.{file.stem}") for file in sorted(CODE.glob("*_elmo.py"))]
 CLASSES: dict[str, type] = {
     name: each
     for module in MODULES
@@ -167,5 +168,5 @@ def add_remote_code(folder: str | Path, *class_names: str) -> None:
 
 def _write(folder: Path, file: Path, sources: set[str], settings: dict) -> None:
     for source in sources:
-        shutil.copyfile(Path(__file__).with_name(source), folder / source)
+        shutil.copyfile(CODE / source, folder / source)
     file.write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")

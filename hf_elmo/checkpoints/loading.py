@@ -10,14 +10,14 @@ from typing import Any, Literal, overload
 import torch
 from transformers.utils import cached_file, logging
 
-from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
-from .modeling_pretraining_elmo import ElmoForPreTraining
-from .tokenization_elmo import ElmoTokenizer
+from ..modeling_elmo import ElmoModel, ElmoPreTrainedModel
+from ..modeling_pretraining_elmo import ElmoForPreTraining
+from ..tokenization_elmo import ElmoTokenizer
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
 NAME = "elmo-compact-en"
-FOLDER = Path(__file__).parent / "checkpoints" / NAME
+FOLDER = Path(__file__).with_name(NAME)
 
 
 def path(name: str = NAME) -> str:

@@ -7,9 +7,9 @@ from dataclasses import fields
 import torch
 from transformers import PreTrainedConfig
 
-from .configuration_elmo import ElmoTaskFields
-from .modeling_elmo import ElmoPreTrainedModel
-from .tokenization_elmo import ElmoTokenizer
+from ..configuration_elmo import ElmoTaskFields
+from ..modeling_elmo import ElmoPreTrainedModel
+from ..tokenization_elmo import ElmoTokenizer
 
 # Fields that no output of a model in evaluation mode depends on.
 NOT_COMPUTED = {"hidden_dropout", "freeze_bilm", "vocab_size", "num_sampled"}

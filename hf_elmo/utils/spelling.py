@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .configuration_elmo import ElmoConfig
-from .tokenization_elmo import ElmoTokenizer
+from ..configuration_elmo import ElmoConfig
+from ..tokenization_elmo import ElmoTokenizer
 
 # These stand for `<S>`, `</S>` and padding in a list of words. They are integers, so they never equal a word.
 BEGIN, END, PADDING = range(3)

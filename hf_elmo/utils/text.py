@@ -23,7 +23,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import infer_compression
 
-from .tokenization_elmo import drop_surrogates
+from ..tokenization_elmo import drop_surrogates
 
 Words = list[str]
 Row = str | Words  # a text that is still to be split into words, or its words

@@ -1,0 +1,1 @@
+"""Checkpoints: loading them, fingerprints of them, uploading them; and the checkpoint that ships."""
