@@ -14,9 +14,10 @@ from transformers.utils import can_return_tuple
 from transformers.utils.import_utils import is_torch_greater_or_equal
 
 import hf_elmo
+from hf_elmo.modeling_classification_elmo import ElmoForSequenceClassification
 from hf_elmo.modeling_elmo import ElmoModel, LstmWeights, State, _stack, _step
+from hf_elmo.modeling_heads_elmo import ElmoBiLSTM, TaskFeatures
 from hf_elmo.modeling_pretraining_elmo import ElmoForPreTraining, ElmoForPreTrainingOutput
-from hf_elmo.modeling_tasks_elmo import ElmoBiLSTM, ElmoForSequenceClassification, TaskFeatures
 
 
 def exportable(model: PreTrainedModel) -> PreTrainedModel:

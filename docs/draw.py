@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 import hf_elmo
-from hf_elmo.modeling_tasks_elmo import allowed_transitions
+from hf_elmo.modeling_tagging_elmo import allowed_transitions
 
 PICTURES: list[Callable[[], Figure]] = []
 STYLE = {

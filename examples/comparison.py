@@ -28,7 +28,7 @@ import hf_elmo
 from examples.data import glove
 from hf_elmo.checkpoints.loading import NAME, locate
 from hf_elmo.modeling_elmo import ElmoScalarMix
-from hf_elmo.modeling_tasks_elmo import ElmoTaskModel
+from hf_elmo.modeling_heads_elmo import ElmoTaskModel
 
 # Metrics and their headings.
 ACCURACY = {"accuracy": "accuracy", "macro_f1": "macro F1"}

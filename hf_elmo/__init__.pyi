@@ -18,14 +18,14 @@ from .embedding.corpus import embed as embed
 from .embedding.workers import Embedder as Embedder
 from .embedding.workers import embed_on_ray as embed_on_ray
 from .integrations.sklearn import ElmoVectorizer as ElmoVectorizer
+from .modeling_classification_elmo import ElmoForSequenceClassification as ElmoForSequenceClassification
 from .modeling_coreference_elmo import ElmoForCoreferenceResolution as ElmoForCoreferenceResolution
 from .modeling_elmo import ElmoModel as ElmoModel
 from .modeling_elmo import ElmoPreTrainedModel as ElmoPreTrainedModel
 from .modeling_pretraining_elmo import ElmoForPreTraining as ElmoForPreTraining
 from .modeling_pretraining_elmo import neighbor_labels as neighbor_labels
-from .modeling_tasks_elmo import ElmoForQuestionAnswering as ElmoForQuestionAnswering
-from .modeling_tasks_elmo import ElmoForSequenceClassification as ElmoForSequenceClassification
-from .modeling_tasks_elmo import ElmoForTokenClassification as ElmoForTokenClassification
+from .modeling_question_answering_elmo import ElmoForQuestionAnswering as ElmoForQuestionAnswering
+from .modeling_tagging_elmo import ElmoForTokenClassification as ElmoForTokenClassification
 from .pipeline_elmo import ElmoTokenClassificationPipeline as ElmoTokenClassificationPipeline
 from .pretraining.perplexity import perplexity as perplexity
 from .pretraining.perplexity import settle as settle

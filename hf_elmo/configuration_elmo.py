@@ -253,7 +253,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         installed, the code that travels with a checkpoint is not needed for its pipeline (`custom_pipelines`)."""
         config_dict = dict(config_dict)
         if __package__ == "hf_elmo" and config_dict.pop("custom_pipelines", None):
-            import_module(f"{__package__}.modeling_tasks_elmo")  # its pipeline is chosen before the model's class
+            import_module(f"{__package__}.modeling_tagging_elmo")  # its pipeline is chosen before the model's class
         changed = {field.name: kwargs.pop(field.name) for field in fields(cls) if field.name in kwargs}
         if changed.keys() & {"id2label", "label2id"}:
             config_dict = {name: value for name, value in config_dict.items() if name not in ("id2label", "label2id")}

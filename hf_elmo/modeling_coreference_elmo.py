@@ -13,8 +13,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import IGNORE_INDEX, ElmoConfig
 from .modeling_elmo import State, expand, refuse_unknown
-from .modeling_tasks_elmo import ElmoInputs, ElmoTaskEncoder, ElmoTaskModel, count_labels, masked_softmax, require
-from .pipeline_elmo import register  # noqa: F401  # for modeling_tasks_elmo: transformers 5.6 copies what is named here
+from .modeling_heads_elmo import ElmoInputs, ElmoTaskEncoder, ElmoTaskModel, count_labels, masked_softmax, require
 
 DISTANCES = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # the first distance of each bucket, counted in spans
 UNKNOWN_SPEAKER, SAME_SPEAKER, OTHER_SPEAKER = range(3)

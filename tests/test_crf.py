@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hf_elmo.modeling_tasks_elmo import ElmoCRF, allowed_transitions
+from hf_elmo.modeling_tagging_elmo import ElmoCRF, allowed_transitions
 
 NUM_LABELS, LENGTHS = 3, [4, 1, 0, 3]
 MASK = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer
-from hf_elmo.modeling_tasks_elmo import ElmoBiLSTM
+from hf_elmo.modeling_heads_elmo import ElmoBiLSTM
 from tests import heads
 from tests.factories import SENTENCES
 from tests.heads import SECOND, batch_of, without_labels

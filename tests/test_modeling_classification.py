@@ -15,7 +15,7 @@ from hf_elmo import (
     ElmoModel,
     ElmoTokenizer,
 )
-from hf_elmo.modeling_tasks_elmo import sequence_classification_loss
+from hf_elmo.modeling_classification_elmo import sequence_classification_loss
 from tests import heads
 from tests.factories import small_config, small_model
 

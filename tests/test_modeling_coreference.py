@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hf_elmo import CoreferenceCollator, ElmoForCoreferenceResolution, ElmoTokenizer, encode_document
 from hf_elmo import modeling_coreference_elmo as coreference
-from hf_elmo.modeling_tasks_elmo import ElmoInputs
+from hf_elmo.modeling_heads_elmo import ElmoInputs
 from tests import heads
 from tests.heads import DOCUMENTS, FEATURES, SPEAKERS, batch_of
 

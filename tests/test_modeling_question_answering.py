@@ -6,7 +6,7 @@ from torch import Tensor
 from transformers.loss.loss_utils import ForQuestionAnsweringLoss
 
 from hf_elmo import ElmoForQuestionAnswering, ElmoTokenizer
-from hf_elmo.modeling_tasks_elmo import ElmoInputs
+from hf_elmo.modeling_heads_elmo import ElmoInputs
 from tests import heads
 from tests.heads import ENDS, STARTS, VECTORS, batch_of, without_labels
 from tests.test_encoders import plain_bilstm

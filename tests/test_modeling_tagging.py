@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.modeling_tasks_elmo import ElmoAlternatingLSTM, ElmoHighwayLSTM
+from hf_elmo.modeling_heads_elmo import ElmoAlternatingLSTM, ElmoHighwayLSTM
 from tests.heads import batch_of, make
 
 

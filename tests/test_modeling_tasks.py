@@ -16,7 +16,7 @@ from hf_elmo import (
     ElmoModel,
     ElmoTokenizer,
 )
-from hf_elmo.modeling_tasks_elmo import ElmoInputs
+from hf_elmo.modeling_heads_elmo import ElmoInputs
 from tests.factories import SENTENCES, small_model
 from tests.heads import (
     HEADS,

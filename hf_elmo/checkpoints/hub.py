@@ -16,7 +16,7 @@ from transformers.dynamic_module_utils import get_relative_import_files
 
 from ..configuration_elmo import VERSION, ElmoConfig
 from ..model_cards import make_card
-from ..modeling_tasks_elmo import ElmoForTokenClassification
+from ..modeling_tagging_elmo import ElmoForTokenClassification
 from ..utils.spelling import require_tokenizer
 from .loading import load_tokenizer, locate
 

@@ -16,7 +16,7 @@ from ..analysis.similarity import legend_above, new_axes
 from ..checkpoints.loading import locate, no_loading_bar, tokenizer_of
 from ..configuration_elmo import FIRST_VECTOR_ID
 from ..modeling_elmo import ElmoPreTrainedModel, ElmoScalarMix
-from ..modeling_tasks_elmo import ElmoTaskModel
+from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.extras import extra_needed
 from ..utils.spelling import require_tokenizer

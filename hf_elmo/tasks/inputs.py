@@ -18,7 +18,7 @@ from transformers import BatchEncoding, DataCollatorWithPadding
 
 from .. import __version__
 from ..configuration_elmo import FIRST_VECTOR_ID
-from ..modeling_tasks_elmo import ElmoTaskModel
+from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer, require_list
 from ..utils.evaluation import evaluation_mode
 from ..utils.extras import extra_needed

@@ -24,7 +24,9 @@ from ..embedding.corpus import RowSurvey, rows_of
 from ..embedding.store import ShardStore, require_free
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..modeling_elmo import compact, words_mask
-from ..modeling_tasks_elmo import ElmoForQuestionAnswering, ElmoForTokenClassification, ElmoTaskModel
+from ..modeling_heads_elmo import ElmoTaskModel
+from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
+from ..modeling_tagging_elmo import ElmoForTokenClassification
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import evaluation_mode
 from ..utils.text import Pair, Row

@@ -12,7 +12,7 @@ import torch
 from transformers import EvalPrediction
 
 from ..configuration_elmo import IGNORE_INDEX
-from ..modeling_tasks_elmo import ElmoForQuestionAnswering
+from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
 from ..tokenization_elmo import ElmoTokenizer, drop_surrogates, require_list
 from ..utils.evaluation import evaluation_mode
 from ..utils.extras import extra_needed

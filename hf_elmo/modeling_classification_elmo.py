@@ -1,0 +1,220 @@
+"""The head for texts: classes, several labels at once, or numbers, of single texts and of pairs."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.utils import can_return_tuple
+
+from .configuration_elmo import IGNORE_INDEX, ElmoConfig
+from .modeling_elmo import State, mean_over, refuse_unknown
+from .modeling_heads_elmo import (
+    ElmoAttentionPooling,
+    ElmoBiLSTM,
+    ElmoInputs,
+    ElmoTaskEncoder,
+    ElmoTaskModel,
+    TaskFeatures,
+    attend,
+    count_labels,
+    max_over,
+)
+
+
+def last_over(vectors: Tensor, mask: Tensor) -> Tensor:
+    """The final states: forward half of `vectors` at the last position of `mask`, backward half at the first one."""
+    forward, backward = vectors.chunk(2, dim=2)
+    position = torch.arange(mask.shape[1], device=mask.device)
+    last, first = (mask * position).argmax(1), mask.int().argmax(1)
+    rows = torch.arange(mask.shape[0], device=mask.device)
+    return torch.cat((forward[rows, last], backward[rows, first]), dim=1)
+
+
+class ElmoBiattention(nn.Module):
+    """Attention of each text over the other text, or of a single text over itself, integrated by a BiLSTM and pooled in
+    four ways: the biattentive classification network (McCann et al. 2017, section 5)."""
+
+    def __init__(self, size: int, hidden_size: int, dropout: float) -> None:
+        super().__init__()
+        self.integrator = ElmoBiLSTM(3 * size, hidden_size, dropout=dropout)
+        self.attention = ElmoAttentionPooling(2 * hidden_size)
+
+    def forward(self, texts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """One text or two, each `[batch, words, size]` with its mask, to `[batch, texts * 8 * hidden_size]`."""
+        pooled = []
+        for (x, mask), (y, other_mask) in zip(texts, texts[::-1], strict=True):
+            attended = attend(x, y, other_mask)
+            z = self.integrator(torch.cat((x, x - attended, x * attended), dim=2), mask)
+            pooled += [max_over(z, mask), mean_over(z, mask), -max_over(-z, mask), self.attention(z, mask)]
+        return torch.cat(pooled, dim=1)
+
+
+class ElmoLocalInference(nn.Module):
+    """Attention between the words of a premise and those of a hypothesis, composed by a BiLSTM and pooled: ESIM (Chen
+    et al. 2017, sections 3.2 and 3.3)."""
+
+    def __init__(self, size: int, hidden_size: int, dropout: float) -> None:
+        super().__init__()
+        self.projection = nn.Linear(4 * size, hidden_size)
+        self.composition = ElmoBiLSTM(hidden_size, hidden_size, dropout=dropout)
+
+    def forward(self, texts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """Two texts, each `[batch, words, size]` with its mask, to `[batch, 8 * hidden_size]`."""
+        pooled = []
+        for (x, mask), (y, other_mask) in zip(texts, texts[::-1], strict=True):
+            attended = attend(x, y, other_mask)
+            compared = torch.cat((x, attended, x - attended, x * attended), dim=2)
+            composed = self.composition(torch.relu(self.projection(compared)), mask)
+            pooled += [mean_over(composed, mask), max_over(composed, mask)]
+        return torch.cat(pooled, dim=1)
+
+
+class ElmoMaxout(nn.Module):
+    """The maximum of four linear maps (Goodfellow et al. 2013), for the last layers of the biattentive network."""
+
+    def __init__(self, input_size: int, output_size: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(input_size, output_size * 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[batch, input_size]` to `[batch, output_size]`."""
+        return self.linear(x).unflatten(1, (-1, 4)).amax(2)
+
+
+class ElmoForSequenceClassification(ElmoTaskModel):
+    """Predicts a label, several labels or a number for each text, or for each pair of texts.
+
+    `config.encoder_type` chooses the encoder: none, a BiLSTM, the biattentive classification network (McCann et al.
+    2017) or ESIM (Chen et al. 2017). Without an encoder or with a BiLSTM, `config.classifier_pooling` pools the words.
+    If `config.classifier_text_pairs` is set, each row holds two texts.
+    """
+
+    _auto_class = "AutoModelForSequenceClassification"
+    encoder_types = (None, "bilstm", "biattentive", "esim")
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        hidden, dropout = config.encoder_hidden_size, config.encoder_dropout
+        self.reads_text_pairs = config.classifier_text_pairs
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.encoder = ElmoTaskEncoder(config, self.vectors_size) if config.encoder_type else None
+        self.parts = self.encoder.sizes if self.encoder else [self.vectors_size]
+        self.interaction = self.attention = self.maxouts = self.dense = None
+        if config.encoder_type == "biattentive":
+            self.interaction = ElmoBiattention(sum(self.parts), hidden, dropout)
+            size = 8 * hidden * (2 if self.reads_text_pairs else 1)
+            self.maxouts = nn.ModuleList((ElmoMaxout(size, size // 2), ElmoMaxout(size // 2, size // 4)))
+            size //= 4
+        elif config.encoder_type == "esim":
+            self.interaction = ElmoLocalInference(sum(self.parts), hidden, dropout)
+            size = 8 * hidden
+        else:
+            size = sum(self.parts) * (4 if self.reads_text_pairs else 1)
+            if config.classifier_pooling == "attention":
+                self.attention = ElmoAttentionPooling(sum(self.parts))
+        if config.classifier_hidden_size:
+            self.dense = nn.Linear(size, config.classifier_hidden_size)
+        self.classifier = nn.Linear(config.classifier_hidden_size or size, config.num_labels)
+        self.loss_function = sequence_classification_loss
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        state: State | None = None,
+        special_tokens_mask: Tensor | None = None,
+        word_vector_ids: Tensor | None = None,
+        bilm_layers: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        length: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: object,
+    ) -> SequenceClassifierOutput:
+        r"""
+        Args:
+            input_ids, ..., length: as in [`ElmoInputs`].
+            labels: as in [`sequence_classification_loss`].
+            num_items_in_batch: the number of labels of all accumulated steps; `None` for the mean over `labels`.
+
+        Returns:
+            `loss` (if `labels` are given), `logits [batch, num_labels]` and `hidden_states` (if asked for).
+
+        Raises:
+            ValueError: as in [`ElmoTaskModel.task_features`].
+        """
+        refuse_unknown(kwargs)
+        texts = input_ids, attention_mask, inputs_embeds, state, special_tokens_mask
+        features = self.task_features(ElmoInputs(*texts, word_vector_ids, bilm_layers, output_hidden_states))
+        pooled = self._pool_texts(features)
+        for layer in self.maxouts or ():
+            pooled = layer(self.dropout(pooled))
+        if self.dense is not None:
+            pooled = torch.relu(self.dense(self.dropout(pooled)))
+        logits = self.classifier(self.dropout(pooled))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels, logits, self.config, num_items_in_batch=num_items_in_batch)
+            loss = self.regularize(loss, labels, num_items_in_batch)
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=features.hidden_states)
+
+    def _pool_texts(self, features: TaskFeatures) -> Tensor:
+        """`[batch, size]`, one vector for each text or pair."""
+        masks = [features.text_ids == 1, features.text_ids == 2] if self.reads_text_pairs else [features.mask]
+        words = [features.words & mask for mask in masks]
+        if self.encoder is None:  # words are not moved, so that the model can be exported
+            pooled = [self._pool(features.vectors, *each) for each in zip(words, masks, strict=True)]
+        else:
+            texts = [self.encode(features, mask) for mask in words]
+            if self.interaction is not None:
+                return self.interaction(texts)
+            pooled = [self._pool(encoded, inside, inside) for encoded, inside in texts]
+        if len(pooled) == 1:
+            return pooled[0]
+        u, v = pooled
+        return torch.cat((u, v, (u - v).abs(), u * v), dim=1)
+
+    def _pool(self, vectors: Tensor, words: Tensor, mask: Tensor) -> Tensor:
+        """`[batch, size]`, pooled as `config.classifier_pooling` says; zero for a text without words. `mask` selects
+        the positions that the layer below read: words and, without an encoder, boundaries."""
+        pool = {"mean": mean_over, "max": max_over, "attention": self.attention}.get(self.config.classifier_pooling)
+        if pool is not None:
+            return pool(vectors, words)
+        return torch.cat([last_over(part, mask) for part in vectors.split(self.parts, dim=2)], dim=1)
+
+
+def sequence_classification_loss(
+    labels: Tensor, logits: Tensor, config: ElmoConfig, num_items_in_batch: Tensor | int | None = None
+) -> Tensor:
+    """The loss that `config.problem_type` selects. It is exact under gradient accumulation, and zero without any label.
+
+    As in transformers, an unset `config.problem_type` is set at the first call: regression for a model with one output,
+    else a single label for integer labels, several labels for floats. transformers divides only the loss of single
+    labels by `num_items_in_batch`; here all three losses are divided, so that accumulated steps add up to one batch.
+
+    Args:
+        labels: `[batch]` or `[batch, 1]` class numbers (single label); the shape of `logits` otherwise: zeros and ones
+            (several labels), or any numbers (regression). -100 marks a missing label, except in a regression.
+        logits: `[batch, num_labels]`.
+        num_items_in_batch: the number of labels of all accumulated steps; `None` for the mean over `labels`.
+    """
+    labels = labels.to(logits.device)
+    if config.problem_type is None:
+        of_labels = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
+        config.problem_type = "regression" if config.num_labels == 1 else of_labels
+    # In float32: bfloat16 would round a label of 257 to 256, and float16 has no sum over 65,504.
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if config.problem_type == "single_label_classification":
+        total = nn.functional.cross_entropy(logits, labels.view(-1).long(), reduction="sum")
+        return total / count_labels(labels, num_items_in_batch)
+    labels = labels.view(logits.shape).to(logits.dtype)
+    if config.problem_type == "regression":
+        items = labels.numel() if num_items_in_batch is None else num_items_in_batch
+        return nn.functional.mse_loss(logits, labels, reduction="sum") / count_labels(labels, items)
+    known = (labels != IGNORE_INDEX).to(logits.dtype)
+    total = nn.functional.binary_cross_entropy_with_logits(logits, labels, weight=known, reduction="sum")
+    return total / count_labels(labels, num_items_in_batch)
