@@ -62,19 +62,6 @@ def test_gradient_passes_at_the_clip_and_not_beyond(way):
     assert c.grad.flatten().tolist() == [0.0, passed, *[1.0] * (CELL - 4), passed, 0.0]
 
 
-def test_strides_of_inputs_and_gradients_do_not_matter():
-    batch_sizes = BATCHES["window"]
-    inputs, (h, c), weights = random_layer(batch_sizes, projected=False)
-    odd = inputs.mT.contiguous().mT, h.mT.contiguous().mT, c.mT.contiguous().mT
-    gradients = []
-    for x, hidden, memory in ((inputs, h, c), odd):
-        x = x.detach().requires_grad_()
-        outputs, after = bilstm_layer(x, batch_sizes, (hidden, memory), weights, 0.5)
-        loss = (outputs.mT.contiguous() ** 2).sum() + sum(part.transpose(0, 1).mT.contiguous().sum() for part in after)
-        gradients.append(torch.autograd.grad(loss, x)[0])
-    torch.testing.assert_close(*gradients, rtol=0, atol=1e-6)
-
-
 def test_backward_twice(way):
     inputs, state, weights = random_layer(ENDING)
     outputs, _ = bilstm_layer(inputs.requires_grad_(), ENDING, state, weights, 0.5, 0.4)

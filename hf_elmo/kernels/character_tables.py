@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from . import native
 from .native import LANES
-from .tensors import CharacterWeights, first_order
+from .tensors import CharacterWeights, aliases, first_order
 
 MOST_CHARACTERS = 1 << 16  # in a vocabulary or in a word: C counts them in 16 bits
 TYPES = (torch.float32, torch.bfloat16, torch.float16)  # of weights; sums are float32
@@ -163,7 +163,7 @@ class _Maxima(torch.autograd.Function):
         windows = torch.empty(maxima.shape, dtype=torch.uint16, device="cpu")
         of_parameters = {"weights": blocks.addresses(weights), "biases": blocks.addresses(biases)}
         _call("windows", blocks, words, lengths, embedding, **of_parameters, maxima=maxima, windows=windows)
-        ctx.save_for_backward(windows, embedding, *parameters)
+        ctx.save_for_backward(windows, *aliases(embedding, *parameters))
         ctx.words, ctx.lengths, ctx.blocks = words, lengths, blocks
         return maxima
 

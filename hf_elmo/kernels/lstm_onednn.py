@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .cells import backward_cell, clip_backward_, forward_cell
-from .tensors import LstmCall, State, clip, first_order, get_cached, last_words, steps_of, why_not_cached
+from .tensors import LstmCall, State, aliases, clip, first_order, get_cached, last_words, steps_of, why_not_cached
 
 Product = Callable[..., Tensor]
 Steps = list[tuple[int, int]]
@@ -115,7 +115,7 @@ class _Layer(torch.autograd.Function):
             gates_of = _both_halves(pack(torch.cat((weight_ih, weight_hh), dim=1)), inputs, hidden, bias)
         project = None if weight_hr is None else product_of(weight_hr, len(hidden))
         saved = _forward_loop(steps, clips, inputs, hidden, cell, gates_of, project)
-        ctx.save_for_backward(inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr, *saved)
+        ctx.save_for_backward(*aliases(inputs, hidden, cell, weight_ih, weight_hh, bias, weight_hr), *saved)
         ctx.loop = steps, clips
         return _results(steps, clips, *saved)
 

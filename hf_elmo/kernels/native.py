@@ -52,27 +52,37 @@ SECONDS = 300  # limit for the compiler
 # -- what Python and C agree on ----------------------------------------------------------------------------------------
 
 
-def _struct(pointers: str, integers: str, floats: str = "") -> Any:
-    types = (pointers, c_void_p), (integers, c_int64), (floats, c_float)
-    fields = [(name, kind) for names, kind in types for name in names.split()]
-    return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
+def _struct(integers: str, floats: str = "", **arrays: str) -> tuple[Any, dict[str, str]]:
+    """A struct of arrays by the type of their numbers, of integers and of floats; and the type of each array. Arrays
+    have the type `own` if the function's name says it."""
+    types = {name: of for of, names in arrays.items() for name in names.split()}
+    fields = [*((name, c_void_p) for name in types), *((name, c_int64) for name in integers.split())]
+    fields += [(name, c_float) for name in floats.split()]
+    return type("Arguments", (ctypes.Structure,), {"_fields_": fields}), types
 
 
 # The structs of csrc/elmo.h, by the first word of the names of the functions that take them.
 STRUCTS = {
-    "cell": _struct("gates before cells hidden grad_cell grad_gates", "rows size threads", "before_clip cell_clip"),
+    "cell": _struct(
+        "rows size threads", "before_clip cell_clip", own="gates hidden grad_gates", float32="before cells grad_cell"
+    ),
     "layer": _struct(
-        "inputs weights weight_hr biases outputs hidden cell cell_outputs sizes scratch",
         "scratch_bytes steps directions rows group input size cells threads",
         "cell_clip proj_clip",
+        own="inputs outputs",
+        float32="weights weight_hr biases hidden cell cell_outputs",
+        int64="sizes",
+        uint8="scratch",
     ),
-    "layout": _struct("weight laid_out", "rows depth blocks groups block_step group_step threads"),
-    "product": _struct("x weights bias sums", "rows depth columns threads"),
-    "highway": _struct("x carry transform", "rows columns threads"),
+    "layout": _struct("rows depth blocks groups block_step group_step threads", float32="weight laid_out"),
+    "product": _struct("rows depth columns threads", float32="x weights bias sums"),
+    "highway": _struct("rows columns threads", float32="x carry transform"),
     "characters": _struct(
-        "words lengths firsts counts widths tables places embedding weights biases maxima windows grads "
-        "grad_embeddings grad_weights grad_biases scratch",
         "n characters vocabulary filters blocks finite size scratch_numbers threads",
+        uint16="words windows",
+        int64="lengths firsts counts widths places",
+        float32="tables embedding maxima grads grad_embeddings scratch",
+        uint64="weights biases grad_weights grad_biases",
     ),
 }
 # Block sizes of csrc/elmo.h, which determine how weights are laid out.
@@ -88,25 +98,35 @@ def run(function: str, **values: Any) -> int:
         function: the name, whose first word is the name of the struct that the function takes.
         values: the fields of the struct: numbers, bounds (`None` for no bound) and contiguous arrays, each a tensor, a
             NumPy array, a list of tensors (for an array of their addresses) or `None`.
+
+    Raises:
+        TypeError: an array is not contiguous, or its numbers are not of the type that the function reads.
     """
-    struct, kept = STRUCTS[function.partition("_")[0]], []
-    arguments = []
+    (struct, types), own = STRUCTS[function.partition("_")[0]], "bfloat16" if "bf16" in function else "float32"
+    arguments, kept = [], []
     for name, kind in struct._fields_:
         value = values.get(name)
-        if kind is c_void_p and isinstance(value, list):
-            kept.append(value := (c_void_p * len(value))(*map(_address, value)))
-            arguments.append(ctypes.addressof(value))
-        elif kind is c_void_p:
-            arguments.append(_address(value))
-        else:
+        if kind is not c_void_p:
             arguments.append((math.inf if kind is c_float else 0) if value is None else value)
+            continue
+        dtype = own if types[name] == "own" else types[name]
+        if isinstance(value, list):
+            kept.append(value := (c_void_p * len(value))(*(_address(name, dtype, array) for array in value)))
+            arguments.append(ctypes.addressof(value))
+        else:
+            arguments.append(_address(name, dtype, value))
     return getattr(library(), function)(ctypes.byref(struct(*arguments)))
 
 
-def _address(array: Tensor | np.ndarray | None) -> int | None:
+def _address(name: str, dtype: str, array: Tensor | np.ndarray | None) -> int | None:
     if array is None:
         return None
-    return array.data_ptr() if isinstance(array, Tensor) else array.ctypes.data
+    is_tensor = isinstance(array, Tensor)
+    if str(array.dtype).removeprefix("torch.") != dtype or not (
+        array.is_contiguous() if is_tensor else array.flags.c_contiguous
+    ):
+        raise TypeError(f"{name} is {array.dtype}, or not contiguous: C reads contiguous {dtype}")
+    return array.data_ptr() if is_tensor else array.ctypes.data
 
 
 def threads_for(work: int, work_per_thread: int) -> int:

@@ -104,8 +104,10 @@ def why_not_cached(weights: Iterable[Tensor | None]) -> str | None:
 
 
 def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates the `backward` of an `autograd.Function`, so that a call with `create_graph=True` raises RuntimeError.
+    """Decorates the `backward` of an `autograd.Function`: it runs without autocast, and a call with `create_graph=True`
+    raises RuntimeError.
 
+    The types of a gradient are those of the forward pass, whether or not `backward()` is called under autocast.
     PyTorch's `once_differentiable` would return a constant if none of the incoming gradients requires a gradient.
     """
 
@@ -116,9 +118,16 @@ def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
                 "the kernels have no second derivative: call backward without create_graph, or run the model in a "
                 'block of hf_elmo.kernels.use("off").'
             )
-        return backward(ctx, *grads)
+        with torch.autocast("cpu", enabled=False):
+            return backward(ctx, *grads)
 
     return checked
+
+
+def aliases(*tensors: Tensor | None) -> list[Tensor | None]:
+    """The tensors for `save_for_backward`, with their memory and version counters. It would save parameters themselves,
+    to which `model.half()` before `backward()` gives other memory, of another size."""
+    return [tensor if tensor is None else tensor.detach() for tensor in tensors]
 
 
 # -- packed words ------------------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ class WordVectors:
         ):
             if ids.size and not (ids.min() >= 0 and ids.max() < size):
                 raise IndexError(f"{what} is outside of the vocabulary, 0 to {size - 1}")
-        words = words.astype(self.id_type)
+        words = words.astype(self.id_type, order="C")
         with self.lock:
             parts = [self._look_up(words[n : n + self.capacity]) for n in range(0, max(1, len(words)), self.capacity)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)

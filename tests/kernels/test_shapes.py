@@ -1,5 +1,5 @@
-"""Tensors whose shapes do not agree are refused before they reach C, whichever backend is chosen. (The gate runs these
-tests with sanitizers, too.)"""
+"""Tensors whose shapes do not agree are refused before they reach C, whichever backend is chosen; types, strides and
+autocast change no number. (The gate runs these tests with sanitizers, too.)"""
 
 import pytest
 import torch
@@ -51,6 +51,39 @@ def test_layers(batch_sizes: list[int], trained: bool, data: st.DataObject) -> N
         bilstm_layer(tensors["inputs"], batch_sizes, (tensors["h"], tensors["c"]), weights, 3.0, 3.0)
 
 
+def drawn(data: st.DataObject, tensor: Tensor) -> Tensor:
+    """The tensor in any type, with any strides, with a gradient or without."""
+    tensor = tensor.to(data.draw(st.sampled_from([torch.float32, torch.bfloat16, torch.float16, torch.float64])))
+    tensor = tensor.T.contiguous().T if tensor.dim() == 2 and data.draw(st.booleans()) else tensor
+    return tensor.requires_grad_(data.draw(st.booleans()))
+
+
+@pytest.mark.parametrize("batch_sizes", CALLS.values(), ids=CALLS)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_types_strides_and_autocast(batch_sizes: list[int], data: st.DataObject) -> None:
+    """Gradients have the bits of those without autocast in the backward pass, where their own strides do not matter."""
+    layer = random_layer(batch_sizes, projected=data.draw(st.booleans()), sizes=(32, 128, 96))
+    inputs, *state = (drawn(data, x.flatten(1)).reshape(x.shape) for x in (layer[0], *layer[1]))
+    weights = [LstmWeights(*(x if x is None else drawn(data, x) for x in own)) for own in layer[2]]
+    leaves = [x for x in (inputs, *state, *(x for own in weights for x in own)) if x is not None and x.requires_grad]
+    forward, found = data.draw(st.sampled_from([None, torch.bfloat16, torch.float16])), []
+    for setting, backward, strided in (("on", False, False), ("on", True, True), ("off", False, False)):
+        with kernels.use(setting), torch.autocast("cpu", forward or torch.bfloat16, enabled=forward is not None):
+            outputs, after = bilstm_layer(inputs, batch_sizes, state, weights)
+        results = [x.mT.contiguous().mT if strided else x for x in (outputs, *after)]
+        grads = []
+        if leaves:
+            with torch.autocast("cpu", torch.bfloat16, enabled=backward):
+                seeds = [torch.full((), 0.5, dtype=x.dtype).expand(x.shape) for x in results]  # no memory of their own
+                grads = torch.autograd.grad(results, leaves, seeds, allow_unused=True)
+        found.append([x for x in (outputs, *after, *grads) if x is not None])
+    assert all(map(torch.equal, found[0], found[1]))
+    for x, y in zip(found[0], found[2], strict=True):
+        assert x.dtype == y.dtype
+        assert (x.double() - y.double()).norm() <= 3e-2 * y.double().norm()
+
+
 ENCODER = small_model(freeze_bilm=False).char_encoder
 PARAMETERS = dict(ENCODER.named_parameters())
 
@@ -77,6 +110,21 @@ def test_characters(trained: bool, data: st.DataObject) -> None:
     assert (results[0] is None) == (results[1] is None)
     if results[0] is not None:
         torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_converted_before_the_backward_pass() -> None:
+    """The gradient is that of the weights of the forward pass: C does not read bfloat16 weights as float32."""
+    gradients = []
+    for converted in (False, True):
+        encoder = small_model(freeze_bilm=False).char_encoder
+        loss = encoder(torch.arange(1, 101).view(2, 50)).sum()
+        weight = encoder.convolutions[0].weight
+        weight.register_hook(lambda grad: gradients.append(grad))
+        if converted:
+            for parameter in encoder.convolutions.parameters():
+                parameter.data = parameter.data.bfloat16()
+        loss.backward()
+    assert torch.equal(*gradients)
 
 
 def test_a_state_of_one_row_for_several() -> None:

@@ -41,9 +41,10 @@ typedef uint32_t bits __attribute__((vector_size(4 * VECTOR), aligned(4)));
 
 /* A layer of the biLM, all directions, for layer.c. */
 struct layer {
-  const void *const *inputs, *const *weights, *const *weight_hr; /* of each direction; weight_hr may be NULL */
-  const float *const *biases;
+  const void *const *inputs; /* of each direction, as all arrays of arrays; weight_hr may be NULL */
   void *const *outputs;
+  const void *const *weights, *const *weight_hr;
+  const float *const *biases;
   float *hidden; /* [directions][rows][size] */
   float *cell;   /* [directions][rows][cells]; it becomes the state after the last step */
   float *cell_outputs; /* [directions][rows][cells], for layer_few */
@@ -78,29 +79,28 @@ struct highway {
 /* Words, and the filters of all convolutions in blocks of up to LANES filters of one width, for characters.c. */
 struct characters {
   const uint16_t *words; /* [n][characters] */
+  uint16_t *windows; /* [n][filters] */
   const i64 *lengths; /* of each word, without padding */
   const i64 *firsts, *counts, *widths; /* of each block: its first filter, number of filters, width */
-  const float *tables; /* [vocabulary][width][LANES], one block after the other */
   const i64 *places;   /* where each block's table begins */
-  const float *embedding; /* [vocabulary][size]; tables are computed from it and from the next two */
-  const float *const *weights, *const *biases; /* of each block, [count][size][width] and [count] */
+  const float *tables; /* [vocabulary][width][LANES], one block after the other */
+  const float *embedding; /* [vocabulary][size]; tables are computed from it and from weights and biases */
   float *maxima; /* [n][filters] */
-  uint16_t *windows; /* [n][filters] */
   const float *grads; /* of the maxima */
   float *grad_embeddings; /* [blocks][vocabulary][size]: their sum does not depend on the number of threads */
-  float *const *grad_weights, *const *grad_biases;
   float *scratch; /* of each thread, for a table and the weights of a block: [width][vocabulary + size][LANES] */
+  const float *const *weights, *const *biases; /* of each block, [count][size][width] and [count] */
+  float *const *grad_weights, *const *grad_biases;
   i64 n, characters, vocabulary, filters, blocks, finite, size, scratch_numbers, threads; /* finite: all tables are */
 };
 
 /* A step of the cell or its gradient, for cells.c. Filled in by cells.py, whose functions describe the fields. */
 struct cell {
   const void *gates; /* [rows][4 * size] */
-  const float *before; /* [rows][size] */
-  float *cells; /* [rows][size] */
   void *hidden; /* [rows][size], or its gradient */
-  float *grad_cell; /* [rows][size] */
   void *grad_gates; /* [rows][4 * size] */
+  const float *before; /* [rows][size] */
+  float *cells, *grad_cell; /* [rows][size] */
   i64 rows, size, threads;
   float before_clip, cell_clip;
 };
