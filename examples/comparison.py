@@ -184,7 +184,7 @@ def fine_tune(
         trainer = Trainer(
             model,
             arguments,
-            collator(tokenizer),
+            collator(tokenizer, model),
             parts["train"],
             parts.get("dev"),
             compute_metrics=metrics or hf_elmo.classification_metrics(),

@@ -1,13 +1,15 @@
 # The public names: static tools read their types here, and hf_elmo/__init__.py where to import each from on first use.
 
+from .analysis.plots import layer_weights as layer_weights
+from .analysis.plots import plot_layer_weights as plot_layer_weights
+from .analysis.plots import plot_similarities as plot_similarities
+from .analysis.plots import plot_word_plane as plot_word_plane
 from .analysis.scoring import next_words as next_words
 from .analysis.scoring import previous_words as previous_words
 from .analysis.scoring import score as score
 from .analysis.scoring import substitutes as substitutes
 from .analysis.similarity import layer_similarities as layer_similarities
 from .analysis.similarity import nearest_neighbors as nearest_neighbors
-from .analysis.similarity import plot_similarities as plot_similarities
-from .analysis.similarity import plot_word_plane as plot_word_plane
 from .analysis.similarity import word_plane as word_plane
 from .checkpoints.hub import push as push
 from .checkpoints.loading import load_default as load_default
@@ -31,6 +33,7 @@ from .pretraining.perplexity import perplexity as perplexity
 from .pretraining.perplexity import settle as settle
 from .pretraining.recipe import pretrain as pretrain
 from .pretraining.vocabulary import Vocabulary as Vocabulary
+from .tasks.classification import classification_metrics as classification_metrics
 from .tasks.coreference import CoreferenceCollator as CoreferenceCollator
 from .tasks.coreference import coreference_metrics as coreference_metrics
 from .tasks.coreference import encode_document as encode_document
@@ -38,24 +41,21 @@ from .tasks.coreference import gap_scores as gap_scores
 from .tasks.coreference import read_conll2012 as read_conll2012
 from .tasks.coreference import resolve as resolve
 from .tasks.coreference import score_clusters as score_clusters
-from .tasks.heads import classification_metrics as classification_metrics
-from .tasks.heads import layer_weights as layer_weights
-from .tasks.heads import learning_rates as learning_rates
-from .tasks.heads import plot_layer_weights as plot_layer_weights
-from .tasks.inputs import LayersCollator as LayersCollator
-from .tasks.inputs import add_word_vectors as add_word_vectors
-from .tasks.inputs import count_words as count_words
-from .tasks.inputs import read_word_vectors as read_word_vectors
-from .tasks.inputs import store_layers as store_layers
+from .tasks.learning_rates import learning_rates as learning_rates
 from .tasks.predict import predict as predict
 from .tasks.question_answering import answer as answer
 from .tasks.question_answering import encode_questions as encode_questions
 from .tasks.question_answering import squad_metrics as squad_metrics
+from .tasks.stored_layers import LayersCollator as LayersCollator
+from .tasks.stored_layers import store_layers as store_layers
 from .tasks.tagging import TaggingCollator as TaggingCollator
 from .tasks.tagging import arguments_of as arguments_of
 from .tasks.tagging import read_conll as read_conll
 from .tasks.tagging import role_metrics as role_metrics
 from .tasks.tagging import span_metrics as span_metrics
+from .tasks.word_vectors import add_word_vectors as add_word_vectors
+from .tasks.word_vectors import count_words as count_words
+from .tasks.word_vectors import read_word_vectors as read_word_vectors
 from .tokenization_elmo import ElmoTokenizer as ElmoTokenizer
 
 __version__: str

@@ -12,6 +12,7 @@ from hf_elmo import (
     ElmoForSequenceClassification,
     ElmoModel,
     ElmoTokenizer,
+    LayersCollator,
     embed,
     kernels,
     settle,
@@ -101,10 +102,9 @@ def test_layers_that_were_stored_before(tokenizer: ElmoTokenizer) -> None:
     model = small_model(ElmoForSequenceClassification, classifier_dropout=0.0)
     texts = Dataset.from_list([dict(tokenizer(sentence)) for sentence in SENTENCES])
     stored = store_layers(model, texts, dtype="float32")
-    inputs = {name: torch.tensor(stored[0][name])[None] for name in ("bilm_layers", "special_tokens_mask")}
     settle(model, TEXTS, tokenizer=tokenizer)
     with pytest.raises(ValueError, match="bilm_layers"):
-        model(**inputs)
+        LayersCollator(tokenizer, model)(list(stored))
 
 
 @pytest.mark.parametrize("switched_on", [True, False])

@@ -1,14 +1,12 @@
-"""Relations of word vectors: nearest neighbors in a corpus, similarities by layer, principal components, plots."""
+"""Relations of word vectors: nearest neighbors in a corpus, similarities by layer, principal components."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,22 +17,14 @@ from ..embedding.corpus import Sentences, embed
 from ..embedding.store import StoredRow, holds_vectors, read_vectors
 from ..modeling_elmo import ElmoModel
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils.extras import extra_needed
 from ..utils.spelling import Speller
 from ..utils.text import Row, RowSource
 from .scoring import positions_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 ROWS_AT_ONCE = 1000  # sentences whose vectors are in memory together
 Place = tuple[int, list[str], int]  # index of a sentence in the corpus, the sentence, index of a word in it
 # Sentences with their indices, and a function (layer, places) that gives the vectors `[places, size]`.
 Chunk = tuple[list[tuple[int, list[str]]], Callable[[int | str, list[Place]], np.ndarray]]
-# Okabe and Ito's colors, which color-blind people can tell apart, without yellow, which is too pale on white. Each
-# sentence also has a marker, so that sentences do not differ by color alone.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#888888")
-MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
 @dataclass(frozen=True)
@@ -315,82 +305,3 @@ def word_plane(
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
-
-
-def plot_similarities(similarities: LayerSimilarities, axes: Axes | None = None, layer: int | None = None) -> Axes:
-    """
-    Draw the result of [`layer_similarities`]: for two sentences a bar for each layer and a line at the mean of other
-    pairs of words; for more sentences, or with `layer`, the matrix of the similarities in one layer.
-
-    Args:
-        similarities: the result to draw.
-        axes: where to draw; by default the axes of a new figure (`axes.figure`).
-        layer: the layer of the matrix; by default the last layer.
-    """
-    axes = axes or new_axes(6.4, 4)
-    uses, values, others = similarities.uses, similarities.layers, similarities.others
-    if len(uses) > 2 or layer is not None:
-        layer = len(values) - 1 if layer is None else layer
-        matrix = similarities.matrix[layer]
-        axes.imshow(matrix, cmap="Blues", vmax=1)
-        for (row, column), value in np.ndenumerate(matrix):
-            color = "white" if value > (matrix.min() + 1) / 2 else "black"
-            size = min(8, 52 / len(uses))
-            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize=size)
-        axes.set_xticks(range(len(uses)), range(1, len(uses) + 1))
-        axes.set_yticks(range(len(uses)), [f"{number}: {use}" for number, use in enumerate(uses, start=1)])
-        axes.set_title(f"cosine similarity, layer {layer}", fontsize="medium")
-        return axes
-    places = np.arange(len(values))
-    bars = axes.bar(places, values, width=0.5, color=COLORS[0], label=" – ".join(f"“{use}”" for use in uses))
-    axes.bar_label(bars, [f"{value:.2f}" for value in values], padding=3, fontweight="bold")
-    if not np.isnan(others).any():
-        label = "mean of all other pairs"
-        axes.hlines(others, places - 0.38, places + 0.38, COLORS[1], "dashed", linewidth=2, label=label)
-    axes.set_xticks(places, ["layer 0\n(characters)", *(f"layer {layer}\n(LSTM)" for layer in places[1:])])
-    axes.set(ylabel="cosine similarity", ylim=(min(values.min(), np.nanmin(others, initial=0), 0) * 1.1, 1.1))
-    return legend_above(axes)
-
-
-def plot_word_plane(plane: WordPlane, axes: Axes | None = None) -> Axes:
-    """
-    Draw the result of [`word_plane`]: a marker and a label for each word. Each sentence has its color and marker. Words
-    that occur more than once are bold.
-
-    Args:
-        plane: the result to draw.
-        axes: where to draw; by default the axes of a new figure (`axes.figure`).
-    """
-    with extra_needed():
-        from adjustText import adjust_text
-
-    axes = axes or new_axes(9.5, 6 + 0.22 * len(plane.sentences))
-    counts, texts = Counter(label.casefold() for own in plane.labels for label in own), []
-    for index, (sentence, labels, points) in enumerate(zip(plane.sentences, plane.labels, plane.points, strict=True)):
-        color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
-        most = int(9 * axes.figure.get_size_inches()[0]) - 10
-        legend = shorten(f"{index + 1}: {' '.join(sentence)}", most, placeholder=" ...")
-        axes.scatter(*points.T, s=36, c=color, marker=marker, label=legend)
-        for label, point in zip(labels, points, strict=True):
-            weight = "bold" if counts[label.casefold()] > 1 else "normal"
-            texts.append(axes.text(point[0], point[1], label, fontweight=weight, in_layout=False))
-    shares = [f"component {n} ({share:.0%} of the variance)" for n, share in enumerate(plane.explained, start=1)]
-    axes.set(**dict(zip(("xlabel", "ylabel"), shares, strict=True)), aspect="equal", adjustable="datalim")
-    axes.margins(0.15)
-    legend_above(axes).figure.draw_without_rendering()  # the labels are placed in the final layout
-    adjust_text(texts, ax=axes, iter_lim=100, arrowprops={"arrowstyle": "-", "color": "gray"})
-    return axes
-
-
-def new_axes(width: float, height: float) -> Axes:
-    """The axes of a new figure, whose width and height are in inches."""
-    with extra_needed():
-        from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained").subplots()
-
-
-def legend_above(axes: Axes, **how: object) -> Axes:
-    """The axes with a legend above the plot, so that the legend covers nothing."""
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, **how)
-    return axes

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from ..analysis.plots import plot_similarities, plot_word_plane
 from ..analysis.scoring import Candidates, substitutes
 from ..analysis.similarity import (
     LayerSimilarities,
@@ -17,8 +18,6 @@ from ..analysis.similarity import (
     WordPlane,
     layer_similarities,
     nearest_neighbors,
-    plot_similarities,
-    plot_word_plane,
     word_plane,
 )
 from ..checkpoints.loading import NAME, load_model, locate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +16,10 @@ from transformers import BatchEncoding, EvalPrediction
 from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..tokenization_elmo import ElmoTokenizer, drop_surrogates, require_list
-from ..utils.evaluation import evaluation_mode
 from ..utils.extras import extra_needed
 from ..utils.text import read_columns
-from .heads import load_head, precision_recall_f1, ratio, require_no_nan
-from .inputs import pad_rows
+from .stored_layers import begin_of, pad_rows
+from .task import Piece, Record, Task, load_head, precision_recall_f1, ratio, require_no_nan
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -146,77 +145,22 @@ def _sentences(document: Document) -> list:
     return [list(sentence) for sentence in document]
 
 
-@dataclass
 class CoreferenceCollator:
-    """Batches of documents for Trainer, also of [`store_layers`]. Padding is -100 in `labels`, 0 in `speaker_ids`."""
+    """Batches of documents for Trainer, also of [`store_layers`] if it has the `model`, as [`LayersCollator`]. Padding
+    is -100 in `labels`, 0 in `speaker_ids`."""
 
-    tokenizer: ElmoTokenizer
+    def __init__(self, tokenizer: ElmoTokenizer, model: ElmoForCoreferenceResolution | None = None) -> None:
+        self.tokenizer, self.begin = tokenizer, begin_of(model, tokenizer)
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
         names = [name for name in features[0] if any(row[name] is not None for row in features)]
         rows = [{name: row[name] for name in names} for row in features]
         mentions = [row.pop("labels", None) for row in rows]
-        batch = pad_rows(self.tokenizer, rows)
+        batch = pad_rows(self.tokenizer, rows, self.begin)
         if "labels" in names:
             labels = [torch.from_numpy(np.asarray(own, np.int64).reshape(-1, 3)) for own in mentions]
             batch["labels"] = pad_sequence(labels, batch_first=True, padding_value=IGNORE_INDEX)
         return batch
-
-
-def resolve(
-    model: ElmoForCoreferenceResolution | str | os.PathLike,
-    documents: Sequence[Document],
-    *,
-    tokenizer: ElmoTokenizer | None = None,
-    speakers: Sequence[Sequence[str | None]] | None = None,
-    genres: Sequence[int] | None = None,
-    device: str | torch.device | None = None,
-) -> list[Resolved]:
-    """
-    The clusters of mentions in documents. The model reads one document at a time.
-
-    Args:
-        model: a fine-tuned model, or its name or folder.
-        documents: each a text with one sentence per line, or a list of sentences, each a list of words.
-        tokenizer, device: as for [`predict`].
-        speakers: the speakers of each document, as in [`encode_document`], for a model with `coreference_speakers`.
-        genres: the genre of each document, for a model with `coreference_num_genres`.
-
-    Returns:
-        a [`Resolved`] for each document. A document without words has no clusters.
-
-    Raises:
-        ValueError: `speakers` or `genres` have another length than `documents`, or the scores are NaN.
-    """
-    require_list(documents, "documents")
-    speakers = [None] * len(documents) if speakers is None else speakers
-    genres = [None] * len(documents) if genres is None else genres
-    model, tokenizer = load_head(model, tokenizer, device, ElmoForCoreferenceResolution)
-    with evaluation_mode(model), torch.inference_mode():
-        return [_resolve(model, tokenizer, *each) for each in zip(documents, speakers, genres, strict=True)]
-
-
-def _resolve(
-    model: ElmoForCoreferenceResolution, tokenizer: ElmoTokenizer, document: Document, speakers: Any, genre: int | None
-) -> Resolved:
-    document = drop_surrogates(document) if isinstance(document, str) else document
-    words = [word for sentence in tokenizer.split_into_words(_sentences(document)) for word in sentence]
-    if not words:
-        return Resolved([], [], [] if isinstance(document, str) else None)
-    row = encode_document(tokenizer, document, None, speakers) | {"genre_ids": genre}
-    output = model(**CoreferenceCollator(tokenizer)([row]).to(model.device))
-    require_no_nan(output.mention_scores, output.antecedent_scores)
-    clusters = _of_mentions(output.clusters[0].cpu())
-    if not isinstance(document, str):
-        return Resolved(words, clusters, None)
-    places, start_of_line = [], 0
-    lines = document.split("\n")
-    encoded = tokenizer(lines, return_offsets_mapping=True, add_special_tokens=False)
-    for line, offsets in zip(lines, encoded["offset_mapping"], strict=True):
-        places += [(start_of_line + start, start_of_line + end) for start, end in offsets]
-        start_of_line += len(line) + 1
-    characters = [[(places[first][0], places[last][1]) for first, last in cluster] for cluster in clusters]
-    return Resolved(words, clusters, characters)
 
 
 def _of_mentions(rows: Any) -> list[list[Span]]:
@@ -339,3 +283,85 @@ def gap_scores(rows: Sequence[Mapping[str, Any]], clusters: Sequence[Sequence[Se
     for gender, (correct, predicted, true) in {"": sum(counts.values()), **counts}.items():
         scores |= precision_recall_f1(ratio(correct, predicted), ratio(correct, true), gender and f"{gender}_")
     return scores | {"bias": ratio(scores["feminine_f1"], scores["masculine_f1"])}
+
+
+def resolve(
+    model: ElmoForCoreferenceResolution | str | os.PathLike,
+    documents: Sequence[Document],
+    *,
+    tokenizer: ElmoTokenizer | None = None,
+    speakers: Sequence[Sequence[str | None]] | None = None,
+    genres: Sequence[int] | None = None,
+    device: str | torch.device | None = None,
+) -> list[Resolved]:
+    """
+    The clusters of mentions in documents. The model reads one document at a time.
+
+    Args:
+        model: a fine-tuned model, or its name or folder.
+        documents: each a text with one sentence per line, or a list of sentences, each a list of words.
+        tokenizer, device: as for [`predict`].
+        speakers: the speakers of each document, as in [`encode_document`], for a model with `coreference_speakers`.
+        genres: the genre of each document, for a model with `coreference_num_genres`.
+
+    Returns:
+        a [`Resolved`] for each document. A document without words has no clusters.
+
+    Raises:
+        ValueError: `speakers` or `genres` have another length than `documents`, or the scores are NaN.
+    """
+    require_list(documents, "documents")
+    speakers = [None] * len(documents) if speakers is None else speakers
+    genres = [None] * len(documents) if genres is None else genres
+    model, tokenizer = load_head(model, tokenizer, device, ElmoForCoreferenceResolution)
+    documents = [drop_surrogates(one) if isinstance(one, str) else one for one in documents]
+    task = CoreferenceTask(model, tokenizer)
+    return [Resolved(**record) for record in task.run(list(zip(documents, speakers, genres, strict=True)))]
+
+
+class CoreferenceTask(Task):
+    """The clusters of mentions of a document. A row is a document, its speakers and its genre."""
+
+    reads = "documents"
+    endings = (".jsonl",)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.batch_tokens = 0  # one document at a time
+
+    def read(self, row: Any) -> Any:
+        """A text, with one sentence per line, or the words of one sentence."""
+        document = super().read(row)
+        document = document if isinstance(document, str) else [document]
+        if self.pretokenized and isinstance(document, str):
+            document = self.tokenizer.split_into_words(document.split("\n"), pretokenized=True)
+        return document, None, None
+
+    def encode(self, rows: Sequence[Any]) -> list[Piece]:
+        pieces = []
+        for number, (document, speakers, genre) in enumerate(rows):
+            sentences = self.tokenizer.split_into_words(_sentences(document))
+            if words := [word for sentence in sentences for word in sentence]:
+                row = encode_document(self.tokenizer, document, None, speakers) | {"genre_ids": genre}
+                pieces.append(Piece(number, len(row["attention_mask"]), (words, row)))
+        return pieces
+
+    def collate(self, pieces: Sequence[Any]) -> BatchEncoding:
+        return CoreferenceCollator(self.tokenizer)([row for _, row in pieces])
+
+    def decode(self, pieces: Sequence[Any], inputs: BatchEncoding, output: Any) -> Iterator[Any]:
+        require_no_nan(output.mention_scores, output.antecedent_scores)
+        return ((words, _of_mentions(rows)) for (words, _), rows in zip(pieces, output.clusters.cpu(), strict=True))
+
+    def join(self, row: Any, results: list[Any]) -> Record:
+        document, *_ = row
+        words, clusters = results[0] if results else ([], [])
+        characters = None
+        if isinstance(document, str):
+            lines, places, start_of_line = document.split("\n"), [], 0
+            encoded = self.tokenizer(lines, return_offsets_mapping=True, add_special_tokens=False)
+            for line, offsets in zip(lines, encoded["offset_mapping"], strict=True):
+                places += [(start_of_line + start, start_of_line + end) for start, end in offsets]
+                start_of_line += len(line) + 1
+            characters = [[(places[first][0], places[last][1]) for first, last in cluster] for cluster in clusters]
+        return {"words": words, "clusters": clusters, "characters": characters}

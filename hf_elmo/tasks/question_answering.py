@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import EvalPrediction
+from transformers import BatchEncoding, EvalPrediction
 
 from ..configuration_elmo import IGNORE_INDEX
 from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
 from ..tokenization_elmo import ElmoTokenizer, drop_surrogates, require_list
-from ..utils.evaluation import evaluation_mode
 from ..utils.extras import extra_needed
-from .heads import in_batches, load_head, require_no_nan, tokens_of_batch
+from .task import Piece, Record, Task, load_head, require_no_nan
 
 MAX_LENGTH, STRIDE = 384, 128  # positions of a row, and words that a piece of a passage shares with the next
 MAX_ANSWER_WORDS = 17  # as Peters et al. 2018, appendix on question answering
-
-NO_ANSWER = {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probability": 1.0}
 
 Answers = Mapping[str, Sequence]  # as in SQuAD: "text" and "answer_start" of each answer; empty if there is none
 
@@ -172,21 +169,21 @@ def squad_metrics(
     offsets = _word_offsets(tokenizer, passages, pretokenized)
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
+        start, end, *_ = prediction.predictions
         pieces = prediction.label_ids[-1]
-        for number in np.unique(pieces[:, 0]):
-            first, words = pieces[pieces[:, 0] == number][:, 2:].T
-            order, end = np.argsort(first), first + words
-            joined = (np.diff(first[order]) > 0) & (first[order][1:] <= end[order][:-1])
-            if not joined.all() or first.min() != 0 or end.max() != len(offsets[number]):
+        predicted, truth = [], []
+        for number in np.unique(pieces[:, 0]).tolist():
+            rows = np.flatnonzero(pieces[:, 0] == number)
+            first, words = pieces[rows, 2:].T
+            order, last = np.argsort(first), first + words
+            joined = (np.diff(first[order]) > 0) & (first[order][1:] <= last[order][:-1])
+            if not joined.all() or first.min() != 0 or last.max() != len(offsets[number]):
                 raise ValueError(
                     f"piece: the rows of question {number} are not all pieces of its passage. Rows are missing, or "
                     "several questions have this number: pass numbers to encode_questions."
                 )
-        start, end, *_ = prediction.predictions
-        scores = _span_scores(start, end, pieces, offsets, max_answer_words)
-        predicted, truth = [], []
-        for number, (spans, no_answer) in scores.items():
-            best = _best(spans, no_answer if allow_no_answer else -np.inf, passages[number], offsets[number])
+            logits = zip(pieces[rows].tolist(), start[rows], end[rows], strict=True)
+            best = _best(logits, passages[number], offsets[number], allow_no_answer, max_answer_words)
             predicted.append({"id": str(number), "prediction_text": best["answer"]})
             texts = list(answers[number]["text"]) or [""]
             truth.append({"id": str(number), "answers": {"text": texts, "answer_start": [0] * len(texts)}})
@@ -195,38 +192,32 @@ def squad_metrics(
     return compute
 
 
-def _span_scores(
-    start_logits: np.ndarray,
-    end_logits: np.ndarray,
-    pieces: np.ndarray,
-    offsets: Sequence[np.ndarray],
+def _best(
+    logits: Iterable[tuple[Sequence[int], np.ndarray, np.ndarray]],
+    passage: str,
+    offsets: np.ndarray,
+    allow_no_answer: bool,
     max_answer_words: int,
-) -> dict[int, tuple[np.ndarray, float]]:
-    """For each question, the scores of its spans `[words, max_answer_words]`, by first word and by length minus 1, the
-    maximum over pieces; and the score of no answer, the minimum over pieces, as other pieces may have the answer."""
-    scores: dict[int, tuple[np.ndarray, float]] = {}
-    for start, end, (number, position, first, words) in zip(start_logits, end_logits, pieces.tolist(), strict=True):
-        spans, no_answer = scores.get(number, (None, np.inf))
-        if spans is None:
-            spans = np.full((len(offsets[number]), max_answer_words), -np.inf)
-        passage = slice(position, position + words)
-        ends = np.concatenate((np.asarray(end[passage], np.float64), np.full(max_answer_words - 1, -np.inf)))
+) -> Record:
+    """The record of the best answer to a question, from the logits of starts and ends of each piece of its passage. The
+    score of a span is the maximum over pieces, that of no answer the minimum, as other pieces may have the answer."""
+    spans = np.full((len(offsets), max_answer_words), -np.inf)  # by first word, and by length minus 1
+    no_answer = np.inf
+    for (_, position, first, words), start, end in logits:
+        inside = slice(position, position + words)
+        ends = np.concatenate((np.asarray(end[inside], np.float64), np.full(max_answer_words - 1, -np.inf)))
         ends = np.lib.stride_tricks.sliding_window_view(ends, max_answer_words)
-        of_piece = np.asarray(start[passage], np.float64)[:, None] + ends
-        spans[first : first + words] = np.maximum(spans[first : first + words], of_piece)
-        scores[number] = spans, min(no_answer, float(start[0]) + float(end[0]))
-    return scores
-
-
-def _best(spans: np.ndarray, no_answer: float, passage: str, offsets: np.ndarray) -> dict[str, Any]:
-    """The record of the best span, or of no answer if its score `no_answer` is higher (`-inf`: not allowed)."""
+        scores = np.asarray(start[inside], np.float64)[:, None] + ends
+        spans[first : first + words] = np.maximum(spans[first : first + words], scores)
+        no_answer = min(no_answer, float(start[0]) + float(end[0]))
+    no_answer = no_answer if allow_no_answer else -np.inf
     first, more = np.unravel_index(spans.argmax(), spans.shape)
     best = max(spans[first, more], no_answer)
     total = np.exp(spans - best).sum() + np.exp(no_answer - best)
     record = {"answer": "", "score": float(1 / total), "start": 0, "end": 0}
     if no_answer <= spans[first, more]:
-        start, end = int(offsets[first, 0]), int(offsets[first + more, 1])
-        record |= {"answer": passage[start:end], "start": start, "end": end}
+        begin, end = int(offsets[first, 0]), int(offsets[first + more, 1])
+        record |= {"answer": passage[begin:end], "start": begin, "end": end}
     return record | {"no_answer_probability": float(np.exp(no_answer - best) / total)}
 
 
@@ -267,26 +258,62 @@ def answer(
     questions = [question] if isinstance(question, str) else list(question)
     passages = list(map(drop_surrogates, [passage] * len(questions) if isinstance(passage, str) else passage))
     model, tokenizer = load_head(model, tokenizer, device, ElmoForQuestionAnswering)
-    if not questions:
-        return []
-    columns = encode_questions(
-        tokenizer, questions, passages, max_length=max_length, stride=stride, pretokenized=pretokenized
-    )
-    pieces = np.array(columns.pop("piece"))
-    records = [dict(NO_ANSWER) for _ in questions]
-    if len(pieces):
-
-        def logits(batch: list[int]) -> Iterable[tuple[np.ndarray, np.ndarray]]:
-            rows = {key: [column[row] for row in batch] for key, column in columns.items()}
-            output = model(**tokenizer.pad(rows, return_tensors="pt").to(model.device))
-            require_no_nan(output.start_logits, output.end_logits)
-            return zip(*(part.double().cpu().numpy() for part in (output.start_logits, output.end_logits)), strict=True)
-
-        lengths = list(map(len, columns["attention_mask"]))
-        with evaluation_mode(model), torch.inference_mode():
-            starts, ends = zip(*in_batches(lengths, tokens_of_batch(model, batch_tokens), logits), strict=True)
-        offsets = _word_offsets(tokenizer, passages, pretokenized)
-        for number, (spans, no_answer) in _span_scores(starts, ends, pieces, offsets, max_answer_words).items():
-            no_answer = no_answer if model.config.allow_no_answer else -np.inf
-            records[number] = _best(spans, no_answer, passages[number], offsets[number])
+    task = QuestionAnsweringTask(model, tokenizer, batch_tokens, pretokenized, max_length, stride, max_answer_words)
+    records = task.run(list(zip(questions, passages, strict=True)))
     return records[0] if isinstance(question, str) else records
+
+
+class QuestionAnsweringTask(Task):
+    """The answer to a question from a passage, which is read in several pieces if it is long."""
+
+    rows_at_once = 64  # because all pieces of their passages are in memory
+    reads = "pairs of a question and a passage, both strings"
+
+    def __init__(
+        self,
+        model: ElmoForQuestionAnswering,
+        tokenizer: ElmoTokenizer,
+        batch_tokens: int = 4096,
+        pretokenized: bool = False,
+        max_length: int = MAX_LENGTH,
+        stride: int = STRIDE,
+        max_answer_words: int = MAX_ANSWER_WORDS,
+    ) -> None:
+        super().__init__(model, tokenizer, batch_tokens, pretokenized)
+        self.lengths, self.max_answer_words = {"max_length": max_length, "stride": stride}, max_answer_words
+
+    def read(self, row: Any) -> Any:
+        if not isinstance(row, tuple) or list(map(type, row)) != [str, str]:
+            raise ValueError(f"the model reads {self.reads}, got {row!r:.60}")
+        return row
+
+    def encode(self, rows: Sequence[Any]) -> list[Piece]:
+        if not rows:
+            return []
+        questions, passages = zip(*rows, strict=True)
+        columns = encode_questions(self.tokenizer, questions, passages, pretokenized=self.pretokenized, **self.lengths)
+        offsets, numbers = _word_offsets(self.tokenizer, passages, self.pretokenized), columns.pop("piece")
+        inputs = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        return [
+            Piece(number, len(own["attention_mask"]), (own, (number, *place), offsets[number]))
+            for own, (number, *place) in zip(inputs, numbers, strict=True)
+        ]
+
+    def collate(self, pieces: Sequence[Any]) -> BatchEncoding:
+        return self.tokenizer.pad([inputs for inputs, *_ in pieces], return_tensors="pt")
+
+    def decode(self, pieces: Sequence[Any], inputs: BatchEncoding, output: Any) -> Iterator[Any]:
+        require_no_nan(output.start_logits, output.end_logits)
+        starts, ends = (part.double().cpu().numpy() for part in (output.start_logits, output.end_logits))
+        return zip([offsets for *_, offsets in pieces], [piece for _, piece, _ in pieces], starts, ends, strict=True)
+
+    def join(self, row: Any, results: list[Any]) -> Record:
+        if not results:
+            return {"answer": "", "score": 1.0, "start": 0, "end": 0, "no_answer_probability": 1.0}
+        logits = (result[1:] for result in results)
+        return _best(logits, row[1], results[0][0], self.model.config.allow_no_answer, self.max_answer_words)
+
+    @staticmethod
+    def write(record: Record) -> str:
+        """A line: the answer, without line breaks, and its score."""
+        return f"{' '.join(record['answer'].split())}\t{record['score']:.6f}\n"

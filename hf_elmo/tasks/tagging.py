@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from transformers import BatchEncoding, DataCollatorForTokenClassification, EvalPrediction
 
+from ..modeling_elmo import compact, words_mask
+from ..modeling_heads_elmo import ElmoTaskModel
+from ..tokenization_elmo import ElmoTokenizer
 from ..utils.extras import extra_needed
 from ..utils.text import read_columns
-from .heads import precision_recall_f1, ratio
-from .inputs import pad_rows
+from .stored_layers import begin_of, pad_rows
+from .task import Piece, Record, Task, precision_recall_f1, ratio, require_no_nan
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -25,16 +29,6 @@ VERB = "V"  # the role of the predicate, which is given and not scored
 NO_WORD = re.compile(r"-DOCSTART-|#(begin|end) document\b|# (newdoc|newpar)\b|# ?[\w.]+ = ")
 
 Span = tuple[int, int]  # the first word, and the word after the last one
-
-
-class TaggingCollator(DataCollatorForTokenClassification):
-    """transformers' collator, which also pads rows of [`store_layers`]. A row needs a label for each position, as
-    `tokenizer.align_labels` gives them; otherwise a ValueError is raised."""
-
-    def torch_call(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
-        rows = [{"labels" if name == "label" else name: value for name, value in row.items()} for row in features]
-        how = self.padding, self.max_length, self.pad_to_multiple_of
-        return pad_rows(self.tokenizer, rows, *how, labels=self.label_pad_token_id)
 
 
 def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset:
@@ -78,6 +72,20 @@ def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset
         sentences[-1].append((columns[word], columns[tag]))
     words, tags = ([[columns[part] for columns in sentence] for sentence in sentences if sentence] for part in (0, 1))
     return Dataset.from_dict({"words": words, "tags": tags})
+
+
+class TaggingCollator(DataCollatorForTokenClassification):
+    """transformers' collator, which also pads rows of [`store_layers`] if it has the `model`, as [`LayersCollator`]. A
+    row needs a label for each position, as `tokenizer.align_labels` gives them; otherwise a ValueError is raised."""
+
+    def __init__(self, tokenizer: ElmoTokenizer, model: ElmoTaskModel | None = None, **options: Any) -> None:
+        super().__init__(tokenizer, **options)
+        self.begin = begin_of(model, tokenizer)
+
+    def torch_call(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
+        rows = [{"labels" if name == "label" else name: value for name, value in row.items()} for row in features]
+        how = self.padding, self.max_length, self.pad_to_multiple_of
+        return pad_rows(self.tokenizer, rows, self.begin, *how, labels=self.label_pad_token_id)
 
 
 def span_metrics(
@@ -163,3 +171,59 @@ def role_metrics(id2label: Mapping[int, str]) -> Callable[[EvalPrediction], dict
         return precision_recall_f1(ratio(correct, predicted), ratio(correct, true))
 
     return compute
+
+
+class TaggingTask(Task):
+    """A tag for each word of a text. For semantic roles a row is a text and the index of its predicate's word."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.reads_pairs = self.model.indicator is not None
+        if self.reads_pairs:
+            self.reads = "pairs of a text and the index of its predicate's word"
+
+    def read(self, row: Any) -> Any:
+        if not self.reads_pairs:
+            return super().read(row)
+        text, index = row if isinstance(row, tuple) else (row, None)
+        index = int(index) if isinstance(index, str) and index.isdecimal() else index
+        if not isinstance(index, int):
+            raise ValueError(f"the model reads {self.reads}, got {row!r:.60}")
+        (words,) = self.tokenizer.split_into_words([text], self.pretokenized)
+        if not 0 <= index < len(words):
+            raise ValueError(f"of {len(words)} words there is no word {index}")
+        return words, index
+
+    def encode(self, rows: Sequence[Any]) -> list[Piece]:
+        if not self.reads_pairs:
+            return super().encode(rows)
+        return [Piece(number, len(row[0]) + 2, row) for number, row in enumerate(rows)]
+
+    def collate(self, pieces: Sequence[Any]) -> BatchEncoding:
+        inputs = super().collate([piece[:1] for piece in pieces])
+        if self.reads_pairs:  # word 0 is the second position
+            position = torch.tensor([index + 2 for _, index in pieces])[:, None]
+            inputs["token_type_ids"] = (inputs["attention_mask"].cumsum(1) == position).long()
+        return inputs
+
+    def decode(self, pieces: Sequence[Any], inputs: BatchEncoding, output: Any) -> Iterator[Record]:
+        is_word = words_mask(self.model.config, inputs["attention_mask"].bool(), inputs["input_ids"])
+        scores, inside = compact(output.logits, is_word)
+        require_no_nan(scores[inside])
+        crf = self.model.crf
+        probabilities = scores.double().softmax(2) if crf is None else crf(scores, inside, marginals=True)
+        tags = probabilities.argmax(2) if crf is None else compact(output.tags, is_word)[0]
+        chosen = probabilities.gather(2, tags.clamp(min=0)[:, :, None])[:, :, 0]
+        for (words, *_), mask, labels, values in zip(pieces, inside, tags, chosen, strict=True):
+            names = [self.model.config.id2label[label] for label in labels[mask].tolist()]
+            yield {"words": words, "tags": names, "probabilities": values[mask].tolist()}
+
+    @property
+    def blank(self) -> Record:
+        return {"words": [], "tags": [], "probabilities": []}
+
+    @staticmethod
+    def write(record: Record) -> str:
+        """A line for each word with its tag, and a blank line after each row. A tab in a word becomes a space."""
+        words = (re.sub(r"[\t\r\n]", " ", word) for word in record["words"])
+        return "".join(f"{word}\t{tag}\n" for word, tag in zip(words, record["tags"], strict=True)) + "\n"

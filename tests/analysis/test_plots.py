@@ -1,10 +1,15 @@
-"""Pictures of similarities and of the plane, on axes that are given."""
+"""Pictures of similarities, of the plane and of the weights of the layers in a task."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from hf_elmo import plot_similarities, plot_word_plane
+from hf_elmo import ElmoModel, layer_weights, plot_layer_weights, plot_similarities, plot_word_plane
 from hf_elmo.analysis.similarity import LayerSimilarities, WordPlane
+from tests.factories import small_config
+from tests.heads import make
 
 
 @pytest.fixture
@@ -40,3 +45,27 @@ def test_a_plane_has_all_words_axes_and_sentences(axes) -> None:
     assert texts(axes.get_legend().get_texts()) == ["1: a bank here", "2: the Bank"]
     assert axes.get_xlabel() == "component 1 (62% of the variance)"
     assert {text.get_text() for text in axes.texts if text.get_fontweight() == "bold"} == {"bank", "Bank"}
+
+
+def test_bars_are_the_layer_weights(tmp_path: Path) -> None:
+    model = make("last")
+    model.elmo.scalar_mix.scalars.data[0, 1], model.output_mix.gamma.data[0] = 1.0, 2.5
+    found = layer_weights(model)
+    assert list(found) == ["input", "output"]
+    assert found["input"][0] == pytest.approx(torch.softmax(torch.tensor([0.0, 1.0, 0.0]), 0).tolist())
+    assert found["output"] == (pytest.approx([1 / 3] * 3), 2.5)
+    axes = plot_layer_weights(model, path=tmp_path / "weights.png", title="a task")
+    assert [bar.get_height() for bar in axes.patches] == pytest.approx(found["input"][0] + found["output"][0])
+    names = [label.get_text() for label in axes.get_legend().get_texts()]
+    assert names == ["input (gamma 1.00)", "output (gamma 2.50)"]
+    assert (tmp_path / "weights.png").read_bytes()[:4] == b"\x89PNG"
+    assert not any(axes.get_legend().get_window_extent().overlaps(part.get_window_extent()) for part in axes.patches)
+
+
+def test_layer_weights_of_several_mixes_of_fixed_ones_and_of_adapters() -> None:
+    assert list(layer_weights(ElmoModel(small_config(num_scalar_mixes=2)))) == ["input 1", "input 2"]
+    assert layer_weights(ElmoModel(small_config(layer_weights=-1))) == {"input": ([0.0, 0.0, 1.0], 1.0)}
+    model = make("last")
+    torch.nn.init.constant_(model.output_mix.gamma, 2.0)
+    model.output_mix = torch.nn.ModuleDict({"default": model.output_mix})  # as PEFT's modules_to_save
+    assert {place: gamma for place, (_, gamma) in layer_weights(model).items()} == {"input": 1.0, "output": 2.0}

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hf_elmo.analysis.plots import plot_word_plane
 from hf_elmo.analysis.scoring import substitutes
-from hf_elmo.analysis.similarity import WordPlane, nearest_neighbors, plot_word_plane
+from hf_elmo.analysis.similarity import WordPlane, nearest_neighbors
 from hf_elmo.explore import INK, Explorer, picture
 from tests.factories import write_lines
 

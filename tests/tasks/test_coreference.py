@@ -93,7 +93,7 @@ def test_batches(tokenizer: ElmoTokenizer, side: str) -> None:
     assert batch["input_ids"][1, own].tolist() == rows[1]["input_ids"]
     assert "labels" not in CoreferenceCollator(tokenizer)([encode_document(tokenizer, "a")])
     model = make(coreference_speakers=True, coreference_num_genres=3)
-    stored = CoreferenceCollator(tokenizer)(list(store_layers(model, Dataset.from_list(rows), "float32")))
+    stored = CoreferenceCollator(tokenizer, model)(list(store_layers(model, Dataset.from_list(rows), "float32")))
     torch.testing.assert_close(model(**stored).mention_scores, model(**batch).mention_scores)
 
 

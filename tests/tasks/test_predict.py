@@ -22,7 +22,7 @@ from hf_elmo import (
     predict,
     resolve,
 )
-from hf_elmo.tasks.predict import LINES
+from hf_elmo.tasks.predict import TASKS, to_json
 from hf_elmo_cli import main
 from tests.factories import SENTENCES, save_checkpoint, small_checkpoint, small_model, write_lines
 
@@ -114,30 +114,35 @@ def test_files(tmp_path: Path, capsys, head: str) -> None:
     write_lines(source, (json.dumps({"one": row[0], "two": row[1]} if pairs else {"one": row}) for row in rows))
     columns = ["--text-column", "one", *(["--text-pair-column", "two"] if pairs else [])]
     expected = predict(folder, rows, device="cpu")
-    for ending in (".jsonl",) if head == "clusters" else LINES:
+    task = TASKS[HEADS[head][0]]
+    for ending in task.endings:
         output = tmp_path / f"out{ending}"
         assert main(["predict", "--model", str(folder), str(source), str(output), "--device", "cpu", *columns]) == 0
         assert capsys.readouterr().out == f"{output}: {len(rows)} rows\n"
         assert not output.with_name(output.name + ".parts").exists()
-        assert output.read_text(encoding="utf-8") == "".join(map(LINES[ending], expected))
+        assert output.read_text(encoding="utf-8") == "".join(map(task.write if ending == ".tsv" else to_json, expected))
     with pytest.raises(FileExistsError):
         predict(folder, source, tmp_path / "out.jsonl")
 
 
 @pytest.mark.parametrize(
-    ("record", "lines"),
+    ("head", "record", "lines"),
     [
-        ({"label": "B-x", "probability": 0.5, "probabilities": {"O": 0.5, "B-x": 0.5}}, "B-x\t0.500000\n"),
-        (NO_LABEL, "\t\n"),
-        ({"labels": ["B-x"], "probabilities": {"O": 0.25, "B-x": 0.75}}, "O\t0.250000\tB-x\t0.750000\n"),
-        ({"labels": [], "probabilities": NOTHING}, "O\t\tB-x\t\tI-x\t\n"),
-        ({"values": [1.5, None]}, "1.5\t\n"),
-        ({"words": ["a\tb", "c\nd"], "tags": ["O", "B-x"], "probabilities": [0.5, 0.5]}, "a b\tO\nc d\tB-x\n\n"),
-        ({"answer": "on  two\nlines", "score": 0.25}, "on two lines\t0.250000\n"),
+        (CLASSIFIER, {"label": "B-x", "probability": 0.5, "probabilities": {"O": 0.5, "B-x": 0.5}}, "B-x\t0.500000\n"),
+        (CLASSIFIER, NO_LABEL, "\t\n"),
+        (CLASSIFIER, {"labels": ["B-x"], "probabilities": {"O": 0.25, "B-x": 0.75}}, "O\t0.250000\tB-x\t0.750000\n"),
+        (CLASSIFIER, {"labels": [], "probabilities": NOTHING}, "O\t\tB-x\t\tI-x\t\n"),
+        (CLASSIFIER, {"values": [1.5, None]}, "1.5\t\n"),
+        (
+            TAGGER,
+            {"words": ["a\tb", "c\nd"], "tags": ["O", "B-x"]},
+            "a b\tO\nc d\tB-x\n\n",
+        ),
+        (ElmoForQuestionAnswering, {"answer": "on  two\nlines", "score": 0.25}, "on two lines\t0.250000\n"),
     ],
 )
-def test_lines_of_tsv(record: dict, lines: str) -> None:
-    assert LINES[".tsv"](record) == lines
+def test_lines_of_tsv(head: type, record: dict, lines: str) -> None:
+    assert TASKS[head].write(record) == lines
 
 
 @pytest.mark.parametrize(

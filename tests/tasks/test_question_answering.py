@@ -244,7 +244,7 @@ def test_metrics_are_those_of_answers(words: ElmoTokenizer) -> None:
         spans.append({"text": [one["answer"] for one in there], "answer_start": [one["start"] for one in there]})
     columns = encode_questions(words, QUESTIONS, PASSAGES, spans, allow_no_answer=True, **given)
     rows = store_layers(model, Dataset.from_dict(columns), "float32").remove_columns("length")
-    batch = LayersCollator(words)(list(rows))
+    batch = LayersCollator(words, model)(list(rows))
     pieces, output = batch.pop("piece"), model(**batch)
     logits = output.start_logits.detach().numpy(), output.end_logits.detach().numpy()
     metrics = squad_metrics(words, PASSAGES, spans, allow_no_answer=True)

@@ -1,0 +1,72 @@
+"""Classifiers of texts and of pairs of texts: metrics, and the records of predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from transformers import BatchEncoding, EvalPrediction
+
+from ..utils.extras import extra_needed
+from .task import Record, Task, require_no_nan
+
+
+def classification_metrics() -> Callable[[EvalPrediction], dict[str, float]]:
+    """
+    `compute_metrics` of Trainer for classifiers: accuracy and macro F1.
+
+    With several labels at once (`problem_type="multi_label_classification"`) a label is predicted if its logit is
+    above 0, and accuracy is the share of texts whose labels are all predicted correctly.
+    """
+    with extra_needed():
+        from sklearn.metrics import accuracy_score, f1_score
+
+    def compute(prediction: EvalPrediction) -> dict[str, float]:
+        logits, labels = prediction.predictions, prediction.label_ids
+        predicted = logits.argmax(1) if labels.ndim == 1 < logits.shape[1] else logits > 0
+        macro_f1 = f1_score(labels, predicted, average="macro", zero_division=0)
+        return {"accuracy": float(accuracy_score(labels, predicted)), "macro_f1": float(macro_f1)}
+
+    return compute
+
+
+class ClassificationTask(Task):
+    """A label, several labels or numbers for each text or pair of texts."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if self.reads_pairs:
+            self.reads = "pairs of texts"
+        config = self.model.config
+        self.gives_labels = config.problem_type == "multi_label_classification"
+        self.gives_values = config.problem_type == "regression"
+        self.gives_values |= config.problem_type is None and config.num_labels == 1
+
+    def decode(self, pieces: Sequence[Any], inputs: BatchEncoding, output: Any) -> Iterator[Record]:
+        scores = output.logits.double()
+        require_no_nan(scores)
+        if not self.gives_values:
+            scores = scores.sigmoid() if self.gives_labels else scores.softmax(1)
+        return map(self._record, scores.tolist())
+
+    @property
+    def blank(self) -> Record:
+        return self._record([None] * self.model.config.num_labels)
+
+    def _record(self, scores: list[float | None]) -> Record:
+        if self.gives_values:
+            return {"values": scores}
+        probabilities = {self.model.config.id2label[index]: score for index, score in enumerate(scores)}
+        if self.gives_labels:
+            labels = [name for name, probability in probabilities.items() if (probability or 0) > 0.5]
+            return {"labels": labels, "probabilities": probabilities}
+        label = None if scores[0] is None else max(probabilities, key=probabilities.__getitem__)
+        return {"label": label, "probability": probabilities.get(label), "probabilities": probabilities}
+
+    @staticmethod
+    def write(record: Record) -> str:
+        """A line: the label and its probability, or each label and its probability, or the values."""
+        if "values" in record:
+            return "\t".join("" if value is None else str(value) for value in record["values"]) + "\n"
+        columns = record["probabilities"] if "labels" in record else {record["label"]: record["probability"]}
+        return "\t".join(f"{name or ''}\t{'' if p is None else f'{p:.6f}'}" for name, p in columns.items()) + "\n"

@@ -1,0 +1,52 @@
+"""Learning rates of their own for parts of a model: the biLM, the mixes of its layers, the word vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from transformers import TrainingArguments
+
+# The part of a model with a learning rate of its own, by the name of a module.
+PARTS = {"scalar_mix": "mix", "output_mix": "mix", "char_encoder": "bilm", "bilm": "bilm"}
+PARTS["word_vectors"] = "word_vectors"
+
+
+def learning_rates(
+    model: nn.Module,
+    arguments: TrainingArguments,
+    *,
+    bilm: float | None = None,
+    mix: float | None = None,
+    word_vectors: float | None = None,
+) -> tuple[type, dict[str, Any]]:
+    """
+    The optimizer of `arguments` with separate learning rates for parts of a model.
+
+    The schedule of Trainer applies to every rate, and the gradients of all parts are clipped together
+    (`max_grad_norm`). Call this function once for each Trainer, after the model is frozen or unfrozen.
+
+    Args:
+        model: with or without a head.
+        arguments: with the optimizer, its settings, the weight decay, and the learning rate of all other parameters.
+        bilm: learning rate of the character CNN and the biLM, if they are trained (`unfreeze_bilm`).
+        mix: learning rate of the scalar mixes (s and gamma), which have no weight decay.
+        word_vectors: learning rate of the word vectors.
+
+    Returns:
+        the argument `optimizer_cls_and_kwargs` of Trainer.
+    """
+    from transformers import Trainer  # imports accelerate, which takes seconds
+
+    rates = {"bilm": bilm, "mix": mix, "word_vectors": word_vectors}
+    groups: dict[tuple[str, bool], dict[str, Any]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            part = next((PARTS[module] for module in name.split(".") if module in PARTS), "head")
+            rate = arguments.learning_rate if rates.get(part) is None else rates[part]
+            decays = part != "mix" and parameter.dim() > 1
+            group = {"params": [], "lr": rate, "weight_decay": arguments.weight_decay if decays else 0.0}
+            groups.setdefault((part, decays), group)["params"].append(parameter)
+    optimizer, options = Trainer.get_optimizer_cls_and_kwargs(arguments, model)
+    options = getattr(arguments, "adagrad_settings", {}) | options  # of ElmoPreTrainingArguments
+    return optimizer, {**options, "params": list(groups.values())}

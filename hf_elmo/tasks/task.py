@@ -1,0 +1,168 @@
+"""What the tasks have in common: a fine-tuned model that is run over rows, in batches of rows of similar length."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, BatchEncoding
+
+import hf_elmo
+
+from ..checkpoints.loading import locate, no_loading_bar, tokenizer_of
+from ..configuration_elmo import FIRST_VECTOR_ID
+from ..modeling_elmo import ElmoPreTrainedModel
+from ..modeling_heads_elmo import ElmoTaskModel
+from ..tokenization_elmo import ElmoTokenizer
+from ..utils.evaluation import evaluation_mode
+from ..utils.spelling import require_tokenizer
+
+Record = dict[str, Any]
+
+
+class Piece(NamedTuple):
+    """What a model reads at once: a row, or a part of a long one."""
+
+    row: int  # the index of the row
+    positions: int  # the length, boundaries included
+    inputs: Any  # what `Task.collate` takes
+
+
+class Task:
+    """
+    Runs a fine-tuned model over rows: the base class of all tasks, each of which is a file of this folder.
+
+    [`predict`] calls the steps in this order: `read` checks a row; `encode` makes the pieces of some rows, none of a
+    blank row; `collate` makes a batch of pieces of similar length; `decode` makes a result for each piece from the
+    output of the model; `join` makes the record of a row from those of its pieces; `write` makes lines of a record.
+
+    Args:
+        model: a model with a head, in any mode.
+        tokenizer: the model's.
+        batch_tokens: the most words, boundaries and padding in a batch; a longer piece is a batch of its own.
+        pretokenized: whether whitespace separates the words of a text.
+    """
+
+    rows_at_once = 512  # sorted by length, predicted and written together; an interrupted run keeps what it wrote
+    reads = "single texts"  # what a row is, for error messages
+    endings: ClassVar[tuple[str, ...]] = (".jsonl", ".tsv")  # of the files that `predict` can write
+
+    def __init__(
+        self, model: ElmoTaskModel, tokenizer: ElmoTokenizer, batch_tokens: int = 4096, pretokenized: bool = False
+    ) -> None:
+        self.model, self.tokenizer, self.pretokenized = model, tokenizer, pretokenized
+        spans_batch = model.config.use_elmo and model.config.scalar_mix_layer_norm
+        self.batch_tokens = 0 if spans_batch else batch_tokens  # a layer normalization would read the other rows, too
+        self.reads_pairs = model.reads_text_pairs
+
+    def read(self, row: Any) -> Any:
+        """The row as `encode` takes it; raises ValueError if the model does not read such a row."""
+        parts = row if isinstance(row, tuple) else (row,)
+        if len(parts) != 1 + self.reads_pairs or not isinstance(parts[-1], (str, list)):
+            raise ValueError(f"the model reads {self.reads}, got {row!r:.60}")
+        return row
+
+    def encode(self, rows: Sequence[Any]) -> list[Piece]:
+        """The words of each text, or of both texts of a pair."""
+        sides = list(zip(*rows, strict=True)) if self.reads_pairs else [rows]
+        words = zip(*(self.tokenizer.split_into_words(side, self.pretokenized) for side in sides), strict=True)
+        return [Piece(row, sum(len(own) + 2 for own in texts), texts) for row, texts in enumerate(words) if all(texts)]
+
+    def collate(self, pieces: Sequence[Any]) -> BatchEncoding:
+        """The arguments of the model."""
+        texts = map(list, zip(*pieces, strict=True))
+        return self.tokenizer(*texts, is_split_into_words=True, padding=True, return_tensors="pt")
+
+    def decode(self, pieces: Sequence[Any], inputs: BatchEncoding, output: Any) -> Iterable[Any]:
+        """A result for each piece of a batch; raises ValueError if the scores are NaN."""
+        raise NotImplementedError
+
+    def join(self, row: Any, results: list[Any]) -> Record:
+        """The record of a row, by default its only result, or `blank` if it has no piece."""
+        return results[0] if results else deepcopy(self.blank)
+
+    @property
+    def blank(self) -> Record:
+        """The record of a blank row."""
+        raise NotImplementedError
+
+    @staticmethod
+    def write(record: Record) -> str:
+        """The lines of a record in a file `.tsv`."""
+        raise NotImplementedError
+
+    def run(self, rows: Sequence[Any]) -> list[Record]:
+        """The records of rows, which are as `read` returns them."""
+        pieces, results = self.encode(rows), [[] for _ in rows]
+        with evaluation_mode(self.model), torch.inference_mode():
+            for batch in batches([piece.positions for piece in pieces], self.batch_tokens):
+                own = [pieces[index].inputs for index in batch]
+                inputs = self.collate(own).to(self.model.device)
+                for index, result in zip(batch, self.decode(own, inputs, self.model(**inputs)), strict=True):
+                    results[pieces[index].row].append(result)
+        return [self.join(*each) for each in zip(rows, results, strict=True)]
+
+
+def load_head(
+    model: ElmoTaskModel | str | os.PathLike,
+    tokenizer: ElmoTokenizer | None,
+    device: str | torch.device | None,
+    head: type = ElmoTaskModel,
+) -> tuple[ElmoTaskModel, ElmoTokenizer]:
+    """A fine-tuned model of the class `head`, on a device, and its tokenizer; the arguments are as for [`predict`].
+    ValueError if the model has another head or none, such as a language model, or the tokenizer is another model's: it
+    has other characters, or another number of words."""
+    folder = locate(model) if isinstance(model, (str, os.PathLike)) else None
+    if folder is None:
+        model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of a PeftModel: adapters stay
+        kind = type(model)
+    else:
+        kind = getattr(hf_elmo, (AutoConfig.from_pretrained(folder).architectures or ["ElmoModel"])[0])
+    if issubclass(kind, ElmoPreTrainedModel) and not issubclass(kind, head):  # of remote code, it is another class
+        wanted = "a fine-tuned model with a head" if head is ElmoTaskModel else head.__name__
+        raise ValueError(f"{folder or 'model'} is an {kind.__name__}, but must be {wanted}")
+    if folder is not None:
+        with no_loading_bar(folder):
+            model = kind.from_pretrained(folder)
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
+    require_tokenizer(model.config, tokenizer)
+    num_words, num_vectors = len(tokenizer.words or ()), model.config.word_vectors_vocab_size
+    if num_vectors is not None and num_words + FIRST_VECTOR_ID != num_vectors:
+        needed = f"the model has vectors of {num_vectors - FIRST_VECTOR_ID:,} (word_vectors_vocab_size)"
+        raise ValueError(f"tokenizer has {num_words:,} words, but {needed}: use the tokenizer saved with the model.")
+    return model if device is None else model.to(device), tokenizer
+
+
+def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """The indices of rows in batches of rows of similar length, with at most `batch_tokens` positions each, padding
+    included; a longer row is a batch of its own."""
+    batch: list[int] = []
+    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and lengths[row] * (len(batch) + 1) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def require_no_nan(*scores: Tensor) -> None:
+    """Raises ValueError for scores that are NaN, as after diverged training: argmax would return a label anyway."""
+    if any(part.isnan().any() for part in scores):
+        raise ValueError("the model's scores are NaN: its weights are NaN, or too large for its dtype (try float32).")
+
+
+def precision_recall_f1(precision: float, recall: float, prefix: str = "") -> dict[str, float]:
+    """Precision, recall and their harmonic mean F1; their names begin with `prefix`."""
+    f1 = ratio(2 * precision * recall, precision + recall)
+    return {f"{prefix}precision": precision, f"{prefix}recall": recall, f"{prefix}f1": f1}
+
+
+def ratio(part: float, whole: float) -> float:
+    """`part / whole`, or 0 if `whole` is 0."""
+    return float(part / whole) if whole else 0.0

@@ -1,0 +1,138 @@
+"""Word vectors beside ELMo: read from files, learned for the words of texts, and added to a model."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import fsspec
+import numpy as np
+
+from ..configuration_elmo import FIRST_VECTOR_ID
+from ..modeling_heads_elmo import ElmoTaskModel
+from ..tokenization_elmo import ElmoTokenizer, require_list
+from ..utils.text import read_lines
+from .task import load_head
+
+
+def read_word_vectors(
+    path: str | os.PathLike, words: Iterable[str] | None = None, limit: int | None = None
+) -> tuple[list[str], np.ndarray]:
+    """
+    Word vectors from a file: GloVe's text, the text of word2vec and fastText (`.vec`, with a first line `words size`),
+    or word2vec's binary format if the name ends in `.bin`. Names may also end in `.gz`. Text is UTF-8, with one space
+    between columns. If a word occurs twice, its first vector is kept. Vectors without a word, and words with a line
+    break, which no tokenizer can hold, are left out.
+
+    Args:
+        words: keep only the vectors of these words, as they are spelled and in lower case; all by default.
+        limit: read only the first `limit` vectors, usually those of the most frequent words; all by default.
+
+    Returns:
+        the words, and their vectors `[words, size]` in float32.
+
+    Raises:
+        ValueError: a line is malformed, the file is truncated, or there is no vector, or none of `words`.
+    """
+    path = os.fspath(path)
+    is_binary = path.lower().removesuffix(".gz").endswith(".bin")
+    if words is not None:
+        require_list(words, "words")
+        words = {form for word in words for form in (word, word.lower())}
+    vectors: dict[str, np.ndarray] = {}
+    for word, vector in islice((_read_binary if is_binary else _read_text)(path), limit):
+        if word and word not in vectors and (words is None or word in words) and not {"\n", "\r"} & set(word):
+            vectors[word] = vector
+    if not vectors:
+        raise ValueError(f"{path} has no vectors{'' if words is None else ' of the given words'}.")
+    return list(vectors), np.stack(list(vectors.values()))
+
+
+def _read_text(path: str) -> Iterator[tuple[str, np.ndarray]]:
+    size = expected = None
+    count = 0
+    for number, line in enumerate(read_lines(path, newline="\n"), start=1):
+        columns = line.rstrip(" \r\n").split(" ")
+        if size is None and len(columns) == 2 and all(column.isdecimal() for column in columns):
+            expected, size = map(int, columns)
+            continue
+        size = size or len(columns) - 1  # words of GloVe may hold spaces, but not the first one
+        try:
+            yield " ".join(columns[:-size]), np.array(columns[-size:], dtype=np.float32)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: expected a word and {size} numbers, got {line!r:.60}") from error
+        count += 1
+    if expected not in (None, count):
+        raise ValueError(f"{path} has {count} vectors, but its first line says {expected}: download it again.")
+
+
+def _read_binary(path: str) -> Iterator[tuple[str, np.ndarray]]:
+    with fsspec.open(path, "rb", compression="infer") as file:
+        count, size = map(int, file.readline().split())
+        for _ in range(count):
+            word = bytearray()
+            while (byte := file.read(1)) not in (b" ", b""):
+                word += byte
+            vector = np.frombuffer(file.read(4 * size), "<f4", size).astype(np.float32)  # raises if the file ends
+            yield word.lstrip(b"\n").decode("utf-8", "replace"), vector  # some writers put line breaks before words
+        if file.read(2) not in (b"", b"\n"):
+            raise ValueError(f"{path} has more than {count} vectors, or a word with a space: use a text file.")
+
+
+def add_word_vectors(
+    model: ElmoTaskModel | str | os.PathLike,
+    tokenizer: ElmoTokenizer,
+    path: str | os.PathLike,
+    texts: Iterable[str | Sequence[str]] | None = None,
+    **fields: Any,
+) -> ElmoTaskModel:
+    """
+    A new model with pretrained word vectors beside ELMo's, `[x; ELMo]`. It has the biLM of `model` and a new, untrained
+    head, whose input is larger.
+
+    Args:
+        model: a model with a head, or its name or folder.
+        tokenizer: its `words` are set to the words that have a vector; save it with the model.
+        path: a file of vectors, as [`read_word_vectors`] reads it.
+        texts: each a string or a list of words. Vectors of words that are not in `texts` are left out.
+        fields: new values of configuration fields, such as `freeze_word_vectors=True` or `use_elmo=False` (no ELMo).
+    """
+    if isinstance(model, (str, os.PathLike)):
+        model, _ = load_head(model, tokenizer, "cpu")
+    words = None if texts is None else chain.from_iterable(tokenizer.split_into_words(texts))
+    tokenizer.words, vectors = read_word_vectors(path, words)
+    sizes = {"word_vectors_vocab_size": len(vectors) + FIRST_VECTOR_ID, "word_vectors_size": vectors.shape[1]}
+    config = type(model.config).from_dict({**model.config.to_dict(), **sizes, **fields})
+    extended = type(model)(config).to(model.device, model.dtype).train(model.training)
+    extended.name_or_path = model.name_or_path
+    if config.use_elmo:
+        extended.elmo.load_state_dict(model.elmo.state_dict())
+    extended.set_word_vectors(vectors)
+    return extended
+
+
+def count_words(
+    tokenizer: ElmoTokenizer,
+    texts: Iterable[str | Sequence[str]],
+    min_count: int = 1,
+    limit: int | None = None,
+    lowercase: bool = False,
+) -> list[str]:
+    """
+    The words of texts by decreasing frequency. Set them as `tokenizer.words` to learn word vectors from scratch.
+
+    Args:
+        tokenizer: splits the texts.
+        texts: each a string, or a list of words.
+        min_count: leave out words that occur less often. With 1, no vector of unknown words is trained.
+        limit: the number of words to keep; all by default.
+        lowercase: count words in lower case, so that the tokenizer looks up all spellings as one word.
+    """
+    counts = Counter(
+        word.lower() if lowercase else word for words in tokenizer.split_into_words(texts) for word in words if word
+    )
+    ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
+    return [word for _, word in ranked[:limit]]

@@ -1,0 +1,58 @@
+"""Learning rates for parts of a model, as Trainer uses them."""
+
+from pathlib import Path
+
+import torch
+from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
+
+from hf_elmo import (
+    ElmoForSequenceClassification,
+    ElmoTokenizer,
+    learning_rates,
+)
+from tests.factories import SENTENCES, small_model
+
+FIELDS = {
+    "encoder_type": "bilstm",
+    "encoder_hidden_size": 7,
+    "elmo_at_output": True,
+    "word_vectors_vocab_size": 5,
+    "word_vectors_size": 4,
+    "freeze_bilm": False,
+}
+
+
+def make(**changes: object) -> ElmoForSequenceClassification:
+    return small_model(ElmoForSequenceClassification, **{**FIELDS, **changes})
+
+
+def part(name: str) -> str:
+    if "mix" in name:
+        return "mix"
+    return "bilm" if name.startswith("elmo.") else "word_vectors" if name.startswith("word_vectors") else "head"
+
+
+def test_trainer_uses_the_rates(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
+    model, tokenizer.words = make(), ["a", "The"]
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    rows = [{**tokenizer(text), "label": number % 2} for number, text in enumerate(SENTENCES)]
+    settings = TrainingArguments(tmp_path, optim="sgd", max_steps=1, learning_rate=0.5, report_to=[], use_cpu=True)
+    chosen = learning_rates(model, settings, bilm=0.0, word_vectors=0.0)
+    Trainer(model, settings, DataCollatorWithPadding(tokenizer), rows, optimizer_cls_and_kwargs=chosen).train()
+    moved = {part(name) for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
+    assert moved == {"mix", "head"}
+
+
+def test_each_parameter_is_in_one_group_with_its_rate_and_decay() -> None:
+    """Also where the head is a part of another network."""
+    model = torch.nn.ModuleDict({"tagger": make(), "more": torch.nn.Linear(2, 2)})
+    rates = {"bilm": 1e-4, "mix": 0.01, "word_vectors": 0.1}
+    settings = TrainingArguments(weight_decay=0.3, learning_rate=0.5, use_cpu=True)
+    optimizer, options = learning_rates(model, settings, **rates)
+    assert optimizer is torch.optim.AdamW
+    found = {p: (group["lr"], group["weight_decay"]) for group in options["params"] for p in group["params"]}
+    assert sum(len(group["params"]) for group in options["params"]) == len(found) == len(list(model.parameters()))
+    for name, parameter in model.named_parameters():
+        name = name.removeprefix("tagger.")
+        decay = 0.3 if parameter.dim() > 1 and part(name) != "mix" else 0.0
+        assert found[parameter] == ({**rates, "head": 0.5}[part(name)], decay), name

@@ -1,0 +1,103 @@
+"""Word vectors from files, and those of the words of texts."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer, add_word_vectors, count_words, read_word_vectors
+from tests.factories import save_checkpoint, small_model
+
+WORDS = ["the", "naïve", "a\u2028b", "Rain"]
+VECTORS = np.array([[1, 2.5, -3e-2], [0, 0, 1], [4, 5, 6], [7, 8, 9]], dtype=np.float32)
+
+
+def text(header: bool, ending: str = "\n") -> bytes:
+    rows = [f"{word} {' '.join(map(str, vector))}{ending}" for word, vector in zip(WORDS, VECTORS, strict=True)]
+    return ("4 3\n" * header + "".join(rows)).encode()
+
+
+def binary(separator: bytes) -> bytes:
+    rows = [word.encode() + b" " + vector.tobytes() for word, vector in zip(WORDS, VECTORS, strict=True)]
+    return b"4 3\n" + separator.join(rows) + separator
+
+
+FILES = {
+    "glove.txt": text(header=False),
+    "glove.txt.gz": gzip.compress(text(header=False), mtime=0),
+    "word2vec.txt": text(header=True),
+    "fasttext.vec": text(header=True, ending=" \n"),
+    "windows.txt": text(header=False, ending="\r\n"),
+    "word2vec.bin": binary(b"\n"),
+    "google.bin.gz": gzip.compress(binary(b""), mtime=0),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_format_is_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(FILES[name])
+    words, vectors = read_word_vectors(tmp_path / name)
+    assert (words, vectors.dtype) == (WORDS, np.float32)
+    np.testing.assert_array_equal(vectors, VECTORS)
+    words, vectors = read_word_vectors(tmp_path / name, words=["Rain", "THE", "rain"])
+    assert words == ["the", "Rain"]
+    np.testing.assert_array_equal(vectors, VECTORS[[0, 3]])
+    assert read_word_vectors(tmp_path / name, words=["the", "Rain"], limit=3)[0] == ["the"]  # 3 vectors of the file
+    with pytest.raises(ValueError, match="no vectors"):
+        read_word_vectors(tmp_path / name, words=["snow"])
+    with pytest.raises(ValueError, match="words must be a list"):
+        read_word_vectors(tmp_path / name, words="the")
+
+
+def test_words_with_spaces_and_words_that_occur_twice(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\ufeffthe 1 2\n. . 3 4\nthe 5 6\n 7 8\n\xa0 9 1\na\rb 0 1\n", encoding="utf-8")
+    words, vectors = read_word_vectors(tmp_path / "a.txt")
+    assert words == ["the", ". .", "\xa0"]
+    assert vectors.tolist() == [[1, 2], [3, 4], [9, 1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("a.txt", b"the 1 2\ncat 3\n", r"a\.txt, line 2"),
+        ("a.txt", b"the 1 2\n\ncat 3 4\n", r"a\.txt, line 2"),
+        ("a.txt", b"the 1 2\nna\xefve 3 4\n", r"a\.txt, line 2"),
+        ("a.vec", b"3 2\nthe 1 2\ncat 3 4\n", "says 3"),
+        ("a.bin", binary(b"")[:-1], "smaller"),
+        ("a.bin", b"3" + binary(b"\n")[1:], "more"),
+        ("a.bin", b"2 1\nNew York \1\1\1\1\nthe \2\2\2\2\n", "space"),
+        ("vectors", binary(b"\n"), "vectors, line"),
+        ("a.txt", b"", "no vectors"),
+    ],
+)
+def test_a_damaged_file_is_not_read(tmp_path: Path, name: str, content: bytes, named: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=named):
+        read_word_vectors(tmp_path / name)
+
+
+def test_word_vectors_in_one_call(tmp_path: Path, tokenizer: ElmoTokenizer) -> None:
+    (tmp_path / "vectors.txt").write_bytes(FILES["glove.txt"])
+    model = small_model(ElmoForSequenceClassification, num_labels=3).half()
+    for source in (model, tmp_path / "saved"):
+        found = add_word_vectors(source, tokenizer, tmp_path / "vectors.txt", ["The rain"], freeze_word_vectors=True)
+        assert tokenizer.words == ["the"]
+        assert found.dtype == torch.float16
+        np.testing.assert_array_equal(found.word_vectors.weight[3].detach().numpy(), VECTORS[0].astype(np.float16))
+        assert not found.word_vectors.weight.requires_grad
+        assert torch.equal(found.elmo.bilm.forward_layers[0].bias, model.elmo.bilm.forward_layers[0].bias)
+        assert found(**tokenizer("The rain", return_tensors="pt")).logits.shape == (1, 3)
+        save_checkpoint(tmp_path / "saved", found, tokenizer)
+    alone = add_word_vectors(model, tokenizer, tmp_path / "vectors.txt", use_elmo=False)
+    assert tokenizer.words == WORDS
+    assert not hasattr(alone, "elmo")
+
+
+def test_words_of_texts() -> None:
+    tokenizer = ElmoTokenizer()
+    texts = ["The cat, the dog.", ["the", "Cat", "New York", ""]]
+    assert count_words(tokenizer, texts) == ["the", ",", ".", "Cat", "New York", "The", "cat", "dog"]
+    assert count_words(tokenizer, texts, min_count=2, lowercase=True) == ["the", "cat"]
+    assert count_words(tokenizer, texts, limit=1) == ["the"]
