@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
 
 VERSION = "0.1.0"  # of hf_elmo; config.json stores the version whose source files are saved with a checkpoint
 # The numbers in `input_ids`: 0 fills padded positions, 1 to 256 are the bytes 0 to 255, and five markers follow.
@@ -159,7 +162,8 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
 
     Raises:
         ValueError: fields contradict each other, or a value is out of its range.
-        TypeError: an argument is no field, but almost the name of one. (Others are kept, as in transformers.)
+        TypeError: an argument is no field, but almost the name of one. (Others are kept, as in transformers, and so are
+            all in a file, with a warning.)
         huggingface_hub.errors.StrictDataclassFieldValidationError: a value has a wrong type or is no allowed choice.
     """
 
@@ -199,7 +203,10 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         for name in kwargs:  # other unknown names are transformers', of its other versions or of files on the Hub
             if close := get_close_matches(name, [field.name for field in fields(self)], n=1, cutoff=0.85):
-                raise TypeError(f"ElmoConfig has no field {name!r}: did you mean {close[0]!r}?")
+                message = f"ElmoConfig has no field {name!r}: did you mean {close[0]!r}?"
+                if "hf_elmo_version" not in kwargs:
+                    raise TypeError(message)
+                logger.warning(message)  # of a file, which a later version of hf_elmo may have written
         self.char_filters = [list(pair) for pair in self.char_filters]
         if self.char_projection is None:
             self.char_projection = self.num_filters != self.projection_size or self.word_vocab_size is not None
@@ -254,10 +261,11 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         config_dict = dict(config_dict)
         if __package__ == "hf_elmo" and config_dict.pop("custom_pipelines", None):
             import_module(f"{__package__}.modeling_tagging_elmo")  # its pipeline is chosen before the model's class
-        changed = {field.name: kwargs.pop(field.name) for field in fields(cls) if field.name in kwargs}
+        names = {field.name for field in fields(cls)} - {"dtype"}  # transformers reads "auto"
+        changed = {name: kwargs.pop(name) for name in names & kwargs.keys()}
         if changed.keys() & {"id2label", "label2id"}:
             config_dict = {name: value for name, value in config_dict.items() if name not in ("id2label", "label2id")}
-        return super().from_dict({**config_dict, **changed}, **kwargs)
+        return super().from_dict({"hf_elmo_version": VERSION, **config_dict, **changed}, **kwargs)
 
     @property
     def projection_size(self) -> int:

@@ -90,9 +90,12 @@ def test_a_contradiction_that_is_set_later_is_not_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["hidden_sise", "layer_weight", "num_hidden_layer"])
-def test_a_misspelled_field_is_an_error(name: str) -> None:
+def test_a_misspelled_field_is_an_error_but_not_in_a_file(name: str, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(TypeError, match=f"{name}.*did you mean"):
         ElmoConfig(**{name: 1})
+    loaded = ElmoConfig.from_dict({**TINY, name: 1})  # of a later version
+    assert loaded.to_dict()[name] == 1
+    assert f"{name!r}: did you mean" in caplog.text
     assert ElmoConfig(**TINY, max_length=7, my_own=4).my_own == 4  # a setting of transformers, and one of the user
 
 
@@ -118,5 +121,8 @@ def test_a_configuration_is_loaded_as_it_was_saved(tmp_path: Path, changes: dict
 def test_a_model_has_the_dtype_of_its_file_and_refuses_a_misspelled_field(tmp_path: Path) -> None:
     ElmoModel(ElmoConfig(**TINY)).to(torch.bfloat16).save_pretrained(tmp_path)
     assert ElmoModel.from_pretrained(tmp_path).dtype == torch.bfloat16
+    for dtype in ("auto", "float16", torch.float16):
+        config = AutoConfig.from_pretrained(tmp_path, dtype=dtype, hidden_dropout=0.1)
+        assert (config.dtype, config.hidden_dropout) == (dtype, 0.1)  # as transformers leaves it
     with pytest.raises(TypeError, match="layer_weight"):
         AutoModel.from_pretrained(tmp_path, layer_weight=1)
