@@ -90,6 +90,7 @@ class CharacterVocabulary:
         self.characters = list(characters)
         self.embedded_words = None if embedded_words is None else list(embedded_words)
         self.character_ids = {character: character_id(place) for place, character in enumerate(self.characters)}
+        self._names = {number: character for character, number in self.character_ids.items()}
         self._word_ids = {word: word_id for word_id, word in enumerate(self.embedded_words or (), FIRST_WORD_ID)}
 
     @property
@@ -120,8 +121,7 @@ class CharacterVocabulary:
 
     def word_of(self, row: Sequence[int]) -> str:
         """Decodes a row to its word; an unknown character becomes U+FFFD."""
-        names = {number: character for character, number in self.character_ids.items()}
-        return "".join(names.get(number, "\ufffd") for number in _inner_ids(row))
+        return "".join(self._names.get(number, "\ufffd") for number in _inner_ids(row))
 
     @classmethod
     def load(cls, path: str | Path) -> "CharacterVocabulary":
@@ -195,7 +195,7 @@ def _make_backend(word_splitting: str, loaded: Tokenizer | None = None) -> Token
 
 # Held while a call sets the backend's truncation and padding and encodes, so that threads can share a tokenizer.
 _BACKEND_SETTINGS = threading.Lock()
-# Stands for an empty word in a list of words: the backend would leave out an empty string.
+# Stands for an empty word of a list, also in `encoded.tokens()`: the backend would leave out an empty string.
 _EMPTY_WORD = "\ufdd0empty word\ufdd0"
 
 
@@ -234,38 +234,6 @@ def _as_backend_texts(texts: Any, empty: str = "") -> Any:
     return texts
 
 
-class _EncodingWithEmptyWords:
-    """An encoding of the backend, with empty tokens without characters in place of `_EMPTY_WORD`."""
-
-    def __init__(self, encoding: Any) -> None:
-        self._encoding = encoding
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "_encoding"), name)
-
-    def __len__(self) -> int:
-        return len(self._encoding)
-
-    @property
-    def tokens(self) -> list[str]:
-        return ["" if token == _EMPTY_WORD else token for token in self._encoding.tokens]
-
-    @property
-    def offsets(self) -> list[tuple[int, int]]:
-        spans = zip(self._encoding.tokens, self._encoding.offsets, strict=True)
-        return [(0, 0) if token == _EMPTY_WORD else span for token, span in spans]
-
-    @property
-    def overflowing(self) -> list[Any]:
-        return list(map(_EncodingWithEmptyWords, self._encoding.overflowing))
-
-    def token_to_chars(self, token: int) -> tuple[int, int] | None:
-        return self._encoding.token_to_chars(token) and self.offsets[token]
-
-    def word_to_chars(self, word: int, sequence: int = 0) -> tuple[int, int]:
-        return self.offsets[self._encoding.word_to_tokens(word, sequence)[0]]
-
-
 def _as_list(texts: Any) -> Any:
     """An array or a pandas Series as a list; anything else unchanged."""
     return texts.tolist() if hasattr(texts, "tolist") else texts
@@ -285,6 +253,9 @@ def _checked_texts(texts: Any, is_split_into_words: bool) -> Any:
         )
     return texts
 
+
+# The truncations with which transformers' zero-shot pipeline and sentence-transformers pass pairs of texts as lists.
+PAIR_TRUNCATIONS = ("only_first", "only_second", "longest_first")
 
 # The columns with one row per word, which `pad` pads with zeros, and the number of axes that each has for one text.
 WORD_COLUMNS = {"input_ids": 2, "word_vector_ids": 1}
@@ -536,9 +507,9 @@ class ElmoTokenizer(TokenizersBackend):
 
     def __call__(self, text: Any = None, *args: Any, **kwargs: Any) -> BatchEncoding:
         """As in transformers, but a pair of texts in a batch must be a tuple: a list of two strings could be two words.
-        A list is a pair only if `truncation` is `"only_first"` or `"only_second"`, as in the zero-shot pipeline."""
-        one_is_cut = kwargs.get("truncation") in ("only_first", "only_second")
-        if one_is_cut and not kwargs.get("is_split_into_words") and isinstance(text, list):
+        A list is a pair if `truncation` is the name of a strategy, as in the zero-shot pipeline and `CrossEncoder`."""
+        has_pairs = kwargs.get("truncation") in PAIR_TRUNCATIONS and not kwargs.get("is_split_into_words")
+        if has_pairs and isinstance(text, list):
             text = [tuple(pair) if isinstance(pair, list) and len(pair) == 2 else pair for pair in text]
         return super().__call__(text, *args, **kwargs)
 
@@ -569,10 +540,11 @@ class ElmoTokenizer(TokenizersBackend):
         kwargs |= {"is_split_into_words": is_split_into_words, "return_overflowing_tokens": return_overflowing_tokens}
         with _encoding_with(tokenizer._tokenizer):
             encoded = TokenizersBackend._encode_plus(tokenizer, text, text_pair, **kwargs)
-        if is_split_into_words and any(_EMPTY_WORD in encoding.tokens for encoding in encoded.encodings):
-            encoded = BatchEncoding(encoded.data, list(map(_EncodingWithEmptyWords, encoded.encodings)))
-            if "offset_mapping" in encoded:
-                encoded["offset_mapping"] = [encoding.offsets for encoding in encoded.encodings]
+        if is_split_into_words and "offset_mapping" in encoded:
+            encoded["offset_mapping"] = [
+                [(0, 0) if token == _EMPTY_WORD else span for token, span in zip(one.tokens, one.offsets, strict=True)]
+                for one in encoded.encodings
+            ]
         data = {**encoded, **self._columns(encoded)}
         if not return_tensors:
             data = {name: [_as_list(of_text) for of_text in column] for name, column in data.items()}
@@ -583,7 +555,7 @@ class ElmoTokenizer(TokenizersBackend):
     def _columns(self, encoded: BatchEncoding) -> dict[str, list[np.ndarray]]:
         """`input_ids` `[tokens, row_length]` of each text, boundaries included, and `word_vector_ids` `[tokens]` if the
         tokenizer has `words`. The backend's ids distinguish a boundary from a word with the same spelling."""
-        tokens = [token for encoding in encoded.encodings for token in encoding.tokens]
+        tokens = ["" if token == _EMPTY_WORD else token for one in encoded.encodings for token in one.tokens]
         columns = {"input_ids": self.spell(tokens)}
         if self._words is not None:
             find = self._word_numbers.get

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import hf_elmo
@@ -45,12 +46,16 @@ def test_spacy(spacy: ModuleType, folder: Path, tmp_path: Path) -> None:
 
 
 def test_scikit_learn(folder: Path) -> None:
-    linear, selection, pipeline = map(
-        pytest.importorskip, ("sklearn.linear_model", "sklearn.model_selection", "sklearn.pipeline")
-    )
+    names = ("compose", "linear_model", "model_selection", "pipeline")
+    compose, linear, selection, pipeline = (pytest.importorskip(f"sklearn.{name}") for name in names)
     vectorizer = hf_elmo.ElmoVectorizer(str(folder))
     expected = hf_elmo.embed(folder, TEXTS, pooling="mean")
     np.testing.assert_allclose(pickle.loads(pickle.dumps(vectorizer)).transform(TEXTS), expected, atol=1e-6)
+    table = pd.DataFrame({"text": TEXTS, "number": [1.0, 2.0, 3.0]}, index=[5, 6, 7])
+    columns = compose.ColumnTransformer([("elmo", vectorizer, "text")], remainder="passthrough")
+    found = columns.set_output(transform="pandas").fit_transform(table)
+    assert [*found.columns] == [*(f"elmo__elmovectorizer{place}" for place in range(22)), "remainder__number"]
+    np.testing.assert_allclose(found.loc[table.index].iloc[:, :-1], expected, atol=1e-6)
     classifier = pipeline.make_pipeline(vectorizer, linear.LogisticRegression())
     grid = {"elmovectorizer__layers": [0, "all"], "elmovectorizer__pooling": ["mean", "max"]}
     found = selection.GridSearchCV(classifier, grid, cv=2).fit(["good", "awful", "great", "bad"] * 2, [1, 0, 1, 0] * 2)

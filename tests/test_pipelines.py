@@ -71,6 +71,20 @@ def test_a_checkpoint_is_a_sentence_transformer(tmp_path: Path, base: Path) -> N
     np.testing.assert_allclose(lengths, 1, atol=1e-6)
 
 
+def test_cross_encoder(tmp_path: Path) -> None:
+    cross_encoder = pytest.importorskip("sentence_transformers").CrossEncoder
+    folder = save_checkpoint(
+        tmp_path, small_model(ElmoForSequenceClassification, classifier_text_pairs=True, num_labels=1)
+    )
+    encoder, (model, tokenizer) = cross_encoder(str(folder), device="cpu"), load(folder, ElmoForSequenceClassification)
+    pairs = [[SENTENCES[0], text] for text in SENTENCES[1:]]
+    with torch.no_grad():
+        expected = model(**tokenizer(list(map(tuple, pairs)), padding=True, return_tensors="pt")).logits[:, 0].sigmoid()
+    np.testing.assert_allclose(encoder.predict(pairs), expected, atol=1e-6)
+    ranked = {one["corpus_id"]: one["score"] for one in encoder.rank(SENTENCES[0], SENTENCES[1:])}
+    assert [ranked[place] for place in range(len(pairs))] == pytest.approx(expected.tolist(), abs=1e-6)
+
+
 TAG = """
 import sys
 import hf_elmo

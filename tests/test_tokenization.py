@@ -65,8 +65,10 @@ def test_each_text_of_a_pair_has_its_boundaries(tokenizer: ElmoTokenizer, words:
         assert tokenizer.convert_ids_to_tokens(encoded["input_ids"][0]) == encoded.tokens()
 
 
-@pytest.mark.parametrize("truncation", ["only_first", "only_second"])
-def test_lists_of_two_are_pairs_where_one_of_the_two_is_to_be_cut(tokenizer: ElmoTokenizer, truncation: str) -> None:
+@pytest.mark.parametrize("truncation", ["only_first", "only_second", "longest_first"])
+def test_lists_of_two_are_pairs_where_the_truncation_of_pairs_is_named(
+    tokenizer: ElmoTokenizer, truncation: str
+) -> None:
     found = tokenizer([["a b", "c"], ["d", "e"]], truncation=truncation, padding=True)
     assert found["input_ids"] == tokenizer([("a b", "c"), ("d", "e")], padding=True)["input_ids"]
     words = tokenizer([["New", "York"]], truncation=truncation, is_split_into_words=True)
@@ -99,9 +101,7 @@ def test_empty_words_keep_their_place_and_have_no_characters(tokenizer: ElmoToke
     how = {"is_split_into_words": True, "return_offsets_mapping": True, "padding": True}
     encoded = tokenizer([["", "new", "", "b", ""], ["x"]], **how)
     assert encoded.word_ids(0) == [None, 0, 1, 2, 3, 4, None]
-    assert encoded.tokens(0) == ["<S>", "", "new", "", "b", "", "</S>"]
     assert encoded["offset_mapping"][0] == [(0, 0), (0, 0), (0, 3), (0, 0), (0, 1), (0, 0), (0, 0)]
-    assert encoded.word_to_chars(0, 2) == encoded.token_to_chars(0, 3) == (0, 0)
     empty, x = words_to_character_ids(["", "x"]).tolist()
     assert [encoded["input_ids"][0][place] for place in (1, 3, 5)] == [empty] * 3
     pairs = tokenizer([["x", ""], ["x"]], [["", "x"], [""]], is_split_into_words=True)["input_ids"]
@@ -114,7 +114,8 @@ def test_empty_words_keep_their_place_and_have_no_characters(tokenizer: ElmoToke
 def test_lone_surrogates_are_dropped(tokenizer: ElmoTokenizer) -> None:
     assert tokenizer("RT \ud83d cut\udca9").tokens() == ["<S>", "RT", "cut", "</S>"]
     assert tokenizer([("a\ud83d", "b\ud83d")]).tokens() == ["<S>", "a", "</S>", "<S>", "b", "</S>"]
-    assert tokenizer(["a", "\ud83d"], is_split_into_words=True).tokens() == ["<S>", "a", "", "</S>"]
+    words, wanted = (tokenizer(["a", word], is_split_into_words=True)["input_ids"] for word in ("\ud83d", ""))
+    assert words == wanted
     assert tokenizer.split_into_words(["RT \ud83d", ["\ud83d", "b"]], pretokenized=True) == [["RT"], ["", "b"]]
 
 

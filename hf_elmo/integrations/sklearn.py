@@ -10,12 +10,13 @@ from ..embedding.workers import Embedder
 from ..utils.extras import extra_needed
 
 with extra_needed():
-    from sklearn.base import BaseEstimator, TransformerMixin
+    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 
-class ElmoVectorizer(TransformerMixin, BaseEstimator):
+class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """
     Turns each text into one vector, in a scikit-learn pipeline. Nothing is fitted. Each process loads the model once.
+    The names of the features are `elmovectorizer0`, `elmovectorizer1`, ...
 
     Args:
         model, layers, pooling, dtype, device, batch_tokens, pretokenized: as for [`Embedder`]; `pooling` is `"mean"` or
@@ -47,11 +48,18 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
+    @property
+    def _n_features_out(self) -> int:  # read by ClassNamePrefixFeaturesOutMixin
+        return self._embed([""]).shape[1]
+
     def fit(self, texts: Iterable[str | list[str]], y: Any = None) -> "ElmoVectorizer":
         """Does nothing; returns `self`."""
         return self
 
     def transform(self, texts: Iterable[str | list[str]]) -> np.ndarray:
         """The vectors of texts: `[texts, hidden_size]`, or with `layers="all"` `[texts, layers * hidden_size]`."""
+        return self._embed(texts)
+
+    def _embed(self, texts: Iterable[str | list[str]]) -> np.ndarray:
         vectors = Embedder(**self.get_params()).embed(texts).result()
         return vectors.reshape(len(vectors), -1)
