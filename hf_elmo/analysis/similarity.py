@@ -13,12 +13,12 @@ import torch
 from transformers.utils.logging import tqdm
 
 from ..checkpoints.loading import ensure_loaded
-from ..embedding.corpus import Sentences, embed
+from ..embedding.corpus import embed
 from ..embedding.store import StoredRow, holds_vectors, read_vectors
 from ..modeling_elmo import ElmoModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.spelling import Speller
-from ..utils.text import Row, RowSource
+from ..utils.text import Row, RowSource, Sentences
 from .scoring import positions_of
 
 ROWS_AT_ONCE = 1000  # sentences whose vectors are in memory together

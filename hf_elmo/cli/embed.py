@@ -15,10 +15,12 @@ from .options import Dtype, LanguageModel, Model, Pretokenized, app, argument, e
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... [a GPU if there is one]")]
 InputFormat = Annotated[
-    Literal["text", "jsonl", "csv", "tsv", "parquet", "fasta"] | None, typer.Option(help="format of INPUT [its ending]")
+    Literal["text", "jsonl", "csv", "tsv", "parquet", "fasta", "conll"] | None,
+    typer.Option(help="format of INPUT [its ending]"),
 ]
 TextColumn = Annotated[
-    str | None, option("NAME", "column or key of the text; a number is the index of a column in a CSV without a header")
+    str | None,
+    option("NAME", "column or key of the text; a number is the index of a column, in CoNLL or in a CSV without header"),
 ]
 Encoding = Annotated[str, typer.Option(help="encoding of INPUT")]
 Overwrite = Annotated[bool, flag("--overwrite", "replace OUTPUT if it exists")]
@@ -76,10 +78,10 @@ def embed(
 ) -> None:
     """
     Write the ELMo vectors of each row of INPUT into OUTPUT. An interrupted run resumes when it is started again. INPUT
-    has one row per line or record: .txt, .jsonl, .csv, .tsv, .fasta (also .gz), .parquet, or - (standard input). OUTPUT
-    is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format) or .parquet. Rows are named by their number, from 0, and
-    FASTA sequences by their identifiers. With --engine ray, INPUT can also be a folder, a glob pattern or a URI, and
-    OUTPUT is a folder of Parquet files.
+    has one row per line, record or sentence: .txt, .jsonl, .csv, .tsv, .fasta, .conllu (also .gz), .parquet, or -
+    (standard input). OUTPUT is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format) or .parquet. Rows are named by their
+    number, from 0, and FASTA sequences by their identifiers. With --engine ray, INPUT can also be a folder, a glob
+    pattern or a URI, and OUTPUT is a folder of Parquet files.
     """
     options = {name: value for name, value in locals().items() if name != "engine" and value is not None}
     options |= {"model": model, "layers": number_or_name(layers), "text_column": number_or_name(text_column)}
@@ -101,6 +103,7 @@ def embed(
     epilog=examples(
         "predict texts.txt labels.jsonl --model my-classifier",
         "predict tokens.txt tags.tsv --model my-tagger --pretokenized",
+        "predict treebank.conllu tags.tsv --model my-tagger",
         "predict documents.jsonl clusters.jsonl --model my-coreference",
         "predict pairs.csv labels.tsv --model my-esim --text-column premise --text-pair-column hypothesis",
     ),

@@ -34,10 +34,10 @@ from .. import __version__
 from ..checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
 from ..checkpoints.loading import load_weights, tokenizer_of
 from ..modeling_elmo import ElmoModel
-from ..tokenization_elmo import ElmoTokenizer, require_list
+from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import evaluation_mode
 from ..utils.spelling import require_tokenizer
-from ..utils.text import NamedRow, Pair, Row, RowSource, check_pair, check_row
+from ..utils.text import NamedRow, Pair, Row, rows_of
 from .engine import BOUNDARIES, CorpusEncoder, EmbeddedRows
 from .store import ShardStore, export, require_free, require_writable
 
@@ -101,8 +101,8 @@ def embed(
         model: an ELMo, or the name or folder of an ELMo; `None` for the model that ships with hf_elmo. A model with a
             head is used without the head.
         inputs: sentences, each a string or a list of words; or the path of a file, in which each line or record is a
-            row: `.txt`, `.jsonl`, `.csv`, `.tsv`, `.fasta` (all also with `.gz`), `.parquet`; `"-"` is standard input.
-            In FASTA (also `.fa`, `.faa`), each letter is a word.
+            row: `.txt`, `.jsonl`, `.csv`, `.tsv`, `.fasta`, `.conllu` and others of CoNLL (all also with `.gz`),
+            `.parquet`; `"-"` is standard input. In FASTA, each letter is a word; in CoNLL, each sentence is a row.
         output: the file to write; its ending gives the format. `.safetensors`, `.npz`, `.hdf5` and `.h5` (laid out as
             by bilm-tf's `dump_bilm_embeddings`) have one array for each row, named by the row's number (`"0"`, `"1"`,
             ...), or, if pooled, one array `embeddings` for all rows; `.parquet` has the columns `row`, `words` and
@@ -120,8 +120,9 @@ def embed(
             Longer rows are embedded in pieces, with the same result.
         window: the number of tokens (a window) within which rows are sorted by length; finished work is saved after
             each window. By default 16 batches.
-        input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"` or `"fasta"`; by default the ending decides.
-        text_column: the column or key with the text; for CSV without a header, the index of the column.
+        input_format: `"text"`, `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"`, `"fasta"` or `"conll"`; by default the ending
+            decides.
+        text_column: the column or key with the text; for CSV without a header and for CoNLL, the index of the column.
         encoding: the encoding of the input file.
         pretokenized: the text is tokenized already: whitespace separates its words. (A row that is a list of words is
             never split again.)
@@ -343,42 +344,6 @@ def prepare(
     tokenizer = tokenizer_of(model) if tokenizer is None else tokenizer
     require_tokenizer(model.config, tokenizer)
     return model, tokenizer
-
-
-@dataclass(frozen=True)
-class Sentences:
-    """Sentences in memory as rows, or with `pairs` tuples of a text and its pair; errors call them `name`."""
-
-    sentences: Iterable[Any]
-    pairs: bool = False
-    name: str = "inputs"
-
-    def __iter__(self) -> Iterator[Row | Pair]:
-        require_list(self.sentences, self.name)
-        check = check_pair if self.pairs else check_row
-        for row, sentence in enumerate(self.sentences):
-            yield check(sentence, f"{self.name}, row {row} (from 0)")
-
-
-def rows_of(inputs: Any, reading: dict[str, Any], folder: Path, pairs: bool = False) -> RowSource | Sentences:
-    """The rows of a file, of standard input (`"-"`), or of sentences; `reading` has the options of [`RowSource`].
-
-    With `pairs`, each sentence is a tuple (text, pair). Standard input and generators are copied into `folder`, because
-    they can be read only once."""
-    if isinstance(inputs, (str, os.PathLike)):
-        if str(inputs) != "-":
-            return RowSource(inputs, **reading)
-        path = folder / f"standard_input.{reading['file_format'] or 'text'}"
-        with open(path, "wb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
-        return RowSource(path, **{**reading, "file_format": reading["file_format"] or "text"})
-    rows = Sentences(inputs, pairs)
-    if not isinstance(inputs, Iterator):
-        return rows
-    path = folder / "inputs.jsonl"
-    with open(path, "w", encoding="ascii") as file:
-        file.writelines(json.dumps({"text": row[0], "pair": row[1]} if pairs else row) + "\n" for row in rows)
-    return RowSource(path, **({"text_column": "text", "text_pair_column": "pair"} if pairs else {}))
 
 
 class RowSurvey:

@@ -23,8 +23,8 @@ from ..checkpoints.loading import locate
 from ..configuration_elmo import ElmoConfig
 from ..tokenization_elmo import require_list
 from ..utils.extras import extra_needed
-from ..utils.text import Row, RowSource, find_files, pick_column
-from .corpus import EmbeddedCorpus, Sentences, prepare, require_positive
+from ..utils.text import Row, RowSource, Sentences, find_files, pick_column
+from .corpus import EmbeddedCorpus, prepare, require_positive
 from .engine import CorpusEncoder, EmbeddedRows, check_options
 from .store import ShardStore
 

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from .. import __version__
 from ..checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
-from ..embedding.corpus import RowSurvey, rows_of
+from ..embedding.corpus import RowSurvey
 from ..embedding.store import ShardStore, require_free
 from ..modeling_classification_elmo import ElmoForSequenceClassification
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
@@ -25,7 +25,7 @@ from ..modeling_heads_elmo import ElmoTaskModel
 from ..modeling_question_answering_elmo import ElmoForQuestionAnswering
 from ..modeling_tagging_elmo import ElmoForTokenClassification
 from ..tokenization_elmo import ElmoTokenizer
-from ..utils.text import Pair, Row
+from ..utils.text import Pair, Row, rows_of
 from .classification import ClassificationTask
 from .coreference import CoreferenceTask
 from .question_answering import QuestionAnsweringTask

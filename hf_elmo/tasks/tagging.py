@@ -16,7 +16,7 @@ from ..modeling_elmo import compact, words_mask
 from ..modeling_heads_elmo import ElmoTaskModel
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.extras import extra_needed
-from ..utils.text import read_columns
+from ..utils.text import read_sentences
 from .stored_layers import begin_of, pad_rows
 from .task import Piece, Record, Task, precision_recall_f1, ratio, require_no_nan
 
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
 
 SCHEMES = {"IOB1": "IOB1", "IOB2": "IOB2", "BIOES": "IOBES"}  # names in ElmoConfig, and in seqeval
 VERB = "V"  # the role of the predicate, which is given and not scored
-# Lines without a word: documents and, in CoNLL-U, comments such as `# newdoc` and `# text = ...`.
-NO_WORD = re.compile(r"-DOCSTART-|#(begin|end) document\b|# (newdoc|newpar)\b|# ?[\w.]+ = ")
 
 Span = tuple[int, int]  # the first word, and the word after the last one
 
 
-def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset:
+def read_conll(path: str | os.PathLike, word: int | None = None, tag: int = -1, encoding: str = "utf-8") -> Dataset:
     """
     The sentences of a file in columns, as CoNLL has them: a line for each word, a blank line after each sentence.
 
@@ -41,7 +39,10 @@ def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset
 
     Args:
         path: the path of the file; its ending names the compression.
-        word, tag: the columns of the words and of their tags; -1 is the last one.
+        word, tag: the columns of the words and of their tags, from 0; -1 is the last one. By default, the words are in
+            column 1 if column 0 numbers the words of the first sentence (CoNLL-U, CoNLL-X, CoNLL-2009), in column 3 if
+            the file begins with `#begin document` (CoNLL-2012), and otherwise in column 0 (CoNLL-2000, CoNLL-2003).
+        encoding: the encoding of the file.
 
     Returns:
         a data set with the columns `words` and `tags`, lists of strings.
@@ -53,24 +54,8 @@ def read_conll(path: str | os.PathLike, word: int = 0, tag: int = -1) -> Dataset
     with extra_needed():
         from datasets import Dataset
 
-    lines = [(where, columns) for where, columns in read_columns(path) if not NO_WORD.match(" ".join(columns))]
-    first = min((columns for _, columns in lines if columns), key=lambda own: own[0].startswith("#"), default=[])
-    is_numbered = word != 0 and any(columns and columns[0].isdecimal() for _, columns in lines)
-    sentences: list[list[tuple[str, str]]] = [[]]
-    for where, columns in lines:
-        if not columns:
-            sentences.append([])
-            continue
-        has_all = max(word, tag, -1 - word, -1 - tag, 1) < len(columns)
-        has_all = has_all and (min(word, tag) >= 0 or len(columns) == len(first))
-        if columns[0].startswith("#") and not (has_all and columns[word].startswith("#")):
-            continue
-        if is_numbered and re.fullmatch(r"\d+[-.]\d+", columns[0]):  # of CoNLL-U; in WebAnno, `1-2` numbers a word
-            continue
-        if not (has_all and columns[word] and columns[tag]):
-            raise ValueError(f"{where}: {columns} lacks a column (word={word}, tag={tag}, the first word has {first})")
-        sentences[-1].append((columns[word], columns[tag]))
-    words, tags = ([[columns[part] for columns in sentence] for sentence in sentences if sentence] for part in (0, 1))
+    sentences = list(read_sentences(path, word, tag, encoding))
+    words, tags = ([[columns[part] for columns in sentence] for sentence in sentences] for part in (0, 1))
     return Dataset.from_dict({"words": words, "tags": tags})
 
 

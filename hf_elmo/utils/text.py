@@ -1,19 +1,29 @@
-"""Reading text: the lines, columns and rows of files.
+"""Reading text: the lines, sentences and rows of files.
 
 fsspec opens the files: paths, and addresses (`s3://`, `hf://`) if the library that fsspec needs for them is installed.
-Names that end in `.gz`, `.bz2` or `.xz` are compressed files. pyarrow reads CSV, TSV and Parquet. Only one block of a
-file is in memory at a time.
+Names that end in `.gz`, `.bz2`, `.xz` or `.zst` are compressed files. pyarrow reads CSV, TSV and Parquet. Only one
+block of a file is in memory at a time.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
+import re
+import shutil
+import stat
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from io import TextIOWrapper
+from itertools import groupby
+from lzma import LZMAError
 from numbers import Integral
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
+from zlib import error as ZlibError
 
 import fsspec
 import pyarrow
@@ -21,17 +31,31 @@ import pyarrow.csv
 import pyarrow.parquet
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
-from fsspec.utils import infer_compression
 
-from ..tokenization_elmo import drop_surrogates
+from ..tokenization_elmo import drop_surrogates, require_list
 
 Words = list[str]
 Row = str | Words  # a text that is still to be split into words, or its words
 Pair = tuple[Row, Row | int]  # a text and its pair: another text, or the index of a word
 
-# The format of a file by the ending of its name; a file with any other ending is plain text.
-FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}
-FORMATS |= {".parquet": "parquet", ".fasta": "fasta", ".fa": "fasta", ".faa": "fasta"}
+# The endings of each format; one with "conll" in it is CoNLL's, too. A file with an ending that stands nowhere here is
+# plain text: that is what corpora such as `wiki.train.tokens`, `train.de` and `news.en-00001-of-00100` are.
+ENDINGS = {
+    "text": ("txt",),
+    "jsonl": ("jsonl", "jsonlines", "ndjson", "json"),
+    "csv": ("csv",),
+    "tsv": ("tsv",),
+    "parquet": ("parquet", "pq"),
+    "fasta": ("fasta", "fas", "fa", "faa", "fna", "fsa", "ffn"),
+    "conll": ("cupt", "iob", "iob1", "iob2", "bio", "bio1", "bio2", "bioes", "iobes", "bilou"),
+}
+FORMATS = {f".{ending}": name for name, endings in ENDINGS.items() for ending in endings}
+# Endings of what is no text, or has markup in it.
+OTHERS = """.arrow .avro .feather .ipc .orc .h5 .hdf5 .npy .npz .pickle .pkl .pth .safetensors .bin .db .sqlite .msgpack
+    .yaml .yml .toml .doc .docx .epub .htm .html .ipynb .odt .pdf .ppt .pptx .rtf .svg .tex .xhtml .xml .xls .xlsx .ods
+    .ann .fastq .gff .mrg .naf .pdb .ptb .sgm .sgml .srt .tei .tmx .trees .vtt .warc .xliff .xmi
+    .7z .lz4 .rar .snappy .tar .tbz2 .tgz .txz .zip"""
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".lzma": "lzma", ".zst": "zstd"}
 DEFAULT_COLUMNS = ("text", "sentence", "words", "tokens")
 CSV_BLOCK_BYTES = 1 << 24  # no row of a CSV may be longer
 
@@ -58,37 +82,109 @@ def find_files(pattern: str | os.PathLike) -> list[str]:
     return [file if is_local else filesystem.unstrip_protocol(file) for file in sorted(paths)]
 
 
-def read_columns(path: str | os.PathLike) -> Iterator[tuple[str, list[str]]]:
-    """The place of each line of a file in CoNLL's format, for error messages, and its columns; a blank line has none.
-    Tabs separate the columns of a line that has tabs, otherwise spaces do. (A no-break space is a part of a word.)"""
-    for number, line in enumerate(read_lines(path), start=1):
-        line = line.rstrip("\n")
-        columns = line.split("\t") if "\t" in line else filter(None, line.split(" "))
-        yield f"{path}, line {number}", [column.strip(" ") for column in columns] if line.strip(" \t") else []
+@contextmanager
+def open_file(path: str | os.PathLike) -> Iterator[IO[bytes]]:
+    """The bytes of a file, decompressed if its name ends in `.gz`, `.bz2`, `.xz` or `.zst`.
+
+    Raises:
+        ValueError: the compressed data end too early, as after an interrupted download, or are damaged.
+    """
+    name = os.fspath(path)
+    compression = COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
+    by_pyarrow = compression == "zstd"  # fsspec's library for it takes an incomplete file for a whole one
+    by_fsspec = None if by_pyarrow else compression
+    try:
+        with open(name, "rb") if is_pipe(name) else fsspec.open(name, "rb", compression=by_fsspec) as file:
+            yield pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), compression) if by_pyarrow else file
+    except (EOFError, LZMAError, OSError, ZlibError) as error:
+        if compression is None or getattr(error, "errno", None):
+            raise
+        raise ValueError(f"{name} is incomplete or damaged ({error}): fetch it again") from error
+
+
+def is_pipe(path: str | os.PathLike) -> bool:
+    """Whether a path is a pipe, such as that of a shell's `<(zcat x)`, or a device: it can be read once."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):  # no such file, or an address
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
 def read_lines(path: str | os.PathLike, encoding: str = "utf-8", newline: str | None = None) -> Iterator[str]:
     """The lines of a text file, each with its line break; a byte order mark at the beginning of UTF-8 is left out.
 
     Args:
-        path: a path or an address; the file is decompressed if its name ends in `.gz`, `.bz2` or `.xz`.
+        path: a path or an address; the file is decompressed as by [`open_file`].
         encoding: the encoding of the text.
         newline: as in `open`.
 
     Raises:
-        ValueError: the file has bytes that are invalid in the encoding; the message has the number of the line.
+        ValueError: the file has bytes that are invalid in the encoding; the message has the number of the line. Or it
+            is compressed and incomplete.
     """
-    codec = "utf-8-sig" if encoding.lower() == "utf-8" else encoding
+    codec = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     lines_read = 0
     try:
-        with fsspec.open(os.fspath(path), "rt", compression="infer", encoding=codec, newline=newline) as lines:
+        with open_file(path) as file, TextIOWrapper(file, codec, newline=newline) as lines:
             for line in lines:
                 lines_read += 1
                 yield line
     except UnicodeDecodeError as error:  # error.object is the block of bytes after the last line read
         line_number = lines_read + error.object[: error.start].count(b"\n") + 1
         place = f"{path}, line {line_number}"
-        raise ValueError(f"{place}: not valid {encoding} ({error.reason}): convert the file") from error
+        raise ValueError(f"{place}: not valid {encoding} ({error.reason}): pass its encoding=") from error
+
+
+def read_columns(path: str | os.PathLike, encoding: str = "utf-8") -> Iterator[tuple[str, list[str]]]:
+    """The place of each line of a file in CoNLL's format, for error messages, and its columns; a blank line has none.
+    Tabs separate the columns of a line that has tabs, otherwise spaces do. (A no-break space is a part of a word.)"""
+    for number, line in enumerate(read_lines(path, encoding), start=1):
+        line = line.rstrip("\n")
+        columns = line.split("\t") if "\t" in line else filter(None, line.split(" "))
+        yield f"{path}, line {number}", [column.strip(" ") for column in columns] if line.strip(" \t") else []
+
+
+# Lines without a word: documents and, in CoNLL-U, comments such as `# newdoc` and `# text = ...`.
+NO_WORD = re.compile(r"-DOCSTART-|#(begin|end) document\b|# (newdoc|newpar)\b|# ?[\w.]+ = ")
+NO_WORD_ID = re.compile(r"\d+[-.]\d+")  # CoNLL-U's ranges and empty nodes; in WebAnno, `1-2` numbers a word
+
+
+def read_sentences(
+    path: str | os.PathLike, word: int | None = None, tag: int | None = None, encoding: str = "utf-8"
+) -> Iterator[list[list[str]]]:
+    """The sentences of a file of CoNLL, each a list with the columns `word` and, unless it is `None`, `tag` of its
+    words. The docstring of [`hf_elmo.read_conll`] has the rules, and those for the default of `word`."""
+    first: list[str] = []
+    for _, group in groupby(read_columns(path, encoding), lambda line: not line[1]):
+        lines = [(where, columns) for where, columns in group if columns]
+        if word is None and any(columns[:2] == ["#begin", "document"] for _, columns in lines):
+            word = 3  # CoNLL-2012
+        lines = [(where, columns) for where, columns in lines if not NO_WORD.match(" ".join(columns))]
+        if not lines:
+            continue
+        if not first or first[0].startswith("#"):
+            first = min((columns for _, columns in lines), key=lambda own: own[0].startswith("#"))
+        if word is None and not first[0].startswith("#"):
+            ids = [columns[0] for _, columns in lines if not columns[0].startswith("#") and len(columns) > 1]
+            ids = [each for each in ids if not NO_WORD_ID.fullmatch(each)]
+            word = int(bool(ids) and ids in ([*map(str, range(start, start + len(ids)))] for start in (0, 1)))
+        wanted = [word or 0] if tag is None else [word or 0, tag]
+        fewest = max(1 + max(wanted), -min(wanted), 1 if tag is None and len(first) == 1 else 2)
+        is_numbered = wanted[0] != 0 and any(columns[0].isdecimal() for _, columns in lines)
+        sentence = []
+        for where, columns in lines:
+            has_all = fewest <= len(columns) and (min(wanted) >= 0 or len(columns) == len(first))
+            if columns[0].startswith("#") and not (has_all and columns[wanted[0]].startswith("#")):
+                continue
+            if is_numbered and NO_WORD_ID.fullmatch(columns[0]):
+                continue
+            if not (has_all and all(columns[column] for column in wanted)):
+                named = dict(zip(("word", "tag"), wanted, strict=False))
+                raise ValueError(f"{where}: {columns} lacks a column of {named}; the first word has {first}")
+            sentence.append([columns[column] for column in wanted])
+        if sentence:
+            yield sentence
 
 
 class NamedRow(list):
@@ -109,11 +205,12 @@ class RowSource:
     Args:
         path: a path or an address.
         file_format: `"text"` (each line is a row), `"jsonl"`, `"csv"`, `"tsv"` (quotes are ordinary characters),
-            `"parquet"` or `"fasta"` (each letter, in upper case, is a word); by default the ending decides.
-            Blank lines of JSON lines, CSV and FASTA files are not rows; those of text and TSV files are.
-        text_column: the column or key with the text; an `int` is the index of a column of a CSV without a header. By
-            default the first of `text`, `sentence`, `words` and `tokens` that exists, or else the only column.
-        encoding: the encoding of text, JSON lines, CSV, TSV and FASTA files.
+            `"parquet"`, `"fasta"` (each letter, in upper case, is a word) or `"conll"` (each sentence is a row, a list
+            of words); by default the ending decides. Blank lines of text and TSV files are rows.
+        text_column: the column or key with the text; an `int` is the index of a column of a CSV without a header, or of
+            the words of CoNLL ([`hf_elmo.read_conll`]). By default the first of `text`, `sentence`, `words` and
+            `tokens` that exists, or else the only column.
+        encoding: the encoding of the file, unless it is Parquet.
         text_pair_column: the column or key of each text's pair, which is another text or a whole number.
 
     Raises:
@@ -131,17 +228,20 @@ class RowSource:
     def ending(self) -> str:
         """The ending of the file's name in lower case, without the ending of a compression such as `.gz`."""
         name = PurePosixPath(os.fspath(self.path))
-        return (name.with_suffix("") if infer_compression(name.name) else name).suffix.lower()
+        return (name.with_suffix("") if name.suffix.lower() in COMPRESSIONS else name).suffix.lower()
 
     @property
     def resolved_format(self) -> str:
-        """`file_format`, or else the format of the ending; ValueError for an archive or an unknown format."""
-        if self.ending in (".tar", ".tgz"):
-            raise ValueError(f"{self.path} is an archive: extract its files")
-        if self.file_format not in (None, "text", *FORMATS.values()):
-            known = ", ".join(dict.fromkeys(["text", *FORMATS.values()]))
-            raise ValueError(f"input_format is {self.file_format!r}, but must be one of {known}")
-        return self.file_format or FORMATS.get(self.ending, "text")
+        """`file_format`, or else the format of the ending; ValueError for an unknown format, and for an ending of files
+        that are no text."""
+        if self.file_format not in (None, *ENDINGS):
+            raise ValueError(f"input_format is {self.file_format!r}, but must be one of {', '.join(ENDINGS)}")
+        if self.file_format is None and self.ending in OTHERS.split():
+            raise ValueError(
+                f"{self.path} ends in {self.ending}, which is no format of rows: extract or convert it, or "
+                "pass input_format='text' to read its lines"
+            )
+        return self.file_format or ("conll" if "conll" in self.ending else FORMATS.get(self.ending, "text"))
 
     def __iter__(self) -> Iterator[Row | Pair]:
         for row, values in enumerate(self.values()):
@@ -151,14 +251,21 @@ class RowSource:
     def values(self) -> Iterator[tuple]:
         """Each row as a tuple: the value of the text's column and, if there is one, of the pair's; not checked yet."""
         if "://" not in str(self.path) and not os.path.exists(self.path):
-            raise FileNotFoundError(f"there is no file {str(self.path)!r:.80}: for texts, pass a list of them")
-        has_no_columns, columns = self.resolved_format in ("text", "fasta"), (self.text_column, self.text_pair_column)
-        if has_no_columns and columns != (None, None):
-            raise ValueError(f"{self.path} is read as {self.resolved_format}, without columns: pass input_format")
+            error = FileNotFoundError(f"there is no file {str(self.path)!r:.80}")
+            error.add_note("For texts, pass a list of them.")
+            raise error
+        columns = self.text_column, self.text_pair_column
+        if self.resolved_format == "conll" and isinstance(self.text_column, int):
+            columns = columns[1:]
+        if self.resolved_format in ("text", "fasta", "conll") and set(columns) != {None}:
+            raise ValueError(f"{self.path} is read as {self.resolved_format}, without named columns: pass input_format")
         if self.resolved_format == "text":
             yield from ((line.rstrip("\n"),) for line in read_lines(self.path, self.encoding))
         elif self.resolved_format == "fasta":
             yield from ((sequence,) for sequence in self._sequences())
+        elif self.resolved_format == "conll":
+            for sentence in read_sentences(self.path, self.text_column, encoding=self.encoding):
+                yield ([word for (word,) in sentence],)
         elif self.resolved_format == "jsonl":
             yield from self._json_values()
         else:
@@ -206,17 +313,18 @@ class RowSource:
 
     def _batches(self) -> Iterator[pyarrow.RecordBatch]:
         """The columns of the text and of its pair, in batches of rows."""
-        with fsspec.open(os.fspath(self.path), "rb", compression="infer") as file:
-            if self.resolved_format == "parquet":
+        if self.resolved_format == "parquet":
+            with open_file(self.path) as file:
                 table = pyarrow.parquet.ParquetFile(file)
                 columns = self._columns(table.schema_arrow.names)
-                batches = table.iter_batches(1024, columns=columns)
-            else:
-                columns = self._columns(self._open_csv(file).schema.names)
-                file.seek(0)
-                types = dict.fromkeys(columns, pyarrow.string())
-                batches = self._open_csv(file, include_columns=columns, column_types=types)
-            for batch in batches:
+                for batch in table.iter_batches(1024, columns=columns):
+                    yield batch.select(columns)
+            return
+        with open_file(self.path) as file:
+            columns = self._columns(self._open_csv(file).schema.names)
+        with open_file(self.path) as file:
+            types = dict.fromkeys(columns, pyarrow.string())
+            for batch in self._open_csv(file, include_columns=columns, column_types=types):
                 yield batch.select(columns)
 
     def _open_csv(self, file: IO[bytes], **conversion: Any) -> pyarrow.csv.CSVStreamingReader:
@@ -262,7 +370,8 @@ def pick_column(names: list[str], wanted: str | int | None, where: str, option: 
     if wanted is None:
         wanted = next((name for name in DEFAULT_COLUMNS if name in names), names[0] if len(names) == 1 else None)
     if names.count(str(wanted)) != 1:
-        raise ValueError(f"{where}: {option} is {wanted!r}, but must name one of the columns {names}")
+        given = "" if wanted is None else f", and is {wanted!r}"
+        raise ValueError(f"{where}: {option} must name one of the columns {names}{given}")
     return str(wanted)
 
 
@@ -288,3 +397,40 @@ def check_pair(value: Any, where: str) -> Pair:
     text, pair = value
     is_index = isinstance(pair, Integral) and not isinstance(pair, bool)
     return check_row(text, where), int(pair) if is_index else check_row(pair, where)
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Sentences in memory as rows, or with `pairs` tuples of a text and its pair; errors call them `name`."""
+
+    sentences: Iterable[Any]
+    pairs: bool = False
+    name: str = "inputs"
+
+    def __iter__(self) -> Iterator[Row | Pair]:
+        require_list(self.sentences, self.name)
+        check = check_pair if self.pairs else check_row
+        for row, sentence in enumerate(self.sentences):
+            yield check(sentence, f"{self.name}, row {row} (from 0)")
+
+
+def rows_of(inputs: Any, reading: dict[str, Any], folder: Path, pairs: bool = False) -> RowSource | Sentences:
+    """The rows of a file, of standard input (`"-"`), or of sentences; `reading` has the options of [`RowSource`].
+
+    With `pairs`, each sentence is a tuple (text, pair). Standard input, pipes and generators are copied into `folder`,
+    because they can be read only once."""
+    if isinstance(inputs, (str, os.PathLike)):
+        is_input = str(inputs) == "-"
+        if not is_input and not is_pipe(inputs):
+            return RowSource(inputs, **reading)
+        path = folder / ("standard_input" if is_input else Path(inputs).name)
+        with nullcontext(sys.stdin.buffer) if is_input else open(inputs, "rb") as source, open(path, "wb") as file:
+            shutil.copyfileobj(source, file)
+        return RowSource(path, **reading)
+    rows = Sentences(inputs, pairs)
+    if not isinstance(inputs, Iterator):
+        return rows
+    path = folder / "inputs.jsonl"
+    with open(path, "w", encoding="ascii") as file:
+        file.writelines(json.dumps({"text": row[0], "pair": row[1]} if pairs else row) + "\n" for row in rows)
+    return RowSource(path, **({"text_column": "text", "text_pair_column": "pair"} if pairs else {}))

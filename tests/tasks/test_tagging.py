@@ -125,6 +125,14 @@ def test_metrics_of_spans() -> None:
     assert (span_metrics(IDS)(prediction)["f1"], span_metrics(IDS, "IOB2")(prediction)["f1"]) == (1.0, 0.0)
 
 
+def test_a_file_in_columns_is_tagged_word_by_word(tmp_path: Path) -> None:
+    (tmp_path / "a.conllu").write_text(f"{FILES['CoNLL-U'][0]}\n1\tIt\tO\n", encoding="utf-8")
+    predict(make(), tmp_path / "a.conllu", tmp_path / "tags.tsv", tokenizer=ElmoTokenizer())
+    lines = (tmp_path / "tags.tsv").read_text(encoding="utf-8").splitlines()
+    assert [line.partition("\t")[0] for line in lines] == ["New York", "it", "#", "", "It", ""]
+    assert {line.partition("\t")[2] for line in lines} - {""} <= set(NAMES)
+
+
 @pytest.mark.parametrize(("crf", "batch_size"), [(False, 3), (True, 1), (True, 3)])
 def test_the_pipeline_gives_each_word_its_tag(crf: bool, batch_size: int) -> None:
     model, tokenizer = make(**(CRF if crf else {})), ElmoTokenizer()
