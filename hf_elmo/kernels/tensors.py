@@ -2,9 +2,11 @@
 
 Layouts of weights, and vectors of words, are expensive to compute and stay valid while the weights do not change. A
 cached value is used again if each weight has the same address, version counter, shape and type, and the same values in
-about 64 places that are spread over the weight. The version counter does not count writes through `weight.data`. If a
-whole weight is written that way (such as an average of weights), the values in these places differ. But a write to
-single rows through `.data` or NumPy may change none of these values: call [`clear_cache`] after such a write.
+some places. The version counter does not count writes through `weight.data` or NumPy. Weights of up to `WHOLE` bytes
+(the embedding of characters, biases) are compared whole, and of weights of up to `EACH_ROW` bytes (convolutions) a
+number of each row. Of larger weights, about `SAMPLES` numbers are compared, which differ if the whole weight is written
+(such as an average of weights), but not always if some rows are: call [`clear_cache`] after such a write. (To compare a
+number of each of their rows would take a tenth of the time of a sentence of five words.)
 """
 
 import ctypes
@@ -23,7 +25,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 Made = TypeVar("Made")
 State = tuple[Tensor, Tensor]
 
-SAMPLES = 64  # values of a weight that are compared at each call
+WHOLE, EACH_ROW, SAMPLES = 1 << 16, 1 << 19, 64  # bytes, bytes, numbers
 
 
 # -- the arguments of operations, as `modeling_elmo.py` defines them ---------------------------------------------------
@@ -187,14 +189,17 @@ def cached_values() -> list[Any]:
 def clear_cache(model: nn.Module) -> None:
     """Drop everything that was computed from the model's weights and cached.
 
-    Call it after writing single rows of a weight through `weight.data` or NumPy: the cache may not notice such writes.
+    Call it after writing some rows of an LSTM, a highway layer or a projection through `weight.data` or NumPy: such
+    writes may not be noticed.
     """
     for weight in model.parameters():
         _entries.pop(weight, None)
 
 
 def _sample(weight: Tensor) -> np.ndarray:
-    """A view of about `SAMPLES` numbers of a weight, valid as long as the weight has the same address."""
+    """A view of the numbers of a weight that are compared, valid as long as the weight has the same address."""
     memory = (ctypes.c_char * weight.nbytes).from_address(weight.data_ptr())
     step = weight.numel() // SAMPLES | 1  # odd, as an even step may stay in one column of a matrix
+    if weight.nbytes <= EACH_ROW:
+        step = 1 if weight.nbytes <= WHOLE else min(step, weight[0].numel() + 1)  # another column in each row
     return np.frombuffer(memory, f"u{weight.itemsize}")[::step]

@@ -95,16 +95,14 @@ class WordVectors:
         self.highways = [(linear(*layer[:2]), linear(*layer[2:])) for layer in weights.highways]
         self.mix = row_highway if dtype == torch.float32 else _highway
         self.projection = None if weights.projection is None else linear(*weights.projection)
-        # If words have their own vectors (`word_embedding`), the last id of a row is the word's id. 16 bits may be too
-        # few for this id.
-        self.word_embedding, self.characters, self.ids, self.id_type = None, slice(None), slice(0), np.uint16
-        size = self.tables.blocks.filters
+        # If words have vectors of their own (`word_embedding`), the last id of a row is the word's id.
+        self.word_embedding, self.characters = weights.word_embedding, slice(None)
+        size, key = self.tables.blocks.filters, BYTES_OF_KEY
         if weights.word_embedding is not None:
-            self.word_embedding = weights.word_embedding.detach().to(dtype)
-            self.characters, self.ids, self.id_type = slice(-1), slice(-1, None), np.uint32
+            self.word_embedding, self.characters = weights.word_embedding.detach(), slice(-1)
             size += self.word_embedding.shape[1]
+            key += self.word_embedding.shape[1] * self.word_embedding.itemsize
         size = size if weights.projection is None else len(weights.projection[0])
-        key = BYTES_OF_KEY * np.dtype(self.id_type).itemsize // 2
         self.capacity = max(1, BYTES // (key + size * dtype.itemsize))
         self.vectors = torch.empty(self.capacity, size, dtype=dtype, device="cpu")  # takes memory as it is filled
         self.places: dict[bytes, int] = {}
@@ -112,35 +110,38 @@ class WordVectors:
 
     def of(self, words: np.ndarray) -> Tensor:
         """The vectors `[n, P]` of words, `[n, characters]` ids."""
-        for what, ids, size in (
-            ("a character id", words[:, self.characters], self.tables.vocabulary),
-            ("a word's id", words[:, self.ids], 0 if self.word_embedding is None else len(self.word_embedding)),
-        ):
-            if ids.size and not (ids.min() >= 0 and ids.max() < size):
-                raise IndexError(f"{what} is outside of the vocabulary, 0 to {size - 1}")
-        words = words.astype(self.id_type, order="C")
+        characters = words[:, self.characters]
+        _require_below(self.tables.vocabulary, "a character id", characters)
+        parts = [characters.astype(np.uint16, order="C")]
+        if self.word_embedding is not None:
+            _require_below(len(self.word_embedding), "a word's id", words[:, -1])
+            parts.append(self.word_embedding.index_select(0, torch.tensor(words[:, -1], dtype=torch.int64)))
+        starts = range(0, max(1, len(words)), self.capacity)
         with self.lock:
-            parts = [self._look_up(words[n : n + self.capacity]) for n in range(0, max(1, len(words)), self.capacity)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+            vectors = [self._look_up(*(part[start : start + self.capacity] for part in parts)) for start in starts]
+        return vectors[0] if len(vectors) == 1 else torch.cat(vectors)
 
-    def _look_up(self, words: np.ndarray) -> Tensor:
-        """The vectors `[n, P]` of at most `capacity` words."""
+    def _look_up(self, words: np.ndarray, own: Tensor | None = None) -> Tensor:
+        """The vectors `[n, P]` of at most `capacity` words, from their characters and their own vectors."""
         # With the padding's id subtracted, padding is 0. NumPy drops zeros at the end of a string, so keys are short.
-        keys = (words - self.id_type(PADDING)).view(f"S{words.shape[1] * words.itemsize}").ravel().tolist()
+        # Own vectors stand in keys in place of ids, so that a write to a row of their embedding is noticed.
+        spelled = (words - np.uint16(PADDING)).view(np.uint8)
+        if own is not None:
+            spelled = np.concatenate((own.view(torch.uint8).numpy(), spelled), axis=1)
+        keys = spelled.view(f"S{spelled.shape[1]}").ravel().tolist()
         new = {key: row for row, key in enumerate(keys) if key not in self.places}
         if len(self.places) + len(new) > self.capacity:
             self.places.clear()
             new = {key: row for row, key in enumerate(keys)}
         if new:
-            begin = len(self.places)
-            self._compute(words[list(new.values())], self.vectors[begin : begin + len(new)])
+            begin, rows = len(self.places), list(new.values())
+            vectors = self.vectors[begin : begin + len(new)]
+            self._compute(words[rows], own if own is None else own[rows], vectors)
             self.places.update(zip(new, range(begin, begin + len(new)), strict=True))
         return self.vectors.index_select(0, torch.tensor([self.places[key] for key in keys], dtype=torch.int64))
 
-    def _compute(self, words: np.ndarray, vectors: Tensor) -> None:
+    def _compute(self, words: np.ndarray, own: Tensor | None, vectors: Tensor) -> None:
         """Write the vectors `[n, P]` of distinct words."""
-        ids = torch.from_numpy(words[:, self.ids].astype(np.int64))
-        words = np.ascontiguousarray(words[:, self.characters], np.uint16)
         inside = words[:, ::-1] != PADDING
         lengths = np.where(inside.any(1), words.shape[1] - inside.argmax(1), 0)
         at_once = WORDS_AT_ONCE[vectors.dtype]
@@ -152,10 +153,14 @@ class WordVectors:
             x = self.activate_(maxima).to(vectors.dtype)
             for carry, transform in self.highways:
                 x = self.mix(x, carry(x), transform(x))
-            if self.word_embedding is not None:
-                of_words = self.word_embedding.index_select(0, ids[part, 0])
-                x = torch.cat((nn.functional.pad(of_words, (0, 0, 0, len(x) - len(of_words))), x), dim=1)
+            if own is not None:
+                x = torch.cat((nn.functional.pad(own[part].to(x), (0, 0, 0, missing)), x), dim=1)
             vectors[part] = (x if self.projection is None else self.projection(x))[: len(vectors[part])]
+
+
+def _require_below(size: int, what: str, ids: np.ndarray) -> None:
+    if ids.size and not (ids.min() >= 0 and ids.max() < size):
+        raise IndexError(f"{what} is outside of the vocabulary, 0 to {size - 1}")
 
 
 def _highway(x: Tensor, carry: Tensor, transform: Tensor) -> Tensor:

@@ -198,6 +198,28 @@ def test_the_memory_is_limited(encoder, monkeypatch) -> None:
     assert 0 < known() <= 5
 
 
+EDITED = {
+    "a character": lambda e: e.embedding.weight[118],
+    "a word": lambda e: e.word_embedding.weight[4],
+    "a number of a bias": lambda e: e.highways[0].carry.bias[7],
+    "a filter": lambda e: e.convolutions[2].weight[16],
+}
+
+
+@pytest.mark.parametrize("part", EDITED.values(), ids=EDITED)
+@torch.no_grad()
+def test_a_write_through_data_is_noticed(part: Callable, ran: list) -> None:
+    """transformers' idiom `model.get_input_embeddings().weight.data[118] += 1`. The filters have 77 KB."""
+    encoder = encoder_of(char_filters=[[1, 32], [2, 64], [3, 400]], word_vocab_size=5_000, word_embedding_size=32)
+    ids = torch.cat((spelled(["u", "the", "u", "cat"]), torch.tensor([[1], [4], [2], [4]])), dim=1)
+    before = encoder(ids)
+    part(encoder).data += 1
+    after = encoder(ids)
+    torch.testing.assert_close(after, by_modules(encoder, ids), rtol=0, atol=1e-5)
+    assert not torch.allclose(after, before, atol=1e-3)
+    assert ran == INFERENCE * 2
+
+
 def test_vectors_cached_in_inference_mode_serve_a_training(encoder) -> None:
     with torch.inference_mode():
         encoder(spelled(WORDS[:3]))

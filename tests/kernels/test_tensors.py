@@ -26,10 +26,11 @@ class Maker:
 
 
 maker = pytest.fixture(lambda: Maker())
-# Writes that are noticed: counted by PyTorch, or of the whole weight.
+# Writes that are noticed: counted by PyTorch, of the whole weight, or to a small weight.
 CHANGES = {
     "in place": lambda weight: weight.mul_(0.5),
     "through data": lambda weight: weight.data.mul_(0.5),
+    "of a number": lambda weight: weight.data[2, 44].add_(1),
     "to an average": lambda weight: weight.data.lerp_(torch.randn(weight.shape).to(weight), 0.01),
     "to new data": lambda weight: setattr(weight, "data", weight.data * 0.5),
     "to another type": lambda weight: setattr(weight, "data", weight.data.to(torch.float64)),
@@ -64,8 +65,8 @@ def test_lives_as_long_as_the_weight_is_not_copied_and_can_be_cleared(maker):
     assert len(cached_values()) == before + 1
     for copied in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         assert maker.of(copied.weight, copied.bias) == maker.of(module.weight, module.bias)
-    module.weight.data[3] += 1  # a write that is not noticed
     clear_cache(module)
+    assert len(cached_values()) == before + 1  # of the last copy
     assert maker.of(module.weight, module.bias) == maker.make((module.weight, module.bias))
     del module, copied
     gc.collect()
