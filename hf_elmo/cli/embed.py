@@ -75,19 +75,23 @@ def embed(
     pretokenized: Pretokenized = False,
     overwrite: Overwrite = False,
     restart: Restart = False,
+    check_space: Annotated[
+        bool, flag("--check-space/--no-check-space", "refuse to start if the disk has too little space")
+    ] = True,
 ) -> None:
     """
     Write the ELMo vectors of each row of INPUT into OUTPUT. An interrupted run resumes when it is started again. INPUT
     has one row per line, record or sentence: .txt, .jsonl, .csv, .tsv, .fasta, .conllu (also .gz), .parquet, or -
-    (standard input). OUTPUT is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format) or .parquet. Rows are named by their
-    number, from 0, and FASTA sequences by their identifiers. With --engine ray, INPUT can also be a folder, a glob
-    pattern or a URI, and OUTPUT is a folder of Parquet files.
+    (standard input). OUTPUT is .safetensors, .npz, .hdf5 or .h5 (bilm-tf's format), .parquet, or .txt or .txt.gz (each
+    line has a word and its numbers). Rows are named by their number, from 0, and FASTA sequences by their identifiers.
+    With --engine ray, INPUT can also be a folder, a glob pattern or a URI, and OUTPUT is a folder of Parquet files.
     """
     options = {name: value for name, value in locals().items() if name != "engine" and value is not None}
     options |= {"model": model, "layers": number_or_name(layers), "text_column": number_or_name(text_column)}
     if (window if engine == "ray" else shard_rows) is not None:
         raise typer.BadParameter(f"--{'window' if engine == 'ray' else 'shard-rows'} is not for --engine {engine}")
     if engine == "ray":
+        del options["check_space"]
         from hf_elmo.embedding.workers import embed_on_ray as embed_corpus
     else:
         from hf_elmo.embedding.corpus import embed as embed_corpus

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import copy
+import errno
 import hashlib
 import json
 import math
 import os
 import shutil
-import signal
 import sys
 import tempfile
-import time
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
-from functools import cache, partial
-from itertools import accumulate
-from multiprocessing import get_context, parent_process
 from pathlib import Path
-from threading import Thread
 from typing import Any, Literal, overload
 
 import numpy as np
+import pyarrow
 import torch
-from tqdm.auto import tqdm
 
 from .. import __version__
 from ..checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
@@ -38,13 +29,12 @@ from ..tokenization_elmo import ElmoTokenizer
 from ..utils.evaluation import evaluation_mode
 from ..utils.spelling import require_tokenizer
 from ..utils.text import NamedRow, Pair, Row, rows_of
-from .engine import BOUNDARIES, CorpusEncoder, EmbeddedRows
-from .store import ShardStore, export, require_free, require_writable
+from .engine import CorpusEncoder, EmbeddedRows
+from .jobs import progress_bar, require_free, run
+from .store import INDEXED_ROWS, NUMBER_BYTES, require_writable, write_vectors
 
 FIRST_WORDS = 1 << 15  # from the first rows with this many words, the number of words of the input is estimated
-LONG_RUN = 50  # a run of more batches than this first measures the speed of one
-LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
-LINE = "{desc}: {n_fmt} of {total_fmt} rows, {percentage:.0f}%, {elapsed} elapsed, {remaining} left"
+SMALL_RUN = 1e7  # bytes of vectors up to which nothing is said about them
 
 
 @dataclass(frozen=True)
@@ -86,6 +76,7 @@ def embed(
     restart: bool = False,
     progress: bool | Literal["lines"] | None = None,
     workers: int = 1,
+    check_space: bool = True,
 ) -> list[np.ndarray] | np.ndarray | EmbeddedCorpus:
     """Embed sentences, or a file of sentences.
 
@@ -95,7 +86,8 @@ def embed(
     grow with the number of rows; of a long document, the words are in memory, but not the vectors.
 
     With `output`, finished work is kept in the folder `OUTPUT.parts`, which takes about as much disk space, until the
-    end. An interrupted run that is started again resumes from that folder, with the same result.
+    end. An interrupted run that is started again resumes from that folder, with the same result. The input is read
+    twice; rows that have changed meanwhile, or since an interrupted run, are computed again.
 
     Args:
         model: an ELMo, or the name or folder of an ELMo; `None` for the model that ships with hf_elmo. A model with a
@@ -107,7 +99,9 @@ def embed(
             by bilm-tf's `dump_bilm_embeddings`) have one array for each row, named by the row's number (`"0"`, `"1"`,
             ...), or, if pooled, one array `embeddings` for all rows; `.parquet` has the columns `row`, `words` and
             `embedding`. Each FASTA sequence has one array, named by its identifier (in Parquet, the column `id`).
-            With `None`, the vectors are returned.
+            `.txt` and `.txt.gz` have a line for each word: the word, a tab and its numbers (those of all layers, one
+            layer after another), and a blank line after each row; if pooled, a line for each row, with all of its
+            words. With `None`, the vectors are returned.
         tokenizer: splits text into words and characters; by default that of the model's folder, else `ElmoTokenizer()`.
         layers: `"mix"` (the scalar mix), `"sum"` (of the biLM's layers, as in SeqVec), `"all"` (every layer of the
             biLM, 0 first) or the number of one layer.
@@ -130,10 +124,11 @@ def embed(
         restart: discard what an interrupted run of the same `output` left, instead of resuming it.
         progress: show a progress bar; by default on a terminal only. `"lines"` prints a line every half a minute where
             there is no terminal. Where progress is shown, a run with `output` says before it starts how many rows and
-            words there are, and about how much disk space and time they take.
+            words there are, and about how much disk space they take.
         workers: with `output`, the number of processes on this machine. They share the weights, divide PyTorch's
-            threads, and each embeds a window at a time, with the same result. If one is killed, the run ends. (Workers
-            are spawned: a script needs `if __name__ == "__main__":`.)
+            threads, and each embeds a window at a time, with the same result; on GPUs, each takes one of them in turn.
+            If one is killed, the run ends. (Workers are spawned: a script needs `if __name__ == "__main__":`.)
+        check_space: raise an error before the work if the disk has not enough space for `output` and `OUTPUT.parts`.
 
     Returns:
         With `output`, an [`EmbeddedCorpus`]. Otherwise one array for each row, `[words, 2P]`, or with all layers
@@ -141,9 +136,11 @@ def embed(
 
     Raises:
         FileNotFoundError, FileExistsError: the input does not exist; the output exists.
-        ValueError: a layer, option or ending is unknown; the input is malformed; `output` is the input, or a format in
-            which a sequence cannot be named; a number is too large for an `output_dtype` of float16; the interrupted
-            run had other settings. (Vectors that are not finite, such as those of a diverged model, give one warning.)
+        ValueError: a layer, option or ending is unknown; the input is malformed; `output` is the input, an address, or
+            a format in which a sequence cannot be named; a number is too large for an `output_dtype` of float16; the
+            interrupted run had other settings. (Vectors that are not finite, such as those of a diverged model, give
+            one warning.)
+        OSError: the disk is full, or would be.
         ImportError: `output` is HDF5, and h5py is not installed.
         TypeError: a row is neither text nor a list of words.
         TimeoutError: another run is writing `output`.
@@ -161,162 +158,96 @@ def embed(
     with evaluation_mode(model), tempfile.TemporaryDirectory(prefix="hf_elmo_") as folder:
         rows = rows_of(inputs, reading, Path(folder))
         if output is not None:
-            return _embed_to_file(encoder, rows, output, overwrite, restart, progress, workers)
+            survey = RowSurvey(rows)  # a malformed row raises here, before the work
+            require_writable(output, encoder.layout, survey.names, survey.rows)
+            job = _Embedding(encoder, output)
+            with progress_bar(survey.rows, progress, "embedding") as bar:
+                text = size_of_run(encoder, survey, output, check_space)
+                if not bar.disable:
+                    bar.write(text, file=sys.stderr)
+                count = run(job, rows, output, bar, overwrite=overwrite, restart=restart, workers=workers)
+            return EmbeddedCorpus(output, count, job.words, encoder.layout.size)
         texts = list(rows)
-        with progress_bar(len(texts), progress) as bar:
-            encoder.advance = bar.update
-            return encoder.embed(texts).result()
+        with progress_bar(len(texts), progress, "embedding") as bar:
+            return encoder.embed(texts, advance=bar.update).result()
 
 
-def _embed_to_file(
-    encoder: CorpusEncoder,
-    rows: Iterable[Row],
-    output: Path,
-    overwrite: bool,
-    restart: bool,
-    progress: bool | str | None,
-    workers: int,
-) -> EmbeddedCorpus:
-    survey = RowSurvey(rows)  # a malformed row raises here, before the work
-    require_writable(output, encoder.layout, survey.names, survey.rows)
-    about = {
-        "hf_elmo": __version__,
-        "model": model_fingerprint(encoder.model),
-        "tokenizer": tokenizer_fingerprint(encoder.tokenizer),
-        "dtype": str(encoder.model.dtype).removeprefix("torch."),
-        "layers": encoder.layers,
-        "pooling": encoder.pooling,
-    }
-    manifest = {
-        **about,
-        **encoder.options,
-        "torch": torch.__version__,
-        "device": encoder.model.device.type,
-        "rows": survey.rows,
-        "rows_sha256": survey.sha256,
-    }
-    store = ShardStore(output.with_name(output.name + ".parts"), ".arrow")
-    with store.opened(manifest, restart=restart), progress_bar(survey.rows, progress) as bar:
-        require_free(output, None, overwrite)  # another run may have written it meanwhile
-        if not bar.disable:
-            bar.write(size_of_run(encoder, survey, output), file=sys.stderr)
-        encoder.advance = bar.update
-        words, read = 0, RowSurvey()
-        done, first = set(store.names()), 0
-        with _shard_writer(encoder, store, workers, bar) as write_shard:
-            for number, window in enumerate(encoder.windows(read.count(rows))):
-                name = f"{number:06d}"
-                if name + store.ending in done:
-                    bar.update(len(window))
-                else:
-                    write_shard(name, window, first)
-                first += len(window)
-                words += sum(map(len, window))
-        if read.sha256 != survey.sha256:
-            store.remove(store.names())
-            raise ValueError("the input changed during the run, so nothing was written: run it again")
-        store.become(output, lambda draft: export(store, encoder.layout, survey.rows, draft, rows, about))
-    return EmbeddedCorpus(output, survey.rows, words, encoder.layout.size)
+class _Embedding:
+    """The [`Job`] that embeds rows into a file."""
+
+    def __init__(self, encoder: CorpusEncoder, output: Path) -> None:
+        self.encoder, self.model = encoder, encoder.model
+        self.metadata = {
+            "hf_elmo": __version__,
+            "model": model_fingerprint(encoder.model),
+            "tokenizer": tokenizer_fingerprint(encoder.tokenizer),
+            "dtype": str(encoder.model.dtype).removeprefix("torch."),
+            "layers": encoder.layers,
+            "pooling": encoder.pooling,
+        }
+        self.settings = {
+            **self.metadata,
+            **encoder.options,
+            "torch": torch.__version__,
+            "device": encoder.model.device.type,
+        }
+        self.words = 0
+        # The number of each row without a name, for HDF5.
+        self.index: dict[str, str] | None = {} if output.suffix.lower() in (".hdf5", ".h5") else None
+
+    def cut(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:
+        for window in self.encoder.windows(rows if self.index is None else self._indexed(rows)):
+            self.words += sum(map(len, window))
+            yield window
+
+    def _indexed(self, rows: Iterable[Row]) -> Iterator[Row]:
+        for number, row in enumerate(rows):
+            if number == INDEXED_ROWS:
+                self.index = None
+            if self.index is not None and not isinstance(row, NamedRow):
+                self.index[row.strip() if isinstance(row, str) else " ".join(row)] = str(number)
+            yield row
+
+    def compute(self, rows: list[list[str]], first: int, folder: Path) -> pyarrow.Table:
+        embedded = EmbeddedRows(self.encoder.layout, rows, first, folder)
+        self.encoder.encode(embedded)
+        return embedded.table()
+
+    def write(self, draft: Path, shards: Iterator[pyarrow.Table], rows: int) -> None:
+        write_vectors(draft, shards, self.encoder.layout, rows, self.metadata, self.index)
 
 
-class _Lines:
-    """A file for tqdm in which each state of the bar is a line of standard error."""
-
-    def write(self, text: str) -> None:
-        if text.strip():
-            print(text.strip(), file=sys.stderr, flush=True)
-
-    def flush(self) -> None:
-        """Nothing is kept back."""
-
-
-def progress_bar(rows: int, progress: bool | str | None) -> tqdm:
-    """A progress bar over rows, as `progress` of [`embed`] says."""
-    options = {"total": rows, "desc": "embedding", "unit": " rows", "miniters": 0}
-    if progress == "lines" and not sys.stderr.isatty():
-        return tqdm(**options, file=_Lines(), mininterval=LINE_SECONDS, delay=LINE_SECONDS, bar_format=LINE)
-    return tqdm(**options, disable=None if progress in (None, "lines") else not progress)
-
-
-def size_of_run(encoder: CorpusEncoder, survey: RowSurvey, output: Path) -> str:
-    """A sentence on a run: its rows and words (estimated from the first rows), the size of its output, its time."""
+def size_of_run(encoder: CorpusEncoder, survey: RowSurvey, output: Path, check_space: bool) -> str:
+    """A sentence on a run: its rows and words (estimated from the first rows), and the size of its output. OSError if
+    the disk has not enough space for it."""
     first_rows = encoder.tokenizer.split_into_words(survey.first_rows, encoder.options["pretokenized"])
     words_of_first = sum(map(len, first_rows))
     words = round(survey.words * words_of_first / max(1, sum(map(_num_words, survey.first_rows))))
     layout = encoder.layout
-    size_of_vector = math.prod(layout.shape(1)) * np.dtype(layout.dtype).itemsize
-    size = size_of_vector * (survey.rows if layout.pooled else words)
+    numbers = math.prod(layout.shape(1)) * (survey.rows if layout.pooled else words)
+    parts = numbers * np.dtype(layout.dtype).itemsize
+    size = numbers * NUMBER_BYTES.get(output.suffix.lower(), np.dtype(layout.dtype).itemsize)
     text = f"{survey.rows:,} rows, about {words:,} words"
-    if size > 1e7:
-        free = shutil.disk_usage(next(parent for parent in output.absolute().parents if parent.exists())).free
-        text += f": {output.name} will take about {size / 1e9:,.2f} GB, and {output.name}.parts as much until the end "
-        text += f"({free / 1e9:,.0f} GB are free)"
-    ends = list(accumulate(len(row) + BOUNDARIES for row in first_rows))
-    batch = first_rows[: bisect_right(ends, encoder.budget)]
-    words_of_batch = sum(map(len, batch))
-    if words > LONG_RUN * words_of_batch > 0:
-        for _ in range(2):  # the first time includes preparations
-            start = time.perf_counter()
-            encoder.encode(EmbeddedRows(layout, batch))
-        speed = words_of_batch / (time.perf_counter() - start)
-        text += f"; about {timedelta(seconds=round(words / speed))} h at {speed:,.0f} words/s"
+    if parts <= SMALL_RUN:
+        return text
+    folder = output.with_name(f"{output.name}.parts")
+    free = shutil.disk_usage(next(parent for parent in output.absolute().parents if parent.exists())).free
+    stored = sum(file.stat().st_size for file in folder.glob("*.arrow"))
+    if check_space and size + parts > free + stored:
+        message = (
+            f"{_in_words(size)} for {output.name} and until the end {_in_words(parts)} for {folder.name} are needed, "
+            f"but {_in_words(free + stored)} are free; check_space=False (--no-check-space) starts anyway"
+        )
+        raise OSError(errno.ENOSPC, message, str(output))
+    text += f": {output.name} will take about {_in_words(size)}, and {folder.name} {_in_words(parts)} until the end "
+    text += f"({_in_words(free)} are free)"
     if size > 1e9 and not layout.pooled:
-        text += f". Pooled, the output takes {size_of_vector * survey.rows / 1e9:,.2f} GB; float16 halves it"
+        text += f". Pooled, the output takes {_in_words(size * survey.rows / words)}; float16 halves it"
     return text
 
 
-@contextmanager
-def _shard_writer(
-    encoder: CorpusEncoder, store: ShardStore, workers: int, bar: tqdm
-) -> Iterator[Callable[[str, list[list[str]], int], object]]:
-    """A function `(shard's name, its rows, number of the first row)` that embeds the rows and writes the shard. It
-    works in this process or, if there are several workers, in the next free worker."""
-    if workers == 1:
-        yield partial(_write_shard, encoder, store)
-        return
-    file, threads = Path(store.path, ".job.pt"), max(1, torch.get_num_threads() // workers)
-    torch.save((encoder.model, encoder.tokenizer, encoder.options), file)
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _encoder_of_worker, (file, threads))
-    pending: deque[Future[int]] = deque()
-
-    def write_shard(*shard: Any) -> None:
-        if len(pending) == 2 * workers:  # the rows of further windows would wait in memory
-            bar.update(pending.popleft().result())
-        pending.append(pool.submit(_write_shard_in_worker, file, threads, store, *shard))
-
-    try:
-        yield write_shard
-        for future in pending:
-            bar.update(future.result())
-    finally:
-        pool.shutdown(cancel_futures=True)
-        file.unlink()
-
-
-def _write_shard(encoder: CorpusEncoder, store: ShardStore, name: str, words: list[list[str]], first: int) -> int:
-    rows = EmbeddedRows(encoder.layout, words, first, store.path)
-    encoder.encode(rows)
-    store.write(name, rows.table())
-    return len(words)
-
-
-def _end_with_parent() -> None:
-    parent_process().join()
-    os._exit(1)
-
-
-@cache
-def _encoder_of_worker(file: Path, threads: int) -> CorpusEncoder:
-    """The encoder of a worker. All workers share the weights, mapped into memory from the file of the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, and the worker with it
-    Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(threads)
-    model, tokenizer, options = torch.load(file, mmap=True, weights_only=False)
-    return CorpusEncoder(model, tokenizer, **options)
-
-
-def _write_shard_in_worker(file: Path, threads: int, *arguments: Any) -> int:
-    return _write_shard(_encoder_of_worker(file, threads), *arguments)
+def _in_words(size: float) -> str:
+    return f"{size / 1e9:,.2f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
 
 
 def require_positive(**numbers: int | None) -> None:

@@ -19,6 +19,7 @@ from ..modeling_elmo import ElmoModel, Packing, State
 from ..tokenization_elmo import ElmoTokenizer
 from ..utils.spelling import BEGIN, END, Speller, Token
 from ..utils.text import NamedRow, Row
+from .jobs import cut
 
 logger = logging.get_logger(f"transformers.{__name__}")
 
@@ -179,29 +180,27 @@ class CorpusEncoder:
         self.needs_whole_rows = layers == "mix" and config.scalar_mix_layer_norm
         self.speller = Speller(tokenizer, boundary_words=not tokenizer.split_special_tokens)
         self.warned = False
-        self.advance: Callable[[int], object] = lambda rows: None  # called with numbers of finished rows
 
     def windows(self, rows: Iterable[Row]) -> Iterator[list[list[str]]]:
         """The words of rows, one window at a time. Only the rows and the option `window` decide where a window ends."""
-        window, tokens = [], 0
-        rows = iter(rows)
+        return cut(self._split(iter(rows)), lambda words: len(words) + BOUNDARIES, self.options["window"])
+
+    def _split(self, rows: Iterator[Row]) -> Iterator[list[str]]:
         while texts := list(islice(rows, SPLIT_ROWS)):
             split = self.tokenizer.split_into_words(texts, self.options["pretokenized"])
             for text, words in zip(texts, split, strict=True):
-                window.append(NamedRow(words, text.name) if isinstance(text, NamedRow) else words)
-                tokens += len(words) + BOUNDARIES
-                if tokens >= self.options["window"]:
-                    yield window
-                    window, tokens = [], 0
-        if window:
-            yield window
+                yield NamedRow(words, text.name) if isinstance(text, NamedRow) else words
 
-    def embed(self, texts: Iterable[Row], first: int = 0) -> EmbeddedRows:
-        """The vectors of rows, in memory; messages count the rows from `first`."""
+    def embed(
+        self, texts: Iterable[Row], first: int = 0, advance: Callable[[int], object] | None = None
+    ) -> EmbeddedRows:
+        """The vectors of rows, in memory; messages count the rows from `first`. `advance` gets numbers of rows."""
         windows = list(self.windows(texts))
         rows = EmbeddedRows(self.layout, list(chain.from_iterable(windows)), first)
         for window, end in zip(windows, accumulate(map(len, windows)), strict=True):
             self.encode(rows, range(end - len(window), end))
+            if advance is not None:
+                advance(len(window))
         return rows
 
     def encode(self, rows: EmbeddedRows, indices: range | None = None) -> None:
@@ -214,7 +213,6 @@ class CorpusEncoder:
         indices = range(len(rows.words)) if indices is None else indices
         # Longest first, so that a budget that is too large fails at once. Blank rows keep their zeros.
         pending = sorted((row for row in indices if rows.words[row]), key=lambda row: -len(rows.words[row]))
-        self.advance(len(indices) - len(pending))
         while pending:
             encode, count, tokens = self._plan([len(rows.words[row]) + BOUNDARIES for row in pending])
             group, fits = pending[:count], True
@@ -228,7 +226,6 @@ class CorpusEncoder:
                 for row in group:
                     self._check(rows, row)
                 del pending[:count]
-                self.advance(count)
             else:
                 self._halve(tokens)
 

@@ -7,6 +7,7 @@ manifest is refused. Names of all other files begin with a dot, so that readers 
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -17,6 +18,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -32,9 +34,9 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from ..utils.extras import extra_needed
-from ..utils.text import NamedRow, Row
 from .engine import EmbeddedRows, RowLayout, make_array
 
+WORD_ENDS = r"[\t\r\n]"  # in a word, they would end it in a text file
 METADATA = "hf_elmo"  # the key of what a file of vectors says about itself, JSON
 MANIFEST, LOCK = ".manifest.json", ".lock"
 LOCK_SECONDS = 1.0  # how long a run waits for the lock of another run
@@ -42,7 +44,8 @@ PARQUET_OPTIONS = {"use_dictionary": ["path", "words"], "write_statistics": ["ro
 ROW_GROUP_BYTES, ROW_GROUP_ROWS = 1 << 25, 10_000  # the most in a row group, which readers hold in memory
 ROWS_READ = 1000  # rows of a file of vectors that are in memory together
 StoredRow = tuple[int, list[str], np.ndarray]  # a row's number, its words, its vectors
-FORMATS = (".safetensors", ".npz", ".hdf5", ".h5", ".parquet")
+FORMATS = (".safetensors", ".npz", ".hdf5", ".h5", ".parquet", ".txt", ".txt.gz")
+NUMBER_BYTES = {".txt": 12, ".gz": 5.5}  # that a number takes in text
 INDEXED_ROWS = 1_000_000  # HDF5 holds `sentence_to_index` up to this many rows, because it is made in memory
 SAFETENSORS_ROWS = 1_200_000  # more arrays would not fit into the header, which has at most 100 MB
 
@@ -143,22 +146,12 @@ class ShardStore:
             file.write(json.dumps(manifest, indent=2).encode())
 
 
-def require_free(output: Path, inputs: Any, overwrite: bool) -> None:
-    """Raises ValueError if a result would replace its input, and FileExistsError if it would replace another file
-    without `overwrite`."""
-    is_file = isinstance(inputs, (str, os.PathLike)) and os.path.exists(inputs)
-    if is_file and os.path.exists(output) and os.path.samefile(inputs, output):
-        raise ValueError(f"output {str(output)!r} is the input; choose another name")
-    if output.is_dir() or (os.path.lexists(output) and not overwrite):
-        raise FileExistsError(f"output {str(output)!r} exists; choose another name or overwrite=True (--overwrite)")
-
-
 # -- results in one file -----------------------------------------------------------------------------------------------
 
 
 def require_writable(output: Path, layout: RowLayout, names: list[str], rows: int) -> None:
     """Raises ValueError, before the work, if the result could not be written or read; `names` are the rows' names."""
-    if output.suffix.lower() not in FORMATS:
+    if not output.name.lower().endswith(FORMATS):
         raise ValueError(f"output {str(output)!r} must end in one of {', '.join(FORMATS)}")
     for name, rows_of_name in Counter(names).most_common(1):
         if rows_of_name > 1:
@@ -174,37 +167,53 @@ def require_writable(output: Path, layout: RowLayout, names: list[str], rows: in
         raise ValueError(f"output {str(output)!r} cannot hold {rows:,} arrays: use .hdf5, .npz or .parquet")
 
 
-def export(
-    store: ShardStore, layout: RowLayout, num_rows: int, draft: Path, rows: Iterable[Row], metadata: dict[str, Any]
+def write_vectors(
+    path: Path,
+    shards: Iterator[pyarrow.Table],
+    layout: RowLayout,
+    rows: int,
+    metadata: dict[str, Any],
+    index: dict[str, str] | None,
 ) -> None:
-    """Write the rows of a store into one file. The shards are mapped into memory instead of being read at once."""
-    text = json.dumps(metadata)
-    tables, suffix = map(_mapped, (f"{store.path}/{name}" for name in store.names())), draft.suffix.lower()
+    """Write shards into a file.
+
+    Args:
+        path: its ending gives the format.
+        shards: tables of [`EmbeddedRows`], mapped into memory.
+        layout: their layout.
+        rows: their number of rows.
+        metadata: what the file says about itself, which [`read_metadata`] reads.
+        index: the number of each sentence, for HDF5.
+    """
+    text, suffix = json.dumps(metadata), path.suffix.lower()
     if suffix == ".parquet":
-        _write_parquet(draft, tables, layout, text)
-        return
-    arrays = _arrays(tables, layout, num_rows, store.path)
-    if suffix == ".safetensors":
-        save_file(dict(arrays), draft, {METADATA: text})
-    elif suffix == ".npz":
-        _write_npz(draft, arrays, text)
+        _write_parquet(path, shards, layout, text)
+    elif suffix in (".txt", ".gz"):
+        _write_text(path, shards, layout)
     else:
-        _write_hdf5(draft, arrays, rows if num_rows <= INDEXED_ROWS else (), text)
+        arrays = _arrays(shards, layout, rows, path.parent)
+        if suffix == ".safetensors":
+            save_file(dict(arrays), path, {METADATA: text})
+        elif suffix == ".npz":
+            _write_npz(path, arrays, text)
+        else:
+            _write_hdf5(path, arrays, index, text)
 
 
-def _mapped(path: str) -> pyarrow.Table:
-    with pyarrow.memory_map(path) as file:
-        return pyarrow.ipc.open_file(file).read_all()
+def _numbers(table: pyarrow.Table) -> pyarrow.Array:
+    """All numbers of the vectors of a shard."""
+    values = table["embedding"].chunk(0)
+    while not pyarrow.types.is_floating(values.type):
+        values = values.values
+    return values
 
 
-def _arrays(tables: Iterator[pyarrow.Table], layout: RowLayout, rows: int, folder: str) -> Iterator[tuple[str, Any]]:
+def _arrays(tables: Iterator[pyarrow.Table], layout: RowLayout, rows: int, folder: Path) -> Iterator[tuple[str, Any]]:
     """The names and arrays of a file: one array for each row, named by the row's number or name; or, if rows are pooled
     and have no names, one array `embeddings`."""
     named, pooled = False, np.zeros((0, *layout.shape(0)), layout.dtype)
     for table in tables:
-        values = table["embedding"].chunk(0)
-        while not pyarrow.types.is_floating(values.type):
-            values = values.values
+        values = _numbers(table)
         counts = pyarrow.compute.list_value_length(table["words"]).to_numpy()
         arrays = layout.split(values.to_numpy(), counts.tolist())
         named = "id" in table.column_names
@@ -282,17 +291,14 @@ def _write_npz(path: Path, arrays: Iterator[tuple[str, np.ndarray]], metadata: s
                 np.lib.format.write_array(member, array)
 
 
-def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]], rows: Iterable[Row], metadata: str) -> None:
+def _write_hdf5(
+    path: Path, arrays: Iterator[tuple[str, np.ndarray]], index: dict[str, str] | None, metadata: str
+) -> None:
     """Write a dataset for each array, as bilm-tf's `dump_bilm_embeddings` does, and AllenNLP's `sentence_to_index`:
-    JSON of the number of each of `rows` without a name."""
+    JSON of the number of each sentence."""
     with extra_needed():
         import h5py
 
-    index = {
-        row.strip() if isinstance(row, str) else " ".join(row): str(number)
-        for number, row in enumerate(rows)
-        if not isinstance(row, NamedRow)
-    }
     # The format of HDF5 1.8 (2008) and later; with the oldest format, memory grows with the number of datasets.
     with h5py.File(path, "w", libver=("v108", "v108")) as archive:
         archive.attrs[METADATA] = metadata
@@ -300,6 +306,24 @@ def _write_hdf5(path: Path, arrays: Iterator[tuple[str, np.ndarray]], rows: Iter
             archive.create_dataset(name, data=array)
         if index:
             archive.create_dataset("sentence_to_index", data=[json.dumps(index)])
+
+
+def _write_text(path: Path, tables: Iterator[pyarrow.Table], layout: RowLayout) -> None:
+    """Write a line for each word, and a blank line after each row; of pooled rows, a line for each row."""
+    compress = partial(gzip.GzipFile, "", "wb", 6, mtime=0) if path.suffix.lower() == ".gz" else nullcontext
+    with open(path, "wb") as raw, compress(raw) as file:
+        for table in tables:
+            words = table["words"].to_pylist()
+            counts = [1 if layout.pooled else len(row) for row in words]
+            arrays = layout.split(_numbers(table).to_numpy(), map(len, words))
+            for row, count, array in zip(words, counts, arrays, strict=True):
+                vectors = array.reshape(layout.layers or 1, count, layout.size).swapaxes(0, 1).astype(np.float32)
+                numbers = pyarrow.array(vectors.ravel()).cast(pyarrow.string())
+                offsets = np.arange(0, len(numbers) + 1, (layout.layers or 1) * layout.size, dtype=np.int32)
+                lines = pyarrow.compute.binary_join(pyarrow.ListArray.from_arrays(offsets, numbers), " ").to_pylist()
+                names = [" ".join(row)] if layout.pooled else row
+                own = (f"{re.sub(WORD_ENDS, ' ', name)}\t{line}\n" for name, line in zip(names, lines, strict=True))
+                file.write(("".join(own) + ("" if layout.pooled else "\n")).encode())
 
 
 def _write_parquet(path: Path, tables: Iterator[pyarrow.Table], layout: RowLayout, metadata: str) -> None:

@@ -18,7 +18,8 @@ from tqdm.auto import tqdm
 from .. import __version__
 from ..checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
 from ..embedding.corpus import RowSurvey
-from ..embedding.store import ShardStore, require_free
+from ..embedding.jobs import require_free
+from ..embedding.store import ShardStore
 from ..modeling_classification_elmo import ElmoForSequenceClassification
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..modeling_heads_elmo import ElmoTaskModel

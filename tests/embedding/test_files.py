@@ -4,8 +4,11 @@ import errno
 import gzip
 import io
 import json
+import os
+import shutil
 import sys
 import tracemalloc
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -16,7 +19,7 @@ from safetensors.numpy import load_file
 import hf_elmo
 from hf_elmo import ElmoTokenizer, cli, embed
 from hf_elmo.checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
-from hf_elmo.embedding import corpus
+from hf_elmo.embedding import jobs
 from hf_elmo.embedding.corpus import EmbeddedCorpus
 from hf_elmo.embedding.engine import CorpusEncoder
 from hf_elmo.embedding.store import read_metadata
@@ -172,7 +175,7 @@ def test_memory_does_not_grow_with_the_vectors(tmp_path, ending, monkeypatch):
     """For each row of one word, a format may keep less than half of the bytes of its vector in memory."""
     model = initial_model(hidden_size=1000)
     # The engine's memory is bounded by its batch; only the code around it could grow, so the engine computes nothing.
-    monkeypatch.setattr(CorpusEncoder, "encode", lambda self, rows: self.advance(len(rows.words)))
+    monkeypatch.setattr(CorpusEncoder, "encode", lambda self, rows: None)
 
     def peak(rows: int) -> int:
         source = write_lines(tmp_path / f"{rows}.txt", ["word"] * rows)
@@ -201,23 +204,61 @@ def test_command_embeds_with_every_option(tmp_path, checkpoint, model, capfd):
 
 
 def test_a_large_run_says_before_it_starts_what_it_takes(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(corpus, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "LINE_SECONDS", 0.0)
     model, rows = initial_model(hidden_size=3000, layer_weights=0), ["a b c d e f g h i j"] * 120
-    source = write_lines(tmp_path / "in.txt", rows)
-    embed(model, source, tmp_path / "out.npz", progress="lines", batch_tokens=24)
+    source, output = write_lines(tmp_path / "in.txt", rows), tmp_path / "out.npz"
+    embed(model, source, output, progress="lines", batch_tokens=24)
     lines = capsys.readouterr().err.splitlines()
     (size,) = (line for line in lines if line.startswith("120"))
-    assert size.startswith("120 rows, about 1,200 words: out.npz will take about 0.01 GB")
-    assert "words/s" in size
+    assert size.startswith("120 rows, about 1,200 words: out.npz will take about 14 MB, and out.npz.parts 14 MB")
     assert lines[-1].startswith("embedding: 120 of 120 rows, 100%")
     embed(model, rows[:3], tmp_path / "silent.npz")
     assert capsys.readouterr().err == ""
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10**8, 10**8 - 10**7, 10**7))
+    with pytest.raises(OSError, match=r"14 MB for out\.npz.*10 MB are free"):
+        embed(model, source, output, overwrite=True)
+    embed(model, source, output, overwrite=True, check_space=False)
+
+
+@pytest.mark.parametrize(
+    "output", ["s3://bucket/out.npz", Path("hf://datasets/me/out.npz"), "file:///tmp/out.npz"], ids=str
+)
+def test_an_address_is_no_output(tmp_path, monkeypatch, model, output):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="address"):
+        embed(model, ROWS, output)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", [".txt", ".txt.gz"])
+def test_text_has_a_line_for_each_word(tmp_path, model, ending):
+    path, rows = tmp_path / f"out{ending}", [["New York", "a\tb"], [], ["is"]]
+
+    def lines(**options) -> list[str]:
+        embed(model, rows, path, overwrite=True, **options)
+        return (gzip.decompress(path.read_bytes()) if ending == ".txt.gz" else path.read_bytes()).decode().split("\n")
+
+    words = [line.split("\t") for line in lines(layers="all")]
+    assert [word for word, *_ in words] == ["New York", "a b", "", "", "is", "", ""]
+    vectors = [np.array(line[1].split(" "), np.float32) for line in words if line != [""]]
+    first, _, last = (array.swapaxes(0, 1).reshape(-1, 4 * 22) for array in embed(model, rows, layers="all"))
+    np.testing.assert_array_equal(vectors, [*first, *last])
+    pooled = {"pooling": "mean", "output_dtype": "float16"}
+    names, numbers = zip(*(line.split("\t") for line in lines(**pooled)[:-1]), strict=True)
+    assert names == ("New York a b", "", "is")
+    found = np.array([line.split(" ") for line in numbers], np.float16)
+    np.testing.assert_array_equal(found, embed(model, rows, **pooled))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")], ids=repr)
 def test_a_run_that_is_stopped_says_that_the_same_command_resumes(tmp_path, checkpoint, stop_after, capsys, error):
     source, output = write_lines(tmp_path / "in.txt", ROWS), tmp_path / "out.npz"
-    stop_after(1, error)
     command = ["embed", str(source), str(output), "--model", checkpoint, "--window", "20"]
-    assert cli.main(command) == (130 if isinstance(error, KeyboardInterrupt) else 1)
-    assert f"{output}.parts: the same command resumes" in capsys.readouterr().err
+    for windows in (0, 1):
+        stop_after(windows, error)
+        assert cli.main(command) == (130 if isinstance(error, KeyboardInterrupt) else 1)
+        printed = capsys.readouterr().err
+        assert (f"{output}.parts: the same command resumes" in printed) == (windows == 1)
+        assert isinstance(error, KeyboardInterrupt) or f"'{output}.parts{os.sep}0" in printed
+        names = [path.name for path in tmp_path.glob("out.npz.parts/*")]
+        assert sum(name.endswith(".arrow") for name in names) == windows  # and no draft

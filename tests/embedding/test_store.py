@@ -7,10 +7,10 @@ from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 import torch
+from huggingface_hub.utils import WeakFileLock
 
 from hf_elmo import embed
-from hf_elmo.embedding import corpus, store
-from hf_elmo.embedding.store import ShardStore
+from hf_elmo.embedding import corpus, jobs
 
 from ..factories import whitespace_tokenizer, write_lines
 from ..kills import run_with_kills
@@ -35,15 +35,13 @@ def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path, model, stop_after, st
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["in.txt", whole.name, parts.name])
 
 
-@pytest.mark.parametrize("change", ["layers", "rows", "model", "tokenizer"])
+@pytest.mark.parametrize("change", ["layers", "model", "tokenizer"])
 def test_resuming_with_something_else_is_refused(tmp_path, model, stop_after, change):
     source = write_lines(tmp_path / "in.txt", ROWS)
     arguments = {"model": model, "inputs": source, "output": tmp_path / "out.npz", "window": 20}
     stop_after(1)
     with pytest.raises(Stopped):
         embed(**arguments)
-    if change == "rows":
-        write_lines(source, [*ROWS[:-1], "other words"])
     other = initial_model(seed=1, num_hidden_layers=3)
     changes = {"layers": "all", "model": other, "tokenizer": whitespace_tokenizer()}
     arguments |= {name: value for name, value in changes.items() if name == change}
@@ -71,17 +69,38 @@ def test_finished_work_that_is_none_does_not_block_other_settings(tmp_path, mode
     embed(model, ROWS, tmp_path / "out.npz", layers=0)
 
 
-@pytest.mark.parametrize("change", ["other words", "one row more", "one row fewer"])
-def test_input_that_changes_while_it_is_embedded_is_refused(tmp_path, model, monkeypatch, change):
-    source = write_lines(tmp_path / "in.txt", ROWS)
-    changed = {"other words": [*ROWS[:-1], "x"], "one row more": [*ROWS, "x"], "one row fewer": ROWS[:-1]}[change]
+def test_rows_that_changed_are_computed_again(tmp_path, model, stop_after, monkeypatch):
+    source = write_lines(tmp_path / "in.txt", ROWS * 3)
+    stop_after(4)
+    with pytest.raises(Stopped):
+        embed(model, source, tmp_path / "out.npz", window=25)
+    rows = [*ROWS[:-1], "other words", *ROWS, *ROWS, "one row more"]
     fingerprint = corpus.model_fingerprint  # between the two readings of the input
-    monkeypatch.setattr(corpus, "model_fingerprint", lambda model: write_lines(source, changed) and fingerprint(model))
-    with pytest.raises(ValueError, match="input"):
-        embed(model, source, tmp_path / "out.npz", window=20)
-    monkeypatch.undo()
-    embed(model, source, tmp_path / "out.npz", restart=True)
-    close(read(tmp_path / "out.npz"), embed(model, changed))
+    monkeypatch.setattr(corpus, "model_fingerprint", lambda model: write_lines(source, rows) and fingerprint(model))
+    calls = stop_after(1000)
+    assert embed(model, source, tmp_path / "out.npz", window=25).rows == len(rows)
+    assert 0 < sum(calls) < len(rows)  # windows of unchanged rows were kept
+    close(read(tmp_path / "out.npz"), embed(model, rows))
+
+
+def test_an_empty_shard_is_computed_again_and_drafts_are_removed(tmp_path, model, stop_after, capsys):
+    whole, output = tmp_path / "whole.npz", tmp_path / "out.npz"
+    embed(model, ROWS, whole, window=20)
+    stop_after(2)
+    with pytest.raises(Stopped):
+        embed(model, ROWS, output, window=20)
+    *_, last = sorted((tmp_path / "out.npz.parts").glob("*.arrow"))
+    last.write_bytes(b"")  # as after a loss of power
+    draft = tmp_path / "out.npz.parts" / f".123.{last.name}"
+    draft.write_bytes(b"a part")
+    stop_after(0)
+    with pytest.raises(Stopped):
+        embed(model, ROWS, output, window=20)
+    assert not draft.exists()
+    calls = stop_after(1000)
+    embed(model, ROWS, output, window=20, progress=True)
+    assert f"continues after {len(ROWS) - sum(calls)} rows" in capsys.readouterr().err
+    assert output.read_bytes() == whole.read_bytes()
 
 
 @pytest.mark.slow
@@ -113,8 +132,9 @@ def test_a_run_of_several_processes_resumes_when_one_is_killed(tmp_path, model):
 
 
 def test_a_second_run_of_the_same_output_is_refused(tmp_path, model, monkeypatch):
-    monkeypatch.setattr(store, "LOCK_SECONDS", 0.01)
-    with ShardStore(tmp_path / "out.npz.parts", ".arrow").opened({}), pytest.raises(TimeoutError):
+    monkeypatch.setattr(jobs, "LOCK_SECONDS", 0.01)
+    (tmp_path / "out.npz.parts").mkdir()
+    with WeakFileLock(tmp_path / "out.npz.parts" / jobs.LOCK), pytest.raises(TimeoutError):
         embed(model, ["another"], tmp_path / "out.npz")
 
 

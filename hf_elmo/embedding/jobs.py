@@ -1,0 +1,298 @@
+"""Jobs that continue after a kill: rows are cut into shards, which are computed one by one and become one file.
+
+The folder `OUTPUT.parts` keeps the shards until the end. A shard is an Arrow file, whose name has the number of its
+first row and a hash of its rows. It is written under another name and renamed once it is on the disk, so each shard is
+whole. The manifest has everything else that the shards depend on; a run with another manifest is refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from itertools import cycle, islice
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from threading import Thread
+from typing import Any, Literal, Protocol, TypeVar
+
+import pyarrow
+import torch
+from huggingface_hub.utils import WeakFileLock
+from torch import nn
+from tqdm.auto import tqdm
+
+MANIFEST, LOCK = ".manifest.json", ".lock"
+LOCK_SECONDS = 1.0  # how long a run waits for the lock of another run
+LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
+LINE = "{desc}: {n_fmt} of {total_fmt} rows, {percentage:.0f}%, {elapsed} elapsed, {remaining} left"
+T = TypeVar("T")
+_device = "cpu"  # of this worker
+
+
+class Job(Protocol):
+    """What [`run`] does. With several workers, each has a copy, which pickle makes.
+
+    Args:
+        model: the model, on the device to compute with.
+        settings: everything but the rows that the shards depend on, JSON-serializable.
+    """
+
+    model: nn.Module
+    settings: dict[str, Any]
+
+    def cut(self, rows: Iterable[Any]) -> Iterator[list[Any]]:
+        """The rows of one shard after another, such as [`cut`] cuts them."""
+
+    def compute(self, rows: list[Any], first: int, folder: Path) -> pyarrow.Table:
+        """A shard: the results of rows, of which the first has the number `first`; `folder` is for temporary files."""
+
+    def write(self, draft: Path, shards: Iterator[pyarrow.Table], rows: int) -> None:
+        """Writes the result, with the number of its rows, into a file."""
+
+
+def cut(rows: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
+    """Lists of consecutive rows, each of which ends with the row at which the sizes of its rows reach `limit`."""
+    part, total = [], 0
+    for row in rows:
+        part.append(row)
+        total += size(row)
+        if total >= limit:
+            yield part
+            part, total = [], 0
+    if part:
+        yield part
+
+
+def run(
+    job: Job, rows: Iterable[Any], output: Path, bar: tqdm, *, overwrite: bool, restart: bool, workers: int = 1
+) -> int:
+    """Do a job, or what an interrupted run left of it. The result has the same bytes as that of an uninterrupted run.
+
+    Args:
+        rows: rows, which are read once.
+        output: the file to write.
+        bar: counts the rows; its forecast is that of the rows that were not computed before.
+        overwrite: replace `output` if it exists.
+        restart: discard what an interrupted run of the same `output` left, instead of resuming it.
+        workers: the number of processes, which divide PyTorch's threads; on GPUs, worker i takes number i, modulo the
+            number of GPUs.
+
+    Returns:
+        the number of rows.
+
+    Raises:
+        FileExistsError: the output exists, or the folder `OUTPUT.parts` has other files.
+        OSError: the disk is full; finished shards are kept.
+        TimeoutError: another run is writing `output`.
+        ValueError: the interrupted run had another manifest.
+        BrokenProcessPool: a worker was killed.
+    """
+    folder = output.with_name(f"{output.name}.parts")
+    with _opened(folder, job.settings, restart):
+        require_free(output, None, overwrite)  # another run may have written it meanwhile
+        paths: list[Path] = []
+        first = done = 0
+        with _computing(job, folder, workers, bar) as compute:
+            for part in job.cut(rows):
+                # A name that is no part of the row's value, such as that of a FASTA sequence, is a part of its result.
+                text = json.dumps([(row, getattr(row, "name", None)) for row in part])
+                paths.append(folder / f"{first:09d}-{hashlib.sha256(text.encode()).hexdigest()[:20]}.arrow")
+                if _is_whole(paths[-1]):
+                    done += len(part)
+                    bar.n += len(part)
+                    bar.initial, bar.last_print_n = done, bar.n  # not counted as this run's speed
+                else:
+                    if 0 < first == done and not bar.disable:
+                        bar.write(f"continues after {first:,} rows", file=sys.stderr)
+                    compute(paths[-1], part, first)
+                first += len(part)
+        with _written(output, folder) as draft:
+            job.write(draft, map(_mapped, paths), first)
+        for path in folder.glob("*.arrow"):  # shards of other rows, too
+            path.unlink()
+    return first
+
+
+def require_free(output: Path, inputs: Any, overwrite: bool) -> None:
+    """Raises ValueError if a result would replace its input, or is an address, and FileExistsError if it would replace
+    another file without `overwrite`."""
+    if re.match(r"\w{2,}:/", str(output)):
+        raise ValueError(f"output {str(output)!r} is an address, but must be a path: write a file, and upload it then")
+    is_file = isinstance(inputs, (str, os.PathLike)) and os.path.exists(inputs)
+    if is_file and os.path.exists(output) and os.path.samefile(inputs, output):
+        raise ValueError(f"output {str(output)!r} is the input; choose another name")
+    if output.is_dir() or (os.path.lexists(output) and not overwrite):
+        raise FileExistsError(f"output {str(output)!r} exists; choose another name or overwrite=True (--overwrite)")
+
+
+class _Lines:
+    """A file for tqdm in which each state of the bar is a line of standard error."""
+
+    def write(self, text: str) -> None:
+        if text.strip():
+            print(text.strip(), file=sys.stderr, flush=True)
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+
+def progress_bar(rows: int, progress: bool | Literal["lines"] | None, name: str) -> tqdm:
+    """A progress bar over rows, as `progress` of [`embed`] says."""
+    options = {"total": rows, "desc": name, "unit": " rows", "miniters": 0}
+    if progress == "lines" and not sys.stderr.isatty():
+        return tqdm(**options, file=_Lines(), mininterval=LINE_SECONDS, delay=LINE_SECONDS, bar_format=LINE)
+    return tqdm(**options, disable=None if progress in (None, "lines") else not progress)
+
+
+# -- the folder of shards ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(folder: Path, settings: dict[str, Any], restart: bool) -> Iterator[None]:
+    """Use the folder for this run alone. It must be new, or that of an interrupted run with the same settings. It is
+    removed if no shard is in it at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest, path = json.loads(json.dumps(settings)), folder / MANIFEST
+    is_ours = False
+    try:
+        with WeakFileLock(folder / LOCK, timeout=LOCK_SECONDS):
+            before = json.loads(path.read_bytes()) if path.exists() else None
+            names = [file for file in folder.iterdir() if not file.name.startswith(".")]
+            if before is None and names:
+                raise FileExistsError(f"{folder} exists, and is not of an interrupted run: choose another output")
+            if before not in (None, manifest) and names and not restart:
+                other = [name for name in {**before, **manifest} if before.get(name) != manifest.get(name)]
+                raise ValueError(
+                    f"{folder} has work of an interrupted run that differs in {', '.join(other)}; resume that run "
+                    "with its settings, or discard it with restart=True (--restart)"
+                )
+            is_ours = True
+            for file in folder.iterdir():  # drafts of a run that was killed
+                if file.name not in (MANIFEST, LOCK) and (restart or file.name.startswith(".")):
+                    file.unlink()
+            with _written(path) as draft:
+                draft.write_text(json.dumps(manifest, indent=2))
+            yield
+    finally:
+        if is_ours and not any(folder.glob("*.arrow")):
+            for name in (MANIFEST, LOCK):
+                (folder / name).unlink(missing_ok=True)
+            folder.rmdir()
+
+
+@contextmanager
+def _written(path: Path, folder: Path | None = None) -> Iterator[Path]:
+    """A draft, by default beside `path`, which gets this name when it is complete and on the disk. After an error the
+    draft is removed, and if the disk was full, the error has the name of the file."""
+    draft = (folder or path.parent) / f".{os.getpid()}.{path.name}"
+    try:
+        yield draft
+        with open(draft, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except Exception as error:
+        # safetensors and h5py raise errors of their own.
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        raise
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _mapped(path: Path) -> pyarrow.Table:
+    """A shard, mapped into memory instead of being read at once."""
+    with pyarrow.memory_map(str(path)) as file:
+        return pyarrow.ipc.open_file(file).read_all()
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a shard exists and can be read: a file system that lost its power may keep a name without a content."""
+    try:
+        return path.exists() and _mapped(path).num_rows > 0
+    except pyarrow.ArrowInvalid:
+        return False
+
+
+# -- workers -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _computing(job: Job, folder: Path, workers: int, bar: tqdm) -> Iterator[Callable[[Path, list[Any], int], None]]:
+    """A function `(path of a shard, its rows, number of the first row)` that computes a shard, in this process or, if
+    there are several workers, in the next free worker."""
+    if workers == 1:
+
+        def compute_here(path: Path, rows: list[Any], first: int) -> None:
+            bar.update(_compute(job, path, rows, first))
+
+        yield compute_here
+        return
+    file, threads, context = folder / ".job.pt", max(1, torch.get_num_threads() // workers), get_context("spawn")
+    torch.save(job, file)
+    devices = context.SimpleQueue()
+    for device in devices_of_workers(next(job.model.parameters()).device, workers):
+        devices.put(device)
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (devices, threads))
+    pending: deque[Future[int]] = deque()
+
+    def compute(path: Path, rows: list[Any], first: int) -> None:
+        if len(pending) == 2 * workers:  # the rows of further shards would wait in memory
+            bar.update(pending.popleft().result())
+        pending.append(pool.submit(_compute_in_worker, file, path, rows, first))
+
+    try:
+        yield compute
+        for future in pending:
+            bar.update(future.result())
+    finally:
+        pool.shutdown(cancel_futures=True)
+        file.unlink()
+
+
+def devices_of_workers(device: torch.device, workers: int) -> list[str]:
+    """The device of each worker: the CPU, or the devices of the type of `device`, in turn."""
+    if device.type == "cpu":
+        return ["cpu"] * workers
+    number = torch.get_device_module(device.type).device_count()
+    return list(islice(cycle(f"{device.type}:{index}" for index in range(number)), workers))
+
+
+def _compute(job: Job, path: Path, rows: list[Any], first: int) -> int:
+    with _written(path) as draft:
+        table = job.compute(rows, first, path.parent)
+        with pyarrow.ipc.new_file(str(draft), table.schema) as writer:
+            writer.write_table(table)
+    return len(rows)
+
+
+def _start_worker(devices: Any, threads: int) -> None:
+    global _device
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, and the worker with it
+    Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+    _device = devices.get()
+
+
+def _end_with_parent() -> None:
+    parent_process().join()
+    os._exit(1)
+
+
+@cache
+def _job_of_worker(file: Path) -> Job:
+    """The job of this worker. On the CPU all workers share the weights, mapped into memory."""
+    return torch.load(file, map_location=_device, mmap=True, weights_only=False)
+
+
+def _compute_in_worker(file: Path, *shard: Any) -> int:
+    return _compute(_job_of_worker(file), *shard)
