@@ -140,7 +140,6 @@ def begin_of(model: ElmoTaskModel | None, tokenizer: ElmoTokenizer) -> Tensor | 
     word precedes `<S>`, so that they depend on the biLM's weights alone. `None` without a model or its biLM."""
     if model is None or not model.config.use_elmo:
         return None
-    model.require_frozen_bilm()
     with evaluation_mode(model), torch.no_grad():
         begin = torch.tensor([[tokenizer.convert_tokens_to_ids(str(tokenizer.bos_token))]], device=model.device)
         layers = model.elmo(begin, output_hidden_states=True, return_dict=True).hidden_states

@@ -1,51 +1,70 @@
-"""A quick run of each comparison with and without ELMo, on small data sets of the layout that the Hub has."""
+"""A quick run of each comparison with and without ELMo on real data, and of one on data that the test makes."""
 
-import tarfile
+import gzip
 from importlib import import_module
 from pathlib import Path
 from random import Random
 
 import pytest
-from datasets import ClassLabel, Dataset, Sequence
+from datasets import ClassLabel, Dataset, DatasetDict, Sequence
 from transformers import AutoModel, AutoTokenizer
 
-from examples import data
-from examples.ag_news import run as ag_news
+from examples import comparison, data
+from examples.ag_news.run import plain
 from examples.classifier import BAG, PAIRS
 from examples.comparison import Run, gain, table
 from examples.coreference import run as coreference
 from examples.korean import prepare as korean
 from examples.korean import sentiment
 from examples.question_answering import run as question_answering
-from examples.semantic_roles import run as semantic_roles
-from tests.examples.conftest import write
+from examples.semantic_roles.run import tags_of
+from tests.factories import write_lines
 
 pytestmark = pytest.mark.slow
-ROWS = [BAG, *(row for pair in PAIRS for row in pair)]
 GLOVE_ROWS = ["GloVe", "GloVe + ELMo"]
+CLASSIFIERS = [BAG, *(row for pair in PAIRS for row in pair)]
+SCRIPTS = {
+    "ag_news.run --texts titles": CLASSIFIERS,
+    "question_types.run": CLASSIFIERS,
+    "sms_spam.run": [BAG, "textbook", "improved", "improved, biLM trained"],
+    "sst5.run": GLOVE_ROWS,
+    "entailment.run": GLOVE_ROWS,
+    "tagging.run --tasks uner_ewt": ["GloVe", "GloVe + characters", "GloVe + ELMo"],
+    "semantic_roles.run": GLOVE_ROWS,
+    "coreference.run": GLOVE_ROWS,
+    "question_answering.run": GLOVE_ROWS,
+    "korean.sentiment --sizes 20": [sentiment.BAG, sentiment.CHARACTERS, sentiment.ELMO_MEAN],
+}
 
 
 @pytest.fixture
-def run(folder: str, hub: None, capsys: pytest.CaptureFixture):
-    """A function that runs the script of that name with `--quick` and returns the first column of its tables."""
+def rows_of(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture):
+    """A function that runs a script with `--quick`, and returns the first column of its tables."""
 
-    def call(name: str, *options: str) -> list[str]:
+    def call(command: str, *options: str) -> list[str]:
+        name, *arguments = command.split()
         script = import_module(f"examples.{name}")
-        script.main(["--model", folder, "--out", "out", "--quick", *options])
+        script.main(["--model", folder, "--out", str(tmp_path / "out"), "--quick", *arguments, *options])
         lines = capsys.readouterr().out.splitlines()
         return [line.split(" | ")[0].strip("| ") for line in lines if line.startswith("| ") and "±" in line]
 
     return call
 
 
-def publish(name: str, config: str = "default", *, labels: dict | None = None, **parts: list) -> None:
-    """A data set of the Hub in the working folder; `labels` are the types of its columns of labels."""
-    for part, rows in parts.items():
-        dataset = Dataset.from_list(rows)
-        for column, label in (labels or {}).items():
-            dataset = dataset.cast_column(column, label)
-        (Path(name) / config / part).mkdir(parents=True)
-        dataset.to_parquet(f"{name}/{config}/{part}/0000.parquet")
+@pytest.mark.parametrize("command", SCRIPTS)
+def test_a_quick_run_has_all_rows(rows_of, shared: Path, command: str) -> None:
+    assert rows_of(command, "--data", str(shared / "data")) == SCRIPTS[command]
+
+
+SENTENCE = ["Anna", "met", "Bob", "Roy", "in", "Rome"], ["B-PER", "O", "B-PER", "I-PER", "O", "B-LOC"]
+
+
+def test_a_quick_run_on_downloads(rows_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    glove = write_lines(tmp_path / "glove", (f"{word.lower()} {'0.5 ' * 49}1" for word in SENTENCE[0]))
+    monkeypatch.setattr(comparison, "glove", lambda folder: glove)
+    lines = ["# newdoc id = 1", *(f"1\t{word}\t{tag}\t-" for word, tag in zip(*SENTENCE, strict=True)), ""]
+    monkeypatch.setattr(data, "downloaded", lambda url: write_lines(tmp_path / Path(url).name, lines * 40))
+    assert rows_of("tagging.run --tasks uner_ewt") == SCRIPTS["tagging.run --tasks uner_ewt"]
 
 
 def runs(*accuracies: float) -> list[Run]:
@@ -71,122 +90,79 @@ def test_the_files_have_as_many_rows_as_the_data_sets_of_the_hub(shared: Path) -
     assert sum(len(columns) for _, columns in data.propbank(files, "dev")) == 4913
 
 
-def rows_of(texts: list[str], labels: int, number: int, column: str = "label") -> list[dict]:
-    """Rows with one of the texts and labels in turn."""
-    return [{"text": f"{texts[i % len(texts)]} {i}", column: i % labels} for i in range(number)]
+COARSE = ClassLabel(names=["ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"])
+TAGS = Sequence(ClassLabel(names=sorted(set(SENTENCE[1]))))
+TAGGED = {"tokens": SENTENCE[0], "chunk_tags": [TAGS.feature.str2int(tag) for tag in SENTENCE[1]]}
+DOCUMENT = {"sentences": [["Anna", "ran", "."], ["She", "fell"]], "coref_chains": [[[0, 0, 0], [1, 0, 0]], [[1, 0, 1]]]}
+# A row of each data set of the Hub, whose labels are numbers, and what it becomes.
+ON_HUB = {
+    "sms_spam": ({"sms": "hi \n", "label": 1}, ("hi", 1)),
+    "ag_news": ({"title": "a", "description": "b", "label": 4}, ("a", "b", 3)),
+    "trec": ({"text": "Who ?", "coarse_label": 1}, ("Who ?", data.TREC_CLASSES.index("ENTY"))),
+    "sst5": ({"text": "good", "label": 3}, ("good", 3)),
+    "snli": ({"premise": "a", "hypothesis": "b", "label": 2}, ("a", "b", 2)),
+    "litbank": (DOCUMENT, {"sentences": DOCUMENT["sentences"], "clusters": [[[0, 0], [3, 3]], [[3, 4]]]}),
+}
 
 
-TREC = {"coarse_label": ClassLabel(names=["ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"])}
-QUESTIONS = rows_of(["What is it ?", "Who wrote `` Go '' ?", "When ?"], 6, 60, "coarse_label")
-MESSAGES = [{"sms": f"{row['text']}\n", "label": row["label"]} for row in rows_of(["see you", "WIN NOW"], 2, 4490)]
-DEGREES = dict.fromkeys(("train", "validation", "test"), rows_of(["anna ( sang/met"], 5, 15))
-PAIR = {"premise": "Anna sang", "hypothesis": "he met Bob"}
-PAIRED = dict.fromkeys(("validation", "test"), [{**PAIR, "label": label} for label in range(-1, 3)] * 5)  # -1: none
-CLASSIFIED = [
-    ("question_types", "CogComp/trec", {"labels": TREC, "train": QUESTIONS, "test": QUESTIONS}, ROWS),
-    ("sms_spam", "ucirvine/sms_spam", {"train": MESSAGES}, [BAG, "textbook", "improved", "improved, biLM trained"]),
-    ("sst5", "SetFit/sst5", DEGREES, GLOVE_ROWS),
-    ("entailment", "stanfordnlp/snli", PAIRED, GLOVE_ROWS),
-]
+@pytest.mark.parametrize("name", ON_HUB)
+def test_rows_of_the_hub_are_those_of_files(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    row, expected = ON_HUB[name]
+    rows = Dataset.from_list([row])
+    rows = rows.cast_column("coarse_label", COARSE) if name == "trec" else rows
+    parts = DatasetDict(dict.fromkeys(data.PARTS.values(), rows))
+    monkeypatch.setattr(data, "load_dataset", lambda *_, **__: parts)
+    found = getattr(data, name)(None)
+    assert all(part == [expected] for part in (found.values() if isinstance(found, dict) else [found]))
 
 
-@pytest.mark.parametrize(("script", "name", "parts", "rows"), CLASSIFIED)
-def test_classes_of_texts(run, script: str, name: str, parts: dict, rows: list[str]) -> None:
-    publish(name, **parts)
-    assert run(f"{script}.run") == rows
+def test_tagged_sentences_of_the_hub_and_a_tenth_for_dev(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = Dataset.from_list([TAGGED] * 20).cast_column("chunk_tags", TAGS)
+    test = Dataset.from_list([TAGGED, {"tokens": [], "chunk_tags": []}]).cast_column("chunk_tags", TAGS)
+    monkeypatch.setattr(data, "load_dataset", lambda *_, **__: DatasetDict(train=train, test=test))
+    parts = data.tagged("chunking", None)
+    assert {part: len(rows) for part, rows in parts.items()} == {"train": 18, "dev": 2, "test": 1}
+    assert parts["dev"][0] == SENTENCE
 
 
-def test_ag_news(run) -> None:
-    news = rows_of(["Anna sang well in Rome", "Bob wins all in Rome"], 4, ag_news.TRAIN_TITLES + 20)
-    news = [{"title": row["text"], "description": "He sang .", "label": row["label"] + 1} for row in news]
-    unlabeled = {"title": "An #36;10 chip", "description": "of  its own", "label": 1}
-    publish("sh0416/ag_news", train=[*news[:40], unlabeled], test=news)
-    assert run("ag_news.run", "--texts", "whole") == ROWS
-    ag_news.main(["--write", "news.txt"])
-    assert Path("news.txt").read_text(encoding="utf-8") == "An $10 chip of its own\n"
+def test_roles_get_the_words_of_universal_dependencies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("Anna", "(ARG0*", "*"), ("met", "(V*)", "*"), ("Bob", "(ARG1*", "(ARG0*)"), ("sang", "*)", "(V*)")]
+    skeleton = [f"doc 0 {n} [WORD] NN * - - {' '.join(spans)}" for n, (_, *spans) in enumerate(rows)]
+    words = [f"{n}\t{word}\t_" for n, (word, *_) in enumerate(rows, start=1)]
+    write_lines(tmp_path / "ewt" / "doc.xml.gold_skel", ["doc 0 0 [WORD] NN * - - ", "", *skeleton])
+    head = ["# newdoc id = answers-doc", "1\ttwo\t_", "2\twords\t_", "", "1-2\tnone\t_"]
+    text = write_lines(tmp_path / "a.conllu", [*head, *words, "", "# newdoc id = email-x", "1\tHi\t_"])
+    monkeypatch.setattr(data, "downloaded", lambda url: tmp_path / "ewt" if url == data.PROPBANK else text)
+    ((found, columns),) = data.propbank(None, "dev")  # the first sentence has another number of words
+    assert found == [word for word, *_ in rows]
+    assert list(map(tags_of, columns)) == [["B-ARG0", "B-V", "B-ARG1", "I-ARG1"], ["O", "O", "B-ARG0", "B-V"]]
 
 
-def test_tagging(run) -> None:
-    words, tags = ["Anna", "met", "Bob", "Roy", "in", "Rome"], ["B-PER", "O", "B-PER", "I-PER", "O", "B-LOC"]
-    label = ClassLabel(names=sorted(set(tags)))
-    row = {"tokens": words, **dict.fromkeys(("ner_tags", "chunk_tags"), label.str2int(tags))}
-    names = dict.fromkeys(("ner_tags", "chunk_tags"), Sequence(label))
-    publish("eriktks/conll2000", labels=names, train=[row] * 40, test=[row, {**row, "tokens": []}])
-    publish("leondz/wnut_17", labels=names, train=[row] * 40, validation=[row], test=[row])
-    lines = "".join(f"1\t{word}\t{tag}\t-\t-\n" for word, tag in zip(words, tags, strict=True))
-    for part in data.PARTS:
-        write(Path(f"{part}.iob2"), f"# newdoc id = 1\n{lines}\n" * 40)
-    for name in data.TAGGED:
-        parts = data.tagged(name, None)
-        assert (list(parts), parts["train"][0], len(parts["dev"]) > 0) == (list(data.PARTS), (words, tags), True)
-    assert run("tagging.run", "--tasks", "uner_ewt") == ["GloVe", "GloVe + characters", "GloVe + ELMo"]
-
-
-def test_semantic_roles(run) -> None:
-    rows = [("Anna", "(ARG0*", "*"), ("met", "(V*)", "*"), ("Bob", "(ARG1*", "(ARG0*)"), ("who", "*", "(R-ARG0*)")]
-    rows += [("sang", "*)", "(V*)"), (".", "*", "*")]
-    skeleton = "".join(f"doc 0 {n} [WORD] NN * - - {' '.join(spans)}\n" for n, (_, *spans) in enumerate(rows))
-    words = "".join(f"{n}\t{word}\t_\n" for n, (word, *_) in enumerate(rows, start=1))
-    text = f"# newdoc id = answers-doc\n1\twell\t_\n\n{words}\n1-2\tnone\t_\n{words}\n# newdoc id = email-x\n1\tHi\t_\n"
-    for part in data.PARTS:
-        write(Path(f"{part}.conllu"), text)
-    write(Path("ewt/doc.xml.gold_skel"), f"doc 0 0 [WORD] NN * - - \n\n{skeleton}\n{skeleton}")
-    with tarfile.open("propbank.tgz", "w:gz") as archive:
-        archive.add("ewt")
-    first, second, *_ = semantic_roles.read(None, 10, False)["train"]
-    assert first == (list(next(zip(*rows, strict=True))), ["B-ARG0", "B-V", "B-ARG1", "I-ARG1", "I-ARG1", "O"])
-    assert second[1] == ["O", "O", "B-ARG0", "B-R-ARG0", "B-V", "O"]
-    assert run("semantic_roles.run") == GLOVE_ROWS
-
-
-def test_coreference(run) -> None:
-    """Nested and crossing mentions, and a singleton, as numbers of a sentence and of its first and last word."""
-    sentences = ["Anna Lee met Bob in Rome .", "She liked the man of Rome .", "She ran ."]
-    chains = [[[0, 0, 1], [1, 0, 0], [2, 0, 0]], [[0, 3, 3], [1, 3, 5]], [[0, 5, 5]]]
-    document = {"sentences": list(map(str.split, sentences)), "coref_chains": chains}
-    publish("coref-data/litbank_raw", "split_0", train=[document] * 2, validation=[document], test=[document])
-    files = ", ".join(f"{{split: {part}, path: split_0/{part}/*}}" for part in data.PARTS.values())
-    card = f"---\nconfigs: [{{config_name: split_0, data_files: [{files}]}}]\n---\n"
-    write(Path("coref-data/litbank_raw/README.md"), card)
-    columns = ("Text", "Pronoun", "Pronoun-offset", "A", "A-offset", "B", "B-offset")
-    texts = [("Anna met Bob. She ran.", "She", 14, "Anna", 0, "Bob", 9)]
-    texts += [("Bob sat in St. Ives? (He)", "He", 22, "Bob", 0, "a", 5)]
-    rows = [{**dict(zip(columns, one, strict=True)), "A-coref": True, "B-coref": False} for one in texts]
-    publish("coref-data/gap_raw", test=rows)
-    (document,) = data.litbank(None)["dev"]
-    assert coreference.begin(document, 9)["clusters"] == [[[0, 1], [7, 7], [14, 14]], [[3, 3], [10, 12]]]
-    assert coreference.begin(document, 1)["clusters"] == []
-    lines = [coreference.in_lines(row)["Text"] for row in data.gap(None)]
-    assert lines == ["Anna met Bob.\nShe ran.", "Bob sat in St.\nIves?\n(He)"]
-    assert run("coreference.run") == GLOVE_ROWS
-
-
-def test_question_answering(run) -> None:
-    answers = {"text": ["Bob", "in Rome"], "answer_start": [9, 13]}
-    asked = [{"question": "Who?", "context": f"Anna met Bob in Rome {n // 2}.", "answers": answers} for n in range(40)]
-    publish("rajpurkar/squad", train=asked, validation=asked)
+def test_parts_of_texts() -> None:
+    document = {"sentences": [["a"] * 7, ["b"] * 7], "clusters": [[[0, 1], [7, 7]], [[3, 3], [5, 6]], [[4, 4]]]}
+    assert coreference.begin(document, 2)["clusters"] == document["clusters"][:2]
+    assert coreference.begin(document, 1)["clusters"] == [[[3, 3], [5, 6]]]
+    assert coreference.in_lines({"Text": "Bob sat in St. Ives? (He)"})["Text"] == "Bob sat in St.\nIves?\n(He)"
+    asked = [{"question": "Who?", "context": f"Anna {n // 2}."} for n in range(40)]
     assert question_answering.parts_of(asked, [])["dev"] == [*asked[:2], *asked[20:22]]
-    assert run("question_answering.run") == GLOVE_ROWS
-
-
-def test_korean(run) -> None:
-    for part in ("train", "test"):
-        write(Path(f"{part}.txt"), 'id\tdocument\tlabel\n1\t연기 "최고\t1\n')
-    assert data.nsmc(None) == {part: ['연기 "최고'] for part in ("train", "test")}
-    lines = [
-        f"{part}\t{movie}\t{rating}\t{text} {part} {number}"
-        for movie, (part, reviews) in enumerate({"train": 40, "dev": 3, "test": 12}.items())
-        for number in range(reviews)
-        for rating, text in ((2, "지루하다 연기 최악"), (6, "그저 그렇다"), (10, "재미있다 연기 최고"))
-    ]
-    lines[1:1] = [lines[0], "test\t9\t10\t" + lines[0].split("\t")[-1]]  # once in train, and once for testing
-    write(Path("files/korean_reviews/reviews.tsv.gz"), "\n".join(["split\tmovie\trating\treview", *lines]))
-    korean.main(["files", "text"])
-    parts = [Path("text", f"{name}.txt").read_text("utf-8").splitlines() for name in korean.PARTS]
-    assert list(map(len, parts)) == [37, 9, 119]
-    model, tokenizer = AutoModel.from_pretrained("text/start"), AutoTokenizer.from_pretrained("text/start")
-    assert model(**tokenizer("연기", return_tensors="pt")).last_hidden_state.shape[1] == 3
-    rows = run("korean.sentiment", "--data", "files", "--sizes", "20")
-    assert rows == [sentiment.BAG, sentiment.CHARACTERS, sentiment.ELMO_MEAN]
+    assert plain("An #36;10 chip\\of  its own") == "An $10 chip of  its own"
     changed = {sentiment.noised("가나x ㅋ", 100, Random(seed)) for seed in range(40)}
     assert {"x ㅋ", "가가나나x ㅋ", "나가x ㅋ"} <= changed
+
+
+def test_korean_text(tmp_path: Path) -> None:
+    lines = [
+        f"{part}\t{movie}\t9\t연기 {part} {number}"
+        for movie, part in enumerate(("train", "dev", "test"))
+        for number in range(5)
+    ]
+    lines.insert(1, lines[0])  # once in train
+    lines.insert(1, "test\t9\t10\t" + lines[0].split("\t")[-1])  # and once for testing
+    text = "\n".join(["split\tmovie\trating\treview", *lines])
+    (tmp_path / "korean_reviews").mkdir()
+    (tmp_path / "korean_reviews" / "reviews.tsv.gz").write_bytes(gzip.compress(text.encode()))
+    korean.main([str(tmp_path), str(tmp_path / "text")])
+    parts = [(tmp_path / "text" / f"{name}.txt").read_text("utf-8").splitlines() for name in korean.PARTS]
+    assert list(map(len, parts)) == [6, 5, 4]
+    model, tokenizer = (each.from_pretrained(tmp_path / "text/start") for each in (AutoModel, AutoTokenizer))
+    assert model(**tokenizer("연기", return_tensors="pt")).last_hidden_state.shape[1] == 3

@@ -155,6 +155,7 @@ def test_layers_of_another_bilm_are_refused(tokenizer: ElmoTokenizer, head: str,
         collate(list(store_layers(other, rows, dtype)))
     with pytest.raises(ValueError, match="need the model"):
         LayersCollator(tokenizer)(list(store_layers(model, rows, dtype)))
+    assert "input_ids" in LayersCollator(tokenizer, make(head, freeze_bilm=False))(list(rows))
 
 
 def test_what_cannot_be_stored(tokenizer: ElmoTokenizer, head: str) -> None:
