@@ -1,5 +1,6 @@
 """
-AllenNLP's and bilm-tf's format, `options.json` and `weights.hdf5`, read and written.
+AllenNLP's and bilm-tf's format, `options.json` and `weights.hdf5`, read and written. The options of a word-level model,
+which only bilm-tf has, lack `char_cnn`: the vectors of the words of a `vocab.txt` are the rows of `embedding`.
 
 [`key_table`] defines the format: each row has one or more datasets of the HDF5 file with their shapes, the tensors that
 they become, and the transform between them. Reading and writing use the same rows. Both reject any other tensor.
@@ -7,19 +8,22 @@ they become, and the transform between them. Reading and writing use the same ro
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from transformers import PreTrainedModel
 
-from hf_elmo.checkpoints.loading import locate
+from hf_elmo.checkpoints.loading import locate, tokenizer_of
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.tokenization_elmo import ElmoTokenizer, embedded_ids, read_vocabulary
 from hf_elmo.utils.extras import extra_needed
+from hf_elmo.utils.spelling import Speller
 
-from .checkpoint import SCALAR_MIX, Source, model_of, new_path
+from .checkpoint import Source, model_of, new_path
 from .files import find_files, read_json
 
 Arrays = tuple[np.ndarray | None, ...]
@@ -29,8 +33,8 @@ Arrays = tuple[np.ndarray | None, ...]
 CHARACTER_ROWS = (261, 262)
 
 # The options of an `options.json`; any other is refused, as it could change the vectors. First what a model needs.
-REQUIRED = {"lstm.dim", "lstm.projection_dim", "char_cnn.activation", "char_cnn.embedding", "char_cnn.filters"}
-REQUIRED |= {"char_cnn.max_characters_per_token"}
+REQUIRED = {"lstm.dim", "lstm.projection_dim"}
+OF_CHARACTERS = {"char_cnn.activation", "char_cnn.embedding", "char_cnn.filters", "char_cnn.max_characters_per_token"}
 OPTIONAL = {"lstm.n_layers", "lstm.cell_clip", "lstm.proj_clip", "lstm.use_skip_connections", "char_cnn.n_highway"}
 # Those that have one value in every ELMo; another value would be another model.
 FIXED = {"bidirectional": True, "reverse": False, "char_cnn.projection_after_highway": True}
@@ -135,17 +139,31 @@ LSTM_KERNEL = Transform(read_lstm_kernel, write_lstm_kernel)
 LSTM_BIAS = Transform(read_lstm_bias, write_lstm_bias)
 
 
+def reorder(places: Sequence[int], rows: Sequence[int], size: int) -> Transform:
+    """Row `rows[i]` of an embedding <-> row `places[i]` of `size` rows, of which all others are zero."""
+
+    def move(embedding: np.ndarray, source: Sequence[int], target: Sequence[int], size: int) -> Arrays:
+        moved = np.zeros((size, embedding.shape[1]), np.float32)
+        moved[target] = embedding[source]
+        return (moved,)
+
+    return Transform(lambda x: move(x, rows, places, size), lambda x: move(x, places, rows, max(rows) + 1))
+
+
 def one_to_one(name: str, shape: tuple[int, ...], target: str, transform: Transform = COPY) -> Row:
     """The row of one dataset that becomes one tensor."""
     return Row((Dataset(name, shape),), (target,), transform)
 
 
-def key_table(config: ElmoConfig, multi_rnn_cell: bool = True, softmax: bool = False) -> list[Row]:
+def key_table(
+    config: ElmoConfig, multi_rnn_cell: bool = True, softmax: bool = False, vocabulary: Sequence[str] = ()
+) -> list[Row]:
     """
     The table of a model's datasets and tensors. `softmax` adds the softmax over words, which only a training checkpoint
-    has. `multi_rnn_cell=False` is for a model with a single layer that bilm-tf saved: its cell has another path.
+    has. `multi_rnn_cell=False` is for a model with a single layer that bilm-tf saved: its cell has another path. A
+    word-level model embeds the words of `vocabulary`.
     """
-    rows = _character_rows(config)
+    rows = _character_rows(config) if config.char_filters else [_words_row(config, vocabulary)]
     cell, size = config.cell_size, config.projection_size
     for direction, layers in enumerate(("forward_layers", "backward_layers")):
         for layer in range(config.num_hidden_layers):
@@ -183,6 +201,12 @@ def _character_rows(config: ElmoConfig) -> list[Row]:
     return rows
 
 
+def _words_row(config: ElmoConfig, vocabulary: Sequence[str]) -> Row:
+    shape, places = (len(vocabulary), config.projection_size), embedded_ids(vocabulary)
+    transform = reorder(places, range(len(places)), config.word_vocab_size)
+    return one_to_one("embedding", shape, "char_encoder.word_embedding.weight", transform)
+
+
 def cell_path(direction: int, layer: int, multi_rnn_cell: bool = True) -> str:
     """The HDF5 group of an LSTM cell; direction 0 is forward, 1 is backward."""
     return f"RNN_{direction}/RNN/" + (f"MultiRNNCell/Cell{layer}/" if multi_rnn_cell else "") + "LSTMCell"
@@ -199,6 +223,8 @@ def identities(config: ElmoConfig, multi_rnn_cell: bool = True) -> dict[str, dic
         "char_projection": {"CNN_proj/W_proj": identity, "CNN_proj/b_proj": np.zeros(size, np.float32)},
         "cell_projection": {f"{cell_path(*cell, multi_rnn_cell)}/W_P_0": identity for cell in cells},
     }
+    if not config.char_filters:
+        del datasets["char_projection"]
     return {field: projections for field, projections in datasets.items() if not getattr(config, field)}
 
 
@@ -207,25 +233,21 @@ def read_options(file: Path) -> dict[str, Any]:
     The content of an `options.json`, checked.
 
     Raises:
-        ValueError: the file is not JSON, describes a word-level model, or has an option that is missing, not known, or
-            has a value that is not an ELMo's.
+        ValueError: the file is not JSON, or has an option that is missing, not known, or has a value that is not an
+            ELMo's.
     """
     options = read_json(file)
-    if "lstm" in options and not options.get("char_cnn"):
-        raise ValueError(
-            f"{file} has no char_cnn: this is a word-level model, which has a vector for each word of a list. Only "
-            "models that read the characters of words can be converted."
-        )
     given = {name: value for name, value in options.items() if name not in ("lstm", "char_cnn")}
     for part in ("lstm", "char_cnn"):
-        given |= {f"{part}.{name}": value for name, value in options.get(part, {}).items()}
-    if missing := REQUIRED - given.keys():
+        given |= {f"{part}.{name}": value for name, value in (options.get(part) or {}).items()}
+    needed = REQUIRED | OF_CHARACTERS if options.get("char_cnn") else REQUIRED
+    if missing := needed - given.keys():
         raise ValueError(f"{file} lacks the option {min(missing)}.")
     fixed = FIXED | {"char_cnn.projection": {"dim": given["lstm.projection_dim"]}}
     for name, value in given.items():
         if name in fixed and value not in (fixed[name], None):
             raise ValueError(f"{file}: {name} is {value!r}, but only {fixed[name]!r} can be converted.")
-        if name not in REQUIRED | OPTIONAL | TRAINING | fixed.keys():
+        if name not in REQUIRED | OF_CHARACTERS | OPTIONAL | TRAINING | fixed.keys():
             raise ValueError(
                 f"{file}: the option {name} is not known and could change the vectors. If it only concerns the "
                 "training, remove it from a copy of the file."
@@ -238,18 +260,19 @@ def config_from_options(options: Mapping[str, Any], **fields: Any) -> ElmoConfig
     The configuration that the content of an `options.json` describes. Absent entries get bilm-tf's defaults: one layer,
     no clips, no skip connections, no highway layers. `fields` are those that only the weights determine.
     """
-    lstm, cnn = options["lstm"], options["char_cnn"]
+    lstm, cnn = options["lstm"], options.get("char_cnn")
     clips = {name: None if lstm.get(name) is None else float(lstm[name]) for name in ("cell_clip", "proj_clip")}
+    inputs: dict[str, Any] = {"char_filters": []}
+    if cnn:
+        inputs = {"char_embedding_size": cnn["embedding"]["dim"], "char_filters": cnn["filters"]}
+        inputs |= {"char_activation": cnn["activation"], "num_highway_layers": cnn.get("n_highway") or 0}
+        inputs["max_word_length"] = cnn["max_characters_per_token"]
     return ElmoConfig(
-        char_embedding_size=cnn["embedding"]["dim"],
-        char_filters=cnn["filters"],
-        char_activation=cnn["activation"],
-        num_highway_layers=cnn.get("n_highway") or 0,
-        max_word_length=cnn["max_characters_per_token"],
         hidden_size=2 * lstm["projection_dim"],
         cell_size=lstm["dim"],
         num_hidden_layers=lstm.get("n_layers", 1),
         use_skip_connections=lstm.get("use_skip_connections", False),
+        **inputs,
         **clips,
         **fields,
     )
@@ -262,7 +285,7 @@ def options_from_config(config: ElmoConfig) -> dict[str, Any]:
         # Here only a projection is clipped, but AllenNLP would also clip the output of the identity. A clip of 1 or
         # more has no effect on that output: without a projection it is between -1 and 1.
         proj_clip = None
-    return {
+    options = {
         "lstm": {
             "use_skip_connections": config.use_skip_connections,
             "projection_dim": config.projection_size,
@@ -280,10 +303,16 @@ def options_from_config(config: ElmoConfig) -> dict[str, Any]:
             "max_characters_per_token": config.max_word_length,
         },
     }
+    return options if config.char_filters else {"lstm": options["lstm"]}
 
 
 def read_bilm(
-    options: Mapping[str, Any], datasets: Mapping[str, Any], where: str, softmax: bool = False, **fields: Any
+    options: Mapping[str, Any],
+    datasets: Mapping[str, Any],
+    where: str,
+    softmax: bool = False,
+    vocabulary: Sequence[str] = (),
+    **fields: Any,
 ) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
     """
     The configuration of a biLM, and float32 arrays by state-dict key, without the scalar mix.
@@ -292,18 +321,30 @@ def read_bilm(
         options: the content of an `options.json`.
         datasets: all datasets by their names in this format. Error messages call their file `where`.
         softmax: include the softmax over words.
+        vocabulary: the words of a word-level model, in the order of the rows of `embedding`.
         fields: further fields of the configuration.
 
     Raises:
-        ValueError: a dataset is missing, unknown or of another shape.
+        ValueError: a dataset is missing, unknown or of another shape, or the vocabulary is not that of the model.
     """
-    # `n_characters` in the options is 261 in training and 262 in inference; the tensor decides.
-    if "char_embed" not in datasets:
-        raise ValueError(f"{where} has no 'char_embed': it holds no weights of a model that reads characters.")
-    rows = datasets["char_embed"].shape[0]
-    if rows not in CHARACTER_ROWS:
+    name, other = ("char_embed", "embedding") if options.get("char_cnn") else ("embedding", "char_embed")
+    if name not in datasets:
+        hint = f" Its {other!r} belongs to options {'without' if options.get('char_cnn') else 'with'} char_cnn."
+        raise ValueError(f"{where} has no {name!r}.{hint if other in datasets else ''}")
+    rows = datasets[name].shape[0]
+    if name == "embedding":
+        if rows != len(vocabulary):
+            raise ValueError(
+                f"{where}: 'embedding' has {rows} rows, but the vocabulary has {len(vocabulary)} words: give its file "
+                "after the weights."
+            )
+        if missing := {"<S>", "</S>"}.difference(vocabulary):
+            raise ValueError(f"the vocabulary lacks {max(missing)}: it is not that of the rows of 'embedding'.")
+        fields["word_vocab_size"] = max(embedded_ids(vocabulary)) + 1
+    elif rows not in CHARACTER_ROWS:
         raise ValueError(f"{where}: 'char_embed' has {rows} rows, but must have 261 (bytes and markers) or 262.")
-    fields["char_vocab_size"] = rows + 1
+    else:  # `n_characters` in the options is 261 in training and 262 in inference; the tensor decides
+        fields["char_vocab_size"] = rows + 1
     multi_rnn_cell = f"{cell_path(0, 0, multi_rnn_cell=False)}/W_0" not in datasets
     left = dict(datasets)
     for field, projections in identities(config_from_options(options, **fields), multi_rnn_cell).items():
@@ -313,56 +354,86 @@ def read_bilm(
         else:
             fields[field] = True
     config = config_from_options(options, **fields)
-    return config, read_rows(key_table(config, multi_rnn_cell, softmax), left, where)
+    return config, read_rows(key_table(config, multi_rnn_cell, softmax, vocabulary), left, where)
 
 
-def read_weights(options: str | Path, weights: str | Path) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
+def read_weights(
+    options: str | Path, weights: str | Path, vocabulary: Sequence[str] = (), words: str | Path | None = None
+) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
     """
-    Read `options.json` and `weights.hdf5` with [`read_bilm`].
+    Read `options.json` and `weights.hdf5` with [`read_bilm`]; with `words`, the `embedding` that bilm-tf's
+    `dump_token_embeddings` wrote there for the words of `vocabulary`, in place of the characters.
 
     Raises:
         FileNotFoundError: one of the files does not exist.
-        ValueError: as for [`read_options`] and [`read_bilm`].
+        ValueError: as for [`read_options`] and [`read_bilm`]; or the vectors in `words` are not those of the model.
         OSError: the weights are not an HDF5 file.
     """
+    content, datasets = read_options(Path(options)), read_hdf5(weights)
+    config, arrays = read_bilm(content, datasets, str(weights), vocabulary=vocabulary)
+    if words is None:
+        return config, arrays
+    first, table = list(vocabulary[:100]), read_hdf5(words)
+    of_words = {name: array for name, array in datasets.items() if name.startswith("RNN_")} | table
+    read = read_bilm({**content, "char_cnn": None}, of_words, str(words), vocabulary=vocabulary)
+    ids = Speller(ElmoTokenizer(max_word_length=config.max_word_length), boundary_words=True).characters(first)
+    with torch.no_grad():
+        own = model_of(config, arrays).char_encoder(torch.from_numpy(ids)).numpy()
+    if not np.allclose(table["embedding"][:100], own, rtol=1e-3, atol=1e-3):
+        raise ValueError(f"{words}: 'embedding' does not hold the model's vectors of the vocabulary's words.")
+    return read
+
+
+def read_hdf5(path: str | Path) -> dict[str, np.ndarray]:
+    """All datasets of a file, by name. Raises OSError if it is not an HDF5 file."""
     with extra_needed():
         import h5py
 
-    content, names = read_options(Path(options)), []
-    with h5py.File(weights, "r") as file:
-        file.visit(names.append)
-        datasets = {name: file[name] for name in names if isinstance(file[name], h5py.Dataset)}
-        return read_bilm(content, datasets, str(weights))
+    datasets = {}
+    with h5py.File(path, "r") as file:
+        file.visititems(lambda name, x: datasets.update({name: x[()]}) if isinstance(x, h5py.Dataset) else None)
+    return datasets
 
 
-def read_allennlp(source: Path, weights: Path | None = None) -> Source:
+def read_allennlp(source: Path, *others: Path, words: str | Path | None = None) -> Source:
     """
     Read AllenNLP's two files, or a folder of simple_elmo or of NLPL's repository, perhaps with the softmax's words. The
-    text of a model whose files have simple_elmo's names (`options.json`, `model.hdf5`) is split at whitespace.
+    text of a word-level model, or of one whose files have simple_elmo's names (`options.json`, `model.hdf5`), is split
+    at whitespace.
 
     Args:
         source: the options file, or a folder with one `*options*.json` and one `*.hdf5`; beside them there may be a
             `vocab.txt` or `vocab.txt.gz`.
-        weights: the weights file, if `source` is the options file.
+        others: the weights file, if `source` is the options file; then the vocabulary, which a word-level model and
+            `words` need, by default the only `vocab*.txt` beside the weights or beside `words`.
+        words: as for [`read_weights`].
 
     Raises:
         ValueError: a folder does not have exactly one options file and one weights file, or as for [`read_weights`].
     """
-    options = source
-    if weights is None:
-        options, weights = _only(source, "*options*.json"), _only(source, "*.hdf5")
-    vocabularies = (file for file in find_files(weights.parent, "vocab.txt*") if file.suffix in (".txt", ".gz"))
-    vocabulary = next(vocabularies, None)
-    config, arrays = read_weights(options, weights)
-    files = [options, weights] if vocabulary is None else [options, weights, vocabulary]
-    splitting = "whitespace" if (options.name, weights.name) == ("options.json", "model.hdf5") else "lm1b"
+    words = None if words is None else Path(words)
+    if others and not source.is_dir():
+        options, weights, *vocabularies = source, *others
+    else:
+        options, weights, *vocabularies = _only(source, "*options*.json"), _only(source, "*.hdf5", words), *others
+    is_word_level = not read_options(options).get("char_cnn")
+    needs_words = is_word_level or words is not None
+    if not vocabularies:
+        found = find_files((words or weights).parent, "vocab*.txt" if needs_words else "vocab.txt*")
+        vocabularies = [file for file in found if file.suffix in (".txt", ".gz")]
+    embedded = read_vocabulary(vocabularies[0]) if len(vocabularies) == 1 and needs_words else ()
+    config, arrays = read_weights(options, weights, embedded, words)
+    vocabulary = next(iter(vocabularies), None)
+    files = [file for file in (options, weights, words, vocabulary) if file is not None]
+    of_simple_elmo = (options.name, weights.name) == ("options.json", "model.hdf5")
+    splitting = "whitespace" if of_simple_elmo or is_word_level else "lm1b"
     return Source("AllenNLP's format", config, arrays, files, splitting, vocabulary=vocabulary)
 
 
-def _only(folder: Path, pattern: str) -> Path:
-    files = find_files(folder, pattern)
+def _only(folder: Path, pattern: str, other: Path | None = None) -> Path:
+    files = [file for file in find_files(folder, pattern) if other is None or not file.samefile(other)]
     if len(files) != 1:
-        raise ValueError(f"{folder} has {len(files)} files {pattern}: give one model's options and weights by path.")
+        raise ValueError(f"{folder} has {len(files)} files {pattern}: give the paths of one model's files.")
     return files[0]
 
 
@@ -371,14 +442,15 @@ def load(options: str | Path, weights: str | Path, dtype: str = "float32") -> El
     An ElmoModel in memory from AllenNLP's `options.json` and `weights.hdf5`.
 
     Args:
-        options, weights: the two files.
+        options, weights: the two files; the words of a word-level model are the `vocab*.txt` beside the weights.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`.
 
     Raises:
         FileNotFoundError, OSError, ValueError: as for [`read_weights`]; or a weight is NaN, infinite or too large for
             `dtype`.
     """
-    return model_of(*read_weights(options, weights), dtype)
+    source = read_allennlp(Path(options), Path(weights))
+    return model_of(source.config, source.arrays, dtype)
 
 
 def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
@@ -387,10 +459,12 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
     read. Converted back, the files give the same tensors bit by bit (in float32, also for a model in half precision).
 
     The scalar mix, task heads and the softmax of the language model are not part of the format and are left out.
-    AllenNLP itself rejects a model without skip connections; bilm-tf reads it.
+    AllenNLP itself rejects a model without skip connections, and a word-level model, whose words are written as
+    `vocab.txt`; bilm-tf reads them.
 
     Args:
-        model: an ElmoModel or a model with a head on an ElmoModel, or the folder or Hub id of a model.
+        model: an ElmoModel or a model with a head on an ElmoModel, or the folder or Hub id of a model. The words of a
+            word-level model are in the folder from which it was loaded.
         out: the folder to write; it must not exist.
 
     Returns:
@@ -412,10 +486,12 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
             f"char_units is {config.char_units!r} and char_vocab_size {config.char_vocab_size}, but AllenNLP's models "
             "read bytes, with a char_vocab_size of 262 or 263."
         )
-    tensors = {key: tensor.float().cpu().numpy() for key, tensor in state.items() if key not in SCALAR_MIX}
-    table = key_table(config)
+    tensors = {key: tensor.float().cpu().numpy() for key, tensor in state.items() if not key.startswith("scalar_mix.")}
+    vocabulary = [] if config.char_filters else tokenizer_of(model).vocabulary or []
+    table = key_table(config, vocabulary=vocabulary)
     if left := tensors.keys() - {target for row in table for target in row.targets}:
-        raise ValueError(f"AllenNLP's format cannot store {min(left)!r}: load the model with settled_start=False.")
+        hint = ": load the model with settled_start=False." if config.settled_start else "."
+        raise ValueError(f"AllenNLP's format cannot store {min(left)!r}{hint}")
     with new_path(out) as folder:
         folder.mkdir()
         options, weights = folder / "options.json", folder / "weights.hdf5"
@@ -429,5 +505,7 @@ def export(model: str | Path | PreTrainedModel, out: str | Path) -> Path:
             for projections in identities(config).values():
                 for name, array in projections.items():
                     file[name] = array
-        np.testing.assert_equal(read_weights(options, weights)[1], tensors)
+        np.testing.assert_equal(read_weights(options, weights, vocabulary)[1], tensors)
+        if vocabulary:
+            (folder / "vocab.txt").write_bytes("".join(f"{word}\n" for word in vocabulary).encode())
     return out

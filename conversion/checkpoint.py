@@ -39,8 +39,8 @@ class Source:
         files: the files that were read.
         word_splitting: how the tokenizer splits text by default.
         characters: the characters and words of a model that reads Unicode characters; `None` for bytes.
-        vocabulary: a file of the softmax's words, one per line. If `arrays` has no softmax, the file is copied into the
-            checkpoint as `softmax_vocab.txt`.
+        vocabulary: a file of the softmax's words, one per line, or of the words that the biLM embeds. If `arrays` has
+            no softmax and no embedding of these words, the file is copied into the checkpoint as `softmax_vocab.txt`.
         scalar_mixes: the names of the scalar mixes in the source.
         left_behind: names and shapes of tensors of the source that project ELMo's vectors and are not converted.
     """
@@ -89,9 +89,11 @@ def write_checkpoint(
     """
     model, record = model_of(source.config, source.arrays, dtype), make_record(source, dtype)
     has_softmax = isinstance(model, ElmoForPreTraining)
-    files = {"vocab_file": str(source.vocabulary)} if has_softmax else {}
+    embeds_words = source.config.word_vocab_size is not None and source.characters is None
+    files: dict[str, Any] = {"vocab_file": str(source.vocabulary)} if has_softmax or embeds_words else {}
     splitting = word_splitting or source.word_splitting
-    tokenizer = ElmoTokenizer(word_splitting=splitting, max_word_length=source.config.max_word_length, **files)
+    files |= {"max_word_length": source.config.max_word_length, "embeds_words": embeds_words}
+    tokenizer = ElmoTokenizer(splitting, **files)
     if source.characters is not None:
         tokenizer.character_vocab = source.characters
     card = make_card(
@@ -112,7 +114,7 @@ def write_checkpoint(
         tokenizer.save_pretrained(folder)
         content = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
         (folder / "conversion.json").write_text(content, encoding="utf-8")
-        if source.vocabulary is not None and not has_softmax:
+        if source.vocabulary is not None and tokenizer.vocabulary is None:
             with (gzip.open if source.vocabulary.suffix == ".gz" else open)(source.vocabulary, "rb") as words:
                 (folder / "softmax_vocab.txt").write_bytes(words.read())
         card.save(folder / "README.md")

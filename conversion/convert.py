@@ -31,6 +31,7 @@ def convert(
     cache_dir: str | Path | None = None,
     elmo_options: str | Path | None = None,
     use: str | None = None,
+    words: str | Path | None = None,
 ) -> Path:
     """
     Write a published ELMo, in any of its formats, as a folder for the Hub: safetensors, configuration, tokenizer, code,
@@ -42,7 +43,7 @@ def convert(
 
             - the name of a published model (see [`all_names`]), which is downloaded, unless a path has that name
             - a folder or an archive (zip, tar) of any format
-            - AllenNLP's `options.json` and `weights.hdf5`, two paths
+            - AllenNLP's `options.json` and `weights.hdf5`, two paths, and optionally a vocabulary file
             - the prefix of a TensorFlow checkpoint's files, and optionally its vocabulary file
 
         model: the name of the published model that the files are a copy of; without files, this model is downloaded.
@@ -53,6 +54,8 @@ def convert(
         cache_dir: where downloads are kept, in a folder with the model's name; by default huggingface_hub's cache.
         elmo_options: the `options.json` of the ELMo, for a task's model of AllenNLP whose files lack it.
         use: for a task's model of AllenNLP with several ELMos that differ: the name of the ELMo to convert.
+        words: a file of bilm-tf's `dump_token_embeddings` (`vocab_embedding.hdf5`) for AllenNLP's files: the checkpoint
+            has these vectors of the words of a vocabulary, in place of the characters.
 
     Returns:
         The folder that was written.
@@ -77,7 +80,7 @@ def convert(
             given = files if len(files) == 1 else [files[0].parent]
     if not given:
         raise ValueError("Give what to convert (files, or the name of a published model), then the folder to write.")
-    settings = {"options": elmo_options, "use": use}
+    settings = {"options": elmo_options, "use": use, "words": words}
     with unpack(given[0]) as source:
         read, arguments = recognize(source, *given[1:])
         original = read(*arguments, **{name: value for name, value in settings.items() if value is not None})

@@ -50,7 +50,9 @@ class _PaddedElmo(ElmoModel):
         self, inputs: Tensor, mask: Tensor, state: State | None, wanted: bool
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], State]:
         bilm, vectors = self.bilm, inputs
-        if not inputs.is_floating_point():
+        if not inputs.is_floating_point() and self.char_encoder.embedding is None:
+            vectors = self.char_encoder(inputs)
+        elif not inputs.is_floating_point():
             distinct, index = torch.unique(inputs.flatten(0, 1), dim=0, return_inverse=True)
             characters = distinct[:, self.char_encoder.characters]
             vectors = self.char_encoder._mix_filters(self.char_encoder._convolve(characters), distinct)

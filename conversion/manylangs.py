@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-import numpy as np
-
 from hf_elmo.configuration_elmo import (
     PUBLISHED_FILTERS,
     SENTENCE_BEGIN_ID,
@@ -25,7 +23,7 @@ from hf_elmo.configuration_elmo import (
 )
 from hf_elmo.tokenization_elmo import CharacterVocabulary, character_id
 
-from .allennlp import Row, Transform, one_to_one, read_rows
+from .allennlp import Row, one_to_one, read_rows, reorder
 from .allennlp_archive import Names, module_rows, read_pickle
 from .checkpoint import Source
 from .files import read_json
@@ -58,7 +56,7 @@ BOUNDARY_WORDS = (UNKNOWN, "<bos>", "<eos>")
 def read_manylangs(folder: Path) -> Source:
     """
     Read a model of ELMoForManyLangs from a folder with the files [`FILES`]; `word.dic` is needed only if the model has
-    word vectors.
+    word vectors (`word_dim`), and `char.dic` only if it reads characters (`char_dim`).
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -66,8 +64,9 @@ def read_manylangs(folder: Path) -> Source:
         UnpicklingError: a `.pkl` file holds objects other than tensors.
     """
     settings, settings_file = read_settings(folder)
-    characters = read_lexicon(folder / "char.dic")
     words = read_lexicon(folder / "word.dic") if settings["token_embedder"].get("word_dim") else None
+    has_characters = settings["token_embedder"]["char_dim"] > 0
+    characters = read_lexicon(folder / "char.dic") if has_characters else dict.fromkeys("".join(words or ()), 0)
     vocabulary = CharacterVocabulary(
         [character for character in characters if character not in MARKER_IDS],
         None if words is None else [word for word in words if word not in BOUNDARY_WORDS],
@@ -76,7 +75,7 @@ def read_manylangs(folder: Path) -> Source:
     tensors = {}
     for part in ("token_embedder", "encoder"):
         tensors |= {f"{part}.{name}": array for name, array in read_pickle(folder / f"{part}.pkl").items()}
-    rows = [_characters_row(config, characters), *module_rows(config, NAMES)]
+    rows = [*([_characters_row(config, characters)] if has_characters else []), *module_rows(config, NAMES)]
     if words is not None:
         rows.append(_words_row(config, words))
     arrays = read_rows(rows, tensors, str(folder))
@@ -104,14 +103,19 @@ def read_settings(folder: Path) -> tuple[dict[str, Any], Path | None]:
 def config_from_settings(settings: Mapping[str, Any], vocabulary: CharacterVocabulary) -> ElmoConfig:
     """The configuration that the architecture describes. A clip of 0 means no clip in ELMoForManyLangs."""
     embedder, encoder = settings["token_embedder"], settings["encoder"]
+    if embedder["name"] == "cnn":
+        length = embedder["max_characters_per_token"]
+    else:  # words are not cut
+        length = 3 + max(map(len, vocabulary.embedded_words or ()), default=0)
+    inputs: dict[str, Any] = {"char_filters": []}
+    if embedder["char_dim"]:
+        inputs = {"char_embedding_size": embedder["char_dim"], "char_filters": embedder["filters"]}
+        inputs |= {"char_activation": embedder["activation"], "num_highway_layers": embedder["n_highway"]}
     return ElmoConfig(
+        **inputs,
         char_units="unicode",
         char_vocab_size=vocabulary.size,
-        char_embedding_size=embedder["char_dim"],
-        char_filters=embedder["filters"],
-        char_activation=embedder["activation"],
-        num_highway_layers=embedder["n_highway"],
-        max_word_length=embedder["max_characters_per_token"],
+        max_word_length=length,
         word_vocab_size=vocabulary.word_size,
         word_embedding_size=None if vocabulary.embedded_words is None else embedder["word_dim"],
         char_projection=True,
@@ -145,7 +149,7 @@ def _characters_row(config: ElmoConfig, characters: Mapping[str, int]) -> Row:
     ids = MARKER_IDS | {character: character_id(place) for place, character in enumerate(others)}
     places = {ids[character]: number for character, number in characters.items()}
     shape = (len(characters), config.char_embedding_size)
-    transform = _reorder(places, config.char_vocab_size)
+    transform = reorder(list(places), list(places.values()), config.char_vocab_size)
     return one_to_one(CHARACTERS, shape, "char_encoder.embedding.weight", transform)
 
 
@@ -154,16 +158,5 @@ def _words_row(config: ElmoConfig, words: Mapping[str, int]) -> Row:
     numbers = [words.get(word, words[UNKNOWN]) for word in BOUNDARY_WORDS]
     numbers += [number for word, number in words.items() if word not in BOUNDARY_WORDS]
     shape = (len(words), config.word_embedding_size)
-    transform = _reorder(dict(enumerate(numbers, start=1)), config.word_vocab_size)
+    transform = reorder(range(1, len(numbers) + 1), numbers, config.word_vocab_size)
     return one_to_one(WORDS, shape, "char_encoder.word_embedding.weight", transform)
-
-
-def _reorder(rows: Mapping[int, int], size: int) -> Transform:
-    """Copies the row `rows[i]` to each place `i` of `size` rows; all other rows are zero."""
-
-    def read(embedding: np.ndarray) -> tuple[np.ndarray]:
-        reordered = np.zeros((size, embedding.shape[1]), np.float32)
-        reordered[list(rows)] = embedding[list(rows.values())]
-        return (reordered,)
-
-    return Transform(read)

@@ -98,7 +98,9 @@ def read_bilm_tf(source: Path, vocabulary: Path | None = None) -> Source:
         "num_sampled": options.get("n_negative_samples_batch", 8192),
         "hidden_dropout": options.get("dropout", 0.0),
     }
-    config, arrays = read_bilm(options, datasets, str(prefix), softmax=True, **fields)
+    if options.get("share_embedding_softmax"):
+        datasets["softmax/W"] = datasets["embedding"]
+    config, arrays = read_bilm(options, datasets, str(prefix), softmax=True, vocabulary=words.words, **fields)
     files += [settings, vocabularies[0]]
     return Source("bilm-tf's TensorFlow checkpoint", config, arrays, files, vocabulary=vocabularies[0])
 

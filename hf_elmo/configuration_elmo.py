@@ -120,17 +120,20 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         char_units (`str`, defaults to `"bytes"`): What a character is: `"bytes"` for the bytes of UTF-8, or `"unicode"`
             for the Unicode characters in the tokenizer's vocabulary, as in ELMoForManyLangs.
         char_embedding_size (`int`, defaults to 16): Size of a character's vector.
-        char_filters (`list[list[int]]`): `[width, number of filters]` for each convolution over a word's characters.
+        char_filters (`list[list[int]]`): `[width, number of filters]` for each convolution over a word's characters;
+            `[]` for a word-level model, which reads the embedding of whole words (`word_vocab_size`) alone.
         char_activation (`str`, defaults to `"relu"`): `"relu"` or `"tanh"`, applied after the maximum over positions.
         num_highway_layers (`int`, defaults to 2): Number of highway layers before the projection.
         char_projection (`bool`, *optional*):
             Whether the character encoder ends with a projection to half of `hidden_size`. By default it does, unless
-            the filters already number half of `hidden_size`, as in the original code, and `word_vocab_size` is `None`.
+            the filters, or the numbers of a word-level model's embedding, are already half of `hidden_size`.
         max_word_length (`int`, defaults to 50): Length to which words are cut and padded, including the two markers.
         word_vocab_size (`int`, *optional*):
-            Number of rows of an embedding of whole words that is used beside the characters, as in ELMoForManyLangs.
-            Each row of `input_ids` then ends with the word's id. `None` for a model that reads only characters.
-        word_embedding_size (`int`, *optional*): Size of a vector of this embedding; `None` if there is none.
+            Number of rows of an embedding of whole words that is used beside the characters, as in ELMoForManyLangs, or
+            in place of them (`char_filters=[]`). Each row of `input_ids` then ends with the word's id. `None` for a
+            model that reads only characters.
+        word_embedding_size (`int`, *optional*): Size of a vector of this embedding; `None` if there is none. In a
+            word-level model, half of `hidden_size` by default.
         hidden_size (`int`, defaults to 1024):
             Size of a word's vector, which has a half for each direction; the size of a half is `projection_size`.
         cell_size (`int`, defaults to 4096): Size of the cell state of each LSTM layer.
@@ -208,8 +211,11 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
                     raise TypeError(message)
                 logger.warning(message)  # of a file, which a later version of hf_elmo may have written
         self.char_filters = [list(pair) for pair in self.char_filters]
+        if not self.char_filters:
+            self.num_highway_layers, self.word_embedding_size = 0, self.word_embedding_size or self.projection_size
         if self.char_projection is None:
-            self.char_projection = self.num_filters != self.projection_size or self.word_vocab_size is not None
+            of_words, of_both = self.word_embedding_size or 0, self.char_filters and self.word_vocab_size is not None
+            self.char_projection = bool(of_both) or self.num_filters + of_words != self.projection_size
         if self.cell_projection is None:
             self.cell_projection = self.cell_size != self.projection_size
         layers = range(self.num_hidden_layers + 1)
@@ -230,6 +236,7 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         widest = max([width for width, _ in self.char_filters], default=0)
         lacks_projection = not self.char_projection and encoded != half
         other_cells = not self.cell_projection and self.cell_size != half
+        reads_words = not self.char_filters and self.word_vocab_size is not None
         has_one_size = (self.word_vocab_size is None) != (self.word_embedding_size is None)
         is_no_mix = mixed is not None and (isinstance(mixed, int) or len(mixed) != layers or not any(mixed))
         esim_of_one = self.encoder_type == "esim" and not self.classifier_text_pairs
@@ -237,7 +244,10 @@ class ElmoConfig(ElmoTaskFields, PreTrainedConfig):
         wrong = {
             "hidden_size": (self.hidden_size % 2, "must be even: each direction has half of it"),
             "char_vocab_size": (self.char_vocab_size <= WORD_PADDING_ID, f"must be more than {WORD_PADDING_ID}"),
-            "char_filters": (not 0 < widest <= self.max_word_length, "needs filters of at most max_word_length"),
+            "char_filters": (
+                not (reads_words or 0 < widest <= self.max_word_length),
+                "needs filters of at most max_word_length, or none and a word_vocab_size",
+            ),
             "char_projection": (lacks_projection, f"must be True: words have {encoded} numbers before it, not {half}"),
             "cell_projection": (other_cells, f"must be True: cell_size is {self.cell_size}, not {half}"),
             "word_embedding_size": (has_one_size, "must be given together with word_vocab_size"),

@@ -399,12 +399,14 @@ class ElmoCharacterEncoder(nn.Module):
     al. 2018, section 3.4; Kim et al. 2016).
 
     If `config.word_vocab_size` is set, the projection reads the concatenation of an embedding of the whole word and the
-    output of the highway layers (ELMoForManyLangs); the last id of a word's row is then the id of the word.
+    output of the highway layers (ELMoForManyLangs); the last id of a word's row is then the id of the word. Without
+    filters, there are no modules for characters: the embedding of the word alone, projected or not, is its vector.
     """
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(config.char_vocab_size, config.char_embedding_size, padding_idx=0)
+        sizes = config.char_vocab_size, config.char_embedding_size
+        self.embedding = nn.Embedding(*sizes, padding_idx=0) if config.char_filters else None
         self.convolutions = nn.ModuleList(
             nn.Conv1d(config.char_embedding_size, filters, width) for width, filters in config.char_filters
         )
@@ -415,7 +417,7 @@ class ElmoCharacterEncoder(nn.Module):
             size += config.word_embedding_size
         self.projection = bilm_linear(size, config.projection_size) if config.char_projection else None
         self.activation = torch.relu if config.char_activation == "relu" else torch.tanh
-        self.size, self.widest = config.projection_size, max(width for width, _ in config.char_filters)
+        self.size, self.widest = config.projection_size, max([width for width, _ in config.char_filters], default=0)
         self.characters = slice(None) if self.word_embedding is None else slice(-1)  # columns of a row
         self.words_at_once = 4096  # bounds the memory of the convolutions; more words at once are not faster
         self.lengths_together = 4  # the number of adjacent lengths that are padded to the same length
@@ -423,6 +425,8 @@ class ElmoCharacterEncoder(nn.Module):
     @torch.compiler.disable  # the shapes depend on the distinct words, which differ from batch to batch
     def forward(self, character_ids: Tensor) -> Tensor:
         """Ids `[..., characters]` to vectors `[..., P]`; the vector of each distinct word is computed once."""
+        if self.embedding is None:  # faster than to find the distinct words
+            return self._mix_filters(None, character_ids)
         words, weights = character_ids.flatten(0, -2), self.plain_weights()
         backend = weights and find_backend("word-vectors", weights, words)
         if backend is not None:
@@ -479,11 +483,12 @@ class ElmoCharacterEncoder(nn.Module):
         x = self.embedding(characters).transpose(1, 2)  # [words, char_embedding_size, characters]
         return self.activation(torch.cat([_maximum(convolution(x)) for convolution in self.convolutions], dim=1))
 
-    def _mix_filters(self, filters: Tensor, words: Tensor) -> Tensor:
+    def _mix_filters(self, filters: Tensor | None, words: Tensor) -> Tensor:
         for highway in self.highways:
             filters = highway(filters)
         if self.word_embedding is not None:
-            filters = torch.cat((self.word_embedding(words[:, -1]), filters), dim=1)
+            of_words = self.word_embedding(words[..., -1])
+            filters = of_words if filters is None else torch.cat((of_words, filters), dim=1)
         return filters if self.projection is None else self.projection(filters)
 
 
@@ -731,9 +736,13 @@ class ElmoPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """The initial weights of the original code, bilm-tf's training.py."""
         if isinstance(module, nn.Embedding):
-            characters = torch.empty_like(module.weight).uniform_(-1.0, 1.0)
-            characters[0] = 0.0  # padded positions
-            init.copy_(module.weight, characters)
+            rows = torch.empty_like(module.weight)
+            if self.config.char_filters:
+                rows.uniform_(-1.0, 1.0)
+            else:  # vectors of words, of a length of about 1 as in ELMoForManyLangs
+                rows.normal_(std=1 / math.sqrt(module.embedding_dim))
+            rows[0] = 0.0  # padded positions
+            init.copy_(module.weight, rows)
         elif isinstance(module, nn.Conv1d):
             if self.config.char_activation == "relu":
                 init.uniform_(module.weight, -0.05, 0.05)
@@ -809,11 +818,12 @@ class ElmoModel(ElmoPreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """The embedding of characters."""
-        return self.char_encoder.embedding
+        """The embedding of characters, or of words in a word-level model."""
+        encoder = self.char_encoder
+        return encoder.word_embedding if encoder.embedding is None else encoder.embedding
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
-        self.char_encoder.embedding = value
+        setattr(self.char_encoder, "embedding" if self.config.char_filters else "word_embedding", value)
 
     @can_return_tuple
     def forward(
@@ -879,7 +889,7 @@ class ElmoModel(ElmoPreTrainedModel):
         the state, from `words`: character ids `[n, characters]` or word vectors `[n, P]`. `numbers [2, packed]` are the
         indices in `words` of the words that the forward and the backward direction read, in reading order. By default,
         `words` are in packed order, and both directions read all of them."""
-        dtype = self.char_encoder.embedding.weight.dtype
+        dtype = self.get_input_embeddings().weight.dtype
         vectors = words.to(dtype) if words.is_floating_point() else self.char_encoder(words.long())
         if numbers is None:
             vectors = torch.stack((vectors, vectors.index_select(0, packing.reverse)))

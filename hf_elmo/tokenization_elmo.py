@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,20 @@ def _character_rows(ids: Sequence[int], lengths: list[int], max_word_length: int
     return rows
 
 
+def _with_word_ids(rows: np.ndarray, words: Sequence[str], word_ids: Mapping[str, int]) -> np.ndarray:
+    """The rows of words, with the ids of the words as their last column."""
+    ids = np.array([word_ids.get(word, UNKNOWN_WORD_ID) for word in words], dtype=np.int64)
+    return np.concatenate((rows, ids[:, None]), axis=1)
+
+
+def embedded_ids(vocabulary: Iterable[str]) -> list[int]:
+    """The id of each word of a vocabulary among the words that a biLM embeds: 1, 2 and 3 for `<UNK>`, `<S>` and `</S>`,
+    from 4 on for all others in their order."""
+    special, others = {"<UNK>": UNKNOWN_WORD_ID, "<S>": SENTENCE_BEGIN_WORD_ID}, count(FIRST_WORD_ID)
+    special["</S>"] = SENTENCE_END_WORD_ID
+    return [special.get(word) or next(others) for word in vocabulary]
+
+
 def _inner_ids(row: Sequence[int]) -> list[int]:
     """The ids between the begin and the end marker of a row."""
     row = list(row)
@@ -114,10 +129,7 @@ class CharacterVocabulary:
         cut = [word.encode("utf-8", "ignore").decode("utf-8")[: max_word_length - 2] for word in words]
         ids = [self.character_ids.get(character, UNKNOWN_CHARACTER_ID) for word in cut for character in word]
         rows = _character_rows(ids, list(map(len, cut)), max_word_length)
-        if self.embedded_words is None:
-            return rows
-        word_ids = np.array([self._word_ids.get(word, UNKNOWN_WORD_ID) for word in cut], dtype=np.int64)
-        return np.concatenate((rows, word_ids[:, None]), axis=1)
+        return rows if self.embedded_words is None else _with_word_ids(rows, cut, self._word_ids)
 
     def word_of(self, row: Sequence[int]) -> str:
         """Decodes a row to its word; an unknown character becomes U+FFFD."""
@@ -302,6 +314,9 @@ class ElmoTokenizer(TokenizersBackend):
         character_vocab_file (`str`, *optional*):
             JSON file of a [`CharacterVocabulary`]: words are spelled with its characters in place of bytes. If it has
             embedded words, each row of `input_ids` ends with the id of the word.
+        embeds_words (`bool`, defaults to `False`): Whether each row of `input_ids` ends with the id of the word in
+            `vocab_file`, as a model reads it that embeds these words (`ElmoConfig.word_vocab_size`). A word that is not
+            in the file has the id of `<UNK>`.
 
     Raises:
         KeyError: `word_splitting` is unknown.
@@ -346,9 +361,10 @@ class ElmoTokenizer(TokenizersBackend):
         split_special_tokens: bool = True,
         words_file: str | None = None,
         character_vocab_file: str | None = None,
+        embeds_words: bool = False,
         **kwargs: Any,
     ) -> None:
-        self.max_word_length = max_word_length
+        self.max_word_length, self.embeds_words = max_word_length, embeds_words
         self.character_vocab = None if character_vocab_file is None else CharacterVocabulary.load(character_vocab_file)
         self._boundaries = str(bos_token), str(eos_token)
         super().__init__(
@@ -361,6 +377,7 @@ class ElmoTokenizer(TokenizersBackend):
             split_special_tokens=split_special_tokens,
             words_file=words_file,
             character_vocab_file=character_vocab_file,
+            embeds_words=embeds_words,
             tokenizer_object=_make_backend(word_splitting, kwargs.pop("tokenizer_object", None)),
             **kwargs,
         )
@@ -420,6 +437,12 @@ class ElmoTokenizer(TokenizersBackend):
         file = getattr(self, "vocab_file", None)
         return None if file is None else read_vocabulary(file)
 
+    @cached_property
+    def _word_ids(self) -> dict[str, int]:
+        """The ids of the words of `vocabulary`; a word `<S>` or `</S>` of a text is unknown, like `<UNK>`."""
+        ids = zip(self.vocabulary, embedded_ids(self.vocabulary), strict=True)
+        return {word: number for word, number in ids if number >= FIRST_WORD_ID}
+
     @property
     def char_units(self) -> str:
         """What a character is: `"bytes"`, or `"unicode"` with a character vocabulary; as in [`ElmoConfig`]."""
@@ -428,14 +451,15 @@ class ElmoTokenizer(TokenizersBackend):
     @property
     def row_length(self) -> int:
         """Length of a row of `input_ids`: a word's characters, and the word's id if whole words are embedded."""
-        embeds_words = self.character_vocab is not None and self.character_vocab.embedded_words is not None
-        return self.max_word_length + embeds_words
+        has_words = self.character_vocab is not None and self.character_vocab.embedded_words is not None
+        return self.max_word_length + (self.embeds_words or has_words)
 
     def spell(self, words: Sequence[str]) -> np.ndarray:
         """The ids `[words, row_length]` int64 of words; `<S>` and `</S>` are spelled like other words."""
-        if self.character_vocab is None:
-            return words_to_character_ids(words, self.max_word_length)
-        return self.character_vocab.spell(words, self.max_word_length)
+        if self.character_vocab is not None:
+            return self.character_vocab.spell(words, self.max_word_length)
+        rows = words_to_character_ids(words, self.max_word_length)
+        return _with_word_ids(rows, words, self._word_ids) if self.embeds_words else rows
 
     def _boundary_rows(self) -> dict[str, np.ndarray]:
         """A dictionary of the rows `[row_length]` of `<S>` and `</S>`."""

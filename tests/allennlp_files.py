@@ -69,3 +69,17 @@ def write_files(
         for name, array in arrays.items():
             file[name] = array
     return options_path, weights_path
+
+
+WORDS = ["the", "<S>", "cat", "</S>", "<UNK>", "x" * 60, "日本語", "."]
+
+
+def write_words(folder: Path, words: list[str] = WORDS, lstm: dict[str, Any] | None = None) -> tuple[Path, Path]:
+    """A word-level model as bilm-tf dumps it, and its `vocab.txt`; returns the paths of options and weights."""
+    options = make_options(lstm)
+    arrays = {name: array for name, array in make_arrays(options).items() if name.startswith("RNN_")}
+    size = len(words), options["lstm"]["projection_dim"]
+    arrays["embedding"] = np.random.default_rng(1).standard_normal(size).astype(np.float32)
+    files = write_files(folder, {"lstm": options["lstm"], "n_tokens_vocab": len(words)}, arrays)
+    (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    return files

@@ -1,6 +1,6 @@
 """Small configurations, models, tokenizers, checkpoints and files: what tests of every module begin with."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +59,15 @@ def save_checkpoint(folder: Path, model: torch.nn.Module, tokenizer: ElmoTokeniz
 def small_checkpoint(folder: Path, model_class: type = ElmoModel, **changes: object) -> Path:
     """Saves a model of random weights, and a tokenizer that splits at whitespace."""
     return save_checkpoint(folder, small_model(model_class, **changes))
+
+
+def word_level(
+    folder: Path, words: Sequence[str], model_class: type = ElmoModel, **changes: object
+) -> tuple[torch.nn.Module, ElmoTokenizer]:
+    """A model of random weights that embeds these words, and its tokenizer; the vocabulary is written into `folder`."""
+    file = write_lines(folder / "vocab.txt", ["<S>", "</S>", "<UNK>", *words])
+    model = small_model(model_class, **{"char_filters": [], "word_vocab_size": len(words) + 4} | changes)
+    return model, whitespace_tokenizer(vocab_file=str(file), embeds_words=True)
 
 
 def layers_of(model: torch.nn.Module, tokenizer: ElmoTokenizer, sentences: list[list[str]]) -> list[np.ndarray]:

@@ -65,7 +65,9 @@ HEADS = {
     "resolver": (ElmoForCoreferenceResolution, {**RESOLVER, "coreference_refinements": 0}),
     "resolver 2018": (ElmoForCoreferenceResolution, {**RESOLVER, **BILSTM, **FEATURES, "coreference_refinements": 2}),
 }
-MODELS = {"no head": (ElmoModel, {}), "language models": (ElmoForPreTraining, {"vocab_size": 31}), **HEADS}
+WORD_LEVEL = {"char_filters": [], "word_vocab_size": len(WORDS) + 4}
+MODELS = {"no head": (ElmoModel, {}), "words": (ElmoModel, WORD_LEVEL)}
+MODELS |= {"language models": (ElmoForPreTraining, {"vocab_size": 31}), **HEADS}
 NETWORKS = ["pooled", "biattentive", "esim", "crf", "roles", "no answer", "resolver 2018"]  # a head of each network
 NO_DROPOUT = {"encoder_dropout": 0.0, "classifier_dropout": 0.0}
 
@@ -92,6 +94,7 @@ def batch_of(
     """What a head reads, with labels: four texts or pairs, or three documents; with `words`, ids of word vectors."""
     tokenizer.padding_side, tokenizer.words = side, WORDS if words else None
     model_class, fields = MODELS[head]
+    tokenizer.embeds_words, tokenizer.vocabulary = head == "words", ["<S>", "</S>", "<UNK>", *WORDS]
     if model_class is ElmoForCoreferenceResolution:
         documents = [encode_document(tokenizer, *each) for each in zip(DOCUMENTS, CLUSTERS, SPEAKERS, strict=True)]
         return dict(CoreferenceCollator(tokenizer)([{**row, "genre_ids": i} for i, row in enumerate(documents)][rows]))

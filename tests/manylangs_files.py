@@ -34,15 +34,16 @@ def make_tensors(
         return torch.from_numpy((generator.standard_normal(shape) * scale).astype(np.float32))
 
     embedder, encoder = settings["token_embedder"], settings["encoder"]
-    filters, size, cell = sum(number for _, number in embedder["filters"]), encoder["projection_dim"], encoder["dim"]
-    token, encoded = {}, {}
+    size, cell, widths = encoder["projection_dim"], encoder["dim"], embedder["filters"] if embedder["char_dim"] else []
+    filters, token, encoded = sum(number for _, number in widths), {}, {}
     if embedder["word_dim"]:
         token["word_emb_layer.embedding.weight"] = normal(words, embedder["word_dim"])
-    token["char_emb_layer.embedding.weight"] = normal(characters, embedder["char_dim"])
-    for i, (width, number) in enumerate(embedder["filters"]):
+    if widths:
+        token["char_emb_layer.embedding.weight"] = normal(characters, embedder["char_dim"])
+    for i, (width, number) in enumerate(widths):
         token[f"convolutions.{i}.weight"] = normal(number, embedder["char_dim"], width)
         token[f"convolutions.{i}.bias"] = normal(number)
-    for i in range(embedder["n_highway"]):
+    for i in range(embedder["n_highway"] if widths else 0):
         token[f"highways._layers.{i}.weight"] = normal(2 * filters, filters)
         token[f"highways._layers.{i}.bias"] = normal(2 * filters)
     token["projection.weight"], token["projection.bias"] = normal(size, filters + embedder["word_dim"]), normal(size)
@@ -66,7 +67,8 @@ def write_model(
     words = list(dict.fromkeys(("<oov>", "<bos>", "<eos>", "<pad>", *known)))
     markers = ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>")
     characters = list(dict.fromkeys((*"".join(known), *markers)))
-    for name, entries in (("char.dic", characters), ("word.dic", words)):
+    lexicons = {"word.dic": words} | ({"char.dic": characters} if settings["token_embedder"]["char_dim"] else {})
+    for name, entries in lexicons.items():
         lines = (f"{entry}\t{number}\n" for number, entry in enumerate(entries))
         (folder / name).write_text("".join(lines), encoding="utf-8", newline="\n")
     token, encoded = make_tensors(settings, len(characters), len(words), seed)

@@ -128,7 +128,7 @@ class NumpyELMo:
 
     def __init__(self, options: Path, weights: Path) -> None:
         self.options = json.loads(Path(options).read_text())
-        lstm, cnn, w = self.options["lstm"], self.options["char_cnn"], {}
+        lstm, cnn, w = self.options["lstm"], self.options.get("char_cnn"), {}
         names: list[str] = []
         with h5py.File(weights) as file:
             file.visit(names.append)
@@ -146,7 +146,12 @@ class NumpyELMo:
                 bias, weight_hr = torch.cat((bias_i, bias_f + 1, bias_j, bias_o)), w.get(f"{path}/W_P_0")
                 hr = None if weight_hr is None else weight_hr.T
                 stacks[-1].append((weight[:, :-size], weight[:, -size:], bias, hr))
-        self.length = cnn["max_characters_per_token"]
+        last = stacks, lstm.get("cell_clip"), lstm.get("proj_clip"), lstm.get("use_skip_connections", False)
+        if not cnn:
+            self.words = Path(weights).with_name("vocab.txt").read_text(encoding="utf-8").splitlines()
+            self.reference = Reference(w["embedding"], [], "relu", [], None, *last)
+            return
+        self.words, self.length = None, cnn["max_characters_per_token"]
         highways = [
             [w[f"CNN_high_{i}/{kind}_{gate}"].t() for gate in ("carry", "transform") for kind in ("W", "b")]
             for i in range(cnn.get("n_highway") or 0)
@@ -157,18 +162,22 @@ class NumpyELMo:
             cnn["activation"],
             highways,
             (w["CNN_proj/W_proj"].T, w["CNN_proj/b_proj"]) if "CNN_proj/W_proj" in w else None,
-            stacks,
-            lstm.get("cell_clip"),
-            lstm.get("proj_clip"),
-            lstm.get("use_skip_connections", False),
+            *last,
         )
 
     def layers(self, words: list[str], state: State | None = None) -> tuple:
         """A sentence's layers `[num_layers + 1, words + 2, 2P]`, boundaries included, in NumPy, and its state."""
+        layers, state = self.reference.sentence(self.vectors(words), state)
+        return layers.numpy(), state
+
+    def vectors(self, words: list[str]) -> list[Tensor]:
+        """The vectors of the words and of both boundaries."""
+        if self.words is not None:
+            known = [word if word in self.words else "<UNK>" for word in words]
+            return [self.reference.embedding[self.words.index(word)] for word in ("<S>", *known, "</S>")]
         inner = [[256], *(list(word.encode("utf-8", "ignore"))[: self.length - 2] for word in words), [257]]
         rows = [[258, *row, 259] + [260] * (self.length - 2 - len(row)) for row in inner]
-        layers, state = self.reference.sentence([self.reference.word_vector(row) for row in rows], state)
-        return layers.numpy(), state
+        return [self.reference.word_vector(row) for row in rows]
 
 
 # -- of ELMoForManyLangs' folder ---------------------------------------------------------------------------------------
@@ -180,13 +189,14 @@ class NumpyManyLangs:
     def __init__(self, folder: Path) -> None:
         settings = json.loads((folder / json.loads((folder / "config.json").read_text())["config_path"]).read_text())
         self.embedder, encoder = settings["token_embedder"], settings["encoder"]
-        self.characters, self.words = (_read_dictionary(folder / f"{name}.dic") for name in ("char", "word"))
+        self.characters = _read_dictionary(folder / "char.dic") if self.embedder["char_dim"] else None
+        self.words = _read_dictionary(folder / "word.dic")
         self.token, lstm = (
             {name: tensor.double() for name, tensor in torch.load(folder / f"{file}.pkl").items()}
             for file in ("token_embedder", "encoder")
         )
         highways = []
-        for i in range(self.embedder["n_highway"]):  # the gate multiplies x, not what is added
+        for i in range(self.embedder["n_highway"] if self.characters else 0):  # the gate multiplies x
             (added, gate), (added_bias, gate_bias) = (
                 self.token[f"highways._layers.{i}.{part}"].chunk(2) for part in ("weight", "bias")
             )
@@ -194,10 +204,11 @@ class NumpyManyLangs:
         parts = [f"{part}_linearity.weight" for part in ("input", "state")]
         parts += ["state_linearity.bias", "state_projection.weight"]
         self.reference = Reference(
-            self.token["char_emb_layer.embedding.weight"],
+            self.token.get("char_emb_layer.embedding.weight"),
             [
                 tuple(self.token[f"convolutions.{i}.{part}"] for part in ("weight", "bias"))
                 for i in range(len(self.embedder["filters"]))
+                if self.characters
             ],
             self.embedder["activation"],
             highways,
@@ -223,15 +234,17 @@ class NumpyManyLangs:
 
     def _vector(self, word: str, marker: list[str] | None = None) -> Tensor:
         length = self.embedder["max_characters_per_token"]
-        word = word if marker else word[: length - 2]
+        word = word if marker or self.embedder["name"] == "lstm" else word[: length - 2]
+        beside = None
+        if self.embedder["word_dim"]:
+            beside = self.token["word_emb_layer.embedding.weight"][self.words.get(word, self.words["<oov>"])]
+        if not self.characters:
+            weight, bias = self.reference.projection
+            return weight @ beside + bias
         numbers = [self.characters.get(one, self.characters["<oov>"]) for one in marker or word]
         # The names of the two markers are exchanged in its code.
         numbers = [self.characters["<eow>"], *numbers, self.characters["<bow>"]]
         numbers += [self.characters["<pad>"]] * (length - len(numbers))
-        beside = None
-        if self.embedder["word_dim"]:
-            number = self.words.get(word, self.words["<oov>"])
-            beside = self.token["word_emb_layer.embedding.weight"][number]
         return self.reference.word_vector(numbers, beside)
 
 

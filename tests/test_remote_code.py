@@ -17,6 +17,7 @@ from hf_elmo.checkpoints.hub import add_remote_code
 from hf_elmo.conversion import convert
 
 from . import heads
+from .allennlp_files import write_words
 from .factories import save_checkpoint, small_config
 from .manylangs_files import make_settings, write_model
 
@@ -112,10 +113,12 @@ def test_checkpoints_without_the_package(tmp_path: Path) -> None:
         save_checkpoint(tmp_path / auto, heads.make(name, **changes), tokenizer)
     # The character vocabulary is one of the files that the tokenizer asks for in the Hub's cache.
     source = write_model(tmp_path / "source", make_settings(), [text.split() for text in TEXTS])
+    convert(write_words(tmp_path / "bilm-tf")[0].parent, tmp_path / "words")
     add_remote_code(convert(source, tmp_path / "characters"), "ElmoForTokenClassification")
     assert hub.FILES["ElmoForTokenClassification"] <= {file.name for file in (tmp_path / "characters").iterdir()}
-    run_without_package(tmp_path, {auto: auto for auto in MODELS} | {"characters": "AutoModel"})
-    for name in [*MODELS, "characters"]:
+    others = {"characters": "AutoModel", "words": "AutoModel"}
+    run_without_package(tmp_path, {auto: auto for auto in MODELS} | others)
+    for name in [*MODELS, *others]:
         model_class = heads.MODELS[MODELS.get(name, ("no head",))[0]][0]
         model, tokenizer = model_class.from_pretrained(tmp_path / name), ElmoTokenizer.from_pretrained(tmp_path / name)
         with torch.no_grad(), kernels.use("off"):

@@ -10,7 +10,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trai
 
 from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer
 from hf_elmo.checkpoints import loading
-from tests.factories import small_config
+from tests.factories import small_config, word_level
 
 SETTINGS = {"per_device_train_batch_size": 16, "learning_rate": 0.03, "seed": 3, "save_strategy": "no"}
 SETTINGS |= {"report_to": [], "use_cpu": True, "disable_tqdm": True, "logging_steps": 3}
@@ -45,11 +45,19 @@ def train(tmp_path: Path) -> Callable[..., tuple[Trainer, np.ndarray]]:
     return run
 
 
-@pytest.mark.parametrize("frozen", [True, False], ids=["frozen", "unfrozen"])
-def test_a_classifier_learns_and_is_saved(tmp_path: Path, tokenizer: ElmoTokenizer, train, frozen: bool) -> None:
-    """Unfrozen in bfloat16, with gradient checkpointing."""
+@pytest.mark.parametrize(
+    ("frozen", "words"), [(True, False), (False, False), (False, True)], ids=["frozen", "unfrozen", "word level"]
+)
+def test_a_classifier_learns_and_is_saved(
+    tmp_path: Path, tokenizer: ElmoTokenizer, train, frozen: bool, words: bool
+) -> None:
+    """Unfrozen in bfloat16, with gradient checkpointing. With words alone, what is shouted is unknown."""
+    fields = {"num_labels": 2, "freeze_bilm": frozen, "classifier_dropout": 0.1}
+    if words:
+        model, tokenizer = word_level(tmp_path, ["see", "home"])
+        fields |= {"char_filters": [], "word_vocab_size": model.config.word_vocab_size}
     torch.manual_seed(0)
-    model = ElmoForSequenceClassification(small_config(num_labels=2, freeze_bilm=frozen, classifier_dropout=0.1))
+    model = ElmoForSequenceClassification(small_config(**fields))
     before = {name: parameter.clone() for name, parameter in model.elmo.bilm.named_parameters()}
     how = {"learning_rate": 0.3} if frozen else {"bf16": True, "gradient_checkpointing": True}
     trainer, predicted = train(

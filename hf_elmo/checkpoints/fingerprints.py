@@ -42,11 +42,13 @@ def model_fingerprint(model: ElmoPreTrainedModel, dtype: torch.dtype | None = No
 
 
 def tokenizer_fingerprint(tokenizer: ElmoTokenizer) -> str:
-    """SHA-256 of everything that determines the character ids of a text. The vocabularies of a softmax and of separate
-    word vectors do not determine them, so they are not included."""
+    """SHA-256 of everything that determines the character ids of a text. The vocabularies of separate word vectors, and
+    of a softmax unless the biLM embeds its words, do not determine them, so they are not included."""
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
     backend |= {"truncation": None, "padding": None}  # set by the latest call
     settings = [backend, tokenizer.max_word_length, tokenizer.split_special_tokens]
     if tokenizer.character_vocab is not None:
         settings += [tokenizer.character_vocab.characters, tokenizer.character_vocab.embedded_words]
+    if tokenizer.embeds_words:
+        settings.append(tokenizer.vocabulary)
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

@@ -29,10 +29,10 @@ def convert(
     paths: Annotated[
         list[str],
         argument(
-            "(NAME | SOURCE [VOCABULARY] | OPTIONS WEIGHTS) OUT",
+            "(NAME | SOURCE [VOCABULARY] | OPTIONS WEIGHTS [VOCABULARY]) OUT",
             "NAME: a published model (small, original, seqvec, manylangs-ko, ...), unless a path has that name; "
             "SOURCE: a folder or archive, or the prefix of a TensorFlow checkpoint next to its options.json; "
-            "VOCABULARY: the checkpoint's words [vocab*.txt in that folder]; OPTIONS, WEIGHTS: options.json and "
+            "VOCABULARY: the model's words [vocab*.txt in that folder]; OPTIONS, WEIGHTS: options.json and "
             "weights.hdf5; OUT: a new folder",
         ),
     ],
@@ -45,6 +45,10 @@ def convert(
     ] = False,
     elmo_options: Annotated[str | None, option("FILE", "the ELMo's options.json, if a model.tar.gz lacks it")] = None,
     use: Annotated[str | None, option("NAME", "the ELMo to convert, if a model.tar.gz has several that differ")] = None,
+    words: Annotated[
+        str | None,
+        option("FILE", "hdf5 file of the vectors of a vocabulary, kept in place of the characters"),
+    ] = None,
     dtype: Annotated[Dtype, typer.Option(help="type of the weights")] = "float32",
     word_splitting: Annotated[
         WordSplitting | None,

@@ -14,7 +14,7 @@ from transformers.utils import CONFIG_NAME, logging
 from ..checkpoints.loading import load_tokenizer, locate
 from ..configuration_elmo import ElmoConfig
 from ..modeling_pretraining_elmo import ElmoForPreTraining
-from ..tokenization_elmo import ElmoTokenizer
+from ..tokenization_elmo import ElmoTokenizer, embedded_ids
 from ..utils.spelling import require_tokenizer
 from .data import PackedWindows, PaddedTexts
 from .perplexity import Perplexity
@@ -152,7 +152,8 @@ def pretrain(
         require_tokenizer(ElmoConfig.from_pretrained(locate(init)), tokenizer)
     else:
         length = config.get("max_word_length", ElmoConfig.max_word_length)
-        tokenizer = ElmoTokenizer(word_splitting=word_splitting or "lm1b", max_word_length=length)
+        of_words = not config.get("char_filters", True)  # a word-level model
+        tokenizer = ElmoTokenizer(word_splitting or "lm1b", max_word_length=length, embeds_words=of_words)
     reading = {"tokenizer": None if pretokenized else tokenizer, "documents": layout == "documents"}
     source = open_texts(texts, **reading, column=text_column)
     evaluated = None if held_out is None else open_texts(held_out, **reading, column=text_column)
@@ -217,15 +218,18 @@ def _model(
         new = old or build_vocabulary((words for text in source.read() for words in text), vocabulary_size)
     tokenizer.vocabulary = new.words
     settings = {"hidden_dropout": 0.1, **config}
-    if old is None:
-        settings["vocab_size"] = len(new)
+    has_softmax = init and ElmoConfig.from_pretrained(locate(init)).vocab_size is not None
+    if not has_softmax:
+        settings["vocab_size"] = len(old or new)
         if recipe == "new":
             settings.setdefault("num_sampled", NUM_SAMPLED)
+    if tokenizer.embeds_words and not init:
+        settings["word_vocab_size"] = max(embedded_ids(new.words)) + 1
     if init:
         model = ElmoForPreTraining.from_pretrained(locate(init), **settings, dtype=torch.float32)
     else:
         model = ElmoForPreTraining(ElmoConfig(**settings))
-    if old is None and recipe == "bilm-tf":
+    if not has_softmax and recipe == "bilm-tf":
         torch.nn.init.zeros_(model.lm_head.bias)
     if old is not None and new is not old:
         change_vocabulary(model, old, new)

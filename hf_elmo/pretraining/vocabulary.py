@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 from transformers.utils.logging import tqdm
 
 from ..modeling_elmo import bilm_linear
 from ..modeling_pretraining_elmo import ElmoForPreTraining
-from ..tokenization_elmo import read_vocabulary, require_list
+from ..tokenization_elmo import embedded_ids, read_vocabulary, require_list
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
 SPECIAL_WORDS = (BOS, EOS, UNK)
@@ -122,13 +123,14 @@ def build_vocabulary(
 @torch.no_grad()
 def change_vocabulary(model: ElmoForPreTraining, old: Vocabulary, new: Vocabulary) -> None:
     """
-    Gives the softmax of a model another vocabulary.
+    Gives the softmax of a model another vocabulary, and its embedding, if it embeds the words of this vocabulary.
 
     A word of both vocabularies keeps its weights. A new word was `<UNK>` before: it gets the weights of `<UNK>`, and a
     bias with which `<UNK>` and the new words together are as probable as `<UNK>` was.
 
     Args:
-        model: its `lm_head` and `config.vocab_size` are replaced.
+        model: its `lm_head` and `config.vocab_size` are replaced, and if it embeds the words of its vocabulary also
+            `word_embedding` and `config.word_vocab_size`.
         old: the vocabulary of the model.
         new: the vocabulary that it gets.
     """
@@ -141,3 +143,10 @@ def change_vocabulary(model: ElmoForPreTraining, old: Vocabulary, new: Vocabular
     model.lm_head.weight.copy_(head.weight[source])
     model.lm_head.bias.copy_(bias)
     model.config.vocab_size = len(new)
+    encoder = model.base_model.char_encoder
+    if encoder.word_embedding is not None and model.config.char_units == "bytes":
+        of_old, of_new = embedded_ids(old.words), embedded_ids(new.words)
+        table = head.weight.new_zeros(max(of_new) + 1, model.config.word_embedding_size)
+        table[of_new] = encoder.word_embedding.weight[of_old][source]
+        encoder.word_embedding = nn.Embedding.from_pretrained(table, freeze=False, padding_idx=0)
+        model.config.word_vocab_size = len(table)

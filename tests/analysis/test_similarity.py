@@ -11,7 +11,7 @@ from hf_elmo import ElmoTokenizer, embed, layer_similarities, word_plane
 from hf_elmo.analysis.similarity import Neighbor, nearest_neighbors
 from hf_elmo_cli import main
 
-from ..factories import save_checkpoint, write_lines
+from ..factories import save_checkpoint, word_level, write_lines
 
 QUERY = ["the", "old", "bank", "of", "the", "river"]
 SECOND = ["a", "bank", "lends", "gold"]
@@ -44,8 +44,11 @@ def cosines(model, tokenizer, layer: int) -> dict[tuple[int, int], float]:
     }
 
 
-@pytest.mark.parametrize("any_word", [False, True], ids=["same word", "any word"])
-def test_occurrences_are_the_nearest_of_each_layer_and_of_layer_0_other_words(model, tokenizer, any_word):
+@pytest.mark.parametrize("way", ["same word", "any word", "words alone"])
+def test_occurrences_are_the_nearest_of_each_layer_and_of_layer_0_other_words(model, tokenizer, way, tmp_path):
+    any_word = way == "any word"
+    if way == "words alone":
+        model, tokenizer = word_level(tmp_path, sorted({word for words in CORPUS for word in words}))
     found = nearest_neighbors(model, QUERY, "bank", CORPUS, tokenizer=tokenizer, top=4, any_word=any_word)
     assert list(found) == [0, 1, 2]
     for layer in found:

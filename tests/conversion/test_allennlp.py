@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from hf_elmo import ElmoTokenizer
-from hf_elmo.conversion import export, load
+from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo.conversion import convert, export, load
 from hf_elmo.conversion.allennlp import read_weights
+from hf_elmo_cli import main
 
-from ..allennlp_files import make_arrays, make_options, write_files
-from ..factories import layers_of, small_model
+from ..allennlp_files import WORDS, make_arrays, make_options, write_files, write_words
+from ..factories import layers_of, small_model, write_lines
 from ..reference import NumpyELMo
 
 SENTENCES = [
@@ -146,7 +147,7 @@ def test_options_that_change_nothing(files: tuple[Path, Path]) -> None:
         (make_options(char_cnn={"projection": {"dim": 9}}), r"char_cnn\.projection is"),
         (make_options({"dim": 12}), "LSTMCell"),
         (make_options({"n_layers": 1}), "Cell1"),
-        ({"lstm": {"dim": 11}, "char_cnn": None}, r"options\.json has no char_cnn: this is a word-level model"),
+        (make_options() | {"char_cnn": None}, r"no 'embedding'. Its 'char_embed' belongs to options with char_cnn"),
         ({"lstm": {"dim": 11}, "char_cnn": {"filters": []}}, r"options\.json lacks the option"),
         ({"lr": 0.1}, r"options\.json lacks the option"),
         ('{"lstm": {', r"source/options\.json is not JSON"),
@@ -170,3 +171,77 @@ def test_a_projection_that_is_nearly_the_identity_is_a_projection(changed: str, 
     assert config.char_projection
     np.testing.assert_array_equal(tensors["char_encoder.projection.weight"], weight.T)
     np.testing.assert_array_equal(tensors["char_encoder.projection.bias"], bias.astype(np.float32))
+
+
+def layers_of_checkpoint(folder: Path) -> list[np.ndarray]:
+    return layers_of(ElmoModel.from_pretrained(folder), ElmoTokenizer.from_pretrained(folder), TEXTS)
+
+
+# Words that the lists have and lack; `<S>` in a text is no boundary.
+TEXTS = [["the", "cat", "saw", "x" * 60, "."], ["日本語", "x" * 59, "<UNK>"], ["the"]]
+
+
+@pytest.mark.parametrize("lstm", [{}, {"n_layers": 1, "dim": 7}], ids=["projection", "one layer, no projection"])
+def test_a_word_level_model_and_back(lstm: dict, tmp_path: Path) -> None:
+    """In the checkpoint the rows of unknown words and of boundaries are the first; the files keep their order."""
+    paths = write_words(tmp_path / "source", lstm=lstm)
+    out = convert(paths[0].parent, tmp_path / "out")
+    back = export(out, tmp_path / "back")
+    for options, weights in (paths, (back / "options.json", back / "weights.hdf5")):
+        reference = NumpyELMo(options, weights)
+        for found, words in zip(layers_of_checkpoint(out), TEXTS, strict=True):
+            np.testing.assert_allclose(found, reference.layers(words)[0], rtol=0, atol=1e-5)
+    for folder in (out, back):
+        assert (folder / "vocab.txt").read_text(encoding="utf-8").split() == WORDS
+    with h5py.File(back / "weights.hdf5") as written, h5py.File(paths[1]) as source:
+        np.testing.assert_array_equal(written["embedding"], source["embedding"])
+    again = ElmoModel.from_pretrained(convert(back, tmp_path / "again"))
+    torch.testing.assert_close(again.state_dict(), ElmoModel.from_pretrained(out).state_dict(), rtol=0, atol=0)
+
+
+def write_table(files: tuple[Path, Path], words: list[str]) -> Path:
+    """The vectors of words as bilm-tf's `dump_token_embeddings` writes them, and a vocabulary beside them."""
+    reference = NumpyELMo(*files)
+    vectors = {"<S>": reference.vectors([])[0], "</S>": reference.vectors([])[1]}
+    rows = [vectors.get(word, reference.vectors([word])[1]).numpy() for word in words]
+    write_lines(files[0].parent / "vocab_small.txt", words)
+    with h5py.File(files[0].with_name("vocab_embedding.hdf5"), "w") as file:
+        file["embedding"] = np.array(rows, np.float32)
+    return files[0].with_name("vocab_embedding.hdf5")
+
+
+def test_the_vectors_of_a_vocabulary_in_place_of_the_characters(files: tuple[Path, Path], tmp_path: Path) -> None:
+    table, characters = write_table(files, WORDS), load(*files)
+    assert main(["convert", str(files[0].parent), str(tmp_path / "out"), "--words", str(table)]) == 0
+    model = ElmoModel.from_pretrained(tmp_path / "out")
+    assert [key for key in model.state_dict() if "char" in key] == ["char_encoder.word_embedding.weight"]
+    texts = [[word if word in WORDS else "<UNK>" for word in text] for text in TEXTS]
+    for found, expected in zip(
+        layers_of_checkpoint(tmp_path / "out"), layers_of(characters, ElmoTokenizer(), texts), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    write_table(files, ["the", "<S>", "</S>"])  # as in bilm-tf's usage_token.py, which has no unknown words
+    convert(*files, files[0].with_name("vocab_small.txt"), tmp_path / "small", words=table)
+    assert ElmoModel.from_pretrained(tmp_path / "small").char_encoder.word_embedding.weight[1].eq(0).all()
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (WORDS[:-1], "'embedding' has 8 rows, but the vocabulary has 7 words"),
+        (["the", "<S>", "cat", "</s>", "<UNK>", "a", "b", "."], "the vocabulary lacks </S>"),
+        (WORDS[::-1], "does not hold the model's vectors"),
+        (None, r"the vocabulary has 0 words: give its file"),
+    ],
+)
+def test_a_vocabulary_that_does_not_fit(
+    words: list[str] | None, error: str, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    table, (options, _) = write_table(files, WORDS), write_words(tmp_path / "words")
+    for vocabulary in (table.with_name("vocab_small.txt"), options.with_name("vocab.txt")):
+        vocabulary.unlink() if words is None else write_lines(vocabulary, words)
+    with pytest.raises(ValueError, match=error):
+        convert(*files, tmp_path / "out", words=table)
+    if words != WORDS[::-1]:  # a word-level model has nothing to compare its table with
+        with pytest.raises(ValueError, match=error):
+            convert(options.parent, tmp_path / "out")

@@ -28,6 +28,8 @@ SENTENCES = [
 ARCHITECTURES = {
     "as published, small": {},
     "characters alone": {"embedder": {"word_dim": 0}},
+    "words alone": {"embedder": {"char_dim": 0}},
+    "words alone, not cut": {"embedder": {"char_dim": 0, "name": "lstm"}},
     "no highway, tanh": {"embedder": {"n_highway": 0, "activation": "tanh"}},
     "no clips, three layers": {"encoder": {"cell_clip": 0, "proj_clip": 0, "n_layers": 3}},
     "cell as large as its projection": {"encoder": {"dim": 7, "n_layers": 1}},

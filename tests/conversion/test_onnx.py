@@ -63,8 +63,9 @@ def test_a_model_and_its_layers(model, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_bilm_of_a_language_model_in_half_precision_with_two_mixes_and_vectors_of_words(tmp_path):
-    sizes = {"cell_size": 11, "char_filters": [[1, 4], [3, 7]], "num_hidden_layers": 3, "use_skip_connections": False}
+@pytest.mark.parametrize("filters", [[[1, 4], [3, 7]], []], ids=["and characters", "alone"])
+def test_the_bilm_of_a_language_model_in_half_precision_with_two_mixes_and_vectors_of_words(tmp_path, filters):
+    sizes = {"cell_size": 11, "char_filters": filters, "num_hidden_layers": 3, "use_skip_connections": False}
     words = {"word_vocab_size": 31, "word_embedding_size": 3, "vocab_size": 31, "num_scalar_mixes": 2}
     model = small_model(ElmoForPreTraining, **sizes, **words, cell_clip=None, proj_clip=None)
     torch.nn.init.normal_(model.elmo.scalar_mix.scalars)

@@ -26,6 +26,7 @@ HUB_NAMES = [("/LSTMCell/", "/rnn/LSTMCell/"), *CELL]
 ARCHITECTURES = {
     "projection": {},
     "one layer, no projections": {"lstm": {"n_layers": 1, "projection_dim": 17, "dim": 17}},
+    "words, the softmax shares their vectors": {"share_embedding_softmax": True},
 }
 
 
@@ -33,11 +34,18 @@ def training_options(name: str) -> dict:
     training = {"bidirectional": True, "n_negative_samples_batch": 5, "dropout": 0.1, "batch_size": 3}
     options = make_options(**ARCHITECTURES[name], **training, n_tokens_vocab=len(WORDS))
     options["char_cnn"] = {**options["char_cnn"], "n_characters": 261}  # what bilm-tf trains with
+    if "share_embedding_softmax" in options:
+        del options["char_cnn"]
     return options
 
 
 def arrays_of(options: dict) -> dict[str, np.ndarray]:
-    return make_arrays(options, single_cell=options["lstm"]["n_layers"] == 1)
+    arrays = make_arrays(make_options() | options, single_cell=options["lstm"]["n_layers"] == 1)
+    if "char_cnn" in options:
+        return arrays
+    shape = len(WORDS), options["lstm"]["projection_dim"]
+    embedding = np.random.default_rng(5).normal(size=shape).astype(np.float32)
+    return {"embedding": embedding, **{name: array for name, array in arrays.items() if name.startswith("RNN_")}}
 
 
 def rename(arrays: dict[str, np.ndarray], scope: str, names: list[tuple[str, str]]) -> dict[str, np.ndarray]:
@@ -54,6 +62,8 @@ def make_variables(options: dict) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(4)
     softmax = {"softmax/W": rng.normal(size=(len(WORDS), options["lstm"]["projection_dim"])).astype(np.float32)}
     softmax["softmax/b"] = rng.normal(size=len(WORDS)).astype(np.float32)
+    if "share_embedding_softmax" in options:
+        del softmax["softmax/W"]
     variables = rename(softmax | arrays_of(options), "lm/", TRAINING_NAMES)
     slots = {f"{name}/Adagrad": np.ones_like(array) for name, array in variables.items()}
     return variables | slots | {"global_step": np.float32(70), "train_perplexity": np.float32(0)}
@@ -62,8 +72,10 @@ def make_variables(options: dict) -> dict[str, np.ndarray]:
 def require_logits(checkpoint: Path, options: dict, folder: Path) -> ElmoForPreTraining:
     """A checkpoint's language models give the logits of the NumPy reference with the softmax of `make_variables`."""
     model, tokenizer = ElmoForPreTraining.from_pretrained(checkpoint), ElmoTokenizer.from_pretrained(checkpoint)
-    reference = NumpyELMo(*write_files(folder, options, arrays_of(options)))
-    weight, bias = (make_variables(options)[f"lm/softmax/{name}"].astype(np.float64) for name in "Wb")
+    write_lines(folder / "vocab.txt", WORDS)
+    reference, variables = NumpyELMo(*write_files(folder, options, arrays_of(options))), make_variables(options)
+    bias, shared = variables["lm/softmax/b"].astype(np.float64), variables.get("lm/embedding")
+    weight = variables.get("lm/softmax/W", shared).astype(np.float64)
     for sentence in (["the", "cat", "sat", "on", "a", "zebra", "."], ["it"]):
         with torch.no_grad():
             output = model(**tokenizer([sentence], is_split_into_words=True, return_tensors="pt"))

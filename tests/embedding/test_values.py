@@ -6,7 +6,7 @@ import torch
 
 from hf_elmo import ElmoForSequenceClassification, ElmoTokenizer, embed
 
-from ..factories import small_config, small_model
+from ..factories import small_config, small_model, word_level
 from .helpers import ROWS, close, expected, initial_model
 
 WAYS = [("mix", "none"), ("all", "none"), ("sum", "none"), ("mix", "mean"), ("all", "max")]
@@ -21,6 +21,13 @@ def test_vectors_are_those_of_one_pass_over_each_row(model, tokenizer, layers, p
     found = embed(model, ROWS, tokenizer=tokenizer, layers=layers, pooling=pooling, batch_tokens=batch_tokens)
     assert isinstance(found, list if pooling == "none" else np.ndarray)
     close(found, [expected(model, tokenizer, row, layers, pooling) for row in ROWS], 2e-6 if layers == "sum" else 1e-6)
+
+
+def test_a_model_that_reads_words(tmp_path):
+    model, tokenizer = word_level(tmp_path, [word for row in ROWS for word in row.split()][::2])
+    for layers, pooling, batch_tokens in WHOLE:
+        found = embed(model, ROWS, tokenizer=tokenizer, layers=layers, pooling=pooling, batch_tokens=batch_tokens)
+        close(found, [expected(model, tokenizer, row, layers, pooling) for row in ROWS], 5e-6)
 
 
 def test_words_already_split_are_never_split_again_and_no_rows_have_no_vectors(model, tokenizer):

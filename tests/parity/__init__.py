@@ -44,7 +44,7 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
     "allennlp": {"published": {}, "deep": DEEP},
     "allennlp-carried": {"published": {}},
     "simple_elmo": {"published": {}, "deep": DEEP, "no projections": PLAIN},
-    "elmoformanylangs": {"published": {}, "characters": CHARACTERS},
+    "elmoformanylangs": {"published": {}, "characters": CHARACTERS, "words": {"embedder": {"char_dim": 0}}},
 }
 
 

@@ -15,7 +15,7 @@ from hf_elmo.pretraining.recipe import pretrain
 from hf_elmo.pretraining.texts import HELD_OUT_EVERY
 from hf_elmo.pretraining.vocabulary import Vocabulary
 from hf_elmo_cli import main
-from tests.factories import TINY, save_checkpoint, small_model
+from tests.factories import TINY, save_checkpoint, small_model, write_lines
 from tests.pretraining.conftest import ADAPTED, CONFIG, DOMAIN, GENERAL, SMALL, assert_same_weights
 
 ONE_STEP = {"max_steps": 1, "learning_rate": 0.0, "save_strategy": "no"}
@@ -45,6 +45,23 @@ def test_the_softmax_begins_with_the_frequencies_of_its_sampler_and_words_may_be
     expected = torch.log(torch.log((words + 2) / (words + 1)) / math.log(len(words) + 1))
     bias = model.lm_head.bias.detach().double()
     torch.testing.assert_close(bias, expected if recipe == "new" else torch.zeros_like(expected))
+
+
+def test_a_model_that_embeds_its_vocabulary_and_another_vocabulary_later(files, tmp_path):
+    """A word that is new in the vocabulary begins with the vector of `<UNK>`; others keep theirs."""
+    how = SMALL | {"config": TINY | {"char_filters": []}, "max_steps": 30, "save_strategy": "no", "learning_rate": 0.02}
+    result = pretrain(tmp_path / "out", files["general"], files["held_out"], vocabulary_size=9, **how)
+    assert result.after.mean < result.before.mean
+    old = ElmoForPreTraining.from_pretrained(result.folder)
+    assert [key for key in old.state_dict() if "char" in key] == ["elmo.char_encoder.word_embedding.weight"]
+    write_lines(tmp_path / "vocab.txt", ["dog", "<S>", "assay", "</S>", "<UNK>", "the"])
+    how |= ONE_STEP | {"config": None, "vocabulary": tmp_path / "vocab.txt", "init": result.folder}
+    new = ElmoForPreTraining.from_pretrained(pretrain(tmp_path / "new", files["domain"], recipe="new", **how).folder)
+    dog, assay, the = ElmoTokenizer.from_pretrained(result.folder).spell(["dog", "assay", "the"])[:, -1]
+    assert assay == 1
+    rows = [0, 1, 2, 3, dog, assay, the]
+    table, given = (model.elmo.char_encoder.word_embedding.weight for model in (new, old))
+    torch.testing.assert_close(table, given[rows], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
