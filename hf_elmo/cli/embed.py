@@ -118,6 +118,7 @@ def predict(
     model: Annotated[str, option("MODEL", "folder or Hub name of a fine-tuned model")],
     device: Device = None,
     batch_tokens: Annotated[int, option("N", "tokens per batch", min=1)] = 4096,
+    workers: Annotated[int, option("N", "processes", min=1)] = 1,
     input_format: InputFormat = None,
     text_column: TextColumn = None,
     encoding: Encoding = "utf-8",
@@ -141,7 +142,7 @@ def predict(
     probability, or all labels if a row can have several; an answer and its score; or a word and its tag, with a blank
     line after each row).
     """
-    options = dict(locals())
+    options = {**locals(), "progress": "lines"}
     options |= {name: number_or_name(options[name]) for name in ("text_column", "text_pair_column")}
     from hf_elmo.tasks.predict import predict as predict_rows
 

@@ -30,7 +30,7 @@ from ..utils.evaluation import evaluation_mode
 from ..utils.spelling import require_tokenizer
 from ..utils.text import NamedRow, Pair, Row, rows_of
 from .engine import CorpusEncoder, EmbeddedRows
-from .jobs import progress_bar, require_free, run
+from .jobs import progress_bar, require_free, require_positive, run
 from .store import INDEXED_ROWS, NUMBER_BYTES, require_writable, write_vectors
 
 FIRST_WORDS = 1 << 15  # from the first rows with this many words, the number of words of the input is estimated
@@ -248,13 +248,6 @@ def size_of_run(encoder: CorpusEncoder, survey: RowSurvey, output: Path, check_s
 
 def _in_words(size: float) -> str:
     return f"{size / 1e9:,.2f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
-
-
-def require_positive(**numbers: int | None) -> None:
-    """Raises ValueError if a number that is given is below 1."""
-    for name, number in numbers.items():
-        if number is not None and number < 1:
-            raise ValueError(f"{name} is {number}, but must be 1 or more")
 
 
 def prepare(

@@ -135,6 +135,13 @@ def require_free(output: Path, inputs: Any, overwrite: bool) -> None:
         raise FileExistsError(f"output {str(output)!r} exists; choose another name or overwrite=True (--overwrite)")
 
 
+def require_positive(**numbers: int | None) -> None:
+    """Raises ValueError if a number that is given is below 1."""
+    for name, number in numbers.items():
+        if number is not None and number < 1:
+            raise ValueError(f"{name} is {number}, but must be 1 or more")
+
+
 class _Lines:
     """A file for tqdm in which each state of the bar is a line of standard error."""
 

@@ -24,8 +24,9 @@ from ..configuration_elmo import ElmoConfig
 from ..tokenization_elmo import require_list
 from ..utils.extras import extra_needed
 from ..utils.text import Row, RowSource, Sentences, find_files, pick_column
-from .corpus import EmbeddedCorpus, prepare, require_positive
+from .corpus import EmbeddedCorpus, prepare
 from .engine import CorpusEncoder, EmbeddedRows, check_options
+from .jobs import require_positive
 from .store import ShardStore
 
 CHECKPOINT_FILES = (".json", ".safetensors", ".bin", ".txt")  # endings of the files that vectors depend on

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
+import pyarrow
 import torch
-from tqdm.auto import tqdm
 
 from .. import __version__
 from ..checkpoints.fingerprints import model_fingerprint, tokenizer_fingerprint
-from ..embedding.corpus import RowSurvey
-from ..embedding.jobs import require_free
-from ..embedding.store import ShardStore
+from ..embedding.jobs import cut, progress_bar, require_free, require_positive, run
 from ..modeling_classification_elmo import ElmoForSequenceClassification
 from ..modeling_coreference_elmo import ElmoForCoreferenceResolution
 from ..modeling_heads_elmo import ElmoTaskModel
@@ -65,7 +61,8 @@ def predict(
     pretokenized: bool = False,
     overwrite: bool = False,
     restart: bool = False,
-    progress: bool | None = None,
+    progress: bool | Literal["lines"] | None = None,
+    workers: int = 1,
 ) -> list[dict[str, Any]] | Predicted:
     """Run a fine-tuned classifier, tagger, question-answering model or coreference model over texts, or a file of them.
 
@@ -86,7 +83,7 @@ def predict(
         tokenizer: by default the tokenizer of the model's folder.
         device: by default, a loaded model is put on a GPU if there is one, and a model object stays where it is.
         batch_tokens: the most words, boundaries and padding in a batch; a longer text is a batch of its own.
-        input_format, text_column, encoding, pretokenized, overwrite, restart, progress: as for [`embed`].
+        input_format, text_column, encoding, pretokenized, overwrite, restart, progress, workers: as for [`embed`].
         text_pair_column: the column or key of the second element of a pair in a file.
 
     Returns:
@@ -98,28 +95,36 @@ def predict(
     Raises:
         FileNotFoundError, FileExistsError: the input does not exist, or the output exists.
         ValueError: the model has no head; a row is not what it reads, such as a pair for a model of single texts;
-            `output` has another ending, or is the input, which also must not change; the scores are NaN; the tokenizer
-            belongs to another model; the interrupted run had other settings or rows.
+            `output` has another ending, or is the input or an address; the scores are NaN; the tokenizer
+            belongs to another model; the interrupted run had other settings.
         TypeError: a row is missing (`None`, NaN), or is neither text nor a list of words.
     """
     ending = None if output is None else Path(output).suffix.lower()
     if ending not in (None, ".jsonl", ".tsv"):
         raise ValueError(f"output {os.fspath(output)!r} must end in .jsonl or .tsv")
+    require_positive(workers=workers)
     model, tokenizer = load_head(model, tokenizer, device)
     task = task_of(model)(model, tokenizer, batch_tokens, pretokenized)
     if ending not in (None, *task.endings):
         raise ValueError(f"output {os.fspath(output)!r} must end in {' or '.join(task.endings)} for this model")
     columns = {"text_column": text_column, "text_pair_column": text_pair_column}
     reading = {"file_format": input_format, "encoding": encoding, **columns}
-    disable = None if progress is None else not progress
     if output is not None:
-        require_free(Path(output), inputs, overwrite)
+        output = Path(output)
+        require_free(output, inputs, overwrite)
     with TemporaryDirectory() as folder:
         rows = rows_of(inputs, reading, Path(folder), task.reads_pairs)
         if output is not None:
-            return _write(task, rows, Path(output), overwrite, restart, disable)
-        with tqdm(unit=" rows", desc="predicting", disable=disable) as bar:
-            return [record for part in _windows(task, _checked(task, rows), bar) for record in part]
+            job, how = _Prediction(task, ending), {"overwrite": overwrite, "restart": restart, "workers": workers}
+            total = sum(1 for _ in _checked(task, rows))  # a row that the model does not read raises here
+            with progress_bar(total, progress, "predicting") as bar:
+                return Predicted(output, run(job, _checked(task, rows), output, bar, **how))
+        checked, records = list(_checked(task, rows)), []
+        with progress_bar(len(checked), progress, "predicting") as bar:
+            for part in _parts(task, checked):
+                records += task.run(part)
+                bar.update(len(part))
+        return records
 
 
 def task_of(model: ElmoTaskModel) -> type[Task]:
@@ -137,52 +142,38 @@ def _checked(task: Task, rows: Iterable[Row | Pair]) -> Iterator[Any]:
             raise ValueError(f"row {number} (from 0): {error}") from None
 
 
-def _windows(task: Task, rows: Iterable[Any], bar: tqdm) -> Iterator[list[Record]]:
-    """The records of rows, some rows at once."""
-    rows = iter(rows)
-    while window := list(islice(rows, task.rows_at_once)):
-        yield task.run(window)
-        bar.update(len(window))
+def _parts(task: Task, rows: Iterable[Any]) -> Iterator[list[Any]]:
+    """The rows, as many as `task` predicts together at a time."""
+    return cut(rows, lambda row: 1, task.rows_at_once)
 
 
-def _write(
-    task: Task, rows: Iterable[Row | Pair], path: Path, overwrite: bool, restart: bool, disable: bool | None
-) -> Predicted:
-    survey, read = RowSurvey(_checked(task, rows)), RowSurvey()
-    write_line = task.write if path.suffix.lower() == ".tsv" else to_json
-    manifest = {
-        "hf_elmo": __version__,
-        "torch": torch.__version__,
-        "model": model_fingerprint(task.model),
-        "tokenizer": tokenizer_fingerprint(task.tokenizer),
-        "words": task.tokenizer.words,
-        "device": task.model.device.type,
-        "batch_tokens": task.batch_tokens,
-        "pretokenized": task.pretokenized,
-        "rows": survey.rows,
-        "rows_sha256": survey.sha256,
-    }
-    store = ShardStore(path.with_name(path.name + ".parts"), path.suffix)
-    with store.opened(manifest, restart=restart):
-        require_free(path, None, overwrite)  # another run may have written it meanwhile
-        done = len(store.names())
-        first = min(done * task.rows_at_once, survey.rows)
-        with tqdm(total=survey.rows, initial=first, unit=" rows", desc="predicting", disable=disable) as bar:
-            rows = read.count(_checked(task, rows))
-            deque(islice(rows, first), maxlen=0)  # read, but predicted by the interrupted run
-            for index, records in enumerate(_windows(task, rows, bar), start=done):
-                store.write(f"{index:06d}", list(map(write_line, records)))
-        if read.sha256 != survey.sha256:
-            store.remove(store.names())
-            raise ValueError("the input changed during the run, so nothing was written: run it again")
+class _Prediction:
+    """The [`Job`] that writes the lines of records."""
 
-        def join(draft: Path) -> None:
-            with open(draft, "wb") as file:
-                for name in store.names():
-                    file.write(Path(store.path, name).read_bytes())
+    def __init__(self, task: Task, ending: str) -> None:
+        self.task, self.model = task, task.model
+        self.to_lines = task.write if ending == ".tsv" else to_json
+        self.settings = {
+            "hf_elmo": __version__,
+            "torch": torch.__version__,
+            "model": model_fingerprint(task.model),
+            "tokenizer": tokenizer_fingerprint(task.tokenizer),
+            "words": task.tokenizer.words,
+            "device": task.model.device.type,
+            "batch_tokens": task.batch_tokens,
+            "pretokenized": task.pretokenized,
+        }
 
-        store.become(path, join)
-    return Predicted(path, survey.rows)
+    def cut(self, rows: Iterable[Any]) -> Iterator[list[Any]]:
+        return _parts(self.task, rows)
+
+    def compute(self, rows: list[Any], first: int, folder: Path) -> pyarrow.Table:
+        return pyarrow.table({"lines": [*map(self.to_lines, self.task.run(rows))]})
+
+    def write(self, draft: Path, shards: Iterator[pyarrow.Table], rows: int) -> None:
+        with open(draft, "wb") as file:
+            for shard in shards:
+                file.writelines(line.encode() for line in shard["lines"].to_pylist())
 
 
 def to_json(record: Record) -> str:

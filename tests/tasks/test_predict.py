@@ -202,7 +202,7 @@ def interrupt(model: torch.nn.Module, call: Callable[[], object]) -> None:
 MANY = [f"{'word ' * (number % 3)}{number}" for number in range(1100)]  # three windows
 
 
-def test_an_interrupted_run_resumes_with_the_same_settings_and_rows_only(tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_with_the_same_settings_only(tmp_path: Path) -> None:
     model = ElmoForSequenceClassification.from_pretrained(checkpoint(tmp_path / "model"))
     source, output = write_lines(tmp_path / "in.txt", MANY), tmp_path / "out.jsonl"
     run = functools.partial(predict, model, source, output)
@@ -210,29 +210,27 @@ def test_an_interrupted_run_resumes_with_the_same_settings_and_rows_only(tmp_pat
     interrupt(model, run)
     with pytest.raises(ValueError, match="batch_tokens"):
         run(batch_tokens=9)
-    write_lines(source, [*MANY[:-1], "another"])
-    with pytest.raises(ValueError, match="rows"):
-        run()
     assert not output.exists()
-    write_lines(source, MANY)
     assert run().rows == len(MANY)
     assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
     interrupt(model, functools.partial(run, overwrite=True))
     assert run(overwrite=True, restart=True, batch_tokens=9000).rows == len(MANY)
 
 
-def test_an_input_that_changes_or_is_the_output_is_refused(tmp_path: Path) -> None:
-    model = ElmoForSequenceClassification.from_pretrained(checkpoint(tmp_path / "model"))
+def test_an_output_that_is_the_input_or_an_address_is_refused(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in.jsonl", map(json.dumps, MANY))
-    with pytest.raises(ValueError, match="input"):
-        predict(model, source, source, overwrite=True)
-    changed = list(map(json.dumps, [*MANY[:-1], "word 0000"]))
-    handle = model.register_forward_pre_hook(lambda *_: write_lines(source, changed) and None)
-    with pytest.raises(ValueError, match="changed"):
-        predict(model, source, tmp_path / "out.jsonl")
-    handle.remove()
-    assert not (tmp_path / "out.jsonl").exists()
-    assert predict(model, source, tmp_path / "out.jsonl").rows == len(MANY)
+    for output, named in ((source, "input"), ("s3://bucket/out.jsonl", "address")):
+        with pytest.raises(ValueError, match=named):
+            predict(checkpoint(tmp_path / "model"), source, output, overwrite=True)
+
+
+@pytest.mark.slow
+def test_several_processes_write_the_same_bytes(tmp_path: Path) -> None:
+    folder, source = checkpoint(tmp_path / "model"), write_lines(tmp_path / "in.txt", MANY)
+    for workers in (1, 2):
+        command = ["predict", str(source), str(tmp_path / f"{workers}.tsv"), "--model", str(folder)]
+        assert main([*command, "--workers", str(workers)]) == 0
+    assert (tmp_path / "1.tsv").read_bytes() == (tmp_path / "2.tsv").read_bytes()
 
 
 @pytest.mark.parametrize(
